@@ -1,0 +1,2 @@
+test:
+	@echo "not built yet"

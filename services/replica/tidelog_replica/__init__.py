@@ -1,0 +1,1 @@
+"""The replica server: the log."""

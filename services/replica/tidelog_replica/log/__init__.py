@@ -1,0 +1,1 @@
+"""The segmented log of one partition, over the disk seam."""

@@ -1,0 +1,162 @@
+"""The disk seam: what the replica server's log asks of a file system, and the real one.
+
+All calls are synchronous and may block. The log writes to the page cache in the caller's thread (measured
+cheaper than a thread hop) and the shell calls ``sync`` in a worker thread, so the simulation replaces the disk,
+not the log. Every call may raise ``OSError``. Nothing is durable before ``File.sync`` (data and size of one file) or
+``Disk.sync_dir`` (creations, renames and removals in one directory) has returned. A ``sync`` that failed is never
+tried again as if nothing had happened: the pages may be gone.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Protocol
+
+from tidelog.types import Buffer
+
+IOV_MAX = 1024
+"""Most buffers that one ``pwritev`` takes (Linux)."""
+
+
+class File(Protocol):
+    """An open file, read and written at explicit positions."""
+
+    def size(self) -> int:
+        """Length in bytes."""
+
+    def pread(self, length: int, position: int) -> bytes:
+        """Up to ``length`` bytes; fewer only at the end of the file."""
+
+    def pwritev(self, buffers: Sequence[Buffer], position: int) -> None:
+        """Write all of it, or raise; what stands there after an error is unknown."""
+
+    def truncate(self, size: int) -> None:
+        """Cut, or extend with zeros."""
+
+    def sync(self) -> None:
+        """Make data and size durable (fdatasync). May run in a thread while others write."""
+
+    def close(self) -> None:
+        """Release it; not a sync."""
+
+
+class Disk(Protocol):
+    """A file system. Paths are texts with ``/``."""
+
+    def open(self, path: str, *, create: bool = False) -> File:
+        """Open for reading and writing; ``FileNotFoundError`` when it is not there and ``create`` is not set."""
+
+    def read(self, path: str) -> bytes:
+        """The whole file; ``FileNotFoundError`` when it is not there."""
+
+    def write_atomic(self, path: str, data: bytes) -> None:
+        """Replace the file durably: after a crash it holds the old bytes or the new ones (write a temporary one,
+        sync, rename, sync the directory)."""
+
+    def rename(self, source: str, target: str) -> None:
+        """Atomic within one directory; durable after ``sync_dir``."""
+
+    def unlink(self, path: str) -> None:
+        """Remove a file; durable after ``sync_dir``."""
+
+    def listdir(self, path: str) -> list[str]:
+        """Names in a directory, sorted; ``FileNotFoundError`` when it is not there."""
+
+    def mkdir(self, path: str) -> None:
+        """Create it with its parents, durably; nothing when it is there."""
+
+    def rmtree(self, path: str) -> None:
+        """Remove a directory and all in it."""
+
+    def sync_dir(self, path: str) -> None:
+        """Make creations, renames and removals in this directory durable."""
+
+
+class _RealFile:
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+
+    def size(self) -> int:
+        return os.fstat(self._fd).st_size
+
+    def pread(self, length: int, position: int) -> bytes:
+        data = os.pread(self._fd, length, position)
+        while len(data) < length:  # a short read is the end of the file or a signal: ask on
+            more = os.pread(self._fd, length - len(data), position + len(data))
+            if not more:
+                break
+            data += more
+        return data
+
+    def pwritev(self, buffers: Sequence[Buffer], position: int) -> None:
+        pending = [memoryview(b) for b in buffers]
+        while pending:
+            written = os.pwritev(self._fd, pending[:IOV_MAX], position)
+            position += written
+            while pending and written >= len(pending[0]):
+                written -= len(pending.pop(0))
+            if written:
+                pending[0] = pending[0][written:]
+
+    def truncate(self, size: int) -> None:
+        os.ftruncate(self._fd, size)
+
+    def sync(self) -> None:
+        os.fdatasync(self._fd)
+
+    def close(self) -> None:
+        os.close(self._fd)
+
+
+class RealDisk:
+    """The operating system's file system."""
+
+    def open(self, path: str, *, create: bool = False) -> File:
+        return _RealFile(os.open(path, os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0), 0o640))
+
+    def read(self, path: str) -> bytes:
+        return Path(path).read_bytes()
+
+    def write_atomic(self, path: str, data: bytes) -> None:
+        temporary = path + ".new"
+        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o640)
+        try:
+            view = memoryview(data)
+            while view:
+                view = view[os.write(fd, view) :]
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+        Path(temporary).replace(path)
+        self.sync_dir(str(Path(path).parent))
+
+    def rename(self, source: str, target: str) -> None:
+        Path(source).replace(target)
+
+    def unlink(self, path: str) -> None:
+        Path(path).unlink()
+
+    def listdir(self, path: str) -> list[str]:
+        return sorted(os.listdir(path))  # noqa: PTH208 (names, not paths)
+
+    def mkdir(self, path: str) -> None:
+        made = Path(path)
+        if made.is_dir():
+            return
+        self.mkdir(str(made.parent))
+        made.mkdir(mode=0o750, exist_ok=True)
+        self.sync_dir(str(made.parent))
+
+    def rmtree(self, path: str) -> None:
+        shutil.rmtree(path)
+        self.sync_dir(str(Path(path).parent))
+
+    def sync_dir(self, path: str) -> None:
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)

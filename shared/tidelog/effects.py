@@ -1,0 +1,64 @@
+"""What the sync cores ask of the shells that drive them: frozen values, in the order in which they must happen.
+
+A core never sends, sleeps or logs. Its methods take ``now`` (seconds of a monotonic clock) and return a list of
+these; the shell performs them in order. An effect that must precede another stands before it: a ``Persist``
+before the ``Send`` that tells of it. Services add their own kinds (``Persist``, ``StartFlush``).
+
+Link tokens: the shell gives each accepted connection an integer ``source``; it is never used again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from tidelog.types import NodeId
+from tidelog.wire.messages import Message
+
+CONTROLLER = "@controller"
+"""The peer name under which a shell knows "the active controller, whoever that is"."""
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """Send a one-way message to a named node; may be lost."""
+
+    to: NodeId
+    message: Message
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """Send a request to a named node (or ``CONTROLLER``). The shell brings the answer, or the error, back to the
+    core's ``on_answer(token, answer_or_error, now)`` exactly once: also when the peer cannot be reached
+    (``UNREACHABLE``) or the time is over (``REQUEST_TIMED_OUT``)."""
+
+    to: NodeId
+    token: int
+    message: Message
+    timeout_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Answer request ``id`` that came over link ``source``, with a message or a ``TidelogError``."""
+
+    source: int
+    id: int
+    message: Message | Exception
+
+
+@dataclass(frozen=True, slots=True)
+class Post:
+    """Send a one-way message back over an accepted link."""
+
+    source: int
+    message: Message
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """A transition worth one log line: a constant name and fields."""
+
+    name: str
+    fields: dict[str, Any] = field(default_factory=dict)

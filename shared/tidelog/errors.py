@@ -1,0 +1,151 @@
+"""Every error of Tidelog, in one table.
+
+Client code asks the error (``retriable``, ``refresh_metadata``, ``unknown_outcome``); it never matches texts.
+On the wire an error is ``{code, message, …}`` (``wire.messages.ErrorInfo``); ``from_info`` and ``to_info``
+translate. A *refusal* means that nothing was changed; ``unknown_outcome`` says that it may have been.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tidelog.wire.messages import ErrorInfo
+
+
+@dataclass(frozen=True, slots=True)
+class Meaning:
+    """One row of the table: what a code tells its receiver."""
+
+    text: str
+    retriable: bool = False
+    """The same request may succeed later, unchanged."""
+    refresh_metadata: bool = False
+    """The sender's picture of the cluster is out of date."""
+
+
+CODES: dict[str, Meaning] = {
+    "NOT_LEADER": Meaning("this server does not lead the partition", True, True),
+    "FENCED_LEADER_EPOCH": Meaning("the request carries an older leader epoch than the server's", True, True),
+    "UNKNOWN_LEADER_EPOCH": Meaning("the request carries a newer leader epoch than the server knows yet", True),
+    "FENCED_BROKER_EPOCH": Meaning("the request comes from an earlier life of that replica server"),
+    "NOT_REPLICA": Meaning("the sender is no replica of the partition", False, True),
+    "OFFSET_NOT_AVAILABLE": Meaning("a new leader does not know yet how far the log is committed", True),
+    "OFFSET_OUT_OF_RANGE": Meaning("the offset is not in the log"),
+    "LOG_TRUNCATED": Meaning("the position's epoch ends earlier: the log was truncated there"),
+    "NOT_ENOUGH_REPLICAS": Meaning("fewer in-sync replicas than min_insync_replicas", True),
+    "REQUEST_TIMED_OUT": Meaning("no answer in time", True),
+    "UNREACHABLE": Meaning("the server cannot be reached", True, True),
+    "CORRUPT_BATCH": Meaning("the batch is damaged or malformed"),
+    "BATCH_TOO_LARGE": Meaning("the batch is larger than max_batch_bytes"),
+    "OUT_OF_ORDER_SEQUENCE": Meaning("the producer's sequence has a gap", True),
+    "DUPLICATE_SEQUENCE": Meaning("the sequence was written before, too long ago to know its offset"),
+    "FENCED_PRODUCER": Meaning("a newer epoch of this producer id exists"),
+    "UNEXPECTED_OFFSET": Meaning("the log does not end where the conditional append expects"),
+    "UNKNOWN_TOPIC": Meaning("no such topic or partition", False, True),
+    "TOPIC_EXISTS": Meaning("a topic of that name exists"),
+    "INVALID_TOPIC": Meaning("a topic name is 1 to 249 of A-Z a-z 0-9 . _ -, and not . or .."),
+    "INVALID_CONFIG": Meaning("a setting is unknown or out of range"),
+    "INVALID_REPLICATION_FACTOR": Meaning("fewer live replica servers than the replication factor"),
+    "NOT_ACTIVE_CONTROLLER": Meaning("this controller is not the active one", True, True),
+    "NO_QUORUM": Meaning("the controllers have no majority", True),
+    "STALE_EPOCH": Meaning("the partition's epoch has moved on", False, True),
+    "UNAUTHENTICATED": Meaning("no valid credentials"),
+    "FORBIDDEN": Meaning("not allowed to this kind of peer"),
+    "WRONG_CLUSTER": Meaning("the peer belongs to another cluster"),
+    "UNSUPPORTED": Meaning("this server does not know that operation"),
+    "MALFORMED": Meaning("the message is not what the protocol says"),
+    "OVERLOADED": Meaning("too much in flight", True),
+    "OFFLINE": Meaning("the partition cannot serve: its disk failed or it is not loaded yet", True, True),
+    "CLOSED": Meaning("the client or connection is closed"),
+}
+
+
+class TidelogError(Exception):
+    """Base of all; ``code`` is a key of ``CODES``. ``detail`` holds the numbers that the code's meaning needs
+    (``leader``, ``log_start``, ``end_offset``, ``leader_epoch`` …), as integers or texts."""
+
+    code = "MALFORMED"
+
+    def __init__(
+        self, message: str, *, code: str | None = None, unknown_outcome: bool = False, **detail: int | str
+    ) -> None:
+        super().__init__(message)
+        self.code = code or self.code
+        self.message = message
+        self.unknown_outcome = unknown_outcome
+        self.detail = detail
+
+    @property
+    def retriable(self) -> bool:
+        """The same request may succeed later, unchanged."""
+        return CODES[self.code].retriable
+
+    @property
+    def refresh_metadata(self) -> bool:
+        """The sender's picture of the cluster is out of date."""
+        return CODES[self.code].refresh_metadata
+
+    def __str__(self) -> str:
+        return f"[{self.code}] {self.message}"
+
+    def to_info(self) -> ErrorInfo:
+        """The error as it travels."""
+        from tidelog.wire.messages import ErrorInfo
+
+        detail = {key: str(value) for key, value in self.detail.items()}
+        return ErrorInfo(self.code, self.message, self.unknown_outcome, detail)
+
+
+class BrokerError(TidelogError):
+    """A server answered with an error."""
+
+
+class ProtocolError(TidelogError):
+    """The other side sent what the protocol does not allow; the connection ends."""
+
+    code = "MALFORMED"
+
+
+class CorruptBatch(TidelogError):
+    """A batch fails one of its checks; the message says which."""
+
+    code = "CORRUPT_BATCH"
+
+
+class Unreachable(TidelogError):
+    """No connection to the server, or it broke before the answer came."""
+
+    code = "UNREACHABLE"
+
+
+class TimedOut(TidelogError):
+    """No answer in time: the outcome is unknown unless said otherwise."""
+
+    code = "REQUEST_TIMED_OUT"
+
+
+class Closed(TidelogError):
+    """The client, producer or connection was closed."""
+
+    code = "CLOSED"
+
+
+class ConfigError(TidelogError):
+    """Configuration faults: all of them, one a line in the message."""
+
+    code = "INVALID_CONFIG"
+
+
+def refuse(code: str, message: str, *, unknown_outcome: bool = False, **detail: int | str) -> BrokerError:
+    """A server's refusal, ready to be answered. ``code`` must be in the table."""
+    assert code in CODES, code
+    return BrokerError(message, code=code, unknown_outcome=unknown_outcome, **detail)
+
+
+def from_info(info: ErrorInfo) -> BrokerError:
+    """The error that arrived. A code that this version does not know counts as not retriable."""
+    code = info.code if info.code in CODES else "UNSUPPORTED"
+    detail = {k: int(v) if v.lstrip("-").isdigit() else v for k, v in info.detail.items()}
+    return BrokerError(info.message, code=code, unknown_outcome=info.unknown_outcome, **detail)

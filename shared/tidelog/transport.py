@@ -1,0 +1,50 @@
+"""The network seam: messages over connections, as the services need them. ``websocket.py`` is the real one."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Protocol
+
+import trio
+
+from tidelog.wire.messages import Payload
+
+SUBPROTOCOL = "tidelog.v1"
+MAX_MESSAGE_BYTES = 16 << 20
+"""Largest message that any side accepts; a fetch answer is the largest that is sent (4 MiB and a batch)."""
+
+
+class Connection(Protocol):
+    """One open connection that carries whole binary messages, in order, both ways."""
+
+    remote: str
+    """Address of the other side, for people."""
+
+    async def send(self, head: bytes, payload: Payload = b"") -> None:
+        """Send one message: ``head`` followed by ``payload``. Waits while the peer does not read.
+        Raises ``Unreachable`` when the connection is closed or breaks. One task sends at a time."""
+
+    async def receive(self) -> bytes:
+        """The next message. Raises ``Unreachable`` when the connection ends, ``ProtocolError`` on a text frame or
+        an oversized message (the connection is then closed with the right code)."""
+
+    async def aclose(self, code: int = 1000, reason: str = "") -> None:
+        """Close it with a WebSocket close code (RFC 6455 §7.4); bounded in time."""
+
+
+class Transport(Protocol):
+    """Opens and accepts connections."""
+
+    async def connect(self, url: str) -> Connection:
+        """Connect to ``ws://host:port``. Raises ``Unreachable`` when that fails. The caller closes it."""
+
+    async def serve(
+        self,
+        host: str,
+        port: int,
+        handler: Callable[[Connection], Awaitable[None]],
+        *,
+        task_status: trio.TaskStatus[str],
+    ) -> None:
+        """Accept until cancelled; reports its URL (with the real port) when it listens. An exception in a handler
+        ends that connection only (close code 1011). Raises ``ConfigError`` when the port is in use."""

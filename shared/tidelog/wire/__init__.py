@@ -1,0 +1,1 @@
+"""The protocol: messages, their codec, and the sans-I/O session."""

@@ -1,0 +1,668 @@
+"""Every message of the protocol, as frozen dataclasses: the one place where their fields are said.
+
+On the wire (``codec.py``, ``tidelog.cddl``) a message is one WebSocket binary message holding a CBOR sequence:
+the header, a map with text keys, and, where ``payload`` is not empty, one byte string that never passes a CBOR
+encoder or decoder. A field equal to its default is left out. Field types: ``int`` (0 <= x < 2**63, or -1 where
+the default is -1), ``bool``, ``str``, ``bytes``, ``dict[str, str]``, ``X | None``, and tuples of these or of
+*part* dataclasses (a part is a map inside the header).
+
+- a request: ``{op, id, …}``; its answer: ``{re, …}`` or ``{re, error: {code, message, …}}``; the answer's class
+  is the request's ``ANSWER``;
+- a one-way message: ``{op, …}``.
+
+Several parts share one payload: each part's ``size`` says how many bytes are its own, in the order of the parts.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from tidelog.types import Buffer
+
+Payload = Buffer | list[Buffer]
+"""Bulk bytes of a message: one buffer, or several that are sent one after the other without joining them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """Base of all. ``OP`` is the text of ``op``; answers have none."""
+
+    OP: ClassVar[str] = ""
+    ANSWER: ClassVar[type[Message] | None] = None
+    """Class of the answer; None for one-way messages and answers."""
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorInfo:
+    """Part: an error as it travels; see ``tidelog.errors``."""
+
+    code: str
+    message: str = ""
+    unknown_outcome: bool = False
+    detail: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Done(Message):
+    """Answer: it was done; nothing more to say."""
+
+
+# --- session ---------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Welcome(Message):
+    """Answer to hello: who answers, and its limits."""
+
+    version: int
+    cluster: str
+    node: str
+    role: str
+    max_message_bytes: int
+    max_in_flight: int
+
+
+@dataclass(frozen=True, slots=True)
+class Hello(Message):
+    """First message of every connection. ``cluster`` "" means: whichever this is."""
+
+    OP: ClassVar[str] = "hello"
+    ANSWER: ClassVar[type[Message]] = Welcome
+    version: int
+    role: str
+    """``client``, ``gateway``, ``replica`` or ``controller``: decides which ops are allowed."""
+    node: str
+    cluster: str = ""
+
+
+# --- controller: replica servers -------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Registered(Message):
+    """Answer: this life's broker epoch; metadata below ``index`` must be ignored."""
+
+    broker_epoch: int
+    index: int
+    session_timeout_ms: int
+    cluster: str
+
+
+@dataclass(frozen=True, slots=True)
+class Register(Message):
+    """A replica server starts a life. ``cluster`` is what its data directory says, "" for a new one."""
+
+    OP: ClassVar[str] = "register"
+    ANSWER: ClassVar[type[Message]] = Registered
+    node: str
+    url: str
+    cluster: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Heartbeat(Message):
+    """Keeps a session alive; also ends a fence that an expired session left behind. ``FENCED_BROKER_EPOCH``
+    means that a later life registered."""
+
+    OP: ClassVar[str] = "heartbeat"
+    ANSWER: ClassVar[type[Message]] = Done
+    node: str
+    broker_epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class IsrMember:
+    """Part: a proposed member of the ISR, in the life in which the leader saw it (KIP-903)."""
+
+    node: str
+    broker_epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class AlterIsrAnswer(Message):
+    """Answer: the partition's state after the change."""
+
+    epoch: int
+    isr: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AlterIsr(Message):
+    """A leader proposes an ISR: compare-and-set on ``epoch`` (KIP-497). ``STALE_EPOCH`` when it has moved on."""
+
+    OP: ClassVar[str] = "alter_isr"
+    ANSWER: ClassVar[type[Message]] = AlterIsrAnswer
+    node: str
+    broker_epoch: int
+    topic_id: str
+    partition: int
+    leader_epoch: int
+    epoch: int
+    isr: tuple[IsrMember, ...]
+    cause: str
+    evidence: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class SuspectPart:
+    """Part: one partition whose leader a follower cannot reach."""
+
+    topic_id: str
+    partition: int
+    epoch: int
+    leader_epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReportLeader(Message):
+    """An ISR member reports ``leader`` dead, for the partitions that it follows there."""
+
+    OP: ClassVar[str] = "report_leader"
+    ANSWER: ClassVar[type[Message]] = Done
+    node: str
+    broker_epoch: int
+    leader: str
+    reason: str
+    parts: tuple[SuspectPart, ...]
+
+
+# --- controller: metadata --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Watch(Message):
+    """Send all metadata now (one ``MetadataUpdate`` with the whole image), then every change, in commit order."""
+
+    OP: ClassVar[str] = "watch"
+    ANSWER: ClassVar[type[Message]] = Done
+
+
+@dataclass(frozen=True, slots=True)
+class MetadataUpdate(Message):
+    """One-way, on a watch. ``payload`` is a CBOR map as in ``tidelog.cddl``: the whole image when ``whole``, else
+    the servers and topics that changed (each entire) and the ids of deleted topics. ``wire.image`` applies it."""
+
+    OP: ClassVar[str] = "metadata_update"
+    index: int
+    whole: bool = False
+    payload: Payload = b""
+
+
+@dataclass(frozen=True, slots=True)
+class TopicCreated(Message):
+    """Answer: the topic is in the metadata; its partitions may need a moment to serve."""
+
+    topic_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class CreateTopic(Message):
+    """Create a topic. ``config`` maps names of ``TopicConfig`` fields to texts."""
+
+    OP: ClassVar[str] = "create_topic"
+    ANSWER: ClassVar[type[Message]] = TopicCreated
+    name: str
+    partitions: int = 1
+    replication_factor: int = 1
+    config: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteTopic(Message):
+    """Delete the topic of this name and all its data."""
+
+    OP: ClassVar[str] = "delete_topic"
+    ANSWER: ClassVar[type[Message]] = Done
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryEntry:
+    """Part: one change of a partition and why it happened. ``time_ms`` is the active controller's wall clock."""
+
+    time_ms: int
+    epoch: int
+    leader_epoch: int
+    event: str
+    cause: str
+    leader: str = ""
+    isr: tuple[str, ...] = ()
+    evidence: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryAnswer(Message):
+    """Answer: the partition's changes, oldest first."""
+
+    entries: tuple[HistoryEntry, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class History(Message):
+    """Why is this partition as it is?"""
+
+    OP: ClassVar[str] = "history"
+    ANSWER: ClassVar[type[Message]] = HistoryAnswer
+    topic_id: str
+    partition: int
+
+
+@dataclass(frozen=True, slots=True)
+class ControllerInfo:
+    """Part: a controller as its peers see it."""
+
+    node: str
+    url: str
+    role: str
+    """``leader`` (the active controller), ``follower``, ``candidate`` or ``unknown``."""
+
+
+@dataclass(frozen=True, slots=True)
+class QuorumAnswer(Message):
+    """Answer: the Raft group as this controller sees it."""
+
+    active: str
+    term: int
+    commit_index: int
+    controllers: tuple[ControllerInfo, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DescribeQuorum(Message):
+    """Who is the active controller? Answered by any controller."""
+
+    OP: ClassVar[str] = "describe_quorum"
+    ANSWER: ClassVar[type[Message]] = QuorumAnswer
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerIds(Message):
+    """Answer: the ids first .. first + count - 1 are the asker's alone."""
+
+    first: int
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class AllocateProducerIds(Message):
+    """Reserve producer ids, through Raft."""
+
+    OP: ClassVar[str] = "allocate_producer_ids"
+    ANSWER: ClassVar[type[Message]] = ProducerIds
+    count: int
+
+
+# --- controller: Raft (one-way; the core correlates) -----------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class RequestVote(Message):
+    """Raft §5.2; ``pre`` is the pre-vote of Ongaro's dissertation §9.6."""
+
+    OP: ClassVar[str] = "request_vote"
+    term: int
+    last_index: int
+    last_term: int
+    pre: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Vote(Message):
+    """Answer to a (pre-)vote request."""
+
+    OP: ClassVar[str] = "vote"
+    term: int
+    granted: bool
+    pre: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class AppendEntries(Message):
+    """Raft §5.3, also the heartbeat. ``payload``: CBOR array of [term, command bytes]."""
+
+    OP: ClassVar[str] = "append_entries"
+    term: int
+    prev_index: int
+    prev_term: int
+    commit: int
+    payload: Payload = b""
+
+
+@dataclass(frozen=True, slots=True)
+class AppendResult(Message):
+    """``match`` is the last index known to agree when ``ok``, else a hint where to try next (with its term)."""
+
+    OP: ClassVar[str] = "append_result"
+    term: int
+    ok: bool
+    match: int
+    hint_term: int = 0
+
+
+# --- replica: between replica servers --------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class FetchPart:
+    """Part: what a follower wants of one partition."""
+
+    topic_id: str
+    partition: int
+    leader_epoch: int
+    offset: int
+    """Next offset wanted: the follower's log end."""
+    last_epoch: int
+    """Leader epoch of the record before ``offset``; -1 when there is none."""
+    durable: int
+    """Everything below it is on the follower's stable storage."""
+
+
+@dataclass(frozen=True, slots=True)
+class FetchedPart:
+    """Part: what the leader has. Leader epoch and HW are there always, also without data."""
+
+    topic_id: str
+    partition: int
+    leader_epoch: int
+    high_watermark: int
+    log_start: int
+    size: int = 0
+    diverging_epoch: int = -1
+    """Not -1: the logs part ways; this epoch ends at ``diverging_end`` on the leader (KIP-279)."""
+    diverging_end: int = -1
+    error: ErrorInfo | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FetchAnswer(Message):
+    """Answer: whole batches per part, from the offset wanted, one part's after the other's."""
+
+    parts: tuple[FetchedPart, ...]
+    payload: Payload = b""
+
+
+@dataclass(frozen=True, slots=True)
+class Fetch(Message):
+    """A follower asks a leader server for all partitions that it follows there. Answered at once; a part without
+    data leaves a data waiter behind, which ``notify`` wakes."""
+
+    OP: ClassVar[str] = "fetch"
+    ANSWER: ClassVar[type[Message]] = FetchAnswer
+    node: str
+    broker_epoch: int
+    max_bytes: int
+    parts: tuple[FetchPart, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class NotifyPart:
+    """Part: this partition has news."""
+
+    topic_id: str
+    partition: int
+    leader_epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Notify(Message):
+    """One-way, leader to an idle follower: fetch now."""
+
+    OP: ClassVar[str] = "notify"
+    parts: tuple[NotifyPart, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class EpochPart:
+    """Part: where does ``epoch`` end on the leader of ``leader_epoch``?"""
+
+    topic_id: str
+    partition: int
+    leader_epoch: int
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class EpochEnd:
+    """Part: the largest epoch <= the one asked that the leader knows, and where it ends; -1, -1 for none."""
+
+    topic_id: str
+    partition: int
+    epoch: int = -1
+    end_offset: int = -1
+    error: ErrorInfo | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class EpochOffsetAnswer(Message):
+    """Answer, one part for each asked, in that order."""
+
+    parts: tuple[EpochEnd, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class EpochOffset(Message):
+    """The LeaderEpoch offset request (KIP-101, KIP-279)."""
+
+    OP: ClassVar[str] = "epoch_offset"
+    ANSWER: ClassVar[type[Message]] = EpochOffsetAnswer
+    node: str
+    broker_epoch: int
+    parts: tuple[EpochPart, ...]
+
+
+# --- data: client to gateway, and gateway to replica -----------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class ProducePart:
+    """Part: one batch. ``id`` is chosen by the sender, unique on its connection, and named by the ack."""
+
+    id: int
+    topic_id: str
+    partition: int
+    acks: int
+    timeout_ms: int
+    size: int
+    leader_epoch: int = -1
+    """-1 from a client; the gateway sets what it knows, and a leader of another epoch refuses."""
+    expected_offset: int = -1
+    """Not -1: append only if the log ends exactly here (``UNEXPECTED_OFFSET`` otherwise)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Produce(Message):
+    """One-way: batches, each acked by its own id in a later ``Produced``. Batches of one partition are appended
+    and acked in the order in which they were sent."""
+
+    OP: ClassVar[str] = "produce"
+    parts: tuple[ProducePart, ...]
+    payload: Payload = b""
+
+
+@dataclass(frozen=True, slots=True)
+class ProduceAck:
+    """Part: the fate of one batch. ``offset`` is the batch's base offset."""
+
+    id: int
+    offset: int = -1
+    leader_epoch: int = -1
+    durability: str = ""
+    """What was reached: ``received``, ``leader`` or ``all``, then ``/`` and the flush policy: ``all/fsync``."""
+    duplicate: bool = False
+    """The batch had been written by an earlier try; ``offset`` is that one's."""
+    error: ErrorInfo | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Produced(Message):
+    """One-way: acks, as many as are ready."""
+
+    OP: ClassVar[str] = "produced"
+    acks: tuple[ProduceAck, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ReadAnswer(Message):
+    """Answer: whole batches that hold ``offset`` and what follows, below the HW. Empty when ``max_wait_ms`` passed
+    without news. The first batch may begin before ``offset``: the reader skips."""
+
+    leader_epoch: int
+    high_watermark: int
+    log_start: int
+    payload: Payload = b""
+
+
+@dataclass(frozen=True, slots=True)
+class Read(Message):
+    """Read committed batches from a position (KIP-320: ``last_epoch`` is the epoch of the record before it)."""
+
+    OP: ClassVar[str] = "read"
+    ANSWER: ClassVar[type[Message]] = ReadAnswer
+    topic_id: str
+    partition: int
+    offset: int
+    last_epoch: int = -1
+    leader_epoch: int = -1
+    max_bytes: int = 1 << 20
+    max_wait_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetAnswer(Message):
+    """Answer: an offset, and the epoch and timestamp (-1: none) of the record there or before it."""
+
+    offset: int
+    leader_epoch: int = -1
+    timestamp_ms: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class ListOffset(Message):
+    """``at``: ``earliest`` (log start), ``latest`` (HW), ``timestamp`` (first record at or after it, else HW)."""
+
+    OP: ClassVar[str] = "list_offset"
+    ANSWER: ClassVar[type[Message]] = OffsetAnswer
+    topic_id: str
+    partition: int
+    at: str
+    timestamp_ms: int = -1
+    leader_epoch: int = -1
+
+
+# --- gateway: clients ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionInfo:
+    """Part: a partition as the gateway knows it. ``high_watermark``/``log_start`` are -1 unless asked for."""
+
+    partition: int
+    replicas: tuple[str, ...]
+    isr: tuple[str, ...]
+    leader: str
+    leader_epoch: int
+    epoch: int
+    log_start: int = -1
+    high_watermark: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class TopicInfo:
+    """Part: a topic as the gateway knows it."""
+
+    topic_id: str
+    name: str
+    config: dict[str, str]
+    partitions: tuple[PartitionInfo, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ServerInfo:
+    """Part: a replica server as the gateway knows it."""
+
+    node: str
+    url: str
+    broker_epoch: int
+    fenced: bool
+
+
+@dataclass(frozen=True, slots=True)
+class MetadataAnswer(Message):
+    """Answer: the cluster. Topics asked for by name that do not exist are simply not there."""
+
+    cluster: str
+    index: int
+    topics: tuple[TopicInfo, ...]
+    servers: tuple[ServerInfo, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Metadata(Message):
+    """What does the cluster look like? ``all_topics``: every topic; ``offsets``: ask the leaders for log start and
+    HW too."""
+
+    OP: ClassVar[str] = "metadata"
+    ANSWER: ClassVar[type[Message]] = MetadataAnswer
+    topics: tuple[str, ...] = ()
+    all_topics: bool = False
+    offsets: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerId(Message):
+    """Answer: a producer id of one's own, at epoch 0."""
+
+    producer_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class InitProducer(Message):
+    """A producer wants to be idempotent."""
+
+    OP: ClassVar[str] = "init_producer"
+    ANSWER: ClassVar[type[Message]] = ProducerId
+
+
+@dataclass(frozen=True, slots=True)
+class Subscribe(Message):
+    """Push batches from a position, as long as there is credit (bytes). ``sub`` is the client's number for it."""
+
+    OP: ClassVar[str] = "subscribe"
+    ANSWER: ClassVar[type[Message]] = Done
+    sub: int
+    topic_id: str
+    partition: int
+    offset: int
+    credit: int
+    last_epoch: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Credit(Message):
+    """One-way: the client has room for so many more bytes."""
+
+    OP: ClassVar[str] = "credit"
+    sub: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Unsubscribe(Message):
+    """Nothing is delivered on ``sub`` after the answer."""
+
+    OP: ClassVar[str] = "unsubscribe"
+    ANSWER: ClassVar[type[Message]] = Done
+    sub: int
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery(Message):
+    """One-way: whole batches on a subscription; the first may begin before the position. With ``error`` it is the
+    subscription's last message."""
+
+    OP: ClassVar[str] = "delivery"
+    sub: int
+    high_watermark: int = -1
+    error: ErrorInfo | None = None
+    payload: Payload = b""
