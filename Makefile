@@ -1,2 +1,49 @@
-test:
-	@echo "not built yet"
+# Everything sets itself up in .venv; nothing else is needed but Python 3.11+ (and Java 17 for Spark).
+PYTHON ?= python3
+BIN := .venv/bin
+STAMP := .venv/installed
+
+.PHONY: venv demo test tidy simulate bench lock clean help
+
+help:
+	@echo "make demo      a cluster of real processes takes records, loses a leader, loses nothing; Spark reads the result"
+	@echo "make test      everything that CI checks"
+	@echo "make venv      .venv with everything; .venv/bin/tidelog is the command"
+	@echo "make tidy      style, types, dependency rules"
+	@echo "make simulate SEEDS=1000 [JOBS=2]   the deterministic simulation over many seeds"
+	@echo "make bench     throughput and latency of the whole path"
+	@echo "make lock      renew constraints.txt from pyproject.toml"
+
+venv: $(STAMP)
+
+$(STAMP): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Tidelog needs Python 3.11 or newer: make PYTHON=python3.11"; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { echo "Python's venv module is missing: apt-get install python3-venv"; exit 1; }
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r constraints.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --editable .
+	@touch $(STAMP)
+
+demo: $(STAMP)
+	$(BIN)/tidelog demo
+
+test: $(STAMP)
+	$(BIN)/python -m pytest
+
+tidy: $(STAMP)
+	$(BIN)/python -m pytest tests/test_tidy.py
+
+SEEDS ?= 1000
+JOBS ?= 2
+simulate: $(STAMP)
+	cd tests && ../$(BIN)/python -m simulation --seeds 0:$(SEEDS) --jobs $(JOBS)
+
+bench: $(STAMP)
+	$(BIN)/python deploy/bench/bench.py
+
+lock: $(STAMP)
+	$(BIN)/python -m pip install --quiet "uv>=0.8,<0.14"
+	$(BIN)/uv pip compile --quiet --upgrade --extra dev --python-version 3.11 --universal --no-header --output-file constraints.txt pyproject.toml
+
+clean:
+	rm -rf .venv build dist

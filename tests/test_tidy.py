@@ -1,0 +1,120 @@
+"""House rules that a machine can check: sizes, style, types, dependency rules, documentation links."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+BIN = Path(sys.executable).parent
+SOURCES = sorted(
+    path for folder in ("shared", "services", "deploy", "tests") for path in (ROOT / folder).rglob("*.py")
+)
+PRODUCT = [path for path in SOURCES if path.relative_to(ROOT).parts[0] in ("shared", "services")]
+CORES = [path for path in PRODUCT if "core" in path.relative_to(ROOT).parts]
+
+MODULE_LINES = 400
+FUNCTION_LINES = 70
+LONGER = {
+    "shared/tidelog/wire/messages.py": "a table: every message of the protocol",
+}
+"""Modules over the limit, each with its reason."""
+
+FORBIDDEN_IN_CORES = {"trio", "trio_websocket", "structlog", "time", "random", "os", "socket", "threading", "asyncio"}
+FORBIDDEN_CALLS = {
+    "time.sleep": "sleep in trio",
+    "time.time": "only adapters read the wall clock",
+    "uuid.uuid4": "randomness is injected",
+    "os.urandom": "randomness is injected",
+}
+ADAPTERS = {"clock.py", "disk.py", "websocket.py"}
+
+
+def name(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+def run(*command: str) -> None:
+    """Run a checker over the tree and show what it prints when it complains."""
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"{' '.join(command)}\n{done.stdout}{done.stderr}"
+
+
+def test_ruff_finds_nothing() -> None:
+    run(str(BIN / "ruff"), "check", "--no-cache", ".")
+
+
+def test_everything_is_formatted() -> None:
+    run(str(BIN / "ruff"), "format", "--no-cache", "--check", ".")
+
+
+def test_types_are_strict() -> None:
+    run(str(BIN / "mypy"), "--no-error-summary")
+
+
+def test_packages_depend_only_on_what_they_may() -> None:
+    run(str(BIN / "lint-imports"), "--no-cache")
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=name)
+def test_modules_and_functions_are_short_enough_to_read(path: Path) -> None:
+    text = path.read_text()
+    if name(path) not in LONGER:
+        assert len(text.splitlines()) <= MODULE_LINES
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            length = (node.end_lineno or node.lineno) - node.lineno + 1
+            assert length <= FUNCTION_LINES, f"{node.name} has {length} lines"
+
+
+@pytest.mark.parametrize("path", CORES, ids=name)
+def test_cores_know_no_clock_no_network_and_no_chance(path: Path) -> None:
+    for node in ast.walk(ast.parse(path.read_text())):
+        modules: list[str] = []
+        if isinstance(node, ast.Import):
+            modules = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            modules = [node.module]
+        for module in modules:
+            assert module.split(".")[0] not in FORBIDDEN_IN_CORES, f"line {node.lineno} imports {module}"
+
+
+@pytest.mark.parametrize("path", PRODUCT, ids=name)
+def test_product_code_keeps_its_promises(path: Path) -> None:
+    text = path.read_text()
+    tree = ast.parse(text)
+    assert ast.get_docstring(tree), "a module says what it is"
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ExceptHandler):
+            assert not (len(node.body) == 1 and isinstance(node.body[0], ast.Pass)), f"line {node.lineno} swallows"
+        if isinstance(node, ast.Call) and path.name not in ADAPTERS:
+            call = ast.unparse(node.func)
+            assert call not in FORBIDDEN_CALLS, f"line {node.lineno}: {call}: {FORBIDDEN_CALLS.get(call)}"
+    assert not re.search(r"\b(TODO|FIXME|XXX|HACK)\b|NotImplementedError", text)
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "tests").rglob("test_*.py")), ids=name)
+def test_tests_never_sleep(path: Path) -> None:
+    if path == Path(__file__):
+        return
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Call):
+            call = ast.unparse(node)
+            assert not re.match(r"(time|trio)\.sleep\((?!0\))", call), f"line {node.lineno}: {call}"
+
+
+def test_documentation_links_lead_somewhere() -> None:
+    pages = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
+    for page in pages:
+        for target in re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", page.read_text()):
+            if "://" not in target and not target.startswith("mailto:"):
+                assert (page.parent / target).exists(), f"{name(page)} links to {target}"
+
+
+def test_the_readme_is_short() -> None:
+    assert len((ROOT / "README.md").read_text().splitlines()) <= 150
