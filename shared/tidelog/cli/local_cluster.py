@@ -1,0 +1,277 @@
+"""A cluster of real processes on this machine: start, watch, kill, pause, restart, stop.
+
+The folder holds one sub-folder per process (configuration, data, log) and ``cluster.json``, which is kept true:
+``{"cluster", "base_port", "processes": [{"role", "id", "pid", "url", "log", "started"}]}``. ``pid`` is 0 for a
+process that was stopped. ``started`` is the kernel's start time of the process, so that no other process that was
+given the same number is ever signalled.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+import trio
+
+from tidelog.errors import ConfigError, TidelogError
+
+HOST = "127.0.0.1"
+MODULES = {"controller": "tidelog_controller", "replica": "tidelog_replica", "gateway": "tidelog_gateway"}
+START_TIMEOUT_S = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """One process of the cluster, as ``cluster.json`` says it."""
+
+    role: str
+    id: str
+    pid: int
+    url: str
+    log: str
+    started: int = 0
+
+    def is_alive(self) -> bool:
+        """It runs, and is the process that this cluster started."""
+        return self.pid > 0 and _started(self.pid) == self.started
+
+
+def _started(pid: int) -> int:
+    """Start time of a process in clock ticks since boot; -1 when it is gone or a zombie."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return -1
+    fields = stat.rpartition(")")[2].split()
+    return -1 if fields[0] in ("Z", "X") else int(fields[19])
+
+
+def free_base_port(count: int) -> int:
+    """A port from which ``count`` ports in a row are free now."""
+    for base in range(21_000, 60_000, 100):
+        if all(_port_is_free(base + i) for i in range(count)):
+            return base
+    raise ConfigError(f"no {count} free ports in a row on {HOST}")
+
+
+def _port_is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((HOST, port))
+        except OSError:
+            return False
+    return True
+
+
+class LocalCluster:
+    """The cluster whose processes live in one folder."""
+
+    def __init__(self, folder: Path, cluster: str, base_port: int, processes: list[Process]) -> None:
+        self.folder = folder
+        self.cluster = cluster
+        self.base_port = base_port
+        self.processes = processes
+        self._children: dict[int, subprocess.Popen[bytes]] = {}
+
+    @classmethod
+    def create(
+        cls,
+        folder: Path,
+        *,
+        controllers: int = 3,
+        replicas: int = 3,
+        gateways: int = 1,
+        base_port: int = 9292,
+    ) -> LocalCluster:
+        """Lay out a new cluster, or take up the one that the folder holds; starts nothing. Gateways get the ports
+        from ``base_port`` on, then controllers, then replica servers. Raises ``ConfigError``."""
+        folder = folder.resolve()
+        if (folder / "cluster.json").exists():
+            return cls.load(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        nodes = [("gateway", f"g{i + 1}") for i in range(gateways)]
+        nodes += [("controller", f"c{i + 1}") for i in range(controllers)]
+        nodes += [("replica", f"r{i + 1}") for i in range(replicas)]
+        processes = []
+        for i, (role, node) in enumerate(nodes):
+            (folder / node).mkdir(exist_ok=True)
+            url = f"ws://{HOST}:{base_port + i}"
+            processes.append(Process(role, node, 0, url, str(folder / node / "log")))
+        made = cls(folder, f"local-{os.urandom(4).hex()}", base_port, processes)
+        for process in processes:
+            (folder / process.id / "config.toml").write_text(made._config(process))
+        made.save()
+        return made
+
+    @classmethod
+    def load(cls, folder: Path) -> LocalCluster:
+        """The cluster of a folder. Raises ``ConfigError`` when there is none."""
+        path = folder.resolve() / "cluster.json"
+        try:
+            stored = json.loads(path.read_text())
+        except FileNotFoundError as error:
+            raise ConfigError(f"{folder} holds no cluster: start one with 'tidelog cluster up'") from error
+        processes = [Process(**entry) for entry in stored["processes"]]
+        return cls(path.parent, stored["cluster"], stored["base_port"], processes)
+
+    def save(self) -> None:
+        """Write ``cluster.json``, atomically."""
+        stored = {
+            "cluster": self.cluster,
+            "base_port": self.base_port,
+            "processes": [asdict(process) for process in self.processes],
+        }
+        temporary = self.folder / "cluster.json.new"
+        temporary.write_text(json.dumps(stored, indent=2) + "\n")
+        temporary.replace(self.folder / "cluster.json")
+
+    def of_role(self, role: str) -> list[Process]:
+        """All processes of a role, dead or alive."""
+        return [process for process in self.processes if process.role == role]
+
+    def gateways(self) -> list[str]:
+        """URLs of the gateways."""
+        return [process.url for process in self.of_role("gateway")]
+
+    def get(self, node: str) -> Process:
+        """The process of that id. Raises ``ConfigError``."""
+        for process in self.processes:
+            if process.id == node:
+                return process
+        known = ", ".join(process.id for process in self.processes)
+        raise ConfigError(f"no process {node!r} in {self.folder}: there are {known}")
+
+    def start(self) -> None:
+        """Start every process that does not run. Raises ``ConfigError`` when one of their ports is taken."""
+        idle = [process for process in self.processes if not process.is_alive()]
+        taken = [p.url for p in idle if not _port_is_free(int(p.url.rpartition(":")[2]))]
+        if taken:
+            raise ConfigError(f"in use: {', '.join(taken)}; choose other ports with --base-port")
+        for process in idle:
+            self._spawn(process)
+        self.save()
+
+    def restart(self, node: str) -> None:
+        """Start a stopped process again, on its own data; kill it first when it runs."""
+        if self.get(node).is_alive():
+            self.kill(node)
+        self._spawn(self.get(node))
+        self.save()
+
+    def kill(self, node: str) -> None:
+        """SIGKILL, and wait until it is gone."""
+        self._signal(node, signal.SIGKILL)
+        self._wait_gone([self.get(node)], 10.0)
+        self._put(replace(self.get(node), pid=0, started=0))
+        self.save()
+
+    def pause(self, node: str) -> None:
+        """SIGSTOP: the process hangs, its connections stay."""
+        self._signal(node, signal.SIGSTOP)
+
+    def resume(self, node: str) -> None:
+        """SIGCONT."""
+        self._signal(node, signal.SIGCONT)
+
+    def stop(self) -> None:
+        """End every process of this cluster: SIGTERM, then SIGKILL for what is left after 5 s."""
+        alive = [process for process in self.processes if process.is_alive()]
+        for process in alive:
+            self._signal(process.id, signal.SIGCONT)
+            self._signal(process.id, signal.SIGTERM)
+        for process in self._wait_gone(alive, 5.0):
+            self._signal(process.id, signal.SIGKILL)
+        self._wait_gone(alive, 10.0)
+        for process in alive:
+            self._put(replace(process, pid=0, started=0))
+        self.save()
+
+    async def wait_ready(self, timeout_s: float = START_TIMEOUT_S) -> None:
+        """Until every gateway answers and knows all running replica servers as live: the cluster accepts writes.
+        Raises ``ConfigError`` with the end of a log when a process ended, ``TimedOut`` when it takes too long."""
+        import tidelog
+
+        wanted = sum(process.is_alive() for process in self.of_role("replica"))
+        try:
+            with trio.fail_after(timeout_s):
+                for url in self.gateways():
+                    while not await self._gateway_sees(tidelog, url, wanted):
+                        self._check_alive()
+                        await trio.sleep(0.05)
+        except trio.TooSlowError as error:
+            raise ConfigError(f"the cluster did not start within {timeout_s:.0f} s: see {self.folder}/*/log") from error
+
+    @staticmethod
+    async def _gateway_sees(client: object, url: str, wanted: int) -> bool:
+        import tidelog
+
+        try:
+            async with tidelog.connect(url, connect_timeout_s=1.0) as log:
+                status = await log.status()
+        except TidelogError:
+            return False
+        return sum(not server.fenced for server in status.servers) >= wanted
+
+    def _check_alive(self) -> None:
+        for process in self.processes:
+            if process.pid and not process.is_alive():
+                end = Path(process.log).read_text(errors="replace").splitlines()[-8:]
+                raise ConfigError(f"{process.id} ended while starting:\n" + "\n".join(end))
+
+    def _spawn(self, process: Process) -> None:
+        command = [sys.executable, "-m", MODULES[process.role], "--config", str(self.folder / process.id / "config.toml")]
+        with Path(process.log).open("ab") as log:
+            child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
+        self._children[child.pid] = child
+        self._put(replace(process, pid=child.pid, started=_started(child.pid)))
+
+    def _put(self, process: Process) -> None:
+        self.processes = [process if p.id == process.id else p for p in self.processes]
+
+    def _signal(self, node: str, number: signal.Signals) -> None:
+        process = self.get(node)
+        if process.is_alive():
+            os.kill(process.pid, number)
+
+    def _wait_gone(self, processes: list[Process], timeout_s: float) -> list[Process]:
+        """Those that are still there after the time."""
+        deadline = time.monotonic() + timeout_s
+        for process in processes:
+            if process.is_alive():
+                handle = os.pidfd_open(process.pid)
+                try:
+                    select.select([handle], [], [], max(0.0, deadline - time.monotonic()))
+                finally:
+                    os.close(handle)
+            if child := self._children.get(process.pid):
+                child.poll()  # reaps it
+        return [process for process in processes if process.is_alive()]
+
+    def _config(self, process: Process) -> str:
+        return "\n".join(self._config_lines(process)) + "\n"
+
+    def _config_lines(self, process: Process) -> Iterator[str]:
+        port = int(process.url.rpartition(":")[2])
+        yield f'node = "{process.id}"'
+        yield f'cluster = "{self.cluster}"'
+        yield f'host = "{HOST}"'
+        yield f"port = {port}"
+        if process.role != "gateway":
+            yield f'data_dir = "{self.folder / process.id / "data"}"'
+        controllers = self.of_role("controller")
+        if process.role == "controller":
+            yield "[peers]"
+            for peer in controllers:
+                yield f'{peer.id} = "{peer.url}"'
+        else:
+            yield f"controllers = {json.dumps([peer.url for peer in controllers])}"

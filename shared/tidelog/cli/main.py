@@ -1,0 +1,117 @@
+"""The command group, and what all commands share: the gateway option, errors with a next step, JSON output.
+
+Exit codes: 0 done; 1 the cluster refused or something was lost; 2 wrong usage or configuration; 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import sys
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import click
+import trio
+
+from tidelog.errors import ConfigError, TidelogError
+
+COMMANDS = {
+    "dev": "dev",
+    "cluster": "cluster",
+    "controller": "services",
+    "replica": "services",
+    "gateway": "services",
+    "topics": "topics",
+    "produce": "produce",
+    "consume": "consume",
+    "status": "status",
+    "why": "status",
+    "demo": "demo",
+}
+"""Command -> module of this package that defines it."""
+
+NEXT_STEP = {
+    "UNREACHABLE": "Is the cluster up? 'tidelog dev' or 'tidelog cluster up' starts one; --gateway names another.",
+    "UNKNOWN_TOPIC": "'tidelog topics list' shows what there is; 'tidelog topics create' makes one.",
+    "TOPIC_EXISTS": "Choose another name, or delete it first with 'tidelog topics delete'.",
+    "INVALID_REPLICATION_FACTOR": "'tidelog status' shows the live replica servers.",
+    "NOT_ENOUGH_REPLICAS": "'tidelog topics describe TOPIC' shows the in-sync replicas.",
+    "OFFSET_OUT_OF_RANGE": "'tidelog topics describe TOPIC' shows where the log starts and ends.",
+    "NO_QUORUM": "A majority of the controllers must run: 'tidelog status'.",
+}
+"""What a user can do about an error."""
+
+
+class _Lazy(click.Group):
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        module = COMMANDS.get(cmd_name)
+        if module is None:
+            return None
+        command: click.Command = getattr(importlib.import_module(f"tidelog.cli.{module}"), cmd_name)
+        return command
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except TidelogError as error:
+            fail(error)
+
+
+def fail(error: TidelogError) -> None:
+    """Print an error and its next step to stderr, and exit."""
+    click.echo(f"tidelog: {error.message if isinstance(error, ConfigError) else error}", err=True)
+    if step := NEXT_STEP.get(error.code):
+        click.echo(step, err=True)
+    sys.exit(2 if isinstance(error, ConfigError) else 1)
+
+
+@click.group(cls=_Lazy, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="tidelog")
+def main() -> None:
+    """Tidelog: a replicated, partitioned commit log.
+
+    'tidelog dev' starts a cluster on this machine; the other commands talk to a gateway, which --gateway or
+    TIDELOG_GATEWAY names (default ws://127.0.0.1:9292)."""
+
+
+def gateway_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Adds --gateway (repeatable: others are tried when one is lost)."""
+    return click.option(
+        "--gateway",
+        "gateways",
+        multiple=True,
+        metavar="URL",
+        envvar="TIDELOG_GATEWAY",
+        default=("ws://127.0.0.1:9292",),
+        show_default=True,
+        help="A gateway of the cluster; may be given several times.",
+    )(command)
+
+
+def json_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Adds --json."""
+    return click.option("--json", "as_json", is_flag=True, help="Print JSON, for scripts.")(command)
+
+
+def run(main_task: Callable[[], Awaitable[Any]]) -> Any:
+    """Run a command's async part; Ctrl-C ends it quietly, and a lone error inside a group comes out as itself."""
+    try:
+        return trio.run(main_task, strict_exception_groups=True)
+    except* KeyboardInterrupt:
+        sys.exit(130)
+    except* TidelogError as group:
+        error: BaseException = group
+        while isinstance(error, BaseExceptionGroup):
+            error = error.exceptions[0]
+        assert isinstance(error, TidelogError)
+        fail(error)
+    return None
+
+
+def print_json(value: Any) -> None:
+    """One JSON document on stdout."""
+    click.echo(json.dumps(value, indent=2, ensure_ascii=False))

@@ -1,0 +1,40 @@
+"""``tidelog controller|replica|gateway``: run one service in the foreground."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+
+import click
+
+_PASS = {"ignore_unknown_options": True, "help_option_names": []}
+
+
+def _run(service: str, arguments: tuple[str, ...]) -> None:
+    try:
+        module = importlib.import_module(f"tidelog_{service}.__main__")
+    except ModuleNotFoundError as error:
+        click.echo(f"tidelog: {error.name} is missing: pip install 'tidelog[{service}]'", err=True)
+        sys.exit(2)
+    sys.exit(module.main(list(arguments)))
+
+
+@click.command(context_settings=_PASS, short_help="Run a controller.")
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+def controller(arguments: tuple[str, ...]) -> None:
+    """Run a controller; --help lists its settings."""
+    _run("controller", arguments)
+
+
+@click.command(context_settings=_PASS, short_help="Run a replica server.")
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+def replica(arguments: tuple[str, ...]) -> None:
+    """Run a replica server; --help lists its settings."""
+    _run("replica", arguments)
+
+
+@click.command(context_settings=_PASS, short_help="Run a gateway.")
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+def gateway(arguments: tuple[str, ...]) -> None:
+    """Run a gateway; --help lists its settings."""
+    _run("gateway", arguments)
