@@ -1,0 +1,1 @@
+"""Failure scenarios, each named by its id in the list of scenarios."""
