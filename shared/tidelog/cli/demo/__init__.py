@@ -1,0 +1,36 @@
+"""``tidelog demo``: the whole main job, with real processes, on this machine."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from pathlib import Path
+
+import click
+
+from tidelog.cli.main import run
+
+
+@click.command()
+@click.option(
+    "--input",
+    "source",
+    type=click.Path(exists=True, dir_okay=False, readable=True, path_type=Path),
+    help="File whose lines are the records; without it: live metrics of this host.",
+)
+@click.option("--out", type=click.Path(file_okay=False, path_type=Path), default=Path("demo-out"), show_default=True,
+              help="Folder for the report and the processes' logs.")
+@click.option("--seconds", type=click.IntRange(12, 600), default=20, show_default=True, help="How long records flow.")
+@click.option("--spark/--no-spark", default=True, help="Run the Spark job at the end.")
+@click.option("--keep", is_flag=True, help="Keep the cluster's data.")
+def demo(source: Path | None, out: Path, seconds: int, spark: bool, keep: bool) -> None:
+    """Show it: three controllers, three replica servers and two gateways take records while the server that leads a
+    partition and then the active controller are killed (SIGKILL) and restarted. Every acknowledged record is then
+    looked for on every replica, and Spark reads the topic. Exit code 1 when anything was lost."""
+    from tidelog.cli.demo.play import Play
+
+    out.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="tidelog-demo-", dir=out, delete=not keep) as folder:
+        play = Play(Path(folder), out, source, seconds, spark)
+        ok = run(play.run)
+    sys.exit(0 if ok else 1)
