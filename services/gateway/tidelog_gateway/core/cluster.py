@@ -1,0 +1,74 @@
+"""The cluster as this gateway knows it: the metadata image with the look-ups that routing needs.
+
+The image only moves forward: an update with an older index than the one held (a watch that came up at a controller
+which lags behind) is ignored, so a gateway never routes by an older leader epoch after a newer one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from tidelog.types import ClusterImage, NodeId, PartitionState, ServerState, TopicPartition, TopicState
+
+
+class ClusterMap:
+    """``image`` and indexes over it. ``update`` costs time for the topics that changed only."""
+
+    def __init__(self) -> None:
+        self.image = ClusterImage()
+        self.servers: dict[NodeId, ServerState] = {}
+        self._by_id: dict[str, TopicState] = {}
+        self._by_name: dict[str, TopicState] = {}
+
+    def update(self, image: ClusterImage) -> list[TopicPartition]:
+        """Take over a newer image. Returns the partitions that were created, deleted or got another leader or
+        leader epoch, in the order of the image (deleted ones last)."""
+        if image.index < self.image.index:
+            return []
+        self.image = image
+        self.servers = {server.node: server for server in image.servers}
+        before = self._by_id
+        self._by_id = {topic.topic_id: topic for topic in image.topics}
+        self._by_name = {topic.name: topic for topic in image.topics}
+        changed: list[TopicPartition] = []
+        for topic in image.topics:
+            old = before.get(topic.topic_id)
+            if old is not topic:
+                changed.extend(_moved(topic, old))
+        for topic_id, old in before.items():
+            if topic_id not in self._by_id:
+                changed.extend(TopicPartition(topic_id, index) for index in range(len(old.partitions)))
+        return changed
+
+    def topic(self, topic_id: str) -> TopicState | None:
+        """The topic of this id."""
+        return self._by_id.get(topic_id)
+
+    def topic_named(self, name: str) -> TopicState | None:
+        """The topic that has this name now."""
+        return self._by_name.get(name)
+
+    def state(self, topic_id: str, partition: int) -> PartitionState | None:
+        """What the metadata says of a partition; None when there is no such partition."""
+        topic = self._by_id.get(topic_id)
+        if topic is None or not 0 <= partition < len(topic.partitions):
+            return None
+        return topic.partitions[partition]
+
+    def has_leaders(self, topic_id: str) -> bool:
+        """The topic is known and each of its partitions has a leader that is not fenced."""
+        topic = self._by_id.get(topic_id)
+        return topic is not None and all(self.is_live(state.leader) for state in topic.partitions)
+
+    def is_live(self, node: NodeId | None) -> bool:
+        """The metadata names this replica server and it is not fenced."""
+        server = self.servers.get(node) if node is not None else None
+        return server is not None and not server.fenced
+
+
+def _moved(topic: TopicState, old: TopicState | None) -> Iterable[TopicPartition]:
+    known = old.partitions if old is not None else ()
+    for index, state in enumerate(topic.partitions):
+        was = known[index] if index < len(known) else None
+        if was is None or was.leader != state.leader or was.leader_epoch != state.leader_epoch:
+            yield TopicPartition(topic.topic_id, index)

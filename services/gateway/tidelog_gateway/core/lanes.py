@@ -1,0 +1,87 @@
+"""What the router keeps: a *lane* per client and partition, an *entry* per batch, a *pipe* per replica server.
+
+A lane holds its batches in the order in which the client sent them: ``waiting`` (sorted by arrival number) and
+``sent`` (by attempt number). Batches leave ``waiting`` from the left only. A lane is in exactly one place:
+
+    idle     nothing waits
+    ready    in the router's ready queue, looked at by the next flush
+    blocked  its leader's window is full; woken by acks
+    parked   no leader, or no link to it; woken by metadata or by the link
+    delayed  a try was refused; woken by time or by metadata
+"""
+
+from __future__ import annotations
+
+import bisect
+from collections import deque
+from dataclasses import dataclass, field
+from enum import Enum
+
+from tidelog.types import Buffer, NodeId, TopicPartition
+from tidelog.wire.messages import ErrorInfo, ProducePart
+
+
+class Place(Enum):
+    """Where a lane is; see the module."""
+
+    IDLE = 0
+    READY = 1
+    BLOCKED = 2
+    PARKED = 3
+    DELAYED = 4
+
+
+@dataclass(slots=True, eq=False)
+class Entry:
+    """One batch of one client, from its arrival to its ack."""
+
+    lane: Lane
+    arrival: int
+    part: ProducePart
+    batch: Buffer
+    idempotent: bool
+    deadline: float
+    bucket: int = 0
+    attempt: int = 0
+    """Number of the try in flight; 0 while it waits."""
+    server: NodeId = ""
+    epoch: int = -1
+    """Server and leader epoch of the try in flight."""
+    maybe_written: bool = False
+    """A try ended without a word on whether it was written."""
+    last_error: ErrorInfo | None = None
+
+
+@dataclass(slots=True, eq=False)
+class Lane:
+    """The batches of one client for one partition."""
+
+    source: int
+    key: TopicPartition
+    waiting: deque[Entry] = field(default_factory=deque)
+    sent: dict[int, Entry] = field(default_factory=dict)
+    place: Place = Place.IDLE
+    not_before: float = 0.0
+    retry_s: float = 0.0
+    closed: bool = False
+    """The client is gone: nothing of it is sent any more, nobody hears of what is in flight."""
+
+    def put_back(self, entry: Entry) -> None:
+        """A try was refused or withdrawn: the batch waits again, in its old place among the others."""
+        entry.attempt = 0
+        if not self.waiting or entry.arrival > self.waiting[-1].arrival:
+            self.waiting.append(entry)
+        else:
+            bisect.insort(self.waiting, entry, key=lambda e: e.arrival)
+
+
+@dataclass(slots=True, eq=False)
+class Pipe:
+    """The link to one replica server, as the router sees it."""
+
+    node: NodeId
+    up: bool = False
+    in_flight: dict[int, Entry] = field(default_factory=dict)
+    bytes: int = 0
+    """Of the batches in flight."""
+    blocked: deque[Lane] = field(default_factory=deque)

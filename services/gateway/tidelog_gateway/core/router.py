@@ -1,0 +1,407 @@
+"""Routes produced batches to their leaders and brings each client its acks.
+
+Theory. Every batch belongs to a lane (``lanes.py``). A batch is *sent* with the leader epoch that the metadata names, so
+that a leader of another epoch refuses it, and it is *settled* by its ack. The rules:
+
+- Order: the batches of a lane are sent in the order in which they came; a refused one goes back to its place and is sent
+  before everything behind it that still waits. With an idempotent producer the leader refuses what overtook
+  (``OUT_OF_ORDER_SEQUENCE``), which is retried in order; without one, what was already in flight may
+  overtake a refused batch, as in Kafka.
+- Outcome: a try that ended without a word (link lost, leader replaced, ``unknown_outcome``) is tried again only when the
+  producer is idempotent, since then a second copy is impossible. Otherwise the client gets the error with
+  ``unknown_outcome``. An error at the end of the time says ``unknown_outcome`` when any try may have been written.
+- Leader change: batches in flight under an older leader epoch are withdrawn and sent to the new leader when idempotent;
+  others get ``fate_grace_s`` more for the old leader to tell their fate.
+- Bounds: bytes in flight per replica server (beyond: the lane waits), bytes held per client and in all (beyond:
+  ``OVERLOADED``, nothing is queued).
+
+Inputs only note what happened; ``flush`` returns what is to be done. The shell calls it once per turn, which is what
+merges: batches of many clients for one leader travel in one ``Produce``, acks of one client in one ``Produced``.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from tidelog.effects import Post, Send
+from tidelog.errors import CorruptBatch, TidelogError, refuse
+from tidelog.records import read_header
+from tidelog.types import Acks, Buffer, NodeId, TopicPartition
+from tidelog.wire.messages import ErrorInfo, Produce, ProduceAck, Produced, ProducePart
+
+from tidelog_gateway.core.cluster import ClusterMap
+from tidelog_gateway.core.expiry import Expiry
+from tidelog_gateway.core.lanes import Entry, Lane, Pipe, Place
+from tidelog_gateway.core.settings import RouterSettings
+
+RETRIED = frozenset(
+    {
+        "NOT_LEADER",
+        "FENCED_LEADER_EPOCH",
+        "UNKNOWN_LEADER_EPOCH",
+        "UNREACHABLE",
+        "OFFLINE",
+        "OUT_OF_ORDER_SEQUENCE",
+        "OVERLOADED",
+        "REQUEST_TIMED_OUT",
+    }
+)
+"""Refusals that the gateway hides by trying again; all others are the client's to know."""
+
+MAX_PARTS = 128
+"""Most parts or acks in one message: keeps headers well inside the codec's limits."""
+
+
+@dataclass(slots=True)
+class _Outgoing:
+    """A ``Produce`` in the making."""
+
+    parts: list[ProducePart] = field(default_factory=list)
+    buffers: list[Buffer] = field(default_factory=list)
+    size: int = 0
+
+
+class Router:
+    """All lanes and pipes of a gateway. Times are seconds of the shell's clock."""
+
+    def __init__(self, cluster: ClusterMap, settings: RouterSettings) -> None:
+        self._cluster = cluster
+        self._settings = settings
+        self._lanes: dict[int, dict[TopicPartition, Lane]] = {}
+        self._by_partition: dict[TopicPartition, dict[int, Lane]] = {}
+        self._pipes: dict[NodeId, Pipe] = {}
+        self._ready: deque[Lane] = deque()
+        self._parked: dict[Lane, None] = {}
+        self._relieved: dict[NodeId, None] = {}
+        self._delayed: list[tuple[float, int, Lane]] = []
+        self._expiry: Expiry[Entry] = Expiry()
+        self._acks: dict[int, list[ProduceAck]] = {}
+        self._held: dict[int, int] = {}
+        self.held_bytes = 0
+        self._arrivals = 0
+        self._attempts = 0
+
+    # --- inputs ---------------------------------------------------------------------------------------------
+
+    def on_produce(self, source: int, message: Produce, now: float) -> None:
+        """Batches of a client arrived. What is wrong with them by sight is answered at once."""
+        assert not isinstance(message.payload, list)
+        payload = memoryview(message.payload)
+        position = 0
+        for part in message.parts:
+            batch = payload[position : position + part.size]
+            position += part.size
+            refusal, idempotent = self._judge(source, part, batch)
+            if refusal is not None:
+                self._ack(source, ProduceAck(part.id, error=refusal.to_info()))
+                continue
+            self._queue(source, part, batch, idempotent, now)
+
+    def on_produced(self, node: NodeId, message: Produced, now: float) -> None:
+        """A leader acked. An ack of a try that was withdrawn meanwhile is ignored."""
+        pipe = self._pipe(node)
+        for ack in message.acks:
+            entry = pipe.in_flight.get(ack.id)
+            if entry is None:
+                continue
+            self._take_back(entry)
+            lane = entry.lane
+            if ack.error is None:
+                lane.retry_s = 0.0
+                self._finish(
+                    entry,
+                    ProduceAck(entry.part.id, ack.offset, ack.leader_epoch, ack.durability, ack.duplicate),
+                )
+            elif not self._try_again(entry, ack.error, now):
+                self._fail(entry, ack.error)
+
+    def on_metadata(self, changed: Iterable[TopicPartition], now: float) -> None:
+        """These partitions have another leader or leader epoch, or were created or deleted."""
+        for key in changed:
+            state = self._cluster.state(*key)
+            epoch = state.leader_epoch if state is not None else -1
+            for lane in list(self._by_partition.get(key, {}).values()):
+                for entry in list(lane.sent.values()):
+                    if entry.epoch != epoch:
+                        self._supersede(entry, now)
+                lane.retry_s = 0.0
+                self._wake(lane)
+        for lane in list(self._parked):
+            self._wake(lane)
+
+    def on_peer_up(self, node: NodeId) -> None:
+        """The link to a replica server is open."""
+        self._pipe(node).up = True
+        for lane in list(self._parked):
+            self._wake(lane)
+
+    def on_peer_down(self, node: NodeId, now: float) -> None:
+        """The link to a replica server broke: the fate of what was in flight on it is unknown."""
+        pipe = self._pipe(node)
+        pipe.up = False
+        lost = refuse("UNREACHABLE", f"the connection to {node} broke", unknown_outcome=True).to_info()
+        for entry in list(pipe.in_flight.values()):
+            self._take_back(entry)
+            if not self._try_again(entry, lost, now):
+                self._fail(entry, lost)
+
+    def on_link_closed(self, source: int) -> None:
+        """A client is gone: what it still had waiting is dropped, as it cannot be acked."""
+        for lane in self._lanes.pop(source, {}).values():
+            lane.closed = True
+            while lane.waiting:
+                self._finish(lane.waiting.popleft(), None)
+            self._parked.pop(lane, None)
+            siblings = self._by_partition[lane.key]
+            del siblings[source]
+            if not siblings:
+                del self._by_partition[lane.key]
+        self._acks.pop(source, None)
+
+    def on_tick(self, now: float) -> None:
+        """Time passed: end what is over, try again what was delayed."""
+        while self._delayed and self._delayed[0][0] <= now:
+            _, _, lane = heapq.heappop(self._delayed)
+            if lane.place is Place.DELAYED and lane.not_before <= now:
+                self._wake(lane)
+        for entry in self._expiry.expired(now):
+            if entry.attempt:
+                self._take_back(entry)
+                entry.maybe_written = True
+            else:
+                entry.lane.waiting.remove(entry)
+            reason = f" (last: {entry.last_error.code}: {entry.last_error.message})" if entry.last_error else ""
+            self._fail(entry, refuse("REQUEST_TIMED_OUT", f"no ack within timeout_ms{reason}").to_info())
+
+    def deadline(self) -> float | None:
+        """When ``on_tick`` is to be called."""
+        while self._delayed and self._delayed[0][2].place is not Place.DELAYED:
+            heapq.heappop(self._delayed)
+        times = [self._delayed[0][0]] if self._delayed else []
+        expiry = self._expiry.deadline()
+        return min([*times, expiry]) if expiry is not None else (times[0] if times else None)
+
+    # --- output ---------------------------------------------------------------------------------------------
+
+    def pending(self) -> bool:
+        """``flush`` would return something or move something on."""
+        return bool(self._ready or self._acks or self._relieved)
+
+    def flush(self, now: float) -> list[Send | Post]:
+        """Everything that can be sent now, merged by leader, then the acks, merged by client."""
+        effects: list[Send | Post] = []
+        outgoing: dict[NodeId, _Outgoing] = {}
+        relieved, self._relieved = self._relieved, {}
+        for node in relieved:
+            self._unblock(self._pipes[node])
+        while self._ready:
+            lane = self._ready.popleft()
+            if lane.place is Place.READY:
+                self._send_lane(lane, now, outgoing, effects)
+        for node, message in outgoing.items():
+            if message.parts:
+                effects.append(_close(node, message))
+        acks, self._acks = self._acks, {}
+        for source, ready in acks.items():
+            for first in range(0, len(ready), MAX_PARTS):
+                effects.append(Post(source, Produced(tuple(ready[first : first + MAX_PARTS]))))
+        return effects
+
+    def _send_lane(
+        self, lane: Lane, now: float, outgoing: dict[NodeId, _Outgoing], effects: list[Send | Post]
+    ) -> None:
+        """Send from the left of a lane: up to one message's worth, then it is the next lane's turn."""
+        lane.place = Place.IDLE
+        state = self._cluster.state(*lane.key)
+        if state is None:
+            while lane.waiting:
+                gone = refuse("UNKNOWN_TOPIC", f"no partition {lane.key.topic_id}/{lane.key.partition}")
+                self._fail(lane.waiting.popleft(), gone.to_info())
+            return
+        pipe = self._pipe(state.leader) if state.leader is not None else None
+        if pipe is None or not pipe.up:
+            if lane.waiting:
+                lane.place = Place.PARKED
+                self._parked[lane] = None
+            return
+        limits = self._settings
+        taken = 0
+        while lane.waiting:
+            size = len(lane.waiting[0].batch)
+            if pipe.in_flight and pipe.bytes + size > limits.server_max_bytes:
+                lane.place = Place.BLOCKED
+                pipe.blocked.append(lane)
+                return
+            if taken and taken + size > limits.merge_max_bytes:
+                self._wake(lane)
+                return
+            taken += size
+            entry = lane.waiting.popleft()
+            part = self._launch(entry, pipe, state.leader_epoch, now)
+            message = outgoing.setdefault(pipe.node, _Outgoing())
+            if message.parts and (message.size + size > limits.merge_max_bytes or len(message.parts) == MAX_PARTS):
+                effects.append(_close(pipe.node, message))
+                message = outgoing[pipe.node] = _Outgoing()
+            message.parts.append(part)
+            message.buffers.append(entry.batch)
+            message.size += size
+
+    def _launch(self, entry: Entry, pipe: Pipe, leader_epoch: int, now: float) -> ProducePart:
+        self._attempts += 1
+        entry.attempt = self._attempts
+        entry.server = pipe.node
+        entry.epoch = leader_epoch
+        entry.lane.sent[entry.attempt] = entry
+        pipe.in_flight[entry.attempt] = entry
+        pipe.bytes += len(entry.batch)
+        part = entry.part
+        return ProducePart(
+            id=entry.attempt,
+            topic_id=part.topic_id,
+            partition=part.partition,
+            acks=part.acks,
+            timeout_ms=max(1, int((entry.deadline - now) * 1000)),
+            size=part.size,
+            leader_epoch=leader_epoch,
+            expected_offset=part.expected_offset,
+        )
+
+    # --- one batch ------------------------------------------------------------------------------------------
+
+    def _judge(self, source: int, part: ProducePart, batch: memoryview) -> tuple[TidelogError | None, bool]:
+        """Why a batch is refused by sight, and whether its producer is idempotent."""
+        if len(batch) != part.size:
+            return refuse("CORRUPT_BATCH", "the payload is shorter than its parts say"), False
+        try:
+            header = read_header(batch)
+        except CorruptBatch as error:
+            return error, False
+        if header.batch_length != part.size or header.record_count == 0:
+            return refuse("CORRUPT_BATCH", "the batch's length or record count is wrong"), False
+        if not Acks.NONE <= part.acks <= Acks.ALL:
+            return refuse("MALFORMED", f"acks must be 0, 1 or 2, not {part.acks}"), False
+        topic = self._cluster.topic(part.topic_id)
+        if topic is None or not 0 <= part.partition < len(topic.partitions):
+            return refuse("UNKNOWN_TOPIC", f"no partition {part.topic_id}/{part.partition}"), False
+        if part.size > topic.config.max_batch_bytes:
+            limit = topic.config.max_batch_bytes
+            return refuse("BATCH_TOO_LARGE", f"the batch has {part.size} bytes, the limit is {limit}"), False
+        limits = self._settings
+        if (
+            self._held.get(source, 0) + part.size > limits.client_max_bytes
+            or self.held_bytes + part.size > limits.total_max_bytes
+        ):
+            return refuse("OVERLOADED", "too many bytes wait for their acks: send less at a time"), False
+        return None, header.producer_id != 0
+
+    def _queue(self, source: int, part: ProducePart, batch: memoryview, idempotent: bool, now: float) -> None:
+        key = TopicPartition(part.topic_id, part.partition)
+        lanes = self._lanes.setdefault(source, {})
+        lane = lanes.get(key)
+        if lane is None:
+            lane = lanes[key] = Lane(source, key)
+            self._by_partition.setdefault(key, {})[source] = lane
+        self._arrivals += 1
+        timeout_ms = min(part.timeout_ms, self._settings.produce_max_timeout_ms)
+        entry = Entry(lane, self._arrivals, part, batch, idempotent, now + timeout_ms / 1000)
+        entry.bucket = self._expiry.add(entry, entry.deadline)
+        self._held[source] = self._held.get(source, 0) + part.size
+        self.held_bytes += part.size
+        lane.waiting.append(entry)
+        if lane.place is Place.IDLE:
+            self._wake(lane)
+
+    def _take_back(self, entry: Entry) -> None:
+        """The try in flight is over."""
+        pipe = self._pipes[entry.server]
+        del pipe.in_flight[entry.attempt]
+        del entry.lane.sent[entry.attempt]
+        pipe.bytes -= len(entry.batch)
+        if pipe.blocked:
+            self._relieved[pipe.node] = None
+
+    def _try_again(self, entry: Entry, error: ErrorInfo, now: float) -> bool:
+        """After a failed try: put the batch back if it may be sent again."""
+        entry.maybe_written = entry.maybe_written or error.unknown_outcome
+        entry.last_error = error
+        lane = entry.lane
+        behind = error.code == "UNKNOWN_TOPIC" and self._cluster.state(*lane.key) is not None
+        if lane.closed or not (error.code in RETRIED or behind):
+            return False
+        if error.unknown_outcome and not entry.idempotent:
+            return False
+        lane.put_back(entry)
+        state = self._cluster.state(*lane.key)
+        if state is None or state.leader_epoch != entry.epoch or not self._pipes[entry.server].up:
+            self._wake(lane)  # the next flush sends it elsewhere, or parks it
+        elif lane.place is not Place.DELAYED:
+            lane.retry_s = min(max(lane.retry_s * 2, self._settings.retry_first_s), self._settings.retry_max_s)
+            lane.not_before = now + lane.retry_s
+            self._parked.pop(lane, None)
+            lane.place = Place.DELAYED
+            heapq.heappush(self._delayed, (lane.not_before, entry.arrival, lane))
+        return True
+
+    def _supersede(self, entry: Entry, now: float) -> None:
+        """The partition's leader changed while this try was in flight."""
+        entry.maybe_written = True
+        if entry.idempotent:
+            self._take_back(entry)
+            entry.lane.put_back(entry)
+        elif entry.deadline > now + self._settings.fate_grace_s:
+            replaced = refuse("NOT_LEADER", f"{entry.server} was replaced as leader", unknown_outcome=True)
+            entry.last_error = replaced.to_info()
+            self._expiry.discard(entry, entry.bucket)
+            entry.deadline = now + self._settings.fate_grace_s
+            entry.bucket = self._expiry.add(entry, entry.deadline)
+
+    def _fail(self, entry: Entry, error: ErrorInfo) -> None:
+        unknown = error.unknown_outcome or entry.maybe_written
+        info = ErrorInfo(error.code, error.message, unknown, error.detail)
+        self._finish(entry, ProduceAck(entry.part.id, error=info))
+
+    def _finish(self, entry: Entry, ack: ProduceAck | None) -> None:
+        """The batch is settled; its bytes are free."""
+        source = entry.lane.source
+        size = len(entry.batch)
+        self._expiry.discard(entry, entry.bucket)
+        self.held_bytes -= size
+        held = self._held[source] - size
+        if held:
+            self._held[source] = held
+        else:
+            del self._held[source]
+        if ack is not None and not entry.lane.closed:
+            self._ack(source, ack)
+
+    # --- lanes ----------------------------------------------------------------------------------------------
+
+    def _ack(self, source: int, ack: ProduceAck) -> None:
+        self._acks.setdefault(source, []).append(ack)
+
+    def _pipe(self, node: NodeId) -> Pipe:
+        pipe = self._pipes.get(node)
+        if pipe is None:
+            pipe = self._pipes[node] = Pipe(node)
+        return pipe
+
+    def _wake(self, lane: Lane) -> None:
+        """Let the next flush look at the lane."""
+        self._parked.pop(lane, None)
+        if lane.place is not Place.READY:
+            lane.place = Place.READY
+            self._ready.append(lane)
+
+    def _unblock(self, pipe: Pipe) -> None:
+        """Its window has room again: everybody who waited for it is looked at, in the order of waiting."""
+        blocked, pipe.blocked = pipe.blocked, deque()
+        for lane in blocked:
+            if lane.place is Place.BLOCKED:
+                self._wake(lane)
+
+
+def _close(node: NodeId, message: _Outgoing) -> Send:
+    return Send(node, Produce(tuple(message.parts), list(message.buffers)))

@@ -1,0 +1,43 @@
+"""Bounds and times of the gateway's cores."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class RouterSettings:
+    """Bounds and times of the router."""
+
+    merge_max_bytes: int = 1 << 20
+    """A ``Produce`` to a leader is closed when it holds this much."""
+    server_max_bytes: int = 8 << 20
+    """In flight to one replica server."""
+    client_max_bytes: int = 32 << 20
+    """Held for one client."""
+    total_max_bytes: int = 256 << 20
+    """Held for all clients."""
+    retry_first_s: float = 0.02
+    """First pause of a lane after a refusal; it doubles up to ``retry_max_s``."""
+    retry_max_s: float = 0.5
+    fate_grace_s: float = 1.0
+    """How long a replaced leader may still tell the fate of a batch that must not be sent twice."""
+    produce_max_timeout_ms: int = 120_000
+    """Longer timeouts of clients are cut to this."""
+
+
+@dataclass(frozen=True, slots=True)
+class SubscriptionSettings:
+    """Bounds and times of the subscriptions."""
+
+    client_max_subscriptions: int = 1000
+    """Open subscriptions of one client."""
+    read_max_bytes: int = 1 << 20
+    """Asked of a leader at a time; less when the credit is less."""
+    read_max_wait_ms: int = 5000
+    """A read at the end of the log waits this long at the leader for news, then is asked again."""
+    read_grace_s: float = 2.0
+    """How much later than ``read_max_wait_ms`` an answer may come before it counts as lost."""
+    retry_first_s: float = 0.02
+    """First pause after a retriable error; it doubles up to ``retry_max_s``."""
+    retry_max_s: float = 0.5

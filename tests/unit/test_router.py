@@ -1,0 +1,296 @@
+"""The gateway's router: order, merging, retries, outcomes, bounds."""
+
+from __future__ import annotations
+
+from tidelog.effects import Post, Send
+from tidelog.errors import refuse
+from tidelog.records import NewRecord, encode_batch
+from tidelog.types import ClusterImage, PartitionState, ServerState, TopicPartition, TopicState
+from tidelog.wire.messages import Produce, ProduceAck, Produced, ProducePart
+from tidelog_gateway.core.cluster import ClusterMap
+from tidelog_gateway.core.router import Router
+from tidelog_gateway.core.settings import RouterSettings
+
+CLIENT, OTHER = 1, 2
+
+
+def image(index: int, *leaders: str | None, leader_epoch: int = 1) -> ClusterImage:
+    nodes = ("r1", "r2", "r3")
+    partitions = tuple(PartitionState(nodes, nodes, leader, leader_epoch, leader_epoch) for leader in leaders)
+    servers = tuple(ServerState(node, f"ws://{node}", 1, False) for node in nodes)
+    return ClusterImage(index, "c", servers, (TopicState("t", "orders", partitions=partitions),))
+
+
+def batch(sequence: int = 0, *, producer_id: int = 7, size: int = 10) -> bytes:
+    records = [NewRecord(b"x" * size, timestamp_ms=1)]
+    return encode_batch(records, producer_id=producer_id, base_sequence=sequence)
+
+
+def produce(*batches: bytes, first_id: int = 1, partition: int = 0, timeout_ms: int = 10_000) -> Produce:
+    parts = tuple(
+        ProducePart(first_id + i, "t", partition, 2, timeout_ms, len(data)) for i, data in enumerate(batches)
+    )
+    return Produce(parts, b"".join(batches))
+
+
+class Bench:
+    """A router with three servers up, and what it did."""
+
+    def __init__(self, *leaders: str | None, settings: RouterSettings | None = None) -> None:
+        self.cluster = ClusterMap()
+        self.router = Router(self.cluster, settings or RouterSettings())
+        self.now = 100.0
+        for node in ("r1", "r2", "r3"):
+            self.router.on_peer_up(node)
+        self.lead(1, *(leaders or ("r1",)))
+
+    def lead(self, index: int, *leaders: str | None) -> None:
+        changed = self.cluster.update(image(index, *leaders, leader_epoch=index))
+        self.router.on_metadata(changed, self.now)
+
+    def flush(self) -> tuple[list[Send], dict[int, list[ProduceAck]]]:
+        sends: list[Send] = []
+        acks: dict[int, list[ProduceAck]] = {}
+        for effect in self.router.flush(self.now):
+            if isinstance(effect, Send):
+                sends.append(effect)
+            else:
+                assert isinstance(effect, Post) and isinstance(effect.message, Produced)
+                acks.setdefault(effect.source, []).extend(effect.message.acks)
+        assert not self.router.pending()
+        return sends, acks
+
+    def advance(self, seconds: float) -> None:
+        end = self.now + seconds
+        while (deadline := self.router.deadline()) is not None and deadline <= end:
+            self.now = max(self.now, deadline)
+            self.router.on_tick(self.now)
+            after = self.router.deadline()
+            assert after is None or after > self.now
+            if self.router.pending():
+                return
+        self.now = end
+
+    def refuse(self, node: str, part: ProducePart, code: str, *, unknown: bool = False) -> None:
+        error = refuse(code, "no", unknown_outcome=unknown).to_info()
+        self.router.on_produced(node, Produced((ProduceAck(part.id, error=error),)), self.now)
+
+
+def sent_batches(send: Send) -> list[bytes]:
+    assert isinstance(send.message, Produce) and isinstance(send.message.payload, list)
+    return [bytes(buffer) for buffer in send.message.payload]
+
+
+def parts(send: Send) -> tuple[ProducePart, ...]:
+    assert isinstance(send.message, Produce)
+    return send.message.parts
+
+
+def test_batches_of_several_clients_travel_in_one_message_per_leader() -> None:
+    bench = Bench("r1", "r2")
+    one, two, three = batch(0), batch(0, producer_id=8), batch(0, producer_id=9)
+    bench.router.on_produce(CLIENT, produce(one), bench.now)
+    bench.router.on_produce(OTHER, produce(two), bench.now)
+    bench.router.on_produce(OTHER, produce(three, first_id=2, partition=1), bench.now)
+    sends, acks = bench.flush()
+    assert [send.to for send in sends] == ["r1", "r2"]
+    assert sent_batches(sends[0]) == [one, two]
+    assert [part.leader_epoch for part in parts(sends[0])] == [1, 1]
+    assert acks == {}
+    ids = [part.id for part in parts(sends[0])]
+    bench.router.on_produced("r1", Produced(tuple(ProduceAck(i, i, 1, "all/os") for i in ids)), bench.now)
+    _, acks = bench.flush()
+    assert acks == {
+        CLIENT: [ProduceAck(1, ids[0], 1, "all/os")],
+        OTHER: [ProduceAck(1, ids[1], 1, "all/os")],
+    }
+    assert bench.router.held_bytes == len(three)
+
+
+def test_messages_are_closed_at_the_merge_limit() -> None:
+    data = [batch(i, size=400) for i in range(5)]
+    bench = Bench(settings=RouterSettings(merge_max_bytes=2 * len(data[0])))
+    bench.router.on_produce(CLIENT, produce(*data), bench.now)
+    sends, _ = bench.flush()
+    assert [len(parts(send)) for send in sends] == [2, 2, 1]
+    assert [b for send in sends for b in sent_batches(send)] == data
+
+
+def test_garbage_is_refused_at_once() -> None:
+    bench = Bench()
+    good = batch()
+    bad = produce(b"nonsense", bytes(80), good + b"x")
+    bench.router.on_produce(CLIENT, bad, bench.now)
+    unknown = Produce((ProducePart(9, "t", 5, 2, 1000, len(good)),), good)
+    bench.router.on_produce(CLIENT, unknown, bench.now)
+    short = Produce((ProducePart(10, "t", 0, 2, 1000, len(good) + 1),), good)
+    bench.router.on_produce(CLIENT, short, bench.now)
+    sends, acks = bench.flush()
+    assert sends == []
+    codes = [(ack.id, ack.error.code) for ack in acks[CLIENT] if ack.error]
+    assert codes == [
+        (1, "CORRUPT_BATCH"),
+        (2, "CORRUPT_BATCH"),
+        (3, "CORRUPT_BATCH"),
+        (9, "UNKNOWN_TOPIC"),
+        (10, "CORRUPT_BATCH"),
+    ]
+
+
+def test_a_refused_batch_and_those_that_overtook_it_are_sent_again_in_order() -> None:
+    bench = Bench()
+    data = [batch(i) for i in range(4)]
+    bench.router.on_produce(CLIENT, produce(*data[:3]), bench.now)
+    sends, _ = bench.flush()
+    first, second, third = parts(sends[0])
+    bench.refuse("r1", first, "OFFLINE")
+    bench.router.on_produce(CLIENT, produce(data[3], first_id=4), bench.now)
+    bench.refuse("r1", second, "OUT_OF_ORDER_SEQUENCE")
+    bench.refuse("r1", third, "OUT_OF_ORDER_SEQUENCE")
+    assert bench.flush() == ([], {})
+    bench.advance(0.02)
+    sends, acks = bench.flush()
+    assert sent_batches(sends[0]) == data
+    assert acks == {}
+
+
+def test_failover_with_an_idempotent_producer_is_only_latency() -> None:
+    bench = Bench()
+    data = [batch(0), batch(1)]
+    bench.router.on_produce(CLIENT, produce(*data), bench.now)
+    (old,), _ = bench.flush()
+    bench.router.on_peer_down("r1", bench.now)
+    assert bench.flush() == ([], {})
+    bench.lead(2, None)
+    assert bench.flush() == ([], {})
+    bench.lead(3, "r2")
+    (send,), acks = bench.flush()
+    assert (send.to, sent_batches(send)) == ("r2", data)
+    assert [part.leader_epoch for part in parts(send)] == [3, 3]
+    assert acks == {}
+    late = Produced(tuple(ProduceAck(part.id, 5, 1) for part in parts(old)))
+    bench.router.on_produced("r1", late, bench.now)
+    assert bench.flush() == ([], {})
+
+
+def test_a_paused_leader_that_was_replaced_is_not_waited_for() -> None:
+    bench = Bench()
+    bench.router.on_produce(CLIENT, produce(batch(0)), bench.now)
+    bench.router.on_produce(OTHER, produce(batch(0, producer_id=0)), bench.now)
+    bench.flush()
+    bench.lead(2, "r2")
+    (send,), _ = bench.flush()
+    assert send.to == "r2" and len(parts(send)) == 1
+    bench.advance(2)
+    _, acks = bench.flush()
+    (ack,) = acks[OTHER]
+    assert ack.error is not None and ack.error.code == "REQUEST_TIMED_OUT" and ack.error.unknown_outcome
+
+
+def test_a_plain_batch_whose_fate_is_unknown_is_not_sent_twice() -> None:
+    bench = Bench()
+    bench.router.on_produce(CLIENT, produce(batch(0, producer_id=0)), bench.now)
+    bench.flush()
+    bench.router.on_peer_down("r1", bench.now)
+    bench.router.on_peer_up("r1")
+    sends, acks = bench.flush()
+    assert sends == []
+    (ack,) = acks[CLIENT]
+    assert ack.error is not None and ack.error.code == "UNREACHABLE" and ack.error.unknown_outcome
+
+
+def test_a_plain_batch_that_was_refused_is_sent_again() -> None:
+    bench = Bench()
+    bench.router.on_produce(CLIENT, produce(batch(0, producer_id=0)), bench.now)
+    (send,), _ = bench.flush()
+    bench.refuse("r1", parts(send)[0], "NOT_LEADER")
+    bench.lead(2, "r3")
+    (send,), acks = bench.flush()
+    assert send.to == "r3" and acks == {}
+
+
+def test_other_refusals_reach_the_client_unchanged() -> None:
+    bench = Bench()
+    bench.router.on_produce(CLIENT, produce(batch(0)), bench.now)
+    (send,), _ = bench.flush()
+    bench.refuse("r1", parts(send)[0], "NOT_ENOUGH_REPLICAS")
+    _, acks = bench.flush()
+    (ack,) = acks[CLIENT]
+    assert ack.error is not None and ack.error.code == "NOT_ENOUGH_REPLICAS" and not ack.error.unknown_outcome
+    assert bench.router.deadline() is None and bench.router.held_bytes == 0
+
+
+def test_the_timeout_says_whether_the_batch_may_have_been_written() -> None:
+    bench = Bench(None)
+    bench.router.on_produce(CLIENT, produce(batch(0), timeout_ms=500), bench.now)
+    assert bench.flush() == ([], {})
+    bench.advance(1)
+    _, acks = bench.flush()
+    (ack,) = acks[CLIENT]
+    assert ack.error is not None and ack.error.code == "REQUEST_TIMED_OUT" and not ack.error.unknown_outcome
+    bench.lead(2, "r1")
+    bench.router.on_produce(CLIENT, produce(batch(0), timeout_ms=500), bench.now)
+    bench.flush()
+    bench.router.on_peer_down("r1", bench.now)
+    bench.flush()
+    bench.advance(1)
+    _, acks = bench.flush()
+    (ack,) = acks[CLIENT]
+    assert ack.error is not None and ack.error.code == "REQUEST_TIMED_OUT" and ack.error.unknown_outcome
+    assert bench.router.held_bytes == 0
+
+
+def test_a_leader_behind_the_metadata_is_asked_again() -> None:
+    bench = Bench()
+    bench.router.on_produce(CLIENT, produce(batch(0)), bench.now)
+    (send,), _ = bench.flush()
+    bench.refuse("r1", parts(send)[0], "UNKNOWN_TOPIC")
+    bench.advance(0.1)
+    (send,), acks = bench.flush()
+    assert send.to == "r1" and acks == {}
+
+
+def test_the_window_of_a_server_holds_back_the_rest() -> None:
+    data = [batch(i, size=400) for i in range(3)]
+    bench = Bench(settings=RouterSettings(server_max_bytes=len(data[0])))
+    bench.router.on_produce(CLIENT, produce(*data), bench.now)
+    for expected in data:
+        (send,), _ = bench.flush()
+        assert sent_batches(send) == [expected]
+        ack = ProduceAck(parts(send)[0].id, 0, 1, "all/os")
+        bench.router.on_produced("r1", Produced((ack,)), bench.now)
+    assert bench.flush()[0] == []
+
+
+def test_a_client_that_sends_too_much_is_refused() -> None:
+    data = [batch(i, size=400) for i in range(3)]
+    bench = Bench(None, settings=RouterSettings(client_max_bytes=2 * len(data[0])))
+    bench.router.on_produce(CLIENT, produce(*data), bench.now)
+    bench.router.on_produce(OTHER, produce(data[0]), bench.now)
+    _, acks = bench.flush()
+    (ack,) = acks.pop(CLIENT)
+    assert ack.id == 3 and ack.error is not None and ack.error.code == "OVERLOADED"
+    assert acks == {}
+
+
+def test_nothing_is_kept_of_a_client_that_left() -> None:
+    bench = Bench("r1", None)
+    bench.router.on_produce(CLIENT, produce(batch(0)), bench.now)
+    bench.router.on_produce(CLIENT, produce(batch(0), partition=1), bench.now)
+    (send,), _ = bench.flush()
+    bench.router.on_link_closed(CLIENT)
+    bench.refuse("r1", parts(send)[0], "NOT_LEADER")
+    assert bench.flush() == ([], {})
+    assert bench.router.held_bytes == 0 and bench.router.deadline() is None
+
+
+def test_a_deleted_topic_ends_what_waits_for_it() -> None:
+    bench = Bench(None)
+    bench.router.on_produce(CLIENT, produce(batch(0)), bench.now)
+    bench.flush()
+    changed = bench.cluster.update(ClusterImage(2, "c"))
+    assert changed == [TopicPartition("t", 0)]
+    bench.router.on_metadata(changed, bench.now)
+    _, acks = bench.flush()
+    (ack,) = acks[CLIENT]
+    assert ack.error is not None and ack.error.code == "UNKNOWN_TOPIC"
