@@ -1,0 +1,180 @@
+"""What the metadata log says: commands, and their bytes in a Raft entry.
+
+A command is a decision already made. Random choices, wall-clock times and the evidence behind a decision are in
+the command, so that every controller that applies the same log holds the same state (``metadata.py``). A command
+may still come to nothing when it is applied, because another came before it; it then changes nothing and its
+answer is a refusal.
+
+In an entry a command is one CBOR map: ``kind`` and the fields by name. A field equal to nothing is still written:
+the log is not a hot path, and a complete map is easier to read with other tools.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import types
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, get_args, get_origin, get_type_hints
+
+import cbor2
+from tidelog.types import NodeId, TopicConfig
+from tidelog.wire.messages import IsrMember
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """Base of all. ``time_ms`` is the wall clock of the active controller when it decided; for people only."""
+
+    KIND: ClassVar[str] = ""
+    time_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class RegisterServer(Command):
+    """A life of a replica server begins. Its broker epoch is the index of this entry."""
+
+    KIND: ClassVar[str] = "register_server"
+    node: NodeId
+    url: str
+
+
+@dataclass(frozen=True, slots=True)
+class FenceServer(Command):
+    """The session of this life ended."""
+
+    KIND: ClassVar[str] = "fence_server"
+    node: NodeId
+    broker_epoch: int
+    evidence: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class UnfenceServer(Command):
+    """A fenced life was heard of again."""
+
+    KIND: ClassVar[str] = "unfence_server"
+    node: NodeId
+    broker_epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class AddTopic(Command):
+    """Create a topic; ``replicas`` is the placement, one tuple a partition, preferred leader first."""
+
+    KIND: ClassVar[str] = "add_topic"
+    topic_id: str
+    name: str
+    config: TopicConfig
+    replicas: tuple[tuple[NodeId, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveTopic(Command):
+    """Delete a topic for ever."""
+
+    KIND: ClassVar[str] = "remove_topic"
+    topic_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeIsr(Command):
+    """A leader's proposal, as it came (``wire.messages.AlterIsr``): compare-and-set on ``epoch``."""
+
+    KIND: ClassVar[str] = "change_isr"
+    node: NodeId
+    broker_epoch: int
+    topic_id: str
+    partition: int
+    leader_epoch: int
+    epoch: int
+    isr: tuple[IsrMember, ...]
+    cause: str
+    evidence: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class LostLeader:
+    """One partition of ``ReplaceLeaders``: only if it is still at these epochs."""
+
+    topic_id: str
+    partition: int
+    leader_epoch: int
+    epoch: int
+    evidence: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class ReplaceLeaders(Command):
+    """Enough ISR members reported ``leader`` dead for these partitions."""
+
+    KIND: ClassVar[str] = "replace_leaders"
+    leader: NodeId
+    parts: tuple[LostLeader, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TakeProducerIds(Command):
+    """Give away the next ``count`` producer ids."""
+
+    KIND: ClassVar[str] = "take_producer_ids"
+    count: int
+
+
+KINDS: dict[str, type[Command]] = {
+    kind.KIND: kind
+    for kind in (
+        RegisterServer,
+        FenceServer,
+        UnfenceServer,
+        AddTopic,
+        RemoveTopic,
+        ChangeIsr,
+        ReplaceLeaders,
+        TakeProducerIds,
+    )
+}
+
+
+def encode_command(command: Command) -> bytes:
+    """The command as the data of a Raft entry; never empty (empty is Raft's no-op)."""
+    return cbor2.dumps({"kind": command.KIND, **_plain(command)})
+
+
+def decode_command(data: bytes) -> Command:
+    """The command in a Raft entry. Raises ``ValueError`` for one that this version does not know: a controller
+    must not skip what others apply."""
+    values = cbor2.loads(data)
+    kind = KINDS.get(values.pop("kind", ""))
+    if kind is None:
+        raise ValueError("the metadata log holds a command of a newer version; upgrade this controller")
+    command = _typed(kind, values)
+    assert isinstance(command, Command)
+    return command
+
+
+def _plain(value: Any) -> Any:
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {f.name: _plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
+    if isinstance(value, tuple):
+        return [_plain(v) for v in value]
+    return value
+
+
+_HINTS: dict[type, dict[str, Any]] = {}
+
+
+def _typed(kind: Any, value: Any) -> Any:
+    """``value`` as CBOR gave it, as the type that the field says."""
+    if dataclasses.is_dataclass(kind):
+        assert isinstance(kind, type)
+        if kind not in _HINTS:
+            _HINTS[kind] = get_type_hints(kind)
+        hints = _HINTS[kind]
+        return kind(**{name: _typed(hints[name], v) for name, v in value.items()})
+    origin = get_origin(kind)
+    if origin is tuple:
+        return tuple(_typed(get_args(kind)[0], v) for v in value)
+    expected = origin or kind
+    if isinstance(kind, types.UnionType) or not isinstance(value, expected):
+        raise ValueError(f"the metadata log holds {value!r} where {kind} belongs")
+    return value
