@@ -1,0 +1,191 @@
+"""The controller's SQLite storage: what it promises to Raft, and what it refuses."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tidelog.errors import ConfigError
+from tidelog_controller.core.raft_log import Entry, Persist, Stored, apply_persist
+from tidelog_controller.storage import RaftStorage
+
+
+def open_storage(directory: Path, cluster: str = "harbour", node: str = "c1") -> RaftStorage:
+    return RaftStorage(directory, cluster, node)
+
+
+def entries(first: int, *terms: int) -> tuple[Entry, ...]:
+    return tuple(Entry(first + n, term, b"command %d" % (first + n)) for n, term in enumerate(terms))
+
+
+def filled(directory: Path) -> Stored:
+    """A database with a vote and three entries, closed again."""
+    storage = open_storage(directory)
+    storage.perform(Persist(7, "c2", None, entries(1, 3, 3, 7)))
+    stored = storage.load()
+    storage.close()
+    return stored
+
+
+def test_a_new_directory_holds_the_state_of_a_new_controller(tmp_path: Path) -> None:
+    assert open_storage(tmp_path / "not" / "there").load() == Stored()
+
+
+def test_term_vote_and_entries_are_there_after_reopening(tmp_path: Path) -> None:
+    filled(tmp_path)
+    assert open_storage(tmp_path).load() == Stored(7, "c2", list(entries(1, 3, 3, 7)))
+
+
+def test_a_vote_can_be_withdrawn_only_by_a_new_term_and_both_are_one_write(tmp_path: Path) -> None:
+    filled(tmp_path)
+    storage = open_storage(tmp_path)
+    storage.perform(Persist(8, None, None, ()))
+    assert storage.load() == Stored(8, None, list(entries(1, 3, 3, 7)))
+
+
+def test_truncation_and_the_entries_that_replace_it_are_one_write(tmp_path: Path) -> None:
+    filled(tmp_path)
+    storage = open_storage(tmp_path)
+    storage.perform(Persist(9, None, 2, entries(2, 8, 9)))
+    assert storage.load().entries == [*entries(1, 3), *entries(2, 8, 9)]
+
+
+def test_random_writes_give_what_the_storage_in_memory_gives(tmp_path: Path) -> None:
+    rng = random.Random(5)
+    storage, model = open_storage(tmp_path), Stored()
+    for term in range(1, 60):
+        last = len(model.entries)
+        cut = rng.choice([None, rng.randint(1, last)]) if last else None
+        first = (cut or last + 1) if cut is None else cut
+        persist = Persist(term, rng.choice([None, "c1", "c3"]), cut, entries(first, *[term] * rng.randint(0, 4)))
+        storage.perform(persist)
+        model = apply_persist(model, persist)
+        assert storage.load() == model
+
+
+def test_a_killed_process_loses_nothing_that_perform_returned_from(tmp_path: Path) -> None:
+    script = (
+        "import os, sys\n"
+        "from tidelog_controller.core.raft_log import Entry, Persist\n"
+        "from tidelog_controller.storage import RaftStorage\n"
+        "storage = RaftStorage(sys.argv[1], 'harbour', 'c1')\n"
+        "storage.perform(Persist(4, 'c3', None, (Entry(1, 4, b'x'),)))\n"
+        "os.kill(os.getpid(), 9)\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    ended = subprocess.run([sys.executable, "-c", script, str(tmp_path)], env=environment, check=False)
+    assert ended.returncode == -9
+    assert open_storage(tmp_path).load() == Stored(4, "c3", [Entry(1, 4, b"x")])
+
+
+def test_a_commit_is_synced_before_perform_returns(tmp_path: Path) -> None:
+    storage = open_storage(tmp_path)
+    assert storage._db.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+    assert storage._db.execute("PRAGMA synchronous").fetchone() == (2,)
+
+
+@pytest.mark.parametrize(("cluster", "node"), [("harbour", "c2"), ("lagoon", "c1")])
+def test_a_database_of_another_cluster_or_node_is_refused(tmp_path: Path, cluster: str, node: str) -> None:
+    filled(tmp_path)
+    with pytest.raises(ConfigError, match="belongs to node 'c1' of cluster 'harbour'"):
+        open_storage(tmp_path, cluster, node)
+
+
+def test_a_second_process_is_refused_while_the_database_is_open(tmp_path: Path) -> None:
+    filled(tmp_path)
+    storage = open_storage(tmp_path)
+    with pytest.raises(ConfigError, match="in use by another process"):
+        open_storage(tmp_path)
+    storage.close()
+    open_storage(tmp_path).close()
+
+
+def test_a_file_that_is_no_database_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "raft.db").write_bytes(b"garbage " * 1000)
+    with pytest.raises(ConfigError, match=r"raft\.db is damaged: file is not a database"):
+        open_storage(tmp_path)
+
+
+def test_an_empty_file_is_damage_and_not_a_new_controller(tmp_path: Path) -> None:
+    filled(tmp_path)
+    (tmp_path / "raft.db").write_bytes(b"")
+    with pytest.raises(ConfigError, match="the file is empty"):
+        open_storage(tmp_path)
+
+
+def test_a_crash_while_the_database_is_made_leaves_a_new_controller(tmp_path: Path) -> None:
+    (tmp_path / "raft.db.new").write_bytes(b"half a database")
+    assert open_storage(tmp_path).load() == Stored()
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "UPDATE hard_state SET term = 6",
+        "UPDATE hard_state SET voted_for = 'c3'",
+        "UPDATE hard_state SET voted_for = NULL",
+        "DELETE FROM hard_state",
+        "DELETE FROM entries WHERE idx = 2",
+        "DELETE FROM entries WHERE idx = 1",
+        "DELETE FROM entries WHERE idx = 3",
+        "UPDATE entries SET term = 4 WHERE idx = 2",
+        "UPDATE entries SET data = x'00' WHERE idx = 3",
+        "DELETE FROM identity",
+        "DROP TABLE entries",
+    ],
+)
+def test_a_row_that_does_not_match_its_checksum_or_is_missing_is_refused(tmp_path: Path, damage: str) -> None:
+    filled(tmp_path)
+    db = sqlite3.connect(tmp_path / "raft.db")
+    db.execute(damage)
+    db.commit()
+    db.close()
+    with pytest.raises(ConfigError, match=r"raft\.db is damaged"):
+        open_storage(tmp_path).load()
+
+
+def test_a_flipped_byte_or_a_cut_is_refused_or_changes_nothing(tmp_path: Path) -> None:
+    filled(tmp_path / "good")
+    good = (tmp_path / "good" / "raft.db").read_bytes()
+    expected = open_storage(tmp_path / "good").load()
+    rng = random.Random(11)
+    refused = 0
+    positions = [*range(100), *(p for p in range(len(good)) if good[p] != 0 and rng.random() < 0.5)]
+    cuts = [good[:size] for size in (1, 100, 4096, 8192, len(good) - 1)]
+    flips = [good[:p] + bytes([good[p] ^ 1 << rng.randrange(8)]) + good[p + 1 :] for p in positions]
+    for number, damaged in enumerate([*cuts, *flips]):
+        directory = tmp_path / str(number)
+        directory.mkdir()
+        (directory / "raft.db").write_bytes(damaged)
+        try:
+            storage = open_storage(directory)
+        except ConfigError:
+            refused += 1
+        else:
+            try:
+                assert storage.load() == expected
+            except ConfigError:
+                refused += 1
+            finally:
+                storage.close()
+        shutil.rmtree(directory)
+    assert refused > len(flips) / 4
+
+
+def test_after_a_failed_write_nothing_more_is_accepted(tmp_path: Path) -> None:
+    filled(tmp_path)
+    storage = open_storage(tmp_path)
+    storage._db.execute("PRAGMA max_page_count = 1")
+    with pytest.raises(sqlite3.OperationalError, match="full"):
+        storage.perform(Persist(8, "c1", None, (Entry(4, 8, b"x" * 1_000_000),)))
+    with pytest.raises(AssertionError, match="never tried again"):
+        storage.perform(Persist(8, "c1", None, ()))
+    storage.close()
+    assert open_storage(tmp_path).load() == Stored(7, "c2", list(entries(1, 3, 3, 7)))
