@@ -1,8 +1,8 @@
 """Deadlines of many short-lived things at a small cost each.
 
-Things are kept in buckets of ``RESOLUTION_S``, so that adding and discarding is a dictionary operation and a thing that is
-done early leaves nothing behind (a heap would keep every produced batch until its deadline). A thing expires at
-the end of its bucket: at most ``RESOLUTION_S`` late, never early.
+Things are kept in buckets of ``RESOLUTION_S``, so that adding and discarding is a dictionary operation and a thing
+that is done early leaves nothing behind (a heap would keep every produced batch until its deadline). A thing
+expires at the end of its bucket: at most ``RESOLUTION_S`` late, never early.
 """
 
 from __future__ import annotations

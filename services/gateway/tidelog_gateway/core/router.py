@@ -1,17 +1,17 @@
 """Routes produced batches to their leaders and brings each client its acks.
 
-Theory. Every batch belongs to a lane (``lanes.py``). A batch is *sent* with the leader epoch that the metadata names, so
-that a leader of another epoch refuses it, and it is *settled* by its ack. The rules:
+Theory. Every batch belongs to a lane (``lanes.py``). A batch is *sent* with the leader epoch that the metadata
+names, so that a leader of another epoch refuses it, and it is *settled* by its ack. The rules:
 
-- Order: the batches of a lane are sent in the order in which they came; a refused one goes back to its place and is sent
-  before everything behind it that still waits. With an idempotent producer the leader refuses what overtook
-  (``OUT_OF_ORDER_SEQUENCE``), which is retried in order; without one, what was already in flight may
+- Order: the batches of a lane are sent in the order in which they came; a refused one goes back to its place and
+  is sent before everything behind it that still waits. With an idempotent producer the leader refuses what
+  overtook (``OUT_OF_ORDER_SEQUENCE``), which is retried in order; without one, what was already in flight may
   overtake a refused batch, as in Kafka.
-- Outcome: a try that ended without a word (link lost, leader replaced, ``unknown_outcome``) is tried again only when the
-  producer is idempotent, since then a second copy is impossible. Otherwise the client gets the error with
+- Outcome: a try that ended without a word (link lost, leader replaced, ``unknown_outcome``) is tried again only
+  when the producer is idempotent, since then a second copy is impossible. Otherwise the client gets the error with
   ``unknown_outcome``. An error at the end of the time says ``unknown_outcome`` when any try may have been written.
-- Leader change: batches in flight under an older leader epoch are withdrawn and sent to the new leader when idempotent;
-  others get ``fate_grace_s`` more for the old leader to tell their fate.
+- Leader change: batches in flight under an older leader epoch are withdrawn and sent to the new leader when
+  idempotent; others get ``fate_grace_s`` more for the old leader to tell their fate.
 - Bounds: bytes in flight per replica server (beyond: the lane waits), bytes held per client and in all (beyond:
   ``OVERLOADED``, nothing is queued).
 
@@ -279,8 +279,10 @@ class Router:
             header = read_header(batch)
         except CorruptBatch as error:
             return error, False
-        if header.batch_length != part.size or header.record_count == 0:
-            return refuse("CORRUPT_BATCH", "the batch's length or record count is wrong"), False
+        if header.batch_length != part.size:
+            return refuse("CORRUPT_BATCH", f"batch declares length {header.batch_length}, has {part.size}"), False
+        if header.is_control:
+            return refuse("CORRUPT_BATCH", "control batches are the servers' own"), False
         if not Acks.NONE <= part.acks <= Acks.ALL:
             return refuse("MALFORMED", f"acks must be 0, 1 or 2, not {part.acks}"), False
         topic = self._cluster.topic(part.topic_id)

@@ -32,6 +32,8 @@ class SubscriptionSettings:
 
     client_max_subscriptions: int = 1000
     """Open subscriptions of one client."""
+    credit_max_bytes: int = 8 << 20
+    """Credit of one subscription beyond this is forgotten."""
     read_max_bytes: int = 1 << 20
     """Asked of a leader at a time; less when the credit is less."""
     read_max_wait_ms: int = 5000

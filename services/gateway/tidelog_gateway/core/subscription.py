@@ -1,0 +1,213 @@
+"""Subscriptions: batches pushed to clients from a position, as long as they have given credit.
+
+Theory. A subscription is a position (last epoch, offset), a credit in bytes and at most one read in flight at the
+partition's leader. The read long-polls; its answer is delivered, moves the position behind the last batch and uses
+up credit; with credit left the next read goes out at once. A single batch larger than the credit is delivered all
+the same and leaves a debt, so that a small window is slow, never stuck.
+
+- A retriable error, a lost link, or a leader that lags behind the metadata: asked again after a growing pause, and
+  at once when the partition's leader changes. The position does not move, so nothing is skipped or repeated.
+- ``OFFSET_OUT_OF_RANGE``, ``LOG_TRUNCATED``, ``UNKNOWN_TOPIC`` and every other final error end the subscription with
+  a delivery that carries it: where to go on is the client's decision (KIP-320), never a silent reset.
+- A slow client stalls only itself: it gives no credit. Credit is cut to ``credit_max_bytes``, so that no client can
+  make the gateway hold more for it; since credit comes back with what the client consumes, cutting never stalls it.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from tidelog.effects import Answer, Call, Post
+from tidelog.errors import TidelogError, refuse
+from tidelog.records import read_header
+from tidelog.types import TopicPartition
+from tidelog.wire.messages import Credit, Delivery, Done, Message, Read, ReadAnswer, Subscribe, Unsubscribe
+
+from tidelog_gateway.core.cluster import ClusterMap
+from tidelog_gateway.core.settings import SubscriptionSettings
+
+Effect = Answer | Call | Post
+
+
+@dataclass(slots=True, eq=False)
+class _Subscription:
+    """One subscription. ``token`` names the read in flight, 0: none."""
+
+    source: int
+    sub: int
+    key: TopicPartition
+    offset: int
+    last_epoch: int
+    credit: int
+    token: int = 0
+    asked: float = 0.0
+    not_before: float = 0.0
+    retry_s: float = 0.0
+    ended: bool = False
+
+
+class Subscriptions:
+    """All subscriptions of a gateway. Times are seconds of the shell's clock."""
+
+    def __init__(self, cluster: ClusterMap, settings: SubscriptionSettings) -> None:
+        self._cluster = cluster
+        self._settings = settings
+        self._open: dict[int, dict[int, _Subscription]] = {}
+        self._by_partition: dict[TopicPartition, dict[_Subscription, None]] = {}
+        self._reads: dict[int, _Subscription] = {}
+        self._delayed: list[tuple[float, int, _Subscription]] = []
+        self._tokens = 0
+
+    # --- the client -----------------------------------------------------------------------------------------
+
+    def on_subscribe(self, source: int, id: int, message: Subscribe, now: float) -> list[Effect]:
+        """Open a subscription and begin to read."""
+        subscriptions = self._open.setdefault(source, {})
+        if message.sub in subscriptions:
+            return [Answer(source, id, refuse("MALFORMED", f"subscription {message.sub} is open already"))]
+        if len(subscriptions) >= self._settings.client_max_subscriptions:
+            return [Answer(source, id, refuse("OVERLOADED", f"{len(subscriptions)} subscriptions are open"))]
+        key = TopicPartition(message.topic_id, message.partition)
+        if self._cluster.state(*key) is None:
+            return [Answer(source, id, refuse("UNKNOWN_TOPIC", f"no partition {key.topic_id}/{key.partition}"))]
+        credit = min(message.credit, self._settings.credit_max_bytes)
+        one = _Subscription(source, message.sub, key, message.offset, message.last_epoch, credit)
+        subscriptions[message.sub] = one
+        self._by_partition.setdefault(key, {})[one] = None
+        return [Answer(source, id, Done()), *self._read(one, now)]
+
+    def on_credit(self, source: int, message: Credit, now: float) -> list[Effect]:
+        """The client has room for more. Credit for a subscription that ended meanwhile is ignored."""
+        one = self._open.get(source, {}).get(message.sub)
+        if one is None:
+            return []
+        one.credit = min(one.credit + message.bytes, self._settings.credit_max_bytes)
+        return self._read(one, now)
+
+    def on_unsubscribe(self, source: int, id: int, message: Unsubscribe) -> list[Effect]:
+        """Nothing is delivered after the answer; a subscription that is not there is closed already."""
+        one = self._open.get(source, {}).get(message.sub)
+        if one is not None:
+            self._close(one)
+        return [Answer(source, id, Done())]
+
+    def on_link_closed(self, source: int) -> None:
+        """A client is gone."""
+        for one in list(self._open.get(source, {}).values()):
+            self._close(one)
+        self._open.pop(source, None)
+
+    # --- the leaders ----------------------------------------------------------------------------------------
+
+    def on_answer(self, token: int, answer: Message | TidelogError, now: float) -> list[Effect]:
+        """A read ended. Answers of reads that were given up are ignored."""
+        one = self._reads.pop(token, None)
+        if one is None:
+            return []
+        one.token = 0
+        if isinstance(answer, TidelogError):
+            behind = answer.code == "UNKNOWN_TOPIC" and self._cluster.state(*one.key) is not None
+            if not (answer.retriable or behind):
+                return self._end(one, answer)
+            return self._delay(one, now)
+        assert isinstance(answer, ReadAnswer) and not isinstance(answer.payload, list)
+        one.retry_s = 0.0
+        size = len(answer.payload)
+        if not size:
+            early = now - one.asked < self._settings.read_max_wait_ms / 2000
+            return self._delay(one, now) if early else self._read(one, now)
+        try:
+            self._move(one, memoryview(answer.payload))
+        except TidelogError as error:
+            return self._end(one, error)
+        one.credit -= size
+        delivery = Delivery(one.sub, high_watermark=answer.high_watermark, payload=answer.payload)
+        return [Post(one.source, delivery), *self._read(one, now)]
+
+    def on_metadata(self, changed: Iterable[TopicPartition], now: float) -> list[Effect]:
+        """These partitions have another leader or leader epoch, or were deleted: ask again, there, now."""
+        effects: list[Effect] = []
+        for key in changed:
+            for one in list(self._by_partition.get(key, {})):
+                if one.token:
+                    del self._reads[one.token]
+                    one.token = 0
+                one.not_before = now
+                one.retry_s = 0.0
+                effects.extend(self._read(one, now))
+        return effects
+
+    # --- time -----------------------------------------------------------------------------------------------
+
+    def on_tick(self, now: float) -> list[Effect]:
+        """Ask again where a pause is over."""
+        effects: list[Effect] = []
+        while self._delayed and self._delayed[0][0] <= now:
+            one = heapq.heappop(self._delayed)[2]
+            effects.extend(self._read(one, now))
+        return effects
+
+    def deadline(self) -> float | None:
+        """When ``on_tick`` is to be called."""
+        return self._delayed[0][0] if self._delayed else None
+
+    # --- one subscription -----------------------------------------------------------------------------------
+
+    def _read(self, one: _Subscription, now: float) -> list[Effect]:
+        """Send the next read, if there is anything to wait for it."""
+        if one.ended or one.token or one.credit <= 0 or now < one.not_before:
+            return []
+        state = self._cluster.state(*one.key)
+        if state is None:
+            return self._end(one, refuse("UNKNOWN_TOPIC", f"topic {one.key.topic_id} was deleted"))
+        if state.leader is None:
+            return []  # the next leader wakes it
+        self._tokens += 1
+        one.token = self._tokens
+        one.asked = now
+        self._reads[one.token] = one
+        settings = self._settings
+        request = Read(
+            one.key.topic_id,
+            one.key.partition,
+            one.offset,
+            last_epoch=one.last_epoch,
+            leader_epoch=state.leader_epoch,
+            max_bytes=min(one.credit, settings.read_max_bytes),
+            max_wait_ms=settings.read_max_wait_ms,
+        )
+        timeout_s = settings.read_max_wait_ms / 1000 + settings.read_grace_s
+        return [Call(state.leader, one.token, request, timeout_s)]
+
+    def _delay(self, one: _Subscription, now: float) -> list[Effect]:
+        one.retry_s = min(max(one.retry_s * 2, self._settings.retry_first_s), self._settings.retry_max_s)
+        one.not_before = now + one.retry_s
+        self._tokens += 1
+        heapq.heappush(self._delayed, (one.not_before, self._tokens, one))
+        return []
+
+    def _move(self, one: _Subscription, payload: memoryview) -> None:
+        """The position behind the last batch. Raises ``CorruptBatch`` where the answer is no sequence of batches."""
+        position = 0
+        while position < len(payload):
+            header = read_header(payload, position)
+            position += header.batch_length
+        one.offset = header.end_offset
+        one.last_epoch = header.leader_epoch
+
+    def _end(self, one: _Subscription, error: TidelogError) -> list[Effect]:
+        self._close(one)
+        return [Post(one.source, Delivery(one.sub, error=error.to_info()))]
+
+    def _close(self, one: _Subscription) -> None:
+        one.ended = True
+        if one.token:
+            del self._reads[one.token]
+            one.token = 0
+        del self._open[one.source][one.sub]
+        siblings = self._by_partition[one.key]
+        del siblings[one]
+        if not siblings:
+            del self._by_partition[one.key]

@@ -1,0 +1,157 @@
+"""The gateway's subscriptions: credit, position, retries, final errors."""
+
+from __future__ import annotations
+
+import pytest
+from tidelog.effects import Answer, Call, Post
+from tidelog.errors import TimedOut, Unreachable, refuse
+from tidelog.records import NewRecord, encode_batch, read_header, stamp_prefix
+from tidelog.types import ClusterImage, PartitionState, ServerState, TopicState
+from tidelog.wire.messages import Credit, Delivery, Done, Read, ReadAnswer, Subscribe, Unsubscribe
+from tidelog_gateway.core.cluster import ClusterMap
+from tidelog_gateway.core.settings import SubscriptionSettings
+from tidelog_gateway.core.subscription import Effect, Subscriptions
+
+CLIENT = 1
+
+
+def stored(offset: int, count: int = 1, epoch: int = 1) -> bytes:
+    batch = encode_batch([NewRecord(b"x", timestamp_ms=1)] * count)
+    return stamp_prefix(offset, epoch, read_header(batch).crc32c) + batch[16:]
+
+
+def image(index: int, leader: str | None) -> ClusterImage:
+    state = PartitionState(("r1", "r2"), ("r1", "r2"), leader, index, index)
+    servers = (ServerState("r1", "ws://r1", 1, False), ServerState("r2", "ws://r2", 1, False))
+    return ClusterImage(index, "c", servers, (TopicState("t", "orders", partitions=(state,)),))
+
+
+class Bench:
+    def __init__(self, leader: str | None = "r1") -> None:
+        self.cluster = ClusterMap()
+        self.cluster.update(image(1, leader))
+        self.core = Subscriptions(self.cluster, SubscriptionSettings())
+
+    def subscribe(self, credit: int, offset: int = 0, now: float = 0.0) -> list[Effect]:
+        return self.core.on_subscribe(CLIENT, 9, Subscribe(3, "t", 0, offset, credit), now)
+
+
+def read_of(effects: list[Effect]) -> Call:
+    (call,) = [effect for effect in effects if isinstance(effect, Call)]
+    assert isinstance(call.message, Read)
+    return call
+
+
+def delivery_of(effects: list[Effect]) -> Delivery:
+    (post,) = [effect for effect in effects if isinstance(effect, Post)]
+    assert isinstance(post.message, Delivery) and post.source == CLIENT
+    return post.message
+
+
+def test_batches_are_pushed_and_the_position_moves_behind_them() -> None:
+    bench = Bench()
+    effects = bench.subscribe(1000)
+    assert effects[0] == Answer(CLIENT, 9, Done())
+    call = read_of(effects)
+    assert call.to == "r1" and call.message == Read("t", 0, 0, -1, 1, 1000, 5000)
+    payload = stored(0, 2) + stored(2, 3, epoch=4)
+    effects = bench.core.on_answer(call.token, ReadAnswer(4, 5, 0, payload), 0.1)
+    assert delivery_of(effects) == Delivery(3, 5, None, payload)
+    assert read_of(effects).message == Read("t", 0, 5, 4, 1, 1000 - len(payload), 5000)
+
+
+def test_nothing_is_read_without_credit() -> None:
+    bench = Bench()
+    payload = stored(0)
+    call = read_of(bench.subscribe(10))
+    effects = bench.core.on_answer(call.token, ReadAnswer(1, 1, 0, payload), 0.1)
+    assert len(effects) == 1 and delivery_of(effects).payload == payload
+    assert bench.core.on_credit(CLIENT, Credit(3, len(payload) - 10), 0.2) == []
+    assert read_of(bench.core.on_credit(CLIENT, Credit(3, 50), 0.2)).message.max_bytes == 50  # type: ignore[attr-defined]
+
+
+def test_a_wait_without_news_is_asked_again() -> None:
+    bench = Bench()
+    call = read_of(bench.subscribe(10))
+    effects = bench.core.on_answer(call.token, ReadAnswer(1, 0, 0), 5.0)
+    assert read_of(effects).message == call.message
+
+
+def test_an_empty_answer_that_comes_too_early_never_spins() -> None:
+    bench = Bench()
+    call = read_of(bench.subscribe(10))
+    assert bench.core.on_answer(call.token, ReadAnswer(1, 0, 0), 0.001) == []
+    deadline = bench.core.deadline()
+    assert deadline is not None and deadline > 0.001
+    assert read_of(bench.core.on_tick(deadline)).message == call.message
+    assert bench.core.deadline() is None
+
+
+@pytest.mark.parametrize("code", ["NOT_LEADER", "OFFSET_NOT_AVAILABLE", "UNKNOWN_TOPIC", "OFFLINE"])
+def test_a_retriable_error_is_asked_again_later(code: str) -> None:
+    bench = Bench()
+    call = read_of(bench.subscribe(10, offset=7))
+    assert bench.core.on_answer(call.token, refuse(code, "no"), 0.0) == []
+    assert bench.core.on_credit(CLIENT, Credit(3, 1), 0.0) == []
+    again = read_of(bench.core.on_tick(0.02))
+    assert isinstance(again.message, Read) and again.message.offset == 7
+
+
+@pytest.mark.parametrize("code", ["OFFSET_OUT_OF_RANGE", "LOG_TRUNCATED"])
+def test_a_final_error_ends_it_with_the_reason(code: str) -> None:
+    bench = Bench()
+    call = read_of(bench.subscribe(10))
+    effects = bench.core.on_answer(call.token, refuse(code, "gone", log_start=5), 0.0)
+    error = delivery_of(effects).error
+    assert error is not None and (error.code, error.detail) == (code, {"log_start": "5"})
+    assert bench.core.on_credit(CLIENT, Credit(3, 100), 0.0) == []
+    assert isinstance(bench.subscribe(10)[0], Answer)
+
+
+def test_a_new_leader_is_asked_at_once() -> None:
+    bench = Bench()
+    call = read_of(bench.subscribe(10))
+    changed = bench.cluster.update(image(2, None))
+    assert bench.core.on_metadata(changed, 1.0) == []
+    changed = bench.cluster.update(image(3, "r2"))
+    again = read_of(bench.core.on_metadata(changed, 1.0))
+    assert again.to == "r2"
+    assert bench.core.on_answer(call.token, TimedOut("late"), 2.0) == []
+    assert bench.core.on_answer(again.token, Unreachable("no"), 2.0) == []
+    assert read_of(bench.core.on_tick(3.0)).to == "r2"
+
+
+def test_unsubscribe_is_final() -> None:
+    bench = Bench()
+    call = read_of(bench.subscribe(10))
+    assert bench.core.on_unsubscribe(CLIENT, 4, Unsubscribe(3)) == [Answer(CLIENT, 4, Done())]
+    assert bench.core.on_answer(call.token, ReadAnswer(1, 1, 0, stored(0)), 0.0) == []
+    assert bench.core.on_unsubscribe(CLIENT, 5, Unsubscribe(3)) == [Answer(CLIENT, 5, Done())]
+
+
+def test_refusals() -> None:
+    bench = Bench()
+    bench.subscribe(10)
+    for message, code in [
+        (Subscribe(3, "t", 0, 0, 1), "MALFORMED"),
+        (Subscribe(4, "t", 1, 0, 1), "UNKNOWN_TOPIC"),
+        (Subscribe(4, "u", 0, 0, 1), "UNKNOWN_TOPIC"),
+    ]:
+        (answer,) = bench.core.on_subscribe(CLIENT, 9, message, 0.0)
+        assert isinstance(answer, Answer) and getattr(answer.message, "code", "") == code
+
+
+def test_a_deleted_topic_ends_it() -> None:
+    bench = Bench()
+    bench.subscribe(10)
+    changed = bench.cluster.update(ClusterImage(5, "c"))
+    error = delivery_of(bench.core.on_metadata(changed, 0.0)).error
+    assert error is not None and error.code == "UNKNOWN_TOPIC"
+
+
+def test_nothing_is_left_of_a_client_that_went() -> None:
+    bench = Bench()
+    call = read_of(bench.subscribe(10))
+    bench.core.on_link_closed(CLIENT)
+    assert bench.core.on_answer(call.token, ReadAnswer(1, 1, 0, stored(0)), 0.0) == []
+    assert bench.core.on_metadata(bench.cluster.update(image(2, "r2")), 0.0) == []
