@@ -1,0 +1,86 @@
+"""From the wish for a topic to the command that creates it, or to the refusal that says everything wrong with it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields
+
+from tidelog.errors import TidelogError, refuse
+from tidelog.types import TOPIC_NAME, TopicConfig
+from tidelog.wire.messages import CreateTopic
+
+from tidelog_controller.core.commands import AddTopic
+from tidelog_controller.core.metadata import MetadataState
+from tidelog_controller.core.placement import Dice, Placement
+
+MAX_PARTITIONS = 10_000
+"""Most partitions of one topic."""
+
+FLUSH_POLICIES = ("fsync", "interval", "os")
+RANGES = {
+    "min_insync_replicas": (1, 100),
+    "flush_interval_ms": (1, 3_600_000),
+    "segment_max_bytes": (1 << 10, 1 << 30),
+    "max_batch_bytes": (1 << 10, 8 << 20),
+    "replica_max_lag_ms": (1, 3_600_000),
+}
+"""Least and most of every setting that is a number. ``max_batch_bytes`` stays well below the largest message."""
+
+
+def parse_topic_config(texts: Mapping[str, str], replication_factor: int) -> tuple[TopicConfig, list[str]]:
+    """The settings, defaults filled in, and the faults, one text each; with faults the settings mean nothing.
+
+    ``min_insync_replicas`` that is not given is 2 with three replicas or more, else 1: one failure may be
+    tolerated without losing either acked records or the ability to write.
+    """
+    values: dict[str, int | str] = {"min_insync_replicas": 2 if replication_factor >= 3 else 1}
+    faults = []
+    for name, text in texts.items():
+        if name == "flush":
+            values[name] = text
+            if text not in FLUSH_POLICIES:
+                faults.append(f"flush is {text!r}; it must be one of {', '.join(FLUSH_POLICIES)}")
+        elif name in RANGES:
+            least, most = RANGES[name]
+            if not (text.isascii() and text.isdigit() and len(text) < 20 and least <= int(text) <= most):
+                faults.append(f"{name} is {text!r}; it must be a number from {least} to {most}")
+            else:
+                values[name] = int(text)
+        else:
+            known = ", ".join(f.name for f in fields(TopicConfig))
+            faults.append(f"there is no setting {name!r}; there are {known}")
+    config = TopicConfig(**values)  # type: ignore[arg-type]
+    if config.min_insync_replicas > replication_factor:
+        faults.append(
+            f"min_insync_replicas is {config.min_insync_replicas}, more than replication_factor {replication_factor}"
+        )
+    return config, faults
+
+
+def plan_topic(state: MetadataState, wish: CreateTopic, dice: Dice, wall_ms: int) -> AddTopic | TidelogError:
+    """The command that creates the topic: its id and placement are chosen here, by lot. Or the refusal:
+    ``INVALID_TOPIC``, ``TOPIC_EXISTS``, ``INVALID_CONFIG`` (all faults in one) or ``INVALID_REPLICATION_FACTOR``
+    (``live`` says how many servers there are)."""
+    if not TOPIC_NAME.fullmatch(wish.name) or wish.name in (".", ".."):
+        return refuse(
+            "INVALID_TOPIC", f"{wish.name!r} is no topic name: use 1 to 249 of A-Z a-z 0-9 . _ -, not . or .."
+        )
+    if wish.name in state.names:
+        return refuse("TOPIC_EXISTS", f"a topic named {wish.name} exists")
+    config, faults = parse_topic_config(wish.config, wish.replication_factor)
+    if not 1 <= wish.partitions <= MAX_PARTITIONS:
+        faults.insert(0, f"partitions is {wish.partitions}; it must be a number from 1 to {MAX_PARTITIONS}")
+    live = [node for node in state.servers if state.is_live(node)]
+    if not 1 <= wish.replication_factor <= len(live):
+        return refuse(
+            "INVALID_REPLICATION_FACTOR",
+            f"replication_factor is {wish.replication_factor}, and {len(live)} replica servers are live: "
+            f"{', '.join(sorted(live)) or 'none'}",
+            live=len(live),
+        )
+    if faults:
+        return refuse("INVALID_CONFIG", "; ".join(faults))
+    topic_id = f"{dice.getrandbits(128):032x}"
+    placement = Placement(state.topics.values(), dice)
+    replicas = placement.place(live, wish.partitions, wish.replication_factor)
+    return AddTopic(wall_ms, topic_id, wish.name, config, replicas)
