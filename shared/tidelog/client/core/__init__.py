@@ -1,0 +1,1 @@
+"""The sans-I/O cores of the client: what a producer and a consumer decide, without socket or clock."""

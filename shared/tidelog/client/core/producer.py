@@ -1,0 +1,347 @@
+"""What a producer decides: batching, order, retries and sequences, for one topic. Sans-I/O.
+
+Each partition is a *lane*: an open batch, a queue of sealed ones, and those in flight, in that order of age.
+
+- **Batching.** A batch is sealed when it is full. An open batch is due at once while nothing of its lane is in
+  flight, else when it has lingered: a lone record pays no linger, a flood fills its batches (Nagle's idea).
+- **Idempotence** (KIP-98). A batch gets (producer id, base sequence) when it is first sent and keeps them through
+  every retry, on this link or the next, so that the leader can tell a copy. The leader accepts a sequence only
+  without a gap. So whatever follows a batch that is not in the log cannot be in the log either, under the same id.
+- **Errors.** After an error the lane *drains*: it sends nothing until each batch in flight has its answer. Then what
+  remains goes again, in order, with the same sequences. So nothing overtakes, with any number in flight.
+- **Giving up** a batch (refused, or its delivery timeout is over) *spoils* the lane's producer id: the gap would
+  refuse everything behind it. What is in flight is drained; when the oldest remaining batch comes back
+  ``OUT_OF_ORDER_SEQUENCE`` and everything before it is settled, neither it nor what follows is in the log: those
+  are numbered anew under a fresh producer id. A batch with unknown outcome is never numbered anew.
+- **Without idempotence** nothing is tried twice here: it might write twice or change the order.
+
+Invariants: a lane's batches settle exactly once; at most ``max_in_flight`` of a lane are in flight; sequences of
+one id in one lane have no gap and no repeat except copies of the same batch; ``buffered`` is the bytes not settled.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from tidelog.client.core.batch import BATCH_OVERHEAD, Batch
+from tidelog.client.options import ACKS, ProducerOptions
+from tidelog.errors import BrokerError, TidelogError, TimedOut, Unreachable, from_info, refuse
+from tidelog.records import NewRecord
+from tidelog.types import Buffer
+from tidelog.wire.messages import Produce, ProduceAck, ProducePart
+
+MESSAGE_BYTES = 1 << 20
+"""A produce message is closed when it has this much."""
+MAX_SEQUENCE = 2**32 - 1
+SPOILED_TIMEOUT_S = 1.0
+"""How long a gateway may try what is probably behind a gap."""
+
+
+class Lane:
+    """The state of one partition."""
+
+    __slots__ = (
+        "draining",
+        "in_flight",
+        "next_sequence",
+        "not_before",
+        "open",
+        "partition",
+        "producer_id",
+        "queue",
+        "spoiled",
+    )
+
+    def __init__(self, partition: int) -> None:
+        self.partition = partition
+        self.open: Batch | None = None
+        self.queue: deque[Batch] = deque()
+        self.in_flight: deque[Batch] = deque()
+        self.draining = False
+        self.not_before = 0.0
+        """Nothing is sent before this time (back-off)."""
+        self.producer_id = 0
+        self.next_sequence = 0
+        self.spoiled = False
+
+    def seal(self) -> None:
+        """Close the open batch, if there is one, and queue it."""
+        if self.open is not None:
+            self.open.count = len(self.open.records)
+            self.queue.append(self.open)
+            self.open = None
+
+    def oldest(self) -> Batch | None:
+        """The batch whose delivery timeout ends first."""
+        if self.in_flight:
+            return self.in_flight[0]
+        return self.queue[0] if self.queue else self.open
+
+
+class ProducerCore:
+    """All lanes of one producer. ``next_id`` gives the numbers by which acks name batches, unique on the link.
+
+    Methods that return batches return those that were settled by the call, in order.
+    """
+
+    def __init__(
+        self,
+        topic_id: str,
+        partitions: int,
+        options: ProducerOptions,
+        next_id: Callable[[], int],
+        max_batch_bytes: int = 1 << 20,
+    ) -> None:
+        self.topic_id = topic_id
+        self.buffered = 0
+        """Bytes of records that are not settled."""
+        self.wants_producer_id = False
+        """The shell should ask for a producer id and bring it to ``on_producer_id``."""
+        self._options = options
+        self._acks = int(ACKS[options.acks])
+        self._idempotent = options.is_idempotent
+        self._next_id = next_id
+        self._max_batch_bytes = max_batch_bytes
+        self._batch_bytes = min(options.batch_bytes, max_batch_bytes)
+        self._lanes = [Lane(partition) for partition in range(partitions)]
+        self._active: dict[int, Lane] = {}  # lanes with anything unsettled, oldest first
+        self._sent: dict[int, Batch] = {}
+        self._producer_id = 0
+        self._up = False
+
+    @property
+    def is_idle(self) -> bool:
+        """Everything is settled."""
+        return not self._active
+
+    # --- records come in -------------------------------------------------------------------------------
+
+    def append(self, partition: int, record: NewRecord, size: int) -> Batch | None:
+        """Add a record of ``record_size`` to its partition's open batch; None when there is none with room."""
+        batch = self._lanes[partition].open
+        if batch is None or batch.size + size > self._batch_bytes:
+            return None
+        batch.records.append(record)
+        batch.size += size
+        self.buffered += size
+        return batch
+
+    def open(self, partition: int, record: NewRecord, size: int, now: float) -> Batch:
+        """Seal the partition's open batch and begin another with this record. Raises ``BATCH_TOO_LARGE`` for a
+        record that no batch of the topic can hold."""
+        if BATCH_OVERHEAD + size > self._max_batch_bytes:
+            raise refuse(
+                "BATCH_TOO_LARGE",
+                f"a record of {size} bytes does not fit into a batch of max_batch_bytes {self._max_batch_bytes}",
+            )
+        lane = self._lanes[partition]
+        lane.seal()
+        batch = lane.open = Batch(partition, now, now + self._options.delivery_timeout_s)
+        batch.records.append(record)
+        batch.size += size
+        self.buffered += batch.size
+        self._active[partition] = lane
+        return batch
+
+    def seal_all(self) -> None:
+        """Nothing lingers any more: every open batch is due (flush)."""
+        for lane in self._active.values():
+            lane.seal()
+
+    # --- batches go out --------------------------------------------------------------------------------
+
+    def take(self, now: float) -> Produce | None:
+        """The next message to send, if anything is due and may be sent. Call until it returns None."""
+        if not self._up:
+            return None
+        parts: list[ProducePart] = []
+        payload: list[Buffer] = []
+        size = 0
+        for lane in list(self._active.values()):
+            while size < MESSAGE_BYTES and (batch := self._next_of(lane, now)) is not None:
+                data = batch.data(self._options.compression, lane.producer_id)
+                parts.append(self._part(lane, batch, len(data), now))
+                payload.append(data)
+                size += len(data)
+        return Produce(tuple(parts), payload) if parts else None
+
+    def _next_of(self, lane: Lane, now: float) -> Batch | None:
+        """Take the lane's next batch if it may be sent, and number it."""
+        if lane.draining or now < lane.not_before or len(lane.in_flight) >= self._options.max_in_flight:
+            return None
+        if not lane.queue:
+            if lane.open is None or (lane.in_flight and now < lane.open.opened_at + self._options.linger_s):
+                return None
+            lane.seal()
+        batch = lane.queue[0]
+        if self._idempotent and batch.base_sequence is None:
+            if not self._has_id(lane, batch.count):
+                return None
+            batch.number(lane.producer_id, lane.next_sequence)
+            lane.next_sequence += batch.count
+        return lane.queue.popleft()
+
+    def _has_id(self, lane: Lane, count: int) -> bool:
+        """Give the lane a producer id if it needs one and may change it now."""
+        if lane.next_sequence + count > MAX_SEQUENCE:
+            lane.spoiled = True
+        if lane.producer_id and not lane.spoiled:
+            return True
+        if lane.in_flight:
+            return False
+        if self._producer_id in (0, lane.producer_id):
+            self.wants_producer_id = True
+            return False
+        lane.producer_id = self._producer_id
+        lane.next_sequence = 0
+        lane.spoiled = False
+        return True
+
+    def _part(self, lane: Lane, batch: Batch, size: int, now: float) -> ProducePart:
+        number = self._next_id()
+        self._sent[number] = batch
+        batch.answer = None
+        lane.in_flight.append(batch)
+        limit = SPOILED_TIMEOUT_S if lane.spoiled else self._options.request_timeout_s
+        timeout_ms = max(1, round(1000 * min(limit, batch.deadline - now)))
+        return ProducePart(number, self.topic_id, lane.partition, self._acks, timeout_ms, size)
+
+    # --- answers come back -----------------------------------------------------------------------------
+
+    def on_produced(self, acks: Sequence[ProduceAck], now: float) -> list[Batch]:
+        """Acks arrived; those for batches that are settled already, or unknown, are ignored."""
+        settled: list[Batch] = []
+        for ack in acks:
+            batch = self._sent.pop(ack.id, None)
+            if batch is None or batch.settled:
+                continue
+            lane = self._lanes[batch.partition]
+            error = from_info(ack.error) if ack.error is not None else None
+            batch.uncertain = batch.uncertain or (error is not None and error.unknown_outcome)
+            if error is None or error.code == "DUPLICATE_SEQUENCE":
+                batch.offset, batch.leader_epoch, batch.durability = ack.offset, ack.leader_epoch, ack.durability
+                lane.in_flight.remove(batch)
+                settled.append(self._settle(lane, batch, None))
+                self._end_drain(lane, now)
+                continue
+            batch.answer = error
+            if self._idempotent and error.retriable and now < batch.deadline:
+                lane.draining = True
+            else:
+                settled.append(self._give_up(lane, batch, error))
+            self._end_drain(lane, now)
+        return settled
+
+    def _end_drain(self, lane: Lane, now: float) -> None:
+        """Every batch in flight has its answer: put what remains back to the front of the queue."""
+        if not lane.draining or any(batch.answer is None for batch in lane.in_flight):
+            return
+        lane.draining = False
+        if not lane.in_flight:
+            return
+        head = lane.in_flight[0].answer
+        assert head is not None
+        lane.not_before = now + self._options.backoff_s
+        lane.queue.extendleft(reversed(lane.in_flight))
+        lane.in_flight.clear()
+        if head.code == "OUT_OF_ORDER_SEQUENCE" and not head.unknown_outcome:
+            for batch in lane.queue:
+                batch.number(0, None)
+            lane.spoiled = True
+
+    def _give_up(self, lane: Lane, batch: Batch, error: TidelogError) -> Batch:
+        """The batch has failed for good; ``error`` says whether it may be in the log all the same."""
+        if batch in lane.in_flight:
+            lane.in_flight.remove(batch)
+            batch.uncertain = batch.uncertain or batch.answer is None
+        elif batch in lane.queue:
+            lane.queue.remove(batch)
+        else:
+            lane.open = None
+        if batch.base_sequence is not None:
+            lane.spoiled = True
+            lane.draining = bool(lane.in_flight)
+        error.unknown_outcome = batch.uncertain
+        return self._settle(lane, batch, error)
+
+    def _settle(self, lane: Lane, batch: Batch, error: TidelogError | None) -> Batch:
+        batch.settle(error)
+        self.buffered -= batch.size
+        if lane.oldest() is None:
+            self._active.pop(lane.partition, None)
+        return batch
+
+    # --- link, ids, time -------------------------------------------------------------------------------
+
+    def on_link_up(self) -> None:
+        """There is a link to a gateway: what was unacknowledged on the last one goes again, in order."""
+        self._up = True
+
+    def on_link_down(self, now: float) -> list[Batch]:
+        """The link is gone and its answers with it. Batches that are not idempotent fail: outcome unknown."""
+        self._up = False
+        self._sent.clear()
+        settled: list[Batch] = []
+        for lane in list(self._active.values()):
+            lane.draining = False
+            for batch in lane.in_flight:
+                batch.uncertain = batch.uncertain or batch.answer is None
+            if self._idempotent:
+                lane.queue.extendleft(reversed(lane.in_flight))
+                lane.in_flight.clear()
+            for batch in list(lane.in_flight):
+                error = Unreachable("the connection broke before the acknowledgement came")
+                settled.append(self._give_up(lane, batch, error))
+        return settled
+
+    def on_producer_id(self, producer_id: int) -> None:
+        """A producer id that nobody has used."""
+        assert producer_id > 0
+        self._producer_id = producer_id
+        self.wants_producer_id = False
+
+    def on_tick(self, now: float) -> list[Batch]:
+        """Give up what is past its delivery timeout."""
+        settled: list[Batch] = []
+        for lane in list(self._active.values()):
+            while (batch := lane.oldest()) is not None and now >= batch.deadline:
+                settled.append(self._give_up(lane, batch, self._timed_out(batch)))
+                self._end_drain(lane, now)
+        return settled
+
+    def _timed_out(self, batch: Batch) -> TidelogError:
+        why = f"; last answer: {batch.answer}" if batch.answer is not None else ""
+        where = "no connection to a gateway" if not self._up else "no acknowledgement"
+        return TimedOut(f"{where} within delivery_timeout_s {self._options.delivery_timeout_s:g}{why}")
+
+    def _waits_for_id(self, lane: Lane) -> bool:
+        head = lane.queue[0] if lane.queue else lane.open
+        assert head is not None
+        changes = lane.spoiled or not lane.producer_id
+        return self._idempotent and head.base_sequence is None and changes
+
+    def fail_all(self, error: TidelogError) -> list[Batch]:
+        """The producer ends now: everything unsettled fails."""
+        settled: list[Batch] = []
+        for lane in list(self._active.values()):
+            while (batch := lane.oldest()) is not None:
+                told = BrokerError(error.message, code=error.code)
+                settled.append(self._give_up(lane, batch, told))
+        return settled
+
+    def deadline(self) -> float | None:
+        """When ``on_tick`` and ``take`` should be called next; later than the ``now`` of the last calls."""
+        times: list[float] = []
+        for lane in self._active.values():
+            oldest = lane.oldest()
+            assert oldest is not None
+            times.append(oldest.deadline)
+            if not self._up or lane.draining or len(lane.in_flight) >= self._options.max_in_flight:
+                continue
+            if not lane.queue and lane.in_flight:
+                if lane.open is not None:
+                    times.append(max(lane.not_before, lane.open.opened_at + self._options.linger_s))
+            elif not self._waits_for_id(lane):
+                times.append(lane.not_before)
+        return min(times, default=None)

@@ -1,0 +1,117 @@
+"""Settings of producers, consumers and connections: frozen, checked when they are made."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tidelog.errors import ConfigError
+from tidelog.records import CODECS, Codec
+from tidelog.types import Acks
+
+ACKS = {"none": Acks.NONE, "leader": Acks.LEADER, "all": Acks.ALL}
+
+
+def check(faults: dict[str, bool]) -> None:
+    """Raise ``ConfigError`` with every text whose condition is true, one a line."""
+    found = [text for text, wrong in faults.items() if wrong]
+    if found:
+        raise ConfigError("\n".join(found))
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectOptions:
+    """How a client keeps its connection. Times in seconds."""
+
+    connect_timeout_s: float = 10.0
+    """How long ``connect`` tries all the gateways before it raises ``Unreachable``."""
+    request_timeout_s: float = 30.0
+    """How long a request (metadata, offsets, topics) may take, reconnections included."""
+    backoff_s: float = 0.05
+    """First pause after a round in which no gateway could be reached; doubles up to ``backoff_max_s``."""
+    backoff_max_s: float = 1.0
+
+    def __post_init__(self) -> None:
+        check(
+            {
+                "connect_timeout_s must be above 0": self.connect_timeout_s <= 0,
+                "request_timeout_s must be above 0": self.request_timeout_s <= 0,
+                "backoff_s must be above 0 and at most backoff_max_s": not 0 < self.backoff_s <= self.backoff_max_s,
+            }
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerOptions:
+    """How a producer batches and what it promises. Times in seconds, sizes in bytes.
+
+    The defaults serve both ends: a record that comes alone leaves at once (linger only counts while earlier batches
+    of its partition are still on their way), a flood of records fills batches of 128 KiB, from which on larger
+    batches gain less than they cost in latency.
+    """
+
+    acks: str = "all"
+    """``none``: nothing is known of what becomes of it; ``leader``: durable on the leader; ``all``: committed."""
+    compression: Codec = "none"
+    linger_s: float = 0.005
+    """Longest that a batch waits for company while earlier ones are in flight; 0: never."""
+    batch_bytes: int = 128 << 10
+    """A batch is sent when it has this much; at most the topic's ``max_batch_bytes``, for which it is lowered."""
+    delivery_timeout_s: float = 30.0
+    """From ``submit`` on; then the record has failed, perhaps with unknown outcome."""
+    request_timeout_s: float = 10.0
+    """How long a gateway may try one batch before the producer asks again."""
+    max_in_flight: int = 5
+    """Batches of one partition on their way at a time. Order is kept with any number when idempotent."""
+    buffer_bytes: int = 32 << 20
+    """Records that are not acknowledged yet; ``submit`` waits when there are more."""
+    idempotent: bool | None = None
+    """A retry never writes a record twice. None: yes, unless acks is ``none``. Without it the producer never
+    retries by itself, since that could change the order or write twice."""
+    backoff_s: float = 0.1
+    """Pause of a partition before a batch is tried again after an error."""
+
+    def __post_init__(self) -> None:
+        check(
+            {
+                f"acks must be one of {', '.join(ACKS)}, not {self.acks!r}": self.acks not in ACKS,
+                f"compression must be one of {', '.join(CODECS)}": self.compression not in CODECS,
+                "linger_s must not be negative": self.linger_s < 0,
+                "batch_bytes must be at least 1": self.batch_bytes < 1,
+                "buffer_bytes must be at least batch_bytes": self.buffer_bytes < self.batch_bytes,
+                "request_timeout_s must be above 0": self.request_timeout_s <= 0,
+                "delivery_timeout_s must be above linger_s": self.delivery_timeout_s <= self.linger_s,
+                "max_in_flight must be at least 1": self.max_in_flight < 1,
+                "backoff_s must be above 0": self.backoff_s <= 0,
+                "acks none cannot be idempotent": self.acks == "none" and self.idempotent is True,
+            }
+        )
+
+    @property
+    def is_idempotent(self) -> bool:
+        """What ``idempotent`` means in the end."""
+        return self.acks != "none" if self.idempotent is None else self.idempotent
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerOptions:
+    """How far ahead a consumer reads."""
+
+    buffer_bytes: int = 32 << 20
+    """Bytes that may wait in this process for the application, all partitions of the consumer together."""
+    partition_bytes: int = 4 << 20
+    """Of these at most so many for one partition; at least 64 KiB each, however many partitions there are."""
+    backoff_s: float = 0.1
+    """Pause of a partition before it is asked for again after an error that may pass."""
+
+    def __post_init__(self) -> None:
+        check(
+            {
+                "partition_bytes must be at least 1": self.partition_bytes < 1,
+                "buffer_bytes must be at least partition_bytes": self.buffer_bytes < self.partition_bytes,
+                "backoff_s must be above 0": self.backoff_s <= 0,
+            }
+        )
+
+    def credit(self, partitions: int) -> int:
+        """Bytes that one of so many partitions may have under way or waiting."""
+        return max(64 << 10, min(self.partition_bytes, self.buffer_bytes // max(partitions, 1)))

@@ -1,0 +1,212 @@
+"""The consumer core: positions, skipping, credit, reconnection, errors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import count
+
+import pytest
+from tidelog.client.core.consumer import ConsumerCore, Effect, Grant, Open, Stop
+from tidelog.errors import TidelogError, refuse
+from tidelog.records import NewRecord, encode_batch, read_header, stamp_prefix
+from tidelog.types import Position
+from tidelog.wire.messages import Delivery
+
+
+def batch(base: int, count: int, epoch: int = 1, size: int = 1) -> bytes:
+    """A stamped batch with the values ``v<offset>``."""
+    data = encode_batch([NewRecord(b"v%d" % (base + n) + b"." * (size - 1), None, 5) for n in range(count)])
+    return stamp_prefix(base, epoch, read_header(data).crc32c) + data[16:]
+
+
+class Bench:
+    """A core and what the application got from it."""
+
+    def __init__(
+        self,
+        starts: Mapping[int, Position] | None = None,
+        ends: Mapping[int, int] | None = None,
+        credit: int = 1000,
+    ) -> None:
+        numbers = count(1)
+        self.core = ConsumerCore(
+            "orders", starts or {0: Position(-1, 0)}, ends or {}, credit, 0.1, lambda: next(numbers)
+        )
+        self.effects: list[Effect] = []
+        self.now = 10.0
+
+    def up(self) -> list[Open]:
+        effects = self.core.on_link_up(self.now)
+        opened = [effect for effect in effects if isinstance(effect, Open)]
+        assert len(opened) == len(effects)
+        return opened
+
+    def deliver(self, sub: int, *batches: bytes) -> list[Effect]:
+        return self.core.on_delivery(Delivery(sub, 100, payload=b"".join(batches)), self.now)
+
+    def fail(self, sub: int, error: TidelogError) -> list[Effect]:
+        return self.core.on_delivery(Delivery(sub, error=error.to_info()), self.now)
+
+    def drain(self) -> list[tuple[int, int]]:
+        """(partition, offset) of every record that waits."""
+        found = []
+        while (fetched := self.core.take()) is not None:
+            found += [(record.partition, record.offset) for record in fetched.records("orders")]
+            self.effects += self.core.on_taken(fetched.partition)
+        return found
+
+
+def offsets(*numbers: int, partition: int = 0) -> list[tuple[int, int]]:
+    return [(partition, number) for number in numbers]
+
+
+def test_it_subscribes_every_partition_at_its_start() -> None:
+    bench = Bench({1: Position(3, 50), 0: Position(-1, 7)})
+    assert bench.up() == [Open(1, 0, Position(-1, 7), 1000), Open(2, 1, Position(3, 50), 1000)]
+
+
+def test_records_below_the_position_are_skipped_in_the_first_batch() -> None:
+    bench = Bench({0: Position(-1, 3)})
+    bench.up()
+    bench.deliver(1, batch(0, 5), batch(5, 2))
+    assert bench.drain() == offsets(3, 4, 5, 6)
+
+
+def test_it_stops_at_its_end_and_unsubscribes() -> None:
+    bench = Bench(ends={0: 4})
+    bench.up()
+    assert bench.deliver(1, batch(0, 3), batch(3, 5)) == [Stop(1)]
+    assert bench.drain() == offsets(0, 1, 2, 3)
+    assert bench.core.is_finished
+
+
+def test_a_range_without_records_needs_no_subscription() -> None:
+    bench = Bench({0: Position(-1, 4)}, ends={0: 4})
+    assert bench.up() == []
+    assert bench.core.is_finished
+
+
+def test_a_new_link_goes_on_behind_what_was_received() -> None:
+    bench = Bench()
+    bench.up()
+    bench.deliver(1, batch(0, 3, epoch=2))
+    bench.core.on_link_down()
+    assert [(opened.sub, opened.position) for opened in bench.up()] == [(2, Position(2, 3))]
+    assert bench.deliver(1, batch(3, 1, epoch=2)) == []  # of the former subscription
+    bench.deliver(2, batch(3, 2, epoch=2))
+    assert bench.drain() == offsets(0, 1, 2, 3, 4)
+
+
+def test_a_resubscription_that_begins_with_a_known_batch_repeats_nothing() -> None:
+    bench = Bench()
+    bench.up()
+    bench.deliver(1, batch(0, 3))
+    bench.core.on_link_down()
+    bench.up()
+    bench.deliver(2, batch(0, 3), batch(3, 1))
+    assert bench.drain() == offsets(0, 1, 2, 3)
+
+
+def test_credit_comes_back_only_when_records_are_taken() -> None:
+    data = batch(0, 3, size=100)
+    bench = Bench(credit=2 * len(data))
+    bench.up()
+    assert bench.deliver(1, data) == []
+    bench.drain()
+    assert bench.effects == [Grant(1, len(data))]
+
+
+def test_small_batches_give_their_credit_back_together() -> None:
+    size = len(batch(0, 1))
+    bench = Bench(credit=20 * size)
+    bench.up()
+    for n in range(10):
+        bench.deliver(1, batch(n, 1))
+    bench.drain()
+    assert bench.effects == [Grant(1, 5 * size), Grant(1, 5 * size)]
+
+
+def test_what_waits_lowers_the_credit_of_the_next_subscription() -> None:
+    data = batch(0, 3)
+    bench = Bench(credit=1000)
+    bench.up()
+    bench.deliver(1, data)
+    bench.core.on_link_down()
+    assert bench.up()[0].credit == 1000 - len(data)
+
+
+def test_an_error_that_may_pass_leads_to_a_new_subscription_after_a_pause() -> None:
+    bench = Bench()
+    bench.up()
+    bench.fail(1, refuse("NOT_LEADER", "moved"))
+    assert bench.core.on_tick(bench.now) == []
+    assert bench.core.deadline() == pytest.approx(bench.now + 0.1)
+    bench.now += 0.11
+    assert bench.core.on_tick(bench.now) == [Open(2, 0, Position(-1, 0), 1000)]
+    assert bench.core.deadline() is None
+
+
+def test_an_error_that_stays_is_raised_with_its_place_after_what_came_before() -> None:
+    bench = Bench()
+    bench.up()
+    bench.deliver(1, batch(0, 2))
+    bench.fail(1, refuse("OFFSET_OUT_OF_RANGE", "gone", log_start=9))
+    first = bench.core.take()
+    assert first is not None
+    with pytest.raises(TidelogError, match="orders/0 at offset 2: gone") as caught:
+        bench.core.take()
+    assert caught.value.code == "OFFSET_OUT_OF_RANGE"
+    assert caught.value.detail == {"log_start": 9, "topic": "orders", "partition": 0, "offset": 2}
+
+
+def test_a_refused_subscription_is_raised_too() -> None:
+    bench = Bench()
+    bench.up()
+    bench.core.on_subscribed(1, refuse("UNKNOWN_TOPIC", "no such topic"), bench.now)
+    with pytest.raises(TidelogError, match="UNKNOWN_TOPIC"):
+        bench.core.take()
+
+
+def test_a_gap_in_the_offsets_is_never_passed_over() -> None:
+    bench = Bench()
+    bench.up()
+    assert bench.deliver(1, batch(0, 2), batch(3, 1)) == [Stop(1)]
+    assert bench.core.take() is not None
+    with pytest.raises(TidelogError, match="passed over offsets 2 to 2"):
+        bench.core.take()
+
+
+def test_a_leader_epoch_that_goes_back_is_an_error() -> None:
+    bench = Bench()
+    bench.up()
+    bench.deliver(1, batch(0, 2, epoch=4), batch(2, 1, epoch=3))
+    assert bench.core.take() is not None
+    with pytest.raises(TidelogError, match="epoch 3 follows 4"):
+        bench.core.take()
+
+
+def test_positions_follow_what_the_application_has_taken() -> None:
+    bench = Bench()
+    bench.up()
+    bench.deliver(1, batch(0, 2, epoch=4), batch(2, 3, epoch=5))
+    assert bench.core.positions == {0: Position(-1, 0)}
+    bench.core.take()
+    assert bench.core.positions == {0: Position(4, 2)}
+    bench.core.take()
+    assert bench.core.positions == {0: Position(5, 5)}
+
+
+def test_partitions_do_not_wait_for_each_other() -> None:
+    bench = Bench({0: Position(-1, 0), 1: Position(-1, 0)})
+    bench.up()
+    bench.deliver(2, batch(0, 1))
+    bench.fail(1, refuse("NOT_LEADER", "moved"))
+    assert bench.drain() == offsets(0, partition=1)
+
+
+def test_closing_ends_every_subscription() -> None:
+    bench = Bench({0: Position(-1, 0), 1: Position(-1, 0)})
+    bench.up()
+    assert bench.core.close() == [Stop(1), Stop(2)]
+    assert bench.core.is_finished
+    assert bench.core.deadline() is None
