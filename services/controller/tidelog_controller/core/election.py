@@ -27,6 +27,7 @@ from tidelog_controller.core.commands import (
     FenceServer,
     LostLeader,
     RegisterServer,
+    RemoveTopic,
     ReplaceLeaders,
     UnfenceServer,
 )
@@ -169,6 +170,9 @@ class Elections:
             case ReplaceLeaders():
                 for part in command.parts:
                     self._in_flight.pop(("replace", f"{part.topic_id}/{part.partition}", part.epoch), None)
+            case RemoveTopic():
+                for key in [key for key in self._suspicions if key.topic_id == command.topic_id]:
+                    del self._suspicions[key]
             case _:
                 return
 

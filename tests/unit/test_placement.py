@@ -1,0 +1,106 @@
+"""Placement of new topics: balanced, distinct, repeatable; and what a wish for a topic may contain."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+
+import pytest
+from tidelog.errors import TidelogError
+from tidelog.types import PartitionState, ServerState, TopicConfig, TopicState
+from tidelog.wire.messages import CreateTopic
+from tidelog_controller.core.commands import AddTopic
+from tidelog_controller.core.metadata import MetadataState
+from tidelog_controller.core.placement import Placement
+from tidelog_controller.core.topics import parse_topic_config, plan_topic
+
+SERVERS = ("r1", "r2", "r3", "r4", "r5")
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_replicas_are_distinct_and_balanced_to_one(seed: int) -> None:
+    placed = Placement((), random.Random(seed)).place(SERVERS, 50, 3)
+    assert all(len(set(replicas)) == 3 for replicas in placed)
+    replicas = Counter(node for replicas in placed for node in replicas)
+    leaders = Counter(replicas[0] for replicas in placed)
+    assert set(replicas.values()) == {30}
+    assert max(leaders.values()) - min(leaders.values()) <= 2
+    assert len(set(placed)) > 10, "not always the same neighbours"
+
+
+def test_new_servers_are_filled_first() -> None:
+    old = PartitionState(("r1", "r2"), ("r1", "r2"), "r1", 0, 0)
+    topic = TopicState("id", "orders", partitions=(old,) * 4)
+    placed = Placement([topic], random.Random(1)).place(("r1", "r2", "r3", "r4"), 4, 2)
+    assert Counter(node for replicas in placed for node in replicas) == {"r3": 4, "r4": 4}
+
+
+def test_placement_is_chance_but_the_same_dice_throw_the_same() -> None:
+    def place(seed: int) -> tuple[tuple[str, ...], ...]:
+        return Placement((), random.Random(seed)).place(SERVERS, 4, 3)
+
+    assert place(1) == place(1)
+    assert len({place(seed) for seed in range(10)}) > 5
+
+
+def test_defaults_tolerate_one_failure_from_three_replicas_on() -> None:
+    assert parse_topic_config({}, 3) == (TopicConfig(min_insync_replicas=2), [])
+    assert parse_topic_config({}, 2) == (TopicConfig(min_insync_replicas=1), [])
+    assert parse_topic_config({"min_insync_replicas": "1", "flush": "os", "max_batch_bytes": "2048"}, 3) == (
+        TopicConfig(min_insync_replicas=1, flush="os", max_batch_bytes=2048),
+        [],
+    )
+
+
+def state(*live: str, fenced: str = "") -> MetadataState:
+    servers = {n: ServerState(n, f"ws://{n}", 1, fenced=n == fenced) for n in (*live, fenced) if n}
+    return MetadataState("test", servers=servers, names={"taken": "id"})
+
+
+def code(wish: CreateTopic, state: MetadataState) -> str:
+    plan = plan_topic(state, wish, random.Random(1), 0)
+    return plan.code if isinstance(plan, TidelogError) else "planned"
+
+
+def test_wish_becomes_a_command_on_live_servers_only() -> None:
+    plan = plan_topic(state("r1", "r2", "r3", fenced="r4"), CreateTopic("orders", 20, 3), random.Random(1), 5)
+    assert isinstance(plan, AddTopic)
+    assert (plan.time_ms, plan.name, len(plan.topic_id)) == (5, "orders", 32)
+    assert {node for replicas in plan.replicas for node in replicas} == {"r1", "r2", "r3"}
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "a/b", "ä", "x" * 250, "a\n"])
+def test_bad_names(name: str) -> None:
+    assert code(CreateTopic(name), state("r1")) == "INVALID_TOPIC"
+
+
+def test_refusals() -> None:
+    assert code(CreateTopic("taken"), state("r1")) == "TOPIC_EXISTS"
+    assert code(CreateTopic("t", 0), state("r1")) == "INVALID_CONFIG"
+    assert code(CreateTopic("t", 10_001), state("r1")) == "INVALID_CONFIG"
+    assert code(CreateTopic("t", 10_000), state("r1")) == "planned"
+    assert code(CreateTopic("t", 1, 0), state("r1")) == "INVALID_REPLICATION_FACTOR"
+    assert code(CreateTopic("t", 1, 1), state(fenced="r1")) == "INVALID_REPLICATION_FACTOR"
+
+
+def test_too_few_servers_says_how_many_there_are() -> None:
+    plan = plan_topic(state("r1", "r2", fenced="r3"), CreateTopic("t", 1, 3), random.Random(1), 0)
+    assert isinstance(plan, TidelogError)
+    assert plan.code == "INVALID_REPLICATION_FACTOR"
+    assert plan.detail == {"live": 2}
+    assert "2 replica servers are live: r1, r2" in plan.message
+
+
+def test_all_faults_are_told_at_once() -> None:
+    config = {
+        "min_insync_replicas": "4",
+        "flush": "never",
+        "retention": "1",
+        "max_batch_bytes": "-1",
+        "segment_max_bytes": "²",
+    }
+    plan = plan_topic(state("r1", "r2", "r3"), CreateTopic("t", 0, 3, config), random.Random(1), 0)
+    assert isinstance(plan, TidelogError)
+    assert plan.code == "INVALID_CONFIG"
+    for fault in ("partitions is 0", "more than replication_factor 3", "'never'", "'retention'", "'-1'", "'²'"):
+        assert fault in plan.message
