@@ -338,13 +338,16 @@ class Raft:
         for peer in self.peers:
             self._replicate(peer)
 
-    def _replicate(self, peer: NodeId) -> None:
-        """Send what the follower lacks, as far as the window allows."""
+    def _replicate(self, peer: NodeId) -> bool:
+        """Send what the follower lacks, as far as the window allows. True if that was anything."""
         progress = self._progress[peer]
+        sent = False
         while progress.can_send and progress.next <= self.log.last_index:
             entries = self.log.take_batch(progress.next, self.settings.append_max_bytes)
             self._send_append(peer, entries)
             progress.on_sent(entries[-1].index)
+            sent = True
+        return sent
 
     def _send_append(self, peer: NodeId, entries: tuple[Entry, ...]) -> None:
         prev_index = self._progress[peer].next - 1
@@ -361,7 +364,7 @@ class Raft:
             return
         self._commit(index)
         for peer in self.peers:
-            if not self._progress[peer].probing:
+            if not self._replicate(peer) and not self._progress[peer].probing:
                 self._send_append(peer, ())
 
     def _commit(self, index: int) -> None:

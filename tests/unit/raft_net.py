@@ -1,0 +1,139 @@
+"""A few ``Raft`` cores, their disks and the messages between them, for the tests of Raft.
+
+A ``Node`` performs effects one by one: ``Persist`` changes its disk at once, ``Send`` puts the message into the
+network, ``Apply`` adds to what it has applied. A crash between any two effects loses the rest of the list and the
+core, never the disk.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+
+from tidelog.effects import Send
+from tidelog.types import NodeId
+from tidelog.wire.messages import Message
+from tidelog_controller.core.raft import Apply, Entry, Persist, Raft, RaftEffect, RaftSettings, RoleChanged, Stored
+from tidelog_controller.core.raft_log import apply_persist
+
+Flight = tuple[NodeId, NodeId, Message]
+"""Sender, receiver, message."""
+
+
+class Crash(Exception):
+    """The process is killed before the next effect."""
+
+
+class Node:
+    """One controller: core, disk, applied entries."""
+
+    def __init__(self, net: Net, node_id: NodeId, stored: Stored, now: float) -> None:
+        self.net = net
+        self.node_id = node_id
+        self.disk = stored
+        self.applied: list[Entry] = []
+        self.roles: list[RoleChanged] = []
+        self.raft = self._start(now)
+
+    def _start(self, now: float) -> Raft:
+        disk = Stored(self.disk.term, self.disk.voted_for, list(self.disk.entries))
+        return Raft(self.node_id, self.net.voters, self.net.settings, disk, self.net.rng, now)
+
+    def restart(self, now: float) -> None:
+        """A new process on the same disk."""
+        self.applied = []
+        self.raft = self._start(now)
+
+    def perform(self, effects: Sequence[RaftEffect]) -> None:
+        """All of them in order, unless the net's ``before_effect`` raises Crash."""
+        for effect in effects:
+            self.net.before_effect(self, effect)
+            match effect:
+                case Persist():
+                    self.disk = apply_persist(self.disk, effect)
+                case Send():
+                    self.net.flying.append((self.node_id, effect.to, effect.message))
+                case Apply():
+                    assert effect.entries
+                    self.applied.extend(effect.entries)
+                case RoleChanged():
+                    self.roles.append(effect)
+
+
+class Net:
+    """The nodes and every message that was sent and not yet received. Time moves only in ``tick`` and ``run``."""
+
+    def __init__(
+        self,
+        voters: int | Sequence[NodeId],
+        *,
+        settings: RaftSettings | None = None,
+        stored: dict[NodeId, Stored] | None = None,
+        seed: int = 1,
+    ) -> None:
+        self.voters = tuple(f"c{n + 1}" for n in range(voters)) if isinstance(voters, int) else tuple(voters)
+        self.settings = settings or RaftSettings()
+        self.rng = random.Random(seed)
+        self.now = 0.0
+        self.flying: list[Flight] = []
+        self.blocked: Callable[[NodeId, NodeId], bool] = lambda sender, to: False
+        self.before_effect: Callable[[Node, RaftEffect], None] = lambda node, effect: None
+        self.nodes = {v: Node(self, v, (stored or {}).get(v, Stored()), self.now) for v in self.voters}
+
+    def __getitem__(self, node_id: NodeId) -> Node:
+        return self.nodes[node_id]
+
+    @property
+    def leader(self) -> Node:
+        """The leader of the highest term."""
+        return max((n for n in self.nodes.values() if n.raft.role == "leader"), key=lambda n: n.raft.term)
+
+    def deliver(self, sender: NodeId, to: NodeId, message: Message) -> None:
+        """Give one message to its receiver."""
+        node = self.nodes[to]
+        node.perform(node.raft.on_message(sender, message, self.now))
+
+    def settle(self) -> None:
+        """Deliver, in order, until nothing flies; what is blocked is lost."""
+        while self.flying:
+            sender, to, message = self.flying.pop(0)
+            if not self.blocked(sender, to):
+                self.deliver(sender, to, message)
+
+    def propose(self, data: bytes, node: Node | None = None) -> int | None:
+        """Propose to the leader and settle."""
+        node = node or self.leader
+        index, effects = node.raft.propose(data, self.now)
+        node.perform(effects)
+        self.settle()
+        return index
+
+    def elect(self, node_id: NodeId) -> Node:
+        """Let this node's election timeout be the first to end; it must win."""
+        node = self.nodes[node_id]
+        deadline = node.raft.deadline()
+        assert deadline is not None
+        self.now = max(self.now + 2 * self.settings.election_timeout_max_s, deadline)
+        node.perform(node.raft.on_tick(self.now))
+        self.settle()
+        assert node.raft.role == "leader"
+        return node
+
+    def run(self, seconds: float) -> None:
+        """Let time pass: every deadline in order, messages delivered at once."""
+        end = self.now + seconds
+        self.settle()
+        while True:
+            timers = [(node.raft.deadline(), node_id) for node_id, node in self.nodes.items()]
+            due = min((deadline, node_id) for deadline, node_id in timers if deadline is not None)
+            if due[0] > end:
+                break
+            self.now = max(self.now, due[0])
+            node = self.nodes[due[1]]
+            node.perform(node.raft.on_tick(self.now))
+            self.settle()
+        self.now = end
+
+    def isolate(self, *node_ids: NodeId) -> None:
+        """Lose everything between these nodes and the others; nothing among each side. No argument: heal."""
+        self.blocked = lambda sender, to: (sender in node_ids) != (to in node_ids)
