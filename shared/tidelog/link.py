@@ -1,0 +1,377 @@
+"""A conversation over one connection, for trio: ``connect_link`` opens one, ``serve_links`` accepts many.
+
+Theory. ``wire.session`` decides, this module moves the bytes. A link is three tasks in one nursery:
+
+- the *reader* receives, and calls the handler inline (a hop to another task costs more than most messages);
+- the *writer* takes everything queued, in order, and hands it to the connection at once: small messages that were
+  queued while it was busy, or by one burst of the reader, leave in one send;
+- the *timer* ends overdue requests, pings a quiet peer, and drops a peer that does not read or does not answer.
+
+The outbox is bounded. ``send`` waits below ``ROOM_BYTES``; ``post``, ``answer`` and ``start_call`` never wait and drop
+the link when ``OUTBOX_BYTES`` are queued: the peer does not read, and everything it asked for can be asked for again.
+
+A link ends once: when either task ends, when ``close`` was called and the outbox is sent (at most
+``CLOSE_TIMEOUT_S``), or when the caller is cancelled. Then every waiting call ends ``UNREACHABLE``.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+
+import trio
+
+from tidelog.errors import ProtocolError, TidelogError, Unreachable
+from tidelog.transport import Connection, Transport
+from tidelog.wire import codec
+from tidelog.wire.messages import Hello, Message, Payload, Welcome
+from tidelog.wire.session import PROTOCOL_VERSION, Answered, Close, Deliver, Effect, Opened, Session, Transmit
+
+__all__ = ["PROTOCOL_VERSION", "Handler", "Link", "connect_link", "serve_links"]
+
+SEND_TIMEOUT_S = 10.0
+"""A send that takes longer drops the link."""
+PING_EVERY_S = 5.0
+PING_TIMEOUT_S = 10.0
+"""A peer that sent nothing for so long, though it was pinged, is gone."""
+CLOSE_TIMEOUT_S = 2.0
+OUTBOX_BYTES = 64 << 20
+OUTBOX_MESSAGES = 16_384
+ROOM_BYTES = 8 << 20
+ROOM_MESSAGES = 2_048
+BURST_BYTES = 1 << 20
+"""What the writer hands to the connection at once, or a little more."""
+GOING_AWAY = 1001
+TRY_AGAIN_LATER = 1013
+INTERNAL_ERROR = 1011
+
+Handler = Callable[["Link", int | None, Message], None]
+"""Called inline with what the peer sent: must not block. A ``TidelogError`` that it raises answers the request."""
+
+_sources = itertools.count(1)
+
+
+class Link:
+    """One open connection; see the module. Made by ``connect_link`` and ``serve_links``."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        session: Session,
+        handler: Handler | None,
+        on_open: Callable[[Link], None] | None = None,
+        on_close: Callable[[Link], None] | None = None,
+    ) -> None:
+        self.source = next(_sources)
+        """Unique number of this link in this process."""
+        self.peer: Hello | Welcome
+        """Who is on the other side (set when the link opens)."""
+        self.remote = connection.remote
+        self.error: TidelogError | None = None
+        """Why the link ended."""
+        self._connection = connection
+        self._session = session
+        self._handler = handler
+        self._on_open = on_open
+        self._on_close = on_close
+        self._send_many: Callable[[list[tuple[bytes, Payload]]], Awaitable[None]] | None
+        self._send_many = getattr(connection, "send_many", None)
+        self._outbox: deque[tuple[bytes, Payload]] = deque()
+        self._queued_bytes = 0
+        self._work = trio.Event()
+        self._room = trio.Event()
+        self._opened = trio.Event()
+        self._ended = trio.Event()
+        self._scope = trio.CancelScope()
+        self._timer = trio.CancelScope()
+        self._close: tuple[int, str] | None = None
+        self._sending_since: float | None = None
+
+    @property
+    def closed(self) -> bool:
+        """The link has ended, or ``close`` was called: nothing more is sent."""
+        return self._close is not None or self._ended.is_set()
+
+    # --- what its users call -----------------------------------------------------------------------------
+
+    async def call(self, request: Message, timeout_s: float) -> Message:
+        """Send a request and wait for its answer. Raises ``BrokerError`` (the peer's refusal), ``TimedOut`` or
+        ``Unreachable``."""
+        answered = trio.Event()
+        results: list[Message | TidelogError] = []
+
+        def done(result: Message | TidelogError) -> None:
+            results.append(result)
+            answered.set()
+
+        id = self._ask(request, timeout_s, done)
+        try:
+            await answered.wait()
+        except trio.Cancelled:
+            self._session.forget(id)
+            raise
+        result = results[0]
+        if isinstance(result, TidelogError):
+            raise result
+        return result
+
+    def start_call(self, request: Message, timeout_s: float, done: Callable[[Message | TidelogError], None]) -> None:
+        """``call`` with a callback: ``done`` is called exactly once, inline, maybe before this returns."""
+        self._ask(request, timeout_s, done)
+
+    def _ask(self, request: Message, timeout_s: float, done: Callable[[Message | TidelogError], None]) -> int:
+        if self._close is not None:
+            done(Unreachable(f"the link to {self.remote} is closed"))
+            return -1
+        now = trio.current_time()
+        id, effects = self._session.ask(request, done, timeout_s, now)
+        self._perform(effects)
+        if now + timeout_s < self._timer.deadline:
+            self._timer.deadline = now + timeout_s
+        return id
+
+    def post(self, message: Message) -> None:
+        """Queue a one-way message. Lost when the link has ended; when the outbox is full the link is dropped."""
+        self._perform(self._session.tell(message))
+
+    async def send(self, message: Message) -> None:
+        """Queue a one-way message, waiting for room before. Raises ``Unreachable`` when the link has ended."""
+        while (self._queued_bytes > ROOM_BYTES or len(self._outbox) > ROOM_MESSAGES) and not self.closed:
+            self._room = trio.Event() if self._room.is_set() else self._room
+            await self._room.wait()
+        if self.closed:
+            raise Unreachable(f"the link to {self.remote} is closed")
+        self.post(message)
+        await trio.lowlevel.checkpoint()
+
+    def answer(self, id: int, message: Message | TidelogError) -> None:
+        """Answer request ``id``, once. Nothing happens when the link has ended."""
+        self._perform(self._session.answer(id, message))
+
+    def close(self, code: int = 1000, reason: str = "") -> None:
+        """Send what is queued, then close. Calls in flight end ``UNREACHABLE``; more input is ignored."""
+        if self._close is None:
+            self._close = (code, reason)
+            self._scope.deadline = min(self._scope.deadline, trio.current_time() + CLOSE_TIMEOUT_S)
+            self._work.set()
+            self._room.set()
+
+    async def wait_closed(self) -> None:
+        """Until the link has ended."""
+        await self._ended.wait()
+
+    # --- performing --------------------------------------------------------------------------------------
+
+    def _perform(self, effects: list[Effect]) -> None:
+        for effect in effects:
+            match effect:
+                case Transmit(head, payload):
+                    self._queue(head, payload)
+                case Deliver(id, message):
+                    self._deliver(id, message)
+                case Answered(done, result):
+                    done(result)
+                case Opened(peer):
+                    self.peer = peer
+                    self._opened.set()
+                    if self._on_open is not None:
+                        self._on_open(self)
+                case Close(code, reason, error):
+                    self.error = self.error or error
+                    self.close(code, reason)
+
+    def _queue(self, head: bytes, payload: Payload) -> None:
+        if self._close is not None:
+            return
+        size = len(head) + (codec.payload_size(payload) if payload else 0)
+        self._queued_bytes += size
+        self._outbox.append((head, payload))
+        if len(self._outbox) > 1 and (self._queued_bytes > OUTBOX_BYTES or len(self._outbox) > OUTBOX_MESSAGES):
+            self._drop(TRY_AGAIN_LATER, Unreachable(f"{self.remote} does not read: its outbox is full"))
+        self._work.set()
+
+    def _deliver(self, id: int | None, message: Message) -> None:
+        if self._close is not None:
+            return
+        if self._handler is None:
+            if id is not None:
+                self.answer(id, TidelogError("nothing is served here", code="UNSUPPORTED"))
+            return
+        try:
+            self._handler(self, id, message)
+        except TidelogError as error:
+            if id is None:
+                raise
+            self.answer(id, error)
+
+    def _drop(self, code: int, error: TidelogError) -> None:
+        """End now, whatever is queued."""
+        self.error = self.error or error
+        if self._close is None:
+            self._close = (code, error.message)
+        self._scope.cancel()
+
+    # --- running -----------------------------------------------------------------------------------------
+
+    async def wait_open(self) -> None:
+        """Until hello was answered. Raises why it was not: ``BrokerError``, ``TimedOut``, ``Unreachable`` …"""
+        await self._opened.wait()
+        if self._session.peer is None:
+            assert self.error is not None
+            raise self.error
+
+    async def run(self) -> None:
+        """Until the connection has ended and is closed. A fault of ours (an exception of a handler or callback) is
+        raised, after the connection was closed with 1011; what the network or the peer does is not."""
+        if hasattr(self._connection, "on_urgent"):
+            self._connection.on_urgent = self._wake
+        ending = (GOING_AWAY, "going away")
+        try:
+            with self._scope:
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(self._run_writer, nursery.cancel_scope)
+                    nursery.start_soon(self._run_timer)
+                    await self._run_reader()
+                    nursery.cancel_scope.cancel()
+            ending = (1000, "")
+        except Exception:
+            ending = (INTERNAL_ERROR, "internal error")
+            raise
+        finally:
+            self._close = code, reason = self._close or ending
+            self._end()
+            with trio.CancelScope(shield=True, deadline=trio.current_time() + CLOSE_TIMEOUT_S):
+                await self._connection.aclose(code, reason)
+
+    def _end(self) -> None:
+        self.error = self.error or Unreachable(f"the link to {self.remote} is closed")
+        was_open = self._session.peer is not None
+        self._ended.set()
+        self._opened.set()
+        self._room.set()
+        self._perform(self._session.on_closed(self.error))
+        if was_open and self._on_close is not None:
+            self._on_close(self)
+
+    def _wake(self) -> None:
+        self._work.set()
+
+    async def _run_reader(self) -> None:
+        receive, on_data, perform = self._connection.receive, self._session.on_data, self._perform
+        try:
+            while self._close is None:
+                perform(on_data(await receive()))
+        except ProtocolError as error:
+            perform(self._session.fail(error))
+        except Unreachable as error:
+            self.error = self.error or error
+            return
+        await trio.sleep_forever()  # closing: the writer, or the deadline, ends it
+
+    async def _run_writer(self, scope: trio.CancelScope) -> None:
+        outbox = self._outbox
+        try:
+            while True:
+                batch, size = self._take()
+                self._sending_since = trio.current_time()
+                if self._send_many is not None:
+                    await self._send_many(batch)
+                else:
+                    for head, payload in batch:
+                        await self._connection.send(head, payload)
+                self._sending_since = None
+                self._queued_bytes -= size
+                if not self._room.is_set():
+                    self._room.set()
+                if outbox:
+                    continue
+                if self._close is not None:
+                    break
+                await self._work.wait()
+                self._work = trio.Event()
+        except Unreachable as error:
+            self.error = self.error or error
+        scope.cancel()
+
+    def _take(self) -> tuple[list[tuple[bytes, Payload]], int]:
+        """What the next send is made of, and its length."""
+        batch: list[tuple[bytes, Payload]] = []
+        size = 0
+        while self._outbox and size < BURST_BYTES:
+            head, payload = message = self._outbox.popleft()
+            size += len(head) + (codec.payload_size(payload) if payload else 0)
+            batch.append(message)
+        return batch, size
+
+    async def _run_timer(self) -> None:
+        ping = getattr(self._connection, "ping", None)
+        pinged_at: float | None = None
+        while True:
+            now = trio.current_time()
+            self._perform(self._session.on_tick(now))
+            heard_at: float = getattr(self._connection, "heard_at", now)
+            if pinged_at is not None and heard_at >= pinged_at:
+                pinged_at = None
+            if pinged_at is not None and now >= pinged_at + PING_TIMEOUT_S:
+                self._drop(TRY_AGAIN_LATER, Unreachable(f"{self.remote} is silent", unknown_outcome=True))
+            if self._sending_since is not None and now >= self._sending_since + SEND_TIMEOUT_S:
+                self._drop(TRY_AGAIN_LATER, Unreachable(f"{self.remote} does not read", unknown_outcome=True))
+            if ping is not None and pinged_at is None and now >= heard_at + PING_EVERY_S:
+                ping()
+                pinged_at = now
+            due = self._session.deadline()
+            quiet = heard_at + PING_EVERY_S
+            look = quiet if ping is not None and pinged_at is None and quiet > now else now + PING_EVERY_S
+            with trio.CancelScope(deadline=look if due is None else min(due, look)) as self._timer:
+                await trio.sleep_forever()
+
+
+@asynccontextmanager
+async def connect_link(
+    transport: Transport, url: str, hello: Hello, handler: Handler | None = None
+) -> AsyncIterator[Link]:
+    """An open link to ``url``, closed at the end of the block. The block is not cancelled when the link breaks: its
+    calls raise ``Unreachable``, and ``wait_closed`` returns. Raises ``Unreachable`` when there is no connection, or
+    what hello was refused with."""
+    connection = await transport.connect(url)
+    session = Session(trio.current_time())
+    link = Link(connection, session, handler)
+    failure: BaseException | None = None
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(link.run)
+        try:
+            link._perform(session.greet(hello))
+            await link.wait_open()
+            yield link
+        except GeneratorExit:
+            raise
+        except BaseException as error:  # raised again below, so that the nursery does not wrap it in a group
+            failure = error
+        link.close()
+    if failure is not None:
+        raise failure
+
+
+async def serve_links(
+    transport: Transport,
+    host: str,
+    port: int,
+    welcome: Callable[[Hello], Welcome | TidelogError],
+    handler: Handler,
+    *,
+    allowed: Mapping[str, frozenset[str]],
+    on_open: Callable[[Link], None] | None = None,
+    on_close: Callable[[Link], None] | None = None,
+    task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED,
+) -> None:
+    """Accept links until cancelled; reports the URL. ``welcome`` decides about each hello. ``allowed``: ops by
+    role; others are answered ``FORBIDDEN``, other roles refused. ``on_open`` and ``on_close`` are called
+    once each per link whose hello was accepted. Raises ``ConfigError`` when the port is in use."""
+
+    async def on_connection(connection: Connection) -> None:
+        session = Session(trio.current_time(), welcome=welcome, allowed=allowed)
+        await Link(connection, session, handler, on_open, on_close).run()
+
+    await transport.serve(host, port, on_connection, task_status=task_status)

@@ -1,0 +1,248 @@
+"""The real transport: WebSockets over TCP (see ``transport.py`` for the seam).
+
+trio-websocket does the opening handshake; ``wire.frames`` then reads and writes the frames itself. So that no
+frame byte is lost between the two, the handshake sees the stream through a ``_Gate``, which hands over the HTTP
+head and not one byte more. The handshake's tasks live in a nursery that ends with the handshake: an open
+connection has no hidden task.
+
+Refused: another subprotocol (HTTP 400), more than ``max_connections`` (HTTP 503), a handshake that takes longer
+than ``HANDSHAKE_TIMEOUT_S``. permessage-deflate is never negotiated.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import logging
+import socket
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+import trio
+import trio_websocket
+
+from tidelog.errors import ConfigError, ProtocolError, Unreachable
+from tidelog.transport import MAX_MESSAGE_BYTES, SUBPROTOCOL, Connection
+from tidelog.wire.frames import FrameStream
+
+HANDSHAKE_TIMEOUT_S = 5.0
+"""For opening TCP and for the WebSocket handshake, each end."""
+MAX_HEAD_BYTES = 16 << 10
+"""Longest HTTP head of a handshake."""
+USER_TIMEOUT_MS = 20_000
+"""Sent bytes that the peer's kernel does not acknowledge for so long end the connection."""
+NOTSENT_LOWAT = 1 << 20
+
+log = logging.getLogger("tidelog")
+
+
+class _HandshakeEnded(Exception):
+    """The peer hung up, or sent no HTTP head, before the handshake was done."""
+
+
+class _Gate(trio.abc.HalfCloseableStream):
+    """The stream as the handshake sees it: exactly one HTTP head can be read; ``early`` is what came after it."""
+
+    def __init__(self, stream: trio.SocketStream) -> None:
+        self._stream = stream
+        self._read_any = False
+        self.early = b""
+
+    async def receive_some(self, max_bytes: int | None = None) -> bytes:
+        if self._read_any:
+            await trio.sleep_forever()
+        self._read_any = True
+        data = b""
+        while True:
+            try:
+                more = await self._stream.receive_some(MAX_HEAD_BYTES)
+            except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
+                raise _HandshakeEnded("the connection broke") from error
+            data += more
+            end = data.find(b"\r\n\r\n") + 4
+            if end > 3:
+                self.early = data[end:]
+                return data[:end]
+            if not more or len(data) > MAX_HEAD_BYTES:
+                raise _HandshakeEnded("no HTTP head" if more else "the peer hung up")
+
+    async def send_all(self, data: bytes | bytearray | memoryview) -> None:
+        await self._stream.send_all(data)
+
+    async def wait_send_all_might_not_block(self) -> None:
+        await self._stream.wait_send_all_might_not_block()
+
+    async def send_eof(self) -> None:
+        await self._stream.send_eof()
+
+    async def aclose(self) -> None:
+        """Leaves the stream open: its owner closes it, or goes on with frames."""
+        await trio.lowlevel.checkpoint()
+
+
+@dataclass(slots=True)
+class WebSocketTransport:
+    """``Transport`` over trio-websocket. ``max_connections`` counts accepted ones, in all servers of this object."""
+
+    max_connections: int = 4096
+    max_message_bytes: int = MAX_MESSAGE_BYTES
+    _accepted: int = 0
+
+    async def connect(self, url: str) -> Connection:
+        """See ``Transport.connect``."""
+        host, port, path = _parse(url)
+        try:
+            with trio.fail_after(HANDSHAKE_TIMEOUT_S):
+                stream = await trio.open_tcp_stream(host, port)
+                try:
+                    return await self._shake_hands(stream, url, f"{host}:{port}", path)
+                except BaseException:
+                    await trio.aclose_forcefully(stream)
+                    raise
+        except trio.TooSlowError as error:
+            raise Unreachable(f"{url}: no connection within {HANDSHAKE_TIMEOUT_S:g} s") from error
+        except OSError as error:
+            raise Unreachable(f"{url}: {_plain(error)}") from error
+
+    async def _shake_hands(self, stream: trio.SocketStream, url: str, host: str, path: str) -> Connection:
+        _tune(stream)
+        gate = _Gate(stream)
+        opened: trio_websocket.WebSocketConnection | None = None
+        failure: Exception | None = None
+        try:
+            async with trio.open_nursery() as nursery:
+                opened = await trio_websocket.wrap_client_stream(
+                    nursery, gate, host, path, subprotocols=[SUBPROTOCOL]
+                )
+                nursery.cancel_scope.cancel()
+        except* (_HandshakeEnded, trio_websocket.HandshakeError, trio.BrokenResourceError) as group:
+            failure = group.exceptions[0]
+        if failure is not None or opened is None:
+            status = getattr(failure, "status_code", None)
+            raise Unreachable(f"{url}: refused with HTTP {status}" if status else f"{url}: {failure}") from failure
+        if opened.subprotocol != SUBPROTOCOL:
+            raise Unreachable(f"{url}: the server does not speak {SUBPROTOCOL}")
+        return FrameStream(stream, url, server=False, max_bytes=self.max_message_bytes, early=gate.early)
+
+    async def serve(
+        self,
+        host: str,
+        port: int,
+        handler: Callable[[Connection], Awaitable[None]],
+        *,
+        task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED,
+    ) -> None:
+        """See ``Transport.serve``."""
+        try:
+            listeners = await trio.open_tcp_listeners(port, host=host, backlog=512)
+        except OSError as error:
+            what = "is in use" if error.errno == errno.EADDRINUSE else f"cannot be listened on ({_plain(error)})"
+            raise ConfigError(f"{host}:{port} {what}; choose another address or port") from error
+        if port == 0:  # a name may resolve to several addresses, each with a port of its own: keep one
+            for spare in listeners[1:]:
+                await spare.aclose()
+            listeners = listeners[:1]
+        real_port = listeners[0].socket.getsockname()[1]
+
+        async def on_stream(stream: trio.SocketStream) -> None:
+            await self._accept(stream, handler)
+
+        async with trio.open_nursery() as nursery:
+            await nursery.start(trio.serve_listeners, on_stream, listeners)
+            task_status.started(f"ws://{_reachable(host)}:{real_port}")
+
+    async def _accept(self, stream: trio.SocketStream, handler: Callable[[Connection], Awaitable[None]]) -> None:
+        self._accepted += 1
+        try:
+            async with stream:
+                if self._accepted > self.max_connections:
+                    await _refuse(stream)
+                    return
+                connection = await self._answer_handshake(stream)
+                if connection is not None:
+                    await _run(handler, connection)
+        finally:
+            self._accepted -= 1
+
+    async def _answer_handshake(self, stream: trio.SocketStream) -> FrameStream | None:
+        """The open connection, or None when the peer was refused or gave up."""
+        try:
+            _tune(stream)
+            remote = "{}:{}".format(*stream.socket.getpeername()[:2])
+        except OSError:  # it is gone already
+            return None
+        gate = _Gate(stream)
+        accepted = False
+        with trio.move_on_after(HANDSHAKE_TIMEOUT_S):
+            try:
+                async with trio.open_nursery() as nursery:
+                    request = await trio_websocket.wrap_server_stream(nursery, gate)
+                    if SUBPROTOCOL in request.proposed_subprotocols:
+                        await request.accept(subprotocol=SUBPROTOCOL)
+                        accepted = True
+                    else:
+                        await request.reject(400, body=f"this server speaks {SUBPROTOCOL} only\n".encode())
+                    nursery.cancel_scope.cancel()
+            except* (_HandshakeEnded, trio_websocket.ConnectionClosed, trio.BrokenResourceError):
+                accepted = False
+        if not accepted:
+            return None
+        return FrameStream(stream, remote, server=True, max_bytes=self.max_message_bytes, early=gate.early)
+
+
+async def _run(handler: Callable[[Connection], Awaitable[None]], connection: FrameStream) -> None:
+    code, reason = 1000, ""
+    try:
+        await handler(connection)
+    except ProtocolError as error:
+        code, reason = int(error.detail.get("close_code", 1002)), error.message
+    except Unreachable:
+        pass  # the peer went away: nothing to tell it
+    except Exception:
+        log.exception("connection_handler_failed remote=%s", connection.remote)
+        code, reason = 1011, "internal error"
+    finally:
+        with trio.CancelScope(shield=True, deadline=trio.current_time() + 2.0):
+            await connection.aclose(code, reason)
+
+
+async def _refuse(stream: trio.SocketStream) -> None:
+    with trio.move_on_after(1.0), contextlib.suppress(trio.BrokenResourceError):
+        await stream.send_all(b"HTTP/1.1 503 Too many connections\r\nconnection: close\r\ncontent-length: 0\r\n\r\n")
+
+
+def _tune(stream: trio.SocketStream) -> None:
+    stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    for name, value in (("TCP_NOTSENT_LOWAT", NOTSENT_LOWAT), ("TCP_USER_TIMEOUT", USER_TIMEOUT_MS)):
+        option = getattr(socket, name, None)  # Linux
+        if option is not None:
+            stream.setsockopt(socket.IPPROTO_TCP, option, value)
+
+
+def _parse(url: str) -> tuple[str, int, str]:
+    try:
+        parts = urlsplit(url)
+        port = parts.port or 80
+    except ValueError as error:
+        raise Unreachable(f"{url} is no WebSocket URL: {error}") from error
+    if parts.scheme != "ws" or not parts.hostname:
+        raise Unreachable(f"{url} is no URL of the form ws://host:port")
+    return parts.hostname, port, parts.path or "/"
+
+
+def _reachable(host: str) -> str:
+    """The host that a peer on this machine would connect to."""
+    if host in ("", "0.0.0.0"):
+        return "127.0.0.1"
+    if host == "::":
+        return "[::1]"
+    return f"[{host}]" if ":" in host else host
+
+
+def _plain(error: BaseException) -> str:
+    """Why a connection failed, without trio's wrapping of one error per address."""
+    inner = error.__cause__
+    if isinstance(inner, BaseExceptionGroup):
+        inner = inner.exceptions[0]
+    return getattr(inner, "strerror", None) or getattr(error, "strerror", None) or str(error)
