@@ -53,7 +53,13 @@ def cluster() -> None:
 @click.option("--controllers", type=click.IntRange(1, 7), default=3, show_default=True)
 @click.option("--replicas", type=click.IntRange(1, 32), default=3, show_default=True)
 @click.option("--gateways", type=click.IntRange(1, 8), default=1, show_default=True)
-@click.option("--base-port", type=click.IntRange(1, 65_000), default=9292, show_default=True, help="First gateway's port; the others follow.")
+@click.option(
+    "--base-port",
+    type=click.IntRange(1, 65_000),
+    default=9292,
+    show_default=True,
+    help="First gateway's port; the others follow.",
+)
 @click.option("--detach", is_flag=True, help="Return when the cluster accepts writes; 'cluster down' ends it.")
 @json_option
 def up(

@@ -209,7 +209,9 @@ class LocalCluster:
                         self._check_alive()
                         await trio.sleep(0.05)
         except trio.TooSlowError as error:
-            raise ConfigError(f"the cluster did not start within {timeout_s:.0f} s: see {self.folder}/*/log") from error
+            raise ConfigError(
+                f"the cluster did not start within {timeout_s:.0f} s: see {self.folder}/*/log"
+            ) from error
 
     @staticmethod
     async def _gateway_sees(client: object, url: str, wanted: int) -> bool:
@@ -229,9 +231,17 @@ class LocalCluster:
                 raise ConfigError(f"{process.id} ended while starting:\n" + "\n".join(end))
 
     def _spawn(self, process: Process) -> None:
-        command = [sys.executable, "-m", MODULES[process.role], "--config", str(self.folder / process.id / "config.toml")]
+        command = [
+            sys.executable,
+            "-m",
+            MODULES[process.role],
+            "--config",
+            str(self.folder / process.id / "config.toml"),
+        ]
         with Path(process.log).open("ab") as log:
-            child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
+            child = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+            )
         self._children[child.pid] = child
         self._put(replace(process, pid=child.pid, started=_started(child.pid)))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 import tempfile
 from pathlib import Path
@@ -18,8 +19,13 @@ from tidelog.cli.main import run
     type=click.Path(exists=True, dir_okay=False, readable=True, path_type=Path),
     help="File whose lines are the records; without it: live metrics of this host.",
 )
-@click.option("--out", type=click.Path(file_okay=False, path_type=Path), default=Path("demo-out"), show_default=True,
-              help="Folder for the report and the processes' logs.")
+@click.option(
+    "--out",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=Path("demo-out"),
+    show_default=True,
+    help="Folder for the report and the processes' logs.",
+)
 @click.option("--seconds", type=click.IntRange(12, 600), default=20, show_default=True, help="How long records flow.")
 @click.option("--spark/--no-spark", default=True, help="Run the Spark job at the end.")
 @click.option("--keep", is_flag=True, help="Keep the cluster's data.")
@@ -30,7 +36,10 @@ def demo(source: Path | None, out: Path, seconds: int, spark: bool, keep: bool) 
     from tidelog.cli.demo.play import Play
 
     out.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix="tidelog-demo-", dir=out, delete=not keep) as folder:
-        play = Play(Path(folder), out, source, seconds, spark)
-        ok = run(play.run)
+    folder = Path(tempfile.mkdtemp(prefix="cluster-", dir=out))
+    try:
+        ok = run(Play(folder, out, source, seconds, spark).run)
+    finally:
+        if not keep:
+            shutil.rmtree(folder)
     sys.exit(0 if ok else 1)

@@ -51,7 +51,9 @@ def read_replica(directory: Path) -> dict[int, bytes]:
 
 
 def check(
-    acked: dict[tuple[int, int], bytes], directories: dict[str, dict[int, Path]], consumed: dict[tuple[int, int], bytes]
+    acked: dict[tuple[int, int], bytes],
+    directories: dict[str, dict[int, Path]],
+    consumed: dict[tuple[int, int], bytes],
 ) -> Verdict:
     """Compare what was acked ((partition, offset) -> digest) and what the consumer saw with every replica's files
     (server -> partition -> directory)."""
@@ -65,7 +67,9 @@ def check(
             first = reference.setdefault(partition, stored)
             if stored != first:
                 differing = sum(stored.get(o) != first.get(o) for o in stored.keys() | first.keys())
-                verdict.fault(f"{server}: partition {partition} differs from the first replica in {differing} offsets")
+                verdict.fault(
+                    f"{server}: partition {partition} differs from the first replica in {differing} offsets"
+                )
     verdict.stored = sum(len(stored) for stored in reference.values())
     for (partition, offset), wanted in acked.items():
         found = reference.get(partition, {}).get(offset)

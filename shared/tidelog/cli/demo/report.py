@@ -54,7 +54,8 @@ def text(result: Result) -> list[str]:
     """The report as lines."""
     verdict, seconds = result.verdict, max(result.seconds, 1e-9)
     lines = [
-        f"records    {verdict.acked} acked, {verdict.unknown} unknown, {result.failed} refused, {result.consumed} consumed",
+        f"records    {verdict.acked} acked, {verdict.unknown} unknown, {result.failed} refused; "
+        f"{result.consumed} consumed",
         f"throughput {verdict.acked / seconds:,.0f} records/s, {result.bytes / seconds / 1e6:.2f} MB/s (paced)",
         f"start      {result.started_s:.1f} s from nothing to a cluster that accepts writes",
         f"quiet      longest gap between acks on a partition before any kill: {result.quiet_gap_s:.2f} s",
@@ -64,7 +65,9 @@ def text(result: Result) -> list[str]:
     lines += [f"FAULT      {fault}" for fault in verdict.faults]
     if result.spark:
         top = ", ".join(f"{name} {count}" for name, count in result.spark["top"])
-        lines.append(f"spark      {result.spark['rows']} rows from {len(result.spark['partitions'])} partitions; most: {top}")
+        lines.append(
+            f"spark      {result.spark['rows']} rows from {len(result.spark['partitions'])} partitions; most: {top}"
+        )
     elif result.spark_note:
         lines.append(f"spark      left out: {result.spark_note}")
     if verdict.ok:
@@ -80,7 +83,8 @@ def text(result: Result) -> list[str]:
 def page(result: Result) -> str:
     """The report as one HTML page."""
     rows = "".join(
-        f"<tr><td>{html.escape(line[:10].strip())}</td><td>{html.escape(line[11:])}</td></tr>" for line in text(result)
+        f"<tr><td>{html.escape(line[:10].strip())}</td><td>{html.escape(line[11:])}</td></tr>"
+        for line in text(result)
     )
     return f"""<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><title>Tidelog demo</title>
@@ -89,7 +93,8 @@ def page(result: Result) -> str:
 :root {{ color-scheme: light dark; --line: #1f77b4; --kill: #c0392b; --grid: #8884; }}
 body {{ font: 15px/1.5 system-ui, sans-serif; max-width: 62rem; margin: 2rem auto; padding: 0 1rem; }}
 table {{ border-collapse: collapse; }} td {{ padding: .15rem .8rem .15rem 0; vertical-align: top; }}
-td:first-child {{ color: #777; }} svg {{ width: 100%; height: auto; }} svg text {{ font-size: 12px; fill: currentColor; }}
+td:first-child {{ color: #777; }} svg {{ width: 100%; height: auto; }}
+svg text {{ font-size: 12px; fill: currentColor; }}
 </style></head><body>
 <h1>Tidelog demo</h1>
 <p>{html.escape(result.source)}</p>
@@ -114,7 +119,9 @@ def _plot(result: Result) -> str:
         return 20 + (1 - rate / top) * (HEIGHT - BOTTOM - 20)
 
     points = " ".join(f"{x((i + 0.5) * BUCKET_S):.1f},{y(n / BUCKET_S):.1f}" for i, n in enumerate(counts))
-    parts = [f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="Acknowledged records per second over time">']
+    parts = [
+        f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="Acknowledged records per second over time">'
+    ]
     for share in (0.0, 0.5, 1.0):
         at = y(top * share)
         parts.append(f'<line x1="{LEFT}" x2="{WIDTH - 10}" y1="{at:.1f}" y2="{at:.1f}" stroke="var(--grid)"/>')

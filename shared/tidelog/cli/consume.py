@@ -1,0 +1,101 @@
+"""``tidelog consume``: records to lines."""
+
+from __future__ import annotations
+
+import base64
+import json
+import sys
+from datetime import UTC, datetime
+from typing import Any
+
+import click
+
+import tidelog
+from tidelog.cli.main import gateway_option, run
+from tidelog.records import Record
+
+
+def _text_or_b64(name: str, data: bytes | None) -> dict[str, Any]:
+    if data is None:
+        return {name: None}
+    try:
+        return {name: data.decode()}
+    except UnicodeDecodeError:
+        return {f"{name}_b64": base64.b64encode(data).decode()}
+
+
+def _as_json(record: Record) -> bytes:
+    document = {
+        "partition": record.partition,
+        "offset": record.offset,
+        "leader_epoch": record.leader_epoch,
+        "timestamp": datetime.fromtimestamp(record.timestamp_ms / 1000, UTC).isoformat(timespec="milliseconds"),
+        **_text_or_b64("key", record.key),
+        **_text_or_b64("value", record.value),
+        "headers": [{"name": name, **_text_or_b64("value", value)} for name, value in record.headers],
+    }
+    return json.dumps(document, ensure_ascii=False).encode()
+
+
+def _as_hex(record: Record) -> bytes:
+    key = record.key.hex() if record.key is not None else "-"
+    value = record.value.hex() if record.value is not None else "-"
+    return f"{record.partition}/{record.offset} {key} {value}".encode()
+
+
+FORMATS = {"value": lambda record: record.value or b"", "json": _as_json, "hex": _as_hex}
+
+
+def _start(text: str) -> str | int | datetime:
+    if text in ("earliest", "latest"):
+        return text
+    if text.isdigit():
+        return int(text)
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise click.BadParameter(
+            f"{text!r} is not earliest, latest, an offset, or a time such as 2026-01-31T12:00:00", param_hint="--from"
+        ) from None
+    return moment if moment.tzinfo else moment.astimezone()
+
+
+@click.command()
+@click.argument("topic")
+@click.option("--from", "start", default="latest", show_default=True, metavar="earliest|latest|OFFSET|TIME")
+@click.option("--partition", "partitions", type=click.IntRange(0), multiple=True, help="Only this one; repeatable.")
+@click.option("--to-end", is_flag=True, help="Stop at what is committed now, instead of waiting for more.")
+@click.option("--max", "most", type=click.IntRange(1), help="Stop after so many records.")
+@click.option("--format", "style", type=click.Choice(list(FORMATS)), default="value", show_default=True)
+@gateway_option
+def consume(
+    topic: str,
+    start: str,
+    partitions: tuple[int, ...],
+    to_end: bool,
+    most: int | None,
+    style: str,
+    gateways: tuple[str, ...],
+) -> None:
+    """Print records: 'value' the bytes and a newline, 'json' one object a line, 'hex' partition/offset key value."""
+    formatted = FORMATS[style]
+    begin = _start(start)
+
+    async def task() -> None:
+        count = 0
+        write = sys.stdout.buffer.write
+        async with tidelog.connect(gateways) as log:
+            end = "latest" if to_end else None
+            async for record in log.consume(topic, start=begin, end=end, partitions=partitions or None):
+                write(formatted(record) + b"\n")
+                count += 1
+                if not to_end:
+                    sys.stdout.buffer.flush()
+                if count == most:
+                    break
+
+    try:
+        run(task)
+        sys.stdout.buffer.flush()
+    except BrokenPipeError:
+        sys.stderr.close()  # the reader has seen enough: no complaint at exit

@@ -1,0 +1,103 @@
+"""``tidelog status`` and ``tidelog why``: the cluster, and why a partition is as it is."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+import tidelog
+from tidelog.cli.main import gateway_option, json_option, print_json, run
+
+
+@click.command()
+@json_option
+@gateway_option
+def status(as_json: bool, gateways: tuple[str, ...]) -> None:
+    """Show controllers, replica servers, and partitions that need attention."""
+
+    async def task() -> tuple[Any, Any]:
+        async with tidelog.connect(gateways) as log:
+            return await log.status(), await log.quorum()
+
+    metadata, quorum = run(task)
+    partitions = [(topic, p) for topic in metadata.topics for p in topic.partitions]
+    offline = [f"{topic.name}/{p.partition}" for topic, p in partitions if not p.leader]
+    behind = [f"{topic.name}/{p.partition}" for topic, p in partitions if len(p.isr) < len(p.replicas)]
+    if as_json:
+        print_json(
+            {
+                "cluster": metadata.cluster,
+                "active_controller": quorum.active,
+                "controllers": [{"id": c.node, "url": c.url, "role": c.role} for c in quorum.controllers],
+                "servers": [
+                    {"id": s.node, "url": s.url, "broker_epoch": s.broker_epoch, "live": not s.fenced}
+                    for s in metadata.servers
+                ],
+                "partitions": len(partitions),
+                "offline": offline,
+                "under_replicated": behind,
+            }
+        )
+        return
+    table = Table("id", "role", "state", "url", box=None)
+    for controller in quorum.controllers:
+        table.add_row(
+            controller.node, "controller", "active" if controller.node == quorum.active else "", controller.url
+        )
+    for server in metadata.servers:
+        leads = sum(p.leader == server.node for _, p in partitions)
+        table.add_row(
+            server.node, "replica", "down" if server.fenced else f"leads {leads} of {len(partitions)}", server.url
+        )
+    click.echo(f"cluster {metadata.cluster}, {len(metadata.topics)} topics, {len(partitions)} partitions")
+    Console().print(table)
+    for title, names in (("offline", offline), ("under-replicated", behind)):
+        if names:
+            click.echo(
+                f"{title}: {', '.join(names[:20])}" + (f" and {len(names) - 20} more" if len(names) > 20 else "")
+            )
+
+
+@click.command()
+@click.argument("where", metavar="TOPIC/PARTITION")
+@json_option
+@gateway_option
+def why(where: str, as_json: bool, gateways: tuple[str, ...]) -> None:
+    """Explain a partition: every change of its leader and in-sync set, oldest first, with cause and evidence."""
+    name, _, number = where.rpartition("/")
+    if not name or not number.isdigit():
+        raise click.BadParameter(f"{where!r} is not TOPIC/PARTITION, such as orders/0")
+
+    async def task() -> Any:
+        async with tidelog.connect(gateways) as log:
+            return await log.history(name, int(number))
+
+    entries = run(task)
+    if as_json:
+        print_json(
+            [
+                {
+                    "time": datetime.fromtimestamp(e.time_ms / 1000, UTC).isoformat(timespec="milliseconds"),
+                    "epoch": e.epoch,
+                    "leader_epoch": e.leader_epoch,
+                    "event": e.event,
+                    "leader": e.leader,
+                    "isr": list(e.isr),
+                    "cause": e.cause,
+                    "evidence": e.evidence,
+                }
+                for e in entries
+            ]
+        )
+        return
+    for e in entries:
+        moment = datetime.fromtimestamp(e.time_ms / 1000).strftime("%H:%M:%S.%f")[:-3]
+        click.echo(
+            f"{moment}  epoch {e.epoch}, leader {e.leader or 'none'} ({e.leader_epoch}), in sync {' '.join(e.isr)}"
+        )
+        evidence = "; ".join(f"{key} {value}" for key, value in e.evidence.items())
+        click.echo(f"              {e.event}: {e.cause}" + (f" [{evidence}]" if evidence else ""))
