@@ -1,0 +1,145 @@
+"""The main job with real processes, typed as a user types it: a file in, the same lines out, Spark over the result."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tidelog.cli.local_cluster import free_base_port
+
+ROOT = Path(__file__).resolve().parents[2]
+DATA = Path(os.environ.get("TIDELOG_TEST_DATA", ROOT.parent / "shared" / "data"))
+SSH_LOG = DATA / "OpenSSH_2k.log"
+
+pytestmark = [
+    pytest.mark.real,
+    pytest.mark.skipif(not SSH_LOG.exists(), reason=f"{SSH_LOG} is not there: set TIDELOG_TEST_DATA"),
+]
+
+
+class Cluster:
+    """A running cluster and the command to talk to it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.port = free_base_port(8)
+        self.gateway = f"ws://127.0.0.1:{self.port}"
+
+    def tidelog(self, *arguments: str, stdin: bytes | None = None) -> subprocess.CompletedProcess[bytes]:
+        """Run the command; stdout and stderr are kept."""
+        command = [sys.executable, "-m", "tidelog.cli", *arguments]
+        environment = os.environ | {"TIDELOG_GATEWAY": self.gateway}
+        return subprocess.run(command, input=stdin, capture_output=True, env=environment, timeout=120, check=False)
+
+    def ok(self, *arguments: str, stdin: bytes | None = None) -> bytes:
+        """Run it; it must succeed."""
+        done = self.tidelog(*arguments, stdin=stdin)
+        assert done.returncode == 0, f"{arguments}: {done.stderr.decode()}"
+        return done.stdout
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    made = Cluster(tmp_path_factory.mktemp("cluster"))
+    made.ok("cluster", "up", "--data", str(made.folder), "--base-port", str(made.port), "--detach", "--json")
+    yield made
+    made.ok("cluster", "down", "--data", str(made.folder))
+
+
+@pytest.fixture(scope="module")
+def lines() -> list[bytes]:
+    return [line.rstrip(b"\r") for line in SSH_LOG.read_bytes().rstrip(b"\n").split(b"\n")]
+
+
+@pytest.fixture(scope="module")
+def produced(cluster: Cluster) -> dict[str, Any]:
+    cluster.ok("topics", "create", "ssh", "--partitions", "3", "--replication-factor", "3")
+    result: dict[str, Any] = json.loads(
+        cluster.ok("produce", "ssh", "--file", str(SSH_LOG), "--acks", "all", "--json")
+    )
+    return result
+
+
+def test_every_line_is_acknowledged(produced: dict[str, Any]) -> None:
+    assert (produced["sent"], produced["acked"], produced["failed"]) == (2000, 2000, 0)
+
+
+def test_the_same_lines_come_back_in_order_per_partition(
+    cluster: Cluster, produced: dict[str, Any], lines: list[bytes]
+) -> None:
+    out = cluster.ok("consume", "ssh", "--from", "earliest", "--to-end", "--format", "json")
+    records = [json.loads(line) for line in out.splitlines()]
+    assert sorted(record["value"].encode() for record in records) == sorted(lines)
+    for partition in range(3):
+        mine = [record for record in records if record["partition"] == partition]
+        assert [record["offset"] for record in mine] == list(range(len(mine)))
+        wanted = iter(lines)
+        assert all(record["value"].encode() in wanted for record in mine), "in the order of the file"
+
+
+def test_the_value_format_gives_back_the_bytes(
+    cluster: Cluster, produced: dict[str, Any], lines: list[bytes]
+) -> None:
+    out = cluster.ok("consume", "ssh", "--from", "earliest", "--to-end")
+    assert sorted(out.rstrip(b"\n").split(b"\n")) == sorted(lines)
+
+
+def test_describe_follows_its_contract(cluster: Cluster, produced: dict[str, Any]) -> None:
+    topic = json.loads(cluster.ok("topics", "describe", "ssh", "--json"))
+    assert {"name", "topic_id", "config", "partitions"} <= topic.keys()
+    assert topic["config"]["min_insync_replicas"] == "2"
+    assert sum(p["high_watermark"] for p in topic["partitions"]) == 2000
+    for p in topic["partitions"]:
+        assert sorted(p["isr"]) == sorted(p["replicas"]) == ["r1", "r2", "r3"]
+        assert p["leader"] in p["isr"]
+        assert p["log_start"] == 0
+        assert {"partition", "leader_epoch", "epoch"} <= p.keys()
+
+
+@pytest.mark.spark
+@pytest.mark.skipif(shutil.which("java") is None, reason="Java is missing: apt-get install openjdk-17-jre-headless")
+def test_spark_finds_the_failed_passwords(cluster: Cluster, produced: dict[str, Any]) -> None:
+    job = Path(__file__).with_name("failed_passwords.py")
+    done = subprocess.run(
+        [sys.executable, str(job), cluster.gateway, "ssh"], capture_output=True, timeout=180, check=False
+    )
+    assert done.returncode == 0, done.stderr.decode()[-3000:]
+    found = json.loads(done.stdout.splitlines()[-1])
+    assert found == {"rows": 2000, "failed": 520, "from": {"183.62.140.253": 286}}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (["produce", "nosuch", "--file", "-"], 1, "UNKNOWN_TOPIC"),
+        (["consume", "nosuch", "--to-end"], 1, "UNKNOWN_TOPIC"),
+        (["topics", "create", "no/slash"], 1, "INVALID_TOPIC"),
+        (["topics", "create", "wide", "--replication-factor", "4"], 1, "INVALID_REPLICATION_FACTOR"),
+        (["topics", "create", "odd", "--config", "flsh=os", "--config", "min_insync_replicas=x"], 1, "flsh"),
+        (["produce", "ssh", "--file", "/nonexistent/file"], 2, "/nonexistent/file"),
+        (["topics", "describe", "nosuch"], 1, "UNKNOWN_TOPIC"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else None,
+)
+def test_bad_input_gets_a_clear_error_and_changes_nothing(
+    cluster: Cluster, produced: dict[str, Any], arguments: list[str], code: int, words: str
+) -> None:
+    before = cluster.ok("topics", "list", "--json")
+    done = cluster.tidelog(*arguments, stdin=b"line\n")
+    assert done.returncode == code
+    assert words in done.stderr.decode()
+    assert "Traceback" not in done.stderr.decode()
+    assert cluster.ok("topics", "list", "--json") == before
+
+
+def test_a_port_in_use_is_named(cluster: Cluster, produced: dict[str, Any], tmp_path: Path) -> None:
+    done = cluster.tidelog("cluster", "up", "--data", str(tmp_path), "--base-port", str(cluster.port), "--detach")
+    assert done.returncode == 2
+    assert str(cluster.port) in done.stderr.decode()
