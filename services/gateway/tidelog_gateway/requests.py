@@ -1,0 +1,160 @@
+"""Requests of clients that take a while: what the active controller decides, and what several leaders must be asked.
+
+Each runs in a task of its own and is answered when it ends. None is on the hot path.
+"""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+
+import trio
+from tidelog.errors import TidelogError, TimedOut
+from tidelog.link import Link
+from tidelog.types import TopicState
+from tidelog.wire.messages import (
+    AllocateProducerIds,
+    CreateTopic,
+    DeleteTopic,
+    DescribeQuorum,
+    History,
+    InitProducer,
+    ListOffset,
+    Message,
+    Metadata,
+    MetadataAnswer,
+    OffsetAnswer,
+    PartitionInfo,
+    ProducerId,
+    ProducerIds,
+    ServerInfo,
+    TopicCreated,
+    TopicInfo,
+)
+
+from tidelog_gateway.shell import Answered, Shell
+
+CONTROLLER_TIMEOUT_S = 10.0
+OFFSETS_TIMEOUT_S = 2.0
+"""A leader that does not tell its offsets in this time leaves them unknown (-1) in a metadata answer."""
+PRODUCER_ID_BLOCK = 1000
+
+KINDS = (CreateTopic, DeleteTopic, DescribeQuorum, History, InitProducer, Metadata)
+
+
+class Requests:
+    """Answers the messages of ``KINDS``."""
+
+    def __init__(self, shell: Shell) -> None:
+        self._shell = shell
+        self._ids = range(0)
+        self._allocating = trio.Lock()
+
+    def on_message(self, link: Link, id: int, message: Message) -> None:
+        """Take on a request; it is answered later. Raises ``OVERLOADED``."""
+        self._shell.nursery.start_soon(self._serve, message, self._shell.begin(link, id))
+
+    async def _serve(self, message: Message, done: Answered) -> None:
+        try:
+            done(await self._answer(message))
+        except TidelogError as error:
+            done(error)
+
+    async def _answer(self, message: Message) -> Message:
+        controllers = self._shell.controllers
+        match message:
+            case Metadata():
+                return await self._describe(message)
+            case InitProducer():
+                return ProducerId(await self._next_producer_id())
+            case CreateTopic():
+                return await self._create(message)
+            case DeleteTopic():
+                return await controllers.call(message, CONTROLLER_TIMEOUT_S, again=False)
+            case _:
+                return await controllers.call(message, CONTROLLER_TIMEOUT_S)
+
+    async def _create(self, message: CreateTopic) -> Message:
+        """Answered when a produce to it would go through; the topic is there, so after a while all the same."""
+        shell = self._shell
+        answer = await shell.controllers.call(message, CONTROLLER_TIMEOUT_S, again=False)
+        assert isinstance(answer, TopicCreated)
+        with trio.move_on_after(CONTROLLER_TIMEOUT_S):
+            while not shell.serves(answer.topic_id):
+                await shell.wait_change()
+        return answer
+
+    async def _next_producer_id(self) -> int:
+        async with self._allocating:
+            if not self._ids:
+                request = AllocateProducerIds(PRODUCER_ID_BLOCK)
+                block = await self._shell.controllers.call(request, CONTROLLER_TIMEOUT_S)
+                assert isinstance(block, ProducerIds)
+                self._ids = range(block.first, block.first + block.count)
+            first, self._ids = self._ids[0], self._ids[1:]
+            return first
+
+    async def _describe(self, message: Metadata) -> MetadataAnswer:
+        cluster = self._shell.cluster
+        image = cluster.image
+        if message.all_topics:
+            topics = list(image.topics)
+        else:
+            named = (cluster.topic_named(name) for name in message.topics)
+            topics = [topic for topic in named if topic is not None]
+        infos = [_topic_info(topic) for topic in topics]
+        if message.offsets:
+            found: dict[tuple[str, int, str], int] = {}
+            async with trio.open_nursery() as nursery:
+                for info in infos:
+                    for one in info.partitions:
+                        for at in ("earliest", "latest"):
+                            nursery.start_soon(self._offset, info.topic_id, one.partition, at, found)
+            infos = [_with_offsets(info, found) for info in infos]
+        servers = tuple(ServerInfo(s.node, s.url, s.broker_epoch, s.fenced) for s in image.servers)
+        return MetadataAnswer(image.cluster, image.index, tuple(infos), servers)
+
+    async def _offset(self, topic_id: str, partition: int, at: str, found: dict[tuple[str, int, str], int]) -> None:
+        """Ask for one offset; unknown when the leader cannot tell."""
+        try:
+            answer = await self._ask(ListOffset(topic_id, partition, at))
+        except TidelogError:
+            return
+        assert isinstance(answer, OffsetAnswer)
+        found[topic_id, partition, at] = answer.offset
+
+    async def _ask(self, message: ListOffset) -> Message:
+        answered = trio.Event()
+        answers: list[Message | TidelogError] = []
+
+        def done(answer: Message | TidelogError) -> None:
+            answers.append(answer)
+            answered.set()
+
+        self._shell.ask_leader(message, OFFSETS_TIMEOUT_S, done)
+        with trio.move_on_after(OFFSETS_TIMEOUT_S + 1):
+            await answered.wait()
+        answer = answers[0] if answers else TimedOut("no answer of the leader")
+        if isinstance(answer, TidelogError):
+            raise answer
+        return answer
+
+
+def _topic_info(topic: TopicState) -> TopicInfo:
+    config = {field.name: str(getattr(topic.config, field.name)) for field in fields(topic.config)}
+    partitions = tuple(
+        PartitionInfo(index, state.replicas, state.isr, state.leader or "", state.leader_epoch, state.epoch)
+        for index, state in enumerate(topic.partitions)
+    )
+    return TopicInfo(topic.topic_id, topic.name, config, partitions)
+
+
+def _with_offsets(info: TopicInfo, found: dict[tuple[str, int, str], int]) -> TopicInfo:
+    partitions = tuple(
+        replace(
+            one,
+            log_start=found.get((info.topic_id, one.partition, "earliest"), -1),
+            high_watermark=found.get((info.topic_id, one.partition, "latest"), -1),
+        )
+        for one in info.partitions
+    )
+    return replace(info, partitions=partitions)

@@ -1,0 +1,293 @@
+"""The gateway's trio side: links in and out, the turn that flushes the router, and the timer.
+
+Messages are handled inline in the reader task of the link that they came over: a produce only goes into the router's
+lanes, a read goes straight out to its leader. One task, ``run_turns``, flushes the router once per turn of
+the scheduler, so whatever arrived in one turn is merged, and keeps the time of both cores. Requests that need the
+controller (``requests.py``) get a task each; they are rare.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import structlog
+import trio
+from tidelog.controllers import ActiveController
+from tidelog.effects import Answer, Call, Post, Send
+from tidelog.errors import TidelogError, refuse
+from tidelog.link import Link
+from tidelog.peers import Peers
+from tidelog.transport import Transport
+from tidelog.types import NodeId
+from tidelog.wire.image import apply_update
+from tidelog.wire.messages import (
+    Credit,
+    Hello,
+    ListOffset,
+    Message,
+    MetadataUpdate,
+    Produce,
+    Produced,
+    Read,
+    Subscribe,
+    Unsubscribe,
+    Watch,
+)
+
+from tidelog_gateway.core.cluster import ClusterMap
+from tidelog_gateway.core.router import Router
+from tidelog_gateway.core.settings import RouterSettings, SubscriptionSettings
+from tidelog_gateway.core.subscription import Subscriptions
+
+READ_TIMEOUT_S = 5.0
+"""A read or offset request that fails in a way that may pass is tried again for so long."""
+RETRY_S = 0.05
+CLIENT_MAX_REQUESTS = 512
+"""Reads, offset and controller requests of one client that wait for their answers."""
+
+Answered = Callable[[Message | TidelogError], None]
+
+
+class Shell:
+    """Everything of one gateway that lives while it serves. The owner runs ``run_turns``, ``peers`` and
+    ``controllers``."""
+
+    def __init__(
+        self,
+        transport: Transport,
+        hello: Hello,
+        controllers: Sequence[str],
+        router: RouterSettings,
+        subscriptions: SubscriptionSettings,
+        clock: Callable[[], float],
+        nursery: trio.Nursery,
+    ) -> None:
+        self.cluster = ClusterMap()
+        self.router = Router(self.cluster, router)
+        self.subscriptions = Subscriptions(self.cluster, subscriptions)
+        self.peers = Peers(
+            transport,
+            hello,
+            on_message=self.on_peer_message,
+            on_up=self.on_peer_up,
+            on_down=self.on_peer_down,
+            keep=True,
+        )
+        self.controllers = ActiveController(
+            transport,
+            controllers,
+            hello,
+            on_message=self.on_controller_message,
+            on_up=self.on_controller_up,
+        )
+        self.nursery = nursery
+        self.clock = clock
+        self._links: dict[int, Link] = {}
+        self._requests: dict[int, int] = {}
+        self._wake = trio.Event()
+        self._timer = math.inf
+        self._news = trio.Event()
+        self._log = structlog.get_logger()
+
+    # --- links in -------------------------------------------------------------------------------------------
+
+    def on_open(self, link: Link) -> None:
+        """A client came."""
+        self._links[link.source] = link
+        self._requests[link.source] = 0
+
+    def on_close(self, link: Link) -> None:
+        """A client went."""
+        self._links.pop(link.source, None)
+        self._requests.pop(link.source, None)
+        self.router.on_link_closed(link.source)
+        self.subscriptions.on_link_closed(link.source)
+
+    def on_message(self, link: Link, id: int | None, message: Message) -> None:
+        """The hot messages of a client; the others are ``requests.py``'s."""
+        now = self.clock()
+        match message:
+            case Produce():
+                self.router.on_produce(link.source, message, now)
+                self._turn()
+            case Credit():
+                self._perform(self.subscriptions.on_credit(link.source, message, now))
+            case Read() if id is not None:
+                self.ask_leader(message, message.max_wait_ms / 1000 + READ_TIMEOUT_S, self.begin(link, id))
+            case ListOffset() if id is not None:
+                self.ask_leader(message, READ_TIMEOUT_S, self.begin(link, id))
+            case Subscribe() if id is not None:
+                self._perform(self.subscriptions.on_subscribe(link.source, id, message, now))
+            case Unsubscribe() if id is not None:
+                self._perform(self.subscriptions.on_unsubscribe(link.source, id, message))
+            case _:
+                raise refuse("UNSUPPORTED", f"{message.OP} is not for a gateway")
+
+    def begin(self, link: Link, id: int) -> Answered:
+        """Count a request that will be answered later; the result answers it. Raises ``OVERLOADED``."""
+        source = link.source
+        if self._requests.get(source, 0) >= CLIENT_MAX_REQUESTS:
+            raise refuse("OVERLOADED", f"{CLIENT_MAX_REQUESTS} requests of this connection wait for answers")
+        self._requests[source] = self._requests.get(source, 0) + 1
+
+        def done(answer: Message | TidelogError) -> None:
+            if source in self._requests:
+                self._requests[source] -= 1
+                link.answer(id, answer)
+
+        return done
+
+    # --- links out ------------------------------------------------------------------------------------------
+
+    def on_peer_message(self, node: NodeId, message: Message) -> None:
+        """A replica server sent something by itself: acks."""
+        if isinstance(message, Produced):
+            self.router.on_produced(node, message, self.clock())
+            self._turn()
+
+    def on_peer_up(self, node: NodeId) -> None:
+        """A link to a replica server is open."""
+        self._log.info("replica_link_up", peer=node)
+        self.router.on_peer_up(node)
+        self._changed()
+
+    def on_peer_down(self, node: NodeId) -> None:
+        """A link to a replica server was refused or broke."""
+        self.router.on_peer_down(node, self.clock())
+        self._changed()
+
+    def on_controller_up(self) -> None:
+        """There is an active controller: watch its metadata."""
+        self._log.info("controller_link_up")
+        self.controllers.start_call(Watch(), READ_TIMEOUT_S, lambda _: None)
+
+    def on_controller_message(self, message: Message) -> None:
+        """Metadata: the image moves, everything that waits for it goes on."""
+        if not isinstance(message, MetadataUpdate):
+            return
+        changed = self.cluster.update(apply_update(self.cluster.image, message))
+        now = self.clock()
+        self.peers.set_addresses({s.node: s.url for s in self.cluster.image.servers})
+        self.router.on_metadata(changed, now)
+        self._perform(self.subscriptions.on_metadata(changed, now))
+        self._changed()
+
+    def serves(self, topic_id: str) -> bool:
+        """Every partition of the topic has a live leader to which there is a link."""
+        topic = self.cluster.topic(topic_id)
+        return (
+            topic is not None
+            and self.cluster.has_leaders(topic_id)
+            and all(state.leader is not None and self.peers.is_up(state.leader) for state in topic.partitions)
+        )
+
+    async def wait_change(self) -> None:
+        """Until the metadata or a link to a replica server changes."""
+        await self._news.wait()
+
+    def _changed(self) -> None:
+        self._news.set()
+        self._news = trio.Event()
+        self._turn()
+
+    def ask_leader(self, message: Read | ListOffset, timeout_s: float, done: Answered) -> None:
+        """Ask the partition's leader. What may pass is tried again in the time; ``done`` is called exactly once."""
+        end = trio.current_time() + timeout_s
+
+        def first(answer: Message | TidelogError) -> None:
+            if isinstance(answer, TidelogError) and self._may_pass(message, answer):
+                self.nursery.start_soon(self._ask_again, message, answer, end, done)
+            else:
+                done(answer)
+
+        self._ask_once(message, timeout_s, first)
+
+    def _ask_once(self, message: Read | ListOffset, timeout_s: float, done: Answered) -> None:
+        state = self.cluster.state(message.topic_id, message.partition)
+        if state is None:
+            done(refuse("UNKNOWN_TOPIC", f"no partition {message.topic_id}/{message.partition}"))
+        elif state.leader is None:
+            done(refuse("OFFLINE", f"{message.topic_id}/{message.partition} has no leader now"))
+        else:
+            request = replace(message, leader_epoch=state.leader_epoch)
+            self.peers.start_call(state.leader, request, timeout_s, done)
+
+    def _may_pass(self, message: Read | ListOffset, error: TidelogError) -> bool:
+        """Also where the leader does not know the topic yet that the metadata names."""
+        known = self.cluster.state(message.topic_id, message.partition) is not None
+        return error.retriable or (error.code == "UNKNOWN_TOPIC" and known)
+
+    async def _ask_again(self, message: Read | ListOffset, last: TidelogError, end: float, done: Answered) -> None:
+        """Slow path of ``ask_leader``: with a pause, or when the metadata changes."""
+        while True:
+            with trio.move_on_after(RETRY_S):
+                await self.wait_change()
+            left_s = end - trio.current_time()
+            if left_s <= 0:
+                done(last)
+                return
+            answered = trio.Event()
+            answers: list[Message | TidelogError] = []
+
+            def keep(
+                answer: Message | TidelogError,
+                answers: list[Message | TidelogError] = answers,
+                answered: trio.Event = answered,
+            ) -> None:
+                answers.append(answer)
+                answered.set()
+
+            self._ask_once(message, left_s, keep)
+            await answered.wait()
+            answer = answers[0]
+            if not (isinstance(answer, TidelogError) and self._may_pass(message, answer)):
+                done(answer)
+                return
+            last = answer
+
+    # --- effects and time -----------------------------------------------------------------------------------
+
+    def _turn(self) -> None:
+        self._wake.set()
+
+    def _perform(self, effects: list[Answer | Call | Post]) -> None:
+        for effect in effects:
+            match effect:
+                case Post(source, message):
+                    if (link := self._links.get(source)) is not None:
+                        link.post(message)
+                case Call(to, token, message, timeout_s):
+                    self.peers.start_call(to, message, timeout_s, self._reader(token))
+                case Answer(source, id, message):
+                    if (link := self._links.get(source)) is not None:
+                        assert isinstance(message, Message | TidelogError)
+                        link.answer(id, message)
+        deadline = self.subscriptions.deadline()
+        if deadline is not None and deadline < self._timer:
+            self._turn()
+
+    def _reader(self, token: int) -> Answered:
+        def done(answer: Message | TidelogError) -> None:
+            self._perform(self.subscriptions.on_answer(token, answer, self.clock()))
+
+        return done
+
+    async def run_turns(self) -> None:
+        """Flush the router after every turn in which something came, and keep the time."""
+        while True:
+            times = [t for t in (self.router.deadline(), self.subscriptions.deadline()) if t is not None]
+            self._timer = min(times, default=math.inf)
+            with trio.move_on_at(self._timer):
+                await self._wake.wait()
+            self._wake = trio.Event()
+            now = self.clock()
+            if now >= self._timer:
+                self.router.on_tick(now)
+                self._perform(self.subscriptions.on_tick(now))
+            for effect in self.router.flush(now):
+                if isinstance(effect, Send):
+                    self.peers.post(effect.to, effect.message)
+                elif (link := self._links.get(effect.source)) is not None:
+                    link.post(effect.message)
