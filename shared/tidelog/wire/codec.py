@@ -4,16 +4,14 @@ Theory. On the wire a message is a CBOR sequence (RFC 8742) of one or two items:
 header, and, when the message has bulk bytes, one definite byte string, the payload. Only the header passes
 cbor2. ``encode`` answers ``(head, payload)``, where ``head`` ends with the byte string's own head (RFC 8949
 §3.1), so that head and payload sent one after the other are the whole message and the payload is never copied
-here. ``decode`` reads the header from a bounded prefix and hands out the payload as a view of what arrived.
+here. ``decode`` reads the header from a bounded prefix (``cbor.py``) and hands out the payload as a view of what
+arrived.
 
 Besides the message's own fields a header has these keys, which no message may use as field names: ``op`` (which
 class), ``id`` (a request's number), ``re`` (an answer's), and on an answer ``error``.
 
-Everything that arrives is hostile until checked. cbor2 is told to refuse tags, indefinite lengths, duplicate
-keys, keys that are not texts or byte strings, and nesting; what it still lets through (NaN, ``undefined``, True
-for 1, trailing bytes, a million empty arrays) is caught here: by the types of the fields, by the position after
-the header, and, in headers longer than ``QUICK_BYTES``, by counting items before any is decoded. A missing or
-wrong field is found by one cheap test each; only then ``_diagnose`` looks again to say what is wrong.
+Everything that arrives is hostile until checked: strict CBOR first, then the fields. Unknown keys are ignored. A
+missing or wrong field is found by one cheap test each; only then ``_diagnose`` looks again to say what is wrong.
 
 Each class becomes two functions, whose source is generated here as ``dataclasses`` does for ``__init__``: a loop
 over field descriptions was three times slower, and these run for every message.
@@ -21,30 +19,23 @@ over field descriptions was three times slower, and these run for every message.
 
 from __future__ import annotations
 
-import struct
 import types
 import typing
 from collections.abc import Callable
 from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
-from io import BytesIO
-from typing import Any
+from typing import Any, TypeVar
 
 import cbor2
 
 from tidelog.errors import ProtocolError, TidelogError, from_info
 from tidelog.types import Buffer
 from tidelog.wire import messages
+from tidelog.wire.cbor import bytes_head, load_prefix, read_bytes_item
 from tidelog.wire.messages import ErrorInfo, Message, Payload
 
+Part = TypeVar("Part")
 MAX_INT = 2**63 - 1
 """Largest integer of the protocol."""
-QUICK_BYTES = 4096
-"""A header this short cannot hold enough items to hurt; longer ones are counted first."""
-MAX_DEPTH = 8
-"""Deepest nesting of maps and arrays in a header; the protocol needs 6."""
-
-CLOSE_UNDECODABLE = 1007
-"""Close code for what is no CBOR, or CBOR that is never accepted."""
 CLOSE_PROTOCOL = 1002
 """Close code for well-formed CBOR that is not a message of the protocol."""
 
@@ -82,7 +73,7 @@ def encode(message: Message, *, id: int | None = None, re: int | None = None) ->
     if payload:
         size = payload_size(payload)
         if size:
-            return head + _bytes_head(size), payload
+            return head + bytes_head(size), payload
     return head, b""
 
 
@@ -100,8 +91,10 @@ def decode(
     """One whole WebSocket message. ``answers`` tells the class of the answer to a request of ours, None when
     nobody waits for it. The payload is a view of ``data``. Raises ``ProtocolError``; its detail ``close_code`` is
     the WebSocket close code that says so to the peer."""
-    header, position = _read_header(data, limits)
-    payload = _read_payload(data, position)
+    header, position = load_prefix(data, limits.header_bytes, limits.header_items)
+    if type(header) is not dict:
+        raise _fault("the header is no map")
+    payload = read_bytes_item(data, position) if position < len(data) else None
     re = header.get("re")
     if re is not None:
         return _decode_answer(header, payload, re, answers)
@@ -140,119 +133,16 @@ def payload_view(payload: Payload) -> memoryview:
     return memoryview(payload)
 
 
-# --- strict CBOR -----------------------------------------------------------------------------------------
+def to_map(part: Any) -> dict[str, Any]:
+    """A part (any dataclass whose fields have the types of ``messages.py``) as the map that it is on the wire."""
+    made: dict[str, Any] = _encoder(type(part))(part)
+    return made
 
 
-def _refuse_tag(*_: object) -> object:
-    raise cbor2.CBORDecodeError("tags are not accepted")
-
-
-_BUILT_IN_TAGS = (*range(6), 25, *range(28, 31), *range(35, 38), 52, 54, 100, 256, 258, 260, 261, 1004, 43000, 55799)
-_STRICT: dict[str, Any] = {
-    "max_depth": MAX_DEPTH,
-    "allow_indefinite": False,
-    "allow_duplicate_keys": False,
-    "strict_hashable_types": True,
-    "tag_hook": _refuse_tag,
-    "semantic_decoders": dict.fromkeys(_BUILT_IN_TAGS, _refuse_tag),
-}
-
-
-def load_strict(data: Buffer) -> tuple[Any, int]:
-    """The first CBOR item of ``data`` and the position after it, under the safe settings. Raises ``ProtocolError``.
-    Bound the length, or count the items, before: every byte can be an item."""
-    stream = BytesIO(data)
-    try:
-        return cbor2.load(stream, **_STRICT), stream.tell()
-    except (cbor2.CBORError, ValueError, OverflowError, RecursionError) as error:
-        raise _fault(f"not the CBOR we accept: {error}", CLOSE_UNDECODABLE) from error
-
-
-def loads_strict(data: Buffer, *, max_items: int) -> Any:
-    """The one item that ``data`` is, of at most ``max_items`` items in all. Raises ``ProtocolError``."""
-    _count_items(data, max_items)
-    value, end = load_strict(data)
-    if end != len(data):
-        raise _fault("bytes after the end", CLOSE_UNDECODABLE)
-    return value
-
-
-def _read_header(data: bytes | bytearray, limits: Limits) -> tuple[dict[Any, Any], int]:
-    if len(data) <= QUICK_BYTES:
-        header, position = load_strict(data)
-    else:
-        stream = BytesIO(data[:QUICK_BYTES])
-        try:
-            header, position = cbor2.load(stream, **_STRICT), stream.tell()
-        except cbor2.CBORDecodeEOF:  # a long header: rare, so the second look may cost something
-            prefix = data[: limits.header_bytes]
-            _count_items(prefix, limits.header_items)
-            header, position = load_strict(prefix)
-        except (cbor2.CBORError, ValueError, OverflowError, RecursionError) as error:
-            raise _fault(f"not the CBOR we accept: {error}", CLOSE_UNDECODABLE) from error
-    if type(header) is not dict:
-        raise _fault("the header is no map")
-    return header, position
-
-
-def _read_payload(data: bytes | bytearray, position: int) -> memoryview | None:
-    """The byte string at ``position``, which must end where the data ends; None when there is nothing."""
-    rest = len(data) - position
-    if not rest:
-        return None
-    first = data[position]
-    if first >> 5 != 2:
-        raise _fault("what follows the header is no byte string", CLOSE_UNDECODABLE)
-    info = first & 31
-    if info < 24:
-        start, size = position + 1, info
-    elif info < 28:
-        width = 1 << (info - 24)
-        start = position + 1 + width
-        size = int.from_bytes(data[position + 1 : start], "big")
-    else:
-        raise _fault("the payload has no definite length", CLOSE_UNDECODABLE)
-    if start + size != len(data):
-        raise _fault(f"the payload says {size} bytes, {max(0, len(data) - start)} are there", CLOSE_UNDECODABLE)
-    return memoryview(data)[start:]
-
-
-def _bytes_head(size: int) -> bytes:
-    if size < 24:
-        return bytes((0x40 | size,))
-    if size < 1 << 8:
-        return bytes((0x58, size))
-    if size < 1 << 16:
-        return struct.pack(">BH", 0x59, size)
-    return struct.pack(">BI", 0x5A, size)
-
-
-def _count_items(data: Buffer, most: int) -> None:
-    """Refuse the first item of ``data`` if it has more than ``most`` items in it. Builds nothing; stops at the
-    first thing that is not well-formed (the decoder then says what it is)."""
-    position, length, pending, count = 0, len(data), 1, 0
-    while pending and position < length:
-        pending -= 1
-        count += 1
-        if count > most:
-            raise _fault(f"more than {most} items", CLOSE_UNDECODABLE)
-        first = data[position]
-        position += 1
-        kind, value = first >> 5, first & 31
-        if value >= 24:
-            if value > 27:
-                return
-            width = 1 << (value - 24)
-            value = int.from_bytes(data[position : position + width], "big")
-            position += width
-        if kind == 2 or kind == 3:
-            position += value
-        elif kind == 4:
-            pending += value
-        elif kind == 5:
-            pending += 2 * value
-        elif kind == 6:
-            pending += 1
+def from_map(cls: type[Part], content: object) -> Part:
+    """The part that a decoded map holds. Raises ``ProtocolError``."""
+    made: Part = _decoder(cls)(content)
+    return made
 
 
 # --- compiling the classes -------------------------------------------------------------------------------
@@ -304,13 +194,13 @@ def _decoder(cls: type) -> _Decoder:
 
 def hints(cls: type) -> dict[str, Any]:
     """Field names of a message or part class and their types, resolved."""
-    resolved = typing.get_type_hints(cls, vars(messages))
+    resolved = typing.get_type_hints(cls)
     return {field.name: resolved[field.name] for field in fields(cls)}
 
 
 def is_payload(hint: Any) -> bool:
     """Is this the type of a message's bulk, which is no part of the header?"""
-    return hint == Payload
+    return bool(hint == Payload)
 
 
 def optional_of(hint: Any) -> Any | None:
@@ -464,7 +354,7 @@ def _items_of(value: object, kind: type) -> tuple[Any, ...] | None:
     if type(value) is not list and type(value) is not tuple:
         return None
     for item in value:
-        if type(item) is not kind or (kind is int and not 0 <= item <= MAX_INT):
+        if type(item) is not kind or (isinstance(item, int) and not 0 <= item <= MAX_INT):
             return None
     return tuple(value)
 

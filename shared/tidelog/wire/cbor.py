@@ -1,0 +1,139 @@
+"""Strict CBOR: cbor2 with every liberty refused that the protocol does not need.
+
+cbor2's defaults are for trusted data: tags run decoders (dates, regular expressions, numbers with a billion digits),
+maps take keys whose hashes collide, nesting is deep. Here every tag is refused before its content is looked at, and
+indefinite lengths, duplicate keys, keys that are not texts or byte strings, and deep nesting are. What still passes
+(NaN, ``undefined``, simple values, bytes after the end, very many very small items) the callers check.
+"""
+
+from __future__ import annotations
+
+from io import BytesIO
+from typing import Any
+
+import cbor2
+
+from tidelog.errors import ProtocolError
+from tidelog.types import Buffer
+
+QUICK_BYTES = 4096
+"""Items this short cannot hold enough others to hurt; longer ones are counted first."""
+MAX_DEPTH = 8
+"""Deepest nesting of maps and arrays; the protocol needs 6."""
+UNDECODABLE = 1007
+"""WebSocket close code for what is no CBOR, or CBOR that is never accepted."""
+_LONGEST_INTEGER = 8
+
+
+def load_prefix(data: Buffer, max_bytes: int, max_items: int) -> tuple[Any, int]:
+    """The first item of ``data`` and the position after it. It must end within ``max_bytes`` and hold at most
+    ``max_items`` items. Raises ``ProtocolError``. Costs nothing for the bytes that follow the item."""
+    quick = data if len(data) <= QUICK_BYTES else data[:QUICK_BYTES]
+    try:
+        return _load(quick)
+    except cbor2.CBORDecodeEOF as error:
+        if quick is data:
+            raise refuse_cbor(error) from error
+    except _FAULTS as error:
+        raise refuse_cbor(error) from error
+    prefix = data[:max_bytes]
+    count_items(prefix, max_items)
+    try:
+        return _load(prefix)
+    except _FAULTS as error:
+        raise refuse_cbor(error) from error
+
+
+def loads_strict(data: Buffer, *, max_items: int | None = None) -> Any:
+    """The one item that ``data`` is, of at most ``max_items`` items (None: as many as there are bytes; for what our
+    own servers wrote). Raises ``ProtocolError``."""
+    if max_items is not None:
+        count_items(data, max_items)
+    try:
+        value, end = _load(data)
+    except _FAULTS as error:
+        raise refuse_cbor(error) from error
+    if end != len(data):
+        raise ProtocolError("bytes after the end", close_code=UNDECODABLE)
+    return value
+
+
+def refuse_cbor(error: Exception) -> ProtocolError:
+    """What the peer is told when cbor2 refuses its bytes."""
+    return ProtocolError(f"not the CBOR we accept: {str(error)[:80]}", close_code=UNDECODABLE)
+
+
+def count_items(data: Buffer, most: int) -> None:
+    """Refuse the first item of ``data`` if it has more than ``most`` items in it. Builds nothing; stops at the
+    first thing that is not well-formed (the decoder then says what it is)."""
+    position, length, pending, count = 0, len(data), 1, 0
+    while pending and position < length:
+        pending -= 1
+        count += 1
+        if count > most:
+            raise ProtocolError(f"more than {most} items", close_code=UNDECODABLE)
+        first = data[position]
+        position += 1
+        kind, value = first >> 5, first & 31
+        if value >= 24:
+            if value > 27:
+                return
+            width = 1 << (value - 24)
+            value = int.from_bytes(data[position : position + width], "big")
+            position += width
+        if kind == 2 or kind == 3:
+            position += value
+        elif kind == 4:
+            pending += value
+        elif kind == 5:
+            pending += 2 * value
+        elif kind == 6:
+            pending += 1
+
+
+def bytes_head(size: int) -> bytes:
+    """The head of a definite byte string of that length (RFC 8949 §3.1)."""
+    if size < 24:
+        return bytes((0x40 | size,))
+    for info, width in ((24, 1), (25, 2), (26, 4)):
+        if size < 1 << (8 * width):
+            return bytes((0x40 | info,)) + size.to_bytes(width, "big")
+    return b"\x5b" + size.to_bytes(_LONGEST_INTEGER, "big")
+
+
+def read_bytes_item(data: bytes | bytearray, position: int) -> memoryview:
+    """The content of the definite byte string that fills ``data`` from ``position`` on. Raises ``ProtocolError``."""
+    first = data[position]
+    info = first & 31
+    if first >> 5 != 2 or info > 27:
+        raise ProtocolError("what follows the header is no definite byte string", close_code=UNDECODABLE)
+    width = 0 if info < 24 else 1 << (info - 24)
+    start = position + 1 + width
+    size = int.from_bytes(data[position + 1 : start], "big") if width else info
+    if start + size != len(data):
+        there = max(0, len(data) - start)
+        raise ProtocolError(f"the payload says {size} bytes, {there} are there", close_code=UNDECODABLE)
+    return memoryview(data)[start:]
+
+
+def _refuse_tag(*_: object) -> object:
+    raise cbor2.CBORDecodeError("tags are not accepted")
+
+
+_FAULTS = (cbor2.CBORError, ValueError, OverflowError, RecursionError)
+_BUILT_IN_TAGS = (*range(6), 25, 28, 29, 30, 35, 36, 37, 52, 54, 100, 256, 258, 260, 261, 1004, 43000, 55799)
+_REFUSE_BUILT_IN = dict.fromkeys(_BUILT_IN_TAGS, _refuse_tag)
+
+
+def _load(data: Buffer) -> tuple[Any, int]:
+    stream = BytesIO(data)
+    value = cbor2.load(
+        stream,
+        max_depth=MAX_DEPTH,
+        allow_indefinite=False,
+        allow_duplicate_keys=False,
+        strict_hashable_types=True,
+        tag_hook=_refuse_tag,
+        semantic_decoders=_REFUSE_BUILT_IN,
+    )
+    return value, stream.tell()

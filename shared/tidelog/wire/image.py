@@ -1,0 +1,83 @@
+"""The cluster's metadata as bytes: the payload of ``MetadataUpdate`` (``metadata-payload`` in ``tidelog.cddl``).
+
+A whole image is a map ``{cluster, servers, topics}``; a delta is a map ``{servers, topics, deleted}`` with what
+changed, each entire. Both are decoded as strictly as headers are, but not as short: an image of 10,000 partitions
+is about 1 MB. A topic's settings are all written out, so that a reader with other defaults sees the same topic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from typing import Any
+
+import cbor2
+
+from tidelog.errors import ProtocolError
+from tidelog.types import ClusterImage, PartitionState, ServerState, TopicConfig, TopicState
+from tidelog.wire.cbor import loads_strict
+from tidelog.wire.codec import from_map, payload_view, to_map
+from tidelog.wire.messages import MetadataUpdate
+
+
+def encode_image(image: ClusterImage) -> bytes:
+    """The whole image, without its index, which is a field of ``MetadataUpdate``."""
+    servers = [to_map(server) for server in image.servers]
+    return cbor2.dumps({"cluster": image.cluster, "servers": servers, "topics": [_topic(t) for t in image.topics]})
+
+
+def encode_delta(servers: Sequence[ServerState], topics: Sequence[TopicState], deleted_ids: Sequence[str]) -> bytes:
+    """What changed: servers and topics as they are now, and the ids of topics that are gone."""
+    changed = {"servers": [to_map(server) for server in servers], "topics": [_topic(topic) for topic in topics]}
+    return cbor2.dumps({**changed, "deleted": list(deleted_ids)})
+
+
+def apply_update(image: ClusterImage, update: MetadataUpdate) -> ClusterImage:
+    """The image after ``update``. A delta that the image already holds (its index is not newer) changes nothing.
+    Raises ``ProtocolError`` when the payload is not what it must be."""
+    if not update.whole and update.index <= image.index:
+        return image
+    content = loads_strict(payload_view(update.payload))
+    if type(content) is not dict:
+        raise ProtocolError("metadata: not a map")
+    servers = tuple([from_map(ServerState, server) for server in _items(content, "servers")])
+    topics = tuple([_read_topic(topic) for topic in _items(content, "topics")])
+    if update.whole:
+        cluster = content.get("cluster")
+        if type(cluster) is not str:
+            raise ProtocolError("metadata: cluster is no text")
+        return ClusterImage(update.index, cluster, servers, topics)
+    deleted = _items(content, "deleted")
+    if not all([type(topic_id) is str for topic_id in deleted]):
+        raise ProtocolError("metadata: deleted holds ids of topics, which are texts")
+    merged_servers = {server.node: server for server in (*image.servers, *servers)}
+    merged_topics = {topic.topic_id: topic for topic in (*image.topics, *topics)}
+    for topic_id in deleted:
+        merged_topics.pop(topic_id, None)
+    return replace(
+        image, index=update.index, servers=tuple(merged_servers.values()), topics=tuple(merged_topics.values())
+    )
+
+
+def _topic(topic: TopicState) -> dict[str, Any]:
+    return {
+        "topic_id": topic.topic_id,
+        "name": topic.name,
+        "config": asdict(topic.config),
+        "partitions": [to_map(partition) for partition in topic.partitions],
+    }
+
+
+def _read_topic(content: object) -> TopicState:
+    if type(content) is not dict or type(content.get("topic_id")) is not str or type(content.get("name")) is not str:
+        raise ProtocolError("metadata: a topic is a map with topic_id and name")
+    config = from_map(TopicConfig, content.get("config"))
+    partitions = tuple([from_map(PartitionState, partition) for partition in _items(content, "partitions")])
+    return TopicState(content["topic_id"], content["name"], config, partitions)
+
+
+def _items(content: dict[Any, Any], key: str) -> list[Any]:
+    items = content.get(key)
+    if type(items) is not list:
+        raise ProtocolError(f"metadata: {key} is no array")
+    return items
