@@ -1,0 +1,9 @@
+"""``python -m tidelog_gateway --config FILE``."""
+
+from tidelog.service import main
+
+from tidelog_gateway.config import GatewayConfig
+from tidelog_gateway.server import serve
+
+if __name__ == "__main__":
+    main(GatewayConfig, serve, "A Tidelog gateway: clients connect to it.")

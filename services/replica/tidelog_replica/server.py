@@ -1,0 +1,130 @@
+"""A replica server as one async function."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import random
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import structlog
+import trio
+from tidelog.disk import Disk, RealDisk
+from tidelog.errors import ConfigError, TidelogError, refuse
+from tidelog.link import PROTOCOL_VERSION, Link, serve_links
+from tidelog.transport import MAX_MESSAGE_BYTES, Transport
+from tidelog.wire.messages import (
+    EpochOffset,
+    Fetch,
+    Hello,
+    ListOffset,
+    Message,
+    Notify,
+    Produce,
+    Read,
+    Welcome,
+)
+
+from tidelog_replica.config import ReplicaConfig
+from tidelog_replica.node import ReplicaNode
+from tidelog_replica.shell import Shell
+
+ALLOWED = {
+    "replica": frozenset({Fetch.OP, EpochOffset.OP, Notify.OP}),
+    "gateway": frozenset({Produce.OP, Read.OP, ListOffset.OP}),
+}
+"""Who may send what: clients come through a gateway."""
+MAX_IN_FLIGHT = 16_384
+
+
+async def serve(
+    config: ReplicaConfig,
+    *,
+    transport: Transport,
+    disk: Disk | None = None,
+    clock: Callable[[], float] = trio.current_time,
+    task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED,
+) -> None:
+    """Serve replica servers and gateways until cancelled; reports the URL when it listens. ``disk`` None: the real
+    one, with a lock on the data directory. ``clock`` is trio's clock. Raises ``ConfigError`` when the port or the
+    data directory is in use."""
+    if disk is None:
+        with lock(config.data_dir):
+            await _serve(config, transport, RealDisk(), clock, task_status)
+    else:
+        await _serve(config, transport, disk, clock, task_status)
+
+
+async def _serve(
+    config: ReplicaConfig,
+    transport: Transport,
+    disk: Disk,
+    clock: Callable[[], float],
+    task_status: trio.TaskStatus[str],
+) -> None:
+    shell: Shell | None = None
+
+    def welcome(hello: Hello) -> Welcome | TidelogError:
+        if shell is None:
+            return refuse("OFFLINE", f"{config.node} is starting")
+        if config.cluster and hello.cluster not in ("", config.cluster):
+            return refuse("WRONG_CLUSTER", f"this is cluster {config.cluster!r}, not {hello.cluster!r}")
+        return Welcome(PROTOCOL_VERSION, config.cluster, config.node, "replica", MAX_MESSAGE_BYTES, MAX_IN_FLIGHT)
+
+    def on_open(link: Link) -> None:
+        assert shell is not None
+        shell.on_open(link)
+
+    def on_close(link: Link) -> None:
+        assert shell is not None
+        shell.on_close(link)
+
+    def on_message(link: Link, id: int | None, message: Message) -> None:
+        assert shell is not None
+        shell.on_message(link, id, message)
+
+    async with trio.open_nursery() as nursery:
+        listening = await nursery.start(
+            lambda task_status: serve_links(
+                transport,
+                config.host,
+                config.port,
+                welcome,
+                on_message,
+                allowed=ALLOWED,
+                on_open=on_open,
+                on_close=on_close,
+                task_status=task_status,
+            )
+        )
+        url = config.advertised_url or listening
+        rng = random.Random()
+        node = ReplicaNode(config.node, url, disk, config.data_dir, config.settings, rng, config.cluster)
+        hello = Hello(PROTOCOL_VERSION, "replica", config.node, config.cluster)
+        shell = Shell(config.node, node, transport, hello, config.controllers, clock)
+        await nursery.start(shell.peers.run)
+        for _ in range(config.flush_threads):
+            nursery.start_soon(shell.run_flushes)
+        nursery.start_soon(shell.run_timer)
+        shell.start()
+        nursery.start_soon(shell.controllers.run)
+        structlog.get_logger().info("replica_started", node=config.node, url=url)
+        task_status.started(url)
+
+
+@contextmanager
+def lock(directory: str) -> Iterator[None]:
+    """Hold the data directory for this process: two servers on one log would destroy it. Raises ``ConfigError``."""
+    path = Path(directory)
+    path.mkdir(parents=True, exist_ok=True)
+    handle = os.open(path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ConfigError(f"data_dir = {directory}: another process uses it") from None
+        yield
+    finally:
+        os.close(handle)

@@ -1,0 +1,182 @@
+"""The replica server's trio side: performs what ``ReplicaNode`` decides, in order.
+
+The node is one synchronous state machine with one owner: every input comes from a callback that runs to its end
+without a pause, and its effects join one queue. Performing an effect may cause the next input at once (a call to a
+peer that is known to be down), whose effects then go to the end of the queue: the order in which the node decided
+is the order in which things happen. Nothing here waits on the network; a send that finds its outbox full
+drops the link, and everything between servers can be asked for again.
+
+Flushes run in ``flush_threads`` worker threads; each takes what waits, up to ``FLUSHES_AT_ONCE``, in one thread call.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
+import trio
+from tidelog import logs
+from tidelog.controllers import ActiveController
+from tidelog.effects import CONTROLLER, Answer, Call, Event, Post, Send
+from tidelog.errors import TidelogError
+from tidelog.link import Link
+from tidelog.peers import Peers
+from tidelog.transport import Transport
+from tidelog.types import ClusterImage, NodeId, TopicPartition
+from tidelog.wire.image import apply_update
+from tidelog.wire.messages import Hello, Message, MetadataUpdate
+
+from tidelog_replica.log import Flush
+from tidelog_replica.node import ReplicaNode, StartFlush
+
+FLUSHES_AT_ONCE = 16
+
+Effect: TypeAlias = Send | Call | Answer | Post | Event | StartFlush
+
+
+class Shell:
+    """Drives one node. The owner runs ``peers``, ``controllers``, ``run_timer`` and ``run_flushes``."""
+
+    def __init__(
+        self,
+        node_id: NodeId,
+        node: ReplicaNode,
+        transport: Transport,
+        hello: Hello,
+        controllers: Sequence[str],
+        clock: Callable[[], float],
+    ) -> None:
+        self._node_id = node_id
+        self._node = node
+        self._clock = clock
+        self.peers = Peers(transport, hello, on_message=self._on_peer_message, on_down=self._on_peer_down, keep=False)
+        self.controllers = ActiveController(
+            transport,
+            controllers,
+            hello,
+            on_message=self._on_controller_message,
+            on_up=lambda: self._do(node.on_controller_up(clock())),
+            on_down=lambda: self._do(node.on_controller_down(clock())),
+        )
+        self._image = ClusterImage()
+        self._links: dict[int, Link] = {}
+        self._effects: deque[Effect] = deque()
+        self._performing = False
+        self._timer = math.inf
+        self._rearm = trio.Event()
+        self._flushes: deque[tuple[TopicPartition, Flush]] = deque()
+        self._flush_work = trio.Event()
+
+    # --- inputs ---------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """The node's first effects."""
+        self._do(self._node.start(self._clock()))
+
+    def on_open(self, link: Link) -> None:
+        """Another replica server or a gateway connected."""
+        self._links[link.source] = link
+
+    def on_close(self, link: Link) -> None:
+        """It is gone."""
+        if self._links.pop(link.source, None) is not None:
+            self._do(self._node.on_link_closed(link.source, self._clock()))
+
+    def on_message(self, link: Link, id: int | None, message: Message) -> None:
+        """It sent something."""
+        self._do(self._node.on_request(link.source, id, message, self._clock()))
+
+    def _on_peer_message(self, _node: NodeId, message: Message) -> None:
+        """One-way, back over a link of ours: ``notify``."""
+        self._do(self._node.on_request(0, None, message, self._clock()))
+
+    def _on_peer_down(self, node: NodeId) -> None:
+        self._do(self._node.on_peer_down(node, self._clock()))
+
+    def _on_controller_message(self, message: Message) -> None:
+        if not isinstance(message, MetadataUpdate):
+            return
+        self._image = apply_update(self._image, message)
+        self.peers.set_addresses({s.node: s.url for s in self._image.servers if s.node != self._node_id})
+        self._do(self._node.on_metadata(message, self._clock()))
+
+    # --- effects --------------------------------------------------------------------------------------------
+
+    def _do(self, effects: Sequence[Effect]) -> None:
+        """Perform effects behind those that are being performed."""
+        self._effects.extend(effects)
+        if self._performing:
+            return
+        self._performing = True
+        try:
+            while self._effects:
+                self._perform(self._effects.popleft())
+        finally:
+            self._performing = False
+        deadline = self._node.deadline()
+        if deadline is not None and deadline < self._timer:
+            self._rearm.set()
+
+    def _perform(self, effect: Effect) -> None:
+        match effect:
+            case Answer(source, id, message):
+                if (link := self._links.get(source)) is not None:
+                    assert isinstance(message, Message | TidelogError)
+                    link.answer(id, message)
+            case Post(source, message):
+                if (link := self._links.get(source)) is not None:
+                    link.post(message)
+            case Call(to, token, message, timeout_s):
+                if to == CONTROLLER:
+                    self.controllers.start_call(message, timeout_s, self._answered(token))
+                else:
+                    self.peers.start_call(to, message, timeout_s, self._answered(token))
+            case Send(to, message):
+                self.peers.post(to, message)
+            case StartFlush(key, flush):
+                self._flushes.append((key, flush))
+                self._flush_work.set()
+            case Event():
+                logs.perform(effect, node=self._node_id)
+
+    def _answered(self, token: int) -> Callable[[Message | TidelogError], None]:
+        return lambda answer: self._do(self._node.on_answer(token, answer, self._clock()))
+
+    # --- tasks ----------------------------------------------------------------------------------------------
+
+    async def run_timer(self) -> None:
+        """Call the node when its deadline comes."""
+        while True:
+            deadline = self._node.deadline()
+            self._timer = math.inf if deadline is None else deadline
+            with trio.move_on_at(self._timer):
+                await self._rearm.wait()
+            self._rearm = trio.Event()
+            now = self._clock()
+            if now >= self._timer:
+                self._do(self._node.on_tick(now))
+
+    async def run_flushes(self) -> None:
+        """One flushing worker. A failed flush is the node's to judge: nothing is tried again here."""
+        while True:
+            if not self._flushes:
+                await self._flush_work.wait()
+                self._flush_work = trio.Event()
+                continue
+            taken = [self._flushes.popleft() for _ in range(min(len(self._flushes), FLUSHES_AT_ONCE))]
+            errors = await trio.to_thread.run_sync(_run_all, [flush for _, flush in taken])
+            for (key, flush), error in zip(taken, errors, strict=True):
+                self._do(self._node.on_flushed(key, flush, error, self._clock()))
+
+
+def _run_all(flushes: Sequence[Flush]) -> list[OSError | None]:
+    errors: list[OSError | None] = []
+    for flush in flushes:
+        try:
+            flush.run()
+            errors.append(None)
+        except OSError as error:
+            errors.append(error)
+    return errors
