@@ -22,6 +22,7 @@ double_win (A13)      a conditional append won twice
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 from simulation.history import FAILED, OK, History, Latest, Read, Send
 
@@ -200,7 +201,7 @@ class _Check:
         for node, partitions in self.history.dumps.items():
             for partition, rows in partitions.items():
                 final = self.final.get(partition, {})
-                for before, after in zip(rows, rows[1:], strict=False):
+                for before, after in pairwise(rows):
                     if after[0] != before[0] + 1:
                         self.flag("gap", f"{partition} on {node}: {before[0]} is followed by {after[0]}")
                 for offset, value in rows:
@@ -232,7 +233,7 @@ class _Check:
             tried = [op for op in self.sends if op.level == "all" and op.start < end and op.end > begin]
             good = sorted(op.end for op in tried if op.result == OK and op.end <= end)
             marks = [begin, *good, end]
-            for left, right in zip(marks, marks[1:], strict=False):
+            for left, right in pairwise(marks):
                 late = right - self.history.patience
                 if any(op.start <= late and (op.start >= left or op.end >= right) for op in tried):
                     self.flag("no_progress", f"no send succeeded from {left:.1f} to {right:.1f}")

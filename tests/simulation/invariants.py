@@ -1,0 +1,507 @@
+"""The invariants R1-R11 of replication, checked after every step of every process.
+
+A *ghost* of the system is kept beside it: each log as a chain of hashes (one per batch, over the batch and all
+before it, so that two logs agree up to a batch if and only if that hash is equal), what leaders had committed, and
+the metadata at the highest index that any controller has applied. A step costs what it changed: a log that grew is
+read from where it ended.
+
+    R1   one leader appends in a leader epoch
+    R2   log matching: the same (leader epoch, offset) names the same bytes and the same prefix, everywhere
+    R3   a new leader, and every live ISR member, holds everything committed
+    R4   what is committed or acked ``all`` is durable on every live ISR member; recovery keeps what was flushed
+    R5   epochs and high watermarks never go back; no gaps
+    R6   a follower takes only what the leader of its epoch has
+    R7   a reader sees only what is committed, and keeps its position
+    R8   a leader's maximal ISR contains the controller's ISR
+    R9   who registers anew is in no ISR beside others, and resumes no leader epoch
+    R10  a producer's sequence is in a log at most once
+    R11  progress: ``Cluster.run`` demands it
+    RAFT one leader per term, log matching, leader completeness, durable before told, equal state at equal index
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from tidelog.effects import Send
+from tidelog.records import BatchHeader, decode_batch, split
+from tidelog.types import Acks, TopicPartition
+from tidelog.wire.messages import AppendResult, Produced, Vote
+from tidelog_controller.core.metadata import MetadataState
+from tidelog_controller.core.raft_log import Entry
+
+from simulation.views import View, views
+
+if TYPE_CHECKING:
+    from simulation.cluster import Cluster
+    from simulation.processes import SimProcess
+
+Digest = bytes
+Sequences = tuple[int, int, int]
+"""Producer id, producer epoch, base sequence."""
+
+
+class Violation(AssertionError):
+    """An invariant does not hold; the text begins with its id."""
+
+
+@dataclass(slots=True)
+class Chain:
+    """One log as the ghost knows it, batch by batch."""
+
+    ends: list[int] = field(default_factory=list)
+    digests: list[Digest] = field(default_factory=list)
+    headers: list[BatchHeader] = field(default_factory=list)
+    at: dict[int, Digest] = field(default_factory=dict)
+    """Digest by end offset."""
+    sequences: dict[Sequences, int] = field(default_factory=dict)
+    """Where each producer's batch stands."""
+
+    @property
+    def end(self) -> int:
+        return self.ends[-1] if self.ends else 0
+
+    @property
+    def last(self) -> Digest:
+        return self.digests[-1] if self.digests else b""
+
+    def agrees(self, end: int, digest: Digest) -> bool:
+        """Whether this log holds exactly that prefix."""
+        return end == 0 or self.at.get(end) == digest
+
+    def add(self, header: BatchHeader, digest: Digest) -> None:
+        self.ends.append(header.end_offset)
+        self.digests.append(digest)
+        self.headers.append(header)
+        self.at[header.end_offset] = digest
+        if header.producer_id:
+            self.sequences[sequence_of(header)] = header.base_offset
+
+    def cut(self, end: int) -> None:
+        """Forget what ends above ``end``."""
+        while self.ends and self.ends[-1] > end:
+            del self.at[self.ends.pop()]
+            self.digests.pop()
+            header = self.headers.pop()
+            if header.producer_id:
+                self.sequences.pop(sequence_of(header), None)
+
+
+@dataclass(slots=True)
+class Held:
+    """One partition on one server, as last seen in its present life."""
+
+    chain: Chain
+    log: Any = None
+    view: View | None = None
+    durable: int = 0
+    seen: tuple[int, ...] = ()
+
+
+@dataclass(slots=True)
+class Committed:
+    """What leaders have committed of a partition."""
+
+    end: int = 0
+    digest: Digest = b""
+    at: dict[int, Digest] = field(default_factory=dict)
+    """Digest by end offset of each committed batch."""
+    values: dict[int, BatchHeader] = field(default_factory=dict)
+
+
+def sequence_of(header: BatchHeader) -> Sequences:
+    """What names the batch of an idempotent producer."""
+    return (header.producer_id, header.producer_epoch, header.base_sequence)
+
+
+class Invariants:
+    """The ghost and its checks. Every failure is a ``Violation``."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+        self.metadata = MetadataState(cluster.name)
+        """The newest that any controller has applied."""
+        self._states: dict[int, MetadataState] = {}
+        self._held: dict[tuple[str, TopicPartition], Held] = {}
+        self._before_crash: dict[tuple[str, TopicPartition], tuple[Chain, int]] = {}
+        self._leaders: dict[tuple[TopicPartition, int], tuple[str, int]] = {}
+        """Who leads a leader epoch, and in which life."""
+        self._led: dict[tuple[TopicPartition, int], dict[int, Digest]] = {}
+        """Prefixes that the leader of a leader epoch has had in its log, by end offset."""
+        self._batches: dict[tuple[TopicPartition, int, int], Digest] = {}
+        """By leader epoch and base offset: the digest up to that batch."""
+        self._committed: dict[TopicPartition, Committed] = {}
+        self._raft_leaders: dict[int, str] = {}
+        self._raft_committed: list[tuple[Entry, int]] = []
+        """Each committed entry, and the term in which it was."""
+        self._raft_seen: dict[str, tuple[int, int, int]] = {}
+
+    def committed_end(self, key: TopicPartition) -> int:
+        """Everything below it was committed by some leader."""
+        return self._of(key).end
+
+    def _of(self, key: TopicPartition) -> Committed:
+        found = self._committed.get(key)
+        if found is None:
+            found = self._committed[key] = Committed()
+        return found
+
+    def _demand(self, holds: bool, text: str) -> None:
+        if not holds:
+            raise Violation(f"{text} (t={self.cluster.loop.now:.4f})")
+
+    # --- entry points ------------------------------------------------------------------------------------
+
+    def after_step(self, process: SimProcess, effects: Sequence[Any]) -> None:
+        """The process has taken an input; its effects are not performed yet."""
+        if process.name in self.cluster.replicas:
+            self._check_replica(process)
+        else:
+            self._check_controller(process)
+
+    def on_stop(self, process: SimProcess) -> None:
+        """The process died: what it had flushed must be there when it returns."""
+        self._raft_seen.pop(process.name, None)
+        for name, key in [found for found in self._held if found[0] == process.name]:
+            held = self._held.pop((name, key))
+            self._before_crash[name, key] = (held.chain, held.durable)
+
+    # --- replica servers ---------------------------------------------------------------------------------
+
+    def _check_replica(self, process: SimProcess) -> None:
+        for key, view in views(process.core):
+            log = view.log
+            seen = (log.start, log.end, log.durable, view.high_watermark, view.leader_epoch, view.epoch, view.leads)
+            held = self._held.get((process.name, key))
+            if held is None or held.log is not log:
+                held = self._opened(process, key, log)
+            if held.seen != seen or (held.view is not None and held.view.maximal_isr != view.maximal_isr):
+                self._check_partition(process, key, view, held)
+                held.seen, held.view, held.durable = seen, view, log.durable
+
+    def _opened(self, process: SimProcess, key: TopicPartition, log: Any) -> Held:
+        """Recovery returns a prefix of what was there, with everything that was flushed (R4)."""
+        held = Held(Chain(), log)
+        self._held[process.name, key] = held
+        self._grow(process.name, key, log, held.chain)
+        before = self._before_crash.pop((process.name, key), None)
+        if before is not None:
+            chain, durable = before
+            text = f"R4 {process.name} {key}: recovered to {log.end}"
+            self._demand(log.end >= durable, f"{text}, but {durable} was durable")
+            self._demand(chain.agrees(log.end, held.chain.last), f"{text}, which was not a prefix")
+        return held
+
+    def _check_partition(self, process: SimProcess, key: TopicPartition, view: View, held: Held) -> None:
+        name, log, chain, before = process.name, view.log, held.chain, held.view
+        who = f"{name} {key.partition}"
+        if log.end < chain.end:
+            self.cluster.count("truncations")
+            self.cluster.count("records truncated", chain.end - log.end)
+            self.cluster.faults.on_protocol_event("truncated", process)
+            chain.cut(log.end)
+            self._demand(chain.end == log.end, f"R5 {who}: cut to {log.end}, not at a batch edge")
+        self._demand(
+            log.start <= view.high_watermark <= log.end and log.durable <= log.end,
+            f"R5 {who}: start {log.start}, HW {view.high_watermark}, durable {log.durable}, end {log.end}",
+        )
+        if before is not None:
+            self._demand(
+                view.high_watermark >= before.high_watermark,
+                f"R5 {who}: HW went from {before.high_watermark} to {view.high_watermark}",
+            )
+            if view.leader_epoch >= 0:
+                self._demand(view.leader_epoch >= before.leader_epoch, f"R5 {who}: leader epoch went back")
+        if view.leads and (before is None or not before.leads or before.leader_epoch != view.leader_epoch):
+            self._became_leader(process, key, view, chain)
+        if log.end > chain.end:
+            self._grew(process, key, view, chain)
+        if view.leads:
+            self._lead(name, key, view, chain)
+        self._check_below_hw(who, key, view, chain)
+
+    def _grow(self, name: str, key: TopicPartition, log: Any, chain: Chain) -> list[BatchHeader]:
+        """Read what is new in a log into its chain: contiguous (R5), matching (R2), no sequence twice (R10)."""
+        new = []
+        while chain.end < log.end:
+            for buffer in log.read(chain.end, 1 << 20):
+                for header, batch in split(buffer):
+                    where = f"{name} {key.partition}: batch at {header.base_offset}"
+                    self._demand(header.base_offset == chain.end, f"R5 {where}, expected {chain.end}")
+                    last = chain.headers[-1].leader_epoch if chain.headers else 0
+                    self._demand(header.leader_epoch >= last, f"R5 {where}: leader epoch goes back")
+                    if header.producer_id:
+                        twice = sequence_of(header) in chain.sequences
+                        self._demand(not twice, f"R10 {where}: sequence {sequence_of(header)} is there already")
+                    digest = hashlib.blake2b(chain.last + bytes(batch), digest_size=12).digest()
+                    known = self._batches.setdefault((key, header.leader_epoch, header.base_offset), digest)
+                    self._demand(known == digest, f"R2 {where} of epoch {header.leader_epoch} differs from another's")
+                    chain.add(header, digest)
+                    new.append(header)
+        return new
+
+    def _became_leader(self, process: SimProcess, key: TopicPartition, view: View, chain: Chain) -> None:
+        self.cluster.count("elections")
+        self.cluster.faults.on_protocol_event("leader", process)
+        first = self._leaders.setdefault((key, view.leader_epoch), (process.name, process.life))
+        self._demand(
+            first == (process.name, process.life),
+            f"R1 {process.name} leads {key.partition} in leader epoch {view.leader_epoch}, after {first}",
+        )
+        committed = self._of(key)
+        self._demand(
+            chain.agrees(committed.end, committed.digest),
+            f"R3 {process.name} leads {key.partition} in leader epoch {view.leader_epoch} without what was committed"
+            f" up to {committed.end}; it ends at {chain.end}",
+        )
+        self._led[key, view.leader_epoch] = dict(chain.at)
+
+    def _grew(self, process: SimProcess, key: TopicPartition, view: View, chain: Chain) -> None:
+        new = self._grow(process.name, key, view.log, chain)
+        who = f"{process.name} {key.partition}"
+        self.cluster.count("batches appended" if view.leads else "batches replicated", len(new))
+        if view.leads:
+            fresh = all(header.leader_epoch == view.leader_epoch for header in new)
+            self._demand(fresh, f"R6 {who}: a leader of epoch {view.leader_epoch} appended in another")
+            self._led[key, view.leader_epoch].update(
+                (header.end_offset, chain.at[header.end_offset]) for header in new
+            )
+        else:
+            led = self._led.get((key, view.leader_epoch), {})
+            self._demand(
+                led.get(chain.end) == chain.last,
+                f"R6 {who}: what it took up to {chain.end} is not in the log of the leader of {view.leader_epoch}",
+            )
+
+    def _lead(self, name: str, key: TopicPartition, view: View, chain: Chain) -> None:
+        state = self.metadata.partition(*key)
+        if state is not None and state.leader_epoch == view.leader_epoch:
+            missing = [node for node in state.isr if node not in view.maximal_isr]
+            text = f"R8 {name} {key.partition}: {missing} in the ISR {state.isr}, not in {view.maximal_isr}"
+            self._demand(not missing, text)
+        committed = self._of(key)
+        if view.high_watermark <= committed.end:
+            return
+        for header in chain.headers[self._first_above(chain, committed.end) :]:
+            if header.end_offset > view.high_watermark:
+                break
+            committed.at[header.end_offset] = chain.at[header.end_offset]
+            committed.end, committed.digest = header.end_offset, chain.at[header.end_offset]
+        edge = committed.end == view.high_watermark
+        self._demand(edge, f"R5 {name} {key.partition}: HW {view.high_watermark} is not at a batch edge")
+        self.cluster.count("commits")
+        self._check_members(key, f"after {name} committed {committed.end}")
+
+    @staticmethod
+    def _first_above(chain: Chain, end: int) -> int:
+        place = len(chain.ends)
+        while place > 0 and chain.ends[place - 1] > end:
+            place -= 1
+        return place
+
+    def _check_members(self, key: TopicPartition, when: str) -> None:
+        """Every live ISR member holds what is committed, durably (R3, R4)."""
+        state, committed = self.metadata.partition(*key), self._of(key)
+        if state is None:
+            return
+        for node in state.isr:
+            held = self._held.get((node, key))
+            if held is None:
+                continue
+            self._demand(
+                held.chain.agrees(committed.end, committed.digest) and held.log.durable >= committed.end,
+                f"R3 {node} {key.partition} is in the ISR {state.isr} of epoch {state.epoch} without all up to"
+                f" {committed.end} (end {held.chain.end}, durable {held.log.durable}), {when}",
+            )
+
+    def _check_below_hw(self, who: str, key: TopicPartition, view: View, chain: Chain) -> None:
+        """What a replica takes for committed is what was committed (R7)."""
+        committed, high_watermark = self._of(key), view.high_watermark
+        if high_watermark == 0:
+            return
+        self._demand(
+            chain.at.get(high_watermark) == committed.at.get(high_watermark) is not None,
+            f"R7 {who}: HW {high_watermark}, but below it is not what was committed (up to {committed.end})",
+        )
+
+    # --- clients -----------------------------------------------------------------------------------------
+
+    def on_ack(self, key: TopicPartition, offset: int, values: Sequence[bytes], acks: Acks) -> None:
+        """A producer got its ack (R4)."""
+        end = offset + len(values)
+        if acks == Acks.ALL:
+            self._demand(
+                end <= self._of(key).end,
+                f"R4 {key.partition}: acked up to {end}, but only {self._of(key).end} is committed",
+            )
+            self.cluster.count("records acked all", len(values))
+
+    def on_visible(self, client: Any, key: TopicPartition, header: BatchHeader, batch: memoryview) -> None:
+        """A consumer got this batch (R7)."""
+        committed = self._of(key)
+        digest = self._batches.get((key, header.leader_epoch, header.base_offset))
+        self._demand(
+            digest is not None and committed.at.get(header.end_offset) == digest,
+            f"R7 {client.name} saw {key.partition} {header.base_offset} to {header.end_offset} of leader epoch"
+            f" {header.leader_epoch}, which is not committed",
+        )
+
+    def on_consumer_hw(self, client: Any, key: TopicPartition, before: tuple[int, int], answer: Any) -> None:
+        """The HW that a consumer is told never goes back (R5)."""
+        self._demand(
+            answer.high_watermark >= before[1],
+            f"R5 {client.name} {key.partition}: HW {answer.high_watermark} of leader epoch {answer.leader_epoch}"
+            f" after {before[1]} of {before[0]}",
+        )
+
+    def on_lost_position(self, client: Any, key: TopicPartition, position: tuple[int, int], error: Any) -> None:
+        """A consumer that read committed records is told that its position is gone (R7)."""
+        raise Violation(f"R7 {client.name} {key.partition}: position {position} is answered {error}")
+
+    # --- controllers -------------------------------------------------------------------------------------
+
+    def _check_controller(self, process: SimProcess) -> None:
+        core = process.core
+        raft, name = core.raft, process.name
+        seen = (raft.term, raft.commit_index, core.state.index)
+        before = self._raft_seen.get(name, (0, 0, 0))
+        if raft.role == "leader":
+            first = self._raft_leaders.get(raft.term)
+            if first is None:
+                self._raft_leaders[raft.term] = name
+                self.cluster.count("controller elections")
+                self._check_leader_completeness(name, raft)
+                self.cluster.faults.on_protocol_event("active", process)
+            else:
+                self._demand(first == name, f"RAFT {name} leads term {raft.term}, after {first}")
+        if seen == before:
+            return
+        self._raft_seen[name] = seen
+        back = any(now < then for now, then in zip(seen, before, strict=True))
+        self._demand(not back, f"RAFT {name}: term, commit, applied went from {before} to {seen}")
+        self._check_committed_entries(name, raft, before[1])
+        if core.state.index > before[2]:
+            self._check_state(process, core.state)
+
+    def _check_leader_completeness(self, name: str, raft: Any) -> None:
+        """A leader has what was committed in earlier terms (not in later ones: its votes may have come late)."""
+        earlier = [entry for entry, term in self._raft_committed if term < raft.term]
+        same = list(raft.log.slice(1, len(earlier))) == earlier
+        self._demand(same, f"RAFT {name} leads term {raft.term} without the {len(earlier)} entries committed before")
+
+    def _check_committed_entries(self, name: str, raft: Any, before: int) -> None:
+        for entry in raft.log.slice(before + 1, raft.commit_index):
+            if entry.index > len(self._raft_committed):
+                self._raft_committed.append((entry, raft.term))
+            same = self._raft_committed[entry.index - 1][0] == entry
+            self._demand(same, f"RAFT {name} committed another entry {entry.index}")
+
+    def _check_state(self, process: SimProcess, state: MetadataState) -> None:
+        known = self._states.get(state.index)
+        if known is not None:
+            same = known.image() == state.image() and known.next_producer_id == state.next_producer_id
+            self._demand(same, f"RAFT {process.name} holds another state at index {state.index}")
+        else:
+            self._states[state.index] = state
+        if state.index > self.metadata.index:
+            before, self.metadata = self.metadata, state
+            self._check_transition(process, before, state)
+
+    def _check_transition(self, process: SimProcess, before: MetadataState, after: MetadataState) -> None:
+        """Several commands may lie between the two states."""
+        for topic_id, topic in after.topics.items():
+            old = before.topics.get(topic_id)
+            if old is topic:
+                continue
+            for number, now in enumerate(topic.partitions):
+                key = TopicPartition(topic_id, number)
+                where = f"{topic.name}/{number} at index {after.index}"
+                inside = (
+                    set(now.isr) <= set(now.replicas) and now.isr and (now.leader is None or now.leader in now.isr)
+                )
+                self._demand(bool(inside), f"R3 {where}: leader {now.leader}, ISR {now.isr}, of {now.replicas}")
+                if now.leader is not None:
+                    self._demand(after.is_live(now.leader), f"R9 {where}: the leader {now.leader} is fenced")
+                if old is None or old.partitions[number] == now:
+                    continue
+                was = old.partitions[number]
+                self._demand(now.epoch > was.epoch, f"R5 {where}: changed within epoch {now.epoch}")
+                self._demand(now.leader_epoch >= was.leader_epoch, f"R5 {where}: leader epoch went back")
+                changed = now.leader != was.leader
+                self._demand(
+                    not changed or now.leader_epoch > was.leader_epoch, f"R1 {where}: another leader in one epoch"
+                )
+                self._check_restarts(where, key, before, after)
+                self.cluster.count("isr changes" if now.isr != was.isr else "leader changes")
+                self.cluster.faults.on_protocol_event("isr" if now.isr != was.isr else "fenced", process)
+                self._check_members(key, f"with index {after.index}")
+
+    def _check_restarts(self, where: str, key: TopicPartition, before: MetadataState, after: MetadataState) -> None:
+        """A new life leads only in a new leader epoch (R9)."""
+        was, now = before.partition(*key), after.partition(*key)
+        assert was is not None and now is not None
+        for node, server in after.servers.items():
+            old = before.servers.get(node)
+            if old is not None and old.broker_epoch != server.broker_epoch and was.leader == node:
+                renewed = now.leader_epoch > was.leader_epoch
+                self._demand(renewed, f"R9 {where}: {node} registered anew and its leader epoch goes on")
+
+    def on_send(self, process: SimProcess, effect: Send) -> None:
+        """A controller is about to send: what it tells must be durable."""
+        message, stored = effect.message, process.store.load()  # type: ignore[attr-defined]
+        if isinstance(message, AppendResult) and message.ok:
+            kept = len(stored.entries) >= message.match and stored.term >= message.term
+            self._demand(kept, f"RAFT {process.name} confirms {message.match}, stored {len(stored.entries)}")
+        if isinstance(message, Vote) and message.granted and not message.pre:
+            voted = (stored.term, stored.voted_for) == (message.term, effect.to)
+            self._demand(voted, f"RAFT {process.name} votes for {effect.to} in {message.term}, stored {stored.term}")
+
+    # --- the end -----------------------------------------------------------------------------------------
+
+    def in_sync(self, key: TopicPartition) -> bool:
+        """A leader, a full ISR, equal logs, all committed and durable."""
+        state = self.metadata.partition(*key)
+        if state is None or state.leader is None or set(state.isr) != set(state.replicas):
+            return False
+        leader = self._held.get((state.leader, key))
+        if leader is None or leader.view is None or not leader.view.leads:
+            return False
+        if leader.view.leader_epoch != state.leader_epoch:
+            return False
+        for node in state.replicas:
+            held = self._held.get((node, key))
+            if held is None or held.view is None or held.chain.last != leader.chain.last:
+                return False
+            if held.view.leader_epoch != state.leader_epoch or held.view.high_watermark != leader.chain.end:
+                return False
+        return True
+
+    def compare_all(self) -> None:
+        """Everything once more, from the logs themselves: nothing that the ghost remembers may be wrong."""
+        for (name, key), held in self._held.items():
+            fresh = Chain()
+            self._grow(name, key, held.log, fresh)
+            self._demand(fresh.digests == held.chain.digests, f"R2 {name} {key}: the log is not what was appended")
+            epochs = held.log.epochs
+            for header in fresh.headers:
+                epoch, end = epochs.end_of(header.leader_epoch, held.log.end)
+                inside = epoch == header.leader_epoch and end >= header.end_offset
+                self._demand(inside, f"R5 {name} {key}: the epoch cache has {epoch}..{end} for {header.base_offset}")
+
+    def rows(self, name: str, key: TopicPartition) -> list[tuple[int, bytes]]:
+        """All records of a log, in order."""
+        held = self._held[name, key]
+        rows = []
+        offset = held.log.start
+        while offset < held.log.end:
+            for buffer in held.log.read(offset, 1 << 20):
+                for header, batch in split(buffer):
+                    rows += [(record.offset, record.value or b"") for record in decode_batch(batch)]
+                    offset = header.end_offset
+        return rows
+
+
+__all__ = ["Invariants", "Produced", "Violation"]

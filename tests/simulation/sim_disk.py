@@ -1,0 +1,368 @@
+"""A disk in memory that loses power: ``tidelog.disk.Disk`` for the simulation and for the log's own tests.
+
+Theory. Every file has two contents: what programs read (the page cache) and what is *stable*, with the list of
+changes in between, which ``File.sync`` applies. Names have the same two forms, per directory, and ``sync_dir``. At
+``crash`` every change that was not synced meets its own fate, whatever became of the others: kept, lost, torn at any
+byte, torn with a flipped bit, or there as zeros (the size arrived, the data did not). Real file systems are kinder
+(ordered journals, whole sectors); code that survives this one survives them.
+
+A sync that fails drops its changes: they can still be read, no later sync makes them stable, and a power loss takes
+them. That is what ext4 does after a failed write-back.
+
+Nothing here is random but the generator given to ``crash``. A process that is killed while the machine goes on needs
+no call at all: it opens its files anew.
+"""
+
+from __future__ import annotations
+
+import copy
+import errno
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from random import Random
+from typing import NoReturn
+
+from tidelog.disk import File
+from tidelog.types import Buffer
+
+
+class PowerLost(BaseException):
+    """Raised by every call from the moment the power is gone until ``crash``; no handler of errors catches it."""
+
+
+@dataclass(slots=True)
+class _Write:
+    position: int
+    data: bytes
+
+    def apply(self, content: bytearray) -> None:
+        end = self.position + len(self.data)
+        if len(content) < end:
+            content.extend(bytes(end - len(content)))
+        content[self.position : end] = self.data
+
+
+@dataclass(slots=True)
+class _Resize:
+    size: int
+
+    def apply(self, content: bytearray) -> None:
+        del content[self.size :]
+        content.extend(bytes(self.size - len(content)))
+
+
+@dataclass(slots=True)
+class _Inode:
+    content: bytearray = field(default_factory=bytearray)
+    stable: bytearray = field(default_factory=bytearray)
+    pending: list[_Write | _Resize] = field(default_factory=list)
+
+    def change(self, change: _Write | _Resize) -> None:
+        change.apply(self.content)
+        self.pending.append(change)
+
+    def sync(self) -> None:
+        for change in self.pending:
+            change.apply(self.stable)
+        self.pending.clear()
+
+    def crash(self, rng: Random, kept: float) -> None:
+        for change in self.pending:
+            if rng.random() < kept:
+                change.apply(self.stable)
+            elif isinstance(change, _Write) and change.data:
+                _damage(change, rng)
+                change.apply(self.stable)
+        self.pending.clear()
+        self.content = bytearray(self.stable)
+
+
+def _damage(write: _Write, rng: Random) -> None:
+    """What is left of a write that was not synced and not kept."""
+    fate = rng.choice(("lost", "torn", "flipped", "zero"))
+    length = rng.randrange(len(write.data) + 1)
+    if fate == "zero":
+        write.data = bytes(len(write.data))
+    else:
+        write.data = b"" if fate == "lost" else write.data[:length]
+    if fate == "flipped" and write.data:
+        damaged = bytearray(write.data)
+        damaged[rng.randrange(length)] ^= 1 << rng.randrange(8)
+        write.data = bytes(damaged)
+    if not write.data:
+        write.position = 0
+
+
+@dataclass(slots=True)
+class _Fault:
+    """An error that a kind of call meets: after ``after`` more calls, then every time until healed."""
+
+    error: int = 0
+    after: int = 0
+
+    def strike(self, what: str) -> None:
+        if not self.error:
+            return
+        if self.after:
+            self.after -= 1
+            return
+        raise OSError(self.error, f"simulated: {os.strerror(self.error)}", what)
+
+
+class _SimFile:
+    def __init__(self, disk: SimDisk, path: str, inode: _Inode) -> None:
+        self._disk = disk
+        self._path = path
+        self._inode = inode
+        self._life = disk.life
+        self._closed = False
+
+    def _check(self) -> None:
+        if self._life != self._disk.life:
+            raise PowerLost(f"{self._path} was opened before the power loss")
+        if self._closed:
+            raise OSError(errno.EBADF, "simulated: the file is closed", self._path)
+
+    def size(self) -> int:
+        self._check()
+        self._disk._read(self._path)
+        return len(self._inode.content)
+
+    def pread(self, length: int, position: int) -> bytes:
+        self._check()
+        self._disk._read(self._path)
+        return bytes(self._inode.content[position : position + length])
+
+    def pwritev(self, buffers: Sequence[Buffer], position: int) -> None:
+        self._check()
+        data = b"".join(buffers)
+        power = self._disk._change()
+        try:
+            self._disk._writes.strike(self._path)
+        except OSError:
+            self._inode.change(_Write(position, data[: len(data) // 2]))  # what stands there now is unknown
+            raise
+        if data:
+            self._inode.change(_Write(position, data))
+        if not power:
+            self._disk._die()
+
+    def truncate(self, size: int) -> None:
+        self._check()
+        power = self._disk._change()
+        self._inode.change(_Resize(size))
+        if not power:
+            self._disk._die()
+
+    def sync(self) -> None:
+        self._check()
+        if not self._disk._change():
+            self._disk._die()
+        try:
+            self._disk._syncs.strike(self._path)
+        except OSError:
+            self._inode.pending.clear()
+            raise
+        self._inode.sync()
+
+    def close(self) -> None:
+        self._check()
+        self._closed = True
+
+
+_Names = dict[str, _Inode | None]
+
+
+class SimDisk:
+    """A file system in memory. ``life`` counts power losses, ``changes`` the calls that change something: a test
+    counts them in one run and loses power at each in the next ones."""
+
+    def __init__(self) -> None:
+        self.life = 0
+        self.changes = 0
+        self._names: dict[str, _Inode] = {}
+        self._stable: dict[str, _Inode] = {}
+        self._pending: dict[str, list[_Names]] = {}
+        self._directories: dict[str, None] = {"/": None, "": None}
+        self._writes, self._reads, self._syncs = _Fault(), _Fault(), _Fault()
+        self._power: int | None = None
+        self._dead = False
+
+    # --- Disk --------------------------------------------------------------------------------------------
+
+    def open(self, path: str, *, create: bool = False) -> File:
+        """See ``Disk``."""
+        self._read(path)
+        inode = self._names.get(path)
+        if inode is None:
+            if not create:
+                raise FileNotFoundError(errno.ENOENT, "simulated: no such file", path)
+            inode = _Inode()
+            self._rename({path: inode})
+        return _SimFile(self, path, inode)
+
+    def read(self, path: str) -> bytes:
+        """See ``Disk``."""
+        file = self.open(path)
+        return file.pread(file.size(), 0)
+
+    def write_atomic(self, path: str, data: bytes) -> None:
+        """See ``Disk``: its steps are those of the real one, and the power may go between any two."""
+        file = self.open(path + ".new", create=True)
+        file.truncate(0)
+        file.pwritev([data], 0)
+        file.sync()
+        self.rename(path + ".new", path)
+        self.sync_dir(_parent(path))
+
+    def rename(self, source: str, target: str) -> None:
+        """See ``Disk``."""
+        self._rename({source: None, target: self._inode(source)})
+
+    def unlink(self, path: str) -> None:
+        """See ``Disk``."""
+        self._inode(path)
+        self._rename({path: None})
+
+    def listdir(self, path: str) -> list[str]:
+        """See ``Disk``."""
+        self._read(path)
+        if path not in self._directories:
+            raise FileNotFoundError(errno.ENOENT, "simulated: no such directory", path)
+        return sorted(
+            name.rpartition("/")[2]
+            for name in (*self._names, *self._directories)
+            if name and name != "/" and _parent(name) == path
+        )
+
+    def mkdir(self, path: str) -> None:
+        """See ``Disk``; at once durable."""
+        if path in self._directories:
+            return
+        self.mkdir(_parent(path))
+        if not self._change():
+            self._die()
+        self._directories[path] = None
+
+    def rmtree(self, path: str) -> None:
+        """See ``Disk``; file by file."""
+        self._read(path)
+        if path not in self._directories:
+            raise FileNotFoundError(errno.ENOENT, "simulated: no such directory", path)
+        below = path + "/"
+        for name in sorted(self._names):
+            if name.startswith(below):
+                self.unlink(name)
+                self.sync_dir(_parent(name))
+        if not self._change():
+            self._die()
+        for name in sorted(self._directories):
+            if name == path or name.startswith(below):
+                del self._directories[name]
+
+    def sync_dir(self, path: str) -> None:
+        """See ``Disk``."""
+        if not self._change():
+            self._die()
+        self._syncs.strike(path)
+        for change in self._pending.pop(path, []):
+            _apply(self._stable, change)
+
+    # --- faults ------------------------------------------------------------------------------------------
+
+    def fail_writes(self, error: int = errno.EIO, after: int = 0) -> None:
+        """After ``after`` more writes, each fails with ``error`` (half of it arrives) until ``heal``."""
+        self._writes = _Fault(error, after)
+
+    def fail_reads(self, error: int = errno.EIO, after: int = 0) -> None:
+        """After ``after`` more reads, each fails until ``heal``."""
+        self._reads = _Fault(error, after)
+
+    def fail_syncs(self, error: int = errno.EIO, after: int = 0) -> None:
+        """After ``after`` more syncs, each fails, and what it should have made stable never will be."""
+        self._syncs = _Fault(error, after)
+
+    def heal(self) -> None:
+        """No more errors, and no power loss to come. (One that came needs ``crash``.)"""
+        self._writes, self._reads, self._syncs = _Fault(), _Fault(), _Fault()
+        self._power = None
+
+    def lose_power(self, after: int = 0) -> None:
+        """The power goes in the middle of a change (write, resize, sync, name): after ``after`` more of them. That
+        call and every later one raises ``PowerLost`` until ``crash``."""
+        self._power = after
+
+    def crash(self, rng: Random) -> None:
+        """The power is gone, and comes back: what was not synced meets its fate, all open files are dead."""
+        kept = rng.choice((0.0, 0.3, 0.7, 1.0))
+        for directory in sorted(self._pending):
+            for change in self._pending[directory]:
+                if rng.random() < kept:
+                    _apply(self._stable, change)
+        self._pending.clear()
+        for path in sorted(self._stable):
+            self._stable[path].crash(rng, kept)
+        self._names = dict(self._stable)
+        self.heal()
+        self._dead = False
+        self.life += 1
+
+    def replace(self, path: str, data: bytes) -> None:
+        """The file holds these bytes, durably: damage done from outside. No open file is affected."""
+        self._names[path] = self._stable[path] = _Inode(bytearray(data), bytearray(data))
+        self._pending.pop(_parent(path), None)
+
+    def clone(self) -> SimDisk:
+        """An independent copy, with everything pending. Files that are open stay with the original."""
+        return copy.deepcopy(self)
+
+    # --- inside ------------------------------------------------------------------------------------------
+
+    def _inode(self, path: str) -> _Inode:
+        self._read(path)
+        if path not in self._names:
+            raise FileNotFoundError(errno.ENOENT, "simulated: no such file", path)
+        return self._names[path]
+
+    def _rename(self, change: _Names) -> None:
+        path = next(iter(change))
+        if _parent(path) not in self._directories:
+            raise FileNotFoundError(errno.ENOENT, "simulated: no such directory", path)
+        power = self._change()
+        _apply(self._names, change)
+        self._pending.setdefault(_parent(path), []).append(change)
+        if not power:
+            self._die()
+
+    def _read(self, path: str) -> None:
+        if self._dead:
+            self._die()
+        self._reads.strike(path)
+
+    def _change(self) -> bool:
+        """Count a change; False when the power goes during this one."""
+        if self._dead:
+            self._die()
+        self.changes += 1
+        if self._power is None:
+            return True
+        self._power -= 1
+        return self._power >= 0
+
+    def _die(self) -> NoReturn:
+        self._dead = True
+        raise PowerLost("the power is gone")
+
+
+def _apply(names: dict[str, _Inode], change: _Names) -> None:
+    for path, inode in change.items():
+        if inode is None:
+            names.pop(path, None)
+        else:
+            names[path] = inode
+
+
+def _parent(path: str) -> str:
+    head = path.rpartition("/")[0]
+    return head or ("/" if path.startswith("/") and path != "/" else "")

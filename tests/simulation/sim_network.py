@@ -1,0 +1,279 @@
+"""A network between named processes: links that break, delay and stall, and datagrams that get lost.
+
+Two kinds of traffic, as in the product:
+
+- a **link** is a connection: each direction delivers in order, or the link dies. A message that meets a partition
+  (checked when it is sent *and* when it would arrive) kills the link silently: each side hears of it only after a
+  while of its own, and everything in flight is gone. A *late copy* of a request may be delivered once more, as from
+  an older connection's buffer; one-way news (``lossy``) may be lost, doubled and overtaken.
+- a **datagram** is one-way between controllers: lost, doubled, delayed, reordered at will.
+
+Partitions are sets of ordered pairs of names with the time at which they heal; they may overlap.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Literal, Protocol
+
+from tidelog.wire.messages import Message
+
+from simulation.loop import Loop
+
+Kind = Literal["request", "answer", "post"]
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """One message on a link. ``id`` belongs to a request and to its answer."""
+
+    kind: Kind
+    id: int | None
+    body: Message | Exception
+
+
+class Process(Protocol):
+    """What the network asks of a process that takes part."""
+
+    name: str
+
+    def on_accept(self, link: SimLink) -> None:
+        """Another process connected to this one."""
+
+    def on_frame(self, link: SimLink, frame: Frame) -> None:
+        """A message arrived."""
+
+    def on_close(self, link: SimLink) -> None:
+        """The link is gone, or could not be opened."""
+
+    def on_datagram(self, sender: str, message: Message) -> None:
+        """A one-way message arrived outside any link."""
+
+
+@dataclass(slots=True)
+class Weather:
+    """How bad the network is at present; ``Faults`` changes it. Times in seconds, the rest probabilities."""
+
+    latency: float = 0.0008
+    tail: float = 0.0
+    """Probability of a delay out of the tail, up to ``tail_max``."""
+    tail_max: float = 0.4
+    loss: float = 0.0
+    duplicate: float = 0.0
+    late_copy: float = 0.0
+    break_link: float = 0.0
+    """Probability, per message, that the link breaks when it is sent."""
+
+
+class SimLink:
+    """One connection from ``client`` to ``server``. ``number`` is never used again."""
+
+    def __init__(self, network: Network, number: int, client: Process, server: str) -> None:
+        self._network = network
+        self.number = number
+        self.client = client
+        self.server_name = server
+        self.server: Process | None = None
+        self.open = False
+        self.dead = False
+        self.told: set[str] = set()
+        """Names of the sides that know of the end (membership only)."""
+        self._waiting: list[Frame] = []
+        self._last_arrival = {client.name: 0.0, server: 0.0}
+
+    def other(self, name: str) -> str:
+        """Name of the process at the other end."""
+        return self.server_name if name == self.client.name else self.client.name
+
+    def send(self, sender: Process, frame: Frame, lossy: bool = False) -> None:
+        """Put a message on its way; silently dropped where the link is dead."""
+        if self.dead or sender.name in self.told:
+            return
+        if not self.open:
+            self._waiting.append(frame)
+            return
+        self._network.carry(self, sender, frame, lossy)
+
+    def opened(self) -> None:
+        """The server accepted: what waited goes out."""
+        self.open = True
+        waiting, self._waiting = self._waiting, []
+        for frame in waiting:
+            self.send(self.client, frame)
+
+    def close(self, by: Process) -> None:
+        """``by`` closes its side; the other hears of it soon."""
+        self.told.add(by.name)
+        self._network.kill(self, slow=False)
+
+    def end_of(self, name: str) -> Process | None:
+        """The process of that name at this link."""
+        return self.client if name == self.client.name else self.server
+
+    def arrival(self, receiver: str, time: float) -> float:
+        """When a message that would take until ``time`` arrives, in order behind its elders."""
+        time = max(time, self._last_arrival[receiver])
+        self._last_arrival[receiver] = time
+        return time
+
+
+class Network:
+    """All links and datagrams. ``recode`` passes a message through the real codec, where a run asks for it."""
+
+    def __init__(self, loop: Loop, rng: random.Random, recode: Callable[[Frame], Frame] | None = None) -> None:
+        self.loop = loop
+        self.weather = Weather()
+        self._rng = rng
+        self._recode = recode
+        self._up: dict[str, Process] = {}
+        self._blocked: dict[tuple[str, str], float] = {}
+        self._links: dict[int, SimLink] = {}
+        self._number = 0
+
+    def attach(self, process: Process) -> None:
+        """The process runs: it can be reached under its name."""
+        self._up[process.name] = process
+
+    def detach(self, process: Process, slow: bool) -> None:
+        """The process is gone at once: it hears nothing more; its peers notice soon, or late when ``slow`` (a
+        machine that vanished sends no reset)."""
+        del self._up[process.name]
+        for link in [link for link in self._links.values() if process in (link.client, link.server)]:
+            link.told.add(process.name)
+            self.kill(link, slow)
+
+    def block(self, source: str, target: str, until: float) -> None:
+        """Nothing passes from ``source`` to ``target`` before ``until``."""
+        self._blocked[source, target] = max(until, self._blocked.get((source, target), 0.0))
+
+    def heal(self) -> None:
+        """End all partitions and bad weather."""
+        self._blocked.clear()
+        self.weather = Weather()
+
+    def passes(self, source: str, target: str) -> bool:
+        """Whether no partition stands between the two, in this direction, now."""
+        return self._blocked.get((source, target), 0.0) <= self.loop.now
+
+    def delay(self) -> float:
+        """Time that one message takes now."""
+        weather = self.weather
+        if weather.tail and self._rng.random() < weather.tail:
+            return self._rng.uniform(0.0, weather.tail_max)
+        return weather.latency * (0.5 + self._rng.random())
+
+    # --- links -------------------------------------------------------------------------------------------
+
+    def connect(self, client: Process, server: str) -> SimLink:
+        """Open a link; messages may be sent at once. The client's ``on_close`` tells if it fails."""
+        self._number += 1
+        link = SimLink(self, self._number, client, server)
+        self._links[link.number] = link
+        self.loop.after(self.delay(), lambda: self._establish(link))
+        return link
+
+    def _establish(self, link: SimLink) -> None:
+        if link.dead:
+            return
+        client, server = link.client.name, self._up.get(link.server_name)
+        if not self.passes(client, link.server_name) or not self.passes(link.server_name, client):
+            self.kill(link, slow=True)
+        elif server is None:
+            self.kill(link, slow=False)
+        else:
+            link.server = server
+            server.on_accept(link)
+            link.opened()
+
+    def carry(self, link: SimLink, sender: Process, frame: Frame, lossy: bool) -> None:
+        """Bring a message over an open link, as far as weather and partitions let it."""
+        receiver = link.other(sender.name)
+        if self._recode is not None:
+            frame = self._recode(frame)
+        frame = frozen(frame)
+        if not self.passes(sender.name, receiver):
+            self.kill(link, slow=True)
+            return
+        weather = self.weather
+        if weather.break_link and self._rng.random() < weather.break_link:
+            self.kill(link, slow=False)
+            return
+        if lossy:
+            if not (weather.loss and self._rng.random() < weather.loss):
+                self._deliver_loose(link, receiver, frame, self.delay())
+            if weather.duplicate and self._rng.random() < weather.duplicate:
+                self._deliver_loose(link, receiver, frame, 3 * self.delay())
+            return
+        arrival = link.arrival(receiver, self.loop.now + self.delay())
+        self.loop.at(arrival, lambda: self._deliver(link, sender.name, receiver, frame))
+        if frame.kind == "request" and weather.late_copy and self._rng.random() < weather.late_copy:
+            self._deliver_loose(link, receiver, frame, self._rng.uniform(0.0, 1.0))
+
+    def _deliver(self, link: SimLink, sender: str, receiver: str, frame: Frame) -> None:
+        if link.dead or receiver in link.told:
+            return
+        if not self.passes(sender, receiver):
+            self.kill(link, slow=True)
+            return
+        process = link.end_of(receiver)
+        assert process is not None
+        process.on_frame(link, frame)
+
+    def _deliver_loose(self, link: SimLink, receiver: str, frame: Frame, delay: float) -> None:
+        """Outside the order of the link; lost where a partition stands."""
+
+        def arrive() -> None:
+            process = link.end_of(receiver)
+            known = not link.dead and receiver not in link.told and process is not None
+            if known and self.passes(link.other(receiver), receiver):
+                assert process is not None
+                process.on_frame(link, frame)
+
+        self.loop.after(delay, arrive)
+
+    def kill(self, link: SimLink, slow: bool) -> None:
+        """The link carries nothing more; each side that does not know yet hears of it in its own time."""
+        if link.dead:
+            return
+        link.dead = True
+        del self._links[link.number]
+        for name in (link.client.name, link.server_name):
+            longest = self._rng.choice((0.05, 0.5, 3.0)) if slow else 0.02
+            self.loop.after(self._rng.uniform(0.0, longest), lambda name=name: self._tell(link, name))
+
+    def _tell(self, link: SimLink, name: str) -> None:
+        process = link.end_of(name)
+        if name not in link.told and process is not None and self._up.get(name) is process:
+            link.told.add(name)
+            process.on_close(link)
+
+    # --- datagrams ---------------------------------------------------------------------------------------
+
+    def datagram(self, sender: str, target: str, message: Message) -> None:
+        """A one-way message outside any link."""
+        message = self._recode(Frame("post", None, message)).body if self._recode else message  # type: ignore[assignment]
+        weather = self.weather
+        copies = 0 if weather.loss and self._rng.random() < weather.loss else 1
+        if weather.duplicate and self._rng.random() < weather.duplicate:
+            copies += 1
+        if not self.passes(sender, target):
+            copies = 0
+        for copy in range(copies):
+            self.loop.after((1 + 2 * copy) * self.delay(), lambda: self._arrive(sender, target, message))
+
+    def _arrive(self, sender: str, target: str, message: Message) -> None:
+        process = self._up.get(target)
+        if process is not None and self.passes(sender, target):
+            process.on_datagram(sender, message)
+
+
+def frozen(frame: Frame) -> Frame:
+    """The same message with its payload as one ``bytes``: what the sender does to its buffers later changes
+    nothing on the way."""
+    payload = getattr(frame.body, "payload", b"")
+    if type(payload) is bytes:
+        return frame
+    whole = b"".join(payload) if isinstance(payload, list) else bytes(payload)
+    return replace(frame, body=replace(frame.body, payload=whole))  # type: ignore[type-var]

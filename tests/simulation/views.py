@@ -1,0 +1,43 @@
+"""What the invariants see of one partition on one replica server: the one place that knows the server's insides."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from tidelog.types import TopicPartition
+from tidelog_replica.log.log import Log
+from tidelog_replica.node import ReplicaNode
+from tidelog_replica.partition import Partition
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """One partition on one server, now."""
+
+    log: Log
+    leads: bool
+    leader_epoch: int
+    """The leader epoch in which this server acts; -1 when it has no role."""
+    epoch: int
+    high_watermark: int
+    maximal_isr: tuple[str, ...]
+    """Empty unless it leads."""
+
+
+def views(node: ReplicaNode) -> Iterator[tuple[TopicPartition, View]]:
+    """All partitions that the server has opened and that have not failed: nobody vouches for the others."""
+    for key, partition in node.partitions.items():
+        if partition.offline is None:
+            yield key, view(partition)
+
+
+def view(partition: Partition) -> View:
+    """See ``View``."""
+    log, leading, following = partition.log, partition.leading, partition.following
+    if leading is not None:
+        leader = leading.core
+        return View(log, True, leader.leader_epoch, leader.epoch, leader.high_watermark, leader.maximal_isr)
+    if following is not None:
+        return View(log, False, following.core.leader_epoch, -1, following.high_watermark, ())
+    return View(log, False, -1, -1, partition.high_watermark, ())
