@@ -1,6 +1,6 @@
 """What the ``__main__`` of every service does: read the configuration, log, serve until a signal says stop.
 
-Exit codes: 0 stopped by a signal; 2 wrong configuration (each fault on a line of its own). Everything else that ends a
+Exit codes: 0 stopped by a signal; 2 wrong configuration (each fault on a line of its own). All else that ends a
 service is a fault of ours: it is raised, and the supervisor starts the process again.
 """
 
