@@ -1,4 +1,4 @@
-"""A few ``Raft`` cores, their disks and the messages between them, for the tests of Raft.
+"""A few ``Raft`` cores, their disks and the messages between them, for the tests of Raft; and one core alone.
 
 A ``Node`` performs effects one by one: ``Persist`` changes its disk at once, ``Send`` puts the message into the
 network, ``Apply`` adds to what it has applied. A crash between any two effects loses the rest of the list and the
@@ -12,9 +12,59 @@ from collections.abc import Callable, Sequence
 
 from tidelog.effects import Send
 from tidelog.types import NodeId
-from tidelog.wire.messages import Message
+from tidelog.wire.messages import AppendEntries, Message, Vote
 from tidelog_controller.core.raft import Apply, Entry, Persist, Raft, RaftEffect, RaftSettings, RoleChanged, Stored
-from tidelog_controller.core.raft_log import apply_persist
+from tidelog_controller.core.raft_log import apply_persist, encode_entries
+
+THREE = ("c1", "c2", "c3")
+FIVE = ("c1", "c2", "c3", "c4", "c5")
+SETTINGS = RaftSettings()
+LATER = 2 * SETTINGS.election_timeout_max_s
+
+
+def log(*terms: int) -> list[Entry]:
+    """Entries of these terms; entry 3 of term 2 holds b"2.3"."""
+    return [Entry(n, term, b"%d.%d" % (term, n)) for n, term in enumerate(terms, start=1)]
+
+
+def core(
+    term: int = 0,
+    terms: Sequence[int] = (),
+    voted_for: str | None = None,
+    voters: Sequence[str] = THREE,
+    settings: RaftSettings = SETTINGS,
+) -> Raft:
+    """Controller c1 after a restart at time 0 with this on its disk."""
+    return Raft("c1", voters, settings, Stored(term, voted_for, log(*terms)), random.Random(1), 0.0)
+
+
+def leader(term: int, terms: Sequence[int] = (), voters: Sequence[str] = THREE, **settings: int) -> Raft:
+    """c1 as the leader of ``term`` since time ``LATER``; its log is ``terms`` and the no-op."""
+    raft = core(term - 1, terms, voters=voters, settings=RaftSettings(**settings))
+    raft.on_tick(LATER)
+    for vote in (Vote(term, True, pre=True), Vote(term, True)):
+        for voter in voters[1:]:
+            raft.on_message(voter, vote, LATER)
+    assert raft.role == "leader" and raft.term == term
+    return raft
+
+
+def append(term: int, prev: tuple[int, int], entries: Sequence[Entry] = (), commit: int = 0) -> AppendEntries:
+    """An AppendEntries; ``prev`` is (index, term)."""
+    return AppendEntries(term, prev[0], prev[1], commit, encode_entries(entries))
+
+
+def sent(effects: Sequence[RaftEffect], to: str | None = None) -> list[Message]:
+    return [e.message for e in effects if isinstance(e, Send) and to in (None, e.to)]
+
+
+def applied(effects: Sequence[RaftEffect]) -> list[int]:
+    return [entry.index for e in effects if isinstance(e, Apply) for entry in e.entries]
+
+
+def terms_of(raft: Raft) -> list[int]:
+    return [entry.term for entry in raft.log.slice(1, raft.log.last_index)]
+
 
 Flight = tuple[NodeId, NodeId, Message]
 """Sender, receiver, message."""

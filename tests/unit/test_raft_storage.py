@@ -11,7 +11,6 @@ import sys
 from pathlib import Path
 
 import pytest
-
 from tidelog.errors import ConfigError
 from tidelog_controller.core.raft_log import Entry, Persist, Stored, apply_persist
 from tidelog_controller.storage import RaftStorage

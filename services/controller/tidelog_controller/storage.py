@@ -20,9 +20,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import cbor2
-
 from tidelog.errors import ConfigError
 from tidelog.types import NodeId
+
 from tidelog_controller.core.raft_log import Entry, Persist, Stored
 
 FORMAT = 1

@@ -27,13 +27,14 @@ A message that no correct voter sends raises ProtocolError and changes nothing; 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal, Protocol
 
 from tidelog.effects import Send
 from tidelog.errors import ConfigError, ProtocolError
 from tidelog.types import NodeId
 from tidelog.wire.messages import AppendEntries, AppendResult, Message, RequestVote, Vote
+
 from tidelog_controller.core.progress import Progress
 from tidelog_controller.core.raft_log import (
     Apply,
@@ -44,6 +45,7 @@ from tidelog_controller.core.raft_log import (
     decode_entries,
     encode_entries,
 )
+from tidelog_controller.core.raft_settings import RaftSettings
 
 __all__ = ["Apply", "Entry", "Persist", "Raft", "RaftEffect", "RaftSettings", "Role", "RoleChanged", "Stored"]
 
@@ -68,40 +70,6 @@ class Rng(Protocol):
 
     def random(self) -> float:
         """A number in [0, 1)."""
-
-
-@dataclass(frozen=True, slots=True)
-class RaftSettings:
-    """Times and bounds of Raft; the same on all controllers. ConfigError when they do not fit together."""
-
-    heartbeat_s: float = field(
-        default=0.1,
-        metadata={"help": "time between two heartbeats of the active controller", "min": 0.001, "max": 60.0},
-    )
-    election_timeout_min_s: float = field(
-        default=0.75,
-        metadata={
-            "help": "silence after which a controller may stand for election, and an active one steps down",
-            "min": 0.002,
-            "max": 300.0,
-        },
-    )
-    election_timeout_max_s: float = field(
-        default=1.5, metadata={"help": "upper end of the random election timeout", "min": 0.003, "max": 600.0}
-    )
-    append_max_bytes: int = field(
-        default=256 << 10,
-        metadata={"help": "command bytes in one AppendEntries; a larger one goes alone", "min": 1, "max": 8 << 20},
-    )
-    append_window: int = field(
-        default=16, metadata={"help": "unanswered AppendEntries with entries per follower", "min": 1, "max": 1024}
-    )
-
-    def __post_init__(self) -> None:
-        if not 0 < 2 * self.heartbeat_s <= self.election_timeout_min_s < self.election_timeout_max_s:
-            raise ConfigError("needed: 2 * heartbeat_s <= election_timeout_min_s < election_timeout_max_s")
-        if self.append_max_bytes < 1 or self.append_window < 1:
-            raise ConfigError("append_max_bytes and append_window must be at least 1")
 
 
 class Raft:

@@ -18,7 +18,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import cbor2
-
 from tidelog.errors import ProtocolError
 from tidelog.types import NodeId
 from tidelog.wire.messages import Payload

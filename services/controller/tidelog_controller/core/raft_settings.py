@@ -1,0 +1,41 @@
+"""The settings of Raft. Each field's metadata says what it means and its range; relations are checked here."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from tidelog.errors import ConfigError
+
+
+@dataclass(frozen=True, slots=True)
+class RaftSettings:
+    """Times and bounds of Raft; the same on all controllers. ConfigError when they do not fit together."""
+
+    heartbeat_s: float = field(
+        default=0.1,
+        metadata={"help": "time between two heartbeats of the active controller", "min": 0.001, "max": 60.0},
+    )
+    election_timeout_min_s: float = field(
+        default=0.75,
+        metadata={
+            "help": "silence after which a controller may stand for election, and an active one steps down",
+            "min": 0.002,
+            "max": 300.0,
+        },
+    )
+    election_timeout_max_s: float = field(
+        default=1.5, metadata={"help": "upper end of the random election timeout", "min": 0.003, "max": 600.0}
+    )
+    append_max_bytes: int = field(
+        default=256 << 10,
+        metadata={"help": "command bytes in one AppendEntries; a larger one goes alone", "min": 1, "max": 8 << 20},
+    )
+    append_window: int = field(
+        default=16, metadata={"help": "unanswered AppendEntries with entries per follower", "min": 1, "max": 1024}
+    )
+
+    def __post_init__(self) -> None:
+        if not 0 < 2 * self.heartbeat_s <= self.election_timeout_min_s < self.election_timeout_max_s:
+            raise ConfigError("needed: 2 * heartbeat_s <= election_timeout_min_s < election_timeout_max_s")
+        if self.append_max_bytes < 1 or self.append_window < 1:
+            raise ConfigError("append_max_bytes and append_window must be at least 1")
