@@ -1,4 +1,4 @@
-"""The gateway over real loopback connections, between a scripted controller, scripted replica servers and a client."""
+"""The gateway over loopback connections, between a scripted controller, scripted replica servers and a client."""
 
 from __future__ import annotations
 
@@ -230,7 +230,7 @@ async def test_a_failover_is_latency_for_an_idempotent_producer() -> None:
 
 
 async def test_a_topic_serves_when_its_creation_is_answered() -> None:
-    async with running() as (cluster, client):
+    async with running() as (_, client):
         assert await client.link.call(CreateTopic("new"), 5) == TopicCreated("t2")
         client.produce(batch(), topic_id="t2")
         assert (await client.wait_ack(1)).error is None
