@@ -1,1 +1,64 @@
-"""Tidelog: a replicated, partitioned commit log. ``import tidelog`` is the published client API."""
+"""Tidelog: a replicated, partitioned commit log. ``import tidelog`` is the published client API.
+
+    async with tidelog.connect("ws://127.0.0.1:9292") as log:
+        async with log.producer("orders") as producer:
+            ack = await producer.send(b"...", key=b"k")
+        async for record in log.consume("orders", start="earliest"):
+            ...
+
+``tidelog.sync`` is the same API, blocking. Names are imported when they are first used: ``import tidelog`` is cheap.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tidelog.client.consumer import Consumer
+    from tidelog.client.log import Log, connect
+    from tidelog.client.options import ConsumerOptions, ProducerOptions
+    from tidelog.client.producer import Ack, DeliveryFailed, Pending, Producer
+    from tidelog.errors import TidelogError
+    from tidelog.records import Record
+    from tidelog.types import Position, TopicConfig
+
+__all__ = [
+    "Ack",
+    "Consumer",
+    "ConsumerOptions",
+    "DeliveryFailed",
+    "Log",
+    "Pending",
+    "Position",
+    "Producer",
+    "ProducerOptions",
+    "Record",
+    "TidelogError",
+    "TopicConfig",
+    "connect",
+]
+
+_HOMES = {
+    "Ack": "tidelog.client.producer",
+    "Consumer": "tidelog.client.consumer",
+    "ConsumerOptions": "tidelog.client.options",
+    "DeliveryFailed": "tidelog.client.producer",
+    "Log": "tidelog.client.log",
+    "Pending": "tidelog.client.producer",
+    "Position": "tidelog.types",
+    "Producer": "tidelog.client.producer",
+    "ProducerOptions": "tidelog.client.options",
+    "Record": "tidelog.records",
+    "TidelogError": "tidelog.errors",
+    "TopicConfig": "tidelog.types",
+    "connect": "tidelog.client.log",
+}
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module 'tidelog' has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(home), name)
+    return value

@@ -1,1 +1,1 @@
-"""The trio client: ``connect`` gives a ``Log``; see ``core/`` for what it decides and ``tidelog.sync`` for blocking."""
+"""The trio client: ``connect`` gives a ``Log``. Its decisions are in ``core/``; ``tidelog.sync`` is its blocking face."""

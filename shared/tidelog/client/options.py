@@ -1,4 +1,4 @@
-"""Settings of producers, consumers and connections: frozen, checked when they are made."""
+"""Settings of producers and consumers: frozen, checked when they are made."""
 
 from __future__ import annotations
 
@@ -16,28 +16,6 @@ def check(faults: dict[str, bool]) -> None:
     found = [text for text, wrong in faults.items() if wrong]
     if found:
         raise ConfigError("\n".join(found))
-
-
-@dataclass(frozen=True, slots=True)
-class ConnectOptions:
-    """How a client keeps its connection. Times in seconds."""
-
-    connect_timeout_s: float = 10.0
-    """How long ``connect`` tries all the gateways before it raises ``Unreachable``."""
-    request_timeout_s: float = 30.0
-    """How long a request (metadata, offsets, topics) may take, reconnections included."""
-    backoff_s: float = 0.05
-    """First pause after a round in which no gateway could be reached; doubles up to ``backoff_max_s``."""
-    backoff_max_s: float = 1.0
-
-    def __post_init__(self) -> None:
-        check(
-            {
-                "connect_timeout_s must be above 0": self.connect_timeout_s <= 0,
-                "request_timeout_s must be above 0": self.request_timeout_s <= 0,
-                "backoff_s must be above 0 and at most backoff_max_s": not 0 < self.backoff_s <= self.backoff_max_s,
-            }
-        )
 
 
 @dataclass(frozen=True, slots=True)

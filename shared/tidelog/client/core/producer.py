@@ -32,7 +32,9 @@ from tidelog.types import Buffer
 from tidelog.wire.messages import Produce, ProduceAck, ProducePart
 
 MESSAGE_BYTES = 1 << 20
-"""A produce message is closed when it has this much."""
+"""A produce message is closed when it has this much,"""
+MESSAGE_PARTS = 128
+"""or so many batches: its header stays small."""
 MAX_SEQUENCE = 2**32 - 1
 SPOILED_TIMEOUT_S = 1.0
 """How long a gateway may try what is probably behind a gap."""
@@ -159,12 +161,16 @@ class ProducerCore:
         payload: list[Buffer] = []
         size = 0
         for lane in list(self._active.values()):
-            while size < MESSAGE_BYTES and (batch := self._next_of(lane, now)) is not None:
+            while self._has_room(size, parts) and (batch := self._next_of(lane, now)) is not None:
                 data = batch.data(self._options.compression, lane.producer_id)
                 parts.append(self._part(lane, batch, len(data), now))
                 payload.append(data)
                 size += len(data)
         return Produce(tuple(parts), payload) if parts else None
+
+    @staticmethod
+    def _has_room(size: int, parts: list[ProducePart]) -> bool:
+        return size < MESSAGE_BYTES and len(parts) < MESSAGE_PARTS
 
     def _next_of(self, lane: Lane, now: float) -> Batch | None:
         """Take the lane's next batch if it may be sent, and number it."""

@@ -1,0 +1,209 @@
+"""One client's connection to the gateways: whichever of them can be reached, one at a time, again and again.
+
+Producers and consumers register here. When the link is lost they are told, the next gateway is tried, and they
+are told again when it is there: what they do then (resend, resubscribe) is decided by their cores.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+import trio
+
+from tidelog.errors import TidelogError, TimedOut, Unreachable
+from tidelog.link import PROTOCOL_VERSION, Link, connect_link
+from tidelog.transport import Transport
+from tidelog.wire.messages import Delivery, Hello, Message, ProduceAck, Produced, Unsubscribe
+
+BACKOFF_S = 0.05
+"""First pause after a round in which no gateway could be reached; doubles up to ``BACKOFF_MAX_S``."""
+BACKOFF_MAX_S = 1.0
+RETRY_S = 0.05
+"""Pause before a request is tried again after an error that may pass."""
+_PRODUCER_SHIFT = 40  # an ack's id: the producer's number, then its own count
+
+
+class Attached(Protocol):
+    """Who is told of the link."""
+
+    def on_link_up(self) -> None: ...
+    def on_link_down(self) -> None: ...
+
+
+class Acked(Attached, Protocol):
+    """A producer, as the connection sees it."""
+
+    def on_acks(self, acks: Sequence[ProduceAck]) -> None: ...
+
+
+class Subscriber(Attached, Protocol):
+    """A consumer, as the connection sees it."""
+
+    def on_delivery(self, delivery: Delivery) -> None: ...
+
+
+class Connection:
+    """Keeps a link as long as ``run`` runs. ``link`` is the open one, or None."""
+
+    def __init__(self, urls: Sequence[str], transport: Transport, node: str, request_timeout_s: float) -> None:
+        assert urls
+        self.urls = tuple(urls)
+        self.request_timeout_s = request_timeout_s
+        self.link: Link | None = None
+        self.error: TidelogError | None = None
+        """Why the last try to connect failed, or the last link ended."""
+        self.down_since = -math.inf
+        self._transport = transport
+        self._hello = Hello(version=PROTOCOL_VERSION, role="client", node=node)
+        self._changed = trio.Event()
+        self._numbers = itertools.count(1)
+        self._producers: dict[int, Acked] = {}
+        self._consumers: weakref.WeakValueDictionary[int, Subscriber] = weakref.WeakValueDictionary()
+        self._subs: weakref.WeakValueDictionary[int, Subscriber] = weakref.WeakValueDictionary()
+        self._open_subs: set[int] = set()
+
+    # --- keeping the link --------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Connect, and connect again to the next gateway whenever the link is lost. Never returns."""
+        self.down_since = trio.current_time()
+        pause = BACKOFF_S
+        failed = 0
+        for url in itertools.cycle(self.urls):
+            if await self._use(url):
+                failed, pause = 0, BACKOFF_S
+                continue
+            failed += 1
+            if failed % len(self.urls) == 0:
+                await trio.sleep(pause)
+                pause = min(2 * pause, BACKOFF_MAX_S)
+
+    async def _use(self, url: str) -> bool:
+        """Use this gateway until the link is lost; False when it could not be reached."""
+        opened = False
+        try:
+            async with connect_link(self._transport, url, self._hello, self._on_message) as link:
+                opened = True
+                self._up(link)
+                try:
+                    await link.wait_closed()
+                finally:
+                    self._down(link)
+        except TidelogError as error:
+            self.error = error
+        return opened
+
+    def _up(self, link: Link) -> None:
+        self.link = link
+        for attached in self._attached():
+            attached.on_link_up()
+        self._note_change()
+
+    def _down(self, link: Link) -> None:
+        self.link = None
+        self.error = link.error or self.error
+        self.down_since = trio.current_time()
+        self._open_subs.clear()
+        for attached in self._attached():
+            attached.on_link_down()
+        self._note_change()
+
+    def _attached(self) -> list[Attached]:
+        return [*self._producers.values(), *self._consumers.values()]
+
+    def _note_change(self) -> None:
+        self._changed.set()
+        self._changed = trio.Event()
+
+    def unreachable(self) -> Unreachable:
+        """The error for "there is no link, and it took too long"."""
+        return Unreachable(f"no gateway can be reached ({', '.join(self.urls)}); last error: {self.error}")
+
+    async def wait_up(self, deadline: float) -> Link:
+        """The open link, when there is one. Raises ``Unreachable`` at the deadline (trio's clock)."""
+        while self.link is None or self.link.closed:
+            changed = self._changed
+            with trio.move_on_at(deadline):
+                await changed.wait()
+            if not changed.is_set():
+                raise self.unreachable()
+        return self.link
+
+    # --- requests ----------------------------------------------------------------------------------------
+
+    async def call(self, request: Message, timeout_s: float | None = None, *, again: bool = True) -> Message:
+        """Send a request and wait for its answer, on as many links as it takes. ``again``: doing it twice does no
+        harm, so it is tried again after a lost link. Errors that may pass are waited out. Raises ``BrokerError``,
+        ``TimedOut`` or ``Unreachable``."""
+        deadline = trio.current_time() + (timeout_s or self.request_timeout_s)
+        while True:
+            link = await self.wait_up(deadline)
+            try:
+                return await link.call(request, max(0.001, deadline - trio.current_time()))
+            except Unreachable as error:
+                if not again:
+                    error.unknown_outcome = True
+                    raise
+                await trio.lowlevel.checkpoint()
+            except TimedOut:
+                raise
+            except TidelogError as error:
+                hopeless = not error.retriable or (error.unknown_outcome and not again)
+                if hopeless or trio.current_time() + RETRY_S >= deadline:
+                    raise
+                await trio.sleep(RETRY_S)
+
+    # --- who listens -------------------------------------------------------------------------------------
+
+    def add_producer(self, producer: Acked) -> tuple[int, Callable[[], int]]:
+        """Register a producer: its number, and the source of its batch ids."""
+        number = next(self._numbers)
+        self._producers[number] = producer
+        return number, itertools.count((number << _PRODUCER_SHIFT) + 1).__next__
+
+    def remove_producer(self, number: int) -> None:
+        """It wants no acks any more."""
+        self._producers.pop(number, None)
+
+    def add_consumer(self, consumer: Subscriber) -> None:
+        """Register a consumer; only as long as someone else holds it."""
+        self._consumers[next(self._numbers)] = consumer
+
+    def add_sub(self, consumer: Subscriber) -> int:
+        """A number for a new subscription of this consumer."""
+        sub = next(self._numbers)
+        self._subs[sub] = consumer
+        self._open_subs.add(sub)
+        return sub
+
+    def stop_sub(self, sub: int) -> None:
+        """End a subscription; what still arrives for it is dropped."""
+        self._subs.pop(sub, None)
+        if sub in self._open_subs:
+            self._open_subs.remove(sub)
+            if self.link is not None:
+                self.link.start_call(Unsubscribe(sub), self.request_timeout_s, _ignore)
+
+    def _on_message(self, link: Link, id: int | None, message: Message) -> None:
+        if isinstance(message, Delivery):
+            consumer = self._subs.get(message.sub)
+            if consumer is not None:
+                consumer.on_delivery(message)
+            else:
+                self.stop_sub(message.sub)  # nobody iterates any more
+        elif isinstance(message, Produced):
+            self._on_produced(message.acks)
+
+    def _on_produced(self, acks: Sequence[ProduceAck]) -> None:
+        for number, group in itertools.groupby(acks, key=lambda ack: ack.id >> _PRODUCER_SHIFT):
+            producer = self._producers.get(number)
+            if producer is not None:
+                producer.on_acks(tuple(group))
+
+
+def _ignore(_: Message | TidelogError) -> None:
+    """Nobody waits for this answer."""

@@ -1,0 +1,267 @@
+"""``connect`` and what it gives: the cluster as an application sees it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from datetime import datetime
+from typing import TypeVar
+
+import trio
+
+from tidelog.client.clock import wall_ms
+from tidelog.client.connection import Connection
+from tidelog.client.consumer import Consumer, Plan
+from tidelog.client.options import ConsumerOptions, ProducerOptions
+from tidelog.client.producer import Producer, WallClock, open_producer
+from tidelog.errors import ConfigError, TidelogError, TimedOut, refuse
+from tidelog.transport import Transport
+from tidelog.types import Position
+from tidelog.wire.messages import (
+    CreateTopic,
+    DeleteTopic,
+    DescribeQuorum,
+    History,
+    HistoryAnswer,
+    HistoryEntry,
+    ListOffset,
+    Message,
+    Metadata,
+    MetadataAnswer,
+    OffsetAnswer,
+    QuorumAnswer,
+    TopicCreated,
+    TopicInfo,
+)
+
+DEFAULT_URL = "ws://127.0.0.1:9292"
+_POLL_S = 0.01  # first pause while a new topic's partitions get their leaders; doubles
+_POLL_MAX_S = 0.2
+
+Where = str | int | datetime | Mapping[int, int | Position]
+"""A place in every partition: ``earliest``, ``latest``, an offset, a time (the first record at or after it), or
+partition -> offset or ``Position``."""
+
+A = TypeVar("A", bound=Message)
+
+
+class Log:
+    """A connected client. Made by ``connect``; may be used by many tasks."""
+
+    def __init__(self, connection: Connection, clock: WallClock) -> None:
+        self._connection = connection
+        self._wall_ms = clock
+
+    # --- topics ----------------------------------------------------------------------------------------------
+
+    async def create_topic(
+        self,
+        name: str,
+        *,
+        partitions: int = 1,
+        replication_factor: int = 1,
+        config: Mapping[str, object] | None = None,
+    ) -> TopicInfo:
+        """Create a topic, and wait until its partitions have leaders. ``config``: fields of ``TopicConfig``. Raises
+        ``BrokerError``: ``TOPIC_EXISTS``, ``INVALID_TOPIC``, ``INVALID_CONFIG``, ``INVALID_REPLICATION_FACTOR``."""
+        request = CreateTopic(
+            name, partitions, replication_factor, {key: str(value) for key, value in (config or {}).items()}
+        )
+        created = await self._ask(request, TopicCreated, again=False)
+        pause = _POLL_S
+        deadline = trio.current_time() + self._connection.request_timeout_s
+        while True:
+            topic = next((t for t in await self._topics(name) if t.topic_id == created.topic_id), None)
+            if topic is not None and all(partition.leader for partition in topic.partitions):
+                return topic
+            if trio.current_time() > deadline:
+                raise TimedOut(f"{name} was created, but not all of its partitions have a leader yet")
+            await trio.sleep(pause)
+            pause = min(2 * pause, _POLL_MAX_S)
+
+    async def delete_topic(self, name: str) -> None:
+        """Delete a topic and all its records. Raises ``UNKNOWN_TOPIC``."""
+        await self._connection.call(DeleteTopic(name), again=False)
+
+    async def topics(self) -> tuple[TopicInfo, ...]:
+        """Every topic."""
+        return (await self.status()).topics
+
+    async def describe(self, topic: str, *, offsets: bool = False) -> TopicInfo:
+        """One topic; ``offsets``: with log start and high watermark of each partition, asked from the leaders. Raises
+        ``UNKNOWN_TOPIC``."""
+        for found in await self._topics(topic, offsets=offsets):
+            if found.name == topic:
+                return found
+        raise refuse("UNKNOWN_TOPIC", f"there is no topic {topic}", topic=topic)
+
+    async def history(self, topic: str, partition: int) -> tuple[HistoryEntry, ...]:
+        """Every change of a partition's leader, ISR and replicas that is remembered, oldest first, with its cause."""
+        found = await self.describe(topic)
+        self._check_partitions(found, [partition])
+        return (await self._ask(History(found.topic_id, partition), HistoryAnswer)).entries
+
+    async def status(self) -> MetadataAnswer:
+        """Cluster, servers and topics as the gateway knows them."""
+        return await self._ask(Metadata(all_topics=True), MetadataAnswer)
+
+    async def quorum(self) -> QuorumAnswer:
+        """The controllers, and which is the active one."""
+        return await self._ask(DescribeQuorum(), QuorumAnswer)
+
+    # --- records ---------------------------------------------------------------------------------------------
+
+    @asynccontextmanager
+    async def producer(self, topic: str, options: ProducerOptions | None = None) -> AsyncIterator[Producer]:
+        """``async with log.producer("orders") as producer``. Raises ``UNKNOWN_TOPIC``; at the end ``DeliveryFailed``
+        if records failed that nobody waited for."""
+        found = await self.describe(topic)
+        async with open_producer(self._connection, found, options or ProducerOptions(), self._wall_ms) as producer:
+            yield producer
+
+    def consume(
+        self,
+        topic: str,
+        *,
+        start: Where = "latest",
+        end: Where | None = None,
+        partitions: Iterable[int] | None = None,
+        options: ConsumerOptions | None = None,
+    ) -> Consumer:
+        """``async for record in log.consume("orders", start="earliest")``. ``end``: stop there (half-open;
+        ``latest``: at what is committed when the consumer is opened), else wait for more for ever. Records come in
+        order per partition. The iterator raises ``UNKNOWN_TOPIC``, ``OFFSET_OUT_OF_RANGE``, ``LOG_TRUNCATED``."""
+        chosen = None if partitions is None else sorted(set(partitions))
+
+        async def plan() -> Plan:
+            found = await self.describe(topic)
+            wanted = list(range(len(found.partitions))) if chosen is None else chosen
+            self._check_partitions(found, wanted)
+            starts = await self._positions(found, start, wanted)
+            ends = {} if end is None else await self._positions(found, end, wanted)
+            return Plan(found.topic_id, starts, {p: position.offset for p, position in ends.items()})
+
+        return Consumer(self._connection, topic, options or ConsumerOptions(), plan)
+
+    async def list_offset(self, topic: str, partition: int, at: str | datetime = "latest") -> OffsetAnswer:
+        """The offset at a place of one partition: ``earliest``, ``latest``, or of the first record at or after a time
+        (``latest`` when there is none)."""
+        found = await self.describe(topic)
+        self._check_partitions(found, [partition])
+        return (await self.list_offsets(found, at, [partition]))[partition]
+
+    async def list_offsets(
+        self, topic: TopicInfo, at: str | datetime, partitions: Iterable[int]
+    ) -> dict[int, OffsetAnswer]:
+        """``list_offset`` of many partitions at a time."""
+        kind, timestamp_ms = _place(at)
+
+        async def ask(partition: int) -> OffsetAnswer:
+            request = ListOffset(topic.topic_id, partition, kind, timestamp_ms)
+            return await self._ask(request, OffsetAnswer)
+
+        return await _gather(ask, partitions)
+
+    # --- how -------------------------------------------------------------------------------------------------
+
+    async def _ask(self, request: Message, answer: type[A], *, again: bool = True) -> A:
+        found = await self._connection.call(request, again=again)
+        assert isinstance(found, answer)
+        return found
+
+    async def _topics(self, name: str, offsets: bool = False) -> tuple[TopicInfo, ...]:
+        return (await self._ask(Metadata(topics=(name,), offsets=offsets), MetadataAnswer)).topics
+
+    @staticmethod
+    def _check_partitions(topic: TopicInfo, partitions: Iterable[int]) -> None:
+        count = len(topic.partitions)
+        for partition in partitions:
+            if not 0 <= partition < count:
+                raise refuse("UNKNOWN_TOPIC", f"{topic.name} has partitions 0 to {count - 1}, not {partition}")
+
+    async def _positions(self, topic: TopicInfo, where: Where, partitions: list[int]) -> dict[int, Position]:
+        if isinstance(where, int):
+            if where < 0:
+                raise ConfigError(f"an offset is not negative: {where}")
+            return {partition: Position(-1, where) for partition in partitions}
+        if isinstance(where, Mapping):
+            missing = [partition for partition in partitions if partition not in where]
+            if missing:
+                raise ConfigError(f"no position is given for partitions {missing} of {topic.name}")
+            given = {partition: where[partition] for partition in partitions}
+            return {p: at if isinstance(at, Position) else Position(-1, at) for p, at in given.items()}
+        found = await self.list_offsets(topic, where, partitions)
+        return {partition: Position(-1, answer.offset) for partition, answer in found.items()}
+
+
+def _place(at: str | datetime) -> tuple[str, int]:
+    if isinstance(at, datetime):
+        return "timestamp", round(at.timestamp() * 1000)
+    if at not in ("earliest", "latest"):
+        raise ConfigError(f"a place is earliest, latest, an offset or a datetime, not {at!r}")
+    return at, -1
+
+
+async def _gather(ask: Callable[[int], Awaitable[A]], partitions: Iterable[int]) -> dict[int, A]:
+    """Ask for every partition at once; the first error ends all."""
+    answers: dict[int, A] = {}
+    errors: list[TidelogError] = []
+
+    async def one(partition: int) -> None:
+        try:
+            answers[partition] = await ask(partition)
+        except TidelogError as error:
+            errors.append(error)
+            nursery.cancel_scope.cancel()
+
+    async with trio.open_nursery() as nursery:
+        for partition in partitions:
+            nursery.start_soon(one, partition)
+    if errors:
+        raise errors[0]
+    return dict(sorted(answers.items()))
+
+
+@asynccontextmanager
+async def _connect(
+    urls: tuple[str, ...],
+    connect_timeout_s: float,
+    request_timeout_s: float,
+    transport: Transport | None,
+    clock: WallClock,
+) -> AsyncIterator[Log]:
+    if transport is None:
+        from tidelog.websocket import WebSocketTransport
+
+        transport = WebSocketTransport()
+    connection = Connection(urls, transport, "client", request_timeout_s)
+    failure: Exception | None = None
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(connection.run)
+        try:
+            await connection.wait_up(trio.current_time() + connect_timeout_s)
+            yield Log(connection, clock)
+        except Exception as error:
+            failure = error  # raised below, bare: a nursery would wrap it in a group
+        nursery.cancel_scope.cancel()
+    if failure is not None:
+        raise failure
+
+
+def connect(
+    urls: str | Iterable[str] = DEFAULT_URL,
+    *,
+    connect_timeout_s: float = 10.0,
+    request_timeout_s: float = 30.0,
+    transport: Transport | None = None,
+    clock: WallClock = wall_ms,
+) -> AbstractAsyncContextManager[Log]:
+    """``async with tidelog.connect("ws://127.0.0.1:9292") as log``: connect to any of the gateways, and to
+    another when it is lost. Times in seconds; ``request_timeout_s`` is how long requests wait, with reconnections.
+
+    Raises ``Unreachable`` when none can be reached within ``connect_timeout_s``, ``ConfigError`` without a URL.
+    """
+    gateways = (urls,) if isinstance(urls, str) else tuple(urls)
+    if not gateways:
+        raise ConfigError("no gateway URL is given")
+    return _connect(gateways, connect_timeout_s, request_timeout_s, transport, clock)

@@ -1,0 +1,338 @@
+"""The trio face of a producer: one task that sends, callers that add records to the core."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import NamedTuple
+
+import trio
+
+from tidelog.client.connection import Connection
+from tidelog.client.core.batch import RECORD_OVERHEAD, Batch, record_size
+from tidelog.client.core.partitioner import Partitioner
+from tidelog.client.core.producer import ProducerCore
+from tidelog.client.options import ProducerOptions
+from tidelog.errors import BrokerError, Closed, ConfigError, TidelogError
+from tidelog.records import NewRecord, RecordHeaders
+from tidelog.wire.messages import InitProducer, Message, ProduceAck, ProducerId, TopicInfo
+
+CHECKPOINT_EVERY = 256
+"""Records that ``submit`` takes before it lets other tasks run."""
+REMEMBERED_FAILURES = 1000
+"""Failed batches whose records nobody asked about, kept one by one until the producer ends."""
+
+WallClock = Callable[[], int]
+Headers = Mapping[str, bytes] | Sequence[tuple[str, bytes]]
+
+
+class Ack(NamedTuple):
+    """Where a record is. ``offset`` is -1 where it is not known: with ``acks="none"``, and for a retry that came so
+    late that the leader only knows that it has the record."""
+
+    partition: int
+    offset: int
+    leader_epoch: int
+    durability: str
+    """What was reached: ``received``, ``leader`` or ``all``, ``/``, the topic's flush policy: ``all/fsync``."""
+    timestamp_ms: int
+
+
+class DeliveryFailed(TidelogError):
+    """Records were not acknowledged, and nobody waited for their ``Pending``. ``failed`` says how many; ``code`` and
+    ``unknown_outcome`` are those of the first (they may be in the log if the latter is true for any)."""
+
+    def __init__(self, failed: int, first: TidelogError) -> None:
+        super().__init__(
+            f"{failed} records were not acknowledged; the first: {first.message}",
+            code=first.code,
+            unknown_outcome=first.unknown_outcome,
+            failed=failed,
+        )
+        self.failed = failed
+
+
+class Pending:
+    """A record that was accepted and is not acknowledged yet, perhaps."""
+
+    __slots__ = ("_batch", "_index", "_timestamp_ms", "_told")
+
+    def __init__(self, batch: Batch, index: int, timestamp_ms: int) -> None:
+        self._batch = batch
+        self._index = index
+        self._timestamp_ms = timestamp_ms
+        self._told = False
+
+    @property
+    def is_settled(self) -> bool:
+        """``result`` will not raise ``RuntimeError``."""
+        return self._batch.settled
+
+    async def wait(self) -> Ack:
+        """Wait for the acknowledgement. Raises what ``result`` raises."""
+        batch = self._batch
+        if not batch.settled:
+            if batch.waiter is None:
+                batch.waiter = trio.Event()
+            await batch.waiter.wait()
+        return self.result()
+
+    def result(self) -> Ack:
+        """The acknowledgement. Raises the error that the record failed with: ``unknown_outcome`` says whether it may
+        be in the log all the same."""
+        batch = self._batch
+        if not batch.settled:
+            raise RuntimeError("not settled yet: await wait()")
+        error = batch.error
+        if error is not None:
+            batch.reported += not self._told
+            self._told = True
+            raise BrokerError(
+                error.message, code=error.code, unknown_outcome=error.unknown_outcome, **error.detail
+            ) from error
+        offset = batch.offset + self._index if batch.offset >= 0 else -1
+        return Ack(batch.partition, offset, batch.leader_epoch, batch.durability, self._timestamp_ms)
+
+
+class Producer:
+    """Sends records to one topic. Made by ``Log.producer``."""
+
+    def __init__(
+        self, connection: Connection, topic: TopicInfo, options: ProducerOptions, wall_ms: WallClock
+    ) -> None:
+        self.topic = topic.name
+        self.options = options
+        self._connection = connection
+        self._wall_ms = wall_ms
+        self._number, next_id = connection.add_producer(self)
+        limit = int(topic.config.get("max_batch_bytes", 1 << 20))
+        self._core = ProducerCore(topic.topic_id, len(topic.partitions), options, next_id, limit)
+        self._partitions = len(topic.partitions)
+        self._partitioner = Partitioner(self._partitions, start=wall_ms())
+        self._wake = trio.Event()
+        self._room = trio.Event()
+        self._quiet = trio.Event()
+        self._closed = False
+        self._asking = False
+        self._ask_after = -math.inf
+        self._count = 0
+        self._failed: list[Batch] = []
+        self._forgotten = 0
+        self._first_error: TidelogError | None = None
+
+    # --- for applications ----------------------------------------------------------------------------------
+
+    async def send(
+        self,
+        value: bytes | None,
+        *,
+        key: bytes | None = None,
+        headers: Headers | None = None,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+    ) -> Ack:
+        """Send a record and wait for its acknowledgement. Raises ``BrokerError`` when it failed (see ``Pending``)."""
+        pending = await self.submit(value, key=key, headers=headers, partition=partition, timestamp_ms=timestamp_ms)
+        return await pending.wait()
+
+    async def submit(
+        self,
+        value: bytes | None,
+        *,
+        key: bytes | None = None,
+        headers: Headers | None = None,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+    ) -> Pending:
+        """Accept a record; waits only while ``buffer_bytes`` are unacknowledged (and lets other tasks run now and
+        then). Raises ``BATCH_TOO_LARGE`` for what no batch can hold, ``Closed``, ``TypeError``, ``ValueError``."""
+        core = self._core
+        if self._closed or core.buffered >= self.options.buffer_bytes:
+            await self._wait_room()
+        self._count += 1
+        if not self._count % CHECKPOINT_EVERY:
+            await trio.lowlevel.checkpoint()
+        if timestamp_ms is None:
+            timestamp_ms = self._wall_ms()
+        elif timestamp_ms < 0:
+            raise ValueError("timestamp_ms is milliseconds since 1970, not negative")
+        if headers:
+            record = NewRecord(_bytes(value), _bytes(key), timestamp_ms, _pairs(headers))
+            size = record_size(*record[:2], record.headers)
+        else:
+            record = NewRecord(_bytes(value), _bytes(key), timestamp_ms)
+            size = RECORD_OVERHEAD + len(record[0] or b"") + len(record[1] or b"")
+        batch = self._add(record, size, partition)
+        return Pending(batch, len(batch.records) - 1, timestamp_ms)
+
+    async def flush(self) -> None:
+        """Nothing lingers; wait until everything submitted so far, and by others meanwhile, is settled. Failures are
+        told by each ``Pending``, or at the end of the producer."""
+        while not self._core.is_idle:
+            self._core.seal_all()
+            self._wake.set()
+            await self._quiet.wait()
+        await trio.lowlevel.checkpoint()
+
+    # --- the work --------------------------------------------------------------------------------------------
+
+    def _add(self, record: NewRecord, size: int, partition: int | None) -> Batch:
+        core, partitioner = self._core, self._partitioner
+        sticky = partition is None and record[1] is None
+        if partition is None:
+            partition = partitioner.sticky if record[1] is None else partitioner.of_key(record[1])
+        elif not 0 <= partition < self._partitions:
+            raise ValueError(f"{self.topic} has partitions 0 to {self._partitions - 1}, not {partition}")
+        batch = core.append(partition, record, size)
+        if batch is None and sticky:
+            partitioner.move_on()
+            partition = partitioner.sticky
+            batch = core.append(partition, record, size)
+        if batch is None:
+            batch = core.open(partition, record, size, trio.current_time())
+            self._quiet = trio.Event() if self._quiet.is_set() else self._quiet
+            self._wake.set()
+        return batch
+
+    async def _wait_room(self) -> None:
+        while not self._closed and self._core.buffered >= self.options.buffer_bytes:
+            if self._room.is_set():
+                self._room = trio.Event()
+            await self._room.wait()
+        if self._closed:
+            raise Closed(f"the producer of {self.topic} is closed")
+
+    async def _run(self) -> None:
+        """Send what is due, for ever."""
+        core = self._core
+        while True:
+            self._wake = trio.Event()
+            now = trio.current_time()
+            self._note(core.on_tick(now))
+            link = self._connection.link
+            message = core.take(now) if link is not None else None
+            if message is not None:
+                assert link is not None
+                try:
+                    await link.send(message)
+                except TidelogError as error:
+                    self._connection.error = error  # the connection notices too and tells ``on_link_down``
+                continue
+            deadline = core.deadline()
+            if core.wants_producer_id and link is not None and not self._asking:
+                if now >= self._ask_after:
+                    self._asking = True
+                    link.start_call(InitProducer(), self.options.request_timeout_s, self._on_producer_id)
+                    continue
+                deadline = self._ask_after if deadline is None else min(deadline, self._ask_after)
+            with trio.CancelScope(deadline=math.inf if deadline is None else deadline):
+                await self._wake.wait()
+
+    def _on_producer_id(self, answer: Message | TidelogError) -> None:
+        self._asking = False
+        self._wake.set()
+        if isinstance(answer, ProducerId):
+            self._core.on_producer_id(answer.producer_id)
+        elif isinstance(answer, TidelogError):
+            self._ask_after = trio.current_time() + self.options.backoff_s
+            if not answer.retriable:
+                self._note(self._core.fail_all(answer))
+
+    def on_acks(self, acks: Sequence[ProduceAck]) -> None:
+        """Acks arrived (called by the connection)."""
+        self._note(self._core.on_produced(acks, trio.current_time()))
+        self._wake.set()
+
+    def on_link_up(self) -> None:
+        """A gateway is there (called by the connection)."""
+        self._core.on_link_up()
+        self._wake.set()
+
+    def on_link_down(self) -> None:
+        """The gateway is gone (called by the connection)."""
+        self._note(self._core.on_link_down(trio.current_time()))
+        self._wake.set()
+
+    def _note(self, settled: list[Batch]) -> None:
+        """Wake who waits for these batches, for room, or for quiet."""
+        for batch in settled:
+            if batch.waiter is not None:
+                batch.waiter.set()
+            if batch.error is not None:
+                self._remember(batch)
+        if settled and self._core.buffered < self.options.buffer_bytes:
+            self._room.set()
+        if self._core.is_idle:
+            self._quiet.set()
+
+    def _remember(self, batch: Batch) -> None:
+        self._failed = [failed for failed in self._failed if failed.reported < failed.count]
+        self._failed.append(batch)
+        if len(self._failed) > REMEMBERED_FAILURES:
+            oldest = self._failed.pop(0)
+            self._forgotten += oldest.count - oldest.reported
+            self._first_error = self._first_error or oldest.error
+
+    def failure(self) -> DeliveryFailed | None:
+        """What has failed so far without anyone having been told."""
+        untold = [batch for batch in self._failed if batch.reported < batch.count]
+        count = self._forgotten + sum(batch.count - batch.reported for batch in untold)
+        first = self._first_error or (untold[0].error if untold else None)
+        return DeliveryFailed(count, first) if first is not None else None
+
+    def _abandon(self) -> None:
+        """The end: nothing is sent or heard any more."""
+        self._closed = True
+        self._room.set()
+        self._connection.remove_producer(self._number)
+        self._note(self._core.fail_all(Closed("the producer was closed before the acknowledgement came")))
+
+
+@asynccontextmanager
+async def open_producer(
+    connection: Connection, topic: TopicInfo, options: ProducerOptions, wall_ms: WallClock
+) -> AsyncIterator[Producer]:
+    """A producer and its sending task. At the end everything is acked, or ``DeliveryFailed`` says what is not; only
+    a cancelled producer gives up at once."""
+    if not topic.partitions:
+        raise ConfigError(f"{topic.name} has no partitions")
+    failure: Exception | None = None
+    producer = Producer(connection, topic, options, wall_ms)
+    try:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(producer._run)
+            if connection.link is not None:
+                producer.on_link_up()
+            try:
+                yield producer
+            except Exception as error:
+                failure = error
+            producer._closed = True
+            await producer.flush()
+            nursery.cancel_scope.cancel()
+    finally:
+        producer._abandon()
+    lost = producer.failure()
+    if failure is not None:
+        if lost is not None:
+            failure.add_note(str(lost))
+        raise failure
+    if lost is not None:
+        raise lost
+
+
+def _bytes(data: bytes | None) -> bytes | None:
+    if data.__class__ is bytes or data is None:
+        return data
+    if isinstance(data, bytearray | memoryview):
+        return bytes(data)
+    raise TypeError(f"keys and values are bytes or None, not {type(data).__name__}")
+
+
+def _pairs(headers: Headers) -> RecordHeaders:
+    pairs = headers.items() if isinstance(headers, Mapping) else headers
+    for pair in pairs:
+        if tuple(map(type, pair)) != (str, bytes):
+            raise TypeError("headers map texts to bytes")
+    return tuple((name, value) for name, value in pairs)

@@ -1,0 +1,234 @@
+"""A cluster in memory that speaks the real protocol over real links: what a client sees of gateways."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import trio
+from tidelog.errors import TidelogError, refuse
+from tidelog.link import PROTOCOL_VERSION, Link, serve_links
+from tidelog.records import Record, check_batch, decode_batch, read_header, stamp_prefix
+from tidelog.websocket import WebSocketTransport
+from tidelog.wire import messages
+from tidelog.wire.messages import (
+    CreateTopic,
+    Credit,
+    DeleteTopic,
+    Delivery,
+    Done,
+    Hello,
+    InitProducer,
+    ListOffset,
+    Message,
+    Metadata,
+    MetadataAnswer,
+    OffsetAnswer,
+    PartitionInfo,
+    Produce,
+    ProduceAck,
+    Produced,
+    ProducePart,
+    ProducerId,
+    Subscribe,
+    TopicCreated,
+    TopicInfo,
+    Unsubscribe,
+    Welcome,
+)
+
+OPS = frozenset(kind.OP for kind in vars(messages).values() if isinstance(kind, type) and getattr(kind, "OP", ""))
+
+
+class Partition:
+    """A log in memory with the leader's sequence rule."""
+
+    def __init__(self) -> None:
+        self.batches: list[bytes] = []
+        self.end = 0
+        self.start = 0
+        self.sequences: dict[int, dict[int, int]] = {}
+
+    def append(self, data: bytes, epoch: int) -> tuple[int, bool]:
+        """Base offset, and whether it is a copy."""
+        header = check_batch(data)
+        known = self.sequences.setdefault(header.producer_id, {0: -1} if not header.producer_id else {})
+        if header.producer_id:
+            if header.base_sequence in known:
+                return known[header.base_sequence], True
+            expected = 0 if not known else max(known) + self.counts(header.producer_id, max(known))
+            if header.base_sequence != expected:
+                raise refuse("OUT_OF_ORDER_SEQUENCE", f"{header.base_sequence} is not {expected}")
+            known[header.base_sequence] = self.end
+        base = self.end
+        self.batches.append(stamp_prefix(base, epoch, header.crc32c) + data[16:])
+        self.end += header.record_count
+        return base, False
+
+    def counts(self, producer_id: int, sequence: int) -> int:
+        for batch in self.batches:
+            header = read_header(batch)
+            if (header.producer_id, header.base_sequence) == (producer_id, sequence):
+                return header.record_count
+        raise AssertionError
+
+    def records(self) -> list[Record]:
+        return [record for batch in self.batches for record in decode_batch(batch)]
+
+
+class Sub:
+    def __init__(self, link: Link, request: Subscribe) -> None:
+        self.link, self.sub, self.credit = link, request.sub, request.credit
+        self.key = (request.topic_id, request.partition)
+        self.offset = request.offset
+
+
+class FakeCluster:
+    """Topics and logs. ``refusals``: errors for the next batches, None lets one pass; ``lose_acks``: write, but never
+    answer; ``links``: the open ones, for tests that cut them."""
+
+    def __init__(self) -> None:
+        self.topics: dict[str, TopicInfo] = {}
+        self.logs: dict[tuple[str, int], Partition] = {}
+        self.links: list[Link] = []
+        self.subs: dict[tuple[int, int], Sub] = {}
+        self.refusals: list[TidelogError | None] = []
+        self.lose_acks = 0
+        self.produced = trio.Event()
+        self.epoch = 4
+        self.producer_ids = 100
+        self.seen: list[Message] = []
+
+    def add_topic(self, name: str, partitions: int = 1, **config: str) -> TopicInfo:
+        infos = tuple(PartitionInfo(p, ("r1",), ("r1",), "r1", self.epoch, 1) for p in range(partitions))
+        topic = self.topics[name] = TopicInfo(f"id-{name}-{len(self.logs)}", name, config, infos)
+        for p in range(partitions):
+            self.logs[topic.topic_id, p] = Partition()
+        return topic
+
+    def log(self, name: str, partition: int = 0) -> Partition:
+        return self.logs[self.topics[name].topic_id, partition]
+
+    def cut(self) -> None:
+        """Every client loses its gateway."""
+        for link in self.links:
+            link.close(1001, "the test says so")
+
+    def on_message(self, link: Link, id: int | None, message: Message) -> None:
+        self.seen.append(message)
+        match message:
+            case Produce():
+                self.produce(link, message)
+            case Subscribe(sub):
+                self.subs[link.source, sub] = Sub(link, message)
+                assert id is not None
+                link.answer(id, Done())
+                self.push(self.subs[link.source, sub])
+            case Credit(sub, size):
+                if (link.source, sub) in self.subs:
+                    self.subs[link.source, sub].credit += size
+                    self.push(self.subs[link.source, sub])
+            case _:
+                assert id is not None
+                try:
+                    link.answer(id, self.answer(link, message))
+                except TidelogError as error:
+                    link.answer(id, error)
+
+    def answer(self, link: Link, message: Message) -> Message:
+        match message:
+            case Metadata(names, everything):
+                found = tuple(t for t in self.topics.values() if everything or t.name in names)
+                return MetadataAnswer("fake", 1, found, ())
+            case CreateTopic(name, partitions):
+                if name in self.topics:
+                    raise refuse("TOPIC_EXISTS", f"{name} exists")
+                return TopicCreated(self.add_topic(name, partitions).topic_id)
+            case DeleteTopic(name):
+                if name not in self.topics:
+                    raise refuse("UNKNOWN_TOPIC", name)
+                del self.topics[name]
+                return Done()
+            case InitProducer():
+                self.producer_ids += 1
+                return ProducerId(self.producer_ids)
+            case Unsubscribe(sub):
+                self.subs.pop((link.source, sub), None)
+                return Done()
+            case ListOffset(topic_id, partition, at, timestamp_ms):
+                log = self.logs[topic_id, partition]
+                if at == "timestamp":
+                    later = [r.offset for r in log.records() if r.timestamp_ms >= timestamp_ms]
+                    return OffsetAnswer(later[0] if later else log.end)
+                return OffsetAnswer(log.start if at == "earliest" else log.end)
+        raise refuse("UNSUPPORTED", message.OP)
+
+    def produce(self, link: Link, message: Produce) -> None:
+        assert not isinstance(message.payload, list)
+        payload, at = memoryview(message.payload), 0
+        for part in message.parts:
+            ack = self.append(part, bytes(payload[at : at + part.size]))
+            at += part.size
+            if self.lose_acks:
+                self.lose_acks -= 1
+            else:
+                link.post(Produced((ack,)))
+        self.produced.set()
+
+    def append(self, part: ProducePart, data: bytes) -> ProduceAck:
+        try:
+            refusal = self.refusals.pop(0) if self.refusals else None
+            if refusal is not None:
+                raise refusal
+            offset, copy = self.logs[part.topic_id, part.partition].append(data, self.epoch)
+        except TidelogError as error:
+            return ProduceAck(part.id, error=error.to_info())
+        for sub in self.subs.values():
+            if sub.key == (part.topic_id, part.partition):
+                self.push(sub)
+        return ProduceAck(part.id, offset, self.epoch, "all/os", copy)
+
+    def push(self, sub: Sub) -> None:
+        log = self.logs[sub.key]
+        if sub.offset < log.start:
+            error = refuse("OFFSET_OUT_OF_RANGE", "gone", log_start=log.start)
+            sub.link.post(Delivery(sub.sub, error=error.to_info()))
+            return
+        for batch in log.batches:
+            header = read_header(batch)
+            if header.end_offset > sub.offset and sub.credit > 0:
+                sub.credit -= header.size
+                sub.offset = header.end_offset
+                sub.link.post(Delivery(sub.sub, log.end, payload=batch))
+
+    @asynccontextmanager
+    async def gateways(self, count: int = 1) -> AsyncIterator[list[str]]:
+        """So many gateways on loopback; their URLs."""
+        transport = WebSocketTransport()
+        async with trio.open_nursery() as nursery:
+            urls = []
+            for _ in range(count):
+                urls.append(await nursery.start(self._serve, transport))
+            yield urls
+            nursery.cancel_scope.cancel()
+
+    async def _serve(self, transport: WebSocketTransport, *, task_status: trio.TaskStatus[str]) -> None:
+        def welcome(hello: Hello) -> Welcome:
+            return Welcome(PROTOCOL_VERSION, "fake", "g1", "gateway", 16 << 20, 1000)
+
+        def on_close(link: Link) -> None:
+            self.links.remove(link)
+            for key in [key for key in self.subs if key[0] == link.source]:
+                del self.subs[key]
+
+        await serve_links(
+            transport,
+            "127.0.0.1",
+            0,
+            welcome,
+            self.on_message,
+            allowed={"client": OPS},
+            on_open=self.links.append,
+            on_close=on_close,
+            task_status=task_status,
+        )

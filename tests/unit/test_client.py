@@ -1,0 +1,323 @@
+"""The trio client against a gateway in memory: nothing is lost, doubled or disordered when links break."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+
+import pytest
+import tidelog
+import trio
+from fake_gateway import FakeCluster
+from tidelog.errors import Closed, ConfigError, TidelogError, Unreachable, refuse
+from tidelog.types import Position
+from tidelog.wire.messages import Subscribe, Unsubscribe
+
+
+@asynccontextmanager
+async def connected(gateways: int = 1, partitions: int = 1) -> AsyncIterator[tuple[FakeCluster, tidelog.Log]]:
+    cluster = FakeCluster()
+    cluster.add_topic("orders", partitions)
+    with trio.fail_after(10):
+        async with cluster.gateways(gateways) as urls, tidelog.connect(urls) as log:
+            yield cluster, log
+
+
+def values(cluster: FakeCluster, partition: int = 0) -> list[bytes | None]:
+    return [record.value for record in cluster.log("orders", partition).records()]
+
+
+async def test_a_sent_record_is_acknowledged_with_its_place() -> None:
+    async with connected() as (cluster, log), log.producer("orders") as producer:
+        await producer.send(b"a")
+        ack = await producer.send(b"b", key=b"k", headers={"trace": b"1"}, timestamp_ms=77)
+        assert ack == (0, 1, 4, "all/os", 77)
+        record = cluster.log("orders").records()[1]
+        assert (record.value, record.key, record.headers, record.timestamp_ms) == (b"b", b"k", (("trace", b"1"),), 77)
+
+
+async def test_submit_does_not_wait_and_batches() -> None:
+    async with connected() as (cluster, log):
+        async with log.producer("orders") as producer:
+            pending = [await producer.submit(b"%d" % n) for n in range(5000)]
+            await producer.flush()
+            assert [(await p.wait()).offset for p in pending] == list(range(5000))
+        assert values(cluster) == [b"%d" % n for n in range(5000)]
+        assert len(cluster.log("orders").batches) < 100
+
+
+async def test_the_end_of_a_producer_waits_for_every_ack() -> None:
+    async with connected() as (cluster, log):
+        async with log.producer("orders") as producer:
+            for n in range(100):
+                await producer.submit(b"%d" % n)
+        assert len(values(cluster)) == 100
+
+
+async def test_the_end_of_a_producer_reports_what_nobody_waited_for() -> None:
+    async with connected() as (cluster, log):
+        cluster.refusals = [refuse("CORRUPT_BATCH", "bad")]
+        with pytest.raises(tidelog.DeliveryFailed, match="2 records were not acknowledged; the first: bad") as caught:
+            async with log.producer("orders") as producer:
+                await producer.submit(b"a")
+                await producer.submit(b"b")
+        assert caught.value.failed == 2
+        assert caught.value.code == "CORRUPT_BATCH"
+
+
+async def test_a_failure_that_was_told_is_not_reported_again() -> None:
+    async with connected() as (cluster, log):
+        cluster.refusals = [refuse("CORRUPT_BATCH", "bad")]
+        async with log.producer("orders") as producer:
+            with pytest.raises(TidelogError, match="CORRUPT_BATCH"):
+                await producer.send(b"a")
+            await producer.send(b"b")
+        assert values(cluster) == [b"b"]
+
+
+async def test_an_error_in_the_block_stays_itself_and_names_what_was_lost() -> None:
+    async with connected() as (cluster, log):
+        cluster.refusals = [refuse("CORRUPT_BATCH", "bad")]
+        with pytest.raises(ZeroDivisionError) as caught:
+            async with log.producer("orders") as producer:
+                await producer.submit(b"a")
+                raise ZeroDivisionError
+        assert "1 records were not acknowledged" in caught.value.__notes__[0]
+
+
+async def test_keys_choose_partitions_as_kafka_does_and_explicit_ones_win() -> None:
+    async with connected(partitions=7) as (_, log), log.producer("orders") as producer:
+        assert (await producer.send(b"", key=b"21")).partition == (-973932308 & 0x7FFFFFFF) % 7
+        assert (await producer.send(b"", key=b"21", partition=5)).partition == 5
+        with pytest.raises(ValueError, match="partitions 0 to 6, not 7"):
+            await producer.send(b"", partition=7)
+
+
+async def test_values_are_bytes() -> None:
+    async with connected() as (_, log), log.producer("orders") as producer:
+        with pytest.raises(TypeError, match="not str"):
+            await producer.send("text")  # type: ignore[arg-type]
+
+
+async def test_a_gateway_lost_between_write_and_ack_neither_loses_nor_doubles() -> None:
+    async with connected(gateways=2) as (cluster, log), log.producer("orders") as producer:
+        await producer.send(b"first")
+        cluster.lose_acks, cluster.produced = 3, trio.Event()
+        pending = []
+        for n in range(3):
+            pending.append(await producer.submit(b"%d" % n))
+            producer._core.seal_all()
+        await cluster.produced.wait()
+        cluster.cut()
+        assert [(await p.wait()).offset for p in pending] == [1, 2, 3]
+        assert values(cluster) == [b"first", b"0", b"1", b"2"]
+
+
+async def test_many_cuts_under_load_leave_every_record_once_and_in_order() -> None:
+    async with connected(gateways=2, partitions=2) as (cluster, log):
+        async with log.producer("orders", tidelog.ProducerOptions(batch_bytes=2000)) as producer:
+            for n in range(3000):
+                await producer.submit(b"%d" % n, partition=n % 2)
+                if n % 500 == 250:
+                    cluster.cut()
+        assert values(cluster, 0) == [b"%d" % n for n in range(0, 3000, 2)]
+        assert values(cluster, 1) == [b"%d" % n for n in range(1, 3000, 2)]
+
+
+async def test_submit_waits_while_the_buffer_is_full() -> None:
+    async with connected() as (cluster, log):
+        options = tidelog.ProducerOptions(batch_bytes=1000, buffer_bytes=3000)
+        async with log.producer("orders", options) as producer:
+            await producer.send(b"up")
+            cluster.lose_acks = 10**6
+            with trio.move_on_after(0.05) as scope:
+                for _ in range(100):
+                    await producer.submit(b"x" * 500)
+            assert scope.cancelled_caught
+            assert producer._core.buffered < 4000
+            cluster.lose_acks = 0
+            cluster.cut()
+            await producer.submit(b"room again")
+
+
+async def test_a_cancelled_producer_ends_at_once_and_tells_who_waits() -> None:
+    told: list[str] = []
+
+    async def wait(pending: tidelog.Pending) -> None:
+        try:
+            await pending.wait()
+        except TidelogError as error:
+            assert error.unknown_outcome
+            told.append(error.code)
+
+    async with connected() as (cluster, log), trio.open_nursery() as nursery:
+        with trio.CancelScope() as scope:
+            async with log.producer("orders") as producer:
+                await producer.send(b"up")
+                cluster.lose_acks, cluster.produced = 1, trio.Event()
+                nursery.start_soon(wait, await producer.submit(b"a"))
+                await cluster.produced.wait()
+                scope.cancel()
+                await trio.sleep_forever()
+        with pytest.raises(Closed):
+            await producer.send(b"too late")
+    assert told == ["CLOSED"]
+
+
+async def test_consuming_from_the_start_to_the_end() -> None:
+    async with connected(partitions=3) as (_, log):
+        async with log.producer("orders") as producer:
+            for n in range(300):
+                await producer.submit(b"%d" % n, partition=n % 3)
+        seen = [record async for record in log.consume("orders", start="earliest", end="latest")]
+        assert len(seen) == 300
+        for partition in range(3):
+            mine = [(r.offset, r.value) for r in seen if r.partition == partition]
+            assert mine == [(n, b"%d" % (3 * n + partition)) for n in range(100)]
+        assert {r.topic for r in seen} == {"orders"}
+
+
+async def test_a_range_of_offsets_is_half_open() -> None:
+    async with connected() as (_, log):
+        async with log.producer("orders") as producer:
+            for n in range(20):
+                await producer.submit(b"%d" % n)
+        assert [r.offset async for r in log.consume("orders", start=5, end=9)] == [5, 6, 7, 8]
+        assert [r.offset async for r in log.consume("orders", start={0: Position(4, 18)}, end="latest")] == [18, 19]
+        assert [r.offset async for r in log.consume("orders", start=9, end=9)] == []
+
+
+async def test_consuming_from_a_time() -> None:
+    async with connected() as (_, log):
+        async with log.producer("orders") as producer:
+            for n in range(5):
+                await producer.send(b"%d" % n, timestamp_ms=1000 * n)
+        start = datetime.fromtimestamp(2.5, UTC)
+        assert [r.offset async for r in log.consume("orders", start=start, end="latest")] == [3, 4]
+
+
+async def test_a_consumer_that_waits_gets_new_records() -> None:
+    async with connected() as (_, log), log.consume("orders", start="latest") as consumer:
+        async with log.producer("orders") as producer:
+            await producer.send(b"new")
+        assert (await consumer.__anext__()).value == b"new"
+        assert consumer.positions == {0: Position(4, 1)}
+
+
+async def test_a_consumer_goes_on_at_the_next_gateway_without_loss_or_repetition() -> None:
+    async with connected(gateways=2) as (cluster, log):
+        seen = []
+        async with log.producer("orders") as producer, log.consume("orders", start="earliest") as consumer:
+            for n in range(200):
+                await producer.send(b"%d" % n)
+                if n % 40 == 20:
+                    cluster.cut()
+                if n % 3 == 0:
+                    seen.append((await consumer.__anext__()).value)
+            while len(seen) < 200:
+                seen.append((await consumer.__anext__()).value)
+        assert seen == [b"%d" % n for n in range(200)]
+
+
+async def test_a_slow_consumer_is_not_sent_more_than_its_credit() -> None:
+    async with connected() as (cluster, log):
+        async with log.producer("orders", tidelog.ProducerOptions(batch_bytes=20_000)) as producer:
+            for _ in range(400):
+                await producer.submit(b"x" * 1000)
+        options = tidelog.ConsumerOptions(buffer_bytes=100_000, partition_bytes=100_000)
+        async with log.consume("orders", start="earliest", end="latest", options=options) as consumer:
+            await consumer.next_records()
+            await trio.testing.wait_all_tasks_blocked(0.02)
+            [sub] = cluster.subs.values()
+            assert sub.offset < 200
+            count = 0
+            async for _ in consumer:
+                count += 1
+        assert count > 350
+
+
+async def test_positions_are_those_of_the_last_record_handed_out() -> None:
+    async with connected() as (_, log):
+        async with log.producer("orders") as producer:
+            for n in range(10):
+                await producer.submit(b"%d" % n)
+        async with log.consume("orders", start="earliest", end="latest") as consumer:
+            for _ in range(4):
+                await consumer.__anext__()
+            saved = consumer.positions
+        assert saved == {0: Position(4, 4)}
+        assert [r.offset async for r in log.consume("orders", start=saved, end="latest")] == [4, 5, 6, 7, 8, 9]
+
+
+async def test_an_offset_that_is_gone_is_an_error_with_its_place() -> None:
+    async with connected() as (cluster, log):
+        cluster.log("orders").start = 7
+        with pytest.raises(TidelogError, match="orders/0 at offset 3") as caught:
+            await log.consume("orders", start=3).__anext__()
+        assert (caught.value.code, caught.value.detail["log_start"]) == ("OFFSET_OUT_OF_RANGE", 7)
+
+
+async def test_an_iteration_that_was_left_is_unsubscribed() -> None:
+    async with connected() as (cluster, log), log.producer("orders") as producer:
+        await producer.send(b"a")
+        async for _ in log.consume("orders", start="earliest"):
+            break
+        gc.collect()
+        await producer.send(b"b")
+        await log.topics()
+        assert any(isinstance(message, Unsubscribe) for message in cluster.seen)
+        assert sum(isinstance(message, Subscribe) for message in cluster.seen) == 1
+
+
+async def test_topics_are_created_described_and_deleted() -> None:
+    async with connected() as (_, log):
+        created = await log.create_topic("new", partitions=2, config={"flush": "os"})
+        assert (created.name, len(created.partitions)) == ("new", 2)
+        assert await log.describe("new") == created
+        assert [topic.name for topic in await log.topics()] == ["orders", "new"]
+        with pytest.raises(TidelogError, match="TOPIC_EXISTS"):
+            await log.create_topic("new")
+        await log.delete_topic("new")
+        with pytest.raises(TidelogError, match="there is no topic new"):
+            await log.describe("new")
+        with pytest.raises(TidelogError, match="UNKNOWN_TOPIC"):
+            await log.consume("new").__anext__()
+
+
+async def test_offsets_can_be_asked_for() -> None:
+    async with connected() as (_, log):
+        async with log.producer("orders") as producer:
+            await producer.send(b"a")
+        assert (await log.list_offset("orders", 0, "earliest")).offset == 0
+        assert (await log.list_offset("orders", 0)).offset == 1
+        with pytest.raises(TidelogError, match="partitions 0 to 0, not 1"):
+            await log.list_offset("orders", 1)
+
+
+async def test_without_a_gateway_connect_says_so() -> None:
+    with pytest.raises(Unreachable, match=r"no gateway can be reached \(ws://127.0.0.1:1\)"):
+        async with tidelog.connect("ws://127.0.0.1:1", connect_timeout_s=0.1):
+            pass
+
+
+async def test_a_dead_gateway_in_the_list_does_no_harm() -> None:
+    cluster = FakeCluster()
+    async with cluster.gateways() as urls, tidelog.connect(["ws://127.0.0.1:1", *urls]) as log:
+        assert await log.topics() == ()
+
+
+async def test_an_error_in_the_block_of_connect_stays_itself() -> None:
+    cluster = FakeCluster()
+    async with cluster.gateways() as urls:
+        with pytest.raises(ZeroDivisionError):
+            async with tidelog.connect(urls):
+                raise ZeroDivisionError
+
+
+def test_options_name_every_fault() -> None:
+    with pytest.raises(ConfigError, match=r"(?s)acks must be one of none, leader, all.*max_in_flight"):
+        tidelog.ProducerOptions(acks="some", max_in_flight=0)
+    with pytest.raises(ConfigError, match="no gateway URL"):
+        tidelog.connect([])
