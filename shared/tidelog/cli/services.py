@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
+import runpy
 import sys
 
 import click
@@ -11,12 +11,12 @@ _PASS = {"ignore_unknown_options": True, "help_option_names": []}
 
 
 def _run(service: str, arguments: tuple[str, ...]) -> None:
+    sys.argv = [f"tidelog {service}", *arguments]
     try:
-        module = importlib.import_module(f"tidelog_{service}.__main__")
+        runpy.run_module(f"tidelog_{service}", run_name="__main__")
     except ModuleNotFoundError as error:
         click.echo(f"tidelog: {error.name} is missing: pip install 'tidelog[{service}]'", err=True)
         sys.exit(2)
-    sys.exit(module.main(list(arguments)))
 
 
 @click.command(context_settings=_PASS, short_help="Run a controller.")

@@ -65,6 +65,11 @@ class Pending:
         self._told = False
 
     @property
+    def partition(self) -> int:
+        """Where the record goes."""
+        return self._batch.partition
+
+    @property
     def is_settled(self) -> bool:
         """``result`` will not raise ``RuntimeError``."""
         return self._batch.settled
