@@ -5,9 +5,9 @@ dataclass is a TOML table; its settings are ``table.name`` in flags and ``PREFIX
 faults are reported together: unknown names (with the nearest known one), wrong types, values out of range, settings
 that are missing, and the relations that the class's own ``faults() -> list[str]`` checks.
 
-Types: ``int``, ``float`` (an integer will do), ``bool``, ``str``, ``tuple[str, ...]``, ``dict[str, str]``, ``X | None``,
-and dataclasses. As text (environment, flags): ``true`` or ``false``; ``a,b,c``; ``k=v,k=v``; an integer may end in
-``KiB``, ``MiB`` or ``GiB``.
+Types: ``int``, ``float`` (an integer will do), ``bool``, ``str``, ``tuple[str, ...]``, ``dict[str, str]``,
+``X | None``, and dataclasses. As text (environment, flags): ``true`` or ``false``; ``a,b,c``; ``k=v,k=v``; an integer
+may end in ``KiB``, ``MiB`` or ``GiB``.
 
 Field metadata: ``help`` (one sentence with the unit), ``min``, ``max``, ``choices``.
 """

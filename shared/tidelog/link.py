@@ -7,8 +7,8 @@ Theory. ``wire.session`` decides, this module moves the bytes. A link is three t
   queued while it was busy, or by one burst of the reader, leave in one send;
 - the *timer* ends overdue requests, pings a quiet peer, and drops a peer that does not read or does not answer.
 
-The outbox is bounded. ``send`` waits below ``ROOM_BYTES``; ``post``, ``answer`` and ``start_call`` never wait and drop
-the link when ``OUTBOX_BYTES`` are queued: the peer does not read, and everything it asked for can be asked for again.
+The outbox is bounded. ``send`` waits below ``ROOM_BYTES``; ``post``, ``answer`` and ``start_call`` never wait, and
+drop the link when ``OUTBOX_BYTES`` are queued: the peer does not read, and what it asked for can be asked for again.
 
 A link ends once: when either task ends, when ``close`` was called and the outbox is sent (at most
 ``CLOSE_TIMEOUT_S``), or when the caller is cancelled. Then every waiting call ends ``UNREACHABLE``.

@@ -26,6 +26,7 @@ from typing import Any
 
 from tidelog.errors import ProtocolError, TidelogError, TimedOut, Unreachable, refuse
 from tidelog.wire import codec
+from tidelog.wire.compiled import CLOSE_PROTOCOL
 from tidelog.wire.messages import Hello, Message, Payload, Welcome
 
 PROTOCOL_VERSION = 1
@@ -173,7 +174,7 @@ class Session:
 
     def fail(self, error: ProtocolError) -> list[Effect]:
         """The peer broke the protocol: close."""
-        code = error.detail.get("close_code", codec.CLOSE_PROTOCOL)
+        code = error.detail.get("close_code", CLOSE_PROTOCOL)
         return [Close(int(code), error.message, error)]
 
     def on_closed(self, error: TidelogError) -> list[Effect]:
