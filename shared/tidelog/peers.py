@@ -34,6 +34,8 @@ class _Peer:
     url: str
     link: Link | None = None
     opening: bool = False
+    gone: bool = False
+    """It has another address now, or none: nobody hears of this link any more."""
     waiting: deque[Callable[[Link | None], None]] = field(default_factory=deque)
     scope: trio.CancelScope = field(default_factory=trio.CancelScope)
 
@@ -72,6 +74,8 @@ class Peers:
         for node, peer in list(self._peers.items()):
             if urls.get(node) != peer.url:
                 del self._peers[node]
+                self._end(peer)  # before anything comes up under the same name
+                peer.gone = True
                 peer.scope.cancel()
         for node, url in urls.items():
             if node not in self._peers:
@@ -136,20 +140,21 @@ class Peers:
                     break
                 await trio.sleep(pause_s)
                 pause_s = min(pause_s * 2, PAUSE_MAX_S)
-        if peer.scope.cancelled_caught:
-            self._end(peer)
 
     async def _hold_once(self, peer: _Peer) -> bool:
         """Returns whether the link came up at all."""
 
         def handle(_link: Link, _id: int | None, message: Message) -> None:
-            self._on_message(peer.node, message)
+            if not peer.gone:
+                self._on_message(peer.node, message)
 
         was_up = False
         try:
             with trio.move_on_after(CONNECT_TIMEOUT_S) as connecting:
                 async with connect_link(self._transport, peer.url, self._hello, handle) as link:
                     connecting.deadline = trio.current_time() + 1e9  # the limit is for opening it only
+                    if peer.gone:
+                        return False
                     if link.peer.node != peer.node:
                         raise Unreachable(f"{peer.url} is {link.peer.node}, not {peer.node}")
                     was_up = True
@@ -165,6 +170,8 @@ class Peers:
         return was_up
 
     def _end(self, peer: _Peer) -> None:
+        if peer.gone:
+            return
         peer.link = None
         peer.opening = False
         while peer.waiting:

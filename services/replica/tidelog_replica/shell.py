@@ -14,12 +14,11 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import TypeAlias
 
 import trio
 from tidelog import logs
 from tidelog.controllers import ActiveController
-from tidelog.effects import CONTROLLER, Answer, Call, Event, Post, Send
+from tidelog.effects import CONTROLLER, Answer, Call, Event, Post
 from tidelog.errors import TidelogError
 from tidelog.link import Link
 from tidelog.peers import Peers
@@ -30,10 +29,9 @@ from tidelog.wire.messages import Hello, Message, MetadataUpdate
 
 from tidelog_replica.log import Flush
 from tidelog_replica.node import ReplicaNode, StartFlush
+from tidelog_replica.outbox import Effect
 
 FLUSHES_AT_ONCE = 16
-
-Effect: TypeAlias = Send | Call | Answer | Post | Event | StartFlush
 
 
 class Shell:
@@ -98,7 +96,8 @@ class Shell:
     def _on_controller_message(self, message: Message) -> None:
         if not isinstance(message, MetadataUpdate):
             return
-        self._image = apply_update(self._image, message)
+        if message.index > self._image.index:
+            self._image = apply_update(self._image, message)
         self.peers.set_addresses({s.node: s.url for s in self._image.servers if s.node != self._node_id})
         self._do(self._node.on_metadata(message, self._clock()))
 
@@ -133,8 +132,6 @@ class Shell:
                     self.controllers.start_call(message, timeout_s, self._answered(token))
                 else:
                     self.peers.start_call(to, message, timeout_s, self._answered(token))
-            case Send(to, message):
-                self.peers.post(to, message)
             case StartFlush(key, flush):
                 self._flushes.append((key, flush))
                 self._flush_work.set()
