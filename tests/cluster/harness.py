@@ -1,0 +1,209 @@
+"""A whole cluster in one nursery: real services, real loopback sockets, real disks; and a bare client."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import trio
+from tidelog.link import PROTOCOL_VERSION, Link, connect_link
+from tidelog.records import NewRecord, Record, decode_batch, encode_batch, split
+from tidelog.websocket import WebSocketTransport
+from tidelog.wire.messages import (
+    CreateTopic,
+    Delivery,
+    Hello,
+    InitProducer,
+    Message,
+    Metadata,
+    MetadataAnswer,
+    PartitionInfo,
+    Produce,
+    ProduceAck,
+    Produced,
+    ProducePart,
+    ProducerId,
+    Read,
+    ReadAnswer,
+    TopicCreated,
+)
+from tidelog_controller.config import ControllerConfig
+from tidelog_controller.server import serve as serve_controller
+from tidelog_gateway.config import GatewayConfig
+from tidelog_gateway.server import serve as serve_gateway
+from tidelog_replica.config import ReplicaConfig
+from tidelog_replica.server import serve as serve_replica
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports that were free a moment ago: controllers must know each other's before they listen."""
+    sockets = [socket.socket() for _ in range(count)]
+    for one in sockets:
+        one.bind(("127.0.0.1", 0))
+    ports = [one.getsockname()[1] for one in sockets]
+    for one in sockets:
+        one.close()
+    return ports
+
+
+class Cluster:
+    """Starts and stops its processes, which are tasks here. A stopped one loses its connections at once."""
+
+    def __init__(self, folder: Path, nursery: trio.Nursery, controllers: int) -> None:
+        self.transport = WebSocketTransport()
+        self._folder = folder
+        self._nursery = nursery
+        self._scopes: dict[str, trio.CancelScope] = {}
+        self._ended: dict[str, trio.Event] = {}
+        ports = free_ports(controllers)
+        self.controllers = {f"c{i + 1}": f"ws://127.0.0.1:{port}" for i, port in enumerate(ports)}
+        self.gateway = ""
+
+    async def start(self, node: str) -> str:
+        """Start a process by its name (``c1``, ``r2``, ``g1``); returns its URL."""
+        self._scopes[node] = scope = trio.CancelScope()
+        self._ended[node] = ended = trio.Event()
+
+        async def run(task_status: trio.TaskStatus[str]) -> None:
+            with scope:
+                await self._serve(node, task_status)
+            ended.set()
+
+        with trio.fail_after(20):
+            return await self._nursery.start(run)
+
+    async def stop(self, node: str) -> None:
+        """End a process, without any goodbye of its protocol."""
+        self._scopes[node].cancel()
+        await self._ended[node].wait()
+
+    async def _serve(self, node: str, task_status: trio.TaskStatus[str]) -> None:
+        folder = str(self._folder / node)
+        urls = tuple(self.controllers.values())
+        if node.startswith("c"):
+            port = int(self.controllers[node].rpartition(":")[2])
+            controller = ControllerConfig(
+                node=node, cluster="test", port=port, data_dir=folder, peers=self.controllers
+            )
+            await serve_controller(controller, transport=self.transport, task_status=task_status)
+        elif node.startswith("r"):
+            replica = ReplicaConfig(node=node, port=0, data_dir=folder, controllers=urls)
+            await serve_replica(replica, transport=self.transport, task_status=task_status)
+        else:
+            gateway = GatewayConfig(node=node, port=0, controllers=urls)
+            await serve_gateway(gateway, transport=self.transport, task_status=task_status)
+
+
+@asynccontextmanager
+async def running(folder: Path, *, controllers: int = 1, replicas: int = 3) -> AsyncIterator[Cluster]:
+    """A cluster whose gateway listens."""
+    async with trio.open_nursery() as nursery:
+        cluster = Cluster(folder, nursery, controllers)
+        for node in cluster.controllers:
+            await cluster.start(node)
+        for number in range(1, replicas + 1):
+            await cluster.start(f"r{number}")
+        cluster.gateway = await cluster.start("g1")
+        yield cluster
+        nursery.cancel_scope.cancel()
+
+
+@dataclass
+class Client:
+    """A client without a library: one link, batches by hand."""
+
+    link: Link
+    acks: dict[int, ProduceAck] = field(default_factory=dict)
+    deliveries: list[Delivery] = field(default_factory=list)
+    producer_id: int = 0
+    _news: trio.Event = field(default_factory=trio.Event)
+    _next_id: int = 0
+    _sequences: dict[tuple[str, int], int] = field(default_factory=dict)
+
+    def on_message(self, _link: Link, _id: int | None, message: Message) -> None:
+        if isinstance(message, Produced):
+            self.acks.update({ack.id: ack for ack in message.acks})
+        elif isinstance(message, Delivery):
+            self.deliveries.append(message)
+        self._news.set()
+        self._news = trio.Event()
+
+    async def create(self, name: str, partitions: int = 1, replication_factor: int = 3, **config: str) -> str:
+        """Create a topic, waiting for enough replica servers; returns its id."""
+        answer = await self.link.call(CreateTopic(name, partitions, replication_factor, config), 15)
+        assert isinstance(answer, TopicCreated)
+        return answer.topic_id
+
+    async def init(self) -> None:
+        """Become an idempotent producer."""
+        answer = await self.link.call(InitProducer(), 15)
+        assert isinstance(answer, ProducerId)
+        self.producer_id = answer.producer_id
+
+    def send(self, topic_id: str, *values: bytes, partition: int = 0, acks: int = 2, timeout_ms: int = 15_000) -> int:
+        """Produce one batch; returns the id that its ack will have."""
+        self._next_id += 1
+        sequence = self._sequences.get((topic_id, partition), 0)
+        self._sequences[topic_id, partition] = sequence + len(values)
+        data = encode_batch(
+            [NewRecord(value, timestamp_ms=1) for value in values],
+            producer_id=self.producer_id,
+            base_sequence=sequence if self.producer_id else 0,
+        )
+        part = ProducePart(self._next_id, topic_id, partition, acks, timeout_ms, len(data))
+        self.link.post(Produce((part,), data))
+        return self._next_id
+
+    async def wait_ack(self, id: int) -> ProduceAck:
+        """The fate of a batch."""
+        with trio.fail_after(30):
+            while id not in self.acks:
+                await self._news.wait()
+        return self.acks.pop(id)
+
+    async def wait_deliveries(self, records: int) -> list[Record]:
+        """What was pushed, when it is so many records."""
+        with trio.fail_after(30):
+            while True:
+                found = [
+                    record
+                    for delivery in self.deliveries
+                    for _, batch in split(delivery.payload)  # type: ignore[arg-type]
+                    for record in decode_batch(batch)
+                ]
+                if len(found) >= records:
+                    return found
+                await self._news.wait()
+
+    async def read(self, topic_id: str, end: int, partition: int = 0) -> list[Record]:
+        """The records of a partition below ``end``."""
+        found: list[Record] = []
+        while len(found) < end:
+            answer = await self.link.call(Read(topic_id, partition, len(found), max_wait_ms=5000), 15)
+            assert isinstance(answer, ReadAnswer) and not isinstance(answer.payload, list)
+            for _, batch in split(answer.payload):
+                found.extend(decode_batch(batch))
+        return found
+
+    async def partition(self, topic: str, index: int = 0) -> PartitionInfo:
+        """What the gateway knows of a partition."""
+        answer = await self.link.call(Metadata((topic,)), 15)
+        assert isinstance(answer, MetadataAnswer)
+        return answer.topics[0].partitions[index]
+
+
+@asynccontextmanager
+async def connected(cluster: Cluster) -> AsyncIterator[Client]:
+    """A client of the cluster's gateway."""
+    clients: list[Client] = []
+
+    def handle(link: Link, id: int | None, message: Message) -> None:
+        clients[0].on_message(link, id, message)
+
+    hello = Hello(PROTOCOL_VERSION, "client", "test")
+    async with connect_link(cluster.transport, cluster.gateway, hello, handle) as link:
+        clients.append(Client(link))
+        yield clients[0]
