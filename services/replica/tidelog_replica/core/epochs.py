@@ -1,0 +1,108 @@
+"""The leader-epoch cache: which leader epoch every offset of one log belongs to (KIP-101, KIP-279).
+
+Theory. The log is a row of epochs; entry ``(epoch, start)`` says that ``epoch`` begins at offset ``start``, and it
+ends where the next entry starts, the last one at the log end. Epochs strictly increase, starts never decrease: an
+epoch in which nothing was appended is empty, starts where the next one does, and stays as knowledge ("epoch 7 ended
+at 40"). Two logs that agree on an epoch agree on its records up to the smaller end; so a follower truncates to the
+end of the largest epoch that both know, and never to a high watermark.
+
+As bytes the cache is a row of fixed entries, each with its own CRC, so that a new epoch is one small append and a
+torn or damaged file still yields its valid beginning.
+"""
+
+from __future__ import annotations
+
+import struct
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable
+
+from crc32c import crc32c
+from tidelog.types import Buffer
+
+_ENTRY = struct.Struct(">qq")
+_CRC = struct.Struct(">I")
+ENTRY_BYTES = _ENTRY.size + _CRC.size
+
+
+class EpochCache:
+    """Entries (epoch, start offset), oldest first. A method never raises but for our own bugs."""
+
+    def __init__(self, entries: Iterable[tuple[int, int]] = ()) -> None:
+        self._epochs: list[int] = []
+        self._starts: list[int] = []
+        for epoch, start in entries:
+            self.assign(epoch, start)
+
+    @property
+    def entries(self) -> list[tuple[int, int]]:
+        """A copy of the entries, oldest first."""
+        return list(zip(self._epochs, self._starts, strict=True))
+
+    def __len__(self) -> int:
+        return len(self._epochs)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, EpochCache) and self.entries == other.entries
+
+    __hash__ = None  # type: ignore[assignment]  # it changes
+
+    def assign(self, epoch: int, start: int) -> bool:
+        """``epoch`` begins at ``start``. False, and nothing changes, where it is the latest already."""
+        if self._epochs and epoch == self._epochs[-1]:
+            return False
+        assert epoch > self.latest(), f"leader epoch {epoch} after {self.latest()}"
+        assert start >= (self._starts[-1] if self._starts else 0), (
+            f"epoch {epoch} at {start}, before {self._starts[-1:]}"
+        )
+        self._epochs.append(epoch)
+        self._starts.append(start)
+        return True
+
+    def latest(self) -> int:
+        """The largest known epoch; -1 for none."""
+        return self._epochs[-1] if self._epochs else -1
+
+    def end_of(self, epoch: int, log_end: int) -> tuple[int, int]:
+        """The largest known epoch <= ``epoch``, and the offset where it ends; (-1, -1) where there is none."""
+        place = bisect_right(self._epochs, epoch)
+        if not place:
+            return -1, -1
+        return self._epochs[place - 1], self._starts[place] if place < len(self._starts) else log_end
+
+    def epoch_before(self, offset: int) -> int:
+        """Epoch of the record before ``offset``, that is of ``offset - 1``; -1 where there is none."""
+        place = bisect_left(self._starts, offset)
+        return self._epochs[place - 1] if place else -1
+
+    def truncate_to(self, end: int) -> bool:
+        """Forget what starts at or past ``end``, empty epochs there too: the log ends there now. Whether anything
+        was forgotten."""
+        place = bisect_left(self._starts, end)
+        if place == len(self._starts):
+            return False
+        del self._epochs[place:], self._starts[place:]
+        return True
+
+    def to_bytes(self) -> bytes:
+        """All entries, for a file."""
+        return b"".join(map(entry_to_bytes, self._epochs, self._starts))
+
+    @classmethod
+    def from_bytes(cls, data: Buffer) -> tuple[EpochCache, bool]:
+        """The valid entries at the beginning of ``data``, and whether that was all of it."""
+        cache = cls()
+        for position in range(0, len(data) - ENTRY_BYTES + 1, ENTRY_BYTES):
+            entry = data[position : position + ENTRY_BYTES]
+            epoch, start = _ENTRY.unpack_from(entry)
+            if _CRC.unpack_from(entry, _ENTRY.size)[0] != crc32c(entry[: _ENTRY.size]):
+                break
+            if epoch <= cache.latest() or start < (cache._starts[-1] if cache._starts else 0):
+                break
+            cache.assign(epoch, start)
+        return cache, len(cache) * ENTRY_BYTES == len(data)
+
+
+def entry_to_bytes(epoch: int, start: int) -> bytes:
+    """One entry as it stands in the file."""
+    entry = _ENTRY.pack(epoch, start)
+    return entry + _CRC.pack(crc32c(entry))
