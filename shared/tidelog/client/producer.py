@@ -20,6 +20,7 @@ from tidelog.wire.messages import InitProducer, Message, ProduceAck, ProducerId,
 
 CHECKPOINT_EVERY = 256
 """Records that ``submit`` takes before it lets other tasks run."""
+_record = tuple.__new__  # NewRecord(…) without a Python call
 REMEMBERED_FAILURES = 1000
 """Failed batches whose records nobody asked about, kept one by one until the producer ends."""
 
@@ -156,19 +157,21 @@ class Producer:
         if self._closed or core.buffered >= self.options.buffer_bytes:
             await self._wait_room()
         self._count += 1
-        if not self._count % CHECKPOINT_EVERY:
+        if self._count % CHECKPOINT_EVERY == 0:
             await trio.lowlevel.checkpoint()
         if timestamp_ms is None:
             timestamp_ms = self._wall_ms()
         elif timestamp_ms < 0:
             raise ValueError("timestamp_ms is milliseconds since 1970, not negative")
-        if headers:
-            record = NewRecord(_bytes(value), _bytes(key), timestamp_ms, _pairs(headers))
-            size = record_size(*record[:2], record.headers)
+        if value.__class__ is not bytes:
+            value = _bytes(value)
+        if key is None and partition is None and not headers and value is not None:  # the common case, without calls
+            size = RECORD_OVERHEAD + len(value)
+            record = _record(NewRecord, (value, None, timestamp_ms, ()))
+            batch = core.append(self._partitioner.sticky, record, size) or self._add(record, size, None)
         else:
-            record = NewRecord(_bytes(value), _bytes(key), timestamp_ms)
-            size = RECORD_OVERHEAD + len(record[0] or b"") + len(record[1] or b"")
-        batch = self._add(record, size, partition)
+            record = NewRecord(value, _bytes(key), timestamp_ms, _pairs(headers) if headers else ())
+            batch = self._add(record, record_size(value, record.key, record.headers), partition)
         return Pending(batch, len(batch.records) - 1, timestamp_ms)
 
     async def flush(self) -> None:
