@@ -1,0 +1,85 @@
+"""A thread that runs trio for a program that does not: what ``tidelog.sync`` stands on."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
+from typing import TypeVar
+
+import trio
+
+from tidelog.client.log import Log
+from tidelog.errors import Closed
+
+T = TypeVar("T")
+
+
+class Portal:
+    """The background thread, and the way into it."""
+
+    def __init__(self, connect: Callable[[], AbstractAsyncContextManager[Log]]) -> None:
+        self.pid = os.getpid()
+        self.log: Log
+        self.nursery: trio.Nursery
+        self._connect = connect
+        self._ready = threading.Event()
+        self._token: trio.lowlevel.TrioToken | None = None
+        self._stop: trio.Event
+        self._failure: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, name="tidelog", daemon=True)
+        self._thread.start()
+        self._ready.wait()
+        if self._failure is not None:
+            raise self._failure
+
+    def _run(self) -> None:
+        try:
+            trio.run(self._main)
+        except BaseException as error:
+            self._failure = error
+        finally:
+            self._ready.set()
+
+    async def _main(self) -> None:
+        async with self._connect() as self.log, trio.open_nursery() as self.nursery:
+            self._stop = trio.Event()
+            self._token = trio.lowlevel.current_trio_token()
+            self._ready.set()
+            await self._stop.wait()
+            self.nursery.cancel_scope.cancel()
+
+    @property
+    def is_foreign(self) -> bool:
+        """This process is a fork of the one that opened the connection."""
+        return os.getpid() != self.pid
+
+    def _check(self) -> trio.lowlevel.TrioToken:
+        if self.is_foreign:
+            raise Closed(f"this connection belongs to process {self.pid}: connect again after a fork")
+        assert self._token is not None
+        return self._token
+
+    def run(self, call: Callable[..., Awaitable[T]], *args: object) -> T:
+        """Run ``call`` in the background thread and wait for its result."""
+        token = self._check()
+        try:
+            return trio.from_thread.run(call, *args, trio_token=token)
+        except trio.RunFinishedError:
+            raise Closed("the connection is closed") from self._failure
+        except trio.Cancelled:
+            raise Closed("the connection was closed meanwhile") from None
+
+    def soon(self, call: Callable[[], object]) -> None:
+        """Let the background thread do something, without waiting."""
+        try:
+            self._check().run_sync_soon(call)
+        except trio.RunFinishedError:
+            raise Closed("the connection is closed") from self._failure
+
+    def close(self) -> None:
+        """End the thread and wait for it."""
+        if not self.is_foreign and self._thread.is_alive():
+            self.soon(self._stop.set)
+            self._thread.join()

@@ -1,0 +1,156 @@
+"""The blocking client: the same behaviour from any thread, and across a fork."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from queue import Queue
+
+import pytest
+import tidelog.sync
+import trio
+from fake_gateway import FakeCluster
+from tidelog.errors import Closed, TidelogError, Unreachable, refuse
+from tidelog.types import Position
+
+
+@contextmanager
+def served(partitions: int = 1) -> Iterator[tuple[FakeCluster, str]]:
+    """A cluster in a thread of its own; its URL."""
+    ready: Queue[tuple[FakeCluster, str, trio.lowlevel.TrioToken, trio.CancelScope]] = Queue()
+
+    async def main() -> None:
+        cluster = FakeCluster()
+        cluster.add_topic("orders", partitions)
+        with trio.CancelScope() as scope:
+            async with cluster.gateways() as [url]:
+                ready.put((cluster, url, trio.lowlevel.current_trio_token(), scope))
+                await trio.sleep_forever()
+
+    thread = threading.Thread(target=trio.run, args=(main,), daemon=True)
+    thread.start()
+    cluster, url, token, scope = ready.get(timeout=10)
+    try:
+        yield cluster, url
+    finally:
+        token.run_sync_soon(scope.cancel)
+        thread.join(10)
+
+
+def test_send_and_consume() -> None:
+    with served() as (_, url), tidelog.sync.connect(url) as log:
+        with log.producer("orders") as producer:
+            assert producer.send(b"a", key=b"k", headers={"h": b"1"})[:2] == (0, 0)
+        [record] = log.consume("orders", start="earliest", end="latest")
+        assert (record.value, record.key, record.headers) == (b"a", b"k", (("h", b"1"),))
+
+
+def test_submit_keeps_the_order_and_close_waits_for_all() -> None:
+    with served() as (cluster, url), tidelog.sync.connect(url) as log:
+        with log.producer("orders") as producer:
+            pending = [producer.submit(b"%d" % n) for n in range(20_000)]
+        assert [p.wait().offset for p in pending] == list(range(20_000))
+        assert [r.value for r in cluster.log("orders").records()] == [b"%d" % n for n in range(20_000)]
+
+
+def test_many_threads_share_a_producer() -> None:
+    with served() as (cluster, url), tidelog.sync.connect(url) as log:
+        with log.producer("orders") as producer:
+
+            def work(n: int) -> None:
+                for i in range(50):
+                    producer.send(b"%d" % (100 * n + i))
+
+            threads = [threading.Thread(target=work, args=(n,)) for n in range(8)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+        assert len({r.value for r in cluster.log("orders").records()}) == 400
+
+
+def test_failures_are_told_by_wait_or_at_the_end() -> None:
+    with served() as (cluster, url), tidelog.sync.connect(url) as log:
+        cluster.refusals = [refuse("CORRUPT_BATCH", "bad")]
+        with pytest.raises(tidelog.DeliveryFailed, match="bad"), log.producer("orders") as producer:
+            producer.submit(b"a")
+        with log.producer("orders") as producer, pytest.raises(TidelogError, match="BATCH_TOO_LARGE"):
+            producer.send(b"x" * (2 << 20))
+        with pytest.raises(tidelog.DeliveryFailed, match="does not fit"), log.producer("orders") as p:
+            p.submit(b"x" * (2 << 20))
+        with pytest.raises(tidelog.DeliveryFailed, match="not str"), log.producer("orders") as producer:
+            producer.submit("text")  # type: ignore[arg-type]
+
+
+def test_an_unknown_topic_is_an_error_at_once() -> None:
+    with served() as (_, url), tidelog.sync.connect(url) as log:
+        with pytest.raises(TidelogError, match="UNKNOWN_TOPIC"):
+            log.producer("nothing")
+        with pytest.raises(TidelogError, match="UNKNOWN_TOPIC"):
+            next(log.consume("nothing"))
+
+
+def test_topics_and_offsets() -> None:
+    with served() as (_, url), tidelog.sync.connect(url) as log:
+        topic = log.create_topic("new", partitions=2)
+        assert log.describe("new") == topic
+        assert len(log.topics()) == 2
+        assert log.list_offset("new", 1).offset == 0
+        assert {p: a.offset for p, a in log.list_offsets(topic, "earliest", [0, 1]).items()} == {0: 0, 1: 0}
+        log.delete_topic("new")
+        assert len(log.status().topics) == 1
+
+
+def test_positions_and_batches() -> None:
+    with served() as (_, url), tidelog.sync.connect(url) as log:
+        with log.producer("orders") as producer:
+            for n in range(10):
+                producer.submit(b"%d" % n)
+        with log.consume("orders", start="earliest", end="latest") as consumer:
+            assert [next(consumer).offset for _ in range(3)] == [0, 1, 2]
+            assert consumer.positions == {0: Position(4, 3)}
+        with log.consume("orders", start=3, end=5) as consumer:
+            fetched = consumer.next_batch()
+            assert fetched is not None
+            assert (fetched.first, fetched.end) == (3, 5)
+            assert consumer.next_batch() is None
+
+
+def test_after_close_everything_says_closed() -> None:
+    with served() as (_, url):
+        with tidelog.sync.connect(url) as log:
+            consumer = log.consume("orders", start="earliest")
+        with pytest.raises(Closed):
+            log.topics()
+        with pytest.raises(Closed):
+            next(consumer)
+        log.close()
+
+
+def test_connect_says_when_nobody_answers() -> None:
+    with pytest.raises(Unreachable, match="no gateway can be reached"):
+        tidelog.sync.connect("ws://127.0.0.1:1", connect_timeout_s=0.1)
+
+
+def test_a_fork_connects_anew_and_leaves_the_parent_alone() -> None:
+    with served() as (cluster, url), tidelog.sync.connect(url) as log, log.producer("orders") as producer:
+        producer.send(b"parent")
+        child = os.fork()
+        if child == 0:  # no pytest in here: only the exit status counts
+            status = 1
+            try:
+                try:
+                    log.topics()
+                except Closed as error:
+                    assert "connect again after a fork" in str(error)
+                    log.close()
+                    producer.close()
+                    with tidelog.sync.connect(url) as mine, mine.producer("orders") as again:
+                        status = 0 if again.send(b"child").offset == 1 else 2
+            finally:
+                os._exit(status)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        assert producer.send(b"parent again").offset == 2
+        assert len(cluster.log("orders").records()) == 3
