@@ -1,0 +1,92 @@
+"""A follower's side of replication, per partition and leader epoch: first agree on the past, then copy.
+
+    dialogue    asking the leader where the own last epoch ends there; nothing is fetched yet
+    fetching    copying from the own log end
+
+Every new leader epoch begins with the dialogue (an empty epoch cache has nothing to agree on). The follower asks
+for its latest epoch; the leader answers the largest epoch that it knows at or below the one asked, and where that
+ends. If the follower knows that epoch too, both logs agree up to the smaller of the two ends, and the rest is cut.
+If not, everything of its own above it is wrong, and it asks again for the next older epoch of its own (KIP-279: an
+answer without an epoch would leave a diverged batch). The log is cut once, when the answer is known; each round
+asks for an older epoch, so there are at most as many rounds as epochs. No answer means waiting: the high watermark
+is never a reason to truncate (KIP-101).
+
+A fetch answer may say the same ("diverging epoch"), for logs that part ways later.
+
+Invariants: the HW is at most the log end and never goes back; what lies below it is never cut (R4: only an
+unclean election could ask for that); a batch is taken only at the log end, in the expected leader epoch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from tidelog.records import BatchHeader
+from tidelog.types import NodeId
+
+from tidelog_replica.core.epochs import EpochCache
+
+
+@dataclass(slots=True)
+class Follower:
+    """Decides with offsets; the log belongs to the caller, who passes its epoch cache and bounds."""
+
+    leader: NodeId
+    leader_epoch: int
+    high_watermark: int
+    asking: int | None = None
+    """The own epoch that the dialogue is at; None when fetching."""
+
+    def begin(self, epochs: EpochCache) -> None:
+        """Enter the leader epoch."""
+        latest = epochs.latest()
+        self.asking = latest if latest >= 0 else None
+
+    def on_epoch_end(
+        self, asked: int, epoch: int, end: int, epochs: EpochCache, log_start: int, log_end: int
+    ) -> int | None:
+        """The leader's answer for epoch ``asked``. Returns where the own log must end now (at most ``log_end``), and
+        the dialogue is over; or None: ask for ``asking`` (again, where the answer made no sense or came late)."""
+        if asked != self.asking or epoch > asked:
+            return None
+        own_epoch = epochs.end_of(epoch, log_end)[0] if epoch >= 0 else -1
+        if 0 <= own_epoch < epoch:
+            self.asking = own_epoch
+            return None
+        self.asking = None
+        return agreed_end(epoch, end, epochs, log_start, log_end)
+
+    def on_high_watermark(self, leader_high_watermark: int, log_end: int) -> bool:
+        """The leader's HW as it came with an answer, after its batches were appended. Whether the own one moved."""
+        high_watermark = min(leader_high_watermark, log_end)
+        if high_watermark <= self.high_watermark:
+            return False
+        self.high_watermark = high_watermark
+        return True
+
+
+def agreed_end(epoch: int, end: int, epochs: EpochCache, log_start: int, log_end: int) -> int:
+    """Where the own log must end, when ``epoch`` is the largest common or older epoch that the leader knows and
+    ends there at ``end``; -1 for none."""
+    if epoch < 0:
+        return log_start
+    own_epoch, own_end = epochs.end_of(epoch, log_end)
+    if own_epoch < 0:
+        return log_start
+    if own_epoch < epoch:  # everything above the older own epoch is unknown to the leader
+        return own_end
+    return max(log_start, min(end, own_end))
+
+
+def fault_of(headers: Iterable[BatchHeader], log_end: int, last_epoch: int, leader_epoch: int) -> str | None:
+    """Why these batches must not be appended to a log that ends at ``log_end`` with ``last_epoch``: a gap or an
+    overlap, an epoch that goes back, or one newer than the leader's. None: they may."""
+    expected, epoch = log_end, last_epoch
+    for header in headers:
+        if header.base_offset != expected:
+            return f"batch at offset {header.base_offset}, expected {expected}"
+        if not epoch <= header.leader_epoch <= leader_epoch:
+            return f"batch of leader epoch {header.leader_epoch} after {epoch}, from the leader of {leader_epoch}"
+        expected, epoch = header.end_offset, header.leader_epoch
+    return None

@@ -1,0 +1,124 @@
+"""Idempotent producers of one partition: which batch is new, which is a copy, which would leave a gap.
+
+A producer numbers its records per (producer id, producer epoch) from 0; a batch carries the first number. The
+state is a function of the log alone (batch headers in order), so leader and follower hold the same, it survives a
+failover, and it is rebuilt after a restart and after a truncation. It covers uncommitted batches too: a copy of
+one must not be appended either; it is acked when the original is committed.
+
+    unknown producer, or a newer epoch   must begin at sequence 0        else OUT_OF_ORDER_SEQUENCE
+    older epoch                          FENCED_PRODUCER
+    the next sequence                    append
+    one of the last 5 batches, exactly   duplicate: acked with the original's offset
+    before that, or overlapping          DUPLICATE_SEQUENCE
+    anything else                        OUT_OF_ORDER_SEQUENCE
+
+An unknown producer that does not begin at 0 is refused, as in Kafka before KIP-360: either an earlier batch of it
+is still on its way, or its state was lost with a truncated log; appending would turn a retry into a second copy.
+The producer starts over with a new epoch. Sequences are 32 bits wide and wrap around (KIP-98).
+
+At most ``MAX_PRODUCERS`` are remembered, those that appended last: also a function of the log alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from tidelog.records import BatchHeader
+
+KEPT_BATCHES = 5
+"""Batches remembered per producer: how many a producer may have in flight on one partition."""
+MAX_PRODUCERS = 10_000
+_SEQUENCES = 1 << 32
+
+
+class Written(NamedTuple):
+    """A remembered batch."""
+
+    base_sequence: int
+    record_count: int
+    base_offset: int
+
+
+@dataclass(slots=True)
+class _Producer:
+    epoch: int
+    batches: list[Written]
+    """The last ones, oldest first; never empty."""
+
+    @property
+    def next_sequence(self) -> int:
+        last = self.batches[-1]
+        return (last.base_sequence + last.record_count) % _SEQUENCES
+
+
+class Refused(NamedTuple):
+    """The batch must not be appended: an error code and its message."""
+
+    code: str
+    message: str
+
+
+class ProducerState:
+    """What one partition's log says of its producers."""
+
+    def __init__(self, headers: Iterable[BatchHeader] = ()) -> None:
+        self._producers: dict[int, _Producer] = {}
+        self.rebuild(headers)
+
+    def rebuild(self, headers: Iterable[BatchHeader]) -> None:
+        """Forget all, and learn it again from the log's headers."""
+        self._producers.clear()
+        for header in headers:
+            self.record(header, header.base_offset)
+
+    def check(self, header: BatchHeader) -> Written | Refused | None:
+        """None: append it. ``Written``: it is in the log already. ``Refused``: neither."""
+        if not header.producer_id:
+            return None
+        known = self._producers.get(header.producer_id)
+        if known is None or header.producer_epoch > known.epoch:
+            if header.base_sequence == 0:
+                return None
+            return Refused(
+                "OUT_OF_ORDER_SEQUENCE",
+                f"producer {header.producer_id} epoch {header.producer_epoch} is not known here"
+                f" and begins at sequence {header.base_sequence}, not 0",
+            )
+        if header.producer_epoch < known.epoch:
+            return Refused(
+                "FENCED_PRODUCER",
+                f"producer {header.producer_id} is at epoch {known.epoch}, not {header.producer_epoch}",
+            )
+        ahead = (header.base_sequence - known.next_sequence) % _SEQUENCES
+        if ahead == 0:
+            return None
+        for written in known.batches:
+            if (written.base_sequence, written.record_count) == (header.base_sequence, header.record_count):
+                return written
+        code = "OUT_OF_ORDER_SEQUENCE" if ahead < _SEQUENCES // 2 else "DUPLICATE_SEQUENCE"
+        return Refused(
+            code,
+            f"producer {header.producer_id} sends sequence {header.base_sequence}, expected {known.next_sequence}",
+        )
+
+    def record(self, header: BatchHeader, base_offset: int) -> None:
+        """The batch is in the log at ``base_offset``."""
+        if not header.producer_id:
+            return
+        written = Written(header.base_sequence, header.record_count, base_offset)
+        known = self._producers.pop(header.producer_id, None)
+        if known is None or known.epoch != header.producer_epoch:
+            known = _Producer(header.producer_epoch, [written])
+        else:
+            known.batches.append(written)
+            if len(known.batches) > KEPT_BATCHES:
+                del known.batches[0]
+        self._producers[header.producer_id] = known  # last in the order: the latest to append
+        if len(self._producers) > MAX_PRODUCERS:
+            del self._producers[next(iter(self._producers))]
+
+    def snapshot(self) -> dict[int, tuple[int, tuple[Written, ...]]]:
+        """By producer id: its epoch and last batches. For comparison with a state rebuilt from the log."""
+        return {id: (p.epoch, tuple(p.batches)) for id, p in self._producers.items()}
