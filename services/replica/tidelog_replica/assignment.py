@@ -1,0 +1,170 @@
+"""Which partitions this server has, and in which role: the metadata brought down to earth.
+
+Updates are kept in an image from the first watch on, but acted on only in a registered life and from the
+registration's own index on: what is older was decided about a former life of this server (also in late answers). A
+partition's state is acted on once, when its epoch is newer than the last.
+
+Data is deleted only when a delta *names* its topic id as deleted; that is final, in every life. A whole image without
+the topic, however new, only ends the role (``partition_unassigned``): a node never deletes data because its metadata
+looks empty. What was deleted while this server was away stays on its disk until somebody removes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tidelog.disk import Disk
+from tidelog.types import ClusterImage, NodeId, PartitionState, ServerState, TopicPartition, TopicState
+from tidelog.wire.image import apply_update
+from tidelog.wire.messages import MetadataUpdate
+
+from tidelog_replica.log import Log
+from tidelog_replica.outbox import Outbox
+from tidelog_replica.partition import Partition
+from tidelog_replica.session import Session
+from tidelog_replica.settings import ReplicaSettings
+from tidelog_replica.upstream import Upstreams
+
+
+class Assignment:
+    """``touch`` tells the owner that a partition's input has to be settled."""
+
+    def __init__(
+        self,
+        node: NodeId,
+        disk: Disk,
+        directory: str,
+        session: Session,
+        upstreams: Upstreams,
+        settings: ReplicaSettings,
+        outbox: Outbox,
+        touch: Callable[[Partition], None],
+    ) -> None:
+        self.partitions: dict[TopicPartition, Partition] = {}
+        self.broken: dict[TopicPartition, str] = {}
+        """Logs that did not open, and why: offline until a restart."""
+        self.servers: dict[NodeId, ServerState] = {}
+        """Of the image that was acted on; every ``Leader`` looks into this same dict."""
+        self._node = node
+        self._disk = disk
+        self._directory = directory
+        self._session = session
+        self._upstreams = upstreams
+        self._settings = settings
+        self._outbox = outbox
+        self._touch = touch
+        self._image = ClusterImage()
+        self._acted_on: dict[str, TopicState] = {}
+        """Topics as the partitions here know them."""
+        self._dying: dict[TopicPartition, Partition] = {}
+        """Deleted, with a flush under way in a thread."""
+
+    # --- metadata ----------------------------------------------------------------------------------------
+
+    def on_metadata(self, update: MetadataUpdate, now: float) -> None:
+        """News. A whole image older than what is known (from a controller that lags) is passed over, as are the
+        deltas after it until they are newer. Raises ``ProtocolError``."""
+        old = self._image
+        if update.index <= old.index or not (update.whole or old.index):
+            return
+        self._image = apply_update(old, update)
+        if not update.whole:
+            there = {topic.topic_id for topic in self._image.topics}
+            for topic in old.topics:
+                if topic.topic_id not in there:
+                    self._delete_topic(topic)
+        self.act(now)
+
+    def act(self, now: float) -> None:
+        """Bring roles into line with the image, as far as topics have changed since the last time."""
+        if not self._session.registered or self._image.index < self._session.index:
+            return
+        self.servers.clear()
+        self.servers.update((server.node, server) for server in self._image.servers)
+        topics = {topic.topic_id: topic for topic in self._image.topics}
+        for topic_id in [known for known in self._acted_on if known not in topics]:
+            topic = self._acted_on.pop(topic_id)
+            for number in range(len(topic.partitions)):
+                self._unassign(TopicPartition(topic_id, number))
+        for topic_id, topic in topics.items():
+            known = self._acted_on.get(topic_id)
+            if known is topic:
+                continue
+            self._acted_on[topic_id] = topic
+            for number, state in enumerate(topic.partitions):
+                if known is None or number >= len(known.partitions) or known.partitions[number] != state:
+                    self._assign(topic, TopicPartition(topic_id, number), state, now)
+
+    def end_life(self, reason: str) -> None:
+        """This server's life at the controller is over: no role goes on."""
+        self._acted_on.clear()
+        self._upstreams.clear()
+        for partition in self.partitions.values():
+            partition.retire(reason)
+
+    # --- partitions --------------------------------------------------------------------------------------
+
+    def _assign(self, topic: TopicState, key: TopicPartition, state: PartitionState, now: float) -> None:
+        if self._node not in state.replicas:
+            self._unassign(key)
+            return
+        partition = self.partitions.get(key) or self._open(topic, key)
+        if partition is not None:
+            partition.on_state(state, self._session.broker_epoch, now)
+            self._upstreams.follow(partition, now)
+            self._touch(partition)
+
+    def _open(self, topic: TopicState, key: TopicPartition) -> Partition | None:
+        if key in self.broken:
+            return None
+        try:
+            log = Log.open(self._disk, self._path(key), topic.config)
+            partition = Partition(key, topic.config, self._node, log, self.servers, self._settings, self._outbox)
+        except OSError as error:
+            self.broken[key] = f"its log does not open: {error}"
+            self._outbox.event(
+                "partition_offline", topic_id=key.topic_id, partition=key.partition, reason=self.broken[key]
+            )
+            return None
+        self.partitions[key] = partition
+        return partition
+
+    def _path(self, key: TopicPartition) -> str:
+        return f"{self._directory}/{key.topic_id}-{key.partition}"
+
+    def _unassign(self, key: TopicPartition) -> None:
+        """This server has no part in it any more; the data stays."""
+        partition = self.partitions.get(key)
+        self._upstreams.unfollow(key)
+        if partition is not None and partition.state is not None:
+            partition.retire(f"{self._node} is no replica of it")
+            self._outbox.event("partition_unassigned", topic_id=key.topic_id, partition=key.partition)
+
+    def _delete_topic(self, topic: TopicState) -> None:
+        """The committed metadata has named the topic id as deleted."""
+        self._acted_on.pop(topic.topic_id, None)
+        for number in range(len(topic.partitions)):
+            key = TopicPartition(topic.topic_id, number)
+            self._unassign(key)
+            partition = self.partitions.pop(key, None)
+            if partition is not None and partition.flushing:
+                self._dying[key] = partition
+            elif partition is not None:
+                self._delete(partition)
+
+    def on_flush_ended(self, key: TopicPartition) -> None:
+        """No thread works on this log any more, which is not in use."""
+        partition = self._dying.pop(key, None)
+        if partition is not None:
+            self._delete(partition)
+
+    def _delete(self, partition: Partition) -> None:
+        key = partition.key
+        fields = {"topic_id": key.topic_id, "partition": key.partition}
+        try:
+            partition.log.close()
+            self._disk.rmtree(self._path(key))
+        except OSError as error:
+            self._outbox.event("delete_failed", **fields, reason=str(error))
+        else:
+            self._outbox.event("partition_deleted", **fields)

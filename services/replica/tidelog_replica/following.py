@@ -1,0 +1,151 @@
+"""A partition that this server follows: answers of the leader meet the own log.
+
+``core/follower.py`` decides; this class moves the bytes. Every answer is taken only for the question that is
+still open: same leader epoch, same log end. Any ``OSError`` is the caller's: the partition goes offline.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from tidelog.errors import CorruptBatch
+from tidelog.records import check_batch, split
+from tidelog.types import TopicPartition
+from tidelog.wire.messages import EpochEnd, EpochPart, FetchedPart, FetchPart
+
+from tidelog_replica.core.follower import Follower, agreed_end, fault_of
+from tidelog_replica.core.producers import ProducerState
+from tidelog_replica.log import Log
+from tidelog_replica.outbox import Outbox
+
+
+class Refusal(Exception):
+    """The leader's answer would cut committed records, which only an unclean election can ask for."""
+
+
+class Outcome(NamedTuple):
+    """What an answer came to: ``more`` (ask again at once), ``idle`` (nothing new: wait), ``failed`` (pause)."""
+
+    what: str
+    code: str = ""
+
+
+MORE, IDLE = Outcome("more"), Outcome("idle")
+
+
+class Following:
+    """The follower's role on one partition, for one leader epoch."""
+
+    def __init__(
+        self, key: TopicPartition, core: Follower, log: Log, producers: ProducerState, outbox: Outbox
+    ) -> None:
+        self.core = core
+        self._key = key
+        self._log = log
+        self._producers = producers
+        self._outbox = outbox
+        core.begin(log.epochs)
+
+    @property
+    def high_watermark(self) -> int:
+        """What is known to be committed of the own log."""
+        return self.core.high_watermark
+
+    def epoch_request(self) -> EpochPart | None:
+        """The dialogue's next question; None when it is over."""
+        if self.core.asking is None:
+            return None
+        return EpochPart(*self._key, self.core.leader_epoch, self.core.asking)
+
+    def fetch_request(self) -> FetchPart:
+        """What is wanted next. Not before the dialogue is over."""
+        assert self.core.asking is None
+        log = self._log
+        return FetchPart(*self._key, self.core.leader_epoch, log.end, log.epoch_at(log.end), log.durable)
+
+    def on_epoch_end(self, asked: EpochPart, part: EpochEnd) -> Outcome:
+        """The leader's answer in the dialogue. Raises ``Refusal``."""
+        if asked.leader_epoch != self.core.leader_epoch:
+            return MORE
+        if part.error is not None:
+            return Outcome("failed", part.error.code)
+        if part.epoch > asked.epoch:
+            return Outcome("failed", "MALFORMED")
+        log = self._log
+        end = self.core.on_epoch_end(asked.epoch, part.epoch, part.end_offset, log.epochs, log.start, log.end)
+        if end is not None:
+            self._cut(end)
+        return MORE
+
+    def on_fetched(self, asked: FetchPart, part: FetchedPart, data: memoryview) -> Outcome:
+        """The leader's answer to a fetch. Raises ``Refusal``."""
+        log, core = self._log, self.core
+        if asked.leader_epoch != core.leader_epoch or asked.offset != log.end or core.asking is not None:
+            return MORE
+        if part.error is not None:
+            if part.error.code == "OFFSET_OUT_OF_RANGE":
+                return self._restart_copy(part)
+            return Outcome("failed", part.error.code)
+        if part.leader_epoch != core.leader_epoch:
+            return Outcome("failed", "FENCED_LEADER_EPOCH")
+        if part.diverging_epoch >= 0:
+            end = agreed_end(part.diverging_epoch, part.diverging_end, log.epochs, log.start, log.end)
+            if end >= log.end:
+                return Outcome("failed", "MALFORMED")
+            self._cut(end)
+            return MORE
+        if len(data) and not self._append(data):
+            return Outcome("failed", "CORRUPT_BATCH")
+        core.on_high_watermark(part.high_watermark, log.end)
+        return IDLE if (asked.offset, asked.durable) == (log.end, log.durable) else MORE
+
+    def _append(self, data: memoryview) -> bool:
+        """Append what the leader sent, in one write; False where it is not what was asked for."""
+        log = self._log
+        try:
+            batches = [(check_batch(batch), batch) for _, batch in split(data)]
+        except CorruptBatch as error:
+            fault: str | None = error.message
+        else:
+            headers = [header for header, _ in batches]
+            fault = fault_of(headers, log.end, log.epoch_at(log.end), self.core.leader_epoch)
+        if fault is not None:
+            self._outbox.event(
+                "fetched_data_refused",
+                topic_id=self._key.topic_id,
+                partition=self._key.partition,
+                leader=self.core.leader,
+                fault=fault,
+            )
+            return False
+        log.append([batch for _, batch in batches])
+        for header in headers:
+            self._producers.record(header, header.base_offset)
+        return True
+
+    def _cut(self, end: int) -> None:
+        """Make the log end at ``end``; also forget empty epochs there, which the leader may not share."""
+        log = self._log
+        if end < self.core.high_watermark:
+            raise Refusal(
+                f"leader {self.core.leader} of epoch {self.core.leader_epoch} asks to cut the log at {end}, below"
+                f" the high watermark {self.core.high_watermark}: committed records would be lost"
+            )
+        if end < log.end:
+            self._outbox.event(
+                "log_truncated",
+                topic_id=self._key.topic_id,
+                partition=self._key.partition,
+                leader=self.core.leader,
+                leader_epoch=self.core.leader_epoch,
+                log_end=log.end,
+                end=end,
+            )
+        shorter = end < log.end
+        log.truncate(end)
+        if shorter:
+            self._producers.rebuild(log.headers())
+
+    def _restart_copy(self, part: FetchedPart) -> Outcome:
+        """The leader's log begins later than the own one ends: start over there (the loss is the retention's)."""
+        raise Refusal(f"the leader's log begins at {part.log_start}, past the own end {self._log.end}")

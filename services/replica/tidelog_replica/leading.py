@@ -1,0 +1,332 @@
+"""A partition that this server leads: requests of producers, readers and followers meet the log.
+
+``core/leader.py`` decides what is committed; this class moves the bytes and keeps who waits for what. Every input is
+followed by one ``settle``, which takes the log's new durable offset into account and wakes, in bulk, whom the HW has
+reached. Any ``OSError`` is the caller's: the partition goes offline and nobody is acked.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tidelog.errors import CorruptBatch, TidelogError, refuse
+from tidelog.records import BatchHeader, check_batch
+from tidelog.types import Acks, Buffer, NodeId, PartitionState, TopicConfig, TopicPartition
+from tidelog.wire.messages import (
+    EpochEnd,
+    EpochPart,
+    FetchedPart,
+    FetchPart,
+    ListOffset,
+    NotifyPart,
+    OffsetAnswer,
+    ProduceAck,
+    ProducePart,
+    Read,
+    ReadAnswer,
+)
+
+from tidelog_replica.core.leader import Leader, Proposal, divergence
+from tidelog_replica.core.producers import ProducerState, Refused
+from tidelog_replica.core.waiters import Waiters
+from tidelog_replica.log import Log
+from tidelog_replica.outbox import Outbox
+from tidelog_replica.settings import ReplicaSettings
+
+
+@dataclass(frozen=True, slots=True)
+class _Pending:
+    """A batch in the log whose ack waits."""
+
+    end: int
+    deadline: float
+    source: int
+    ack: ProduceAck
+
+
+@dataclass(frozen=True, slots=True)
+class _Reader:
+    """A read at the HW that waits for news."""
+
+    end: int
+    deadline: float
+    source: int
+    id: int | None
+    read: Read
+
+
+class Leading:
+    """The leader's role on one partition, for one leader epoch."""
+
+    def __init__(
+        self,
+        key: TopicPartition,
+        config: TopicConfig,
+        core: Leader,
+        log: Log,
+        producers: ProducerState,
+        settings: ReplicaSettings,
+        outbox: Outbox,
+    ) -> None:
+        self.core = core
+        self._key = key
+        self._config = config
+        self._log = log
+        self._producers = producers
+        self._settings = settings
+        self._outbox = outbox
+        self._notice = NotifyPart(*key, core.leader_epoch)
+        self._for_all: Waiters[_Pending] = Waiters()
+        self._for_leader: Waiters[_Pending] = Waiters()
+        self._readers: Waiters[_Reader] = Waiters()
+
+    @property
+    def high_watermark(self) -> int:
+        """Everything below it is committed."""
+        return self.core.high_watermark
+
+    # --- producers ---------------------------------------------------------------------------------------
+
+    def produce(self, source: int, part: ProducePart, batch: Buffer, now: float) -> None:
+        """Append a batch, or refuse it; its ack goes out now or when what it asked for is reached."""
+        try:
+            header = self._check(part, batch)
+            written = self._producers.check(header)
+            if isinstance(written, Refused):
+                raise refuse(written.code, written.message)
+            if written is not None:
+                epoch = self._log.epoch_at(written.base_offset + 1)
+                self._acknowledge(source, part, written.base_offset, header.record_count, epoch, True, now)
+                return
+            self._admit(part)
+        except TidelogError as error:
+            self._outbox.ack(source, ProduceAck(part.id, error=error.to_info()))
+            return
+        base = self._log.append_stamped(batch, self.core.leader_epoch)
+        self._producers.record(header, base)
+        for follower in self.core.on_append(self._log.end, now):
+            self._outbox.notify(follower, self._notice)
+        self._acknowledge(source, part, base, header.record_count, self.core.leader_epoch, False, now)
+
+    def _check(self, part: ProducePart, batch: Buffer) -> BatchHeader:
+        """What is wrong with the batch itself, whatever the log holds. Raises ``TidelogError``."""
+        refusal = self.core.refusal(part.leader_epoch)
+        if refusal is not None:
+            raise refusal
+        if len(batch) > self._config.max_batch_bytes:
+            raise refuse("BATCH_TOO_LARGE", f"{len(batch)} bytes; max_batch_bytes is {self._config.max_batch_bytes}")
+        if part.acks not in (Acks.NONE, Acks.LEADER, Acks.ALL):
+            raise refuse("MALFORMED", f"acks is 0, 1 or 2, not {part.acks}")
+        header = check_batch(batch)
+        if header.is_control:
+            raise CorruptBatch("producers write no control batches")
+        return header
+
+    def _admit(self, part: ProducePart) -> None:
+        """Whether a new batch may be appended now. Raises ``TidelogError``."""
+        if part.acks == Acks.ALL and not self.core.has_quorum:
+            isr, minimum = len(self.core.isr), self._config.min_insync_replicas
+            raise refuse("NOT_ENOUGH_REPLICAS", f"{isr} in sync, min_insync_replicas is {minimum}", in_sync=isr)
+        if part.expected_offset not in (-1, self._log.end):
+            raise refuse(
+                "UNEXPECTED_OFFSET",
+                f"the log ends at {self._log.end}, not {part.expected_offset}",
+                end_offset=self._log.end,
+            )
+        if len(self._for_all) + len(self._for_leader) >= self._settings.partition_max_waiting:
+            raise refuse("OVERLOADED", f"{self._settings.partition_max_waiting} batches wait for their acks")
+
+    def _acknowledge(
+        self, source: int, part: ProducePart, base: int, count: int, epoch: int, duplicate: bool, now: float
+    ) -> None:
+        """Ack a batch that is in the log, as soon as it is as safe as the producer wants."""
+        level = ("received", "leader", "all")[part.acks]
+        ack = ProduceAck(part.id, base, epoch, f"{level}/{self._config.flush}", duplicate)
+        end = base + count
+        if part.acks == Acks.NONE:
+            self._outbox.ack(source, ack)
+            return
+        timeout_s = part.timeout_ms / 1000 if part.timeout_ms > 0 else self._settings.ack_timeout_s
+        pending = _Pending(end, now + min(timeout_s, self._settings.ack_timeout_max_s), source, ack)
+        (self._for_all if part.acks == Acks.ALL else self._for_leader).add(pending)
+
+    # --- followers ---------------------------------------------------------------------------------------
+
+    def fetch(
+        self, node: NodeId, broker_epoch: int, source: int, part: FetchPart, max_bytes: int, now: float
+    ) -> tuple[FetchedPart, list[Buffer]]:
+        """Serve a follower. With ``max_bytes`` 0 it gets no data, and is notified at once where there is some."""
+        core, log = self.core, self._log
+        refusal = core.follower_refusal(node, broker_epoch, part.leader_epoch)
+        if refusal is None and (part.offset < log.start or (part.last_epoch < 0 and part.offset > log.end)):
+            refusal = refuse(
+                "OFFSET_OUT_OF_RANGE",
+                f"the log holds {log.start} to {log.end}, not {part.offset}",
+                log_start=log.start,
+            )
+        if refusal is not None:
+            return self._fetched(error=refusal), []
+        diverging = divergence(part.offset, part.last_epoch, log.epochs, log.start, log.end)
+        if diverging is not None:  # its position says nothing about this log: it is not recorded
+            return self._fetched(diverging=diverging), []
+        core.on_fetch(node, broker_epoch, min(part.durable, part.offset), now)
+        if part.offset >= log.end:
+            core.wait(node, source)
+            return self._fetched(), []
+        if max_bytes <= 0:
+            self._outbox.notify(source, self._notice)
+            return self._fetched(), []
+        batches = log.read(part.offset, max_bytes)
+        return self._fetched(size=sum(map(len, batches))), batches
+
+    def _fetched(
+        self, *, size: int = 0, diverging: tuple[int, int] = (-1, -1), error: TidelogError | None = None
+    ) -> FetchedPart:
+        core = self.core
+        info = None if error is None else error.to_info()
+        return FetchedPart(
+            *self._key, core.leader_epoch, core.high_watermark, self._log.start, size, *diverging, error=info
+        )
+
+    def epoch_end(self, node: NodeId, broker_epoch: int, part: EpochPart) -> EpochEnd:
+        """Where an epoch ends in this log (KIP-101). An epoch older than all that a trimmed log knows ends at its
+        start; in a log that was never trimmed it does not exist."""
+        refusal = self.core.follower_refusal(node, broker_epoch, part.leader_epoch)
+        if refusal is not None:
+            return EpochEnd(*self._key, error=refusal.to_info())
+        epoch, end = self._log.epochs.end_of(part.epoch, self._log.end)
+        if epoch < 0 and self._log.start > 0:
+            epoch, end = part.epoch, self._log.start
+        return EpochEnd(*self._key, epoch, end)
+
+    def on_state(self, state: PartitionState, now: float) -> None:
+        """The ISR changed. Where it is too small now, those who wait for it learn that at once (their batches may
+        still be committed later)."""
+        self.core.on_state(state, now)
+        if not self.core.has_quorum:
+            self._fail(self._for_all.take_all(), "NOT_ENOUGH_REPLICAS", "the in-sync replicas became too few")
+
+    def due_proposal(self, now: float) -> Proposal | None:
+        """An ISR proposal that must be sent to the controller now."""
+        return self.core.due_proposal(now)
+
+    # --- readers -----------------------------------------------------------------------------------------
+
+    def read(self, source: int, id: int | None, read: Read, now: float) -> None:
+        """Answer with committed batches, or wait at the HW for news."""
+        refusal = self._read_refusal(read)
+        if refusal is not None:
+            self._outbox.answer(source, id, refusal)
+            return
+        no_room = len(self._readers) >= self._settings.partition_max_waiting
+        if read.offset < self.high_watermark or read.max_wait_ms <= 0 or no_room:
+            self._answer_read(source, id, read)
+            return
+        wait_s = min(read.max_wait_ms / 1000, self._settings.read_wait_max_s)
+        self._readers.add(_Reader(read.offset + 1, now + wait_s, source, id, read))
+
+    def _read_refusal(self, read: Read) -> TidelogError | None:
+        core, log, hw = self.core, self._log, self.high_watermark
+        refusal = core.refusal(read.leader_epoch)
+        if refusal is not None:
+            return refusal
+        bounds = {"log_start": log.start, "high_watermark": hw, "leader_epoch": core.leader_epoch}
+        if read.last_epoch > core.leader_epoch:
+            return refuse("UNKNOWN_LEADER_EPOCH", f"the position names leader epoch {read.last_epoch}", **bounds)
+        if read.offset < log.start:
+            return refuse("OFFSET_OUT_OF_RANGE", f"{read.offset} is below the log start {log.start}", **bounds)
+        if read.offset > hw and not core.knows_end:
+            return refuse("OFFSET_NOT_AVAILABLE", f"committed up to {hw} at least; not known further yet", **bounds)
+        diverging = divergence(read.offset, read.last_epoch, log.epochs, log.start, log.end)
+        if diverging is not None:
+            epoch, end = diverging
+            return refuse(
+                "LOG_TRUNCATED",
+                f"epoch {read.last_epoch} does not reach {read.offset}: the logs part at {end} in epoch {epoch}",
+                **{**bounds, "leader_epoch": epoch, "end_offset": end},
+            )
+        if read.offset > hw:
+            if read.offset <= log.end:
+                return refuse("OFFSET_NOT_AVAILABLE", f"committed up to {hw} only", **bounds)
+            return refuse("OFFSET_OUT_OF_RANGE", f"{read.offset} is past the high watermark {hw}", **bounds)
+        return None
+
+    def _answer_read(self, source: int, id: int | None, read: Read) -> None:
+        hw, payload = self.high_watermark, []
+        if read.offset < hw:
+            max_bytes = max(1, min(read.max_bytes, self._settings.fetch_max_bytes))
+            payload = self._log.read(read.offset, max_bytes, hw)
+        elif not self.core.knows_end:
+            hw_text = f"committed up to {hw} at least; not known further yet"
+            self._outbox.answer(source, id, refuse("OFFSET_NOT_AVAILABLE", hw_text, high_watermark=hw))
+            return
+        self._outbox.answer(source, id, ReadAnswer(self.core.leader_epoch, hw, self._log.start, payload or b""))
+
+    def list_offset(self, asked: ListOffset) -> OffsetAnswer | TidelogError:
+        """An offset by name or by time."""
+        log, hw = self._log, self.high_watermark
+        refusal = self.core.refusal(asked.leader_epoch)
+        if refusal is not None:
+            return refusal
+        if asked.at == "earliest":
+            return OffsetAnswer(log.start, log.epoch_at(log.start))
+        if asked.at not in ("latest", "timestamp"):
+            return refuse("MALFORMED", f"at is earliest, latest or timestamp, not {asked.at!r}")
+        if asked.at == "timestamp":
+            found = log.offset_for_timestamp(asked.timestamp_ms, hw)
+            if found is not None:
+                return OffsetAnswer(found[0], log.epoch_at(found[0]), found[1])
+        if not self.core.knows_end:
+            return refuse("OFFSET_NOT_AVAILABLE", f"committed up to {hw} at least; not known further yet")
+        return OffsetAnswer(hw, log.epoch_at(hw))
+
+    # --- the end of every input --------------------------------------------------------------------------
+
+    def settle(self, now: float) -> None:
+        """Wake everybody whom the log's durable offset and the HW have reached."""
+        self.core.on_durable(self._log.durable)
+        hw = self.core.high_watermark
+        for pending in self._for_all.wake(hw):
+            self._outbox.ack(pending.source, pending.ack)
+        for pending in self._for_leader.wake(self._log.durable):
+            self._outbox.ack(pending.source, pending.ack)
+        for reader in self._readers.wake(hw):
+            self._answer_read(reader.source, reader.id, reader.read)
+
+    def on_tick(self, now: float) -> None:
+        """Deadlines of those who wait, and the followers' lag."""
+        for waiters in (self._for_all, self._for_leader):
+            self._fail(waiters.expire(now), "REQUEST_TIMED_OUT", "no ack in time; the batch may still be committed")
+        for reader in self._readers.expire(now):
+            self._answer_read(reader.source, reader.id, reader.read)
+        self.core.on_tick(now)
+
+    def deadline(self) -> float | None:
+        """When ``on_tick`` has something to do; perhaps earlier than that."""
+        times = (
+            self._for_all.deadline,
+            self._for_leader.deadline,
+            self._readers.deadline,
+            self.core.deadline(),
+        )
+        return min((t for t in times if t is not None), default=None)
+
+    def on_source_closed(self, source: int) -> None:
+        """Nobody waits at the other end of this link any more."""
+        self.core.on_source_closed(source)
+        for waiters in (self._for_all, self._for_leader):
+            waiters.drop(source)
+        self._readers.drop(source)
+
+    def resign(self, code: str, message: str) -> None:
+        """The role ends: uncommitted batches have an unknown fate, readers go elsewhere."""
+        for waiters in (self._for_all, self._for_leader):
+            self._fail(waiters.take_all(), code, message)
+        for reader in self._readers.take_all():
+            self._outbox.answer(reader.source, reader.id, refuse(code, message))
+
+    def _fail(self, waiters: list[_Pending], code: str, message: str) -> None:
+        if waiters:
+            info = refuse(code, message, unknown_outcome=True).to_info()
+            for pending in waiters:
+                self._outbox.ack(pending.source, ProduceAck(pending.ack.id, error=info))

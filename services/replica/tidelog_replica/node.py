@@ -1,0 +1,264 @@
+"""A replica server as one synchronous state machine: no network, no clock, no threads; only the disk is real.
+
+Inputs are methods that take ``now`` (seconds); each returns the effects it brings about, in order. The parts:
+
+    Session      registration, broker epoch, heartbeats          ``session.py``
+    Assignment   metadata to partitions and their roles          ``assignment.py``
+    Partition    one log, its producers and its role             ``partition.py``, ``leading.py``, ``following.py``
+    Upstreams    the fetch loops to the leaders' servers         ``upstream.py``
+    Requests     what followers and clients ask                  ``requests.py``
+    Outbox       effects and unanswered calls                    ``outbox.py``
+
+Every input that may have moved a partition touches it; when the input is over each touched partition is settled
+once: flushes begin, waiters are woken in bulk, a due ISR proposal is sent, its timer is set. Acks to one link leave
+together. Partitions without waiters, laggards or proposals set no timer, and a tick costs what is due.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+
+from tidelog.disk import Disk
+from tidelog.effects import CONTROLLER
+from tidelog.errors import TidelogError, refuse
+from tidelog.types import NodeId, TopicPartition
+from tidelog.wire.messages import (
+    AlterIsr,
+    AlterIsrAnswer,
+    EpochOffset,
+    Fetch,
+    ListOffset,
+    Message,
+    MetadataUpdate,
+    Notify,
+    Produce,
+    Read,
+)
+
+from tidelog_replica.assignment import Assignment
+from tidelog_replica.core.leader import Proposal
+from tidelog_replica.core.timers import Timers
+from tidelog_replica.leading import Leading
+from tidelog_replica.log import Flush
+from tidelog_replica.outbox import Effect, Outbox, StartFlush
+from tidelog_replica.partition import Partition
+from tidelog_replica.requests import Requests
+from tidelog_replica.session import Random, Session
+from tidelog_replica.settings import ReplicaSettings
+from tidelog_replica.upstream import TIMER as LEADER_TIMER
+from tidelog_replica.upstream import Upstreams
+
+__all__ = ["ReplicaNode", "StartFlush"]
+
+_SESSION, _CHECKPOINT = ("session", ""), ("checkpoint", "")
+
+
+class ReplicaNode:
+    """See the module. ``cluster`` "": the one that the data directory or the first registration names."""
+
+    def __init__(
+        self,
+        node_id: NodeId,
+        url: str,
+        disk: Disk,
+        directory: str,
+        settings: ReplicaSettings,
+        rng: Random,
+        cluster: str = "",
+    ) -> None:
+        self.node_id = node_id
+        self._settings = settings
+        self._outbox = outbox = Outbox()
+        self._timers = Timers()
+        self._touched: dict[TopicPartition, Partition] = {}
+        self._checkpoints: dict[TopicPartition, Partition] = {}
+        self._session = Session(
+            node_id, url, disk, directory, cluster, settings, rng, outbox, self._begin_life, self._end_life
+        )
+        self._upstreams = Upstreams(node_id, self._session, settings, outbox, self._timers, self._touch)
+        self._assignment = Assignment(
+            node_id, disk, directory, self._session, self._upstreams, settings, outbox, self._touch
+        )
+        self._requests = Requests(node_id, self._assignment, self._session, settings, outbox, self._touch)
+
+    @property
+    def partitions(self) -> dict[TopicPartition, Partition]:
+        """All partitions that are open here."""
+        return self._assignment.partitions
+
+    @property
+    def broker_epoch(self) -> int:
+        """Number of this life; -1 before it is registered."""
+        return self._session.broker_epoch if self._session.registered else -1
+
+    # --- inputs ------------------------------------------------------------------------------------------
+
+    def start(self, now: float) -> list[Effect]:
+        """Begin to live: register. Raises ``ConfigError`` when the data directory is another's, ``OSError``."""
+        self._session.start(now)
+        return self._finish(now)
+
+    def on_answer(self, token: int, answer: Message | TidelogError, now: float) -> list[Effect]:
+        """The answer of a ``Call``, or why there is none. Raises ``ConfigError`` when the cluster is another."""
+        done = self._outbox.take_call(token)
+        if done is not None:
+            done(answer, now)
+        return self._finish(now)
+
+    def on_controller_up(self, now: float) -> list[Effect]:
+        """There is a link to the active controller."""
+        self._session.on_controller_up(now)
+        return self._finish(now)
+
+    def on_controller_down(self, now: float) -> list[Effect]:
+        """It broke."""
+        self._session.on_controller_down()
+        return self._finish(now)
+
+    def on_metadata(self, update: MetadataUpdate, now: float) -> list[Effect]:
+        """News of the cluster, from a watch. Raises ``ProtocolError``."""
+        self._assignment.on_metadata(update, now)
+        return self._finish(now)
+
+    def on_request(self, source: int, id: int | None, message: Message, now: float) -> list[Effect]:
+        """A request or one-way message over link ``source``; a ``Notify`` comes back over a link of one's own, whose
+        number does not matter."""
+        match message:
+            case Produce():
+                self._requests.produce(source, message, now)
+            case Fetch():
+                self._requests.fetch(source, id, message, now)
+            case Read() | ListOffset():
+                self._requests.read(source, id, message, now)
+            case EpochOffset():
+                self._requests.epoch_offset(source, id, message)
+            case Notify():
+                self._on_notify(message, now)
+            case _:
+                self._outbox.answer(source, id, refuse("UNSUPPORTED", f"a replica server does not know {message.OP}"))
+        return self._finish(now)
+
+    def on_link_closed(self, source: int, now: float) -> list[Effect]:
+        """An accepted link is gone."""
+        for partition in self.partitions.values():
+            partition.on_source_closed(source)
+        return self._finish(now)
+
+    def on_peer_down(self, node: NodeId, now: float) -> list[Effect]:
+        """The own link to another replica server broke or could not be opened."""
+        self._upstreams.on_down(node, now)
+        return self._finish(now)
+
+    def on_flushed(self, key: TopicPartition, flush: Flush, error: OSError | None, now: float) -> list[Effect]:
+        """A ``StartFlush`` is done, or failed."""
+        partition = self.partitions.get(key)
+        if partition is None:
+            self._assignment.on_flush_ended(key)
+        else:
+            partition.on_flushed(flush, error)
+            self._touch(partition)
+            self._upstreams.kick(key, now)
+        return self._finish(now)
+
+    def on_tick(self, now: float) -> list[Effect]:
+        """Everything that is due. After it, ``deadline`` is None or later than ``now``."""
+        for key in self._timers.take(now):
+            if isinstance(key, TopicPartition):
+                partition = self.partitions.get(key)
+                if partition is not None:
+                    partition.on_tick(now)
+                    self._touch(partition)
+                continue
+            assert isinstance(key, tuple)
+            kind, name = key
+            if kind == LEADER_TIMER:
+                self._upstreams.on_tick(name, now)
+            elif key == _SESSION:
+                self._session.on_tick(now)
+            else:
+                self._checkpoint()
+        return self._finish(now)
+
+    def deadline(self) -> float | None:
+        """When ``on_tick`` is wanted."""
+        return self._timers.deadline()
+
+    # --- the end of every input --------------------------------------------------------------------------
+
+    def _touch(self, partition: Partition) -> None:
+        self._touched[partition.key] = partition
+
+    def _finish(self, now: float) -> list[Effect]:
+        """Settle every partition that the input touched, then hand out what it brought about."""
+        touched, self._touched = self._touched, {}
+        for key, partition in touched.items():
+            if self.partitions.get(key) is not partition:
+                continue  # deleted
+            partition.settle(now)
+            leading = partition.leading
+            if leading is not None:
+                self._propose(partition, leading, now)
+            elif partition.offline is not None:
+                self._upstreams.unfollow(key)
+            if partition.checkpoint_due and key not in self._checkpoints:
+                self._checkpoints[key] = partition
+                self._timers.set(_CHECKPOINT, now + self._settings.checkpoint_interval_s)
+            self._timers.set(key, partition.deadline())
+        self._timers.set(_SESSION, self._session.deadline())
+        return self._outbox.drain()
+
+    def _checkpoint(self) -> None:
+        due, self._checkpoints = self._checkpoints, {}
+        for key, partition in due.items():
+            if self.partitions.get(key) is partition:
+                partition.checkpoint()
+                self._touch(partition)
+
+    def _on_notify(self, notify: Notify, now: float) -> None:
+        for part in notify.parts:
+            key = TopicPartition(part.topic_id, part.partition)
+            partition = self.partitions.get(key)
+            following = None if partition is None else partition.following
+            if following is not None and following.core.leader_epoch == part.leader_epoch:
+                self._upstreams.kick(key, now)
+
+    # --- the controller ----------------------------------------------------------------------------------
+
+    def _begin_life(self, now: float) -> None:
+        self._assignment.act(now)
+
+    def _end_life(self, reason: str) -> None:
+        self._assignment.end_life(reason)
+
+    def _propose(self, partition: Partition, leading: Leading, now: float) -> None:
+        """Put an ISR proposal that is due to the controller."""
+        proposal = leading.due_proposal(now)
+        if proposal is None:
+            return
+        message = AlterIsr(
+            self.node_id,
+            self._session.broker_epoch,
+            *partition.key,
+            leading.core.leader_epoch,
+            proposal.epoch,
+            proposal.isr,
+            proposal.cause,
+            proposal.evidence,
+        )
+        done = partial(self._on_isr_answer, partition, leading, proposal)
+        self._outbox.call(CONTROLLER, message, self._settings.controller_timeout_s, done)
+
+    def _on_isr_answer(
+        self, partition: Partition, leading: Leading, proposal: Proposal, answer: Message | TidelogError, now: float
+    ) -> None:
+        if partition.leading is not leading:
+            return
+        state = partition.state
+        if isinstance(answer, AlterIsrAnswer) and state is not None and answer.epoch > state.epoch:
+            new = replace(state, epoch=answer.epoch, isr=answer.isr)
+            partition.on_state(new, self._session.broker_epoch, now)
+        elif isinstance(answer, TidelogError) and answer.code in ("NOT_LEADER", "FENCED_LEADER_EPOCH"):
+            partition.step_down(answer.message)
+        leading.core.on_proposal_unanswered(proposal, now)
+        self._touch(partition)

@@ -1,0 +1,86 @@
+"""What one input of a replica server brings about, collected until the input is over.
+
+Effects come out in the order in which they were put in, except that the acks to one link travel as one ``Produced``
+and the notices to one link as one ``Notify``, both behind everything else: a fetch answer precedes a notice that
+was caused with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from tidelog.effects import Answer, Call, Event, Post
+from tidelog.errors import TidelogError
+from tidelog.types import NodeId, TopicPartition
+from tidelog.wire.messages import Message, Notify, NotifyPart, ProduceAck, Produced
+
+from tidelog_replica.log import Flush
+
+OnAnswer = Callable[[Message | TidelogError, float], None]
+"""Takes the answer of a call, or its failure, and ``now``."""
+
+
+@dataclass(frozen=True, slots=True)
+class StartFlush:
+    """Run ``flush.run()`` in a thread, then tell the node by ``on_flushed(key, flush, error, now)``."""
+
+    key: TopicPartition
+    flush: Flush
+
+
+Effect = Answer | Call | Event | Post | StartFlush
+
+
+class Outbox:
+    """Effects under way, and the calls that are not answered yet."""
+
+    def __init__(self) -> None:
+        self._effects: list[Effect] = []
+        self._acks: dict[int, list[ProduceAck]] = {}
+        self._notices: dict[int, list[NotifyPart]] = {}
+        self._calls: dict[int, OnAnswer] = {}
+        self._tokens = 0
+
+    def answer(self, source: int, id: int | None, message: Message | TidelogError) -> None:
+        """Answer a request; one that came without an id wants no answer."""
+        if id is not None:
+            self._effects.append(Answer(source, id, message))
+
+    def ack(self, source: int, ack: ProduceAck) -> None:
+        """Tell a producer the fate of a batch."""
+        self._acks.setdefault(source, []).append(ack)
+
+    def notify(self, source: int, part: NotifyPart) -> None:
+        """Tell an idle follower that a partition has news."""
+        self._notices.setdefault(source, []).append(part)
+
+    def call(self, to: NodeId, message: Message, timeout_s: float, done: OnAnswer) -> None:
+        """Ask another server; ``done`` is called exactly once."""
+        self._tokens += 1
+        self._calls[self._tokens] = done
+        self._effects.append(Call(to, self._tokens, message, timeout_s))
+
+    def take_call(self, token: int) -> OnAnswer | None:
+        """Who waits for the answer to this call; None: it was answered before."""
+        return self._calls.pop(token, None)
+
+    def start_flush(self, key: TopicPartition, flush: Flush) -> None:
+        """Have a log flushed in a thread."""
+        self._effects.append(StartFlush(key, flush))
+
+    def event(self, name: str, **fields: Any) -> None:
+        """Log a transition."""
+        self._effects.append(Event(name, fields))
+
+    def drain(self) -> list[Effect]:
+        """Everything, in order; the outbox is empty then."""
+        effects, self._effects = self._effects, []
+        if self._acks:
+            effects += [Post(source, Produced(tuple(acks))) for source, acks in self._acks.items()]
+            self._acks = {}
+        if self._notices:
+            effects += [Post(source, Notify(tuple(parts))) for source, parts in self._notices.items()]
+            self._notices = {}
+        return effects

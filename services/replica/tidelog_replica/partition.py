@@ -1,0 +1,261 @@
+"""One partition on this server: its log, its producers, and the role that the metadata gives it.
+
+    idle        no leader is known, or this server's registration is not answered yet
+    leading     ``Leading``
+    following   ``Following``
+    offline     the disk failed, or committed records would have to be cut: refuses everything until a restart
+
+Every input ends with ``settle``. An ``OSError`` of the log at any point takes the partition offline and acks nobody:
+after a failed write or flush nobody can say what is on the disk (a second flush may succeed with the data gone).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from tidelog.errors import TidelogError, refuse
+from tidelog.types import NodeId, PartitionState, ServerState, TopicConfig, TopicPartition
+
+from tidelog_replica.core.follower import Follower
+from tidelog_replica.core.leader import Leader
+from tidelog_replica.core.producers import ProducerState
+from tidelog_replica.following import Following, Outcome, Refusal
+from tidelog_replica.leading import Leading
+from tidelog_replica.log import Flush, Log
+from tidelog_replica.outbox import Outbox
+from tidelog_replica.settings import ReplicaSettings
+
+
+class Partition:
+    """Synchronous; writes go to the page cache in the caller's thread, flushes are effects."""
+
+    def __init__(
+        self,
+        key: TopicPartition,
+        config: TopicConfig,
+        node: NodeId,
+        log: Log,
+        servers: Mapping[NodeId, ServerState],
+        settings: ReplicaSettings,
+        outbox: Outbox,
+    ) -> None:
+        self.key = key
+        self.config = config
+        self.log = log
+        self.state: PartitionState | None = None
+        """What this server last acted on; None in a life that has not."""
+        self.role: Leading | Following | None = None
+        self.offline: str | None = None
+        """Why it refuses everything."""
+        self.flushing = False
+        self.producers = ProducerState(log.headers())
+        self._node = node
+        self._servers = servers
+        self._settings = settings
+        self._outbox = outbox
+        self._high_watermark = max(log.start, min(log.read_high_watermark(), log.end))
+        self._checkpoint = self._high_watermark
+        self._next_flush = 0.0
+
+    # --- what it is --------------------------------------------------------------------------------------
+
+    @property
+    def high_watermark(self) -> int:
+        """Everything below it is committed, as far as is known here."""
+        return self._high_watermark if self.role is None else self.role.high_watermark
+
+    @property
+    def leading(self) -> Leading | None:
+        """The leader's role, if it is this server's."""
+        return self.role if isinstance(self.role, Leading) else None
+
+    @property
+    def following(self) -> Following | None:
+        """The follower's role, if it is this server's."""
+        return self.role if isinstance(self.role, Following) else None
+
+    def refusal(self) -> TidelogError:
+        """Why a request for the leader is not served here."""
+        if self.offline is not None:
+            return refuse("OFFLINE", f"the partition is offline on {self._node}: {self.offline}")
+        state = self.state
+        leader = "" if state is None or state.leader is None else state.leader
+        return refuse(
+            "NOT_LEADER",
+            f"{leader or 'nobody known here'} leads, not {self._node}",
+            leader=leader,
+            leader_epoch=-1 if state is None else state.leader_epoch,
+        )
+
+    def guard(self, action: Callable[[], None]) -> bool:
+        """Do something with the log; False, and offline, where the disk fails or the leader asks the impossible."""
+        if self.offline is not None:
+            return False
+        try:
+            action()
+        except OSError as error:
+            self.fail(f"{type(error).__name__}: {error}")
+        except Refusal as error:
+            self.fail(str(error))
+        return self.offline is None
+
+    def fail(self, reason: str) -> None:
+        """Take the partition offline, loudly."""
+        if self.offline is not None:
+            return
+        self.offline = reason
+        self._resign("OFFLINE", f"the partition went offline on {self._node}: {reason}")
+        self._event("partition_offline", reason=reason)
+
+    # --- roles -------------------------------------------------------------------------------------------
+
+    def on_state(self, state: PartitionState, broker_epoch: int, now: float) -> None:
+        """The controller's state, if it is newer than what was acted on."""
+        old = self.state
+        if old is not None and state.epoch <= old.epoch:
+            return
+        self.state = state
+        if self.offline is not None:
+            return
+        if old is not None and old.leader_epoch == state.leader_epoch and self.role is not None:
+            if isinstance(self.role, Leading):
+                self.role.on_state(state, now)
+            return
+        self._resign("NOT_LEADER", f"{state.leader or 'nobody'} leads in leader epoch {state.leader_epoch}")
+        if state.leader == self._node:
+            self.guard(lambda: self._lead(state, broker_epoch, now))
+        elif state.leader is not None and self._node in state.replicas:
+            core = Follower(state.leader, state.leader_epoch, self._high_watermark)
+            self.role = Following(self.key, core, self.log, self.producers, self._outbox)
+            self._event("follower_became", leader=state.leader, leader_epoch=state.leader_epoch)
+
+    def retire(self, message: str) -> None:
+        """Give up the role: this server's life at the controller, or its part in this partition, is over."""
+        self.state = None
+        self._resign("NOT_LEADER", message)
+
+    def step_down(self, message: str) -> None:
+        """The controller says that another leads; which, its next state will tell."""
+        self._resign("NOT_LEADER", message)
+
+    def _lead(self, state: PartitionState, broker_epoch: int, now: float) -> None:
+        log, latest = self.log, self.log.epochs.latest()
+        if self._node not in state.isr or state.leader_epoch <= latest:
+            # never its own judge of being in sync; and no leader epoch is ever resumed (R1)
+            self._event("leadership_refused", isr=list(state.isr), leader_epoch=state.leader_epoch, latest=latest)
+            return
+        log.assign_epoch(state.leader_epoch)
+        core = Leader(
+            self._node,
+            broker_epoch,
+            state,
+            self._servers,
+            min_insync_replicas=self.config.min_insync_replicas,
+            max_lag_s=self.config.replica_max_lag_ms / 1000,
+            retry_s=self._settings.isr_retry_s,
+            high_watermark=self._high_watermark,
+            log_end=log.end,
+            durable=log.durable,
+            now=now,
+        )
+        self.role = Leading(self.key, self.config, core, log, self.producers, self._settings, self._outbox)
+        self._event(
+            "leader_became", leader_epoch=state.leader_epoch, log_end=log.end, high_watermark=core.high_watermark
+        )
+
+    def _resign(self, code: str, message: str) -> None:
+        role = self.role
+        if role is None:
+            return
+        self._high_watermark = role.high_watermark
+        self.role = None
+        if isinstance(role, Leading):
+            role.resign(code, message)
+
+    # --- answers of the leader ---------------------------------------------------------------------------
+
+    def take(self, action: Callable[[Following], Outcome]) -> Outcome:
+        """Give the follower's role an answer of its leader."""
+        outcome = Outcome("failed", "OFFLINE")
+
+        def run() -> None:
+            nonlocal outcome
+            if isinstance(self.role, Following):
+                outcome = action(self.role)
+
+        self.guard(run)
+        return outcome
+
+    # --- flush, time -------------------------------------------------------------------------------------
+
+    def settle(self, now: float) -> None:
+        """The end of every input: start the flush that is due, wake whom the log has reached."""
+
+        def run() -> None:
+            self._flush(now)
+            if isinstance(self.role, Leading):
+                self.role.settle(now)
+
+        self.guard(run)
+
+    def _flush(self, now: float) -> None:
+        if self.flushing or now < self._next_flush:
+            return
+        flush = self.log.begin_flush()
+        if flush is None:
+            return
+        self.flushing = True
+        if self.config.flush == "interval":
+            self._next_flush = now + self.config.flush_interval_ms / 1000
+        self._outbox.start_flush(self.key, flush)
+
+    def on_flushed(self, flush: Flush, error: OSError | None) -> None:
+        """A flush ended. One that failed is never tried again."""
+        self.flushing = False
+        if error is not None:
+            self.fail(f"flush failed: {error}")
+            return
+        self.guard(lambda: self.log.complete_flush(flush))
+
+    def on_tick(self, now: float) -> None:
+        """A deadline has passed."""
+
+        def run() -> None:
+            if isinstance(self.role, Leading):
+                self.role.on_tick(now)
+
+        self.guard(run)
+
+    def deadline(self) -> float | None:
+        """When ``on_tick`` and ``settle`` have something to do; perhaps earlier than that."""
+        if self.offline is not None:
+            return None
+        due = self.role.deadline() if isinstance(self.role, Leading) else None
+        if self.config.flush == "interval" and not self.flushing and self.log.durable < self.log.end:
+            due = self._next_flush if due is None else min(due, self._next_flush)
+        return due
+
+    @property
+    def checkpoint_due(self) -> bool:
+        """The HW has moved since it was last written down."""
+        return self.offline is None and self.high_watermark > self._checkpoint
+
+    def checkpoint(self) -> None:
+        """Write the HW down, so that a restart begins near it."""
+
+        def run() -> None:
+            high_watermark = min(self.high_watermark, self.log.durable)
+            if high_watermark > self._checkpoint:
+                self.log.write_high_watermark(high_watermark)
+                self._checkpoint = high_watermark
+
+        self.guard(run)
+
+    def on_source_closed(self, source: int) -> None:
+        """A link is gone, with all who waited behind it."""
+        if isinstance(self.role, Leading):
+            self.role.on_source_closed(source)
+
+    def _event(self, name: str, **fields: Any) -> None:
+        self._outbox.event(name, topic_id=self.key.topic_id, partition=self.key.partition, **fields)

@@ -1,0 +1,173 @@
+"""What others ask of this server: followers of its leaderships, and clients through a gateway.
+
+Followers are served as long as this life is registered; clients only while its session lasts in the eyes of the
+controller, too: a leader that is cut off must not serve beside its successor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from tidelog.errors import TidelogError, refuse
+from tidelog.types import Buffer, NodeId, TopicPartition
+from tidelog.wire.codec import payload_view
+from tidelog.wire.messages import (
+    EpochEnd,
+    EpochOffset,
+    EpochOffsetAnswer,
+    EpochPart,
+    Fetch,
+    FetchAnswer,
+    FetchedPart,
+    FetchPart,
+    ListOffset,
+    Message,
+    Produce,
+    ProduceAck,
+    Read,
+)
+
+from tidelog_replica.assignment import Assignment
+from tidelog_replica.leading import Leading
+from tidelog_replica.outbox import Outbox
+from tidelog_replica.partition import Partition
+from tidelog_replica.session import Session
+from tidelog_replica.settings import ReplicaSettings
+
+SHARE_MIN_BYTES = 64 << 10
+"""A fetch answer gives a partition this much at least, while there is room at all."""
+
+T = TypeVar("T")
+
+
+class Requests:
+    """``touch`` tells the owner that a partition's input has to be settled."""
+
+    def __init__(
+        self,
+        node: NodeId,
+        assignment: Assignment,
+        session: Session,
+        settings: ReplicaSettings,
+        outbox: Outbox,
+        touch: Callable[[Partition], None],
+    ) -> None:
+        self._node = node
+        self._assignment = assignment
+        self._session = session
+        self._settings = settings
+        self._outbox = outbox
+        self._touch = touch
+
+    def _lead(self, topic_id: str, number: int, action: Callable[[Leading], T]) -> T | TidelogError:
+        """Have the partition's leader do something; or why it cannot."""
+        key = TopicPartition(topic_id, number)
+        partition = self._assignment.partitions.get(key)
+        if not self._session.registered or partition is None:
+            if key in self._assignment.broken:
+                return refuse("OFFLINE", f"the partition is offline here: {self._assignment.broken[key]}")
+            return refuse("NOT_LEADER", f"{self._node} does not lead it, as far as it knows", leader="")
+        role = partition.leading
+        if role is None:
+            return partition.refusal()
+        results: list[T] = []
+        partition.guard(lambda: results.append(action(role)))
+        self._touch(partition)
+        if results:
+            return results[0]
+        error = partition.refusal()  # the disk failed in the middle of it
+        error.unknown_outcome = True
+        return error
+
+    # --- followers ---------------------------------------------------------------------------------------
+
+    def fetch(self, source: int, id: int | None, fetch: Fetch, now: float) -> None:
+        """One answer for all parts, of at most ``max_bytes`` and a batch: each part may take an equal share of what
+        the parts before it left. A part that finds no room is notified, so that its follower asks again."""
+        if self._is_fenced(source, id, fetch.node, fetch.broker_epoch):
+            return
+        room = min(fetch.max_bytes, self._settings.fetch_max_bytes)
+        parts: list[FetchedPart] = []
+        payload: list[Buffer] = []
+        for number, part in enumerate(fetch.parts):
+            share = min(room, max(room // (len(fetch.parts) - number), SHARE_MIN_BYTES))
+            fetched, batches = self._fetch_part(source, fetch, part, share, now)
+            parts.append(fetched)
+            payload += batches
+            room -= fetched.size
+        self._outbox.answer(source, id, FetchAnswer(tuple(parts), payload or b""))
+
+    def _fetch_part(
+        self, source: int, fetch: Fetch, part: FetchPart, share: int, now: float
+    ) -> tuple[FetchedPart, list[Buffer]]:
+        def serve(role: Leading) -> tuple[FetchedPart, list[Buffer]]:
+            return role.fetch(fetch.node, fetch.broker_epoch, source, part, share, now)
+
+        result = self._lead(part.topic_id, part.partition, serve)
+        if isinstance(result, TidelogError):
+            info = result.to_info()
+            return FetchedPart(part.topic_id, part.partition, part.leader_epoch, 0, 0, error=info), []
+        return result
+
+    def epoch_offset(self, source: int, id: int | None, asked: EpochOffset) -> None:
+        """Where the followers' epochs end in the logs led here."""
+        if not self._is_fenced(source, id, asked.node, asked.broker_epoch):
+            parts = tuple(self._epoch_end(asked, part) for part in asked.parts)
+            self._outbox.answer(source, id, EpochOffsetAnswer(parts))
+
+    def _epoch_end(self, asked: EpochOffset, part: EpochPart) -> EpochEnd:
+        def serve(role: Leading) -> EpochEnd:
+            return role.epoch_end(asked.node, asked.broker_epoch, part)
+
+        result = self._lead(part.topic_id, part.partition, serve)
+        if isinstance(result, TidelogError):
+            return EpochEnd(part.topic_id, part.partition, error=result.to_info())
+        return result
+
+    def _is_fenced(self, source: int, id: int | None, node: NodeId, broker_epoch: int) -> bool:
+        """Refuse a message of a replica server's earlier life. A later life than is known here is news that the
+        metadata will bring."""
+        known = self._assignment.servers.get(node)
+        if known is None or broker_epoch >= known.broker_epoch:
+            return False
+        error = refuse("FENCED_BROKER_EPOCH", f"{node} lives in broker epoch {known.broker_epoch}")
+        self._outbox.answer(source, id, error)
+        return True
+
+    # --- clients -----------------------------------------------------------------------------------------
+
+    def produce(self, source: int, produce: Produce, now: float) -> None:
+        """Append batches; each is acked by its own id, now or later."""
+        lost = self._lost_session(now)
+        data, position = payload_view(produce.payload), 0
+        for part in produce.parts:
+            batch = data[position : position + part.size]
+            position += part.size
+
+            def append(role: Leading, part=part, batch=batch) -> None:  # type: ignore[no-untyped-def]
+                role.produce(source, part, batch, now)
+
+            result = lost or self._lead(part.topic_id, part.partition, append)
+            if isinstance(result, TidelogError):
+                info = result.to_info()
+                self._outbox.ack(source, ProduceAck(part.id, error=info))
+
+    def read(self, source: int, id: int | None, message: Read | ListOffset, now: float) -> None:
+        """Answer with committed batches or with an offset, now or when there is news."""
+
+        def serve(role: Leading) -> None:
+            if isinstance(message, Read):
+                role.read(source, id, message, now)
+            else:
+                answer: Message | TidelogError = role.list_offset(message)
+                self._outbox.answer(source, id, answer)
+
+        result = self._lost_session(now) or self._lead(message.topic_id, message.partition, serve)
+        if isinstance(result, TidelogError):
+            self._outbox.answer(source, id, result)
+
+    def _lost_session(self, now: float) -> TidelogError | None:
+        if self._session.live(now) or not self._session.registered:
+            return None
+        return refuse("NOT_LEADER", f"{self._node} has lost its session with the controller", leader="")

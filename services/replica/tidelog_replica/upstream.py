@@ -1,0 +1,362 @@
+"""One leader server as its follower sees it: the fetch loop for every partition followed there.
+
+One call is in flight at a time, an epoch dialogue or a fetch, over all *active* partitions:
+
+    active    has a question now: new here, made progress, its flush ended, or a notify named it
+    idle      has everything the leader has, which has promised to notify it; asked again every
+              ``replica_max_idle_wait_s``, so that a lost notify costs no more than that
+    paused    its last answer was an error of that partition: active again after ``fetch_backoff_s``
+
+So a busy partition does not carry the idle ones along, and an idle server asks once per idle wait. A failed call
+pauses the whole loop, for longer each time; the next attach or answer ends that.
+
+The leader is reported to the controller when it does not answer at all, at once and every
+``leader_report_interval_s``; or, per partition, when it says it is offline or answers nothing but errors for
+``replica_max_leader_timeout_s``. Only for partitions in whose ISR this server is: other reports do not count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from tidelog.effects import CONTROLLER
+from tidelog.errors import TidelogError
+from tidelog.types import NodeId, TopicPartition
+from tidelog.wire.codec import payload_view
+from tidelog.wire.messages import (
+    EpochOffset,
+    EpochOffsetAnswer,
+    EpochPart,
+    Fetch,
+    FetchAnswer,
+    FetchPart,
+    Message,
+    ReportLeader,
+    SuspectPart,
+)
+
+from tidelog_replica.core.timers import Timers
+from tidelog_replica.following import Outcome
+from tidelog_replica.outbox import Outbox
+from tidelog_replica.partition import Partition
+from tidelog_replica.session import Session
+from tidelog_replica.settings import ReplicaSettings
+
+TIMER = "leader"
+"""First part of an upstream's timer key; the second is the leader's name."""
+UNANSWERED = ("UNREACHABLE", "REQUEST_TIMED_OUT")
+"""Codes of calls that the other server may never have seen."""
+
+
+class Upstream:
+    """The fetch loop to ``leader``. ``touch`` tells the owner that a partition's input has to be settled."""
+
+    def __init__(
+        self,
+        leader: NodeId,
+        node: NodeId,
+        broker_epoch: int,
+        settings: ReplicaSettings,
+        outbox: Outbox,
+        timers: Timers,
+        touch: Callable[[Partition], None],
+        now: float,
+    ) -> None:
+        self._leader = leader
+        self._node = node
+        self._broker_epoch = broker_epoch
+        self._settings = settings
+        self._outbox = outbox
+        self._timers = timers
+        self._touch = touch
+        self._followed: dict[TopicPartition, Partition] = {}
+        self._leader_epochs: dict[TopicPartition, int] = {}
+        self._active: dict[TopicPartition, None] = {}
+        self._paused: dict[TopicPartition, float] = {}
+        self._failing_since: dict[TopicPartition, float] = {}
+        self._in_flight = False
+        self._refresh_at = now + settings.replica_max_idle_wait_s
+        self._pause_until: float | None = None
+        self._pause_s = settings.fetch_backoff_s
+        self._suspect = ""
+        """Why the whole server is thought dead; "" while it answers."""
+        self._report_at = now
+        self._closed = False
+
+    # --- what is followed --------------------------------------------------------------------------------
+
+    def attach(self, partition: Partition, leader_epoch: int) -> None:
+        """Follow a partition here, or follow it in a new leader epoch."""
+        key = partition.key
+        if self._leader_epochs.get(key) == leader_epoch:
+            return
+        self._followed[key] = partition
+        self._leader_epochs[key] = leader_epoch
+        self._paused.pop(key, None)
+        self._failing_since.pop(key, None)
+        self._active[key] = None
+        self._pause_until = None
+
+    def detach(self, key: TopicPartition) -> None:
+        """Follow it here no longer."""
+        for table in (self._followed, self._leader_epochs, self._active, self._paused, self._failing_since):
+            table.pop(key, None)
+
+    def activate(self, key: TopicPartition) -> None:
+        """The partition has something to ask or to tell; unless it is paused."""
+        if key in self._followed and key not in self._paused:
+            self._active[key] = None
+
+    def close(self) -> None:
+        """Answers that are still on their way come too late."""
+        self._closed = True
+        for key in list(self._followed):
+            self.detach(key)
+
+    # --- the loop ----------------------------------------------------------------------------------------
+
+    def kick(self, now: float) -> None:
+        """Ask, where something is to be asked and nothing is in flight. The end of every input here."""
+        self._ask(now)
+        self._timers.set((TIMER, self._leader), self._deadline())
+
+    def _ask(self, now: float) -> None:
+        if self._in_flight or self._closed or not self._active:
+            return
+        if self._pause_until is not None and now < self._pause_until:
+            return
+        dialogues: dict[TopicPartition, EpochPart] = {}
+        fetches: dict[TopicPartition, FetchPart] = {}
+        for key in self._active:
+            partition = self._followed[key]
+            role = partition.following
+            if role is None:
+                continue  # offline
+            question = role.epoch_request()
+            if question is not None:
+                dialogues[key] = question
+            elif not dialogues:
+                fetches[key] = role.fetch_request()
+        if dialogues:
+            message: Message = EpochOffset(self._node, self._broker_epoch, tuple(dialogues.values()))
+            for key in dialogues:
+                del self._active[key]
+            self._call(message, partial(self._on_epoch_ends, dialogues))
+        else:
+            self._active.clear()
+            if fetches:
+                size = self._settings.fetch_max_bytes
+                message = Fetch(self._node, self._broker_epoch, size, tuple(fetches.values()))
+                self._call(message, partial(self._on_fetched, fetches))
+
+    def _call(self, message: Message, done: Callable[[Message | TidelogError, float], None]) -> None:
+        self._in_flight = True
+        self._outbox.call(self._leader, message, self._settings.replica_max_leader_timeout_s, done)
+
+    def _on_epoch_ends(
+        self, asked: dict[TopicPartition, EpochPart], answer: Message | TidelogError, now: float
+    ) -> None:
+        if not self._answered(list(asked), answer, now):
+            return
+        if not isinstance(answer, EpochOffsetAnswer) or len(answer.parts) != len(asked):
+            self._pause(list(asked), now)
+            return
+        for (key, question), part in zip(asked.items(), answer.parts, strict=True):
+            partition = self._followed.get(key)
+            if partition is not None and (part.topic_id, part.partition) == key:
+                outcome = partition.take(lambda role, q=question, p=part: role.on_epoch_end(q, p))
+                self._continue(partition, outcome, now)
+        self.kick(now)
+
+    def _on_fetched(self, asked: dict[TopicPartition, FetchPart], answer: Message | TidelogError, now: float) -> None:
+        if not self._answered(list(asked), answer, now):
+            return
+        if not isinstance(answer, FetchAnswer) or len(answer.parts) != len(asked):
+            self._pause(list(asked), now)
+            return
+        data, position = payload_view(answer.payload), 0
+        for (key, question), part in zip(asked.items(), answer.parts, strict=True):
+            partition = self._followed.get(key)
+            batches = data[position : position + part.size]
+            position += part.size
+            if partition is not None and (part.topic_id, part.partition) == key:
+                outcome = partition.take(lambda role, q=question, p=part, b=batches: role.on_fetched(q, p, b))
+                self._continue(partition, outcome, now)
+        self.kick(now)
+
+    def _continue(self, partition: Partition, outcome: Outcome, now: float) -> None:
+        """What becomes of a partition after its answer. Those that got data queue up behind the others: the leader
+        fills its answer in the order asked."""
+        key = partition.key
+        self._touch(partition)
+        if outcome.what == "failed":
+            self._active.pop(key, None)
+            self._paused[key] = now + self._settings.fetch_backoff_s
+            since = self._failing_since.setdefault(key, now)
+            if outcome.code == "OFFLINE" or now - since >= self._settings.replica_max_leader_timeout_s:
+                self._report([key], outcome.code.lower(), now)
+            return
+        self._failing_since.pop(key, None)
+        if outcome.what == "more":
+            self._active[key] = None
+
+    def _answered(self, asked: list[TopicPartition], answer: Message | TidelogError, now: float) -> bool:
+        """The call is over. False where it failed: then all is asked again after a pause."""
+        if self._closed:
+            return False
+        self._in_flight = False
+        if not isinstance(answer, TidelogError):
+            self._suspect = ""
+            self._pause_until = None
+            self._pause_s = self._settings.fetch_backoff_s
+            return True
+        if answer.code in UNANSWERED:
+            self._suspect_leader(answer.code.lower(), now)
+        self._pause(asked, now)
+        return False
+
+    def _pause(self, asked: list[TopicPartition], now: float) -> None:
+        """Ask all of it again, later."""
+        for key in asked:
+            self.activate(key)
+        self._pause_until = now + self._pause_s
+        self._pause_s = min(2 * self._pause_s, self._settings.fetch_backoff_max_s)
+        self.kick(now)
+
+    # --- reports -----------------------------------------------------------------------------------------
+
+    def on_down(self, now: float) -> None:
+        """The link to the leader's server broke, or cannot be opened."""
+        self._suspect_leader("unreachable", now)
+        self.kick(now)
+
+    def _suspect_leader(self, reason: str, now: float) -> None:
+        self._suspect = reason
+        self._report(list(self._followed), reason, now)
+
+    def _report(self, keys: list[TopicPartition], reason: str, now: float) -> None:
+        if now < self._report_at:
+            return
+        suspects = []
+        for key in keys:
+            state = self._followed[key].state
+            if state is not None and state.leader == self._leader and self._node in state.isr:
+                suspects.append(SuspectPart(*key, state.epoch, state.leader_epoch))
+        if not suspects:
+            return
+        self._report_at = now + self._settings.leader_report_interval_s
+        message = ReportLeader(self._node, self._broker_epoch, self._leader, reason, tuple(suspects))
+        self._outbox.call(CONTROLLER, message, self._settings.controller_timeout_s, lambda answer, now: None)
+        self._outbox.event("leader_suspected", leader=self._leader, reason=reason, partitions=len(suspects))
+
+    # --- time --------------------------------------------------------------------------------------------
+
+    def on_tick(self, now: float) -> None:
+        """Pauses that are over, the idle wait, repeated reports."""
+        if self._pause_until is not None and self._pause_until <= now:
+            self._pause_until = None
+        for key in [key for key, until in self._paused.items() if until <= now]:
+            del self._paused[key]
+            self._active[key] = None
+        if self._refresh_at <= now:
+            self._refresh_at = now + self._settings.replica_max_idle_wait_s
+            for key in self._followed:
+                self.activate(key)
+        if self._suspect and self._report_at <= now:
+            self._report(list(self._followed), self._suspect, now)
+            self._report_at = max(self._report_at, now + self._settings.leader_report_interval_s)
+        self.kick(now)
+
+    def _deadline(self) -> float | None:
+        """When ``on_tick`` has something to do; None while nothing is followed here."""
+        if not self._followed:
+            return None
+        due = self._refresh_at
+        if self._pause_until is not None:
+            due = min(due, self._pause_until)
+        if self._paused:
+            due = min(due, min(self._paused.values()))
+        if self._suspect:
+            due = min(due, self._report_at)
+        return due
+
+
+class Upstreams:
+    """All leader servers that are followed here, and who follows whom."""
+
+    def __init__(
+        self,
+        node: NodeId,
+        session: Session,
+        settings: ReplicaSettings,
+        outbox: Outbox,
+        timers: Timers,
+        touch: Callable[[Partition], None],
+    ) -> None:
+        self._node = node
+        self._session = session
+        self._settings = settings
+        self._outbox = outbox
+        self._timers = timers
+        self._touch = touch
+        self._upstreams: dict[NodeId, Upstream] = {}
+        self._follows: dict[TopicPartition, NodeId] = {}
+
+    def follow(self, partition: Partition, now: float) -> None:
+        """Ask the leader that the partition's role names, and no other; nobody, where it has no such role."""
+        following, key = partition.following, partition.key
+        if following is None:
+            self.unfollow(key)
+            return
+        leader = following.core.leader
+        if self._follows.get(key) != leader:
+            self.unfollow(key)
+        self._follows[key] = leader
+        upstream = self._upstreams.get(leader)
+        if upstream is None:
+            upstream = self._upstreams[leader] = Upstream(
+                leader,
+                self._node,
+                self._session.broker_epoch,
+                self._settings,
+                self._outbox,
+                self._timers,
+                self._touch,
+                now,
+            )
+        upstream.attach(partition, following.core.leader_epoch)
+        upstream.kick(now)
+
+    def unfollow(self, key: TopicPartition) -> None:
+        """The partition follows nobody."""
+        leader = self._follows.pop(key, None)
+        if leader is not None:
+            self._upstreams[leader].detach(key)
+
+    def kick(self, key: TopicPartition, now: float) -> None:
+        """The partition has something to tell or to ask its leader, if it follows one."""
+        leader = self._follows.get(key)
+        if leader is not None:
+            upstream = self._upstreams[leader]
+            upstream.activate(key)
+            upstream.kick(now)
+
+    def on_down(self, leader: NodeId, now: float) -> None:
+        """The link to a server broke or could not be opened."""
+        upstream = self._upstreams.get(leader)
+        if upstream is not None:
+            upstream.on_down(now)
+
+    def on_tick(self, leader: NodeId, now: float) -> None:
+        """The timer of this name, a leader's, is due."""
+        upstream = self._upstreams.get(leader)
+        if upstream is not None:
+            upstream.on_tick(now)
+
+    def clear(self) -> None:
+        """Follow nobody: this server's life is over."""
+        for upstream in self._upstreams.values():
+            upstream.close()
+        self._upstreams.clear()
+        self._follows.clear()
