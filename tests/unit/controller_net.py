@@ -1,0 +1,132 @@
+"""Controllers in memory: a clock, a network that delivers in order unless it is cut, disks that survive crashes."""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from collections.abc import Callable
+
+from tidelog.effects import Answer, Event, Post, Send
+from tidelog.errors import TidelogError
+from tidelog.types import ClusterImage, NodeId
+from tidelog.wire.image import apply_update
+from tidelog.wire.messages import Message, MetadataUpdate
+from tidelog_controller.core.controller import Controller, ControllerEffect, ControllerSettings
+from tidelog_controller.core.raft_log import Persist, Stored, apply_persist
+
+
+class ControllerNet:
+    """``count`` controllers that start at time 0. Links get numbers from ``link``; each belongs to one controller."""
+
+    def __init__(self, count: int = 3, settings: ControllerSettings | None = None, seed: int = 1) -> None:
+        self.now = 0.0
+        self.settings = settings or ControllerSettings()
+        self.urls = {f"c{i + 1}": f"ws://c{i + 1}" for i in range(count)}
+        self.disks = {node: Stored() for node in self.urls}
+        self.nodes: dict[NodeId, Controller] = {}
+        self.cut: set[NodeId] = set()
+        self.events: list[tuple[NodeId, Event]] = []
+        self.answers: dict[tuple[int, int], Message | Exception] = {}
+        self.order: dict[int, list[object]] = {}
+        self.images: dict[int, ClusterImage] = {}
+        self._rng = random.Random(seed)
+        self._links = 0
+        self._ids = 0
+        self.where: dict[int, NodeId] = {}
+        self._wire: deque[tuple[NodeId, NodeId, Message]] = deque()
+        for node in self.urls:
+            self.start(node)
+
+    def start(self, node: NodeId) -> None:
+        """Start a controller from what its disk holds."""
+        rng = random.Random(self._rng.random())
+        self.nodes[node] = Controller(node, self.urls, "test", self.settings, self.disks[node], rng, self.now)
+
+    def kill(self, node: NodeId) -> None:
+        """What was persisted stays, all else is gone."""
+        del self.nodes[node]
+
+    def link(self, node: NodeId) -> int:
+        """A new link to that controller."""
+        self._links += 1
+        self.where[self._links] = node
+        return self._links
+
+    def ask(self, link: int, request: Message) -> int:
+        """Send a request and deliver what follows from it, without letting time pass. The request's id."""
+        self._ids += 1
+        node = self.where[link]
+        effects = self.nodes[node].on_request(link, self._ids, request, self.now, wall_ms=int(self.now * 1000))
+        self._perform(node, effects)
+        self.deliver()
+        return self._ids
+
+    def answer(self, link: int, request: Message) -> Message:
+        """Ask, and the answer, which must be there without time passing; an error is raised."""
+        answer = self.answers[link, self.ask(link, request)]
+        if isinstance(answer, Exception):
+            raise answer
+        assert isinstance(answer, Message)
+        return answer
+
+    def refusal(self, link: int, request: Message) -> TidelogError:
+        """Ask, and the error, which must be there without time passing."""
+        answer = self.answers[link, self.ask(link, request)]
+        assert isinstance(answer, TidelogError), answer
+        return answer
+
+    def close(self, link: int) -> None:
+        """The link is gone."""
+        node = self.where[link]
+        self._perform(node, self.nodes[node].on_link_closed(link, self.now))
+
+    def deliver(self) -> None:
+        """All messages between controllers, and what follows from them."""
+        while self._wire:
+            sender, to, message = self._wire.popleft()
+            if to in self.nodes and not {sender, to} & self.cut:
+                wall_ms = int(self.now * 1000)
+                self._perform(to, self.nodes[to].on_message(sender, message, self.now, wall_ms=wall_ms))
+
+    def run(self, duration_s: float, until: Callable[[], bool] = lambda: False) -> None:
+        """Let time pass from deadline to deadline."""
+        end = self.now + duration_s
+        while not until():
+            due = [(deadline, node) for node, c in self.nodes.items() if (deadline := c.deadline()) is not None]
+            if not due or min(due)[0] > end:
+                self.now = end
+                return
+            deadline, node = min(due)
+            self.now = max(self.now, deadline)
+            self._perform(node, self.nodes[node].on_tick(self.now, wall_ms=int(self.now * 1000)))
+            self.deliver()
+
+    def elect(self) -> NodeId:
+        """Let time pass until a controller is active, and its name."""
+        self.run(20.0, until=lambda: self.active() is not None)
+        active = self.active()
+        assert active is not None, "no active controller"
+        return active
+
+    def active(self) -> NodeId | None:
+        """The active controller among those that are not cut off."""
+        return next((n for n, c in self.nodes.items() if c.active and n not in self.cut), None)
+
+    def _perform(self, node: NodeId, effects: list[ControllerEffect]) -> None:
+        for effect in effects:
+            match effect:
+                case Persist():
+                    self.disks[node] = apply_persist(self.disks[node], effect)
+                case Send():
+                    self._wire.append((node, effect.to, effect.message))
+                case Answer():
+                    assert (effect.source, effect.id) not in self.answers, "answered twice"
+                    self.answers[effect.source, effect.id] = effect.message
+                    self.order.setdefault(effect.source, []).append(effect.message)
+                case Post():
+                    assert isinstance(effect.message, MetadataUpdate)
+                    known = self.images.get(effect.source, ClusterImage())
+                    self.images[effect.source] = apply_update(known, effect.message)
+                    self.order.setdefault(effect.source, []).append(effect.message)
+                case Event():
+                    self.events.append((node, effect))
