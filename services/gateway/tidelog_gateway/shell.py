@@ -1,8 +1,9 @@
 """The gateway's trio side: links in and out, the turn that flushes the router, and the timer.
 
-Messages are handled inline in the reader task of the link that they came over: a produce only goes into the router's
-lanes, a read goes straight out to its leader. One task, ``run_turns``, flushes the router once per turn of
-the scheduler, so whatever arrived in one turn is merged, and keeps the time of both cores. Requests that need the
+Messages are handled inline in the reader task of the link that they came over. A read goes straight out to its
+leader. A produce goes into the router's lanes; while nothing is in flight they are flushed at once, otherwise by
+``run_turns``, one task that runs once per turn of the scheduler, so that whatever came in one turn is merged.
+The same task keeps the time of both cores. Requests that need the
 controller (``requests.py``) get a task each; they are rare.
 """
 
@@ -110,8 +111,12 @@ class Shell:
         now = self.clock()
         match message:
             case Produce():
+                merge = self.router.in_flight > 0
                 self.router.on_produce(link.source, message, now)
-                self._turn()
+                if merge:  # others are on their way: what comes in this turn travels together
+                    self._turn()
+                else:
+                    self._flush(now)
             case Credit():
                 self._perform(self.subscriptions.on_credit(link.source, message, now))
             case Read() if id is not None:
@@ -144,8 +149,9 @@ class Shell:
     def on_peer_message(self, node: NodeId, message: Message) -> None:
         """A replica server sent something by itself: acks."""
         if isinstance(message, Produced):
-            self.router.on_produced(node, message, self.clock())
-            self._turn()
+            now = self.clock()
+            self.router.on_produced(node, message, now)
+            self._flush(now)
 
     def on_peer_up(self, node: NodeId) -> None:
         """A link to a replica server is open."""
@@ -286,8 +292,14 @@ class Shell:
             if now >= self._timer:
                 self.router.on_tick(now)
                 self._perform(self.subscriptions.on_tick(now))
-            for effect in self.router.flush(now):
-                if isinstance(effect, Send):
-                    self.peers.post(effect.to, effect.message)
-                elif (link := self._links.get(effect.source)) is not None:
-                    link.post(effect.message)
+            self._flush(now)
+
+    def _flush(self, now: float) -> None:
+        for effect in self.router.flush(now):
+            if isinstance(effect, Send):
+                self.peers.post(effect.to, effect.message)
+            elif (link := self._links.get(effect.source)) is not None:
+                link.post(effect.message)
+        deadline = self.router.deadline()
+        if deadline is not None and deadline < self._timer:
+            self._turn()

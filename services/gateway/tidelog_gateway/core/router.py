@@ -24,17 +24,17 @@ from __future__ import annotations
 import heapq
 from collections import deque
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 
 from tidelog.effects import Post, Send
 from tidelog.errors import CorruptBatch, TidelogError, refuse
 from tidelog.records import read_header
-from tidelog.types import Acks, Buffer, NodeId, TopicPartition
+from tidelog.types import Acks, NodeId, TopicPartition
 from tidelog.wire.messages import ErrorInfo, Produce, ProduceAck, Produced, ProducePart
 
 from tidelog_gateway.core.cluster import ClusterMap
 from tidelog_gateway.core.expiry import Expiry
 from tidelog_gateway.core.lanes import Entry, Lane, Pipe, Place
+from tidelog_gateway.core.merge import AckBox, Produces
 from tidelog_gateway.core.settings import RouterSettings
 
 RETRIED = frozenset(
@@ -51,18 +51,6 @@ RETRIED = frozenset(
 )
 """Refusals that the gateway hides by trying again; all others are the client's to know."""
 
-MAX_PARTS = 128
-"""Most parts or acks in one message: keeps headers well inside the codec's limits."""
-
-
-@dataclass(slots=True)
-class _Outgoing:
-    """A ``Produce`` in the making."""
-
-    parts: list[ProducePart] = field(default_factory=list)
-    buffers: list[Buffer] = field(default_factory=list)
-    size: int = 0
-
 
 class Router:
     """All lanes and pipes of a gateway. Times are seconds of the shell's clock."""
@@ -78,9 +66,11 @@ class Router:
         self._relieved: dict[NodeId, None] = {}
         self._delayed: list[tuple[float, int, Lane]] = []
         self._expiry: Expiry[Entry] = Expiry()
-        self._acks: dict[int, list[ProduceAck]] = {}
+        self._acks = AckBox()
         self._held: dict[int, int] = {}
         self.held_bytes = 0
+        self.in_flight = 0
+        """Batches that leaders have not acked yet."""
         self._arrivals = 0
         self._attempts = 0
 
@@ -96,7 +86,7 @@ class Router:
             position += part.size
             refusal, idempotent = self._judge(source, part, batch)
             if refusal is not None:
-                self._ack(source, ProduceAck(part.id, error=refusal.to_info()))
+                self._acks.add(source, ProduceAck(part.id, error=refusal.to_info()))
                 continue
             self._queue(source, part, batch, idempotent, now)
 
@@ -159,7 +149,7 @@ class Router:
             del siblings[source]
             if not siblings:
                 del self._by_partition[lane.key]
-        self._acks.pop(source, None)
+        self._acks.forget(source)
 
     def on_tick(self, now: float) -> None:
         """Time passed: end what is over, try again what was delayed."""
@@ -192,27 +182,17 @@ class Router:
 
     def flush(self, now: float) -> list[Send | Post]:
         """Everything that can be sent now, merged by leader, then the acks, merged by client."""
-        effects: list[Send | Post] = []
-        outgoing: dict[NodeId, _Outgoing] = {}
+        produces = Produces(self._settings.merge_max_bytes)
         relieved, self._relieved = self._relieved, {}
         for node in relieved:
             self._unblock(self._pipes[node])
         while self._ready:
             lane = self._ready.popleft()
             if lane.place is Place.READY:
-                self._send_lane(lane, now, outgoing, effects)
-        for node, message in outgoing.items():
-            if message.parts:
-                effects.append(_close(node, message))
-        acks, self._acks = self._acks, {}
-        for source, ready in acks.items():
-            for first in range(0, len(ready), MAX_PARTS):
-                effects.append(Post(source, Produced(tuple(ready[first : first + MAX_PARTS]))))
-        return effects
+                self._send_lane(lane, now, produces)
+        return [*produces.close(), *self._acks.take()]
 
-    def _send_lane(
-        self, lane: Lane, now: float, outgoing: dict[NodeId, _Outgoing], effects: list[Send | Post]
-    ) -> None:
+    def _send_lane(self, lane: Lane, now: float, produces: Produces) -> None:
         """Send from the left of a lane: up to one message's worth, then it is the next lane's turn."""
         lane.place = Place.IDLE
         state = self._cluster.state(*lane.key)
@@ -240,14 +220,7 @@ class Router:
                 return
             taken += size
             entry = lane.waiting.popleft()
-            part = self._launch(entry, pipe, state.leader_epoch, now)
-            message = outgoing.setdefault(pipe.node, _Outgoing())
-            if message.parts and (message.size + size > limits.merge_max_bytes or len(message.parts) == MAX_PARTS):
-                effects.append(_close(pipe.node, message))
-                message = outgoing[pipe.node] = _Outgoing()
-            message.parts.append(part)
-            message.buffers.append(entry.batch)
-            message.size += size
+            produces.add(pipe.node, self._launch(entry, pipe, state.leader_epoch, now), entry.batch)
 
     def _launch(self, entry: Entry, pipe: Pipe, leader_epoch: int, now: float) -> ProducePart:
         self._attempts += 1
@@ -257,6 +230,7 @@ class Router:
         entry.lane.sent[entry.attempt] = entry
         pipe.in_flight[entry.attempt] = entry
         pipe.bytes += len(entry.batch)
+        self.in_flight += 1
         part = entry.part
         return ProducePart(
             id=entry.attempt,
@@ -322,6 +296,7 @@ class Router:
         del pipe.in_flight[entry.attempt]
         del entry.lane.sent[entry.attempt]
         pipe.bytes -= len(entry.batch)
+        self.in_flight -= 1
         if pipe.blocked:
             self._relieved[pipe.node] = None
 
@@ -377,12 +352,9 @@ class Router:
         else:
             del self._held[source]
         if ack is not None and not entry.lane.closed:
-            self._ack(source, ack)
+            self._acks.add(source, ack)
 
     # --- lanes ----------------------------------------------------------------------------------------------
-
-    def _ack(self, source: int, ack: ProduceAck) -> None:
-        self._acks.setdefault(source, []).append(ack)
 
     def _pipe(self, node: NodeId) -> Pipe:
         pipe = self._pipes.get(node)
@@ -403,7 +375,3 @@ class Router:
         for lane in blocked:
             if lane.place is Place.BLOCKED:
                 self._wake(lane)
-
-
-def _close(node: NodeId, message: _Outgoing) -> Send:
-    return Send(node, Produce(tuple(message.parts), list(message.buffers)))

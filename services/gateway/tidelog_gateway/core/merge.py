@@ -1,0 +1,77 @@
+"""Many small things for one receiver become few messages."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from tidelog.effects import Post, Send
+from tidelog.types import Buffer, NodeId
+from tidelog.wire.messages import Produce, ProduceAck, Produced, ProducePart
+
+MAX_PARTS = 128
+"""Most parts or acks in one message: keeps headers well inside the codec's limits."""
+
+
+@dataclass(slots=True)
+class _Open:
+    """A ``Produce`` in the making."""
+
+    parts: list[ProducePart] = field(default_factory=list)
+    buffers: list[Buffer] = field(default_factory=list)
+    size: int = 0
+
+
+class Produces:
+    """Batches gathered by leader. A message is closed when the next batch would exceed ``max_bytes``."""
+
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
+        self._open: dict[NodeId, _Open] = {}
+        self._closed: list[Send] = []
+
+    def add(self, node: NodeId, part: ProducePart, batch: Buffer) -> None:
+        """The next batch for a leader; the order per leader is kept."""
+        message = self._open.get(node)
+        if message is not None and (message.size + part.size > self._max_bytes or len(message.parts) == MAX_PARTS):
+            self._closed.append(_close(node, message))
+            message = None
+        if message is None:
+            message = self._open[node] = _Open()
+        message.parts.append(part)
+        message.buffers.append(batch)
+        message.size += part.size
+
+    def close(self) -> list[Send]:
+        """All messages."""
+        return self._closed + [_close(node, message) for node, message in self._open.items()]
+
+
+class AckBox:
+    """Acks gathered by client."""
+
+    def __init__(self) -> None:
+        self._acks: dict[int, list[ProduceAck]] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._acks)
+
+    def add(self, source: int, ack: ProduceAck) -> None:
+        """The next ack for a client."""
+        self._acks.setdefault(source, []).append(ack)
+
+    def forget(self, source: int) -> None:
+        """The client is gone."""
+        self._acks.pop(source, None)
+
+    def take(self) -> list[Post]:
+        """All messages, as few as possible; it is empty then."""
+        acks, self._acks = self._acks, {}
+        return [
+            Post(source, Produced(tuple(ready[first : first + MAX_PARTS])))
+            for source, ready in acks.items()
+            for first in range(0, len(ready), MAX_PARTS)
+        ]
+
+
+def _close(node: NodeId, message: _Open) -> Send:
+    return Send(node, Produce(tuple(message.parts), list(message.buffers)))
