@@ -352,9 +352,9 @@ class FetchPart:
     leader_epoch: int
     offset: int
     """Next offset wanted: the follower's log end."""
-    last_epoch: int
+    last_epoch: int = -1
     """Leader epoch of the record before ``offset``; -1 when there is none."""
-    durable: int
+    durable: int = 0
     """Everything below it is on the follower's stable storage."""
 
 
