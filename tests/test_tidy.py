@@ -32,7 +32,8 @@ FORBIDDEN_CALLS = {
     "uuid.uuid4": "randomness is injected",
     "os.urandom": "randomness is injected",
 }
-ADAPTERS = {"clock.py", "disk.py", "websocket.py"}
+ADAPTERS = {"clock.py", "disk.py", "websocket.py", "local_cluster.py"}
+"""Where clocks and chance come from."""
 
 
 def name(path: Path) -> str:
