@@ -1,0 +1,197 @@
+"""Outgoing links over loopback: on demand, kept, moved; and the search for the active controller."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+import pytest
+import trio
+from tidelog.controllers import ActiveController
+from tidelog.errors import TidelogError, Unreachable, refuse
+from tidelog.link import PROTOCOL_VERSION, Handler, Link, serve_links
+from tidelog.peers import Peers
+from tidelog.websocket import WebSocketTransport
+from tidelog.wire.messages import (
+    ControllerInfo,
+    DeleteTopic,
+    DescribeQuorum,
+    Done,
+    Hello,
+    Message,
+    QuorumAnswer,
+    Welcome,
+)
+
+NOWHERE = "ws://127.0.0.1:1"
+HELLO = Hello(PROTOCOL_VERSION, "gateway", "g1")
+TRANSPORT = WebSocketTransport()
+
+
+async def serve(
+    node: str, handler: Handler, links: list[Link], *, task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED
+) -> None:
+    await serve_links(
+        TRANSPORT,
+        "127.0.0.1",
+        0,
+        lambda _: Welcome(PROTOCOL_VERSION, "test", node, "replica", 1 << 20, 10),
+        handler,
+        allowed={"gateway": frozenset({DescribeQuorum.OP, DeleteTopic.OP})},
+        on_open=links.append,
+        task_status=task_status,
+    )
+
+
+def done(link: Link, id: int | None, _message: Message) -> None:
+    assert id is not None
+    link.answer(id, Done())
+
+
+class Watcher:
+    """What ``Peers`` told."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[str, str]] = []
+        self._news = trio.Event()
+
+    def tell(self, what: str) -> Callable[[str], None]:
+        def call(node: str) -> None:
+            self.told.append((what, node))
+            self._news.set()
+            self._news = trio.Event()
+
+        return call
+
+    async def wait(self, what: str, node: str, times: int = 1) -> None:
+        with trio.fail_after(5):
+            while self.told.count((what, node)) < times:
+                await self._news.wait()
+
+
+@asynccontextmanager
+async def peers(*, keep: bool) -> AsyncIterator[tuple[Peers, Watcher, trio.Nursery]]:
+    watcher = Watcher()
+    made = Peers(
+        TRANSPORT,
+        HELLO,
+        on_message=lambda _node, _message: None,
+        on_up=watcher.tell("up"),
+        on_down=watcher.tell("down"),
+        keep=keep,
+    )
+    async with trio.open_nursery() as nursery:
+        await nursery.start(made.run)
+        yield made, watcher, nursery
+        nursery.cancel_scope.cancel()
+
+
+async def ask(one: Peers, node: str) -> Message | TidelogError:
+    answers: list[Message | TidelogError] = []
+    answered = trio.Event()
+
+    def keep(answer: Message | TidelogError) -> None:
+        answers.append(answer)
+        answered.set()
+
+    one.start_call(node, DeleteTopic("x"), 5, keep)
+    with trio.fail_after(5):
+        await answered.wait()
+    return answers[0]
+
+
+async def test_a_call_opens_the_link_and_waits_for_it() -> None:
+    async with peers(keep=False) as (one, watcher, nursery):
+        url = await nursery.start(serve, "r1", done, [])
+        one.set_addresses({"r1": url})
+        assert not one.is_up("r1")
+        assert await ask(one, "r1") == Done()
+        assert one.is_up("r1") and watcher.told == [("up", "r1")]
+
+
+@pytest.mark.parametrize("url", [NOWHERE, None])
+async def test_a_node_that_is_not_there_is_told_at_once(url: str | None) -> None:
+    async with peers(keep=False) as (one, watcher, _):
+        one.set_addresses({"r1": url} if url else {})
+        assert isinstance(await ask(one, "r1"), Unreachable)
+        if url:
+            await watcher.wait("down", "r1")
+
+
+async def test_who_answers_under_another_name_is_not_taken_for_the_node() -> None:
+    async with peers(keep=False) as (one, _, nursery):
+        one.set_addresses({"r1": await nursery.start(serve, "r2", done, [])})
+        assert isinstance(await ask(one, "r1"), Unreachable)
+
+
+async def test_a_kept_link_comes_back() -> None:
+    async with peers(keep=True) as (one, watcher, nursery):
+        links: list[Link] = []
+        one.set_addresses({"r1": await nursery.start(serve, "r1", done, links)})
+        await watcher.wait("up", "r1")
+        links[0].close()
+        await watcher.wait("up", "r1", 2)
+        assert watcher.told == [("up", "r1"), ("down", "r1"), ("up", "r1")]
+
+
+async def test_a_node_that_moved_is_down_before_it_is_up_again() -> None:
+    async with peers(keep=True) as (one, watcher, nursery):
+        for times in (1, 2):
+            one.set_addresses({"r1": await nursery.start(serve, "r1", done, [])})
+            await watcher.wait("up", "r1", times)
+        one.set_addresses({})
+        assert not one.is_up("r1")
+        assert watcher.told == [("up", "r1"), ("down", "r1")] * 2
+
+
+class Controllers:
+    """Scripted controllers that agree on who is active."""
+
+    def __init__(self) -> None:
+        self.active = "c1"
+        self.urls: dict[str, str] = {}
+        self.silent: set[str] = set()
+        self.deleted: list[str] = []
+
+    def handler(self, node: str) -> Handler:
+        def handle(link: Link, id: int | None, message: Message) -> None:
+            assert id is not None
+            if node in self.silent:
+                return
+            if isinstance(message, DescribeQuorum):
+                infos = tuple(ControllerInfo(n, url, "unknown") for n, url in self.urls.items())
+                link.answer(id, QuorumAnswer(self.active, 1, 1, infos))
+            elif node != self.active:
+                link.answer(id, refuse("NOT_ACTIVE_CONTROLLER", "no"))
+            else:
+                self.deleted.append(node)
+                link.answer(id, Done())
+
+        return handle
+
+
+async def test_the_active_controller_is_found_and_found_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tidelog.controllers.ANSWER_TIMEOUT_S", 0.2)
+    controllers = Controllers()
+    async with trio.open_nursery() as nursery:
+        for node in ("c1", "c2", "c3"):
+            controllers.urls[node] = await nursery.start(serve, node, controllers.handler(node), [])
+        controllers.active = "c3"
+        link = ActiveController(
+            TRANSPORT,
+            [NOWHERE, *controllers.urls.values()],
+            HELLO,
+            on_message=lambda _: None,
+            on_up=lambda: None,
+        )
+        nursery.start_soon(link.run)
+        assert await link.call(DeleteTopic("x"), 5) == Done()
+        controllers.active = "c2"
+        assert await link.call(DeleteTopic("x"), 5) == Done()
+        controllers.silent.add("c2")
+        controllers.active = "c1"
+        with pytest.raises(TidelogError, match="REQUEST_TIMED_OUT"):
+            await link.call(DeleteTopic("x"), 0.2, again=False)
+        assert await link.call(DeleteTopic("x"), 10) == Done()
+        assert controllers.deleted == ["c3", "c2", "c1"]
+        nursery.cancel_scope.cancel()
