@@ -24,6 +24,9 @@ PAUSE_FIRST_S, PAUSE_MAX_S = 0.02, 0.3
 MAX_HINTS = 3
 """Hints followed without a pause: two controllers may each name the other for a moment."""
 
+LOST = ("UNREACHABLE", "REQUEST_TIMED_OUT")
+"""The request was sent, and no answer came."""
+
 Answered = Callable[[Message | TidelogError], None]
 
 
@@ -80,12 +83,13 @@ class ActiveController:
 
         self.link.start_call(request, timeout_s, look)
 
-    async def call(self, request: Message, timeout_s: float, *, again: bool = True) -> Message:
-        """Ask whoever is the active controller, waiting for one to be found. With ``again`` it is asked again after
-        an error that leaves the outcome unknown; without, only where the request surely was not done. Raises
-        ``TidelogError``: the controller's refusal, or the last error when the time is over."""
+    async def call(self, request: Message, timeout_s: float) -> Message:
+        """Ask whoever is the active controller, waiting for one to be found, again after errors that may pass.
+        Raises ``TidelogError``: the controller's refusal, or the last error when the time is over. It has
+        ``unknown_outcome`` when an earlier try was sent whose answer never came: it may have been done."""
         end = trio.current_time() + timeout_s
         last: TidelogError = Unreachable("no active controller was found")
+        uncertain = False
         while (left_s := end - trio.current_time()) > 0:
             changed = self._changed
             if self.link is None:
@@ -95,10 +99,10 @@ class ActiveController:
             try:
                 return await self.link.call(request, left_s)
             except TidelogError as error:
-                surely_not_done = error.code in ("NOT_ACTIVE_CONTROLLER", "NO_QUORUM") and not error.unknown_outcome
-                if not (error.retriable and (again or surely_not_done)):
-                    raise
                 last = error
+                last.unknown_outcome = uncertain = uncertain or error.unknown_outcome or error.code in LOST
+                if not error.retriable:
+                    raise
                 self._doubt.set()
             with trio.move_on_after(min(PAUSE_MAX_S, max(end - trio.current_time(), 0))):
                 await changed.wait()

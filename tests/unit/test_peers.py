@@ -191,7 +191,7 @@ async def test_the_active_controller_is_found_and_found_again(monkeypatch: pytes
         controllers.silent.add("c2")
         controllers.active = "c1"
         with pytest.raises(TidelogError, match="REQUEST_TIMED_OUT"):
-            await link.call(DeleteTopic("x"), 0.2, again=False)
+            await link.call(DeleteTopic("x"), 0.2)
         assert await link.call(DeleteTopic("x"), 10) == Done()
         assert controllers.deleted == ["c3", "c2", "c1"]
         nursery.cancel_scope.cancel()

@@ -16,6 +16,7 @@ from tidelog.wire.messages import (
     CreateTopic,
     DeleteTopic,
     DescribeQuorum,
+    Done,
     History,
     InitProducer,
     ListOffset,
@@ -69,19 +70,38 @@ class Requests:
             case CreateTopic():
                 return await self._create(message)
             case DeleteTopic():
-                return await controllers.call(message, CONTROLLER_TIMEOUT_S, again=False)
+                return await self._delete(message)
             case _:
                 return await controllers.call(message, CONTROLLER_TIMEOUT_S)
 
     async def _create(self, message: CreateTopic) -> Message:
-        """Answered when a produce to it would go through; the topic is there, so after a while all the same."""
+        """Answered when a produce to it would go through; the topic is there, so after a while all the same. When
+        the controller was lost in between, a topic that now exists as it was asked for is the one asked for."""
         shell = self._shell
-        answer = await shell.controllers.call(message, CONTROLLER_TIMEOUT_S, again=False)
+        try:
+            answer = await shell.controllers.call(message, CONTROLLER_TIMEOUT_S)
+        except TidelogError as error:
+            made = shell.cluster.topic_named(message.name)
+            if error.code != "TOPIC_EXISTS" or not error.unknown_outcome or made is None:
+                raise
+            if [len(state.replicas) for state in made.partitions] != [
+                message.replication_factor
+            ] * message.partitions:
+                raise
+            answer = TopicCreated(made.topic_id)
         assert isinstance(answer, TopicCreated)
         with trio.move_on_after(CONTROLLER_TIMEOUT_S):
             while not shell.serves(answer.topic_id):
                 await shell.wait_change()
         return answer
+
+    async def _delete(self, message: DeleteTopic) -> Message:
+        try:
+            return await self._shell.controllers.call(message, CONTROLLER_TIMEOUT_S)
+        except TidelogError as error:
+            if error.code == "UNKNOWN_TOPIC" and error.unknown_outcome:
+                return Done()  # an earlier try did it
+            raise
 
     async def _next_producer_id(self) -> int:
         async with self._allocating:
