@@ -10,6 +10,9 @@ Theory. ``wire.session`` decides, this module moves the bytes. A link is three t
 The outbox is bounded. ``send`` waits below ``ROOM_BYTES``; ``post``, ``answer`` and ``start_call`` never wait, and
 drop the link when ``OUTBOX_BYTES`` are queued: the peer does not read, and what it asked for can be asked for again.
 
+A connection may have more than the seam demands, and the link uses it: ``send_many``; ``ping`` and ``heard_at``;
+``on_urgent``, to be called when it has frames of its own to send with the next ``send_many``.
+
 A link ends once: when either task ends, when ``close`` was called and the outbox is sent (at most
 ``CLOSE_TIMEOUT_S``), or when the caller is cancelled. Then every waiting call ends ``UNREACHABLE``.
 """
@@ -43,6 +46,8 @@ ROOM_BYTES = 8 << 20
 ROOM_MESSAGES = 2_048
 BURST_BYTES = 1 << 20
 """What the writer hands to the connection at once, or a little more."""
+FAIR_MESSAGES = 128
+"""After so many messages the reader lets others run."""
 GOING_AWAY = 1001
 TRY_AGAIN_LATER = 1013
 INTERNAL_ERROR = 1011
@@ -261,8 +266,12 @@ class Link:
     async def _run_reader(self) -> None:
         receive, on_data, perform = self._connection.receive, self._session.on_data, self._perform
         try:
-            while self._close is None:
+            for turn in itertools.count(1):
                 perform(on_data(await receive()))
+                if self._close is not None:
+                    break
+                if turn % FAIR_MESSAGES == 0:  # what has arrived already is received without waiting
+                    await trio.lowlevel.checkpoint()
         except ProtocolError as error:
             perform(self._session.fail(error))
         except Unreachable as error:

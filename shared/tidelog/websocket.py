@@ -42,9 +42,11 @@ class _HandshakeEnded(Exception):
 
 
 class _Gate(trio.abc.HalfCloseableStream):
-    """The stream as the handshake sees it: exactly one HTTP head can be read; ``early`` is what came after it."""
+    """The stream as the handshake sees it: exactly one HTTP head can be read; ``early`` is what came after it.
+    ``scope`` bounds the handshake: it is cancelled when the time is over, or when trio-websocket gives up."""
 
     def __init__(self, stream: trio.SocketStream) -> None:
+        self.scope = trio.CancelScope(deadline=trio.current_time() + HANDSHAKE_TIMEOUT_S)
         self._stream = stream
         self._read_any = False
         self.early = b""
@@ -77,7 +79,8 @@ class _Gate(trio.abc.HalfCloseableStream):
         await self._stream.send_eof()
 
     async def aclose(self) -> None:
-        """Leaves the stream open: its owner closes it, or goes on with frames."""
+        """Ends the handshake; the stream stays open, its owner closes it."""
+        self.scope.cancel()
         await trio.lowlevel.checkpoint()
 
 
@@ -92,11 +95,12 @@ class WebSocketTransport:
     async def connect(self, url: str) -> Connection:
         """See ``Transport.connect``."""
         host, port, path = _parse(url)
+        name = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         try:
             with trio.fail_after(HANDSHAKE_TIMEOUT_S):
                 stream = await trio.open_tcp_stream(host, port)
                 try:
-                    return await self._shake_hands(stream, url, f"{host}:{port}", path)
+                    return await self._shake_hands(stream, url, name, path)
                 except BaseException:
                     await trio.aclose_forcefully(stream)
                     raise
@@ -111,16 +115,18 @@ class WebSocketTransport:
         opened: trio_websocket.WebSocketConnection | None = None
         failure: Exception | None = None
         try:
-            async with trio.open_nursery() as nursery:
-                opened = await trio_websocket.wrap_client_stream(
-                    nursery, gate, host, path, subprotocols=[SUBPROTOCOL]
-                )
-                nursery.cancel_scope.cancel()
+            with gate.scope:
+                async with trio.open_nursery() as nursery:
+                    opened = await trio_websocket.wrap_client_stream(
+                        nursery, gate, host, path, subprotocols=[SUBPROTOCOL]
+                    )
+                    nursery.cancel_scope.cancel()
         except* (_HandshakeEnded, trio_websocket.HandshakeError, trio.BrokenResourceError) as group:
             failure = group.exceptions[0]
         if failure is not None or opened is None:
             status = getattr(failure, "status_code", None)
-            raise Unreachable(f"{url}: refused with HTTP {status}" if status else f"{url}: {failure}") from failure
+            why = f"refused with HTTP {status}" if status else failure or "no WebSocket handshake"
+            raise Unreachable(f"{url}: {why}") from failure
         if opened.subprotocol != SUBPROTOCOL:
             raise Unreachable(f"{url}: the server does not speak {SUBPROTOCOL}")
         return FrameStream(stream, url, server=False, max_bytes=self.max_message_bytes, early=gate.early)
@@ -174,7 +180,7 @@ class WebSocketTransport:
             return None
         gate = _Gate(stream)
         accepted = False
-        with trio.move_on_after(HANDSHAKE_TIMEOUT_S):
+        with gate.scope:
             try:
                 async with trio.open_nursery() as nursery:
                     request = await trio_websocket.wrap_server_stream(nursery, gate)

@@ -20,7 +20,7 @@ from tidelog.records import NewRecord, encode_batch
 from tidelog.types import ClusterImage, PartitionState, ServerState, TopicConfig, TopicState
 from tidelog.wire import codec
 from tidelog.wire.codec import MESSAGES
-from tidelog.wire.compiled import MAX_INT, default_of, hints, is_payload, optional_of
+from tidelog.wire.compiled import MAX_INT, default_of, hints, is_payload, lowest_of, optional_of
 from tidelog.wire.image import encode_delta, encode_image
 from tidelog.wire.messages import ErrorInfo, Message
 
@@ -82,23 +82,23 @@ def instances(cls: type) -> st.SearchStrategy[Any]:
     return st.builds(
         cls,
         **{
-            field.name: values(hint, default_of(field), f"{cls.__name__}.{field.name}")
+            field.name: values(hint, lowest_of(field), f"{cls.__name__}.{field.name}")
             for field, hint in zip(dataclasses.fields(cls), hints(cls).values(), strict=True)
             if not is_payload(hint)
         },
     )
 
 
-def values(hint: Any, default: Any, name: str) -> st.SearchStrategy[Any]:
+def values(hint: Any, lowest: int, name: str) -> st.SearchStrategy[Any]:
     if name in CHOICES:
         return st.sampled_from(CHOICES[name])
     inner = optional_of(hint)
     if inner is not None:
-        return st.none() | values(inner, dataclasses.MISSING, name)
+        return st.none() | values(inner, lowest, name)
     if hint is int:
-        return st.integers(-1 if default == -1 else 0, MAX_INT)
+        return st.integers(lowest, MAX_INT)
     if typing.get_origin(hint) is tuple:
-        return st.lists(values(typing.get_args(hint)[0], dataclasses.MISSING, ""), max_size=3).map(tuple)
+        return st.lists(values(typing.get_args(hint)[0], 0, ""), max_size=3).map(tuple)
     simple: dict[Any, st.SearchStrategy[Any]] = {bool: st.booleans(), str: st.text(max_size=10)}
     simple[dict[str, str]] = st.dictionaries(st.text(max_size=5), st.text(max_size=5), max_size=2)
     if hint is str and name == "ErrorInfo.code":

@@ -87,6 +87,11 @@ def default_of(field: Field[Any]) -> Any:
     return field.default
 
 
+def lowest_of(field: Field[Any]) -> int:
+    """The least value of an integer field."""
+    return -1 if field.default == -1 else 0
+
+
 def _compile_encoder(cls: type) -> _Encoder:
     names: dict[str, Any] = {"cls": cls}
     always: list[str] = []
@@ -166,29 +171,28 @@ def _compile_decoder(cls: type) -> _Decoder:
         else:
             names[f"default{number}"] = default
             lines.append(f"    {v} = get({field.name!r}, default{number})")
-        lines += _decode_lines(v, hint, default, names, number)
+        lines += _decode_lines(v, hint, field, names, number)
     if not takes_payload and issubclass(cls, Message):
         lines.append("    if payload is not None: diagnose(cls, m, payload)")
     lines = ["def decode(m, payload=None):", *lines, f"    return cls({', '.join(arguments)})"]
     return _build(lines, names, "decode")
 
 
-def _decode_lines(v: str, hint: Any, default: Any, names: dict[str, Any], number: int) -> list[str]:
+def _decode_lines(v: str, hint: Any, field: Field[Any], names: dict[str, Any], number: int) -> list[str]:
     """Statements that check ``v`` and make of it what the dataclass holds. ``m`` is the map it came from."""
     wrong = "diagnose(cls, m, payload)"
     inner = optional_of(hint)
     if inner is not None:
-        lines = _decode_lines(v, inner, default, names, number)
+        lines = _decode_lines(v, inner, field, names, number)
         return [f"    if {v} is not None:", *[f"    {line}" for line in lines]]
     if hint is int:
-        lowest = -1 if default == -1 else 0
-        return [f"    if type({v}) is not int or not {lowest} <= {v} <= MAX: {wrong}"]
+        return [f"    if type({v}) is not int or not {lowest_of(field)} <= {v} <= MAX: {wrong}"]
     if hint in (bool, str, bytes):
         return [f"    if type({v}) is not {hint.__name__}: {wrong}"]
     if hint == dict[str, str]:
         names["texts"] = _is_texts
         lines = [f"    if not texts({v}): {wrong}"]
-        return lines if default is MISSING else [*lines, f"    if {v} is default{number}: {v} = {{}}"]
+        return lines if default_of(field) is MISSING else [*lines, f"    if {v} is default{number}: {v} = {{}}"]
     if typing.get_origin(hint) is tuple:
         item = typing.get_args(hint)[0]
         if item in (str, bytes, int):
@@ -243,33 +247,33 @@ def _diagnose(cls: type, m: object, payload: object) -> None:
     if missing:
         raise fault(f"{label}: missing {', '.join(missing)}")
     for field, hint in zip(fields(cls), hints(cls).values(), strict=True):
-        if field.name in m and not is_payload(hint) and not _fits(m[field.name], hint, default_of(field)):
-            raise fault(f"{label}: {field.name} is not {_describe(hint, default_of(field))}")
+        if field.name in m and not is_payload(hint) and not _fits(m[field.name], hint, lowest_of(field)):
+            raise fault(f"{label}: {field.name} is not {_describe(hint, lowest_of(field))}")
     raise fault(f"{label}: takes no payload" if payload is not None else f"{label}: malformed")
 
 
-def _fits(value: object, hint: Any, default: Any) -> bool:
+def _fits(value: object, hint: Any, lowest: int) -> bool:
     inner = optional_of(hint)
     if inner is not None:
-        return value is None or _fits(value, inner, default)
+        return value is None or _fits(value, inner, lowest)
     if hint is int:
-        return type(value) is int and (-1 if default == -1 else 0) <= value <= MAX_INT
+        return type(value) is int and lowest <= value <= MAX_INT
     if hint in (bool, str, bytes):
         return type(value) is hint
     if hint == dict[str, str]:
         return _is_texts(value)
     if typing.get_origin(hint) is tuple:
         item = typing.get_args(hint)[0]
-        return type(value) is list and all(_fits(i, item, MISSING) for i in value)
+        return type(value) is list and all(_fits(i, item, 0) for i in value)
     return type(value) is dict
 
 
-def _describe(hint: Any, default: Any) -> str:
+def _describe(hint: Any, lowest: int) -> str:
     inner = optional_of(hint)
     if inner is not None:
-        return f"{_describe(inner, default)} or null"
+        return f"{_describe(inner, lowest)} or null"
     if hint is int:
-        return f"an integer from {-1 if default == -1 else 0} to 2**63-1"
+        return f"an integer from {lowest} to 2**63-1"
     if hint == dict[str, str]:
         return "a map of texts"
     if typing.get_origin(hint) is tuple:

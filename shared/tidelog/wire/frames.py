@@ -10,7 +10,7 @@ wsproto is copied several times and unmasked byte by byte, and costs a hop betwe
   real keys, and they are honoured.
 - Fragments (§5.4) are accepted, and bounded: in bytes by the size of the message, in number by ``MAX_FRAGMENTS``.
 - Refused with 1002: reserved bits, unknown opcodes, wrong masking, long or fragmented control frames, a
-  continuation of nothing, lengths that are not minimal; 1003: text; 1009: too large a message.
+  continuation of nothing, lengths that are not minimal, floods of pings; 1003: text; 1009: too large a message.
 """
 
 from __future__ import annotations
@@ -29,11 +29,13 @@ from tidelog.wire.messages import Payload
 CONTINUATION, TEXT, BINARY, CLOSE, PING, PONG = 0x0, 0x1, 0x2, 0x8, 0x9, 0xA
 MAX_FRAGMENTS = 1024
 """Most frames of one message."""
+MAX_CONTROLS = 100
+"""Most control frames (ping, pong) in one second."""
 JOIN_BYTES = 64 << 10
 """Pieces up to this are copied together into one send; a longer one is sent as it is."""
 RECEIVE_BYTES = 256 << 10
 
-ENDED, TEXT_FRAME, TOO_LARGE, BROKEN_RULES = 1000, 1003, 1009, 1002
+TEXT_FRAME, TOO_LARGE, BROKEN_RULES = 1003, 1009, 1002
 
 
 class FrameStream:
@@ -56,6 +58,8 @@ class FrameStream:
         self._sending = False  # a send was begun and not ended: what the peer has may be half a frame
         self._closed = False
         self._peer_close: bytes | None = None
+        self._controls = 0
+        self._controls_until = 0.0
 
     # --- receiving ---------------------------------------------------------------------------------------
 
@@ -140,6 +144,11 @@ class FrameStream:
         return bytes(data)
 
     def _control(self, opcode: int, data: bytes) -> None:
+        if self.heard_at >= self._controls_until:
+            self._controls, self._controls_until = 0, self.heard_at + 1.0
+        self._controls += 1
+        if self._controls > MAX_CONTROLS:
+            raise _broken(f"more than {MAX_CONTROLS} control frames in a second")
         if opcode == PING:
             # Only the latest needs an answer (§5.5.3): a peer that floods us with pings gets one.
             self._urgent.clear()
