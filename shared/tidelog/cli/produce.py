@@ -7,7 +7,7 @@ import time
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Literal
 
 import click
 import trio
@@ -58,7 +58,7 @@ def produce(
     acks: str,
     key_separator: str | None,
     rate: float | None,
-    compression: str,
+    compression: Literal["none", "zstd", "lz4"],
     as_json: bool,
     gateways: tuple[str, ...],
 ) -> None:
