@@ -1,0 +1,9 @@
+"""``python -m tidelog_controller --config FILE``."""
+
+from tidelog.service import main
+
+from tidelog_controller.config import ControllerConfig
+from tidelog_controller.server import serve
+
+if __name__ == "__main__":
+    main(ControllerConfig, serve, "A Tidelog controller: it holds the metadata and elects leaders.")

@@ -1,0 +1,178 @@
+"""The controller's trio side: one owner task performs what the core decides; links bring inputs to its inbox.
+
+Links put inputs into a bounded inbox and never wait; when it is full, requests are refused with ``OVERLOADED`` and
+Raft messages are lost, which Raft does not mind. The owner takes what is there in one turn, up to ``TURN_INPUTS``,
+and makes everything durable in one transaction before it performs the other effects in their order. Being durable
+earlier than need be is always safe, and a burst of proposals costs one fsync.
+
+Inputs come before the timer: after a pause of the whole process the heartbeats that wait in the sockets count
+before the sessions that they keep are judged. An error of the storage ends the process: the core is then ahead of
+the disk.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from typing import Protocol
+
+import structlog
+import trio
+from tidelog import logs
+from tidelog.effects import Answer, Event, Post, Send
+from tidelog.errors import ProtocolError, refuse
+from tidelog.link import Link
+from tidelog.peers import Peers
+from tidelog.transport import Transport
+from tidelog.types import NodeId
+from tidelog.wire.messages import Hello, Message
+
+from tidelog_controller.core.controller import Controller, ControllerEffect
+from tidelog_controller.core.raft_log import Entry, Persist
+
+INBOX = 4096
+"""Inputs that wait at most; closed links come on top."""
+TURN_INPUTS = 256
+PROTOCOL_FAULT = 1002
+
+Input = Callable[[float, int], Sequence[ControllerEffect]]
+"""Called by the owner with now and the wall clock in ms."""
+
+
+class Storage(Protocol):
+    """Where Raft's term, vote and log are durable."""
+
+    def perform(self, persist: Persist) -> None:
+        """Returns when it is durable; an error is final."""
+
+
+class Shell:
+    """Everything of one controller that lives while it serves. The owner runs ``run`` and ``peers``."""
+
+    def __init__(
+        self,
+        core: Controller,
+        storage: Storage,
+        transport: Transport,
+        hello: Hello,
+        clock: Callable[[], float],
+        wall_ms: Callable[[], int],
+    ) -> None:
+        self.core = core
+        self.peers = Peers(
+            transport, hello, on_message=self._on_peer_message, on_up=self._on_up, on_down=self._on_down, keep=True
+        )
+        self._storage = storage
+        self._clock = clock
+        self._wall_ms = wall_ms
+        self._log = structlog.get_logger().bind(node=core.node_id)
+        self._links: dict[int, Link] = {}
+        self._up: dict[NodeId, None] = {}
+        self._inbox: deque[tuple[Link | None, Input]] = deque()
+        self._arrived = trio.Event()
+
+    # --- inputs ------------------------------------------------------------------------------------------
+
+    def on_open(self, link: Link) -> None:
+        """A link was accepted."""
+        self._links[link.source] = link
+
+    def on_close(self, link: Link) -> None:
+        """An accepted link has ended."""
+        del self._links[link.source]
+        self._put(None, lambda now, wall_ms: self.core.on_link_closed(link.source, now))
+
+    def on_message(self, link: Link, id: int | None, message: Message) -> None:
+        """A message over an accepted link, of a kind that its role may send."""
+        peer = link.peer
+        if peer.role == "controller" and id is None:
+            if len(self._inbox) < INBOX:
+                self._put(link, lambda now, wall_ms: self.core.on_message(peer.node, message, now, wall_ms=wall_ms))
+        elif peer.role == "replica" and getattr(message, "node", peer.node) != peer.node:
+            raise refuse("FORBIDDEN", f"{peer.node} speaks for itself only")
+        elif len(self._inbox) >= INBOX:
+            raise refuse("OVERLOADED", f"{len(self._inbox)} messages wait at {self.core.node_id}")
+        else:
+            self._put(link, lambda now, wall_ms: self.core.on_request(link.source, id, message, now, wall_ms=wall_ms))
+
+    def _on_peer_message(self, node: NodeId, message: Message) -> None:
+        self._log.warning("unexpected_message", peer=node, op=message.OP)  # peers send over links of their own
+
+    def _on_up(self, node: NodeId) -> None:
+        self._up[node] = None
+        self._log.info("peer_up", peer=node)
+
+    def _on_down(self, node: NodeId) -> None:
+        if node in self._up:
+            del self._up[node]
+            self._log.info("peer_down", peer=node)
+
+    def _put(self, link: Link | None, step: Input) -> None:
+        self._inbox.append((link, step))
+        self._arrived.set()
+
+    # --- the owner ---------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Own the core until cancelled."""
+        while True:
+            await self._wait()
+            effects: list[ControllerEffect] = []
+            for _ in range(min(len(self._inbox), TURN_INPUTS)):
+                link, step = self._inbox.popleft()
+                try:
+                    effects += step(self._clock(), self._wall_ms())
+                except ProtocolError as error:
+                    self._on_fault(link, error)
+            now, deadline = self._clock(), self.core.deadline()
+            if deadline is not None and now >= deadline:
+                effects += self.core.on_tick(now, wall_ms=self._wall_ms())
+            await self._perform(effects)
+
+    async def _wait(self) -> None:
+        """Until there is an input or the core's timer is due; other tasks always get a turn before."""
+        if not self._inbox:
+            deadline = self.core.deadline()
+            self._arrived = trio.Event()
+            with trio.move_on_at(math.inf if deadline is None else deadline):
+                await self._arrived.wait()
+        await trio.lowlevel.checkpoint()
+
+    def _on_fault(self, link: Link | None, error: ProtocolError) -> None:
+        assert link is not None, error
+        self._log.warning("protocol_fault", peer=link.peer.node, error=error.message)
+        link.close(PROTOCOL_FAULT, error.message)
+
+    async def _perform(self, effects: list[ControllerEffect]) -> None:
+        persist = merge(effect for effect in effects if isinstance(effect, Persist))
+        if persist is not None:
+            await trio.to_thread.run_sync(self._storage.perform, persist)
+        for effect in effects:
+            match effect:
+                case Send():
+                    self.peers.post(effect.to, effect.message)
+                case Answer():
+                    if effect.source in self._links:
+                        self._links[effect.source].answer(effect.id, effect.message)  # type: ignore[arg-type]
+                case Post():
+                    if effect.source in self._links:
+                        self._links[effect.source].post(effect.message)
+                case Event():
+                    logs.perform(effect, node=self.core.node_id)
+
+
+def merge(persists: Iterable[Persist]) -> Persist | None:
+    """One change that leaves the disk as these do, one after the other; None for none."""
+    merged: Persist | None = None
+    for persist in persists:
+        if merged is None:
+            merged = persist
+            continue
+        cut = persist.truncate_from
+        kept: tuple[Entry, ...] = merged.entries
+        if cut is not None:
+            kept = tuple(entry for entry in kept if entry.index < cut)
+        cuts = [c for c in (merged.truncate_from, cut) if c is not None]
+        merged = Persist(persist.term, persist.voted_for, min(cuts, default=None), kept + persist.entries)
+    return merged
