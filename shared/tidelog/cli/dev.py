@@ -1,0 +1,81 @@
+"""``tidelog dev``: a whole cluster in one process, for development."""
+
+from __future__ import annotations
+
+import signal
+from functools import partial
+from pathlib import Path
+
+import click
+import trio
+
+from tidelog.cli.main import run
+
+
+@click.command()
+@click.option(
+    "--data",
+    "folder",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=Path("tidelog-dev"),
+    show_default=True,
+    help="Folder of the data; used again at the next start.",
+)
+@click.option("--port", type=click.IntRange(0, 65_535), default=9292, show_default=True, help="The gateway's port.")
+@click.option("--replicas", type=click.IntRange(1, 9), default=3, show_default=True, help="Replica servers.")
+@click.option("--verbose", is_flag=True, help="Log what the services do.")
+def dev(folder: Path, port: int, replicas: int, verbose: bool) -> None:
+    """Run a controller, replica servers and a gateway in this process, until Ctrl-C. What was acknowledged is on disk
+    and is there again after a restart; for processes that can fail one by one, use 'tidelog cluster up'."""
+    from tidelog import logs
+
+    logs.configure(level="info" if verbose else "error")
+    run(partial(_serve, folder.resolve(), port, replicas))
+
+
+async def _serve(folder: Path, port: int, replicas: int) -> None:
+    from tidelog_controller.config import ControllerConfig
+    from tidelog_controller.server import serve as serve_controller
+    from tidelog_gateway.config import GatewayConfig
+    from tidelog_gateway.server import serve as serve_gateway
+    from tidelog_replica.config import ReplicaConfig
+    from tidelog_replica.server import serve as serve_replica
+
+    from tidelog.websocket import WebSocketTransport
+
+    transport = WebSocketTransport()
+    cluster = "dev"
+    with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+        async with trio.open_nursery() as nursery:
+            data = str(folder / "c1")
+            controller = await nursery.start(
+                partial(
+                    serve_controller,
+                    ControllerConfig(node="c1", cluster=cluster, port=0, data_dir=data),
+                    transport=transport,
+                )
+            )
+            for number in range(1, replicas + 1):
+                config = ReplicaConfig(
+                    node=f"r{number}",
+                    cluster=cluster,
+                    port=0,
+                    data_dir=str(folder / f"r{number}"),
+                    controllers=(controller,),
+                )
+                await nursery.start(partial(serve_replica, config, transport=transport))
+            gateway = await nursery.start(
+                partial(
+                    serve_gateway,
+                    GatewayConfig(node="g1", cluster=cluster, port=port, controllers=(controller,)),
+                    transport=transport,
+                )
+            )
+            click.echo(f"gateway  {gateway}")
+            click.echo(f"data     {folder}")
+            click.echo(
+                "Ctrl-C ends it. Try: tidelog topics create hello; tidelog produce hello; tidelog consume hello"
+            )
+            async for _ in signals:
+                break
+            nursery.cancel_scope.cancel()
