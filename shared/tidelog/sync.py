@@ -16,6 +16,7 @@ thread: using the connection there raises ``Closed``, closing it does nothing (t
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager
@@ -33,7 +34,7 @@ from tidelog.client.log import DEFAULT_URL, Where
 from tidelog.client.options import ConsumerOptions, ProducerOptions
 from tidelog.client.portal import Portal
 from tidelog.client.producer import Ack, DeliveryFailed, Headers
-from tidelog.errors import BrokerError, TidelogError
+from tidelog.errors import BrokerError, TidelogError, TimedOut
 from tidelog.records import Record
 from tidelog.types import Position
 from tidelog.wire.messages import HistoryEntry, MetadataAnswer, OffsetAnswer, QuorumAnswer, TopicInfo
@@ -245,10 +246,23 @@ class Consumer:
         self._last = None
         return self._portal.run(self._inner.next_records)
 
-    def next_batch(self) -> Fetched | None:
-        """The next batch, not decoded; None at the end."""
+    def next_batch(self, timeout_s: float = math.inf) -> Fetched | None:
+        """The next batch, not decoded; None at the end. Raises ``TimedOut``."""
         self._last = None
-        return self._portal.run(self._inner.next_batch)
+
+        async def next_batch() -> Fetched | None:
+            try:
+                with trio.fail_after(timeout_s):
+                    return await self._inner.next_batch()
+            except trio.TooSlowError:
+                raise TimedOut(f"{self.topic}: no records within {timeout_s:g} s") from None
+
+        return self._portal.run(next_batch)
+
+    @property
+    def topic_id(self) -> str:
+        """Which topic of that name it is; known inside ``with``."""
+        return self._inner.topic_id
 
     @property
     def positions(self) -> dict[int, Position]:

@@ -46,7 +46,8 @@ class Consumer:
         self._options = options
         self._plan = plan
         self._core: ConsumerCore | None = None
-        self._topic_id = ""
+        self.topic_id = ""
+        """Known when the consumer is open."""
         self._news = trio.Event()
         self._records: Iterator[Record] = iter(())
         self._last: Record | None = None
@@ -129,7 +130,7 @@ class Consumer:
         if self._closed:
             raise Closed(f"the consumer of {self.topic} is closed")
         plan = await self._plan()
-        self._topic_id = plan.topic_id
+        self.topic_id = plan.topic_id
         credit = self._options.credit(len(plan.starts))
         core = self._core = ConsumerCore(
             self.topic,
@@ -182,7 +183,7 @@ class Consumer:
             match effect:
                 case Open(sub, partition, position, credit) if link is not None:
                     epoch, offset = position
-                    request = Subscribe(sub, self._topic_id, partition, offset, credit, epoch)
+                    request = Subscribe(sub, self.topic_id, partition, offset, credit, epoch)
                     link.start_call(request, self._connection.request_timeout_s, self._answered(sub))
                 case Grant(sub, size) if link is not None:
                     link.post(Credit(sub, size))

@@ -1,0 +1,101 @@
+"""Batches of the log as Arrow record batches, exactly as Spark expects them: types, names, nullability."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import pyarrow as pa
+
+from tidelog.records import RecordHeaders, decode_columns
+from tidelog.types import Buffer
+
+ROWS = 4096
+"""A record batch is closed when it has so many rows,"""
+MAX_ROWS = 10_000
+"""and never has more."""
+BYTES = 8 << 20
+"""Or so many bytes of log batches went into it."""
+
+_FIELDS = [
+    pa.field("key", pa.binary()),
+    pa.field("value", pa.binary()),
+    pa.field("topic", pa.string()),
+    pa.field("partition", pa.int32()),
+    pa.field("offset", pa.int64()),
+    pa.field("leader_epoch", pa.int64()),
+    pa.field("timestamp", pa.timestamp("us", tz="UTC")),
+]
+_HEADER = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])
+_HEADERS = pa.list_(pa.field("element", _HEADER))
+
+DDL = "key BINARY, value BINARY, topic STRING, partition INT, offset BIGINT, leader_epoch BIGINT, timestamp TIMESTAMP"
+DDL_HEADERS = DDL + ", headers ARRAY<STRUCT<key: STRING, value: BINARY>>"
+
+
+def schema(include_headers: bool) -> pa.Schema:
+    """The schema of every record batch."""
+    return pa.schema([*_FIELDS, pa.field("headers", _HEADERS)] if include_headers else _FIELDS)
+
+
+class Rows:
+    """Collects decoded log batches of one partition until they are worth a record batch."""
+
+    def __init__(self, topic: str, partition: int, include_headers: bool) -> None:
+        self._topic = topic
+        self._partition = partition
+        self._schema = schema(include_headers)
+        self._include_headers = include_headers
+        self._clear()
+
+    def _clear(self) -> None:
+        self.count = 0
+        self.bytes = 0
+        self._keys: list[bytes | None] = []
+        self._values: list[bytes | None] = []
+        self._offsets: list[int] = []
+        self._epochs: list[int] = []
+        self._timestamps: list[int] = []
+        self._headers: list[RecordHeaders] = []
+
+    def add(self, batch: Buffer, first: int, end: int) -> None:
+        """Add the records of one log batch whose offsets are ``first`` up to ``end``. Raises ``CorruptBatch``."""
+        columns = decode_columns(batch)
+        base = columns.header.base_offset
+        part = slice(first - base, end - base)
+        self._keys += columns.keys[part]
+        self._values += columns.values[part]
+        self._timestamps += columns.timestamps_ms[part]
+        self._offsets += range(first, end)
+        self._epochs += [columns.header.leader_epoch] * (end - first)
+        if self._include_headers:
+            self._headers += columns.headers[part]
+        self.count += end - first
+        self.bytes += columns.header.size
+
+    def is_enough(self) -> bool:
+        """Time for ``take``."""
+        return self.count >= ROWS or self.bytes >= BYTES
+
+    def take(self) -> Iterator[pa.RecordBatch]:
+        """What was added, as record batches of at most ``MAX_ROWS``; begins anew."""
+        if not self.count:
+            return
+        arrays = [
+            pa.array(self._keys, pa.binary()),
+            pa.array(self._values, pa.binary()),
+            pa.repeat(pa.scalar(self._topic, pa.string()), self.count),
+            pa.repeat(pa.scalar(self._partition, pa.int32()), self.count),
+            pa.array(self._offsets, pa.int64()),
+            pa.array(self._epochs, pa.int64()),
+            pa.array(self._timestamps, pa.timestamp("ms", tz="UTC")).cast(pa.timestamp("us", tz="UTC")),
+        ]
+        if self._include_headers:
+            arrays.append(_headers(self._headers))
+        whole = pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+        self._clear()
+        for at in range(0, whole.num_rows, MAX_ROWS):
+            yield whole.slice(at, MAX_ROWS)
+
+
+def _headers(column: Iterable[RecordHeaders]) -> pa.Array:
+    return pa.array([[{"key": name, "value": value} for name, value in pairs] for pairs in column], _HEADERS)

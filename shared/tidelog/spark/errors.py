@@ -1,0 +1,52 @@
+"""What goes wrong in Spark, as texts: Spark shows users the text of an exception and nothing else of it.
+
+So each begins with a code that stays the same, ``[TIDELOG_DATA_LOSS] …``, and ends with what can be done.
+"""
+
+from __future__ import annotations
+
+from tidelog.errors import TidelogError
+
+CODES = {
+    "TIDELOG_OPTION": "an option is unknown, malformed, or contradicts another",
+    "TIDELOG_SCHEMA": "the user gave a schema that is not the source's",
+    "TIDELOG_UNREACHABLE": "no gateway answered in time",
+    "TIDELOG_UNKNOWN_TOPIC": "a topic or partition does not exist",
+    "TIDELOG_TOPIC_CHANGED": "a topic was deleted and created again while it was read",
+    "TIDELOG_DATA_LOSS": "records that were asked for are not in the log",
+    "TIDELOG_CORRUPT": "a batch is damaged",
+    "TIDELOG_FAILED": "the cluster refused for another reason, which the text names",
+}
+"""The codes and what they mean."""
+
+_FROM_CLIENT = {
+    "UNREACHABLE": "TIDELOG_UNREACHABLE",
+    "REQUEST_TIMED_OUT": "TIDELOG_UNREACHABLE",
+    "UNKNOWN_TOPIC": "TIDELOG_UNKNOWN_TOPIC",
+    "OFFSET_OUT_OF_RANGE": "TIDELOG_DATA_LOSS",
+    "LOG_TRUNCATED": "TIDELOG_DATA_LOSS",
+    "CORRUPT_BATCH": "TIDELOG_CORRUPT",
+}
+
+
+class SourceError(Exception):
+    """An error of the data source. ``code`` is a key of ``CODES`` and the beginning of the text."""
+
+    def __init__(self, code: str, message: str) -> None:
+        assert code in CODES, code
+        super().__init__(f"[{code}] {message}")
+        self.code = code
+
+
+def translated(error: TidelogError) -> SourceError:
+    """What the client raised, in the source's words."""
+    return SourceError(_FROM_CLIENT.get(error.code, "TIDELOG_FAILED"), f"{error.message} ({error.code})")
+
+
+def data_loss(topic: str, partition: int, missing: str, what: str) -> SourceError:
+    """Records are missing: exactly which, and why."""
+    return SourceError(
+        "TIDELOG_DATA_LOSS",
+        f"{topic}/{partition}: {missing} cannot be read: {what}. Read from another offset, or set "
+        "failOnDataLoss=false to go on with what is there.",
+    )

@@ -1,0 +1,95 @@
+"""The source's options: what is taken, and what is refused with which words."""
+
+from __future__ import annotations
+
+import pytest
+from tidelog.spark.errors import SourceError
+from tidelog.spark.options import ReadOptions, parse
+
+
+def refusal(**options: str) -> str:
+    with pytest.raises(SourceError) as caught:
+        parse({name.replace("__", "."): text for name, text in options.items()})
+    text = str(caught.value)
+    assert text.startswith("[TIDELOG_OPTION] ")
+    return text
+
+
+def test_a_topic_is_enough() -> None:
+    assert parse({"subscribe": "orders"}) == ReadOptions(subscribe=("orders",))
+
+
+def test_everything_at_once_in_any_case() -> None:
+    options = parse(
+        {
+            "GATEWAY": "ws://a:1, ws://b:2",
+            "assign": '{"b": [2, 0], "a": [1]}',
+            "startingoffsets": '{"a": {"1": -2}, "b": {"0": 5, "2": 7}}',
+            "endingOffsets": "Latest",
+            "minPartitions": "8",
+            "failOnDataLoss": "False",
+            "includeHeaders": "true",
+            "fetchMaxBytes": "1000000",
+        }
+    )
+    assert options == ReadOptions(
+        gateways=("ws://a:1", "ws://b:2"),
+        assign=(("a", (1,)), ("b", (0, 2))),
+        starting_offsets={"a": {1: -2}, "b": {0: 5, 2: 7}},
+        ending_offsets="latest",
+        min_partitions=8,
+        fail_on_data_loss=False,
+        include_headers=True,
+        fetch_max_bytes=1_000_000,
+    )
+    assert options.topics() == ("a", "b")
+
+
+def test_what_spark_adds_for_tables_is_let_through() -> None:
+    assert parse({"subscribe": "a", "owner": "me", "provider": "tidelog", "option.subscribe": "a"}).subscribe == (
+        "a",
+    )
+
+
+def test_an_unknown_option_is_refused_with_what_there_is() -> None:
+    text = refusal(subscribe="a", startingOffset="earliest")
+    assert "there is no option startingOffset, perhaps startingOffsets; a read takes gateway, subscribe" in text
+
+
+def test_a_path_is_refused() -> None:
+    assert "load() takes no path" in refusal(subscribe="a", path="orders")
+
+
+def test_every_fault_is_named() -> None:
+    text = refusal(subscribe="a,a", minPartitions="none", failOnDataLoss="maybe", fetchMaxBytes="1")
+    assert "subscribe is different topic names" in text
+    assert "minPartitions is a whole number, at least 1; not 'none'" in text
+    assert "failOnDataLoss is true or false; not 'maybe'" in text
+    assert "fetchMaxBytes is a whole number, at least 65536; not '1'" in text
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({}, "exactly one of subscribe and assign, not neither"),
+        ({"subscribe": "a", "assign": '{"a": [0]}'}, "exactly one of subscribe and assign, not subscribe and assign"),
+        ({"subscribe": "a/b"}, "subscribe is different topic names"),
+        ({"subscribe": "a", "gateway": "http://x"}, "gateway is one or more URLs ws://host:port"),
+        ({"subscribe": "a", "gateway": ""}, "gateway is one or more URLs ws://host:port"),
+        ({"assign": "{}"}, "assign is JSON such as"),
+        ({"assign": '{"a": []}'}, "assign is JSON such as"),
+        ({"assign": '{"a": [-1]}'}, "assign is JSON such as"),
+        ({"assign": '{"a": [true]}'}, "assign is JSON such as"),
+        ({"assign": "[1]"}, "assign is JSON such as"),
+        ({"subscribe": "a", "startingOffsets": "latest"}, "startingOffsets is earliest, or JSON"),
+        ({"subscribe": "a", "startingOffsets": '{"a": {"0": -1}}'}, "never latest (-1)"),
+        ({"subscribe": "a", "endingOffsets": "earliest"}, "endingOffsets is latest, or JSON"),
+        ({"subscribe": "a", "endingOffsets": '{"a": {"0": -2}}'}, "never earliest (-2)"),
+        ({"subscribe": "a", "endingOffsets": '{"a": {"x": 1}}'}, "endingOffsets is latest, or JSON"),
+        ({"subscribe": "a", "endingOffsets": '{"a": 1}'}, "endingOffsets is latest, or JSON"),
+        ({"subscribe": "a", "endingOffsets": "{"}, "endingOffsets is latest, or JSON"),
+        ({"subscribe": "a", "startingOffsets": '{"b": {"0": 1}}'}, "startingOffsets names topics b, but a are read"),
+    ],
+)
+def test_what_is_wrong_is_said(options: dict[str, str], text: str) -> None:
+    assert text in refusal(**options)
