@@ -1,1 +1,1 @@
-"""The segmented log of one partition, over the disk seam."""
+"""The log of one partition on one disk: segments, their indexes, recovery. Synchronous, over the ``Disk`` seam."""

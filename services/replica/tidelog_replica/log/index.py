@@ -1,0 +1,119 @@
+"""The sparse index of one segment: where to begin to read for an offset or a timestamp.
+
+Theory. About every 4 KiB the index notes a batch: its base offset, its position in the file, and the largest
+timestamp of the segment *before* it. All three columns never decrease, so both questions are a bisection followed by
+a short walk over headers. The index of the segment that is written lives in memory; when the segment is full it is
+written beside it, unsynced, with CRCs and the length and end of the segment that it describes. A file that is
+missing, damaged or of another length is no loss: the index is made again from the batch headers.
+
+The file, big-endian: magic ``TLIX``, count u32, base offset, end offset, segment size, max timestamp (i64 each),
+CRC32C of the columns, CRC32C of all that precedes it; then the three columns, ``count`` i64 each.
+"""
+
+from __future__ import annotations
+
+import struct
+from array import array
+from bisect import bisect_left, bisect_right
+from typing import NamedTuple
+
+from crc32c import crc32c
+from tidelog.types import Buffer
+
+INTERVAL_BYTES = 4096
+"""Least distance between two entries."""
+
+_HEAD = struct.Struct(">4sIqqqqI")
+_CRC = struct.Struct(">I")
+_MAGIC = b"TLIX"
+HEAD_BYTES = _HEAD.size + _CRC.size
+
+
+class Summary(NamedTuple):
+    """What the index file says of its segment as a whole."""
+
+    base: int
+    end_offset: int
+    size: int
+    max_timestamp: int
+
+
+class SparseIndex:
+    """Entries (offset, position, largest timestamp before it), in the order of the file."""
+
+    def __init__(self) -> None:
+        self._offsets = array("q")
+        self._positions = array("q")
+        self._earlier = array("q")
+
+    def __len__(self) -> int:
+        return len(self._offsets)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, SparseIndex) and self._columns() == other._columns()
+
+    __hash__ = None  # type: ignore[assignment]  # it changes
+
+    def note(self, offset: int, position: int, earlier: int) -> None:
+        """The batch at ``position`` begins with ``offset``; no record before it is later than ``earlier``, ms. Kept
+        only when it is far enough from the last entry."""
+        if not self._positions or position - self._positions[-1] >= INTERVAL_BYTES:
+            self._offsets.append(offset)
+            self._positions.append(position)
+            self._earlier.append(earlier)
+
+    def for_offset(self, offset: int) -> tuple[int, int]:
+        """Position at or before the batch that holds ``offset``, and the largest timestamp before that position."""
+        return self._entry(bisect_right(self._offsets, offset) - 1)
+
+    def for_timestamp(self, timestamp_ms: int) -> tuple[int, int]:
+        """Position at or before the first batch with a record at or after ``timestamp_ms``; and as ``for_offset``."""
+        return self._entry(bisect_left(self._earlier, timestamp_ms) - 1)
+
+    def _entry(self, place: int) -> tuple[int, int]:
+        return (self._positions[place], self._earlier[place]) if place >= 0 else (0, -1)
+
+    def truncate_to(self, position: int) -> None:
+        """Forget the entries at or past ``position``."""
+        place = bisect_left(self._positions, position)
+        del self._offsets[place:], self._positions[place:], self._earlier[place:]
+
+    def to_bytes(self, summary: Summary) -> bytes:
+        """The index file of a segment that is finished."""
+        columns = b"".join(struct.pack(f">{len(column)}q", *column) for column in self._columns())
+        head = _HEAD.pack(_MAGIC, len(self), *summary, crc32c(columns))
+        return head + _CRC.pack(crc32c(head)) + columns
+
+    @classmethod
+    def from_bytes(cls, data: Buffer) -> SparseIndex | None:
+        """The index in the file; None where the file is damaged."""
+        head = _head(data)
+        if head is None:
+            return None
+        count, crc = head[0], head[2]
+        columns = memoryview(data)[HEAD_BYTES:]
+        if len(columns) != 3 * 8 * count or crc32c(columns) != crc:
+            return None
+        index = cls()
+        for place, column in enumerate(index._columns()):
+            column.extend(struct.unpack_from(f">{count}q", columns, place * 8 * count))
+        return index
+
+    def _columns(self) -> tuple[array[int], array[int], array[int]]:
+        return self._offsets, self._positions, self._earlier
+
+
+def read_summary(data: Buffer) -> Summary | None:
+    """The summary from the first ``HEAD_BYTES`` of an index file; None where they are damaged."""
+    head = _head(data)
+    return None if head is None else head[1]
+
+
+def _head(data: Buffer) -> tuple[int, Summary, int] | None:
+    if len(data) < HEAD_BYTES:
+        return None
+    head = memoryview(data)[: _HEAD.size]
+    magic, count, base, end_offset, size, max_timestamp, crc = _HEAD.unpack(head)
+    if magic != _MAGIC or _CRC.unpack_from(data, _HEAD.size)[0] != crc32c(head):
+        return None
+    return count, Summary(base, end_offset, size, max_timestamp), crc

@@ -1,0 +1,81 @@
+"""Small logs for the tests of the log: batches, and a look at everything that a log says."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from simulation.sim_disk import SimDisk
+from tidelog.records import NewRecord, encode_batch, read_header, stamp_prefix
+from tidelog.types import TopicConfig
+from tidelog_replica.log.log import Log
+from tidelog_replica.log.tail import Tail
+
+PATH = "/data/t-0"
+SMALL = TopicConfig(segment_max_bytes=500)
+"""A segment of about four batches."""
+
+
+def batch(base: int, epoch: int, count: int = 1, size: int = 20, timestamp_ms: int = 1000) -> bytes:
+    """A batch as its leader stamped it; what is in it is told by where it stands."""
+    values = [f"{epoch}/{base + number}".encode().ljust(size, b".") for number in range(count)]
+    new = encode_batch([NewRecord(value, None, timestamp_ms + number) for number, value in enumerate(values)])
+    return stamp_prefix(base, epoch, read_header(new).crc32c) + new[16:]
+
+
+def batches(base: int, epoch: int, counts: Sequence[int]) -> list[bytes]:
+    """Consecutive batches, one for each count of records."""
+    made = []
+    for count in counts:
+        made.append(batch(base, epoch, count, timestamp_ms=1000 + base))
+        base += count
+    return made
+
+
+def flush(log: Log) -> None:
+    """A whole flush."""
+    pending = log.begin_flush()
+    if pending is not None:
+        pending.run()
+        log.complete_flush(pending)
+
+
+def open_log(disk: SimDisk, config: TopicConfig = SMALL) -> Log:
+    return Log.open(disk, PATH, config)
+
+
+def content(log: Log, *, from_disk: bool = False) -> list[bytes]:
+    """All batches, read step by step."""
+    if from_disk:
+        log._tail = Tail(log.end)
+    found: list[bytes] = []
+    offset = log.start
+    while offset < log.end:
+        step = log.read(offset, 300)
+        assert step, f"nothing at {offset} of {log.end}"
+        found += map(bytes, step)
+        offset = read_header(found[-1]).end_offset
+    return found
+
+
+def epochs_of(stored: Sequence[bytes]) -> list[tuple[int, int]]:
+    """The leader-epoch cache that belongs to these batches, without empty epochs."""
+    entries: list[tuple[int, int]] = []
+    for header in map(read_header, stored):
+        if not entries or entries[-1][0] != header.leader_epoch:
+            entries.append((header.leader_epoch, header.base_offset))
+    return entries
+
+
+def sound(log: Log) -> None:
+    """What holds for every log at any time."""
+    stored = content(log, from_disk=True)
+    headers = list(log.headers())
+    assert [read_header(each) for each in stored] == headers
+    offset = log.start
+    for header in headers:
+        assert header.base_offset == offset
+        assert log.epoch_at(offset + 1) == header.leader_epoch
+        offset = header.end_offset
+    assert offset == log.end
+    assert log.start <= log.durable <= log.end
+    assert log.start <= log.read_high_watermark() <= log.end

@@ -1,0 +1,71 @@
+"""The sparse index against a list of every batch, and its file cut and flipped at every byte."""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tidelog_replica.log.index import HEAD_BYTES, INTERVAL_BYTES, SparseIndex, Summary, read_summary
+
+placed = st.lists(st.tuples(st.integers(1, 5), st.integers(64, 6000), st.integers(0, 50)), max_size=40)
+
+
+def build(rows):
+    """Rows (offset, position, largest timestamp up to and with it), and the index over them."""
+    index, every = SparseIndex(), []
+    offset = position = 0
+    latest = -1
+    for count, size, timestamp in rows:
+        index.note(offset, position, latest)
+        latest = max(latest, timestamp)
+        every.append((offset, position, latest))
+        offset, position = offset + count, position + size
+    return index, every, offset, position
+
+
+@given(placed)
+@settings(max_examples=200, deadline=None)
+def test_it_never_points_past_what_is_sought_and_never_far_before_it(rows):
+    index, every, end, size = build(rows)
+    for offset, position, _ in every:
+        found, earlier = index.for_offset(offset)
+        assert found <= position
+        steps = [row for row in every if found <= row[1] < position]
+        assert position - found < INTERVAL_BYTES + 6000 and (not steps or steps[-1][1] - found < INTERVAL_BYTES)
+        assert earlier == max((row[2] for row in every if row[1] < found), default=-1)
+    for sought in range(52):
+        position = next((row[1] for row in every if row[2] >= sought), None)
+        if position is not None:
+            assert index.for_timestamp(sought)[0] <= position
+    assert index.for_offset(end + 5)[0] <= size
+
+
+@given(placed, st.integers(0, 40 * 6000))
+@settings(max_examples=100, deadline=None)
+def test_truncated_it_is_the_index_of_what_is_left(rows, cut):
+    index, every, _, _ = build(rows)
+    kept = [row for row, (_, position, _) in zip(rows, every, strict=True) if position < cut]
+    index.truncate_to(cut)
+    assert index == build(kept)[0]
+
+
+@given(placed)
+@settings(max_examples=50, deadline=None)
+def test_the_file_holds_it(rows):
+    index, _, end, size = build(rows)
+    summary = Summary(0, end, size, 7)
+    data = index.to_bytes(summary)
+    assert SparseIndex.from_bytes(data) == index
+    assert read_summary(data[:HEAD_BYTES]) == summary
+
+
+def test_a_damaged_file_is_no_index():
+    data = build([(1, 5000, 3)] * 3)[0].to_bytes(Summary(0, 3, 15000, 3))
+    for cut in range(len(data)):
+        assert SparseIndex.from_bytes(data[:cut]) is None
+    for position in range(len(data)):
+        damaged = bytearray(data)
+        damaged[position] ^= 1
+        assert SparseIndex.from_bytes(damaged) is None
+        assert (read_summary(damaged) is None) == (position < HEAD_BYTES)
+    assert SparseIndex.from_bytes(data + b"\0") is None
+    assert SparseIndex.from_bytes(bytes(200)) is None
