@@ -126,6 +126,7 @@ class Peers:
     def _open(self, peer: _Peer) -> None:
         assert self._nursery is not None, "run() does not run"
         peer.opening = True
+        peer.scope = trio.CancelScope()
         self._nursery.start_soon(self._hold, peer)
 
     async def _hold(self, peer: _Peer) -> None:

@@ -109,6 +109,16 @@ async def test_a_call_opens_the_link_and_waits_for_it() -> None:
         assert one.is_up("r1") and watcher.told == [("up", "r1")]
 
 
+async def test_a_link_that_broke_is_opened_again_on_demand() -> None:
+    async with peers(keep=False) as (one, watcher, nursery):
+        links: list[Link] = []
+        one.set_addresses({"r1": await nursery.start(serve, "r1", done, links)})
+        assert await ask(one, "r1") == Done()
+        links[0].close()
+        await watcher.wait("down", "r1")
+        assert await ask(one, "r1") == Done()
+
+
 @pytest.mark.parametrize("url", [NOWHERE, None])
 async def test_a_node_that_is_not_there_is_told_at_once(url: str | None) -> None:
     async with peers(keep=False) as (one, watcher, _):
