@@ -18,7 +18,7 @@ from tidelog.types import ClusterImage, NodeId, PartitionState, ServerState, Top
 from tidelog.wire.image import apply_update
 from tidelog.wire.messages import MetadataUpdate
 
-from tidelog_replica.log import Log
+from tidelog_replica.log.log import Flush, Log
 from tidelog_replica.outbox import Outbox
 from tidelog_replica.partition import Partition
 from tidelog_replica.session import Session
@@ -79,8 +79,11 @@ class Assignment:
         """Bring roles into line with the image, as far as topics have changed since the last time."""
         if not self._session.registered or self._image.index < self._session.index:
             return
-        self.servers.clear()
-        self.servers.update((server.node, server) for server in self._image.servers)
+        servers = {server.node: server for server in self._image.servers}
+        if servers != self.servers:
+            self.servers.clear()
+            self.servers.update(servers)
+            self._reconsider(now)
         topics = {topic.topic_id: topic for topic in self._image.topics}
         for topic_id in [known for known in self._acted_on if known not in topics]:
             topic = self._acted_on.pop(topic_id)
@@ -94,6 +97,14 @@ class Assignment:
             for number, state in enumerate(topic.partitions):
                 if known is None or number >= len(known.partitions) or known.partitions[number] != state:
                     self._assign(topic, TopicPartition(topic_id, number), state, now)
+
+    def _reconsider(self, now: float) -> None:
+        """A server is back, or in another life: a follower that waits to join an ISR may do so now."""
+        for partition in self.partitions.values():
+            leading = partition.leading
+            if leading is not None and len(leading.core.isr) < len(leading.core.replicas):
+                leading.core.on_tick(now)
+                self._touch(partition)
 
     def end_life(self, reason: str) -> None:
         """This server's life at the controller is over: no role goes on."""
@@ -152,10 +163,11 @@ class Assignment:
             elif partition is not None:
                 self._delete(partition)
 
-    def on_flush_ended(self, key: TopicPartition) -> None:
-        """No thread works on this log any more, which is not in use."""
+    def on_flush_ended(self, key: TopicPartition, flush: Flush, error: OSError | None) -> None:
+        """No thread works any more on the log of a partition that is not in use."""
         partition = self._dying.pop(key, None)
         if partition is not None:
+            partition.on_flushed(flush, error)
             self._delete(partition)
 
     def _delete(self, partition: Partition) -> None:

@@ -15,7 +15,7 @@ from tidelog.wire.messages import EpochEnd, EpochPart, FetchedPart, FetchPart
 
 from tidelog_replica.core.follower import Follower, agreed_end, fault_of
 from tidelog_replica.core.producers import ProducerState
-from tidelog_replica.log import Log
+from tidelog_replica.log.log import Log
 from tidelog_replica.outbox import Outbox
 
 

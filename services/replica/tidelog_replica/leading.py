@@ -29,7 +29,7 @@ from tidelog.wire.messages import (
 from tidelog_replica.core.leader import Leader, Proposal, divergence
 from tidelog_replica.core.producers import ProducerState, Refused
 from tidelog_replica.core.waiters import Waiters
-from tidelog_replica.log import Log
+from tidelog_replica.log.log import Log
 from tidelog_replica.outbox import Outbox
 from tidelog_replica.settings import ReplicaSettings
 

@@ -40,7 +40,7 @@ from tidelog_replica.assignment import Assignment
 from tidelog_replica.core.leader import Proposal
 from tidelog_replica.core.timers import Timers
 from tidelog_replica.leading import Leading
-from tidelog_replica.log import Flush
+from tidelog_replica.log.log import Flush
 from tidelog_replica.outbox import Effect, Outbox, StartFlush
 from tidelog_replica.partition import Partition
 from tidelog_replica.requests import Requests
@@ -154,7 +154,7 @@ class ReplicaNode:
         """A ``StartFlush`` is done, or failed."""
         partition = self.partitions.get(key)
         if partition is None:
-            self._assignment.on_flush_ended(key)
+            self._assignment.on_flush_ended(key, flush, error)
         else:
             partition.on_flushed(flush, error)
             self._touch(partition)

@@ -16,7 +16,7 @@ from tidelog.errors import TidelogError
 from tidelog.types import NodeId, TopicPartition
 from tidelog.wire.messages import Message, Notify, NotifyPart, ProduceAck, Produced
 
-from tidelog_replica.log import Flush
+from tidelog_replica.log.log import Flush
 
 OnAnswer = Callable[[Message | TidelogError, float], None]
 """Takes the answer of a call, or its failure, and ``now``."""

@@ -12,7 +12,7 @@ after a failed write or flush nobody can say what is on the disk (a second flush
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Concatenate, ParamSpec
 
 from tidelog.errors import TidelogError, refuse
 from tidelog.types import NodeId, PartitionState, ServerState, TopicConfig, TopicPartition
@@ -22,9 +22,11 @@ from tidelog_replica.core.leader import Leader
 from tidelog_replica.core.producers import ProducerState
 from tidelog_replica.following import Following, Outcome, Refusal
 from tidelog_replica.leading import Leading
-from tidelog_replica.log import Flush, Log
+from tidelog_replica.log.log import Flush, Log
 from tidelog_replica.outbox import Outbox
 from tidelog_replica.settings import ReplicaSettings
+
+P = ParamSpec("P")
 
 
 class Partition:
@@ -175,14 +177,16 @@ class Partition:
 
     # --- answers of the leader ---------------------------------------------------------------------------
 
-    def take(self, action: Callable[[Following], Outcome]) -> Outcome:
+    def take(
+        self, action: Callable[Concatenate[Following, P], Outcome], *args: P.args, **kwargs: P.kwargs
+    ) -> Outcome:
         """Give the follower's role an answer of its leader."""
         outcome = Outcome("failed", "OFFLINE")
 
         def run() -> None:
             nonlocal outcome
             if isinstance(self.role, Following):
-                outcome = action(self.role)
+                outcome = action(self.role, *args, **kwargs)
 
         self.guard(run)
         return outcome

@@ -7,7 +7,7 @@ controller, too: a leader that is cut off must not serve beside its successor.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Concatenate, ParamSpec, TypeVar
 
 from tidelog.errors import TidelogError, refuse
 from tidelog.types import Buffer, NodeId, TopicPartition
@@ -22,7 +22,6 @@ from tidelog.wire.messages import (
     FetchedPart,
     FetchPart,
     ListOffset,
-    Message,
     Produce,
     ProduceAck,
     Read,
@@ -38,6 +37,7 @@ from tidelog_replica.settings import ReplicaSettings
 SHARE_MIN_BYTES = 64 << 10
 """A fetch answer gives a partition this much at least, while there is room at all."""
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 
@@ -60,7 +60,14 @@ class Requests:
         self._outbox = outbox
         self._touch = touch
 
-    def _lead(self, topic_id: str, number: int, action: Callable[[Leading], T]) -> T | TidelogError:
+    def _lead(
+        self,
+        topic_id: str,
+        number: int,
+        action: Callable[Concatenate[Leading, P], T],
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> T | TidelogError:
         """Have the partition's leader do something; or why it cannot."""
         key = TopicPartition(topic_id, number)
         partition = self._assignment.partitions.get(key)
@@ -72,7 +79,7 @@ class Requests:
         if role is None:
             return partition.refusal()
         results: list[T] = []
-        partition.guard(lambda: results.append(action(role)))
+        partition.guard(lambda: results.append(action(role, *args, **kwargs)))
         self._touch(partition)
         if results:
             return results[0]
@@ -101,10 +108,8 @@ class Requests:
     def _fetch_part(
         self, source: int, fetch: Fetch, part: FetchPart, share: int, now: float
     ) -> tuple[FetchedPart, list[Buffer]]:
-        def serve(role: Leading) -> tuple[FetchedPart, list[Buffer]]:
-            return role.fetch(fetch.node, fetch.broker_epoch, source, part, share, now)
-
-        result = self._lead(part.topic_id, part.partition, serve)
+        node, life = fetch.node, fetch.broker_epoch
+        result = self._lead(part.topic_id, part.partition, Leading.fetch, node, life, source, part, share, now)
         if isinstance(result, TidelogError):
             info = result.to_info()
             return FetchedPart(part.topic_id, part.partition, part.leader_epoch, 0, 0, error=info), []
@@ -117,10 +122,8 @@ class Requests:
             self._outbox.answer(source, id, EpochOffsetAnswer(parts))
 
     def _epoch_end(self, asked: EpochOffset, part: EpochPart) -> EpochEnd:
-        def serve(role: Leading) -> EpochEnd:
-            return role.epoch_end(asked.node, asked.broker_epoch, part)
-
-        result = self._lead(part.topic_id, part.partition, serve)
+        node, life = asked.node, asked.broker_epoch
+        result = self._lead(part.topic_id, part.partition, Leading.epoch_end, node, life, part)
         if isinstance(result, TidelogError):
             return EpochEnd(part.topic_id, part.partition, error=result.to_info())
         return result
@@ -144,11 +147,7 @@ class Requests:
         for part in produce.parts:
             batch = data[position : position + part.size]
             position += part.size
-
-            def append(role: Leading, part=part, batch=batch) -> None:  # type: ignore[no-untyped-def]
-                role.produce(source, part, batch, now)
-
-            result = lost or self._lead(part.topic_id, part.partition, append)
+            result = lost or self._lead(part.topic_id, part.partition, Leading.produce, source, part, batch, now)
             if isinstance(result, TidelogError):
                 info = result.to_info()
                 self._outbox.ack(source, ProduceAck(part.id, error=info))
@@ -156,16 +155,16 @@ class Requests:
     def read(self, source: int, id: int | None, message: Read | ListOffset, now: float) -> None:
         """Answer with committed batches or with an offset, now or when there is news."""
 
-        def serve(role: Leading) -> None:
-            if isinstance(message, Read):
-                role.read(source, id, message, now)
-            else:
-                answer: Message | TidelogError = role.list_offset(message)
-                self._outbox.answer(source, id, answer)
-
-        result = self._lost_session(now) or self._lead(message.topic_id, message.partition, serve)
-        if isinstance(result, TidelogError):
-            self._outbox.answer(source, id, result)
+        topic_id, number = message.topic_id, message.partition
+        lost = self._lost_session(now)
+        if lost is not None:
+            self._outbox.answer(source, id, lost)
+        elif isinstance(message, Read):
+            refused = self._lead(topic_id, number, Leading.read, source, id, message, now)
+            if refused is not None:
+                self._outbox.answer(source, id, refused)
+        else:
+            self._outbox.answer(source, id, self._lead(topic_id, number, Leading.list_offset, message))
 
     def _lost_session(self, now: float) -> TidelogError | None:
         if self._session.live(now) or not self._session.registered:

@@ -37,7 +37,7 @@ from tidelog.wire.messages import (
 )
 
 from tidelog_replica.core.timers import Timers
-from tidelog_replica.following import Outcome
+from tidelog_replica.following import Following, Outcome
 from tidelog_replica.outbox import Outbox
 from tidelog_replica.partition import Partition
 from tidelog_replica.session import Session
@@ -165,7 +165,7 @@ class Upstream:
         for (key, question), part in zip(asked.items(), answer.parts, strict=True):
             partition = self._followed.get(key)
             if partition is not None and (part.topic_id, part.partition) == key:
-                outcome = partition.take(lambda role, q=question, p=part: role.on_epoch_end(q, p))
+                outcome = partition.take(Following.on_epoch_end, question, part)
                 self._continue(partition, outcome, now)
         self.kick(now)
 
@@ -181,7 +181,7 @@ class Upstream:
             batches = data[position : position + part.size]
             position += part.size
             if partition is not None and (part.topic_id, part.partition) == key:
-                outcome = partition.take(lambda role, q=question, p=part, b=batches: role.on_fetched(q, p, b))
+                outcome = partition.take(Following.on_fetched, question, part, batches)
                 self._continue(partition, outcome, now)
         self.kick(now)
 

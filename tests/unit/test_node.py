@@ -1,0 +1,233 @@
+"""Three replica servers on a toy network: from produce to ack, and a server's life at the controller."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from replica_net import Net, cluster, code, outcome
+from tidelog.errors import ConfigError
+from tidelog.types import Acks, TopicConfig
+from tidelog.wire.messages import (
+    Fetch,
+    Heartbeat,
+    Register,
+    Watch,
+)
+from tidelog_replica.node import ReplicaNode
+from tidelog_replica.settings import ReplicaSettings
+
+
+def test_a_batch_is_acked_when_every_isr_member_has_flushed_it() -> None:
+    net = cluster()
+    id = net.send("r1", b"a", b"b")
+    ack = net.acks[id]
+    assert (ack.offset, ack.leader_epoch, ack.durability, code(ack)) == (0, 0, "all/fsync", "")
+    assert [net.values(name) for name in net.names] == [[b"a", b"b"]] * 3
+    assert all(net.partition(name).log.durable == 2 for name in net.names)
+
+
+def test_R4_no_ack_before_the_last_flush() -> None:
+    net = cluster()
+    net.slow_flush["r3"] = []
+    id = net.send("r1", b"a")
+    assert net.values("r3") == [b"a"]
+    assert id not in net.acks
+    (flush,) = net.slow_flush.pop("r3")
+    net.flush("r3", flush)
+    net.run()
+    assert net.acks[id].offset == 0
+
+
+def test_acks_leader_waits_for_the_leaders_flush_only_and_acks_none_for_nothing() -> None:
+    net = cluster()
+    net.slow_flush.update(r1=[], r2=[], r3=[])
+    leader, none = net.send("r1", b"a", acks=Acks.LEADER), net.send("r1", b"b", acks=Acks.NONE)
+    assert net.acks[none].durability == "received/fsync"
+    assert leader not in net.acks
+    net.flush("r1", net.slow_flush.pop("r1")[0])
+    net.run()
+    assert net.acks[leader].durability == "leader/fsync"
+
+
+def test_group_commit_one_flush_covers_what_was_appended_during_the_last() -> None:
+    net = cluster(1)
+    net.slow_flush["r1"] = []
+    ids = [net.send("r1", b"%d" % i) for i in range(5)]
+    first = net.slow_flush["r1"].pop()
+    net.flush("r1", first)
+    net.run()
+    (second,) = net.slow_flush["r1"]
+    assert list(net.acks) == ids[:1]
+    net.flush("r1", second)
+    net.run()
+    assert list(net.acks) == ids
+
+
+def test_a_burst_reaches_the_followers_in_few_fetches() -> None:
+    net = cluster(config=TopicConfig(min_insync_replicas=2, flush="os"))
+    before = len(net.messages(Fetch))
+    ids = [net.send("r1", b"x" * 100, run=False) for _ in range(200)]
+    net.run()
+    assert all(code(net.acks[id]) == "" for id in ids)
+    assert len(net.messages(Fetch)) - before < 30
+
+
+def test_B16_an_idle_cluster_asks_once_per_idle_wait() -> None:
+    net = cluster(partitions=50)
+    net.advance(5)
+    before = len(net.messages(Fetch))
+    net.advance(33)
+    assert len(net.messages(Fetch)) - before <= 2 * 11
+
+
+def test_B16_a_lost_notify_costs_one_idle_wait() -> None:
+    net = cluster()
+    net.drop_notify = True
+    id = net.send("r1", b"a")
+    assert id not in net.acks
+    net.advance(net.settings.replica_max_idle_wait_s)
+    assert net.acks[id].offset == 0
+
+
+def test_a_busy_partition_does_not_carry_the_idle_ones_along() -> None:
+    net = cluster(partitions=20)
+    before = len(net.messages(Fetch, "r2"))
+    net.send("r1", b"a", partition=7)
+    assert all(len(fetch.parts) == 1 for fetch in net.messages(Fetch, "r2")[before:])
+
+
+def test_a_fetch_answer_is_shared_among_the_partitions_that_wait() -> None:
+    net = cluster(partitions=3, settings=ReplicaSettings(fetch_max_bytes=128 << 10))
+    net.hold = lambda name, call: isinstance(call.message, Fetch)
+    for partition in range(3):
+        for _ in range(4):
+            net.send("r1", random.Random(partition).randbytes(50_000), acks=Acks.LEADER, partition=partition)
+    net.hold = lambda name, call: False
+    for name, call in net.held:
+        net.deliver(name, call)
+    net.run()
+    for partition in range(3):
+        assert net.values("r2", partition) == net.values("r1", partition)
+
+
+def test_nothing_is_served_and_no_metadata_counts_before_the_registration_is_answered() -> None:
+    net = Net()
+    net.start("r2", "r3")
+    net.create()
+    net.hold = lambda name, call: name == "r1" and isinstance(call.message, Register)
+    net.start("r1")
+    net._take("r1", net.nodes["r1"].on_metadata(net.image(), net.now))
+    net.run()
+    assert not net.nodes["r1"].partitions
+    assert code(net.acks[net.send("r1", b"a")]) == "NOT_LEADER"
+    net.hold = lambda name, call: False
+    net.deliver(*net.held.pop())
+    net.run()
+    assert net.partition("r1").leading is not None
+
+
+def test_metadata_below_the_index_of_the_registration_is_ignored() -> None:
+    net = cluster()
+    old = net.image()
+    net.stop("r1")
+    net.hold = lambda name, call: name == "r1" and isinstance(call.message, Watch)
+    net.start("r1")
+    net._take("r1", net.nodes["r1"].on_metadata(old, net.now))
+    net.run()
+    assert not net.nodes["r1"].partitions
+
+
+def test_R1_a_leader_epoch_is_never_resumed_after_a_restart() -> None:
+    net = cluster()
+    net.send("r1", b"a")
+    net.stop("r1")
+    net.start("r1")
+    assert net.partition("r1").role is None
+    assert net.happened("leadership_refused")
+    net.lead("r1", "r1 r2 r3")
+    assert net.acks[net.send("r1", b"b")].leader_epoch == 1
+
+
+def test_B15_a_leader_outside_the_isr_refuses_to_lead() -> None:
+    net = cluster()
+    net.lead("r2", "r1 r3")
+    assert net.partition("r2").role is None
+    assert net.happened("leadership_refused")
+
+
+def test_a_later_life_elsewhere_ends_this_one() -> None:
+    net = cluster()
+    net.servers["r1"] = net.servers["r1"].__class__("r1", "", 99, fenced=False)
+    id = net.send("r1", b"a", run=False)
+    net.hold = lambda name, call: name == "r1" and isinstance(call.message, Register)
+    net.silent = {"r1"}
+    net.advance(1)
+    assert net.partition("r1").role is None
+    assert outcome(net.acks[id]) in [("NOT_LEADER", True), ("", False)]
+    assert net.nodes["r1"].broker_epoch == -1
+
+
+def test_C4_a_leader_without_controller_stops_serving_clients_when_its_session_ends() -> None:
+    net = cluster()
+    net.controller_up = False
+    net.advance(2.0)
+    assert code(net.acks[net.send("r1", b"a")]) == ""
+    net.advance(1.5)
+    assert code(net.acks[net.send("r1", b"b")]) == "NOT_LEADER"
+    assert code(net.answers[net.read("r1", 0)]) == "NOT_LEADER"
+    net.controller_up = True
+    net.advance(1.0)
+    assert code(net.acks[net.send("r1", b"c")]) == ""
+
+
+def test_heartbeats_go_on_and_a_lost_registration_is_tried_again() -> None:
+    net = Net(1)
+    net.controller_up = False
+    net.start()
+    net.advance(1.0)
+    net.controller_up = True
+    net.advance(1.0)
+    assert net.nodes["r1"].broker_epoch >= 1
+    before = len(net.messages(Heartbeat))
+    net.advance(5.0)
+    assert 9 <= len(net.messages(Heartbeat)) - before <= 11
+
+
+def test_D10_a_data_directory_of_another_node_or_cluster_is_refused() -> None:
+    net = cluster()
+    with pytest.raises(ConfigError, match="belongs to node r1"):
+        ReplicaNode("r2", "", net.disks["r1"], "/data", net.settings, random.Random(0)).start(0)
+    with pytest.raises(ConfigError, match="belongs to cluster c"):
+        ReplicaNode("r1", "", net.disks["r1"], "/data", net.settings, random.Random(0), "other").start(0)
+
+
+def test_C13_data_is_deleted_only_when_a_delta_names_its_topic() -> None:
+    net = cluster()
+    net.send("r1", b"a")
+    topics, net.topics = net.topics, {}
+    net.index += 1
+    for name in net.names:
+        net._take(name, net.nodes[name].on_metadata(net.image(), net.now))
+    net.run()
+    assert net.partition("r1").role is None
+    assert net.values("r1") == [b"a"]
+    net.topics = topics
+    net.broadcast()
+    net.run()
+    net.delete()
+    for name in net.names:
+        assert not net.nodes[name].partitions
+        assert net.disks[name].listdir("/data") == ["meta"]
+
+
+def test_a_topic_deleted_during_a_flush_goes_when_the_flush_is_over() -> None:
+    net = cluster(1)
+    net.slow_flush["r1"] = []
+    id = net.send("r1", b"a")
+    net.delete()
+    assert outcome(net.acks[id]) == ("NOT_LEADER", True)
+    assert len(net.disks["r1"].listdir("/data")) == 2
+    net.flush("r1", net.slow_flush["r1"].pop())
+    net.run()
+    assert net.disks["r1"].listdir("/data") == ["meta"]
