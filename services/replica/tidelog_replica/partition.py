@@ -219,6 +219,10 @@ class Partition:
         self.flushing = False
         if error is not None:
             self.fail(f"flush failed: {error}")
+            try:
+                self.log.discard_unsynced()
+            except OSError as error:
+                self._event("discard_failed", reason=str(error))
             return
         self.guard(lambda: self.log.complete_flush(flush))
 

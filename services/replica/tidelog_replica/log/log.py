@@ -187,6 +187,18 @@ class Log:
                 self._synced = flush.end
                 self._mark.write(flush.end)
 
+    def discard_unsynced(self) -> None:
+        """A flush failed: cut what it covered out of the files. It may be nowhere but in the page cache, where it looks
+        sound and counts as clean: the next life would sync it with success, and lose it with the next power loss.
+        The log is unusable. Raises ``OSError``: then only a restart of the machine helps."""
+        self._usable = False
+        keep = self._segment_of(self._synced)
+        for segment in reversed(self._segments[keep + 1 :]):
+            remove(self._disk, segment.path)
+            remove(self._disk, segment.index_path)
+        remove(self._disk, self._segments[keep].index_path)
+        self._segments[keep].cut(self._synced)
+
     # --- read --------------------------------------------------------------------------------------------
 
     def read(self, offset: int, max_bytes: int, end: int | None = None) -> list[Buffer]:
