@@ -27,7 +27,7 @@ from tidelog.types import ClusterImage, NodeId, TopicPartition
 from tidelog.wire.image import apply_update
 from tidelog.wire.messages import Hello, Message, MetadataUpdate
 
-from tidelog_replica.log import Flush
+from tidelog_replica.log.log import Flush
 from tidelog_replica.node import ReplicaNode, StartFlush
 from tidelog_replica.outbox import Effect
 
