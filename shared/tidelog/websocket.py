@@ -14,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import logging
+import os
 import socket
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -121,7 +122,7 @@ class WebSocketTransport:
                         nursery, gate, host, path, subprotocols=[SUBPROTOCOL]
                     )
                     nursery.cancel_scope.cancel()
-        except* (_HandshakeEnded, trio_websocket.HandshakeError, trio.BrokenResourceError) as group:
+        except* Exception as group:  # whatever the server sent, the libraries choke on it in many ways
             failure = group.exceptions[0]
         if failure is not None or opened is None:
             status = getattr(failure, "status_code", None)
@@ -190,7 +191,8 @@ class WebSocketTransport:
                     else:
                         await request.reject(400, body=f"this server speaks {SUBPROTOCOL} only\n".encode())
                     nursery.cancel_scope.cancel()
-            except* (_HandshakeEnded, trio_websocket.ConnectionClosed, trio.BrokenResourceError):
+            except* Exception as group:  # whatever the peer sent, the libraries choke on it in many ways
+                log.debug("handshake_failed remote=%s: %r", remote, group.exceptions[0])
                 accepted = False
         if not accepted:
             return None
@@ -251,4 +253,5 @@ def _plain(error: BaseException) -> str:
     inner = error.__cause__
     if isinstance(inner, BaseExceptionGroup):
         inner = inner.exceptions[0]
-    return getattr(inner, "strerror", None) or getattr(error, "strerror", None) or str(error)
+    number = getattr(inner, "errno", None) or getattr(error, "errno", None)
+    return os.strerror(number) if number is not None and number > 0 else str(error)

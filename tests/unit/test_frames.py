@@ -1,0 +1,198 @@
+"""Frames: against wsproto as an independent peer, and against every frame that RFC 6455 forbids."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+import trio
+import trio.testing
+from hypothesis import given
+from hypothesis import strategies as st
+from tidelog.errors import ProtocolError, Unreachable
+from tidelog.wire.frames import MAX_CONTROLS, MAX_FRAGMENTS, FrameStream, unmask
+from wsproto.connection import Connection, ConnectionType
+from wsproto.events import BytesMessage, CloseConnection, Ping, Pong
+
+Raw = trio.StapledStream[trio.abc.SendStream, trio.abc.ReceiveStream]
+LIMIT = 1 << 20
+SIZES = [0, 1, 125, 126, 65535, 65536, 300_000]
+
+
+def ends(*, server: bool, early: bytes = b"") -> tuple[FrameStream, Raw]:
+    ours, theirs = trio.testing.memory_stream_pair()
+    return FrameStream(ours, "peer", server=server, max_bytes=LIMIT, early=early), theirs
+
+
+async def read_until(stream: Raw, peer: Connection, kind: type) -> list[object]:
+    """Feed wsproto until it has seen an event of this kind that ends a message; all its events."""
+    events: list[object] = []
+    while True:
+        peer.receive_data(await stream.receive_some(1 << 16))
+        events += peer.events()
+        if events and isinstance(events[-1], kind) and getattr(events[-1], "message_finished", True):
+            return events
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("server", [True, False])
+async def test_wsproto_reads_what_we_send(size: int, server: bool) -> None:
+    ours, raw = ends(server=server)
+    peer = Connection(ConnectionType.CLIENT if server else ConnectionType.SERVER)
+    payload = bytes(range(256)) * (size // 256 + 1)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(ours.send, b"head", [payload[:size], memoryview(b"tail")])
+        events = await read_until(raw, peer, BytesMessage)
+    got = b"".join(bytes(e.data) for e in events if isinstance(e, BytesMessage))
+    assert got == b"head" + payload[:size] + b"tail"
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("server", [True, False])
+async def test_we_read_what_wsproto_sends(size: int, server: bool) -> None:
+    ours, raw = ends(server=server)
+    peer = Connection(ConnectionType.CLIENT if server else ConnectionType.SERVER)
+    data = bytes(range(256)) * (size // 256 + 1)
+    wire = peer.send(BytesMessage(data[:size])) + peer.send(Ping(b"?"))
+    wire += peer.send(BytesMessage(b"a", message_finished=False)) + peer.send(Ping(b"!"))
+    wire += peer.send(BytesMessage(b"b"))
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(raw.send_all, wire)
+        assert await ours.receive() == data[:size]
+        assert await ours.receive() == b"ab"
+        nursery.start_soon(ours.send_many, [])
+        assert await read_until(raw, peer, Pong) == [Pong(b"!")]  # only the latest ping is answered
+
+
+async def test_many_messages_leave_in_order_and_in_one_send() -> None:
+    ours, raw = ends(server=True)
+    other = FrameStream(raw, "us", server=False, max_bytes=LIMIT)
+    messages = [(b"%d" % n, b"x" * (n % 7)) for n in range(500)]
+    await ours.send_many(messages)
+    for head, payload in messages:
+        assert await other.receive() == head + payload
+
+
+async def test_bytes_that_came_with_the_handshake_are_read_first() -> None:
+    ours, raw = ends(server=False, early=b"\x82\x03ab")
+    await raw.send_all(b"c\x82\x01d")
+    assert [await ours.receive(), await ours.receive()] == [b"abc", b"d"]
+
+
+async def test_frames_byte_by_byte() -> None:
+    ours, raw = ends(server=True)
+    frame = b"\x82\xfe\x00\x80" + b"\x01\x02\x03\x04" + unmask(b"z" * 128, b"\x01\x02\x03\x04")
+    async with trio.open_nursery() as nursery:
+
+        @nursery.start_soon
+        async def drip() -> None:
+            for byte in frame:
+                await raw.send_all(bytes((byte,)))
+
+        assert await ours.receive() == b"z" * 128
+
+
+MASK = b"\0\0\0\0"
+FORBIDDEN = {
+    "reserved bit": (b"\xc2\x80" + MASK, 1002),
+    "unknown opcode": (b"\x83\x80" + MASK, 1002),
+    "unknown control opcode": (b"\x8b\x80" + MASK, 1002),
+    "not masked": (b"\x82\x00", 1002),
+    "fragmented ping": (b"\x09\x80" + MASK, 1002),
+    "long ping": (b"\x89\xfe\x00\x80" + MASK + bytes(128), 1002),
+    "continuation of nothing": (b"\x80\x80" + MASK, 1002),
+    "message within a message": (b"\x02\x81" + MASK + b"a" + b"\x82\x81" + MASK + b"b", 1002),
+    "length not minimal, 16 bits": (b"\x82\xfe\x00\x05" + MASK + b"hello", 1002),
+    "length not minimal, 64 bits": (b"\x82\xff" + bytes(6) + b"\xff\xff" + MASK, 1002),
+    "negative length": (b"\x82\xff\xff" + bytes(7) + MASK, 1002),
+    "text": (b"\x81\x82" + MASK + b"hi", 1003),
+    "declared too large": (b"\x82\xff" + struct.pack(">Q", LIMIT + 1) + MASK, 1009),
+    "too large in fragments": (
+        b"\x02\xff" + struct.pack(">Q", LIMIT) + MASK + bytes(LIMIT) + b"\x80\x81" + MASK + b"x",
+        1009,
+    ),
+    "endless empty fragments": (b"\x02\x80" + MASK + (b"\x00\x80" + MASK) * MAX_FRAGMENTS, 1002),
+    "a flood of pings": ((b"\x89\x80" + MASK) * (MAX_CONTROLS + 1), 1002),
+    "a flood of pongs": ((b"\x8a\x80" + MASK) * (MAX_CONTROLS + 1), 1002),
+}
+
+
+@pytest.mark.parametrize(("wire", "code"), FORBIDDEN.values(), ids=FORBIDDEN)
+async def test_forbidden_frames(wire: bytes, code: int, autojump_clock: trio.testing.MockClock) -> None:
+    ours, raw = ends(server=True)
+    await raw.send_all(wire)
+    with pytest.raises(ProtocolError) as caught:
+        await ours.receive()
+    assert caught.value.detail["close_code"] == code
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(ours.aclose, code, caught.value.message)
+        (close,) = await read_until(raw, Connection(ConnectionType.CLIENT), CloseConnection)
+        assert close == CloseConnection(code=code, reason=caught.value.message)
+
+
+async def test_a_server_must_not_mask() -> None:
+    ours, raw = ends(server=False)
+    await raw.send_all(b"\x82\x81" + MASK + b"a")
+    with pytest.raises(ProtocolError, match="servers do not"):
+        await ours.receive()
+
+
+async def test_pings_of_a_patient_peer_are_welcome_for_ever(autojump_clock: trio.testing.MockClock) -> None:
+    ours, raw = ends(server=True)
+    async with trio.open_nursery() as nursery:
+
+        @nursery.start_soon
+        async def ping_on() -> None:
+            for _ in range(5 * MAX_CONTROLS):
+                await raw.send_all(b"\x89\x80" + MASK)
+                await trio.sleep(0.1)
+            await raw.send_all(b"\x82\x81" + MASK + b"a")
+
+        assert await ours.receive() == b"a"
+
+
+@pytest.mark.parametrize("data", [b"", b"\x03\xe8", b"\x03\xe8bye", b"\x03", b"\x03\xe8\xff"])
+async def test_the_peers_close_is_answered(data: bytes) -> None:
+    ours, raw = ends(server=True)
+    await raw.send_all(b"\x88" + bytes((0x80 | len(data),)) + MASK + data)
+    with pytest.raises(Unreachable, match="closed the connection"):
+        await ours.receive()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(ours.aclose)
+        reply = await raw.receive_some()
+        assert reply == bytes((0x88, len(data[:2]))) + data[:2]
+        await raw.aclose()
+    with pytest.raises(Unreachable):
+        await ours.send(b"x")
+
+
+async def test_close_is_bounded_in_time(autojump_clock: trio.testing.MockClock) -> None:
+    ours, _ = ends(server=True)
+    before = trio.current_time()
+    await ours.aclose(1001, "é" * 200)
+    assert trio.current_time() - before <= 1.5
+
+
+async def test_after_half_a_message_no_close_frame_is_sent(autojump_clock: trio.testing.MockClock) -> None:
+    send, receive = trio.testing.lockstep_stream_pair()
+    ours = FrameStream(send, "peer", server=True, max_bytes=LIMIT)
+    with trio.move_on_after(1):
+        await ours.send(b"x" * 1000)
+    await ours.aclose()
+    with pytest.raises(Unreachable):
+        await ours.send(b"y")
+    assert b"\x88" not in bytes(await receive.receive_some())
+
+
+async def test_a_broken_connection_is_unreachable() -> None:
+    ours, raw = ends(server=True)
+    await raw.aclose()
+    with pytest.raises(Unreachable, match="without a close frame"):
+        await ours.receive()
+    with pytest.raises(Unreachable):
+        await ours.send(b"x")
+
+
+@given(st.binary(max_size=100), st.binary(min_size=4, max_size=4))
+def test_unmasking(data: bytes, mask: bytes) -> None:
+    assert unmask(data, mask) == bytes(byte ^ mask[i % 4] for i, byte in enumerate(data))

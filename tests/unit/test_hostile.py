@@ -1,0 +1,325 @@
+"""Hostile peers on a real socket: each is told off with the right close code, in bounded time, and alone.
+
+Every case speaks raw TCP, or wsproto where a correct client is needed. While it misbehaves, a well-behaved client of
+the same server goes on being served.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import cbor2
+import pytest
+import trio
+from tidelog.errors import TidelogError
+from tidelog.link import Link, connect_link, serve_links
+from tidelog.transport import SUBPROTOCOL
+from tidelog.websocket import WebSocketTransport
+from tidelog.wire import codec
+from tidelog.wire.messages import Done, Hello, InitProducer, ProducerId, Welcome
+from tidelog.wire.messages import Message as TidelogMessage
+from wsproto import ConnectionType, WSConnection
+from wsproto.events import AcceptConnection, BytesMessage, CloseConnection, Message, RejectConnection, Request
+
+WELCOME = Welcome(1, "c", "g1", "gateway", 1 << 20, 100)
+ALLOWED = {"client": frozenset({"init_producer", "produce", "metadata", "credit"})}
+LIMIT = 1 << 20
+
+
+def welcome(hello: Hello) -> Welcome | TidelogError:
+    return WELCOME
+
+
+def handle(link: Link, id: int | None, message: TidelogMessage) -> None:
+    if id is not None:
+        link.answer(id, ProducerId(7) if isinstance(message, InitProducer) else Done())
+
+
+@pytest.fixture
+async def url(nursery: trio.Nursery) -> str:
+    transport = WebSocketTransport(max_message_bytes=LIMIT)
+
+    async def serve(task_status: trio.TaskStatus[str]) -> None:
+        await serve_links(transport, "127.0.0.1", 0, welcome, handle, allowed=ALLOWED, task_status=task_status)
+
+    return str(await nursery.start(serve))
+
+
+async def assert_served(url: str) -> None:
+    """A well-behaved client gets its answer."""
+    with trio.fail_after(2):
+        async with connect_link(WebSocketTransport(), url, Hello(1, "client", "good")) as link:
+            assert await link.call(InitProducer(), 2) == ProducerId(7)
+
+
+class Peer:
+    """A client made by hand: wsproto's frames, or any bytes."""
+
+    def __init__(self, stream: trio.SocketStream) -> None:
+        self.stream = stream
+        self.protocol = WSConnection(ConnectionType.CLIENT)
+        self._events: list[Any] = []
+
+    async def event(self) -> Any:
+        """The next thing that the server says; None when it hung up."""
+        while not self._events:
+            try:
+                data = await self.stream.receive_some(1 << 16)
+            except trio.BrokenResourceError:
+                return None
+            if not data:
+                return None
+            self.protocol.receive_data(data)
+            self._events += self.protocol.events()
+        return self._events.pop(0)
+
+    async def send(self, data: bytes) -> None:
+        await self.stream.send_all(data)
+
+    async def say(self, event: Message) -> None:
+        await self.send(self.protocol.send(event))
+
+    async def ask(self, **header: object) -> dict[str, Any]:
+        await self.say(BytesMessage(cbor2.dumps(header)))
+        event = await self.event()
+        assert isinstance(event, BytesMessage)
+        answer: dict[str, Any] = cbor2.loads(bytes(event.data))
+        return answer
+
+    async def hello(self) -> None:
+        await self.say(BytesMessage(codec.encode(Hello(1, "client", "bad"), id=0)[0]))
+        assert isinstance(await self.event(), BytesMessage)
+
+    async def assert_closed(self, code: int) -> str:
+        """The server closes with this code, then hangs up; its reason."""
+        with trio.fail_after(3):
+            while not isinstance(event := await self.event(), CloseConnection):
+                assert event is not None, "hung up without a close frame"
+            assert event.code == code
+            await self.stream.aclose()
+        return event.reason or ""
+
+
+@asynccontextmanager
+async def tcp(url: str) -> AsyncIterator[Peer]:
+    stream = await trio.open_tcp_stream("127.0.0.1", int(url.rpartition(":")[2]))
+    async with stream:
+        yield Peer(stream)
+
+
+@asynccontextmanager
+async def opened(url: str, *, hello: bool = True) -> AsyncIterator[Peer]:
+    async with tcp(url) as peer:
+        await peer.say(Request(host="x", target="/", subprotocols=[SUBPROTOCOL]))  # type: ignore[arg-type]
+        event = await peer.event()
+        assert isinstance(event, AcceptConnection) and event.subprotocol == SUBPROTOCOL and event.extensions == []
+        if hello:
+            await peer.hello()
+        yield peer
+
+
+def frame(opcode: int, data: bytes, *, mask: bytes = b"\0\0\0\0") -> bytes:
+    length = len(data)
+    if length < 126:
+        return bytes((0x80 | opcode, 0x80 | length)) + mask + data
+    long = struct.pack(">BH", 0xFE, length) if length < 1 << 16 else struct.pack(">BQ", 0xFF, length)
+    return bytes((0x80 | opcode,)) + long + mask + data
+
+
+GOOD = {"op": "init_producer", "id": 1}
+PRODUCE = cbor2.dumps({"op": "produce", "parts": []})
+
+EQUAL_HASHES = b"\xb9\x10\x00" + b"".join(struct.pack(">BQB", 0x1B, n * (2**61 - 1), 0) for n in range(4096))
+MESSAGES = {
+    "empty": (b"", 1007),
+    "no CBOR": (b"\xff\xff", 1007),
+    "trailing garbage": (cbor2.dumps(GOOD) + b"\x00", 1007),
+    "a tag": (cbor2.dumps({**GOOD, "x": cbor2.CBORTag(1234, 1)}), 1007),
+    "a date": (b"\xa1\x61x\xc1\x00", 1007),
+    "a number of a billion digits": (b"\xa1\x61x\xc4\x82\x1a\x3b\x9a\xca\x00\x01", 1007),
+    "a regular expression": (b"\xa1\x61x\xd8\x23\x68(a*)*b$!", 1007),
+    "shared references": (b"\xa1\x61x\xd8\x1c\x81\xd8\x1d\x00", 1007),
+    "indefinite length": (b"\xbf\x62op\x65watch\xff", 1007),
+    "deep nesting": (b"\xa1\x61x" + b"\x81" * 100_000 + b"\x00", 1007),
+    "duplicate keys": (b"\xa2\x62op\x65watch\x62op\x65watch", 1007),
+    "keys with equal hashes": (EQUAL_HASHES, 1007),
+    "huge declared map": (b"\xbb\x7f" + b"\xff" * 7, 1007),
+    "huge declared array": (b"\xa1\x61x\x9b\x7f" + b"\xff" * 7, 1007),
+    "huge declared text": (b"\x7b\x7f" + b"\xff" * 7, 1007),
+    "huge declared payload": (PRODUCE + b"\x5b\x7f" + b"\xff" * 7, 1007),
+    "a million empty arrays": (b"\xa1\x61x\x9a\x00\x0f\x00\x00" + b"\x80" * 0x0F0000, 1007),
+    "bad UTF-8": (b"\xa1\x62op\x62\xff\xfe", 1007),
+    "not a map": (b"\x80", 1002),
+    "wrong types": (cbor2.dumps({"op": "produce", "parts": {}}), 1002),
+    "NaN": (cbor2.dumps({"op": "credit", "sub": float("nan"), "bytes": 1}), 1002),
+    "True for one": (cbor2.dumps({"op": "credit", "sub": True, "bytes": 1}), 1002),
+    "undefined": (cbor2.dumps({"op": "credit", "sub": cbor2.undefined, "bytes": 1}), 1002),
+    "2**63": (cbor2.dumps({"op": "credit", "sub": 2**63, "bytes": 1}), 1002),
+    "a negative number": (cbor2.dumps({"op": "credit", "sub": -5, "bytes": 1}), 1002),
+    "missing keys": (cbor2.dumps({"op": "credit"}), 1002),
+    "request without id": (cbor2.dumps({"op": "init_producer"}), 1002),
+    "a payload where none belongs": (cbor2.dumps(GOOD) + b"\x41x", 1002),
+    "one-way op of another plane": (cbor2.dumps({"op": "notify", "parts": []}), 1008),
+    "raft": (cbor2.dumps({"op": "request_vote", "term": 9, "last_index": 9, "last_term": 9}), 1008),
+}
+
+
+@pytest.mark.parametrize(("message", "code"), MESSAGES.values(), ids=MESSAGES)
+async def test_messages_that_close(url: str, message: bytes, code: int) -> None:
+    async with opened(url) as peer:
+        await peer.send(frame(2, message))
+        assert await peer.assert_closed(code) != ""
+    await assert_served(url)
+
+
+FRAMES = {
+    "text": (frame(1, b"{}"), 1003),
+    "reserved bits": (b"\xf2\x80" + bytes(4), 1002),
+    "unknown opcode": (frame(3, b""), 1002),
+    "not masked": (b"\x82\x01a", 1002),
+    "declared beyond the limit": (b"\x82\xff" + struct.pack(">Q", LIMIT + 1) + bytes(4), 1009),
+    "declared 2**63 - 1": (b"\x82\xff\x7f" + b"\xff" * 7 + bytes(4), 1009),
+    "endless empty fragments": (b"\x02\x80" + bytes(4) + (b"\x00\x80" + bytes(4)) * 5000, 1002),
+    "fragments beyond the limit": (b"\x02" + frame(0, bytes(LIMIT))[1:] + frame(0, b"x"), 1009),
+    "a flood of pings": (frame(9, b"") * 5000, 1002),
+    "a long ping": (frame(9, bytes(126)), 1002),
+}
+
+
+@pytest.mark.parametrize(("wire", "code"), FRAMES.values(), ids=FRAMES)
+async def test_frames_that_close(url: str, wire: bytes, code: int) -> None:
+    async with opened(url) as peer:
+        await peer.send(wire)
+        assert await peer.assert_closed(code) != ""
+    await assert_served(url)
+
+
+async def test_unknown_and_forbidden_requests_are_answered(url: str) -> None:
+    async with opened(url) as peer:
+        for number, (code, header) in enumerate(
+            [
+                ("UNSUPPORTED", {"op": "fly"}),
+                ("FORBIDDEN", {"op": "fetch", "node": "r1", "broker_epoch": 1, "max_bytes": 1, "parts": []}),
+                ("FORBIDDEN", {"op": "hello", "version": 1, "role": "replica", "node": "r1"}),
+            ]
+        ):
+            assert (await peer.ask(**header, id=number))["error"]["code"] == code
+        assert (await peer.ask(op="init_producer", id=4)) == {"re": 4, "producer_id": 7}
+
+
+async def test_unknown_keys_and_ops_of_the_future_are_ignored(url: str) -> None:
+    async with opened(url) as peer:
+        await peer.say(BytesMessage(cbor2.dumps({"op": "glow", "brightness": 3.5})))
+        assert (await peer.ask(op="init_producer", id=1, later={"a": [1]})) == {"re": 1, "producer_id": 7}
+        await peer.say(BytesMessage(cbor2.dumps({"re": 77})))
+        assert (await peer.ask(op="init_producer", id=2)) == {"re": 2, "producer_id": 7}
+
+
+@pytest.mark.parametrize(
+    "header",
+    [GOOD, {"op": "credit", "sub": 1, "bytes": 1}, {"re": 0}, {"op": "hello"}],
+    ids=["a request", "one-way", "an answer", "half a hello"],
+)
+async def test_nothing_before_hello(url: str, header: dict[str, object]) -> None:
+    async with opened(url, hello=False) as peer:
+        await peer.say(BytesMessage(cbor2.dumps(header)))
+        await peer.assert_closed(1002)
+    await assert_served(url)
+
+
+@pytest.mark.parametrize(
+    ("hello", "code"),
+    [
+        (Hello(9, "client", "x"), "UNSUPPORTED"),
+        (Hello(1, "replica", "r1"), "FORBIDDEN"),
+        (Hello(1, "", ""), "FORBIDDEN"),
+    ],
+)
+async def test_a_hello_that_is_refused(url: str, hello: Hello, code: str) -> None:
+    async with opened(url, hello=False) as peer:
+        await peer.say(BytesMessage(codec.encode(hello, id=0)[0]))
+        event = await peer.event()
+        assert isinstance(event, BytesMessage) and cbor2.loads(bytes(event.data))["error"]["code"] == code
+        await peer.assert_closed(1008)
+
+
+@pytest.mark.parametrize("protocols", [[], ["tidelog.v2"], ["chat", "mqtt"]])
+async def test_wrong_subprotocols_are_refused(url: str, protocols: list[str]) -> None:
+    async with tcp(url) as peer:
+        await peer.say(Request(host="x", target="/", subprotocols=protocols))  # type: ignore[arg-type]
+        event = await peer.event()
+        assert isinstance(event, RejectConnection) and event.status_code == 400
+        with trio.fail_after(2):
+            while await peer.event() is not None:
+                continue
+    await assert_served(url)
+
+
+HANDSHAKES = {
+    "not HTTP": b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n",
+    "no upgrade": b"GET / HTTP/1.1\r\nHost: x\r\n\r\n",
+    "another method": b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n",
+    "no key": b"GET / HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n",
+    "an endless head": b"GET / HTTP/1.1\r\n" + b"X: y\r\n" * 20_000,
+    "bytes beyond ASCII": b"GET /\xff HTTP/1.1\r\nHost: \xff\r\n\xff: \xff\r\n\r\n",
+    "nothing at all": b"",
+}
+
+
+@pytest.mark.parametrize("head", HANDSHAKES.values(), ids=HANDSHAKES)
+async def test_handshakes_that_are_none(url: str, head: bytes) -> None:
+    async with tcp(url) as peer:
+        try:
+            await peer.send(head)
+            if not head:
+                await peer.stream.send_eof()
+            with trio.fail_after(2):
+                while await peer.stream.receive_some(1 << 16):
+                    continue
+        except trio.BrokenResourceError:
+            return  # the server hung up while there was more to read: as good
+    await assert_served(url)
+
+
+async def test_compression_is_not_accepted(url: str) -> None:
+    async with tcp(url) as peer:
+        await peer.send(
+            b"GET / HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\n"
+            b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Protocol: tidelog.v1\r\n"
+            b"Sec-WebSocket-Extensions: permessage-deflate; client_max_window_bits\r\n\r\n"
+        )
+        head = (await peer.stream.receive_some(4096)).lower()
+        assert head.startswith(b"http/1.1 101") and b"extensions" not in head
+
+
+async def test_frames_sent_with_the_handshake_are_not_lost(url: str) -> None:
+    """A hasty peer sends its hello before it has seen the server's answer."""
+    async with tcp(url) as peer:
+        handshake = peer.protocol.send(Request(host="x", target="/", subprotocols=[SUBPROTOCOL]))  # type: ignore
+        await peer.send(handshake + frame(2, codec.encode(Hello(1, "client", "hasty"), id=0)[0]))
+        assert isinstance(await peer.event(), AcceptConnection)
+        event = await peer.event()
+        assert isinstance(event, BytesMessage) and cbor2.loads(bytes(event.data))["re"] == 0
+
+
+async def test_a_browsers_masking_is_honoured(url: str) -> None:
+    async with opened(url) as peer:
+        assert (await peer.ask(op="init_producer", id=1, padding="x" * 100_000)) == {"re": 1, "producer_id": 7}
+
+
+async def test_many_hostile_peers_at_once(url: str) -> None:
+    async def misbehave(message: bytes) -> None:
+        async with opened(url) as peer:
+            await peer.send(frame(2, message))
+            while await peer.event() is not None:
+                continue
+
+    with trio.fail_after(10):
+        async with trio.open_nursery() as nursery:
+            for message, _ in MESSAGES.values():
+                nursery.start_soon(misbehave, message)
+            await assert_served(url)
+    await assert_served(url)
