@@ -97,6 +97,7 @@ class Upstream:
         self._failing_since.pop(key, None)
         self._active[key] = None
         self._pause_until = None
+        self._suspect = ""  # the controller chose it since: what it was suspected of is over
 
     def detach(self, key: TopicPartition) -> None:
         """Follow it here no longer."""
