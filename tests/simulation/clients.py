@@ -156,6 +156,11 @@ class Batch:
     expected_offset: int
     link: SimLink | None = None
     """Where it is in flight."""
+    result: str = ""
+    """``ok``, ``failed`` or ``unknown`` once it is over."""
+    offset: int = -1
+    errors: list[str] = field(default_factory=list)
+    """Codes of the refusals on the way."""
     doubt: bool = False
     """A try ended without a word: it may have been appended."""
 
@@ -189,7 +194,7 @@ class ProducerOptions:
     patience: float = 5.0
     """Deadline of a send, s."""
     pace: float = 0.05
-    """Mean time between two sends, s."""
+    """Mean time between two sends, s; 0: only those that somebody asks for."""
     conditional: float = 0.0
     """Share of appends that carry ``expected_offset``."""
     value_bytes: int = 20
@@ -209,7 +214,8 @@ class Producer(Client):
         self._batches: dict[int, tuple[Lane, Batch]] = {}
         self._batch_id = 0
         self._values = 0
-        self.loop.after(rng.uniform(0.0, 0.2), self._act)
+        if options.pace:
+            self.loop.after(rng.uniform(0.0, 0.2), self._act)
 
     def _act(self) -> None:
         if not self.stopped:
@@ -232,14 +238,14 @@ class Producer(Client):
             self._lanes[key] = lane
         return lane
 
-    def produce(self, key: TopicPartition, count: int = 0) -> Batch | None:
-        """Queue one batch of ``count`` records (0: any); None when the lane is full."""
+    def produce(self, key: TopicPartition, *given: bytes) -> Batch | None:
+        """Queue one batch, of these values or of some of its own; None when the lane is full."""
         lane = self._lane(key)
         if len(lane.batches) >= (self.options.window if self.options.idempotent else 1):
             return None
         name = self.cluster.partition_name(key)
-        values = []
-        for _ in range(count or self.rng.choice((1, 1, 2, 3))):
+        values = list(given)
+        for _ in range(0 if given else self.rng.choice((1, 1, 2, 3))):
             self._values += 1
             values.append(f"{self.name}:{name}:{self._values}".encode().ljust(self.options.value_bytes, b"."))
         records = [NewRecord(value, None, round(self.loop.now * 1000)) for value in values]
@@ -311,6 +317,7 @@ class Producer(Client):
             return
         error = from_info(ack.error)
         batch.link = None
+        batch.errors.append(error.code)
         batch.doubt |= error.unknown_outcome or error.code == "DUPLICATE_SEQUENCE"
         self.cluster.count(f"produce {error.code}")
         if error.retriable and (self.options.idempotent or not batch.doubt):
@@ -345,6 +352,7 @@ class Producer(Client):
     def _end(self, lane: Lane, batch: Batch, result: str, offset: int) -> None:
         lane.batches.remove(batch)
         del self._batches[batch.id]
+        batch.result, batch.offset = result, offset
         self.cluster.count(f"send {result}")
         if result == OK:
             self.cluster.invariants.on_ack(lane.key, offset, batch.values, self.options.acks)

@@ -219,18 +219,34 @@ class Cluster:
         self.loop.run_until(self.options.duration)
         self.faults.heal()
         healed = self.loop.now
-        self.loop.run_until(healed + 5.0, self.ready)
-        self.until(self.ready_and_serving, self.options.patience)
+        self.until(self.full_isr, self.options.patience)
+        self.count("seconds to full ISR", round(self.loop.now - healed))
+        self.run_for(0.5)  # clients' metadata and back-off
+        self.history.healthy.append((self.loop.now, self.loop.now + 2.0))
+        self.history.patience = 1.0
+        self.run_for(2.0)
         for client in self.clients:
-            client.stopped = True
+            if isinstance(client, Producer):
+                client.stopped = True
         self.until(lambda: all(c.idle for c in self.clients if isinstance(c, Producer)), 10.0)
         self.until(self.in_sync, self.options.patience)
-        self.count("seconds to converge", round(self.loop.now - healed))
+        self.until(self.all_read, 10.0)
         self.judge()
 
-    def ready_and_serving(self) -> bool:
-        """In sync, and the clients' next sends succeed."""
-        return self.ready()
+    def full_isr(self) -> bool:
+        """All topics exist, and every partition has a leader and all replicas in its ISR."""
+        wanted = sum(topic.partitions for topic in self.options.topics)
+        states = [self.state(key) for key in self.partitions]
+        return len(states) == wanted and all(s.leader is not None and len(s.isr) == len(s.replicas) for s in states)
+
+    def all_read(self) -> bool:
+        """Every consumer has seen everything."""
+        return all(
+            consumer.positions.get(key, (0, -1))[0] == self.invariants.committed_end(key)
+            for consumer in self.clients
+            if isinstance(consumer, Consumer)
+            for key in self.partitions
+        )
 
     def judge(self) -> None:
         """The whole comparison at the end."""

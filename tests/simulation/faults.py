@@ -69,7 +69,7 @@ class Swarm:
         if "power_all" in rates:
             rates["power_all"] *= 0.3
         if not power_ok:
-            for kind in ("power", "power_all"):
+            for kind in ("power", "power_all", "crash_at_write"):
                 rates.pop(kind, None)
         rates = rates or {"kill": 1.0}
         return cls(
@@ -86,7 +86,6 @@ class Faults:
         self.rng = rng
         self.loop = cluster.loop
         self._slow: dict[str, float] = {}
-        self._sync_errors: dict[str, int] = {}
         self._doomed: dict[str, int] = {}
         self.healed = not swarm.rates
         if swarm.rates:
@@ -120,7 +119,6 @@ class Faults:
         self.loop.note("--", "HEAL")
         self.healed = True
         self._slow.clear()
-        self._sync_errors.clear()
         self._doomed.clear()
         self.cluster.network.heal()
         for process in self.cluster.processes.values():
@@ -217,8 +215,11 @@ class Faults:
         self._slow[target.name] = self.loop.now + self._brief()
 
     def _sync_error(self, target: SimProcess) -> None:
-        """The next flush of a replica server fails with EIO."""
-        self._sync_errors[target.name] = 1
+        """The next flush of a replica server fails with EIO, and what it covered never gets to the disk."""
+        disk = getattr(target, "disk", None)
+        if disk is not None:
+            disk.fail_syncs(errno.EIO, after=self.rng.randrange(3))
+            self.loop.after(self._brief(), disk.heal)
 
     def _write_error(self, target: SimProcess) -> None:
         """Writes of a replica server fail for a while: EIO, or no space."""
@@ -255,7 +256,15 @@ class Faults:
     def power_lost(self, process: SimProcess) -> None:
         """Power went in the middle of a write."""
         self.cluster.count("crashed at a write")
-        self._stop(process, power=self.swarm.power_ok)
+        process.stop(power=True, in_mid_step=True)
+        self.loop.after(self._brief(), lambda: revive(process))
+
+    def process_ended(self, process: SimProcess, error: OSError) -> None:
+        """The server gave up because of its disk; its supervisor starts it again."""
+        process.note("exit", str(error))
+        self.cluster.count("exited")
+        process.stop(power=False, in_mid_step=True)
+        self.loop.after(self._brief() + 0.1, lambda: revive(process))
 
     def disk_stall(self, process: SimProcess) -> float:
         """How long a blocking write takes now, s."""
@@ -268,12 +277,6 @@ class Faults:
         if self._slow.get(process.name, 0.0) > self.loop.now:
             return self.rng.uniform(0.0, 1.0)
         return self.rng.uniform(0.0002, 0.004)
-
-    def sync_may_fail(self, process: SimProcess) -> None:
-        """Raise EIO instead of a flush, where it is due."""
-        if self._sync_errors.pop(process.name, 0):
-            self.cluster.count("flush failed")
-            raise OSError(errno.EIO, "simulated: the flush failed")
 
 
 def revive(process: SimProcess) -> None:

@@ -124,6 +124,9 @@ class Invariants:
         self.cluster = cluster
         self.metadata = MetadataState(cluster.name)
         """The newest that any controller has applied."""
+        self.strict = True
+        """Whether a violation ends the run; else they gather in ``violations``."""
+        self.violations: list[str] = []
         self._states: dict[int, MetadataState] = {}
         self._held: dict[tuple[str, TopicPartition], Held] = {}
         self._before_crash: dict[tuple[str, TopicPartition], tuple[Chain, int]] = {}
@@ -150,8 +153,12 @@ class Invariants:
         return found
 
     def _demand(self, holds: bool, text: str) -> None:
-        if not holds:
-            raise Violation(f"{text} (t={self.cluster.loop.now:.4f})")
+        if holds:
+            return
+        text = f"{text} (t={self.cluster.loop.now:.4f})"
+        if self.strict:
+            raise Violation(text)
+        self.violations.append(text)
 
     # --- entry points ------------------------------------------------------------------------------------
 
@@ -162,12 +169,17 @@ class Invariants:
         else:
             self._check_controller(process)
 
-    def on_stop(self, process: SimProcess) -> None:
-        """The process died: what it had flushed must be there when it returns."""
+    def on_stop(self, process: SimProcess, in_mid_step: bool) -> None:
+        """The process dies: what it had flushed must be there when it returns. Where it dies in the middle of a step,
+        or after its disk failed, that step may have cut what was not committed."""
         self._raft_seen.pop(process.name, None)
+        healthy = [key for key, _ in views(process.core)] if process.name in self.cluster.replicas else []
         for name, key in [found for found in self._held if found[0] == process.name]:
             held = self._held.pop((name, key))
-            self._before_crash[name, key] = (held.chain, held.durable)
+            durable = held.durable
+            if in_mid_step or key not in healthy:
+                durable = min(durable, self._of(key).end)
+            self._before_crash[name, key] = (held.chain, durable)
 
     # --- replica servers ---------------------------------------------------------------------------------
 
@@ -192,7 +204,9 @@ class Invariants:
             chain, durable = before
             text = f"R4 {process.name} {key}: recovered to {log.end}"
             self._demand(log.end >= durable, f"{text}, but {durable} was durable")
-            self._demand(chain.agrees(log.end, held.chain.last), f"{text}, which was not a prefix")
+            shorter = chain.agrees(log.end, held.chain.last)
+            longer = held.chain.agrees(chain.end, chain.last)  # by what its last step wrote
+            self._demand(shorter or longer, f"{text}, which is not what was appended")
         return held
 
     def _check_partition(self, process: SimProcess, key: TopicPartition, view: View, held: Held) -> None:
@@ -359,7 +373,7 @@ class Invariants:
 
     def on_lost_position(self, client: Any, key: TopicPartition, position: tuple[int, int], error: Any) -> None:
         """A consumer that read committed records is told that its position is gone (R7)."""
-        raise Violation(f"R7 {client.name} {key.partition}: position {position} is answered {error}")
+        self._demand(False, f"R7 {client.name} {key.partition}: position {position} is answered {error}")
 
     # --- controllers -------------------------------------------------------------------------------------
 
