@@ -93,12 +93,24 @@ def test_a_cut_or_flip_anywhere_leaves_the_valid_beginning():
     data = cache.to_bytes()
     for cut in range(len(data)):
         found, whole = EpochCache.from_bytes(data[:cut])
-        assert found.entries == cache.entries[: cut // ENTRY_BYTES]
-        assert whole == (cut % ENTRY_BYTES == 0)
+        assert found.entries == cache.entries[: cut // ENTRY_BYTES] and not whole
     for position in range(len(data)):
         damaged = bytearray(data)
         damaged[position] ^= 0x10
         found, whole = EpochCache.from_bytes(damaged)
         assert found.entries == cache.entries[: position // ENTRY_BYTES] and not whole
-    found, whole = EpochCache.from_bytes(data + data[:ENTRY_BYTES])  # valid, but it goes back
-    assert found == cache and not whole
+    for more in (b"\0", data, data[:ENTRY_BYTES], data[-ENTRY_BYTES:]):
+        assert EpochCache.from_bytes(data + more) == (cache, False)
+    going_back = data[: 2 * ENTRY_BYTES] + data
+    assert EpochCache.from_bytes(going_back) == (EpochCache(cache.entries[:2]), False)
+
+
+def test_the_end_of_the_file_is_enough_to_write_a_new_epoch():
+    cache = EpochCache([(1, 0), (3, 10)])
+    data = bytearray(cache.to_bytes())
+    cache.assign(7, 25)
+    data[cache.position() :] = cache.last_bytes()
+    assert bytes(data) == cache.to_bytes()
+    cache.truncate_to(10)
+    data[cache.position(0) :] = cache.last_bytes(0)
+    assert bytes(data) == cache.to_bytes()

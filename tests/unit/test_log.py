@@ -393,3 +393,22 @@ def test_the_path_is_a_directory_of_its_own():
     disk = SimDisk()
     filled(disk)
     assert disk.listdir("/data") == [PATH.rpartition("/")[2]]
+
+
+def test_what_a_failed_flush_covered_is_cut_out_for_the_next_life():
+    for count in (1, 12):
+        disk = SimDisk()
+        log, made = filled(disk, 4)
+        log.append(batches(8, 1, [1] * count))
+        pending = log.begin_flush()
+        assert pending is not None
+        disk.fail_syncs()
+        with pytest.raises(OSError):
+            pending.run()
+        disk.heal()
+        log.discard_unsynced()
+        assert log.begin_flush() is None
+        log = open_log(disk)
+        assert log.end == 8 and content(log) == made
+        disk.crash(Random(1))
+        assert content(open_log(disk)) == made

@@ -6,8 +6,9 @@ epoch in which nothing was appended is empty, starts where the next one does, an
 at 40"). Two logs that agree on an epoch agree on its records up to the smaller end; so a follower truncates to the
 end of the largest epoch that both know, and never to a high watermark.
 
-As bytes the cache is a row of fixed entries, each with its own CRC, so that a new epoch is one small append and a
-torn or damaged file still yields its valid beginning.
+As bytes the cache is a row of fixed entries, each with its own CRC, and a last one that counts them: a new epoch is
+one small write over the old last entry, a torn or damaged file still yields its valid beginning, and a file that was
+cut between two entries does not pass for a whole one.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from tidelog.types import Buffer
 
 _ENTRY = struct.Struct(">qq")
 _CRC = struct.Struct(">I")
+_COUNT = -1  # stands for the epoch in the entry that counts the others
 ENTRY_BYTES = _ENTRY.size + _CRC.size
 
 
@@ -84,12 +86,21 @@ class EpochCache:
         return True
 
     def to_bytes(self) -> bytes:
-        """All entries, for a file."""
-        return b"".join(map(entry_to_bytes, self._epochs, self._starts))
+        """The whole file."""
+        return self.last_bytes(len(self))
+
+    def last_bytes(self, entries: int = 1) -> bytes:
+        """The end of the file: the last ``entries`` entries and the count. It stands at ``position(entries)``."""
+        first = len(self) - entries
+        return b"".join(map(_entry, self._epochs[first:], self._starts[first:])) + _entry(_COUNT, len(self))
+
+    def position(self, entries: int = 1) -> int:
+        """Where in the file the last ``entries`` entries begin."""
+        return (len(self) - entries) * ENTRY_BYTES
 
     @classmethod
     def from_bytes(cls, data: Buffer) -> tuple[EpochCache, bool]:
-        """The valid entries at the beginning of ``data``, and whether that was all of it."""
+        """The valid entries at the beginning of ``data``, and whether ``data`` is a whole file."""
         cache = cls()
         for position in range(0, len(data) - ENTRY_BYTES + 1, ENTRY_BYTES):
             entry = data[position : position + ENTRY_BYTES]
@@ -99,10 +110,9 @@ class EpochCache:
             if epoch <= cache.latest() or start < (cache._starts[-1] if cache._starts else 0):
                 break
             cache.assign(epoch, start)
-        return cache, len(cache) * ENTRY_BYTES == len(data)
+        return cache, bytes(data[cache.position(0) :]) == cache.last_bytes(0)
 
 
-def entry_to_bytes(epoch: int, start: int) -> bytes:
-    """One entry as it stands in the file."""
+def _entry(epoch: int, start: int) -> bytes:
     entry = _ENTRY.pack(epoch, start)
     return entry + _CRC.pack(crc32c(entry))

@@ -25,7 +25,7 @@ from tidelog.disk import Disk, File
 from tidelog.records import BatchHeader, read_header, stamp_prefix
 from tidelog.types import Buffer, TopicConfig
 
-from tidelog_replica.core.epochs import ENTRY_BYTES, EpochCache, entry_to_bytes
+from tidelog_replica.core.epochs import ENTRY_BYTES, EpochCache
 from tidelog_replica.log.recovery import Recovered, recover, remove
 from tidelog_replica.log.segment import CorruptLog, Segment
 from tidelog_replica.log.tail import Tail
@@ -143,7 +143,7 @@ class Log:
 
     def _begin_epoch(self, epoch: int, start: int) -> None:
         if self.epochs.assign(epoch, start):
-            self._epochs_file.pwritev([entry_to_bytes(epoch, start)], (len(self.epochs) - 1) * ENTRY_BYTES)
+            self._epochs_file.pwritev([self.epochs.last_bytes()], self.epochs.position())
             self._epochs_grown = True
 
     def _roll(self) -> Segment:
@@ -188,9 +188,9 @@ class Log:
                 self._mark.write(flush.end)
 
     def discard_unsynced(self) -> None:
-        """A flush failed: cut what it covered out of the files. It may be nowhere but in the page cache, where it looks
-        sound and counts as clean: the next life would sync it with success, and lose it with the next power loss.
-        The log is unusable. Raises ``OSError``: then only a restart of the machine helps."""
+        """A flush failed: cut what it covered out of the files. It may be nowhere but in the page cache, where it
+        looks sound and counts as clean: the next life would sync it with success, and lose it with the next power
+        loss. The log is unusable. Raises ``OSError``: then only a restart of the machine helps."""
         self._usable = False
         keep = self._segment_of(self._synced)
         for segment in reversed(self._segments[keep + 1 :]):
@@ -251,7 +251,8 @@ class Log:
                 self._generation += 1
                 self._cut_segments(end)
             if self.epochs.truncate_to(self._segments[-1].end_offset):
-                self._epochs_file.truncate(len(self.epochs) * ENTRY_BYTES)
+                self._epochs_file.pwritev([self.epochs.last_bytes(0)], self.epochs.position(0))
+                self._epochs_file.truncate(self.epochs.position(0) + ENTRY_BYTES)
                 self._epochs_file.sync()
 
     def _cut_segments(self, end: int) -> None:

@@ -93,8 +93,7 @@ class _Epochs:
             self._data = disk.read(self._path)
         except FileNotFoundError:
             self._data = b""
-        self.cache, whole = EpochCache.from_bytes(self._data)
-        self.whole = whole and bool(self._data)
+        self.cache, self.whole = EpochCache.from_bytes(self._data)
         """The file is there and undamaged: what it does not say is not so."""
 
     def fault_of(self, header: BatchHeader) -> str | None:

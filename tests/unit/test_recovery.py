@@ -1,0 +1,435 @@
+"""Opening a damaged log: a cut at every byte, a flip of every byte, a crash at every step of what changes it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from logs import PATH, batch, batches, content, epochs_of, flush, open_log, sound
+from simulation.sim_disk import PowerLost, SimDisk
+from tidelog.records import read_header
+from tidelog_replica.core.epochs import EpochCache
+from tidelog_replica.log.checkpoint import Checkpoint
+from tidelog_replica.log.log import CorruptLog, Log
+from tidelog_replica.log.recovery import EPOCHS, HIGH_WATERMARK, MARK
+
+SEGMENTS = [f"{PATH}/{base:020d}.log" for base in (0, 6, 12)]
+LAST = SEGMENTS[-1]
+STORED = [*batches(0, 1, [1, 1, 1, 1, 2, 1]), *batches(7, 2, [1]), *batches(8, 3, [2, 1, 1, 1, 1])]
+"""Three segments; the epoch changes within the second; the last holds two batches."""
+END = 14
+
+
+def build(durable: int = END) -> SimDisk:
+    """A log of ``STORED``, all of it on the disk, of which ``durable`` (a segment's end) was known to be synced."""
+    disk = SimDisk()
+    log = open_log(disk)
+    for each in STORED:
+        log.append([each])
+    flush(log)
+    log.write_high_watermark(9)
+    assert [segment.path for segment in log._segments] == SEGMENTS
+    log.close()
+    set_mark(disk, durable)
+    for name in disk.listdir(PATH):
+        disk.replace(f"{PATH}/{name}", disk.read(f"{PATH}/{name}"))
+    return disk
+
+
+def set_mark(disk: SimDisk, value: int) -> None:
+    disk.replace(f"{PATH}/{MARK}", b"")
+    Checkpoint(disk.open(f"{PATH}/{MARK}")).write(value)
+
+
+def damaged(disk: SimDisk, path: str, data: bytes) -> SimDisk:
+    disk = disk.clone()
+    disk.replace(path, data)
+    return disk
+
+
+def ends_before(path: str, position: int) -> int:
+    """End offset of the last batch that ends at or before ``position`` in this segment."""
+    base = int(path[-24:-4])
+    end = base
+    for each in STORED:
+        header = read_header(each)
+        if header.base_offset >= base:
+            position -= len(each)
+            if position < 0:
+                break
+            end = header.end_offset
+    return end
+
+
+def check_prefix(log: Log, end: int) -> None:
+    assert log.end == log.durable == end
+    kept = [each for each in STORED if read_header(each).end_offset <= end]
+    assert content(log) == kept
+    assert log.epochs.entries[: len(epochs_of(kept))] == epochs_of(kept)
+    sound(log)
+    more = batches(end, 9, [2, 2, 2, 2, 2])  # and it goes on from there, over whatever was behind
+    log.append(more)
+    flush(log)
+    sound(log)
+
+
+# --- segments --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("path", SEGMENTS)
+def test_a_cut_at_every_byte_above_the_mark_leaves_the_whole_batches_before_it(path):
+    disk = build(durable=0)
+    data = disk.read(path)
+    for cut in range(len(data)):
+        after = damaged(disk, path, data[:cut])
+        check_prefix(open_log(after), ends_before(path, cut))
+        again = open_log(after)
+        assert again.epochs.latest() == 9
+
+
+@pytest.mark.parametrize("path", SEGMENTS)
+def test_a_flip_of_every_byte_above_the_mark_cuts_there(path):
+    disk = build(durable=0)
+    data = bytearray(disk.read(path))
+    for position in range(len(data)):
+        data[position] ^= 1 << position % 8
+        check_prefix(open_log(damaged(disk, path, bytes(data))), ends_before(path, position))
+        data[position] ^= 1 << position % 8
+
+
+def test_a_cut_or_flip_of_every_byte_of_the_last_segment_below_the_mark_is_corruption():
+    disk = build()
+    data = bytearray(disk.read(LAST))
+    for position in range(len(data)):
+        with pytest.raises(CorruptLog, match="were synced"):
+            open_log(damaged(disk, LAST, bytes(data[:position])))
+        data[position] ^= 1 << position % 8
+        with pytest.raises(CorruptLog, match="were synced"):
+            open_log(damaged(disk, LAST, bytes(data)))
+        data[position] ^= 1 << position % 8
+    assert content(open_log(disk)) == STORED
+
+
+def test_a_refused_log_is_left_as_it_was():
+    disk = build()
+    disk.replace(LAST, disk.read(LAST)[:-1])
+    before = {name: disk.read(f"{PATH}/{name}") for name in disk.listdir(PATH)}
+    for _ in range(2):
+        with pytest.raises(CorruptLog):
+            open_log(disk)
+    assert {name: disk.read(f"{PATH}/{name}") for name in disk.listdir(PATH)} == before
+
+
+@pytest.mark.parametrize("path", SEGMENTS[:2])
+@pytest.mark.parametrize("index", ["there", "gone"])
+def test_damage_to_the_length_or_headers_of_an_older_segment_is_corruption(path, index):
+    """What stands in a body there is found when it is read, or by scrubbing: opening does not read everything."""
+    disk = build()
+    if index == "gone":
+        for segment in SEGMENTS[:2]:
+            disk.unlink(segment.replace(".log", ".index"))
+    data = bytearray(disk.read(path))
+    starts = [0]
+    while starts[-1] < len(data):
+        starts.append(starts[-1] + read_header(bytes(data), starts[-1]).size)
+    for position in range(len(data)):
+        with pytest.raises(CorruptLog):
+            open_log(damaged(disk, path, bytes(data[:position])))
+    for start in starts[:-1]:
+        for position in (*range(start, start + 12), *range(start + 16, start + 24), start + 31):  # stamped or checked
+            data[position] ^= 1 << position % 8
+            after = damaged(disk, path, bytes(data))
+            if index == "gone":
+                with pytest.raises(CorruptLog):
+                    open_log(after)
+            else:
+                assert open_log(after).end == END
+            data[position] ^= 1 << position % 8
+
+
+def test_a_damaged_header_that_is_met_in_reading_is_corruption_too():
+    disk = build()
+    disk.replace(SEGMENTS[0], bytes(len(disk.read(SEGMENTS[0]))))
+    log = open_log(disk)
+    for call in (lambda: log.read(1, 100), lambda: list(log.headers()), lambda: log.offset_for_timestamp(1000, END)):
+        with pytest.raises(CorruptLog):
+            call()
+
+
+@pytest.mark.parametrize("path", SEGMENTS)
+@pytest.mark.parametrize("durable", [0, 6, 12, END])
+def test_a_segment_that_is_gone_is_a_torn_tail_above_the_mark_and_corruption_below(path, durable):
+    disk = build(durable)
+    disk.unlink(path)
+    disk.sync_dir(PATH)
+    base = int(path[-24:-4])
+    if path == SEGMENTS[0]:
+        assert open_log(disk).start == 6  # as after retention
+    elif durable > base:
+        with pytest.raises(CorruptLog):
+            open_log(disk)
+    else:
+        check_prefix(open_log(disk), base)
+
+
+def test_a_directory_without_segments_is_a_new_log_unless_the_mark_knows_better():
+    disk = build()
+    for path in SEGMENTS:
+        disk.unlink(path)
+    with pytest.raises(CorruptLog, match="no segment is left"):
+        open_log(disk)
+    disk.unlink(f"{PATH}/{MARK}")
+    assert open_log(disk).end == 0
+
+
+@given(st.binary(max_size=300) | st.integers(1, 9000).map(bytes), st.booleans())
+@settings(max_examples=150, deadline=None)
+def test_zeros_or_garbage_behind_the_last_batch_are_cut(tail, with_part):
+    disk = build()
+    part = batch(END, 3)[:70] if with_part else b""
+    disk.replace(LAST, disk.read(LAST) + part + tail)
+    check_prefix(open_log(disk), END)
+
+
+def test_whole_batches_behind_the_mark_are_kept_but_none_behind_a_bad_one():
+    disk = build()
+    more = batches(END, 3, [1, 1, 1])
+    bad = bytearray(more[1])
+    bad[-1] ^= 1
+    disk.replace(LAST, disk.read(LAST) + more[0] + bad + more[2])
+    assert content(open_log(disk)) == [*STORED, more[0]]
+
+
+def test_a_batch_of_an_epoch_that_the_epoch_file_does_not_tell_is_cut():
+    for epoch in (2, 4, 1000):
+        disk = build()
+        disk.replace(LAST, disk.read(LAST) + batch(END, epoch))
+        check_prefix(open_log(disk), END)
+
+
+# --- everything beside the segments ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", [EPOCHS, HIGH_WATERMARK, MARK, f"{0:020d}.index", f"{6:020d}.index"])
+def test_no_damage_to_another_file_stops_the_log_or_changes_it(name):
+    disk = build()
+    path = f"{PATH}/{name}"
+    data = disk.read(path)
+    changed: list[bytes] = [data[:cut] for cut in range(len(data))]
+    changed += [data[:p] + bytes([data[p] ^ 1 << p % 8]) + data[p + 1 :] for p in range(len(data))]
+    changed += [bytes(len(data)), b"\xff" * 500, data + b"x", data + data, Random(1).randbytes(400)]
+    for each in changed:
+        log = open_log(damaged(disk, path, each))
+        assert content(log) == STORED and log.end == END
+        assert log.epochs.entries == epochs_of(STORED)
+        sound(log)
+    gone = disk.clone()
+    gone.unlink(path)
+    assert content(open_log(gone)) == STORED
+    sound(open_log(gone))
+
+
+def test_with_nothing_but_segments_everything_is_there():
+    disk = build()
+    for name in disk.listdir(PATH):
+        if not name.endswith(".log"):
+            disk.unlink(f"{PATH}/{name}")
+    log = open_log(disk)
+    assert content(log) == STORED and log.epochs.entries == epochs_of(STORED) and log.read_high_watermark() == 0
+    check_prefix(log, END)
+
+
+def test_an_index_of_the_same_length_but_another_log_is_not_believed():
+    disk = build()
+    index = SEGMENTS[0].replace(".log", ".index")
+    disk.replace(index, disk.read(SEGMENTS[1].replace(".log", ".index")))
+    log = open_log(disk)
+    assert content(log) == STORED
+    sound(log)
+
+
+def test_the_epoch_file_is_made_again_where_it_is_damaged():
+    disk = build()
+    whole = disk.read(f"{PATH}/{EPOCHS}")
+    disk.replace(f"{PATH}/{EPOCHS}", whole[:30])
+    open_log(disk)
+    assert disk.read(f"{PATH}/{EPOCHS}") == whole
+
+
+def test_an_epoch_that_begins_past_the_log_end_is_forgotten_and_one_at_the_end_is_not():
+    disk = build(durable=0)
+    cache = EpochCache([*epochs_of(STORED), (5, END), (6, END + 1)])
+    disk.replace(f"{PATH}/{EPOCHS}", cache.to_bytes())
+    assert open_log(disk).epochs.entries == [*epochs_of(STORED), (5, END)]
+
+
+def test_other_files_in_the_directory_do_no_harm():
+    disk = build()
+    for name in ("leader-epochs.new", "note.log", "00000000000000000006.log.bak", "4.log"):
+        disk.replace(f"{PATH}/{name}", b"something")
+    assert content(open_log(disk)) == STORED
+
+
+# --- power lost at each step -----------------------------------------------------------------------------
+
+
+def at_each_step(action: Callable[[Log], None], check: Callable[[Log], None], prepare: Callable[[], SimDisk]) -> None:
+    """Run ``action`` on an open log and lose power at its first change, at its second, … and check what is found."""
+    steps = 0
+    while True:
+        disk = prepare()
+        log = open_log(disk)
+        disk.lose_power(after=steps)
+        try:
+            action(log)
+        except PowerLost:
+            pass
+        else:
+            break
+        for seed in range(25):
+            after = disk.clone()
+            after.crash(Random(seed))
+            found = open_log(after)
+            check(found)
+            sound(found)
+        steps += 1
+    assert steps > 3, "the action changes something"
+
+
+def test_a_roll_may_be_cut_off_at_each_step():
+    more = batches(END, 4, [1] * 9)  # three segments more
+
+    def append_and_flush(log: Log) -> None:
+        log.append(more[:5])
+        flush(log)
+        log.append(more[5:])
+        flush(log)
+
+    def check(log: Log) -> None:
+        assert log.end >= END
+        assert content(log) == [*STORED, *more][: len(STORED) + log.end - END]
+
+    at_each_step(append_and_flush, check, build)
+
+
+@pytest.mark.parametrize("end", [0, 1, 5, 6, 7, 8, 9, 11, 12, 13])
+def test_a_truncation_may_be_cut_off_at_each_step(end):
+    """Segment edges are 0, 6 and 12; 5 and 9 are within a batch. Whatever is found is a beginning of the log, and
+    never less than was kept."""
+
+    def check(log: Log) -> None:
+        assert log.end >= ends_before(SEGMENTS[0], sum(len(b) for b in STORED if read_header(b).end_offset <= end))
+        kept = [each for each in STORED if read_header(each).end_offset <= log.end]
+        assert content(log) == kept
+        assert [entry for entry in log.epochs.entries if entry[1] < log.end] == epochs_of(kept)
+
+    at_each_step(lambda log: log.truncate(end), check, build)
+
+
+def test_after_a_truncation_new_records_never_mix_with_old_ones():
+    """The old ones had the same lengths and offsets, and were synced once."""
+    more = batches(4, 4, [2, *[1] * 9])
+
+    def cut_and_append(log: Log) -> None:
+        log.truncate(3)
+        log.append(batches(3, 4, [1]))
+        for each in more:
+            log.append([each])
+        flush(log)
+
+    new = [*batches(3, 4, [1]), *more]
+
+    def check(log: Log) -> None:
+        found = content(log)
+        assert found[:3] == STORED[:3]
+        assert found[3:] in (STORED[3 : len(found)], new[: len(found) - 3])
+
+    at_each_step(cut_and_append, check, build)
+
+
+@pytest.mark.parametrize("torn", [0, 100])
+def test_recovery_may_be_cut_off_at_each_step(torn):
+    def prepare() -> SimDisk:
+        disk = build(durable=6)
+        data = disk.read(SEGMENTS[1])
+        disk.replace(SEGMENTS[1], data[: len(data) - torn])
+        return disk
+
+    steps = 0
+    while True:
+        disk = prepare()
+        disk.lose_power(after=steps)
+        try:
+            log = open_log(disk)
+        except PowerLost:
+            pass
+        else:
+            break
+        for seed in range(25):
+            after = disk.clone()
+            after.crash(Random(seed))
+            log = open_log(after)
+            assert log.end == (END if not torn else 10)
+            sound(log)
+        steps += 1
+    assert steps > 3
+
+
+def test_a_new_log_may_be_cut_off_at_each_step():
+    made = batches(0, 2, [1] * 6)
+
+    def use(disk: SimDisk) -> None:
+        log = open_log(disk)
+        log.assign_epoch(2)
+        log.append(made)
+        flush(log)
+
+    steps = 0
+    while True:
+        disk = SimDisk()
+        disk.lose_power(after=steps)
+        try:
+            use(disk)
+        except PowerLost:
+            pass
+        else:
+            break
+        for seed in range(25):
+            after = disk.clone()
+            after.crash(Random(seed))
+            log = open_log(after)
+            assert content(log) == made[: log.end]
+        steps += 1
+    assert steps > 10
+
+
+@given(st.integers(0, 2**32), st.integers(0, 60))
+@settings(max_examples=300, deadline=None)
+def test_after_power_losses_one_after_the_other_what_was_flushed_is_there(seed, steps):
+    rng = Random(seed)
+    disk, stored, epoch = SimDisk(), [], 0
+    durable = 0
+    for _ in range(4):
+        log = open_log(disk)
+        assert log.end >= durable
+        del stored[log.end :]
+        assert content(log) == stored
+        durable, epoch = log.end, max(epoch, log.epochs.latest()) + 1
+        disk.lose_power(after=rng.randrange(steps + 1))
+        try:
+            for _ in range(12):
+                made = batches(log.end, epoch, [1] * rng.randint(1, 5))
+                stored += made
+                log.append(made)
+                if rng.random() < 0.5:
+                    flush(log)
+                    durable = log.durable
+                if rng.random() < 0.1:
+                    epoch += 1
+                    log.assign_epoch(epoch)
+        except PowerLost:
+            pass
+        disk.crash(rng)
