@@ -205,8 +205,8 @@ async def _run(handler: Callable[[Connection], Awaitable[None]], connection: Fra
         await handler(connection)
     except ProtocolError as error:
         code, reason = int(error.detail.get("close_code", 1002)), error.message
-    except Unreachable:
-        pass  # the peer went away: nothing to tell it
+    except Unreachable as error:  # the peer went away: nothing to tell it
+        log.debug("connection_ended remote=%s: %s", connection.remote, error.message)
     except Exception:
         log.exception("connection_handler_failed remote=%s", connection.remote)
         code, reason = 1011, "internal error"

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Awaitable, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import Any
 
 import pytest
 import trio
+from link_peers import HELLO, WELCOME, MemoryConnection, MemoryTransport, Server
 from tidelog import link as link_module
-from tidelog.errors import BrokerError, ConfigError, TidelogError, TimedOut, Unreachable, refuse
-from tidelog.link import Link, connect_link, serve_links
-from tidelog.transport import Connection, Transport
+from tidelog.errors import BrokerError, TimedOut, Unreachable, refuse
+from tidelog.link import Link, connect_link
+from tidelog.transport import Transport
 from tidelog.websocket import WebSocketTransport
-from tidelog.wire.codec import payload_view
 from tidelog.wire.messages import (
     Credit,
     Delivery,
@@ -24,124 +21,12 @@ from tidelog.wire.messages import (
     Hello,
     InitProducer,
     Message,
-    Payload,
     Read,
     ReadAnswer,
     Unsubscribe,
     Watch,
-    Welcome,
 )
 from trio.testing import MockClock
-
-HELLO = Hello(1, "client", "me")
-WELCOME = Welcome(1, "c", "g1", "gateway", 1 << 24, 1000)
-ALLOWED = {"client": frozenset({"read", "credit", "watch", "unsubscribe", "heartbeat"})}
-
-
-class MemoryConnection:
-    """One end of a pair of memory channels that hold ``room`` messages each."""
-
-    def __init__(
-        self, send: trio.MemorySendChannel[bytes], receive: trio.MemoryReceiveChannel[bytes], remote: str
-    ) -> None:
-        self.remote = remote
-        self.closed_with: tuple[int, str] | None = None
-        self._send, self._receive = send, receive
-
-    async def send(self, head: bytes, payload: Payload = b"") -> None:
-        try:
-            await self._send.send(head + payload_view(payload))
-        except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
-            raise Unreachable("the memory connection is closed") from error
-
-    async def receive(self) -> bytes:
-        try:
-            return await self._receive.receive()
-        except (trio.EndOfChannel, trio.ClosedResourceError) as error:
-            raise Unreachable("the memory connection is closed") from error
-
-    async def aclose(self, code: int = 1000, reason: str = "") -> None:
-        self.closed_with = self.closed_with or (code, reason)
-        self._send.close()
-        self._receive.close()
-
-
-class MemoryTransport:
-    """One server within the process."""
-
-    def __init__(self, room: float = math.inf) -> None:
-        self.accepted: list[MemoryConnection] = []
-        self._room = room
-        self._arrivals, self._to_accept = trio.open_memory_channel[MemoryConnection](math.inf)
-
-    async def connect(self, url: str) -> Connection:
-        there, back = trio.open_memory_channel[bytes](self._room), trio.open_memory_channel[bytes](self._room)
-        await self._arrivals.send(MemoryConnection(back[0], there[1], "client"))
-        return MemoryConnection(there[0], back[1], url)
-
-    async def serve(
-        self,
-        host: str,
-        port: int,
-        handler: Callable[[Connection], Awaitable[None]],
-        *,
-        task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED,
-    ) -> None:
-        async with trio.open_nursery() as nursery:
-            task_status.started("memory")
-            async for connection in self._to_accept:
-                self.accepted.append(connection)
-                nursery.start_soon(handler, connection)
-
-
-class Server:
-    """Serves links; answers reads with as many bytes as asked for, never answers ``Watch``."""
-
-    def __init__(self, transport: Transport) -> None:
-        self.transport = transport
-        self.links: list[Link] = []
-        self.closed: list[Link] = []
-        self.seen: list[Message] = []
-        self.refusal: TidelogError | None = None
-        self.url = ""
-
-    def welcome(self, hello: Hello) -> Welcome | TidelogError:
-        return self.refusal or WELCOME
-
-    def handle(self, link: Link, id: int | None, message: Message) -> None:
-        self.seen.append(message)
-        match message:
-            case Read():
-                assert id is not None
-                link.answer(id, ReadAnswer(1, 2, 3, payload=bytes(message.max_bytes)))
-            case Heartbeat():
-                raise refuse("FENCED_BROKER_EPOCH", "another life")
-            case Unsubscribe():
-                raise RuntimeError("a bug of ours")
-
-    @asynccontextmanager
-    async def running(self) -> Any:
-        async with trio.open_nursery() as nursery:
-
-            async def serve(task_status: trio.TaskStatus[str]) -> None:
-                await serve_links(
-                    self.transport,
-                    "127.0.0.1",
-                    0,
-                    self.welcome,
-                    self.handle,
-                    allowed=ALLOWED,
-                    on_open=self.links.append,
-                    on_close=self.closed.append,
-                    task_status=task_status,
-                )
-
-            self.url = await nursery.start(serve)
-            yield self
-            nursery.cancel_scope.cancel()
-
-    def connect(self, handler: Any = None, hello: Hello = HELLO) -> AbstractAsyncContextManager[Link]:
-        return connect_link(self.transport, self.url, hello, handler)
 
 
 @pytest.fixture(params=["memory", "websocket"])
@@ -383,68 +268,3 @@ async def test_a_silent_peer_is_pinged_then_dropped(autojump_clock: MockClock) -
         await there[0].send(link_module.codec.encode(HELLO, id=0)[0])
     assert connection.pings == 4 and "silent" in str(links[0].error)
     assert transport.accepted == []
-
-
-# --- real sockets ----------------------------------------------------------------------------------------
-
-
-async def test_a_refused_connection_fails_fast() -> None:
-    listener = (await trio.open_tcp_listeners(0, host="127.0.0.1"))[0]
-    port = listener.socket.getsockname()[1]
-    await listener.aclose()
-    with trio.fail_after(1), pytest.raises(Unreachable, match=f"ws://127.0.0.1:{port}: Connection refused"):
-        async with connect_link(WebSocketTransport(), f"ws://127.0.0.1:{port}", HELLO):
-            pytest.fail("nobody listens there")
-
-
-@pytest.mark.parametrize("url", ["http://127.0.0.1:1", "ws://", "ws://h:notaport", "nonsense", "ws://h:99999"])
-async def test_a_url_that_is_none(url: str) -> None:
-    with pytest.raises(Unreachable, match=url):
-        await WebSocketTransport().connect(url)
-
-
-async def test_a_port_in_use_is_named() -> None:
-    transport = WebSocketTransport()
-    async with Server(transport).running() as server:
-        port = int(server.url.rpartition(":")[2])
-        with pytest.raises(ConfigError, match=rf"127\.0\.0\.1:{port} is in use"):
-            await serve_links(transport, "127.0.0.1", port, server.welcome, server.handle, allowed=ALLOWED)
-
-
-async def test_connections_are_limited() -> None:
-    transport = WebSocketTransport(max_connections=1)
-    async with Server(transport).running() as server, server.connect():
-        with pytest.raises(Unreachable, match="HTTP 503"):
-            await WebSocketTransport().connect(server.url)
-
-
-async def test_a_server_that_is_no_websocket_server() -> None:
-    async def answer(stream: trio.SocketStream) -> None:
-        async with stream:
-            await stream.receive_some()
-            await stream.send_all(b"SSH-2.0-OpenSSH_9.6\r\n\r\n")
-
-    async with trio.open_nursery() as nursery:
-        listeners = await nursery.start(trio.serve_tcp, answer, 0)
-        port = listeners[0].socket.getsockname()[1]
-        with trio.fail_after(2), pytest.raises(Unreachable):
-            await WebSocketTransport().connect(f"ws://127.0.0.1:{port}")
-        nursery.cancel_scope.cancel()
-
-
-async def test_a_server_that_hangs_up_in_the_handshake() -> None:
-    async with trio.open_nursery() as nursery:
-        listeners = await nursery.start(trio.serve_tcp, lambda stream: stream.aclose(), 0)
-        port = listeners[0].socket.getsockname()[1]
-        with trio.fail_after(2), pytest.raises(Unreachable):
-            await WebSocketTransport().connect(f"ws://127.0.0.1:{port}")
-        nursery.cancel_scope.cancel()
-
-
-async def test_a_message_beyond_the_limit_closes_with_1009() -> None:
-    transport = WebSocketTransport(max_message_bytes=1000)
-    server = Server(transport)
-    async with server.running(), connect_link(WebSocketTransport(), server.url, HELLO) as link:
-        link.post(Delivery(1, payload=bytes(1001)))
-        await link.wait_closed()
-        assert "1009" in str(link.error)
