@@ -99,7 +99,7 @@ class Cluster:
 
 @asynccontextmanager
 async def running(folder: Path, *, controllers: int = 1, replicas: int = 3) -> AsyncIterator[Cluster]:
-    """A cluster whose gateway listens."""
+    """A cluster whose gateway listens and knows all the replica servers."""
     async with trio.open_nursery() as nursery:
         cluster = Cluster(folder, nursery, controllers)
         for node in cluster.controllers:
@@ -107,6 +107,7 @@ async def running(folder: Path, *, controllers: int = 1, replicas: int = 3) -> A
         for number in range(1, replicas + 1):
             await cluster.start(f"r{number}")
         cluster.gateway = await cluster.start("g1")
+        await wait_registered(cluster, replicas)
         yield cluster
         nursery.cancel_scope.cancel()
 
@@ -207,3 +208,14 @@ async def connected(cluster: Cluster) -> AsyncIterator[Client]:
     async with connect_link(cluster.transport, cluster.gateway, hello, handle) as link:
         clients.append(Client(link))
         yield clients[0]
+
+
+async def wait_registered(cluster: Cluster, replicas: int) -> None:
+    """Until the gateway knows so many live replica servers."""
+    async with connected(cluster) as client:
+        with trio.fail_after(20):
+            while True:
+                answer = await client.link.call(Metadata(), 15)
+                assert isinstance(answer, MetadataAnswer)
+                if sum(not server.fenced for server in answer.servers) >= replicas:
+                    return
