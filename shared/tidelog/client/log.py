@@ -15,6 +15,7 @@ from tidelog.client.consumer import Consumer, Plan
 from tidelog.client.options import ConsumerOptions, ProducerOptions
 from tidelog.client.producer import Producer, WallClock, open_producer
 from tidelog.errors import ConfigError, TidelogError, TimedOut, refuse
+from tidelog.records import decode_batch, split
 from tidelog.transport import Transport
 from tidelog.types import Position
 from tidelog.wire.messages import (
@@ -30,6 +31,8 @@ from tidelog.wire.messages import (
     MetadataAnswer,
     OffsetAnswer,
     QuorumAnswer,
+    Read,
+    ReadAnswer,
     TopicCreated,
     TopicInfo,
 )
@@ -158,7 +161,10 @@ class Log:
 
         async def ask(partition: int) -> OffsetAnswer:
             request = ListOffset(topic.topic_id, partition, kind, timestamp_ms)
-            return await self._ask(request, OffsetAnswer)
+            answer = await self._ask(request, OffsetAnswer)
+            if 0 <= answer.timestamp_ms < timestamp_ms:
+                return await self._within_batch(request, answer)
+            return answer
 
         return await _gather(ask, partitions)
 
@@ -168,6 +174,17 @@ class Log:
         found = await self._connection.call(request, again=again)
         assert isinstance(found, answer)
         return found
+
+    async def _within_batch(self, request: ListOffset, answer: OffsetAnswer) -> OffsetAnswer:
+        """The leader knows times by the batch: find the record in it."""
+        read = Read(request.topic_id, request.partition, answer.offset, max_bytes=1)
+        payload = (await self._ask(read, ReadAnswer)).payload
+        assert not isinstance(payload, list)
+        for _, batch in split(payload):
+            for record in decode_batch(batch):
+                if record.offset >= answer.offset and record.timestamp_ms >= request.timestamp_ms:
+                    return OffsetAnswer(record.offset, record.leader_epoch, record.timestamp_ms)
+        return answer
 
     async def _topics(self, name: str, offsets: bool = False) -> tuple[TopicInfo, ...]:
         return (await self._ask(Metadata(topics=(name,), offsets=offsets), MetadataAnswer)).topics
