@@ -7,7 +7,9 @@ from collections.abc import Sequence
 from simulation.sim_disk import SimDisk
 from tidelog.records import NewRecord, encode_batch, read_header, stamp_prefix
 from tidelog.types import TopicConfig
+from tidelog_replica.log.checkpoint import Checkpoint
 from tidelog_replica.log.log import Log
+from tidelog_replica.log.recovery import MARK
 from tidelog_replica.log.tail import Tail
 
 PATH = "/data/t-0"
@@ -79,3 +81,44 @@ def sound(log: Log) -> None:
     assert offset == log.end
     assert log.start <= log.durable <= log.end
     assert log.start <= log.read_high_watermark() <= log.end
+
+
+SEGMENTS = [f"{PATH}/{base:020d}.log" for base in (0, 6, 12)]
+STORED = [*batches(0, 1, [1, 1, 1, 1, 2, 1]), *batches(7, 2, [1]), *batches(8, 3, [2, 1, 1, 1, 1])]
+"""Three segments; the epoch changes within the second; the last holds two batches."""
+END = 14
+
+
+def build(durable: int = END) -> SimDisk:
+    """A log of ``STORED``, all of it on the disk, of which ``durable`` (a segment's end) was known to be synced."""
+    disk = SimDisk()
+    log = open_log(disk)
+    for each in STORED:
+        log.append([each])
+    flush(log)
+    log.write_high_watermark(9)
+    assert [segment.path for segment in log._segments] == SEGMENTS
+    log.close()
+    set_mark(disk, durable)
+    for name in disk.listdir(PATH):
+        disk.replace(f"{PATH}/{name}", disk.read(f"{PATH}/{name}"))
+    return disk
+
+
+def set_mark(disk: SimDisk, value: int) -> None:
+    disk.replace(f"{PATH}/{MARK}", b"")
+    Checkpoint(disk.open(f"{PATH}/{MARK}")).write(value)
+
+
+def ends_before(path: str, position: int) -> int:
+    """End offset of the last batch that ends at or before ``position`` in this segment."""
+    base = int(path[-24:-4])
+    end = base
+    for each in STORED:
+        header = read_header(each)
+        if header.base_offset >= base:
+            position -= len(each)
+            if position < 0:
+                break
+            end = header.end_offset
+    return end

@@ -1,4 +1,4 @@
-"""The log against a reference model: a list of batches, and how many of them are durable."""
+"""The log by example, and its errors. Against a model: ``test_log_model.py``; damage: ``test_recovery.py``."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ import errno
 from random import Random
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from logs import PATH, SMALL, batch, batches, content, epochs_of, flush, open_log, sound
 from simulation.sim_disk import SimDisk
 from tidelog.disk import RealDisk
@@ -303,90 +301,6 @@ def test_it_works_on_a_real_disk(tmp_path):
     log = Log.open(RealDisk(), path, SMALL)
     assert log.end == 50 and content(log) == made[:20]
     log.close()
-
-
-# --- against the model -----------------------------------------------------------------------------------
-
-actions = st.lists(
-    st.one_of(
-        st.tuples(st.just("append"), st.lists(st.integers(1, 4), min_size=1, max_size=9)),
-        st.tuples(st.just("lead"), st.integers(1, 2)),
-        st.tuples(st.just("flush"), st.booleans()),
-        st.tuples(st.just("truncate"), st.integers(0, 12)),
-        st.tuples(st.just("reopen"), st.none()),
-        st.tuples(st.just("crash"), st.integers(0, 2**32)),
-    ),
-    max_size=25,
-)
-
-
-class Model:
-    """What a log should hold."""
-
-    def __init__(self) -> None:
-        self.disk = SimDisk()
-        self.log = open_log(self.disk)
-        self.stored: list[bytes] = []
-        self.epoch = 0
-        self.durable = 0
-        self.pending = None
-
-    def append(self, counts):
-        made = batches(self.log.end, self.epoch, counts)
-        if self.epoch % 2:
-            for each in made:
-                self.log.append_stamped(each, self.epoch)
-        else:
-            self.log.append(made)
-        self.stored += made
-
-    def lead(self, step):
-        self.epoch += step
-        self.log.assign_epoch(self.epoch)
-
-    def flush(self, run):
-        if self.pending is None:
-            self.pending = self.log.begin_flush()
-        elif run:
-            self.pending.run()
-            self.log.complete_flush(self.pending)
-            self.pending = None
-            self.durable = max(self.durable, self.log.durable)
-
-    def truncate(self, back):
-        end = max(self.log.start, self.log.end - back)
-        self.log.truncate(end)
-        self.stored = [each for each in self.stored if read_header(each).end_offset <= end]
-        self.durable = self.log.end if back else self.durable
-        self.epoch += 1
-
-    def reopen(self, _):
-        self.log.close()
-        self.pending, self.log = None, open_log(self.disk)
-        self.durable = self.log.end
-
-    def crash(self, seed):
-        self.disk.crash(Random(seed))
-        self.pending, self.log = None, open_log(self.disk)
-        assert self.log.end >= self.durable
-        self.stored = [each for each in self.stored if read_header(each).end_offset <= self.log.end]
-        self.epoch = max(self.epoch, self.log.epochs.latest()) + 1
-        self.durable = self.log.end
-
-
-@given(actions)
-@settings(max_examples=250, deadline=None)
-def test_it_does_what_a_list_of_batches_does(actions):
-    model = Model()
-    for kind, argument in actions:
-        getattr(model, kind)(argument)
-        log = model.log
-        assert content(log) == model.stored
-        assert log.durable == model.durable
-        sound(log)
-        known = dict(log.epochs.entries)
-        assert all(known[epoch] == start for epoch, start in epochs_of(model.stored))
-    assert open_log(model.disk).end == model.log.end
 
 
 def test_the_path_is_a_directory_of_its_own():

@@ -1,0 +1,173 @@
+"""Power lost at each step of what changes a log: roll, truncation, recovery, the first start."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from logs import END, SEGMENTS, STORED, batches, build, content, ends_before, epochs_of, flush, open_log, sound
+from simulation.sim_disk import PowerLost, SimDisk
+from tidelog.records import read_header
+from tidelog_replica.log.log import Log
+
+
+def at_each_step(action: Callable[[Log], None], check: Callable[[Log], None], prepare: Callable[[], SimDisk]) -> None:
+    """Run ``action`` on an open log and lose power at its first change, at its second, … and check what is found."""
+    steps = 0
+    while True:
+        disk = prepare()
+        log = open_log(disk)
+        disk.lose_power(after=steps)
+        try:
+            action(log)
+        except PowerLost:
+            pass
+        else:
+            break
+        for seed in range(25):
+            after = disk.clone()
+            after.crash(Random(seed))
+            found = open_log(after)
+            check(found)
+            sound(found)
+        steps += 1
+    assert steps > 3, "the action changes something"
+
+
+def test_a_roll_may_be_cut_off_at_each_step():
+    more = batches(END, 4, [1] * 9)  # three segments more
+
+    def append_and_flush(log: Log) -> None:
+        log.append(more[:5])
+        flush(log)
+        log.append(more[5:])
+        flush(log)
+
+    def check(log: Log) -> None:
+        assert log.end >= END
+        assert content(log) == [*STORED, *more][: len(STORED) + log.end - END]
+
+    at_each_step(append_and_flush, check, build)
+
+
+@pytest.mark.parametrize("end", [0, 1, 5, 6, 7, 8, 9, 11, 12, 13])
+def test_a_truncation_may_be_cut_off_at_each_step(end):
+    """Segment edges are 0, 6 and 12; 5 and 9 are within a batch. Whatever is found is a beginning of the log, and
+    never less than was kept."""
+
+    def check(log: Log) -> None:
+        assert log.end >= ends_before(SEGMENTS[0], sum(len(b) for b in STORED if read_header(b).end_offset <= end))
+        kept = [each for each in STORED if read_header(each).end_offset <= log.end]
+        assert content(log) == kept
+        assert [entry for entry in log.epochs.entries if entry[1] < log.end] == epochs_of(kept)
+
+    at_each_step(lambda log: log.truncate(end), check, build)
+
+
+def test_after_a_truncation_new_records_never_mix_with_old_ones():
+    """The old ones had the same lengths and offsets, and were synced once."""
+    more = batches(4, 4, [2, *[1] * 9])
+
+    def cut_and_append(log: Log) -> None:
+        log.truncate(3)
+        log.append(batches(3, 4, [1]))
+        for each in more:
+            log.append([each])
+        flush(log)
+
+    new = [*batches(3, 4, [1]), *more]
+
+    def check(log: Log) -> None:
+        found = content(log)
+        assert found[:3] == STORED[:3]
+        assert found[3:] in (STORED[3 : len(found)], new[: len(found) - 3])
+
+    at_each_step(cut_and_append, check, build)
+
+
+@pytest.mark.parametrize("torn", [0, 100])
+def test_recovery_may_be_cut_off_at_each_step(torn):
+    def prepare() -> SimDisk:
+        disk = build(durable=6)
+        data = disk.read(SEGMENTS[1])
+        disk.replace(SEGMENTS[1], data[: len(data) - torn])
+        return disk
+
+    steps = 0
+    while True:
+        disk = prepare()
+        disk.lose_power(after=steps)
+        try:
+            log = open_log(disk)
+        except PowerLost:
+            pass
+        else:
+            break
+        for seed in range(25):
+            after = disk.clone()
+            after.crash(Random(seed))
+            log = open_log(after)
+            assert log.end == (END if not torn else 10)
+            sound(log)
+        steps += 1
+    assert steps > 3
+
+
+def test_a_new_log_may_be_cut_off_at_each_step():
+    made = batches(0, 2, [1] * 6)
+
+    def use(disk: SimDisk) -> None:
+        log = open_log(disk)
+        log.assign_epoch(2)
+        log.append(made)
+        flush(log)
+
+    steps = 0
+    while True:
+        disk = SimDisk()
+        disk.lose_power(after=steps)
+        try:
+            use(disk)
+        except PowerLost:
+            pass
+        else:
+            break
+        for seed in range(25):
+            after = disk.clone()
+            after.crash(Random(seed))
+            log = open_log(after)
+            assert content(log) == made[: log.end]
+        steps += 1
+    assert steps > 10
+
+
+@given(st.integers(0, 2**32), st.integers(0, 60))
+@settings(max_examples=300, deadline=None)
+def test_after_power_losses_one_after_the_other_what_was_flushed_is_there(seed, steps):
+    rng = Random(seed)
+    disk, stored, epoch = SimDisk(), [], 0
+    durable = 0
+    for _ in range(4):
+        log = open_log(disk)
+        assert log.end >= durable
+        del stored[log.end :]
+        assert content(log) == stored
+        durable, epoch = log.end, max(epoch, log.epochs.latest()) + 1
+        disk.lose_power(after=rng.randrange(steps + 1))
+        try:
+            for _ in range(12):
+                made = batches(log.end, epoch, [1] * rng.randint(1, 5))
+                stored += made
+                log.append(made)
+                if rng.random() < 0.5:
+                    flush(log)
+                    durable = log.durable
+                if rng.random() < 0.1:
+                    epoch += 1
+                    log.assign_epoch(epoch)
+        except PowerLost:
+            pass
+        disk.crash(rng)
