@@ -18,7 +18,9 @@ from tidelog_controller.core.commands import (
 from tidelog_controller.core.election import Elections
 from tidelog_controller.core.metadata import MetadataState, apply
 
-SESSION_S, WINDOW_S = 3.0, 5.0
+SESSION_S, GRACE_S, WINDOW_S = 3.0, 0.75, 5.0
+
+LINKS = {f"r{number}": number for number in range(1, 6)}
 
 
 class Cluster:
@@ -30,7 +32,7 @@ class Cluster:
             self.state = apply(self.state, RegisterServer(0, node, "ws://x"), self.state.index + 1).state
         add = AddTopic(0, "id", "orders", TopicConfig(), (("r1", "r2", "r3", "r4", "r5"),) * 2)
         self.state = apply(self.state, add, 6).state
-        self.elections = Elections(SESSION_S, WINDOW_S)
+        self.elections = Elections(SESSION_S, GRACE_S, WINDOW_S)
         self.elections.become_active(self.state, 0.0)
 
     def apply(self, command: Command, now: float) -> None:
@@ -40,7 +42,7 @@ class Cluster:
 
     def beat(self, now: float, *nodes: str) -> None:
         for node in nodes:
-            assert self.elections.on_heartbeat(self.state, node, now, 0) is None
+            assert self.elections.on_heartbeat(self.state, node, LINKS[node], now, 0) is None
 
     def expired(self, now: float) -> list[str]:
         return [fence.node for fence in self.elections.expired(self.state, now, 0)]
@@ -76,12 +78,29 @@ def test_heartbeats_keep_a_session_and_its_end_is_decided_once(cluster: Cluster)
 def test_fenced_server_that_beats_is_unfenced_once(cluster: Cluster) -> None:
     cluster.apply(FenceServer(0, "r1", 1), 1.0)
     unfence = UnfenceServer(9, "r1", 1)
-    assert cluster.elections.on_heartbeat(cluster.state, "r1", 1.5, 9) == unfence
-    assert cluster.elections.on_heartbeat(cluster.state, "r1", 1.6, 9) is None
+    assert cluster.elections.on_heartbeat(cluster.state, "r1", 1, 1.5, 9) == unfence
+    assert cluster.elections.on_heartbeat(cluster.state, "r1", 1, 1.6, 9) is None
     cluster.apply(unfence, 1.7)
     cluster.beat(2.0, "r2", "r3", "r4", "r5")
     assert cluster.expired(4.5) == []
     assert cluster.expired(4.6) == ["r1"]
+
+
+def test_a_session_whose_link_broke_ends_after_the_grace(cluster: Cluster) -> None:
+    cluster.beat(1.0, *LINKS)
+    cluster.elections.on_link_closed(LINKS["r2"], 1.5)
+    assert cluster.elections.deadline(cluster.state) == 1.5 + GRACE_S
+    assert cluster.expired(2.24) == []
+    (fence,) = cluster.elections.expired(cluster.state, 2.25, 0)
+    assert (fence.node, fence.evidence) == ("r2", {"silent_ms": "1250", "link": "broken"})
+
+
+def test_a_heartbeat_over_another_link_saves_the_session(cluster: Cluster) -> None:
+    cluster.beat(1.0, *LINKS)
+    cluster.elections.on_link_closed(LINKS["r2"], 1.5)
+    assert cluster.elections.on_heartbeat(cluster.state, "r2", 99, 1.7, 0) is None
+    cluster.elections.on_link_closed(LINKS["r2"], 1.8)
+    assert cluster.expired(3.9) == []
 
 
 def test_registration_begins_a_session(cluster: Cluster) -> None:

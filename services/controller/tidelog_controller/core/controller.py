@@ -73,6 +73,10 @@ class ControllerSettings:
         default=3.0,
         metadata={"help": "silence after which a replica server is fenced", "min": 0.05, "max": 600.0},
     )
+    broken_link_grace_s: float = field(
+        default=0.75,
+        metadata={"help": "the same, after the link of its heartbeats broke", "min": 0.01, "max": 600.0},
+    )
     leader_report_window_s: float = field(
         default=5.0,
         metadata={"help": "how long a report of a dead leader counts", "min": 0.05, "max": 600.0},
@@ -115,7 +119,9 @@ class Controller:
         self.settings = settings
         self.raft = Raft(node_id, tuple(peers), settings.raft, stored, rng, now)
         self.state = MetadataState(cluster)
-        self.elections = Elections(settings.session_timeout_s, settings.leader_report_window_s)
+        self.elections = Elections(
+            settings.session_timeout_s, settings.broken_link_grace_s, settings.leader_report_window_s
+        )
         self.active = False
         self._dice = rng
         self._leading_term: int | None = None
@@ -153,7 +159,9 @@ class Controller:
         return self._propose(command, now, source, id)
 
     def on_link_closed(self, source: int, now: float) -> list[ControllerEffect]:
-        """Nobody watches or waits on that link any more. What was proposed may still be applied."""
+        """Nobody watches or waits on that link any more. What was proposed may still be applied. A server that
+        heartbeats over it must soon do so over another."""
+        self.elections.on_link_closed(source, now)
         self._watchers.pop(source, None)
         self._pending = {index: p for index, p in self._pending.items() if p.source != source}
         return []
@@ -232,7 +240,7 @@ class Controller:
             return _answer(source, id, refuse("FENCED_BROKER_EPOCH", text))
         decision: Command | None
         if isinstance(message, Heartbeat):
-            decision = self.elections.on_heartbeat(self.state, message.node, now, wall_ms)
+            decision = self.elections.on_heartbeat(self.state, message.node, source, now, wall_ms)
         else:
             decision = self.elections.on_report(self.state, message, now, wall_ms)
         effects = _answer(source, id, Done())

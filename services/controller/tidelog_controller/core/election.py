@@ -4,7 +4,9 @@ Sessions and leader reports are volatile: only the active controller keeps them,
 but a full session for everybody. What is decided from them goes through the Raft log as a command
 (``commands.py``) and has no effect before it is applied (``metadata.py``).
 
-    session   heartbeats keep it; after ``session_timeout_s`` without one its server is fenced
+    session   heartbeats keep it; after ``session_timeout_s`` without one its server is fenced; sooner, after
+              ``broken_link_grace_s``, when the link breaks over which the last one came: a process that is killed
+              closes its links at once, one that lives opens another and heartbeats again
     suspicion reports about one partition's leader in one epoch; forgotten when the partition changes
 
 A leader is replaced when a majority of the *live* ISR members other than the leader report it within
@@ -42,44 +44,67 @@ class _Suspicion:
     reports: dict[NodeId, tuple[float, str]] = field(default_factory=dict)
 
 
+@dataclass(slots=True)
+class _Session:
+    """A server's session: when it was last heard, when the session ends, and over which link it heartbeats."""
+
+    heard_at: float
+    ends_at: float
+    source: int | None
+    link_broken: bool = False
+
+
 class Elections:
     """The volatile part of an active controller. Times are seconds of the caller's monotonic clock."""
 
-    def __init__(self, session_timeout_s: float, leader_report_window_s: float) -> None:
+    def __init__(self, session_timeout_s: float, broken_link_grace_s: float, leader_report_window_s: float) -> None:
         self._session_timeout_s = session_timeout_s
+        self._broken_link_grace_s = broken_link_grace_s
         self._window_s = leader_report_window_s
-        self._heard: dict[NodeId, float] = {}
+        self._sessions: dict[NodeId, _Session] = {}
         self._suspicions: dict[TopicPartition, _Suspicion] = {}
         self._in_flight: dict[tuple[str, str, int], None] = {}
 
     def become_active(self, state: MetadataState, now: float) -> None:
         """Begin with nothing but a full session for every server: nobody has had a chance to heartbeat here."""
         self.clear()
-        self._heard = dict.fromkeys(state.servers, now)
+        self._sessions = {node: self._fresh(now) for node in state.servers}
 
     def clear(self) -> None:
         """Forget everything: no longer active."""
-        self._heard.clear()
+        self._sessions.clear()
         self._suspicions.clear()
         self._in_flight.clear()
 
     # --- sessions ----------------------------------------------------------------------------------------
 
-    def on_heartbeat(self, state: MetadataState, node: NodeId, now: float, wall_ms: int) -> UnfenceServer | None:
-        """A heartbeat of the server's present life (the caller checked); ends its fence, if there is one."""
-        self._heard[node] = now
+    def on_heartbeat(
+        self, state: MetadataState, node: NodeId, source: int, now: float, wall_ms: int
+    ) -> UnfenceServer | None:
+        """A heartbeat of the server's present life (the caller checked) over link ``source``; ends its fence, if
+        there is one."""
+        self._sessions[node] = self._fresh(now, source)
         server = state.servers[node]
         if not server.fenced or not self._begin(("unfence", node, server.broker_epoch)):
             return None
         return UnfenceServer(wall_ms, node, server.broker_epoch)
+
+    def on_link_closed(self, source: int, now: float) -> None:
+        """Whose last heartbeat came over that link has little time to send another."""
+        for session in self._sessions.values():
+            if session.source == source:
+                session.ends_at = min(session.ends_at, now + self._broken_link_grace_s)
+                session.link_broken = True
 
     def expired(self, state: MetadataState, now: float, wall_ms: int) -> list[FenceServer]:
         """The sessions that have ended, each once."""
         fences = []
         for node, end in self._session_ends(state):
             if now >= end and self._begin(("fence", node, state.servers[node].broker_epoch)):
-                silent_ms = round((now - end + self._session_timeout_s) * 1000)
-                evidence = {"silent_ms": str(silent_ms)}
+                session = self._sessions[node]
+                evidence = {"silent_ms": str(round((now - session.heard_at) * 1000))}
+                if session.link_broken:
+                    evidence["link"] = "broken"
                 fences.append(FenceServer(wall_ms, node, state.servers[node].broker_epoch, evidence))
         return fences
 
@@ -96,14 +121,14 @@ class Elections:
 
     def is_live(self, state: MetadataState, node: NodeId, now: float) -> bool:
         """Unfenced, and its session has not ended."""
-        return state.is_live(node) and now < self._heard[node] + self._session_timeout_s
+        return state.is_live(node) and now < self._sessions[node].ends_at
 
     def _session_ends(self, state: MetadataState) -> list[tuple[NodeId, float]]:
-        return [
-            (server.node, self._heard[server.node] + self._session_timeout_s)
-            for server in state.servers.values()
-            if not server.fenced
-        ]
+        servers = state.servers.values()
+        return [(server.node, self._sessions[server.node].ends_at) for server in servers if not server.fenced]
+
+    def _fresh(self, now: float, source: int | None = None) -> _Session:
+        return _Session(now, now + self._session_timeout_s, source)
 
     # --- reports -----------------------------------------------------------------------------------------
 
@@ -162,7 +187,7 @@ class Elections:
             self._suspicions.pop(key, None)
         match command:
             case RegisterServer():
-                self._heard[command.node] = now
+                self._sessions[command.node] = self._fresh(now)
             case FenceServer():
                 self._in_flight.pop(("fence", command.node, command.broker_epoch), None)
             case UnfenceServer():
