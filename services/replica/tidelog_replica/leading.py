@@ -236,7 +236,7 @@ class Leading:
         if read.offset < log.start:
             return refuse("OFFSET_OUT_OF_RANGE", f"{read.offset} is below the log start {log.start}", **bounds)
         if read.offset > hw and not core.knows_end:
-            return refuse("OFFSET_NOT_AVAILABLE", f"committed up to {hw} at least; not known further yet", **bounds)
+            return self._end_not_known()
         diverging = divergence(read.offset, read.last_epoch, log.epochs, log.start, log.end)
         if diverging is not None:
             epoch, end = diverging
@@ -252,15 +252,20 @@ class Leading:
         return None
 
     def _answer_read(self, source: int, id: int | None, read: Read) -> None:
-        hw, payload = self.high_watermark, []
+        hw, known, payload = self.high_watermark, self.core.knows_end, []
         if read.offset < hw:
             max_bytes = max(1, min(read.max_bytes, self._settings.fetch_max_bytes))
             payload = self._log.read(read.offset, max_bytes, hw)
-        elif not self.core.knows_end:
-            hw_text = f"committed up to {hw} at least; not known further yet"
-            self._outbox.answer(source, id, refuse("OFFSET_NOT_AVAILABLE", hw_text, high_watermark=hw))
+        elif not known:
+            self._outbox.answer(source, id, self._end_not_known())
             return
-        self._outbox.answer(source, id, ReadAnswer(self.core.leader_epoch, hw, self._log.start, payload or b""))
+        told = hw if known else -1  # the leader before may have told more
+        self._outbox.answer(source, id, ReadAnswer(self.core.leader_epoch, told, self._log.start, payload or b""))
+
+    def _end_not_known(self) -> TidelogError:
+        hw = self.high_watermark
+        text = f"committed up to {hw} at least; not known further yet"
+        return refuse("OFFSET_NOT_AVAILABLE", text, high_watermark=hw, leader_epoch=self.core.leader_epoch)
 
     def list_offset(self, asked: ListOffset) -> OffsetAnswer | TidelogError:
         """An offset by name or by time."""
@@ -277,7 +282,7 @@ class Leading:
             if found is not None:
                 return OffsetAnswer(found[0], log.epoch_at(found[0]), found[1])
         if not self.core.knows_end:
-            return refuse("OFFSET_NOT_AVAILABLE", f"committed up to {hw} at least; not known further yet")
+            return self._end_not_known()
         return OffsetAnswer(hw, log.epoch_at(hw))
 
     # --- the end of every input --------------------------------------------------------------------------

@@ -508,8 +508,9 @@ class ReadAnswer(Message):
     without news. The first batch may begin before ``offset``: the reader skips."""
 
     leader_epoch: int
-    high_watermark: int
-    log_start: int
+    high_watermark: int = -1
+    """-1: a new leader does not know it yet; the payload is committed all the same. So it never goes back."""
+    log_start: int = 0
     payload: Payload = b""
 
 
