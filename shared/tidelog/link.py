@@ -20,6 +20,7 @@ A link ends once: when either task ends, when ``close`` was called and the outbo
 from __future__ import annotations
 
 import itertools
+import math
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
@@ -39,6 +40,8 @@ SEND_TIMEOUT_S = 10.0
 PING_EVERY_S = 5.0
 PING_TIMEOUT_S = 10.0
 """A peer that sent nothing for so long, though it was pinged, is gone."""
+STALL_S = 1.0
+"""A timer that is later than this was stopped (by the system, a debugger): its own lateness is no one's fault."""
 CLOSE_TIMEOUT_S = 2.0
 OUTBOX_BYTES = 64 << 20
 OUTBOX_MESSAGES = 16_384
@@ -317,8 +320,12 @@ class Link:
     async def _run_timer(self) -> None:
         ping = getattr(self._connection, "ping", None)
         pinged_at: float | None = None
+        planned = math.inf
         while True:
             now = trio.current_time()
+            if now > planned + STALL_S:  # it is we who were away: the peer may long have answered
+                pinged_at = None
+                self._sending_since = None if self._sending_since is None else now
             self._perform(self._session.on_tick(now))
             heard_at: float = getattr(self._connection, "heard_at", now)
             if pinged_at is not None and heard_at >= pinged_at:
@@ -333,7 +340,8 @@ class Link:
             due = self._session.deadline()
             quiet = heard_at + PING_EVERY_S
             look = quiet if ping is not None and pinged_at is None and quiet > now else now + PING_EVERY_S
-            with trio.CancelScope(deadline=look if due is None else min(due, look)) as self._timer:
+            planned = look if due is None else min(due, look)
+            with trio.CancelScope(deadline=planned) as self._timer:
                 await trio.sleep_forever()
 
 

@@ -268,3 +268,12 @@ async def test_a_silent_peer_is_pinged_then_dropped(autojump_clock: MockClock) -
         await there[0].send(link_module.codec.encode(HELLO, id=0)[0])
     assert connection.pings == 4 and "silent" in str(links[0].error)
     assert transport.accepted == []
+
+
+async def test_a_process_that_was_stopped_does_not_blame_its_peer(mock_clock: MockClock) -> None:
+    """Hours pass between two looks of the timer; what the peer said meanwhile waits in the socket."""
+    async with Server(WebSocketTransport()).running() as server, server.connect() as link:
+        for _ in range(3):
+            mock_clock.jump(3600.0)
+            assert isinstance(await link.call(Read("t", 0, 1), 5), ReadAnswer)
+        assert not link.closed and not server.closed
