@@ -1,0 +1,79 @@
+"""A real cluster in a thread and a real Spark session, one of each per module."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from queue import Queue
+from typing import Any
+
+import pytest
+import trio
+from cluster.harness import Cluster, running
+
+
+class ClusterThread:
+    """A cluster that blocking tests can use."""
+
+    def __init__(self, folder: Path) -> None:
+        self._ready: Queue[None] = Queue()
+        self._cluster: Cluster
+        self._thread = threading.Thread(target=trio.run, args=(self._main, folder), daemon=True)
+        self._thread.start()
+        self._ready.get(timeout=30)
+        self.url = self._cluster.gateway
+
+    async def _main(self, folder: Path) -> None:
+        with trio.CancelScope() as self._scope:
+            async with running(folder) as self._cluster:
+                self._token = trio.lowlevel.current_trio_token()
+                self._ready.put(None)
+                await trio.sleep_forever()
+
+    def run(self, call: Callable[..., Any], *args: Any) -> Any:
+        return trio.from_thread.run(call, *args, trio_token=self._token)
+
+    def stop(self, node: str) -> None:
+        self.run(self._cluster.stop, node)
+
+    def start(self, node: str) -> None:
+        self.run(self._cluster.start, node)
+
+    def close(self) -> None:
+        self._token.run_sync_soon(self._scope.cancel)
+        self._thread.join(20)
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterThread]:
+    thread = ClusterThread(tmp_path_factory.mktemp("cluster"))
+    yield thread
+    thread.close()
+
+
+@pytest.fixture(scope="module")
+def spark() -> Iterator[Any]:
+    sql = pytest.importorskip("pyspark.sql", reason="PySpark is not installed: pip install 'tidelog[spark]'")
+    if not (os.environ.get("JAVA_HOME") or shutil.which("java")):
+        pytest.skip("Spark needs Java 17, which is not here: apt install openjdk-17-jre-headless")
+    with pytest.MonkeyPatch.context() as patch:
+        root = Path(__file__).resolve().parent.parent.parent
+        patch.setenv("PYSPARK_PYTHON", sys.executable)
+        patch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
+        patch.setenv("PYTHONPATH", os.pathsep.join([str(root / "shared"), os.environ.get("PYTHONPATH", "")]))
+        session = (
+            sql.SparkSession.builder.master("local[2]")
+            .appName("tidelog-tests")
+            .config("spark.ui.enabled", "false")
+            .config("spark.ui.showConsoleProgress", "false")
+            .config("spark.log.level", "OFF")
+            .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+            .config("spark.sql.session.timeZone", "UTC")
+            .getOrCreate()
+        )
+        yield session
+        session.stop()

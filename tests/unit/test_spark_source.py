@@ -1,0 +1,126 @@
+"""The source without Spark around it: planning and reading against a gateway in memory."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+import tidelog.sync
+from serving import served
+
+pytest.importorskip("pyspark", reason="PySpark is not installed: pip install 'tidelog[spark]'")
+
+from tidelog.spark.errors import SourceError
+from tidelog.spark.options import parse
+from tidelog.spark.source import RangePartition, TidelogDataSource, TidelogReader
+
+
+def fill(url: str, count: int, partitions: int = 1) -> None:
+    with tidelog.sync.connect(url) as log, log.producer("orders") as producer:
+        for n in range(count):
+            producer.submit(b"%d" % n, partition=n % partitions)
+
+
+def reader(url: str, **options: str) -> TidelogReader:
+    return TidelogReader(parse({"gateway": url, "subscribe": "orders", **options}))
+
+
+def rows(source: TidelogReader, partitions: list[RangePartition]) -> list[tuple[int, int, bytes]]:
+    found: list[dict[str, Any]] = []
+    for partition in partitions:
+        for batch in source.read(partition):
+            found += batch.to_pylist()
+    return [(row["partition"], row["offset"], row["value"]) for row in found]
+
+
+def test_ends_are_fixed_when_the_read_is_planned() -> None:
+    with served(2) as (_, url):
+        fill(url, 100, 2)
+        source = reader(url)
+        planned = source.partitions()
+        fill(url, 50, 2)
+        found = rows(source, planned)
+        assert found == [(p, n, b"%d" % (2 * n + p)) for p in range(2) for n in range(50)]
+
+
+def test_every_cut_reads_the_same_rows() -> None:
+    with served() as (_, url):
+        fill(url, 1000)
+        whole = rows(reader(url), reader(url).partitions())
+        source = reader(url, minPartitions="7")
+        planned = source.partitions()
+        assert len(planned) == 7
+        assert rows(source, planned) == whole
+        assert len(whole) == 1000
+
+
+def test_nothing_to_read_is_no_work() -> None:
+    with served() as (_, url):
+        assert reader(url).partitions() == []
+        assert list(reader(url).read(None)) == []
+
+
+def test_retention_that_overtakes_the_read_is_reported_exactly() -> None:
+    with served() as (cluster, url):
+        fill(url, 100)
+        source = reader(url)
+        planned = source.partitions()
+        cluster.log("orders").start = 30
+        wanted = re.escape("[TIDELOG_DATA_LOSS] orders/0: offsets 0 to 29 cannot be read: orders/0 at offset 0: gone")
+        with pytest.raises(SourceError, match=wanted):
+            rows(source, planned)
+
+
+def test_allowed_data_loss_goes_on_with_what_is_there_and_counts_it(caplog: pytest.LogCaptureFixture) -> None:
+    with served() as (cluster, url):
+        fill(url, 100)
+        source = reader(url, failOnDataLoss="false")
+        planned = source.partitions()
+        cluster.log("orders").start = 30
+        assert [offset for _, offset, _ in rows(source, planned)] == list(range(30, 100))
+        assert "30 records lost: offsets 0 to 29 are gone" in caplog.text
+
+
+def test_a_topic_that_was_made_anew_is_not_read_for_the_old_one() -> None:
+    with served() as (cluster, url):
+        fill(url, 10)
+        source = reader(url)
+        planned = source.partitions()
+        cluster.add_topic("orders")
+        fill(url, 10)
+        with pytest.raises(SourceError, match="TIDELOG_TOPIC_CHANGED"):
+            rows(source, planned)
+
+
+def test_what_does_not_exist_is_said_at_planning() -> None:
+    with served() as (_, url):
+        with pytest.raises(SourceError, match=r"^\[TIDELOG_UNKNOWN_TOPIC\] there is no topic nothing"):
+            TidelogReader(parse({"gateway": url, "subscribe": "nothing"})).partitions()
+        with pytest.raises(SourceError, match="orders has partitions 0 to 0; assign names"):
+            TidelogReader(parse({"gateway": url, "assign": '{"orders": [0, 1]}'})).partitions()
+
+
+def test_a_gateway_that_is_not_there_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tidelog.spark.source.PLAN_TIMEOUT_S", 0.1)
+    with pytest.raises(SourceError, match=r"^\[TIDELOG_UNREACHABLE\] no gateway can be reached"):
+        reader("ws://127.0.0.1:1").partitions()
+
+
+def test_a_read_that_is_left_early_closes_its_connection() -> None:
+    with served() as (cluster, url):
+        fill(url, 20_000)
+        source = reader(url)
+        [partition] = source.partitions()
+        reading = source.read(partition)
+        next(reading)
+        reading.close()
+        with tidelog.sync.connect(url) as log:
+            log.topics()
+            assert len(cluster.links) == 1
+
+
+def test_the_columns_are_those_of_the_options() -> None:
+    assert TidelogDataSource.name() == "tidelog"
+    assert "headers" not in TidelogDataSource({"subscribe": "a"}).schema()
+    assert "headers" in TidelogDataSource({"subscribe": "a", "includeHeaders": "true"}).schema()
