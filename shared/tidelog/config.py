@@ -14,6 +14,7 @@ Field metadata: ``help`` (one sentence with the unit), ``min``, ``max``, ``choic
 
 from __future__ import annotations
 
+import dataclasses
 import difflib
 import os
 import tomllib
@@ -30,6 +31,14 @@ T = TypeVar("T")
 _TRUE, _FALSE = ("true", "yes", "on", "1"), ("false", "no", "off", "0")
 _UNITS = {"kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30}
 _NAMES = {int: "an integer", float: "a number", bool: "true or false", str: "a text"}
+
+
+def setting(default: Any, help: str, minimum: float | None = None, maximum: float | None = None) -> Any:
+    """A dataclass field that is a setting: its default, one sentence with the unit, and its range."""
+    bounds = {"min": minimum, "max": maximum}
+    return dataclasses.field(
+        default=default, metadata={"help": help, **{k: v for k, v in bounds.items() if v is not None}}
+    )
 
 
 @dataclass(frozen=True, slots=True)

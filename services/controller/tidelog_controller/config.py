@@ -3,30 +3,26 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+
+from tidelog.config import setting
 
 from tidelog_controller.core.controller import ControllerSettings
-
-
-def _setting(default: Any, help: str, minimum: float | None = None, maximum: float | None = None) -> Any:
-    bounds = {"min": minimum, "max": maximum}
-    return field(default=default, metadata={"help": help, **{k: v for k, v in bounds.items() if v is not None}})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ControllerConfig:
     """Read once, at the start, by ``tidelog.config.load``, which checks every setting against its metadata."""
 
-    node: str = _setting("c1", "Name of this controller, unique in the cluster.")
-    cluster: str = _setting("tidelog", "Id of the cluster; data and peers of another one are refused.")
-    host: str = _setting("127.0.0.1", "Address to listen on.")
-    port: int = _setting(9192, "Port to listen on; 0 takes a free one.", 0, 65535)
-    data_dir: str = _setting("data", "Folder of the Raft log; one process at a time may use it.")
+    node: str = setting("c1", "Name of this controller, unique in the cluster.")
+    cluster: str = setting("tidelog", "Id of the cluster; data and peers of another one are refused.")
+    host: str = setting("127.0.0.1", "Address to listen on.")
+    port: int = setting(9192, "Port to listen on; 0 takes a free one.", 0, 65535)
+    data_dir: str = setting("data", "Folder of the Raft log; one process at a time may use it.")
     peers: dict[str, str] = field(
         default_factory=dict,
         metadata={"help": "URL of every controller by name, this one included; none: this one is alone."},
     )
-    log_json: bool | None = _setting(None, "Log as JSON; unset: unless on a terminal.")
+    log_json: bool | None = setting(None, "Log as JSON; unset: unless on a terminal.")
     settings: ControllerSettings = field(default_factory=ControllerSettings, metadata={"help": "Times and bounds."})
 
     def faults(self) -> list[str]:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
 
+from tidelog.config import setting
 from tidelog.link import OUTBOX_BYTES
 
 from tidelog_gateway.core.settings import RouterSettings, SubscriptionSettings
@@ -15,37 +15,32 @@ LEAST_BYTES = 2 << 20
 """Room for two of the largest batches."""
 
 
-def _setting(default: Any, help: str, minimum: float | None = None, maximum: float | None = None) -> Any:
-    bounds = {"min": minimum, "max": maximum}
-    return field(default=default, metadata={"help": help, **{k: v for k, v in bounds.items() if v is not None}})
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GatewayConfig:
     """Read once, at the start, by ``tidelog.config.load``, which checks every setting against its metadata."""
 
-    node: str = _setting("g1", "Name of this gateway, unique in the cluster.")
-    cluster: str = _setting("", "Id of the cluster; empty: whichever the controllers belong to.")
-    host: str = _setting("127.0.0.1", "Address to listen on.")
-    port: int = _setting(9292, "Port to listen on; 0 takes a free one.", 0, 65535)
-    controllers: tuple[str, ...] = _setting(("ws://127.0.0.1:9192",), "URLs of the controllers.")
-    client_max_in_flight: int = _setting(1024, "Batches that a client is told to have in flight at most.", 1)
-    client_max_bytes: int = _setting(
+    node: str = setting("g1", "Name of this gateway, unique in the cluster.")
+    cluster: str = setting("", "Id of the cluster; empty: whichever the controllers belong to.")
+    host: str = setting("127.0.0.1", "Address to listen on.")
+    port: int = setting(9292, "Port to listen on; 0 takes a free one.", 0, 65535)
+    controllers: tuple[str, ...] = setting(("ws://127.0.0.1:9192",), "URLs of the controllers.")
+    client_max_in_flight: int = setting(1024, "Batches that a client is told to have in flight at most.", 1)
+    client_max_bytes: int = setting(
         _ROUTER.client_max_bytes, "Bytes held for one client until they are acked.", LEAST_BYTES
     )
-    total_max_bytes: int = _setting(
+    total_max_bytes: int = setting(
         _ROUTER.total_max_bytes, "Bytes held for all clients until they are acked.", LEAST_BYTES
     )
-    server_max_bytes: int = _setting(
+    server_max_bytes: int = setting(
         _ROUTER.server_max_bytes, "Bytes in flight to one replica server.", LEAST_BYTES, OUTBOX_BYTES // 2
     )
-    client_max_subscriptions: int = _setting(
+    client_max_subscriptions: int = setting(
         _SUBSCRIPTIONS.client_max_subscriptions, "Open subscriptions of one client.", 1
     )
-    read_max_wait_ms: int = _setting(
+    read_max_wait_ms: int = setting(
         _SUBSCRIPTIONS.read_max_wait_ms, "How long a subscription's read waits at the end of the log.", 10, 30_000
     )
-    log_json: bool | None = _setting(None, "Log as JSON; unset: unless on a terminal.")
+    log_json: bool | None = setting(None, "Log as JSON; unset: unless on a terminal.")
 
     def faults(self) -> list[str]:
         """Relations that hold between settings, and do not."""

@@ -3,29 +3,25 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+
+from tidelog.config import setting
 
 from tidelog_replica.settings import ReplicaSettings
-
-
-def _setting(default: Any, help: str, minimum: float | None = None, maximum: float | None = None) -> Any:
-    bounds = {"min": minimum, "max": maximum}
-    return field(default=default, metadata={"help": help, **{k: v for k, v in bounds.items() if v is not None}})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicaConfig:
     """Read once, at the start, by ``tidelog.config.load``, which checks every setting against its metadata."""
 
-    node: str = _setting("r1", "Name of this replica server, unique in the cluster.")
-    cluster: str = _setting("", "Id of the cluster; empty: what the data directory or the controllers say.")
-    host: str = _setting("127.0.0.1", "Address to listen on.")
-    port: int = _setting(9092, "Port to listen on; 0 takes a free one.", 0, 65535)
-    advertised_url: str = _setting("", "URL under which others reach this server; empty: the one listened on.")
-    data_dir: str = _setting("data", "Folder of the log; one process at a time may use it.")
-    controllers: tuple[str, ...] = _setting(("ws://127.0.0.1:9192",), "URLs of the controllers.")
-    flush_threads: int = _setting(2, "Flushes that run side by side.", 1, 64)
-    log_json: bool | None = _setting(None, "Log as JSON; unset: unless on a terminal.")
+    node: str = setting("r1", "Name of this replica server, unique in the cluster.")
+    cluster: str = setting("", "Id of the cluster; empty: what the data directory or the controllers say.")
+    host: str = setting("127.0.0.1", "Address to listen on.")
+    port: int = setting(9092, "Port to listen on; 0 takes a free one.", 0, 65535)
+    advertised_url: str = setting("", "URL under which others reach this server; empty: the one listened on.")
+    data_dir: str = setting("data", "Folder of the log; one process at a time may use it.")
+    controllers: tuple[str, ...] = setting(("ws://127.0.0.1:9192",), "URLs of the controllers.")
+    flush_threads: int = setting(2, "Flushes that run side by side.", 1, 64)
+    log_json: bool | None = setting(None, "Log as JSON; unset: unless on a terminal.")
     settings: ReplicaSettings = field(default_factory=ReplicaSettings, metadata={"help": "Times and bounds."})
 
     def faults(self) -> list[str]:

@@ -8,6 +8,7 @@ reached. Any ``OSError`` is the caller's: the partition goes offline and nobody 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from tidelog.errors import CorruptBatch, TidelogError, refuse
 from tidelog.records import BatchHeader, check_batch
@@ -230,7 +231,7 @@ class Leading:
         refusal = core.refusal(read.leader_epoch)
         if refusal is not None:
             return refusal
-        bounds = {"log_start": log.start, "high_watermark": hw, "leader_epoch": core.leader_epoch}
+        bounds: dict[str, Any] = {"log_start": log.start, "high_watermark": hw, "leader_epoch": core.leader_epoch}
         if read.last_epoch > core.leader_epoch:
             return refuse("UNKNOWN_LEADER_EPOCH", f"the position names leader epoch {read.last_epoch}", **bounds)
         if read.offset < log.start:

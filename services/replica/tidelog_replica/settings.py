@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
-from typing import Any
+from dataclasses import dataclass, fields
 
+from tidelog.config import setting
 from tidelog.errors import ConfigError
-
-
-def _setting(default: float, help: str, minimum: float, maximum: float) -> Any:
-    return field(default=default, metadata={"help": help, "min": minimum, "max": maximum})
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,30 +13,30 @@ class ReplicaSettings:
     """Every setting's meaning and range is in its metadata (``help``, ``min``, ``max``). Raises ``ConfigError`` that
     names all faults."""
 
-    heartbeat_s: float = _setting(0.5, "Seconds between heartbeats to the controller.", 0.01, 60)
-    controller_timeout_s: float = _setting(1.5, "Longest wait for an answer of the controller.", 0.05, 60)
-    controller_retry_s: float = _setting(0.2, "Pause before a failed registration is tried again.", 0.01, 60)
-    replica_max_idle_wait_s: float = _setting(
+    heartbeat_s: float = setting(0.5, "Seconds between heartbeats to the controller.", 0.01, 60)
+    controller_timeout_s: float = setting(1.5, "Longest wait for an answer of the controller.", 0.05, 60)
+    controller_retry_s: float = setting(0.2, "Pause before a failed registration is tried again.", 0.01, 60)
+    replica_max_idle_wait_s: float = setting(
         3.3,
         "A caught-up follower asks its leader at least this often; below a third of the topics' lag time.",
         0.01,
         600,
     )
-    replica_max_leader_timeout_s: float = _setting(
+    replica_max_leader_timeout_s: float = setting(
         2.0, "A leader that does not answer a follower for this long is reported to the controller.", 0.05, 600
     )
-    leader_report_interval_s: float = _setting(0.5, "Pause between reports of the same silent leader.", 0.01, 600)
-    fetch_max_bytes: int = _setting(4 << 20, "Most bytes of batches in one answer.", 64 << 10, 12 << 20)
-    fetch_backoff_s: float = _setting(0.05, "First pause after a failed fetch; it doubles.", 0.001, 60)
-    fetch_backoff_max_s: float = _setting(0.5, "Longest pause after a failed fetch.", 0.001, 60)
-    isr_retry_s: float = _setting(0.5, "Pause before an unanswered ISR proposal is sent again.", 0.01, 60)
-    ack_timeout_s: float = _setting(5.0, "Wait for an ack when the producer names none.", 0.01, 600)
-    ack_timeout_max_s: float = _setting(120.0, "Longer waits of producers are cut to this.", 0.01, 3600)
-    read_wait_max_s: float = _setting(30.0, "Longest time that a read waits for news.", 0.01, 600)
-    partition_max_waiting: int = _setting(
+    leader_report_interval_s: float = setting(0.5, "Pause between reports of the same silent leader.", 0.01, 600)
+    fetch_max_bytes: int = setting(4 << 20, "Most bytes of batches in one answer.", 64 << 10, 12 << 20)
+    fetch_backoff_s: float = setting(0.05, "First pause after a failed fetch; it doubles.", 0.001, 60)
+    fetch_backoff_max_s: float = setting(0.5, "Longest pause after a failed fetch.", 0.001, 60)
+    isr_retry_s: float = setting(0.5, "Pause before an unanswered ISR proposal is sent again.", 0.01, 60)
+    ack_timeout_s: float = setting(5.0, "Wait for an ack when the producer names none.", 0.01, 600)
+    ack_timeout_max_s: float = setting(120.0, "Longer waits of producers are cut to this.", 0.01, 3600)
+    read_wait_max_s: float = setting(30.0, "Longest time that a read waits for news.", 0.01, 600)
+    partition_max_waiting: int = setting(
         16_384, "Most unacknowledged batches, and most waiting reads, per partition.", 1, 1 << 20
     )
-    checkpoint_interval_s: float = _setting(5.0, "Seconds between checkpoints of moved high watermarks.", 0.01, 600)
+    checkpoint_interval_s: float = setting(5.0, "Seconds between checkpoints of moved high watermarks.", 0.01, 600)
 
     def __post_init__(self) -> None:
         faults = [

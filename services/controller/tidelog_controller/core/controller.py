@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
+from tidelog.config import setting
 from tidelog.effects import Answer, Event, Post, Send
 from tidelog.errors import TidelogError, refuse
 from tidelog.types import NodeId
@@ -69,25 +70,11 @@ ControllerEffect = Persist | Send | Answer | Post | Event
 class ControllerSettings:
     """Times and bounds of a controller; the same on all of them."""
 
-    session_timeout_s: float = field(
-        default=3.0,
-        metadata={"help": "silence after which a replica server is fenced", "min": 0.05, "max": 600.0},
-    )
-    broken_link_grace_s: float = field(
-        default=0.75,
-        metadata={"help": "the same, after the link of its heartbeats broke", "min": 0.01, "max": 600.0},
-    )
-    leader_report_window_s: float = field(
-        default=5.0,
-        metadata={"help": "how long a report of a dead leader counts", "min": 0.05, "max": 600.0},
-    )
-    request_timeout_s: float = field(
-        default=5.0,
-        metadata={"help": "how long a request waits for a majority of the controllers", "min": 0.05, "max": 600.0},
-    )
-    max_pending: int = field(
-        default=4096, metadata={"help": "requests waiting for Raft; more are refused", "min": 1, "max": 1 << 20}
-    )
+    session_timeout_s: float = setting(3.0, "silence after which a replica server is fenced", 0.05, 600.0)
+    broken_link_grace_s: float = setting(0.75, "the same, after the link of its heartbeats broke", 0.01, 600.0)
+    leader_report_window_s: float = setting(5.0, "how long a report of a dead leader counts", 0.05, 600.0)
+    request_timeout_s: float = setting(5.0, "how long a request waits for a majority of the controllers", 0.05, 600.0)
+    max_pending: int = setting(4096, "requests waiting for Raft; more are refused", 1, 1 << 20)
     raft: RaftSettings = field(default_factory=RaftSettings)
 
 

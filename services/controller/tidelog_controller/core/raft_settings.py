@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
+from tidelog.config import setting
 from tidelog.errors import ConfigError
 
 
@@ -11,28 +12,15 @@ from tidelog.errors import ConfigError
 class RaftSettings:
     """Times and bounds of Raft; the same on all controllers. ConfigError when they do not fit together."""
 
-    heartbeat_s: float = field(
-        default=0.1,
-        metadata={"help": "time between two heartbeats of the active controller", "min": 0.001, "max": 60.0},
+    heartbeat_s: float = setting(0.1, "time between two heartbeats of the active controller", 0.001, 60.0)
+    election_timeout_min_s: float = setting(
+        0.75, "silence after which a controller may stand for election, and an active one steps down", 0.002, 300.0
     )
-    election_timeout_min_s: float = field(
-        default=0.75,
-        metadata={
-            "help": "silence after which a controller may stand for election, and an active one steps down",
-            "min": 0.002,
-            "max": 300.0,
-        },
+    election_timeout_max_s: float = setting(1.5, "upper end of the random election timeout", 0.003, 600.0)
+    append_max_bytes: int = setting(
+        256 << 10, "command bytes in one AppendEntries; a larger one goes alone", 1, 8 << 20
     )
-    election_timeout_max_s: float = field(
-        default=1.5, metadata={"help": "upper end of the random election timeout", "min": 0.003, "max": 600.0}
-    )
-    append_max_bytes: int = field(
-        default=256 << 10,
-        metadata={"help": "command bytes in one AppendEntries; a larger one goes alone", "min": 1, "max": 8 << 20},
-    )
-    append_window: int = field(
-        default=16, metadata={"help": "unanswered AppendEntries with entries per follower", "min": 1, "max": 1024}
-    )
+    append_window: int = setting(16, "unanswered AppendEntries with entries per follower", 1, 1024)
 
     def __post_init__(self) -> None:
         if not 0 < 2 * self.heartbeat_s <= self.election_timeout_min_s < self.election_timeout_max_s:
