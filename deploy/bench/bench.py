@@ -1,10 +1,14 @@
 """Throughput and latency of the whole path: client, gateway, leader, followers, ack; a cluster of real processes.
 
-    .venv/bin/python deploy/bench/bench.py [--seconds 5] [--flush fsync --flush os] [--json FILE]
+    .venv/bin/python deploy/bench/bench.py [--seconds 5] [--rounds 3] [--flush fsync --flush os] [--json FILE]
 
-Replication factor 3, acks ``all``, one gateway, one client process, loopback. All processes share the machine, so
-read the ratios between rows of one run, not the figures of two runs. CPU is what each process used during the case,
-in seconds per second (1.00 is one core), from /proc.
+Replication factor 3, min_insync_replicas 2, acks ``all``, three partitions, one gateway, one controller, one client
+process, loopback. An opaque batch is one ``Produce`` message of its own; "in flight" is how many of them wait for
+their acks at any time. The log files grow, as those of a real log do.
+
+All processes share the machine, so read the ratios between the rows of one run, not the figures of two runs. What a
+busy machine disturbs least is the CPU time per megabyte. CPU is what each process used during the case, from /proc:
+in the JSON as cores (1.00 is one core), in the table as ms per MB of values, or per 1000 records.
 """
 
 from __future__ import annotations
@@ -16,7 +20,9 @@ import platform
 import shutil
 import tempfile
 from collections import deque
+from collections.abc import Awaitable, Callable
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,20 +32,23 @@ import trio
 from rich.console import Console
 from rich.table import Table
 from tidelog.cli.local_cluster import LocalCluster, free_base_port
-from tidelog.link import connect_link
+from tidelog.link import PROTOCOL_VERSION, connect_link
 from tidelog.records import NewRecord, encode_batch
 from tidelog.websocket import WebSocketTransport
-from tidelog.wire.messages import Hello, Metadata, Produce, Produced, ProducePart
+from tidelog.wire.messages import Hello, Metadata, MetadataAnswer, Produce, Produced, ProducePart
 
 PARTITIONS = 3
 BATCHES = ((16 << 10, 64), (128 << 10, 16), (1 << 20, 8))
-"""(bytes, in flight) of the opaque batches; the largest leaves room for the batch header."""
-CONSOLE = Console(highlight=False)
+"""(bytes, in flight) of the opaque batches."""
+RECORD_BYTES = 1000
+"""Of the records in opaque batches."""
+ACK_TIMEOUT_MS = 30_000
+CONSOLE = Console(highlight=False, soft_wrap=True)
 
 
 @dataclass(slots=True)
 class Row:
-    """One case's figures. ``mb_per_s`` counts payload bytes, 10^6 each; times in ms."""
+    """One case's figures. ``mb_per_s`` counts the bytes of the values, 10^6 each; times in ms; ``cpu`` in cores."""
 
     case: str
     flush: str
@@ -50,13 +59,33 @@ class Row:
     cpu: dict[str, float] | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Bench:
+    """What every case gets."""
+
+    cluster: LocalCluster
+    flush: str
+    seconds: float
+    """Length of a case."""
+    fill_bytes: int
+    """What the consuming cases read."""
+
+    async def create_topic(self, name: str) -> str:
+        """A topic for a case; its name."""
+        topic = f"bench-{self.flush}-{name}"
+        config = {"flush": self.flush, "max_batch_bytes": str(2 << 20)}
+        async with tidelog.connect(self.cluster.gateways()) as log:
+            await log.create_topic(topic, partitions=PARTITIONS, replication_factor=3, config=config)
+        return topic
+
+
 class Cpu:
     """CPU seconds that the cluster's processes and this one use between ``start`` and ``stop``."""
 
     def __init__(self, cluster: LocalCluster) -> None:
         self._pids = {p.id: p.pid for p in cluster.processes} | {"client": os.getpid()}
         self._tick = os.sysconf("SC_CLK_TCK")
-        self.start()
+        self._before, self._began = self._read(), trio.current_time()
 
     def _read(self) -> dict[str, float]:
         used = {}
@@ -65,18 +94,10 @@ class Cpu:
             used[name] = (int(fields[11]) + int(fields[12])) / self._tick
         return used
 
-    def start(self) -> None:
-        """Count from here."""
-        self._before, self._began = self._read(), trio.current_time()
-
     def stop(self) -> dict[str, float]:
-        """Cores used by each process since ``start``; controllers together."""
+        """Cores used by each process since the start."""
         seconds = trio.current_time() - self._began
-        cores: dict[str, float] = {}
-        for name, used in self._read().items():
-            shown = "controllers" if name.startswith("c") and name != "client" else name
-            cores[shown] = cores.get(shown, 0.0) + (used - self._before[name]) / seconds
-        return {name: round(value, 2) for name, value in cores.items()}
+        return {name: round((used - self._before[name]) / seconds, 3) for name, used in self._read().items()}
 
 
 def percentile(values: list[float], share: float) -> float:
@@ -85,139 +106,212 @@ def percentile(values: list[float], share: float) -> float:
     return ordered[max(0, math.ceil(share * len(ordered)) - 1)]
 
 
-async def opaque_batches(
-    cluster: LocalCluster, topic: str, flush: str, size: int, window: int, seconds: float
-) -> Row:
-    """Prebuilt batches, ``window`` in flight: what the services can carry when the client does next to nothing."""
-    batch = encode_batch([NewRecord(os.urandom(1000), timestamp_ms=0) for _ in range((size - 512) // 1004)])
+def opaque_batch(size: int) -> tuple[bytes, int]:
+    """A batch of about ``size`` bytes of incompressible records, and how many they are."""
+    count = (size - 512) // (RECORD_BYTES + 4)
+    return encode_batch([NewRecord(os.urandom(RECORD_BYTES), timestamp_ms=0) for _ in range(count)]), count
+
+
+async def send_batches(
+    cluster: LocalCluster, topic: str, batch: bytes, window: int, enough: Callable[[int, float], bool]
+) -> tuple[int, float, list[float], dict[str, float]]:
+    """Send a prebuilt batch again and again, ``window`` in flight, each in a message of its own, until ``enough`` of
+    the number sent and the seconds. Returns how many were acked in how many seconds, latencies in seconds, CPU."""
     room = trio.Semaphore(window)
     sent_at: dict[int, float] = {}
     latencies: list[float] = []
-    acked = 0
 
     def on_message(link: Any, id: int | None, message: Any) -> None:
-        nonlocal acked
         assert isinstance(message, Produced)
         now = trio.current_time()
         for ack in message.acks:
             assert ack.error is None, ack.error
             latencies.append(now - sent_at.pop(ack.id))
-            acked += 1
             room.release()
 
-    hello = Hello(version=1, role="client", node="bench")
+    hello = Hello(PROTOCOL_VERSION, role="client", node="bench")
     async with connect_link(WebSocketTransport(), cluster.gateways()[0], hello, on_message) as link:
-        (info,) = (await link.call(Metadata(topics=(topic,)), 10.0)).topics
+        answer = await link.call(Metadata(topics=(topic,)), 10.0)
+        assert isinstance(answer, MetadataAnswer)
+        topic_id = answer.topics[0].topic_id
         cpu = Cpu(cluster)
         began = trio.current_time()
         number = 0
-        while trio.current_time() - began < seconds:
+        while not enough(number, trio.current_time() - began):
             await room.acquire()
-            part = ProducePart(number, info.topic_id, number % PARTITIONS, 2, 30_000, len(batch))
+            part = ProducePart(number, topic_id, number % PARTITIONS, 2, ACK_TIMEOUT_MS, len(batch))
             sent_at[number] = trio.current_time()
             await link.send(Produce((part,), batch))
             number += 1
-        elapsed = trio.current_time() - began
-        used = cpu.stop()
-        done = acked
-        for _ in range(window):
+        result = len(latencies), trio.current_time() - began, latencies, cpu.stop()
+        for _ in range(window):  # all acks, so that the next case begins in peace
             await room.acquire()
+    return result
+
+
+async def produce_batches(bench: Bench, topic: str, size: int, window: int) -> Row:
+    """Prebuilt batches: what the services can carry when the client does next to nothing."""
+    batch, count = opaque_batch(size)
+    acked, seconds, latencies, cpu = await send_batches(
+        bench.cluster, topic, batch, window, lambda _, seconds: seconds >= bench.seconds
+    )
     return Row(
         f"produce, opaque batches of {size >> 10} KiB, {window} in flight",
-        flush,
-        done * len(batch) / elapsed / 1e6,
-        None,
+        bench.flush,
+        acked * count * RECORD_BYTES / seconds / 1e6,
+        acked * count / seconds,
         percentile(latencies, 0.5) * 1e3,
         percentile(latencies, 0.99) * 1e3,
-        used,
+        cpu,
     )
 
 
-async def client_records(cluster: LocalCluster, topic: str, flush: str, size: int, seconds: float) -> Row:
+async def produce_requests(bench: Bench, topic: str, window: int) -> Row:
+    """Batches of a single record of 100 B: what a message costs."""
+    batch = encode_batch([NewRecord(os.urandom(100), timestamp_ms=0)])
+    acked, seconds, latencies, cpu = await send_batches(
+        bench.cluster, topic, batch, window, lambda _, seconds: seconds >= bench.seconds
+    )
+    return Row(
+        f"produce, batches of one record of 100 B, {window} in flight",
+        bench.flush,
+        None,
+        acked / seconds,
+        percentile(latencies, 0.5) * 1e3,
+        percentile(latencies, 0.99) * 1e3,
+        cpu,
+    )
+
+
+async def produce_records(bench: Bench, topic: str, size: int) -> Row:
     """Records one by one through the Python client's batching producer."""
     value = os.urandom(size)
-    async with tidelog.connect(cluster.gateways()) as log, log.producer(topic) as producer:
+    async with tidelog.connect(bench.cluster.gateways()) as log, log.producer(topic) as producer:
         await producer.send(value)
-        cpu = Cpu(cluster)
+        cpu = Cpu(bench.cluster)
         began = trio.current_time()
         waiting: deque[Any] = deque()
         acked = 0
-        while trio.current_time() - began < seconds:
+        while trio.current_time() - began < bench.seconds:
             for _ in range(200):
                 waiting.append(await producer.submit(value))
             while len(waiting) > 100_000:
                 await waiting.popleft().wait()
                 acked += 1
         await producer.flush()
-        acked += len(waiting)
-        elapsed = trio.current_time() - began
-        used = cpu.stop()
         for pending in waiting:
             await pending.wait()
-    return Row(f"produce, records of {size} B", flush, acked * size / elapsed / 1e6, acked / elapsed, cpu=used)
+        acked += len(waiting)
+        seconds = trio.current_time() - began
+        used = cpu.stop()
+    mb_per_s = acked * size / seconds / 1e6
+    return Row(f"produce, records of {size} B, Python client", bench.flush, mb_per_s, acked / seconds, cpu=used)
 
 
-async def single_records(cluster: LocalCluster, topic: str, flush: str, seconds: float) -> Row:
-    """One record of 100 B at a time: the latency of the whole path."""
+async def produce_one_by_one(bench: Bench, topic: str) -> Row:
+    """One record at a time, the next when the last is acked: the latency of the whole path."""
     latencies = []
-    async with tidelog.connect(cluster.gateways()) as log, log.producer(topic) as producer:
+    async with tidelog.connect(bench.cluster.gateways()) as log, log.producer(topic) as producer:
         for _ in range(50):
             await producer.send(b"x" * 100)
-        cpu = Cpu(cluster)
+        cpu = Cpu(bench.cluster)
         began = trio.current_time()
-        while (now := trio.current_time()) - began < seconds:
+        while (now := trio.current_time()) - began < bench.seconds:
             await producer.send(b"x" * 100)
             latencies.append(trio.current_time() - now)
         used = cpu.stop()
     return Row(
-        "produce, one record of 100 B at a time",
-        flush,
+        "produce, one record of 100 B at a time, Python client",
+        bench.flush,
         None,
-        len(latencies) / seconds,
+        len(latencies) / bench.seconds,
         percentile(latencies, 0.5) * 1e3,
         percentile(latencies, 0.99) * 1e3,
         used,
     )
 
 
-async def consume(cluster: LocalCluster, topic: str, flush: str) -> Row:
-    """Everything of a topic, decoded to records, through the gateway."""
+async def consume(bench: Bench, topic: str, decoded: bool) -> Row:
+    """Everything of a topic through the gateway: decoded to records, or batches as they came."""
     count = size = 0
-    async with tidelog.connect(cluster.gateways()) as log:
-        cpu = Cpu(cluster)
+    async with tidelog.connect(bench.cluster.gateways()) as log:
+        high_watermarks = (await log.describe(topic, offsets=True)).partitions
+        if not sum(state.high_watermark for state in high_watermarks):
+            batch, _ = opaque_batch(128 << 10)
+            number = max(PARTITIONS, bench.fill_bytes // len(batch))
+            await send_batches(bench.cluster, topic, batch, 16, lambda sent, _: sent == number)
+        cpu = Cpu(bench.cluster)
         began = trio.current_time()
-        async for record in log.consume(topic, start="earliest", end="latest"):
-            count += 1
-            size += len(record.value or b"")
-        elapsed = trio.current_time() - began
-    return Row("consume, records of 1000 B", flush, size / elapsed / 1e6, count / elapsed, cpu=cpu.stop())
+        consumer = log.consume(topic, start="earliest", end="latest")
+        if decoded:
+            async for record in consumer:
+                count += 1
+                size += len(record.value or b"")
+        else:
+            while (fetched := await consumer.next_batch()) is not None:
+                count += fetched.header.record_count
+            size = count * RECORD_BYTES
+        seconds = trio.current_time() - began
+    kind = f"records of {RECORD_BYTES} B" if decoded else "batches of 128 KiB, not decoded"
+    return Row(f"consume, {kind}, Python client", bench.flush, size / seconds / 1e6, count / seconds, cpu=cpu.stop())
 
 
-async def run(cluster: LocalCluster, flushes: tuple[str, ...], seconds: float) -> list[Row]:
-    """All cases for each flush policy, each on a topic of its own."""
+Case = Callable[[Bench, str], Awaitable[Row]]
+
+
+def cases(smoke: bool) -> dict[str, Case]:
+    """All cases by name, each a topic of its own; few of them for ``smoke``."""
+    made: dict[str, Case] = {
+        f"{size >> 10}k": partial(produce_batches, size=size, window=window) for size, window in BATCHES
+    }
+    made["requests"] = partial(produce_requests, window=64)
+    made["records-1024"] = partial(produce_records, size=1024)
+    made["records-100"] = partial(produce_records, size=100)
+    made["one"] = produce_one_by_one
+    made["consume"] = partial(consume, decoded=True)
+    made["consume-batches"] = partial(consume, decoded=False)
+    return {name: case for name, case in made.items() if not smoke or name in ("128k", "one", "consume")}
+
+
+def middle(rows: list[Row]) -> Row:
+    """The round whose speed is the median of all rounds."""
+    rows = sorted(rows, key=lambda row: row.mb_per_s or row.records_per_s or 0.0)
+    return rows[(len(rows) - 1) // 2]
+
+
+async def run(
+    cluster: LocalCluster,
+    chosen: dict[str, Case],
+    flushes: tuple[str, ...],
+    seconds: float,
+    rounds: int,
+    fill_bytes: int,
+) -> tuple[float, float, list[Row]]:
+    """The chosen cases for each flush policy, each on a topic of its own. Returns the seconds that the cluster took
+    to start, the MB that it then held in memory, and the rows."""
     began = trio.current_time()
     cluster.start()
     await cluster.wait_ready()
-    CONSOLE.print(f"cluster up in {trio.current_time() - began:.1f} s; {machine()}")
+    start_s = trio.current_time() - began
+    resident_mb = sum(resident_bytes(process.pid) for process in cluster.processes) / 1e6
+    CONSOLE.print(f"cluster up in {start_s:.1f} s, {resident_mb:.0f} MB in memory; {machine()}")
     rows: list[Row] = []
     for flush in flushes:
-        topics = []
-        async with tidelog.connect(cluster.gateways()) as log:
-            for number in range(6):
-                topics.append(f"bench-{flush}-{number}")
-                config = {"flush": flush, "max_batch_bytes": str(2 << 20)}
-                await log.create_topic(topics[-1], partitions=PARTITIONS, replication_factor=3, config=config)
-        for topic, (size, window) in zip(topics, BATCHES, strict=False):
-            rows.append(await opaque_batches(cluster, topic, flush, size, window, seconds))
-            show(rows[-1])
-        rows.append(await consume(cluster, topics[1], flush))
-        show(rows[-1])
-        for topic, size in zip(topics[3:], (1024, 100), strict=False):
-            rows.append(await client_records(cluster, topic, flush, size, seconds))
-            show(rows[-1])
-        rows.append(await single_records(cluster, topics[5], flush, seconds))
-        show(rows[-1])
-    return rows
+        bench = Bench(cluster, flush, seconds, fill_bytes)
+        for name, case in chosen.items():
+            topic = await bench.create_topic(name)
+            tries = []
+            for _ in range(rounds):
+                tries.append(await case(bench, topic))
+                show(tries[-1])
+            rows.append(middle(tries))
+    return start_s, resident_mb, rows
+
+
+def resident_bytes(pid: int) -> int:
+    """Memory of a process that is not another's too."""
+    fields = Path(f"/proc/{pid}/statm").read_text().split()
+    return (int(fields[1]) - int(fields[2])) * os.sysconf("SC_PAGE_SIZE")
 
 
 def machine() -> str:
@@ -231,15 +325,25 @@ def show(row: Row) -> None:
         f"{row.mb_per_s:.1f} MB/s" if row.mb_per_s else "",
         f"{row.records_per_s:,.0f} records/s" if row.records_per_s else "",
         f"p50 {row.p50_ms:.2f} ms, p99 {row.p99_ms:.2f} ms" if row.p50_ms and row.p99_ms else "",
+        cpu_text(row),
     ]
     CONSOLE.print(f"  flush {row.flush:6} {row.case}: {', '.join(filter(None, figures))}")
 
 
+def cpu_text(row: Row) -> str:
+    """CPU per MB, or per 1000 records where the case counts no bytes: gateway, replica servers together, client."""
+    if row.cpu is None:
+        return ""
+    by_role = {"gateway": row.cpu["g1"], "replicas": 0.0, "client": row.cpu["client"]}
+    by_role["replicas"] = sum(used for name, used in row.cpu.items() if name.startswith("r"))
+    per_s, unit = (row.mb_per_s, "ms/MB") if row.mb_per_s else ((row.records_per_s or 1.0) / 1e3, "ms/1000 records")
+    return " ".join(f"{name} {used * 1e3 / per_s:.2f}" for name, used in by_role.items()) + f" {unit}"
+
+
 def table(rows: list[Row]) -> Table:
     """The figures and each process's CPU."""
-    made = Table("case", "flush", "MB/s", "records/s", "p50 ms", "p99 ms", "CPU (cores)", box=None)
+    made = Table("case", "flush", "MB/s", "records/s", "p50 ms", "p99 ms", "CPU", box=None)
     for row in rows:
-        cpu = " ".join(f"{name} {value:.2f}" for name, value in (row.cpu or {}).items())
         made.add_row(
             row.case,
             row.flush,
@@ -247,34 +351,57 @@ def table(rows: list[Row]) -> Table:
             f"{row.records_per_s:,.0f}" if row.records_per_s else "",
             f"{row.p50_ms:.2f}" if row.p50_ms else "",
             f"{row.p99_ms:.2f}" if row.p99_ms else "",
-            cpu,
+            cpu_text(row),
         )
     return made
 
 
 @click.command()
 @click.option("--seconds", type=float, default=5.0, show_default=True, help="Length of each case.")
+@click.option("--rounds", type=int, default=1, show_default=True, help="Times each case is run; the median counts.")
 @click.option(
     "--flush", "flushes", type=click.Choice(["fsync", "interval", "os"]), multiple=True, default=("os", "fsync")
 )
+@click.option("--case", "names", type=click.Choice(list(cases(False))), multiple=True, help="Only these.")
+@click.option("--smoke", is_flag=True, help="A few cases of a second each: does it run?")
 @click.option(
     "--data", type=click.Path(path_type=Path), help="Where the cluster's data goes (default: a temporary folder)."
 )
 @click.option("--json", "json_file", type=click.Path(path_type=Path), help="Write the figures here too.")
-def main(seconds: float, flushes: tuple[str, ...], data: Path | None, json_file: Path | None) -> None:
+def main(
+    seconds: float,
+    rounds: int,
+    flushes: tuple[str, ...],
+    names: tuple[str, ...],
+    smoke: bool,
+    data: Path | None,
+    json_file: Path | None,
+) -> None:
     """Measure produce, consume and latency through a cluster of 1 controller, 3 replica servers and 1 gateway."""
+    chosen = {name: case for name, case in cases(smoke).items() if not names or name in names}
+    if smoke:
+        seconds = min(seconds, 1.0)
+    if data is not None:
+        data.mkdir(parents=True, exist_ok=True)
     folder = Path(tempfile.mkdtemp(prefix="tidelog-bench-", dir=data))
     cluster = LocalCluster.create(folder, controllers=1, replicas=3, gateways=1, base_port=free_base_port(5))
+    fill_bytes = (8 << 20) if smoke else (256 << 20)
     try:
-        rows = trio.run(run, cluster, flushes, seconds)
+        start_s, resident_mb, rows = trio.run(run, cluster, chosen, flushes, seconds, rounds, fill_bytes)
     finally:
         cluster.stop()
         shutil.rmtree(folder)
-    CONSOLE.print(table(rows))
+    Console(highlight=False, width=max(CONSOLE.width, 190)).print(table(rows))
     if json_file:
-        json_file.write_text(
-            json.dumps({"machine": machine(), "rows": [asdict(row) for row in rows]}, indent=2) + "\n"
-        )
+        report = {
+            "machine": machine(),
+            "seconds": seconds,
+            "rounds": rounds,
+            "start_s": start_s,
+            "resident_mb": resident_mb,
+            "rows": [asdict(row) for row in rows],
+        }
+        json_file.write_text(json.dumps(report, indent=2) + "\n")
 
 
 if __name__ == "__main__":
