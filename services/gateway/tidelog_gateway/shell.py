@@ -167,7 +167,13 @@ class Shell:
     def on_controller_up(self) -> None:
         """There is an active controller: watch its metadata."""
         self._log.info("controller_link_up")
-        self.controllers.start_call(Watch(), READ_TIMEOUT_S, lambda _: None)
+        link = self.controllers.link
+
+        def done(answer: Message | TidelogError) -> None:
+            if isinstance(answer, TidelogError) and link is not None:
+                link.close()  # without a watch it is of no use: find one again
+
+        self.controllers.start_call(Watch(), READ_TIMEOUT_S, done)
 
     def on_controller_message(self, message: Message) -> None:
         """Metadata: the image moves, everything that waits for it goes on."""
