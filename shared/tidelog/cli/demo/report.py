@@ -9,7 +9,7 @@ from typing import Any
 from tidelog.cli.demo.check import Verdict
 
 BUCKET_S = 0.25
-WIDTH, HEIGHT, LEFT, BOTTOM = 960, 300, 60, 40
+WIDTH, HEIGHT, LEFT, TOP, BOTTOM = 960, 330, 60, 56, 40
 
 
 @dataclass(slots=True)
@@ -116,7 +116,7 @@ def _plot(result: Result) -> str:
         return LEFT + time / seconds * (WIDTH - LEFT - 10)
 
     def y(rate: float) -> float:
-        return 20 + (1 - rate / top) * (HEIGHT - BOTTOM - 20)
+        return TOP + (1 - rate / top) * (HEIGHT - BOTTOM - TOP)
 
     points = " ".join(f"{x((i + 0.5) * BUCKET_S):.1f},{y(n / BUCKET_S):.1f}" for i, n in enumerate(counts))
     parts = [
@@ -130,15 +130,17 @@ def _plot(result: Result) -> str:
         parts.append(f'<text x="{x(second):.1f}" y="{HEIGHT - 18}" text-anchor="middle">{second} s</text>')
     for row, incident in enumerate(result.incidents):
         at = x(incident.at)
-        parts.append(f'<line x1="{at:.1f}" x2="{at:.1f}" y1="20" y2="{HEIGHT - BOTTOM}" stroke="var(--kill)"/>')
         parts.append(
-            f'<text x="{at + 4:.1f}" y="{32 + 15 * row}" style="fill:var(--kill)">{html.escape(incident.what)}, '
+            f'<line x1="{at:.1f}" x2="{at:.1f}" y1="{20 + 15 * row}" y2="{HEIGHT - BOTTOM}" stroke="var(--kill)"/>'
+        )
+        parts.append(
+            f'<text x="{at + 4:.1f}" y="{31 + 15 * row}" style="fill:var(--kill)">{html.escape(incident.what)}, '
             f"gap {incident.gap_s:.2f} s</text>"
         )
         if incident.restarted_at:
             back = x(incident.restarted_at)
             parts.append(
-                f'<line x1="{back:.1f}" x2="{back:.1f}" y1="20" y2="{HEIGHT - BOTTOM}" stroke="var(--grid)" '
+                f'<line x1="{back:.1f}" x2="{back:.1f}" y1="{TOP}" y2="{HEIGHT - BOTTOM}" stroke="var(--grid)" '
                 'stroke-dasharray="4 3"/>'
             )
     parts.append(f'<polyline points="{points}" fill="none" stroke="var(--line)" stroke-width="2"/>')
