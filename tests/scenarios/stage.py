@@ -46,6 +46,11 @@ class Stage(Cluster):
             name for name in self.controllers if self.processes[name].running and self.processes[name].core.active
         )
 
+    def leads(self, node: str) -> bool:
+        """Whether the server itself acts as the leader."""
+        partition = self.replica(node).core.partitions.get(self.key)
+        return partition is not None and partition.leading is not None
+
     def send(self, *values: bytes, acks: Acks = Acks.ALL, by: str = "hand", patience: float = 8.0) -> Batch:
         """Begin a send."""
         producer = self._producers.get(by)

@@ -73,9 +73,8 @@ def test_A1_truncating_to_the_hw_loses_an_acked_record(monkeypatch):
     second, third = hold_back_the_hw(stage)
     monkeypatch.setattr(Following, "__init__", begin)
     lead_in_turn(stage, second, third)
-    stage.restart(*(node for node in stage.replicas if not stage.processes[node].running))
-    stage.until(lambda: len(stage.now.isr) == 3, 30.0)
-    assert b"m2" not in stage.values(stage.leader), "acked, and gone"
+    stage.until(lambda: stage.leads(stage.leader))
+    assert stage.values(stage.leader) == [b"m1"], "m2 was acked, and is gone"
     assert any(text.startswith("R3") for text in stage.invariants.violations)
 
 
@@ -175,6 +174,9 @@ def test_C1_leader_and_a_follower_die_together():
     stage = Stage(min_insync_replicas="2")
     first, (second, third) = stage.first, stage.others
     stage.put(b"m0")
+    stage.until(
+        lambda: node_hw(stage, third) == 1
+    )  # what it does not know as committed must wait for a second member
     stage.kill(first, second)
     died = stage.loop.now
     stage.until(lambda: stage.leader == third)

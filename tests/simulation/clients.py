@@ -383,6 +383,7 @@ class Consumer(Client):
         """Next offset and the leader epoch of the record before it."""
         self._highest: dict[TopicPartition, tuple[int, int]] = {}
         """Newest leader epoch that answered, and its HW."""
+        self._latest: dict[TopicPartition, int] = {}
         self._busy: dict[TopicPartition, None] = {}
         self.loop.after(rng.uniform(0.0, 0.2), self._act)
 
@@ -417,6 +418,8 @@ class Consumer(Client):
         if isinstance(answer, OffsetAnswer):
             name = self.cluster.partition_name(key)
             self.cluster.count("latest")
+            self.cluster.invariants.on_latest(self, key, self._latest.get(key, 0), answer.offset)
+            self._latest[key] = answer.offset
             self.cluster.history.operations.append(Latest(self.name, name, answer.offset, start, self.loop.now))
         else:
             self._on_error(key, answer)
@@ -436,7 +439,7 @@ class Consumer(Client):
         if answer.leader_epoch < before[0]:
             return  # an answer of a leader that was replaced: a client drops it
         self.cluster.invariants.on_consumer_hw(self, key, before, answer)
-        self._highest[key] = (answer.leader_epoch, max(answer.high_watermark, before[1]))
+        self._highest[key] = (answer.leader_epoch, answer.high_watermark)
         position, epoch = self.positions.get(key, (0, -1))
         wanted, rows = position, []
         for header, batch in split(answer.payload):

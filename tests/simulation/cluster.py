@@ -86,7 +86,7 @@ class Options:
         if rng.random() < 0.25:
             config["min_insync_replicas"] = "1"
         producers = [
-            ProducerOptions(window=rng.choice((1, 3, 5)), pace=rng.choice((0.03, 0.1)), conditional=0.0),
+            ProducerOptions(window=rng.choice((1, 3, 5)), pace=rng.choice((0.04, 0.15)), conditional=0.0),
             ProducerOptions(window=3, pace=0.1, acks=rng.choice((Acks.ALL, Acks.ALL, Acks.LEADER))),
             ProducerOptions(idempotent=False, pace=0.1, patience=2.0, conditional=rng.choice((0.0, 0.5))),
         ]

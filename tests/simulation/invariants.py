@@ -127,6 +127,7 @@ class Invariants:
         self.strict = True
         """Whether a violation ends the run; else they gather in ``violations``."""
         self.violations: list[str] = []
+        self._events: list[tuple[str, SimProcess]] = []
         self._states: dict[int, MetadataState] = {}
         self._held: dict[tuple[str, TopicPartition], Held] = {}
         self._before_crash: dict[tuple[str, TopicPartition], tuple[Chain, int]] = {}
@@ -168,6 +169,14 @@ class Invariants:
             self._check_replica(process)
         else:
             self._check_controller(process)
+        events, self._events = self._events, []
+        for kind, where in events:
+            if where.running:
+                self.cluster.faults.on_protocol_event(kind, where)
+
+    def _happened(self, kind: str, process: SimProcess) -> None:
+        """A protocol event, told to the faults when the step has been checked: it may be the process's last."""
+        self._events.append((kind, process))
 
     def on_stop(self, process: SimProcess, in_mid_step: bool) -> None:
         """The process dies: what it had flushed must be there when it returns. Where it dies in the middle of a step,
@@ -215,7 +224,7 @@ class Invariants:
         if log.end < chain.end:
             self.cluster.count("truncations")
             self.cluster.count("records truncated", chain.end - log.end)
-            self.cluster.faults.on_protocol_event("truncated", process)
+            self._happened("truncated", process)
             chain.cut(log.end)
             self._demand(chain.end == log.end, f"R5 {who}: cut to {log.end}, not at a batch edge")
         self._demand(
@@ -259,7 +268,7 @@ class Invariants:
 
     def _became_leader(self, process: SimProcess, key: TopicPartition, view: View, chain: Chain) -> None:
         self.cluster.count("elections")
-        self.cluster.faults.on_protocol_event("leader", process)
+        self._happened("leader", process)
         first = self._leaders.setdefault((key, view.leader_epoch), (process.name, process.life))
         self._demand(
             first == (process.name, process.life),
@@ -364,12 +373,17 @@ class Invariants:
         )
 
     def on_consumer_hw(self, client: Any, key: TopicPartition, before: tuple[int, int], answer: Any) -> None:
-        """The HW that a consumer is told never goes back (R5)."""
+        """The HW that comes with data never goes back within a leader epoch (R5). A new leader's is a lower bound until
+        it knows the end: it may be lower, and what lies above it is not served."""
         self._demand(
-            answer.high_watermark >= before[1],
+            answer.leader_epoch != before[0] or answer.high_watermark >= before[1],
             f"R5 {client.name} {key.partition}: HW {answer.high_watermark} of leader epoch {answer.leader_epoch}"
-            f" after {before[1]} of {before[0]}",
+            f" after {before[1]}",
         )
+
+    def on_latest(self, client: Any, key: TopicPartition, before: int, offset: int) -> None:
+        """The end of the committed log, as a client is told it, never goes back, whoever leads (R5)."""
+        self._demand(offset >= before, f"R5 {client.name} {key.partition}: latest {offset} after {before}")
 
     def on_lost_position(self, client: Any, key: TopicPartition, position: tuple[int, int], error: Any) -> None:
         """A consumer that read committed records is told that its position is gone (R7)."""
@@ -388,7 +402,7 @@ class Invariants:
                 self._raft_leaders[raft.term] = name
                 self.cluster.count("controller elections")
                 self._check_leader_completeness(name, raft)
-                self.cluster.faults.on_protocol_event("active", process)
+                self._happened("active", process)
             else:
                 self._demand(first == name, f"RAFT {name} leads term {raft.term}, after {first}")
         if seen == before:
@@ -450,7 +464,7 @@ class Invariants:
                 )
                 self._check_restarts(where, key, before, after)
                 self.cluster.count("isr changes" if now.isr != was.isr else "leader changes")
-                self.cluster.faults.on_protocol_event("isr" if now.isr != was.isr else "fenced", process)
+                self._happened("isr" if now.isr != was.isr else "fenced", process)
                 self._check_members(key, f"with index {after.index}")
 
     def _check_restarts(self, where: str, key: TopicPartition, before: MetadataState, after: MetadataState) -> None:

@@ -202,7 +202,7 @@ class SimProcess:
     def on_message(self, link: SimLink, id: int | None, message: Any) -> None:
         """A request or one-way message for the core."""
         self.submit(
-            describe(message, link.other(self.name)),
+            self._label(message, link.other(self.name)),
             lambda: self.core.on_request(link.number, id, message, self.loop.now),
         )
 
@@ -215,6 +215,10 @@ class SimProcess:
 
     def on_datagram(self, sender: str, message: Message) -> None:
         raise AssertionError(f"{self.name} takes no datagrams")
+
+    def _label(self, thing: Any, peer: str = "") -> str:
+        """``describe`` where somebody will read it."""
+        return describe(thing, peer) if self.loop.tracing else ""
 
     def note(self, kind: str, text: str) -> None:
         """A line of the trace."""
@@ -276,13 +280,13 @@ class ControllerProcess(SimProcess):
 
     def on_message(self, link: SimLink, id: int | None, message: Any) -> None:
         self.submit(
-            describe(message, link.other(self.name)),
+            self._label(message, link.other(self.name)),
             lambda: self.core.on_request(link.number, id, message, self.loop.now, wall_ms=self.wall_ms()),
         )
 
     def on_datagram(self, sender: str, message: Message) -> None:
         self.submit(
-            describe(message, sender),
+            self._label(message, sender),
             lambda: self.core.on_message(sender, message, self.loop.now, wall_ms=self.wall_ms()),
         )
 
@@ -423,7 +427,9 @@ class ReplicaProcess(SimProcess):
                 self._drop_controller()
 
     def _answer(self, token: int, answer: Any) -> None:
-        self.submit(f"answer {token} {describe(answer)}", lambda: self.core.on_answer(token, answer, self.loop.now))
+        self.submit(
+            f"answer {token} {self._label(answer)}", lambda: self.core.on_answer(token, answer, self.loop.now)
+        )
 
     def _start_flush(self, effect: StartFlush) -> None:
         """A thread syncs the files: what is written in the meantime may or may not be covered."""
