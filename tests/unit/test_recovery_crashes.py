@@ -8,7 +8,7 @@ from random import Random
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from logs import END, SEGMENTS, STORED, batches, build, content, ends_before, epochs_of, flush, open_log, sound
+from logs import END, PATH, SEGMENTS, STORED, batches, build, content, ends_before, epochs_of, flush, open_log, sound
 from simulation.sim_disk import PowerLost, SimDisk
 from tidelog.records import read_header
 from tidelog_replica.log.log import Log
@@ -171,3 +171,14 @@ def test_after_power_losses_one_after_the_other_what_was_flushed_is_there(seed, 
         except PowerLost:
             pass
         disk.crash(rng)
+
+
+def test_no_index_outlives_what_it_described():
+    """Else a segment that grew again to the same length and end would be found through the index of its former self."""
+    disk = build()
+    assert f"{6:020d}.index" in disk.listdir(PATH)
+    open_log(disk).truncate(8)
+    for seed in range(25):
+        after = disk.clone()
+        after.crash(Random(seed))
+        assert [name for name in after.listdir(PATH) if name.endswith(".index")] == [f"{0:020d}.index"]
