@@ -80,20 +80,25 @@ class Session:
         """Begin a life. Raises ``ConfigError`` when the data directory is not this node's."""
         self._disk.mkdir(self._directory)
         try:
-            stored = json.loads(self._disk.read(self._path))
-            cluster, node = str(stored["cluster"]), str(stored["node"])
+            stored = self._disk.read(self._path)
         except FileNotFoundError:
-            pass  # a new data directory
+            stored = None  # a new data directory
+        if stored is not None:
+            self._check_stored(stored)
+        self._register(now)
+
+    def _check_stored(self, data: bytes) -> None:
+        try:
+            stored = json.loads(data)
+            cluster, node = str(stored["cluster"]), str(stored["node"])
         except (ValueError, KeyError, TypeError) as error:
             raise ConfigError(f"{self._path} is damaged; it must name this cluster and node: {error!r}") from error
-        else:
-            if node != self._node:
-                raise ConfigError(f"{self._directory} belongs to node {node}, not {self._node}")
-            if self._cluster not in ("", cluster):
-                raise ConfigError(f"{self._directory} belongs to cluster {cluster}, not {self._cluster}")
-            self._cluster = cluster
-            self._stored = True
-        self._register(now)
+        if node != self._node:
+            raise ConfigError(f"{self._directory} belongs to node {node}, not {self._node}")
+        if self._cluster not in ("", cluster):
+            raise ConfigError(f"{self._directory} belongs to cluster {cluster}, not {self._cluster}")
+        self._cluster = cluster
+        self._stored = True
 
     def live(self, now: float) -> bool:
         """Registered, and the controller cannot have ended the session yet."""
