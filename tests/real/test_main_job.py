@@ -1,4 +1,4 @@
-"""The main job with real processes, typed as a user types it: a file in, the same lines out, Spark over the result."""
+"""The main job with real processes, as a user types it: a file in, the same lines out, Spark over the result."""
 
 from __future__ import annotations
 
@@ -7,12 +7,11 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tidelog.cli.local_cluster import free_base_port
+from running import Cluster
 
 ROOT = Path(__file__).resolve().parents[2]
 DATA = Path(os.environ.get("TIDELOG_TEST_DATA", ROOT.parent / "shared" / "data"))
@@ -22,35 +21,6 @@ pytestmark = [
     pytest.mark.real,
     pytest.mark.skipif(not SSH_LOG.exists(), reason=f"{SSH_LOG} is not there: set TIDELOG_TEST_DATA"),
 ]
-
-
-class Cluster:
-    """A running cluster and the command to talk to it."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.port = free_base_port(8)
-        self.gateway = f"ws://127.0.0.1:{self.port}"
-
-    def tidelog(self, *arguments: str, stdin: bytes | None = None) -> subprocess.CompletedProcess[bytes]:
-        """Run the command; stdout and stderr are kept."""
-        command = [sys.executable, "-m", "tidelog.cli", *arguments]
-        environment = os.environ | {"TIDELOG_GATEWAY": self.gateway}
-        return subprocess.run(command, input=stdin, capture_output=True, env=environment, timeout=120, check=False)
-
-    def ok(self, *arguments: str, stdin: bytes | None = None) -> bytes:
-        """Run it; it must succeed."""
-        done = self.tidelog(*arguments, stdin=stdin)
-        assert done.returncode == 0, f"{arguments}: {done.stderr.decode()}"
-        return done.stdout
-
-
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    made = Cluster(tmp_path_factory.mktemp("cluster"))
-    made.ok("cluster", "up", "--data", str(made.folder), "--base-port", str(made.port), "--detach", "--json")
-    yield made
-    made.ok("cluster", "down", "--data", str(made.folder))
 
 
 @pytest.fixture(scope="module")
@@ -108,7 +78,7 @@ def test_describe_follows_its_contract(cluster: Cluster, produced: dict[str, Any
 def test_spark_finds_the_failed_passwords(cluster: Cluster, produced: dict[str, Any]) -> None:
     job = Path(__file__).with_name("failed_passwords.py")
     done = subprocess.run(
-        [sys.executable, str(job), cluster.gateway, "ssh"], capture_output=True, timeout=180, check=False
+        [sys.executable, str(job), cluster.gateways[0], "ssh"], capture_output=True, timeout=180, check=False
     )
     assert done.returncode == 0, done.stderr.decode()[-3000:]
     found = json.loads(done.stdout.splitlines()[-1])
@@ -140,6 +110,8 @@ def test_bad_input_gets_a_clear_error_and_changes_nothing(
 
 
 def test_a_port_in_use_is_named(cluster: Cluster, produced: dict[str, Any], tmp_path: Path) -> None:
-    done = cluster.tidelog("cluster", "up", "--data", str(tmp_path), "--base-port", str(cluster.port), "--detach")
+    done = cluster.tidelog(
+        "cluster", "up", "--data", str(tmp_path), "--base-port", str(cluster.local.base_port), "--detach"
+    )
     assert done.returncode == 2
-    assert str(cluster.port) in done.stderr.decode()
+    assert str(cluster.local.base_port) in done.stderr.decode()

@@ -168,11 +168,14 @@ class LocalCluster:
         self._spawn(self.get(node))
         self.save()
 
-    def kill(self, node: str) -> None:
-        """SIGKILL, and wait until it is gone."""
-        self._signal(node, signal.SIGKILL)
-        self._wait_gone([self.get(node)], 10.0)
-        self._put(replace(self.get(node), pid=0, started=0))
+    def kill(self, *nodes: str) -> None:
+        """SIGKILL, all at once, and wait until they are gone."""
+        processes = [self.get(node) for node in nodes]
+        for process in processes:
+            self._signal(process.id, signal.SIGKILL)
+        self._wait_gone(processes, 10.0)
+        for process in processes:
+            self._put(replace(process, pid=0, started=0))
         self.save()
 
     def pause(self, node: str) -> None:

@@ -1,0 +1,142 @@
+"""Processes die and hang under load. After each fault nothing acked is lost, nothing is there twice, and the files of
+all replicas are equal to the byte."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import tidelog
+from load import Load, flowing
+from running import HEAL_S, Cluster, until
+from tidelog.cli.demo.check import digest
+from tidelog.errors import BrokerError, TidelogError
+from tidelog.link import PROTOCOL_VERSION, Link, connect_link
+from tidelog.records import NewRecord, encode_batch
+from tidelog.types import Acks
+from tidelog.websocket import WebSocketTransport
+from tidelog.wire.messages import Hello, ListOffset, Message, Produce, ProduceAck, Produced, ProducePart
+
+pytestmark = pytest.mark.real
+
+ReportGap = Callable[[str, float], None]
+
+
+async def test_kill_of_a_leader(cluster: Cluster, report_gap: ReportGap) -> None:
+    async with flowing(cluster, "leader-killed") as load:
+        load.begin_fault()
+        leader = await load.leader()
+        cluster.local.kill(leader)
+        await load.more()
+        assert await load.leader() != leader
+        cluster.local.restart(leader)
+        await load.heal()
+    report_gap("kill -9 of a leader", load.longest_gap())
+
+
+async def test_kill_of_the_active_controller(cluster: Cluster, report_gap: ReportGap) -> None:
+    async with flowing(cluster, "controller-killed") as load:
+        load.begin_fault()
+        active = (await load.log.quorum()).active
+        cluster.local.kill(active)
+        await load.log.create_topic("made-by-the-next-controller", replication_factor=3)
+        assert (await load.log.quorum()).active != active
+        await load.more()
+        cluster.local.restart(active)
+        await load.heal()
+    report_gap("kill -9 of the active controller", load.longest_gap())
+
+
+async def test_kill_of_a_gateway(cluster: Cluster, report_gap: ReportGap) -> None:
+    async with flowing(cluster, "gateway-killed") as load:
+        load.begin_fault()
+        cluster.local.kill("g1")  # the one that producer and consumer use
+        await load.more()
+        cluster.local.restart("g1")
+        await load.heal()
+    report_gap("kill -9 of the clients' gateway", load.longest_gap())
+
+
+async def test_zombie_leader_serves_nobody(cluster: Cluster, report_gap: ReportGap) -> None:
+    """The leader is stopped until its session is over. What it finds in its sockets when it runs again, sent in its
+    leader epoch, it refuses, whatever the acks."""
+    async with flowing(cluster, "leader-paused") as load:
+        before = (await load.log.describe(load.topic)).partitions[0]
+        leader = cluster.local.get(before.leader)
+        acks: dict[int, ProduceAck] = {}
+        answers: list[Message | TidelogError] = []
+
+        def on_message(_link: Link, _id: int | None, message: Message) -> None:
+            assert isinstance(message, Produced)
+            acks.update({ack.id: ack for ack in message.acks})
+
+        async def answered() -> bool:
+            return len(acks) == 2 and len(answers) == 1
+
+        hello = Hello(PROTOCOL_VERSION, "gateway", "probe", cluster.local.cluster)
+        async with connect_link(WebSocketTransport(), leader.url, hello, on_message) as link:
+            load.begin_fault()
+            cluster.local.pause(leader.id)
+            try:
+                await until(lambda: is_fenced(load, leader.id))
+                await load.more()
+                batch = encode_batch([NewRecord(b"lost", None, 0)])
+                for wanted in Acks.LEADER, Acks.ALL:
+                    part = ProducePart(
+                        int(wanted), load.topic_id, 0, int(wanted), 5_000, len(batch), before.leader_epoch
+                    )
+                    link.post(Produce((part,), batch))
+                latest = ListOffset(load.topic_id, 0, "latest", leader_epoch=before.leader_epoch)
+                link.start_call(latest, HEAL_S, answers.append)
+            finally:
+                cluster.local.resume(leader.id)
+            await until(answered)
+        assert [acks[int(a)].error is not None for a in (Acks.LEADER, Acks.ALL)] == [True, True], acks
+        assert isinstance(answers[0], BrokerError), answers
+        await load.heal()
+    report_gap("SIGSTOP of a leader until its session ended", load.longest_gap())
+
+
+async def is_fenced(load: Load, node: str) -> bool:
+    """The controller ended the server's session."""
+    return any(server.node == node and server.fenced for server in (await load.log.status()).servers)
+
+
+async def test_C1_leader_and_follower_die_together(cluster: Cluster, report_gap: ReportGap) -> None:
+    async with flowing(cluster, "two-killed") as load:
+        mark = max(offset for partition, offset in load.acked if partition == 0)
+        await load.more()
+        replicas = (await load.log.describe(load.topic)).partitions[0].replicas
+        leader = await load.leader()
+        follower, survivor = (node for node in replicas if node != leader)
+        load.begin_fault()
+        cluster.local.kill(leader, follower)
+
+        async def survivor_leads() -> bool:
+            partitions = (await load.log.describe(load.topic)).partitions
+            return all((p.leader, p.isr) == (survivor, (survivor,)) for p in partitions)
+
+        await until(survivor_leads)
+        async with cluster.connect() as log:
+            async with log.producer(load.topic, tidelog.ProducerOptions(idempotent=False)) as producer:
+                with pytest.raises(BrokerError) as refused:
+                    await producer.send(b"one is too few", partition=0)
+            assert (refused.value.code, refused.value.unknown_outcome) == ("NOT_ENOUGH_REPLICAS", False)
+            acked = len(load.acked)
+            read = [r async for r in log.consume(load.topic, start="earliest", end={0: mark}, partitions=[0])]
+        assert [digest(r.key, r.value) for r in read] == [load.acked[0, offset] for offset in range(mark)]
+        assert len(load.acked) == acked, "nothing is acked while one replica is in sync"
+        cluster.local.restart(leader)
+        cluster.local.restart(follower)
+        await load.heal()
+    report_gap("leader and a follower killed together, then restarted", load.longest_gap())
+
+
+async def test_kill_of_everything_at_once(cluster: Cluster, report_gap: ReportGap) -> None:
+    async with flowing(cluster, "all-killed") as load:
+        await load.more(200)
+        load.begin_fault()
+        cluster.local.kill(*(process.id for process in cluster.local.processes))
+        cluster.local.start()
+        await load.heal()
+    report_gap("kill -9 of all eight processes, then restarted", load.longest_gap())
