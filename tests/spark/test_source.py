@@ -105,7 +105,10 @@ def test_nothing_and_a_little(read: Any) -> None:
 @pytest.mark.parametrize(
     ("options", "text"),
     [
-        ({"subscribe": "orders", "startOffsets": "earliest"}, "[TIDELOG_OPTION] there is no option startoffsets, perhaps startingOffsets"),
+        (
+            {"subscribe": "orders", "startOffsets": "earliest"},
+            "[TIDELOG_OPTION] there is no option startoffsets, perhaps startingOffsets",
+        ),
         ({"subscribe": "nothing"}, "[TIDELOG_UNKNOWN_TOPIC] there is no topic nothing"),
         (
             {"assign": '{"orders": [0]}', "endingOffsets": '{"orders": {"0": 1000000}}'},

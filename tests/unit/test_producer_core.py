@@ -2,74 +2,11 @@
 
 from __future__ import annotations
 
-import random
-from itertools import count
-
 import pytest
-from tidelog.client.core.batch import Batch, record_size
-from tidelog.client.core.producer import ProducerCore
+from producer_bench import GAP, LATER, NEVER, OPTIONS, UNKNOWN, Bench
 from tidelog.client.options import ProducerOptions
 from tidelog.errors import TidelogError, refuse
-from tidelog.records import NewRecord, check_batch, decode_batch, split
-from tidelog.wire.messages import Produce, ProduceAck
-
-OPTIONS = ProducerOptions(linger_s=0.005, delivery_timeout_s=30, max_in_flight=5)
-
-
-class Bench:
-    """A core with a link and a producer id, and what it has sent so far."""
-
-    def __init__(self, options: ProducerOptions = OPTIONS, partitions: int = 1, up: bool = True) -> None:
-        numbers = count(1)
-        self.core = ProducerCore("t", partitions, options, lambda: next(numbers))
-        self.now = 100.0
-        self.sent: list[tuple[int, int, int, list[bytes | None]]] = []
-        self.ids: list[int] = []
-        if up:
-            self.core.on_link_up()
-            self.core.on_producer_id(7)
-
-    def add(self, value: bytes, partition: int = 0) -> Batch:
-        record = NewRecord(value, None, 1000)
-        size = record_size(value, None, ())
-        return self.core.append(partition, record, size) or self.core.open(partition, record, size, self.now)
-
-    def batch(self, value: bytes, partition: int = 0) -> Batch:
-        """A batch of its own."""
-        result = self.add(value, partition)
-        self.core.seal_all()
-        return result
-
-    def send(self) -> list[list[bytes | None]]:
-        """Take everything that may go; the values of each batch."""
-        before = len(self.sent)
-        while (message := self.core.take(self.now)) is not None:
-            self._read(message)
-        return [values for _, _, _, values in self.sent[before:]]
-
-    def _read(self, message: Produce) -> None:
-        assert isinstance(message.payload, list)
-        for part, data in zip(message.parts, message.payload, strict=True):
-            header = check_batch(data)
-            assert part.size == header.size
-            values = [record.value for record in decode_batch(data)]
-            self.sent.append((part.id, header.producer_id, header.base_sequence, values))
-
-    def ack(self, index: int, offset: int = 0) -> list[Batch]:
-        """Acknowledge the batch that was sent as number ``index``."""
-        return self.core.on_produced([ProduceAck(self.sent[index][0], offset, 3, "all/os")], self.now)
-
-    def refuse(self, index: int, error: TidelogError) -> list[Batch]:
-        return self.core.on_produced([ProduceAck(self.sent[index][0], error=error.to_info())], self.now)
-
-    def sequences(self, since: int = 0) -> list[tuple[int, int]]:
-        return [(producer_id, sequence) for _, producer_id, sequence, _ in self.sent[since:]]
-
-
-GAP = refuse("OUT_OF_ORDER_SEQUENCE", "gap")
-LATER = refuse("NOT_ENOUGH_REPLICAS", "isr 1 of 2")
-UNKNOWN = refuse("REQUEST_TIMED_OUT", "no answer", unknown_outcome=True)
-NEVER = refuse("CORRUPT_BATCH", "bad")
+from tidelog.records import split
 
 
 def test_a_lone_record_leaves_at_once() -> None:
@@ -337,69 +274,6 @@ def test_a_record_larger_than_batch_bytes_gets_a_batch_of_its_own() -> None:
     bench.add(b"b")
     bench.core.seal_all()
     assert [len(values) for values in bench.send()] == [1, 1, 1]
-
-
-@pytest.mark.parametrize("seed", range(40))
-def test_under_random_faults_order_holds_and_nothing_is_lost_or_doubled(seed: int) -> None:
-    """A leader that keeps the sequence rule behind a link that breaks and answers that fail or get lost."""
-    rng = random.Random(seed)
-    bench = Bench(ProducerOptions(linger_s=0.005, delivery_timeout_s=8, max_in_flight=rng.choice((1, 2, 5))))
-    log: list[bytes | None] = []
-    ends: dict[int, int] = {}
-    batches: dict[bytes, Batch] = {}
-    fresh = count(8)
-    todo = [b"%d" % n for n in range(150)]
-    healthy = False
-    break_rate = rng.choice((0.03, 0.002))  # the rarer, the more delivery timeouts
-    for step in range(20_000):
-        healthy = step > 2000
-        bench.now += rng.random() * 0.05
-        if todo and rng.random() < 0.5:
-            value = todo.pop(0)
-            batches[value] = bench.add(value)
-        bench.core.on_tick(bench.now)
-        before = len(bench.sent)
-        bench.send()
-        if bench.core.wants_producer_id and rng.random() < 0.7:
-            bench.core.on_producer_id(next(fresh))
-        for index in range(before, len(bench.sent)):
-            number, producer_id, sequence, values = bench.sent[index]
-            fate = 1.0 if healthy else rng.random()
-            if fate < 0.05:
-                error: TidelogError | None = LATER
-            elif fate < 0.07:
-                error = NEVER
-            elif sequence > ends.get(producer_id, 0):
-                error = GAP
-            else:
-                if sequence == ends.get(producer_id, 0):
-                    log += values
-                    ends[producer_id] = sequence + len(values)
-                error = UNKNOWN if fate < 0.2 else None
-            if fate < 0.25 and not error:
-                continue  # the ack is lost until the link breaks
-            info = error.to_info() if error else None
-            bench.core.on_produced([ProduceAck(number, 0, 1, "all/os", error=info)], bench.now)
-        if not healthy and rng.random() < break_rate:
-            bench.core.on_link_down(bench.now)
-            bench.core.on_link_up()
-        deadline = bench.core.deadline()
-        bench.core.on_tick(bench.now)
-        if bench.send() == [] and deadline is not None:
-            assert (bench.core.deadline() or bench.now + 1) > bench.now
-        if not todo and bench.core.is_idle:
-            break
-    assert bench.core.is_idle
-    assert bench.core.buffered == 0
-    assert len(set(log)) == len(log)
-    written = [value for value in log if value is not None]
-    assert written == sorted(written, key=int)
-    for value, batch in batches.items():
-        assert batch.settled
-        if batch.error is None:
-            assert value in log
-        elif not batch.error.unknown_outcome:
-            assert value not in log
 
 
 def test_the_bench_reads_what_is_sent() -> None:

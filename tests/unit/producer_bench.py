@@ -1,0 +1,70 @@
+"""A producer core with a link and an id, for the tests of it."""
+
+from __future__ import annotations
+
+from itertools import count
+
+from tidelog.client.core.batch import Batch, record_size
+from tidelog.client.core.producer import ProducerCore
+from tidelog.client.options import ProducerOptions
+from tidelog.errors import TidelogError, refuse
+from tidelog.records import NewRecord, check_batch, decode_batch
+from tidelog.wire.messages import Produce, ProduceAck
+
+OPTIONS = ProducerOptions(linger_s=0.005, delivery_timeout_s=30, max_in_flight=5)
+
+
+class Bench:
+    """A core with a link and a producer id, and what it has sent so far."""
+
+    def __init__(self, options: ProducerOptions = OPTIONS, partitions: int = 1, up: bool = True) -> None:
+        numbers = count(1)
+        self.core = ProducerCore("t", partitions, options, lambda: next(numbers))
+        self.now = 100.0
+        self.sent: list[tuple[int, int, int, list[bytes | None]]] = []
+        self.ids: list[int] = []
+        if up:
+            self.core.on_link_up()
+            self.core.on_producer_id(7)
+
+    def add(self, value: bytes, partition: int = 0) -> Batch:
+        record = NewRecord(value, None, 1000)
+        size = record_size(value, None, ())
+        return self.core.append(partition, record, size) or self.core.open(partition, record, size, self.now)
+
+    def batch(self, value: bytes, partition: int = 0) -> Batch:
+        """A batch of its own."""
+        result = self.add(value, partition)
+        self.core.seal_all()
+        return result
+
+    def send(self) -> list[list[bytes | None]]:
+        """Take everything that may go; the values of each batch."""
+        before = len(self.sent)
+        while (message := self.core.take(self.now)) is not None:
+            self._read(message)
+        return [values for _, _, _, values in self.sent[before:]]
+
+    def _read(self, message: Produce) -> None:
+        assert isinstance(message.payload, list)
+        for part, data in zip(message.parts, message.payload, strict=True):
+            header = check_batch(data)
+            assert part.size == header.size
+            values = [record.value for record in decode_batch(data)]
+            self.sent.append((part.id, header.producer_id, header.base_sequence, values))
+
+    def ack(self, index: int, offset: int = 0) -> list[Batch]:
+        """Acknowledge the batch that was sent as number ``index``."""
+        return self.core.on_produced([ProduceAck(self.sent[index][0], offset, 3, "all/os")], self.now)
+
+    def refuse(self, index: int, error: TidelogError) -> list[Batch]:
+        return self.core.on_produced([ProduceAck(self.sent[index][0], error=error.to_info())], self.now)
+
+    def sequences(self, since: int = 0) -> list[tuple[int, int]]:
+        return [(producer_id, sequence) for _, producer_id, sequence, _ in self.sent[since:]]
+
+
+GAP = refuse("OUT_OF_ORDER_SEQUENCE", "gap")
+LATER = refuse("NOT_ENOUGH_REPLICAS", "isr 1 of 2")
+UNKNOWN = refuse("REQUEST_TIMED_OUT", "no answer", unknown_outcome=True)
+NEVER = refuse("CORRUPT_BATCH", "bad")
