@@ -8,7 +8,6 @@ from itertools import count
 
 import pytest
 from producer_bench import GAP, LATER, NEVER, UNKNOWN, Bench
-
 from tidelog.client.core.batch import Batch
 from tidelog.client.options import ProducerOptions
 from tidelog.errors import TidelogError, refuse
