@@ -50,39 +50,43 @@ def cluster() -> None:
 
 @cluster.command()
 @_data
-@click.option("--controllers", type=click.IntRange(1, 7), default=3, show_default=True)
-@click.option("--replicas", type=click.IntRange(1, 32), default=3, show_default=True)
-@click.option("--gateways", type=click.IntRange(1, 8), default=1, show_default=True)
+@click.option("--controllers", type=click.IntRange(1, 7), help="Of a new cluster; 3 when not given.")
+@click.option("--replicas", type=click.IntRange(1, 32), help="Of a new cluster; 3 when not given.")
+@click.option("--gateways", type=click.IntRange(1, 8), help="Of a new cluster; 1 when not given.")
 @click.option(
     "--base-port",
     type=click.IntRange(1, 65_000),
-    default=9292,
-    show_default=True,
-    help="First gateway's port; the others follow.",
+    help="First gateway's port, the others follow; 9292 for a new cluster when not given.",
 )
 @click.option("--detach", is_flag=True, help="Return when the cluster accepts writes; 'cluster down' ends it.")
 @json_option
 def up(
-    folder: Path, controllers: int, replicas: int, gateways: int, base_port: int, detach: bool, as_json: bool
+    folder: Path,
+    controllers: int | None,
+    replicas: int | None,
+    gateways: int | None,
+    base_port: int | None,
+    detach: bool,
+    as_json: bool,
 ) -> None:
     """Start a cluster, new or from the data in the folder; ready when it accepts writes."""
     local = LocalCluster.create(
         folder, controllers=controllers, replicas=replicas, gateways=gateways, base_port=base_port
     )
-    local.start()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # like Ctrl-C: what was started is ended
     try:
+        local.start()
         run(local.wait_ready)
-    except BaseException:
-        local.stop()
-        raise
-    _show(local, as_json)
-    if not detach:
+        _show(local, as_json)
+        if detach:
+            return
         click.echo("Running; Ctrl-C ends it.", err=True)
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
-        try:
-            signal.sigwait({signal.SIGINT, signal.SIGTERM})
-        finally:
-            local.stop()
+    except BaseException:
+        local.stop_started()
+        raise
+    signal.sigwait({signal.SIGINT, signal.SIGTERM})
+    LocalCluster.load(folder).stop()  # by now other commands may have killed and restarted some
 
 
 @cluster.command()

@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 import trio
 
+from tidelog.cli.local_cluster import wait_ready
 from tidelog.cli.main import run
 
 
@@ -47,6 +48,12 @@ async def _serve(folder: Path, port: int, replicas: int) -> None:
     cluster = "dev"
     with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
         async with trio.open_nursery() as nursery:
+
+            async def stop() -> None:
+                async for _ in signals:
+                    nursery.cancel_scope.cancel()
+
+            nursery.start_soon(stop)
             data = str(folder / "c1")
             controller = await nursery.start(
                 partial(
@@ -71,11 +78,9 @@ async def _serve(folder: Path, port: int, replicas: int) -> None:
                     transport=transport,
                 )
             )
+            await wait_ready(gateway, replicas)
             click.echo(f"gateway  {gateway}")
             click.echo(f"data     {folder}")
             click.echo(
                 "Ctrl-C ends it. Try: tidelog topics create hello; tidelog produce hello; tidelog consume hello"
             )
-            async for _ in signals:
-                break
-            nursery.cancel_scope.cancel()

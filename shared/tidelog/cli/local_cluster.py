@@ -16,7 +16,8 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -26,7 +27,12 @@ from tidelog.errors import ConfigError, TidelogError
 
 HOST = "127.0.0.1"
 MODULES = {"controller": "tidelog_controller", "replica": "tidelog_replica", "gateway": "tidelog_gateway"}
+DEFAULTS = {"gateway": 1, "controller": 3, "replica": 3}
+"""Processes of a new cluster."""
+BASE_PORT = 9292
 START_TIMEOUT_S = 60.0
+LOOK_S = 0.05
+"""Pause between two looks whether it is ready."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,17 +48,22 @@ class Process:
 
     def is_alive(self) -> bool:
         """It runs, and is the process that this cluster started."""
-        return self.pid > 0 and _started(self.pid) == self.started
+        state, started = _stat(self.pid)
+        return started == self.started and state not in ("Z", "X")
+
+    def is_there(self) -> bool:
+        """It runs or is ending: while threads of it are left it holds its ports and locks."""
+        return _stat(self.pid)[1] == self.started
 
 
-def _started(pid: int) -> int:
-    """Start time of a process in clock ticks since boot; -1 when it is gone or a zombie."""
+def _stat(pid: int) -> tuple[str, int]:
+    """State of a process, and its start time in clock ticks since boot; -1 when there is none."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except (FileNotFoundError, ProcessLookupError):
-        return -1
+        return "", -1
     fields = stat.rpartition(")")[2].split()
-    return -1 if fields[0] in ("Z", "X") else int(fields[19])
+    return fields[0], int(fields[19])
 
 
 def free_base_port(count: int) -> int:
@@ -73,6 +84,24 @@ def _port_is_free(port: int) -> bool:
     return True
 
 
+async def wait_ready(url: str, replicas: int, check: Callable[[], None] = lambda: None) -> None:
+    """Until the gateway answers and knows so many replica servers as live. ``check`` is called now and then."""
+    while not await _sees(url, replicas):
+        check()
+        await trio.sleep(LOOK_S)
+
+
+async def _sees(url: str, replicas: int) -> bool:
+    import tidelog
+
+    try:
+        async with tidelog.connect(url, connect_timeout_s=1.0) as log:
+            status = await log.status()
+    except TidelogError:
+        return False
+    return sum(not server.fenced for server in status.servers) >= replicas
+
+
 class LocalCluster:
     """The cluster whose processes live in one folder."""
 
@@ -88,30 +117,49 @@ class LocalCluster:
         cls,
         folder: Path,
         *,
-        controllers: int = 3,
-        replicas: int = 3,
-        gateways: int = 1,
-        base_port: int = 9292,
+        controllers: int | None = None,
+        replicas: int | None = None,
+        gateways: int | None = None,
+        base_port: int | None = None,
     ) -> LocalCluster:
-        """Lay out a new cluster, or take up the one that the folder holds; starts nothing. Gateways get the ports
-        from ``base_port`` on, then controllers, then replica servers. Raises ``ConfigError``."""
+        """Lay out a new cluster (``DEFAULTS``), or take up the one that the folder holds; starts nothing. Gateways
+        get the ports from ``base_port`` on, then controllers, then replica servers. Raises ``ConfigError`` when the
+        folder's cluster has other numbers than those given, or runs on other ports."""
         folder = folder.resolve()
+        counts = {"gateway": gateways, "controller": controllers, "replica": replicas}
         if (folder / "cluster.json").exists():
-            return cls.load(folder)
+            made = cls.load(folder)
+            for role, count in counts.items():
+                if count not in (None, len(made.of_role(role))):
+                    raise ConfigError(
+                        f"{folder} holds a cluster with {len(made.of_role(role))} processes of role {role}, "
+                        f"not {count}; choose another folder with --data"
+                    )
+            if base_port not in (None, made.base_port):
+                made._move(base_port)
+            return made
         folder.mkdir(parents=True, exist_ok=True)
-        nodes = [("gateway", f"g{i + 1}") for i in range(gateways)]
-        nodes += [("controller", f"c{i + 1}") for i in range(controllers)]
-        nodes += [("replica", f"r{i + 1}") for i in range(replicas)]
         processes = []
-        for i, (role, node) in enumerate(nodes):
-            (folder / node).mkdir(exist_ok=True)
-            url = f"ws://{HOST}:{base_port + i}"
-            processes.append(Process(role, node, 0, url, str(folder / node / "log")))
-        made = cls(folder, f"local-{os.urandom(4).hex()}", base_port, processes)
-        for process in processes:
-            (folder / process.id / "config.toml").write_text(made._config(process))
-        made.save()
+        for role, count in counts.items():
+            for i in range(DEFAULTS[role] if count is None else count):
+                node = f"{role[0]}{i + 1}"
+                (folder / node).mkdir(exist_ok=True)
+                processes.append(Process(role, node, 0, "", str(folder / node / "log")))
+        made = cls(folder, f"local-{os.urandom(4).hex()}", 0, processes)
+        made._move(BASE_PORT if base_port is None else base_port)
         return made
+
+    def _move(self, base_port: int) -> None:
+        """Give the processes these ports."""
+        if any(process.is_alive() for process in self.processes):
+            raise ConfigError(f"{self.folder} runs on the ports from {self.base_port} on: end it first")
+        self.base_port = base_port
+        self.processes = [
+            replace(process, url=f"ws://{HOST}:{base_port + i}") for i, process in enumerate(self.processes)
+        ]
+        for process in self.processes:
+            (self.folder / process.id / "config.toml").write_text(self._config(process))
+        self.save()
 
     @classmethod
     def load(cls, folder: Path) -> LocalCluster:
@@ -152,7 +200,7 @@ class LocalCluster:
         raise ConfigError(f"no process {node!r} in {self.folder}: there are {known}")
 
     def start(self) -> None:
-        """Start every process that does not run. Raises ``ConfigError`` when one of their ports is taken."""
+        """Start every process that does not run. Raises ``ConfigError`` when one of their ports is in use."""
         idle = [process for process in self.processes if not process.is_alive()]
         taken = [p.url for p in idle if not _port_is_free(int(p.url.rpartition(":")[2]))]
         if taken:
@@ -188,44 +236,36 @@ class LocalCluster:
 
     def stop(self) -> None:
         """End every process of this cluster: SIGTERM, then SIGKILL for what is left after 5 s."""
-        alive = [process for process in self.processes if process.is_alive()]
-        for process in alive:
+        self._stop(self.processes)
+
+    def stop_started(self) -> None:
+        """End only those that this object started."""
+        self._stop([process for process in self.processes if process.pid in self._children])
+
+    def _stop(self, processes: list[Process]) -> None:
+        for process in processes:
             self._signal(process.id, signal.SIGCONT)
             self._signal(process.id, signal.SIGTERM)
-        for process in self._wait_gone(alive, 5.0):
+        for process in self._wait_gone(processes, 5.0):
             self._signal(process.id, signal.SIGKILL)
-        self._wait_gone(alive, 10.0)
-        for process in alive:
+        self._wait_gone(processes, 10.0)
+        for process in processes:
             self._put(replace(process, pid=0, started=0))
         self.save()
 
     async def wait_ready(self, timeout_s: float = START_TIMEOUT_S) -> None:
         """Until every gateway answers and knows all running replica servers as live: the cluster accepts writes.
-        Raises ``ConfigError`` with the end of a log when a process ended, ``TimedOut`` when it takes too long."""
-        import tidelog
-
+        Raises ``ConfigError``, with the end of its log when a process ended."""
         wanted = sum(process.is_alive() for process in self.of_role("replica"))
         try:
             with trio.fail_after(timeout_s):
                 for url in self.gateways():
-                    while not await self._gateway_sees(tidelog, url, wanted):
-                        self._check_alive()
-                        await trio.sleep(0.05)
+                    await wait_ready(url, wanted, self._check_alive)
+                self._check_alive()
         except trio.TooSlowError as error:
             raise ConfigError(
                 f"the cluster did not start within {timeout_s:.0f} s: see {self.folder}/*/log"
             ) from error
-
-    @staticmethod
-    async def _gateway_sees(client: object, url: str, wanted: int) -> bool:
-        import tidelog
-
-        try:
-            async with tidelog.connect(url, connect_timeout_s=1.0) as log:
-                status = await log.status()
-        except TidelogError:
-            return False
-        return sum(not server.fenced for server in status.servers) >= wanted
 
     def _check_alive(self) -> None:
         for process in self.processes:
@@ -246,7 +286,7 @@ class LocalCluster:
                 command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
             )
         self._children[child.pid] = child
-        self._put(replace(process, pid=child.pid, started=_started(child.pid)))
+        self._put(replace(process, pid=child.pid, started=_stat(child.pid)[1]))
 
     def _put(self, process: Process) -> None:
         self.processes = [process if p.id == process.id else p for p in self.processes]
@@ -260,12 +300,13 @@ class LocalCluster:
         """Those that are still there after the time."""
         deadline = time.monotonic() + timeout_s
         for process in processes:
-            if process.is_alive():
-                handle = os.pidfd_open(process.pid)
-                try:
-                    select.select([handle], [], [], max(0.0, deadline - time.monotonic()))
-                finally:
-                    os.close(handle)
+            if process.is_there():
+                with suppress(ProcessLookupError):  # gone in this moment
+                    handle = os.pidfd_open(process.pid)
+                    try:
+                        select.select([handle], [], [], max(0.0, deadline - time.monotonic()))
+                    finally:
+                        os.close(handle)
             if child := self._children.get(process.pid):
                 child.poll()  # reaps it
         return [process for process in processes if process.is_alive()]

@@ -1,0 +1,151 @@
+"""``tidelog cluster`` and ``tidelog dev`` as a user handles them: up again, down twice, Ctrl-C, a process that dies."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+from running import HEAL_S, run_tidelog
+from tidelog.cli.local_cluster import LocalCluster, free_base_port
+
+pytestmark = pytest.mark.real
+
+
+class Folder:
+    """A folder for a cluster of one process per role."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.port = free_base_port(6)
+
+    def ok(self, *arguments: str, stdin: bytes | None = None) -> bytes:
+        done = run_tidelog(*arguments, gateway=f"ws://127.0.0.1:{self.port}", stdin=stdin)
+        assert done.returncode == 0, done.stderr.decode()
+        return done.stdout
+
+    def up(self, *arguments: str) -> dict[str, Any]:
+        said = self.ok("cluster", "up", "--data", str(self.path), "--detach", "--json", *arguments)
+        described: dict[str, Any] = json.loads(said)
+        return described
+
+    def new(self) -> dict[str, Any]:
+        numbers = ("--controllers", "1", "--replicas", "1", "--gateways", "1")
+        return self.up(*numbers, "--base-port", str(self.port))
+
+    def down(self) -> None:
+        self.ok("cluster", "down", "--data", str(self.path))
+
+    def refused(self, *arguments: str) -> str:
+        done = run_tidelog("cluster", *arguments, "--data", str(self.path))
+        assert done.returncode == 2, done.stdout.decode()
+        assert b"Traceback" not in done.stderr
+        return done.stderr.decode()
+
+    def alive(self) -> list[str]:
+        return [process.id for process in LocalCluster.load(self.path).processes if process.is_alive()]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[Folder]:
+    made = Folder(tmp_path / "cluster")
+    yield made
+    if (made.path / "cluster.json").exists():
+        LocalCluster.load(made.path).stop()
+
+
+@asynccontextmanager
+async def foreground(*arguments: str) -> AsyncIterator[trio.Process]:
+    """The command, running; killed at the end of the block if it still does."""
+    command = [sys.executable, "-m", "tidelog.cli", *arguments]
+    process = await trio.lowlevel.open_process(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    try:
+        with trio.fail_after(HEAL_S):
+            yield process
+    finally:
+        process.kill()
+        await process.wait()
+        assert process.stdout is not None
+        await process.stdout.aclose()
+
+
+async def wait_said(process: trio.Process, words: bytes) -> bytes:
+    """All it has printed when the words are there."""
+    assert process.stdout is not None
+    said = b""
+    while words not in said:
+        more = await process.stdout.receive_some()
+        assert more, said.decode()
+        said += more
+    return said
+
+
+def test_cluster_comes_up_again_with_its_data(folder: Folder) -> None:
+    assert [p["id"] for p in folder.new()["processes"]] == ["g1", "c1", "r1"]
+    folder.ok("topics", "create", "kept")
+    folder.ok("produce", "kept", stdin=b"one\ntwo\n")
+    folder.down()
+    assert folder.alive() == []
+    folder.down()
+    first = folder.up()
+    assert folder.up() == first, "it runs: nothing to do"
+    assert "1 processes of role replica, not 2" in folder.refused("up", "--replicas", "2", "--detach")
+    assert "end it first" in folder.refused("up", "--base-port", "50000", "--detach")
+    assert folder.alive() == ["g1", "c1", "r1"]
+
+    folder.down()
+    folder.port = free_base_port(6)
+    folder.up("--base-port", str(folder.port))
+    assert folder.ok("consume", "kept", "--from", "earliest", "--to-end") == b"one\ntwo\n"
+
+
+def test_process_that_dies_at_the_start_is_named_and_nothing_is_left(folder: Folder) -> None:
+    folder.new()
+    folder.down()
+    (folder.path / "r1" / "data" / "meta").write_bytes(b"{")
+    told = folder.refused("up", "--detach")
+    assert "r1 ended while starting" in told
+    assert "meta is damaged" in told
+    assert folder.alive() == []
+
+
+def test_unknown_names_are_told(folder: Folder) -> None:
+    assert "holds no cluster" in folder.refused("status")
+    assert "holds no cluster" in folder.refused("down")
+    LocalCluster.create(folder.path, base_port=folder.port)
+    assert "no process 'r9'" in folder.refused("kill", "r9")
+
+
+async def test_ctrl_c_ends_the_whole_cluster(folder: Folder) -> None:
+    numbers = ("--controllers", "1", "--replicas", "1", "--gateways", "1", "--base-port", str(folder.port))
+    async with foreground("cluster", "up", "--data", str(folder.path), *numbers) as process:
+        await wait_said(process, b"Ctrl-C ends it")
+        folder.ok("cluster", "restart", "r1", "--data", str(folder.path))
+        assert folder.alive() == ["g1", "c1", "r1"]
+        process.send_signal(signal.SIGINT)
+        assert await process.wait() == 0
+    assert folder.alive() == []
+
+
+async def test_dev_serves_keeps_its_data_and_ends_at_ctrl_c(folder: Folder) -> None:
+    command = ("dev", "--data", str(folder.path), "--port", str(folder.port))
+    async with foreground(*command) as process:
+        await wait_said(process, b"Ctrl-C ends it")
+        folder.ok("topics", "create", "kept", "--replication-factor", "3")  # at once: it said that it is ready
+        folder.ok("produce", "kept", stdin=b"one\ntwo\n")
+        other = run_tidelog(*command)
+        assert other.returncode == 2 and b"in use" in other.stderr, other.stderr
+        process.send_signal(signal.SIGINT)
+        assert await process.wait() == 0
+    async with foreground(*command) as process:
+        await wait_said(process, b"Ctrl-C ends it")
+        assert folder.ok("consume", "kept", "--from", "earliest", "--to-end") == b"one\ntwo\n"
+        process.send_signal(signal.SIGTERM)
+        assert await process.wait() == 0
