@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tidelog.errors import CorruptBatch, TidelogError, refuse
-from tidelog.records import BatchHeader, check_batch
+from tidelog.records import BatchHeader, check_batch, stamp_prefix
 from tidelog.types import Acks, Buffer, NodeId, PartitionState, TopicConfig, TopicPartition
 from tidelog.wire.messages import (
     EpochEnd,
@@ -77,6 +77,10 @@ class Leading:
         self._settings = settings
         self._outbox = outbox
         self._notice = NotifyPart(*key, core.leader_epoch)
+        self._unwritten: list[bytes] = []
+        """Batches taken in the present input, stamped."""
+        self._next_offset = log.end
+        """Where the log ends with these."""
         self._for_all: Waiters[_Pending] = Waiters()
         self._for_leader: Waiters[_Pending] = Waiters()
         self._readers: Waiters[_Reader] = Waiters()
@@ -89,7 +93,8 @@ class Leading:
     # --- producers ---------------------------------------------------------------------------------------
 
     def produce(self, source: int, part: ProducePart, batch: Buffer, now: float) -> None:
-        """Append a batch, or refuse it; its ack goes out now or when what it asked for is reached."""
+        """Take a batch, which the end of the input writes, or refuse it. Its ack goes out when what it asked for is
+        reached."""
         try:
             header = self._check(part, batch)
             written = self._producers.check(header)
@@ -103,11 +108,20 @@ class Leading:
         except TidelogError as error:
             self._outbox.ack(source, ProduceAck(part.id, error=error.to_info()))
             return
-        base = self._log.append_stamped(batch, self.core.leader_epoch)
+        base, epoch = self._next_offset, self.core.leader_epoch
+        stamp = stamp_prefix(base, epoch, header.crc32c)
+        self._unwritten.append(b"".join((stamp, memoryview(batch)[len(stamp) :])))
+        self._next_offset = base + header.record_count
         self._producers.record(header, base)
-        for follower in self.core.on_append(self._log.end, now):
-            self._outbox.notify(follower, self._notice)
-        self._acknowledge(source, part, base, header.record_count, self.core.leader_epoch, False, now)
+        self._acknowledge(source, part, base, header.record_count, epoch, False, now)
+
+    def write(self, now: float) -> None:
+        """Append what the input brought, in one write. Raises ``OSError``: whoever waits has an unknown outcome."""
+        if self._unwritten:
+            batches, self._unwritten = self._unwritten, []
+            self._log.append(batches)
+            for follower in self.core.on_append(self._log.end, now):
+                self._outbox.notify(follower, self._notice)
 
     def _check(self, part: ProducePart, batch: Buffer) -> BatchHeader:
         """What is wrong with the batch itself, whatever the log holds. Raises ``TidelogError``."""
@@ -128,12 +142,9 @@ class Leading:
         if part.acks == Acks.ALL and not self.core.has_quorum:
             isr, minimum = len(self.core.isr), self._config.min_insync_replicas
             raise refuse("NOT_ENOUGH_REPLICAS", f"{isr} in sync, min_insync_replicas is {minimum}", in_sync=isr)
-        if part.expected_offset not in (-1, self._log.end):
-            raise refuse(
-                "UNEXPECTED_OFFSET",
-                f"the log ends at {self._log.end}, not {part.expected_offset}",
-                end_offset=self._log.end,
-            )
+        end = self._next_offset
+        if part.expected_offset not in (-1, end):
+            raise refuse("UNEXPECTED_OFFSET", f"the log ends at {end}, not {part.expected_offset}", end_offset=end)
         if len(self._for_all) + len(self._for_leader) >= self._settings.partition_max_waiting:
             raise refuse("OVERLOADED", f"{self._settings.partition_max_waiting} batches wait for their acks")
 

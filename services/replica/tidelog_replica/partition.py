@@ -194,9 +194,11 @@ class Partition:
     # --- flush, time -------------------------------------------------------------------------------------
 
     def settle(self, now: float) -> None:
-        """The end of every input: start the flush that is due, wake whom the log has reached."""
+        """The end of every input: write, start the flush that is due, wake whom the log has reached."""
 
         def run() -> None:
+            if isinstance(self.role, Leading):
+                self.role.write(now)
             self._flush(now)
             if isinstance(self.role, Leading):
                 self.role.settle(now)
