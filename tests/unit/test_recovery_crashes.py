@@ -174,7 +174,7 @@ def test_after_power_losses_one_after_the_other_what_was_flushed_is_there(seed, 
 
 
 def test_no_index_outlives_what_it_described():
-    """Else a segment that grew again to the same length and end would be found through the index of its former self."""
+    """Else a segment that grew again to the same length and end would be read through its former index."""
     disk = build()
     assert f"{6:020d}.index" in disk.listdir(PATH)
     open_log(disk).truncate(8)
