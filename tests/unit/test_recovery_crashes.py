@@ -182,3 +182,16 @@ def test_no_index_outlives_what_it_described():
         after = disk.clone()
         after.crash(Random(seed))
         assert [name for name in after.listdir(PATH) if name.endswith(".index")] == [f"{0:020d}.index"]
+
+
+def test_what_a_killed_process_left_unsynced_is_synced_by_the_next_before_it_counts():
+    disk = SimDisk()
+    made = batches(0, 1, [1] * 12)
+    log = open_log(disk)
+    log.assign_epoch(1)
+    log.append(made)
+    assert open_log(disk).durable == 12
+    for seed in range(25):
+        after = disk.clone()
+        after.crash(Random(seed))
+        assert content(open_log(after)) == made
