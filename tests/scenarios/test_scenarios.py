@@ -195,7 +195,7 @@ def test_C1_leader_and_a_follower_die_together():
 
 def test_C2_a_report_from_outside_the_isr_is_ignored():
     stage = Stage(min_insync_replicas="1")
-    first, (second, third) = stage.first, stage.others
+    first, (_, third) = stage.first, stage.others
     stage.cut(third, first)
     stage.put(b"m0")
     stage.until(lambda: third not in stage.now.isr)

@@ -187,8 +187,13 @@ class Invariants:
             held = self._held.pop((name, key))
             durable = held.durable
             if in_mid_step or key not in healthy:
-                durable = min(durable, self._of(key).end)
+                durable = min(durable, self._common_end(key, held.chain))
             self._before_crash[name, key] = (held.chain, durable)
+
+    def _common_end(self, key: TopicPartition, chain: Chain) -> int:
+        """How far this log is what was committed: no step may cut below that."""
+        committed = self._of(key).at
+        return next((end for end in reversed(chain.ends) if committed.get(end) == chain.at[end]), 0)
 
     # --- replica servers ---------------------------------------------------------------------------------
 
@@ -315,6 +320,7 @@ class Invariants:
             committed.end, committed.digest = header.end_offset, chain.at[header.end_offset]
         edge = committed.end == view.high_watermark
         self._demand(edge, f"R5 {name} {key.partition}: HW {view.high_watermark} is not at a batch edge")
+        self._demand(view.in_quorum, f"R4 {name} {key.partition}: committed with fewer than min_insync_replicas")
         self.cluster.count("commits")
         self._check_members(key, f"after {name} committed {committed.end}")
 
@@ -373,10 +379,10 @@ class Invariants:
         )
 
     def on_consumer_hw(self, client: Any, key: TopicPartition, before: tuple[int, int], answer: Any) -> None:
-        """The HW that comes with data never goes back within a leader epoch (R5). A new leader's is a lower bound until
-        it knows the end: it may be lower, and what lies above it is not served."""
+        """The HW that a consumer is told never goes back, whoever leads (R5); a new leader tells none (-1) until it
+        knows the end."""
         self._demand(
-            answer.leader_epoch != before[0] or answer.high_watermark >= before[1],
+            answer.high_watermark < 0 or answer.high_watermark >= before[1],
             f"R5 {client.name} {key.partition}: HW {answer.high_watermark} of leader epoch {answer.leader_epoch}"
             f" after {before[1]}",
         )

@@ -23,6 +23,8 @@ class View:
     high_watermark: int
     maximal_isr: tuple[str, ...]
     """Empty unless it leads."""
+    in_quorum: bool = False
+    """It leads, and as far as it knows the ISR is not below ``min_insync_replicas``."""
 
 
 def views(node: ReplicaNode) -> Iterator[tuple[TopicPartition, View]]:
@@ -37,7 +39,8 @@ def view(partition: Partition) -> View:
     log, leading, following = partition.log, partition.leading, partition.following
     if leading is not None:
         leader = leading.core
-        return View(log, True, leader.leader_epoch, leader.epoch, leader.high_watermark, leader.maximal_isr)
+        enough = len(leader.isr) >= partition.config.min_insync_replicas
+        return View(log, True, leader.leader_epoch, leader.epoch, leader.high_watermark, leader.maximal_isr, enough)
     if following is not None:
         return View(log, False, following.core.leader_epoch, -1, following.high_watermark, ())
     return View(log, False, -1, -1, partition.high_watermark, ())
