@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/installed
 
-.PHONY: venv demo test tidy simulate bench lock clean help
+.PHONY: venv demo test tidy simulate bench pages lock clean help
 
 help:
 	@echo "make demo      a cluster of real processes takes records, loses a leader, loses nothing; Spark reads the result"
@@ -12,6 +12,7 @@ help:
 	@echo "make tidy      style, types, dependency rules"
 	@echo "make simulate SEEDS=1000 [JOBS=2]   the deterministic simulation over many seeds"
 	@echo "make bench     throughput and latency of the whole path"
+	@echo "make pages     write the pages of docs/ that come from the code"
 	@echo "make lock      renew constraints.txt from pyproject.toml"
 
 venv: $(STAMP)
@@ -40,6 +41,9 @@ simulate: $(STAMP)
 
 bench: $(STAMP)
 	$(BIN)/python deploy/bench/bench.py
+
+pages: $(STAMP)
+	$(BIN)/python deploy/pages.py
 
 lock: $(STAMP)
 	$(BIN)/python -m pip install --quiet "uv>=0.8,<0.14"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -115,6 +116,12 @@ def test_documentation_links_lead_somewhere() -> None:
         for target in re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", page.read_text()):
             if "://" not in target and not target.startswith("mailto:"):
                 assert (page.parent / target).exists(), f"{name(page)} links to {target}"
+
+
+def test_generated_pages_are_up_to_date() -> None:
+    pages = runpy.run_path(str(ROOT / "deploy" / "pages.py"))["PAGES"]
+    for page, text in pages.items():
+        assert (ROOT / "docs" / page).read_text() == text(), f"docs/{page}: run make pages"
 
 
 def test_the_readme_is_short() -> None:

@@ -49,7 +49,7 @@ class Position(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TopicConfig:
-    """Settings of a topic, held in the metadata. Texts on the command line are parsed by ``parse``."""
+    """Settings of a topic, held in the metadata. On the wire and on the command line they are texts."""
 
     min_insync_replicas: int = 1
     """An ``all`` produce is refused and the HW frozen while the ISR is smaller than this."""

@@ -1,0 +1,82 @@
+"""Writes the pages of ``docs/`` that come from the code: ``python deploy/pages.py`` (``make pages``)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tidelog.config import settings_of
+from tidelog.errors import CODES
+from tidelog.types import TopicConfig
+from tidelog_controller.config import ControllerConfig
+from tidelog_controller.core.topics import FLUSH_POLICIES, RANGES
+from tidelog_gateway.config import GatewayConfig
+from tidelog_replica.config import ReplicaConfig
+
+DOCS = Path(__file__).resolve().parent.parent / "docs"
+SERVICES = (("Controller", ControllerConfig), ("Replica server", ReplicaConfig), ("Gateway", GatewayConfig))
+
+DEFAULTS = TopicConfig()
+TOPIC_SETTINGS = {
+    name: (", ".join(FLUSH_POLICIES) if name == "flush" else " … ".join(map(str, RANGES[name])), help)
+    for name, help in {
+        "min_insync_replicas": "An `all` produce is refused, and nothing commits, while fewer replicas are in sync.",
+        "flush": "`fsync`: durable before it counts; `interval`: at intervals; `os`: when the system likes.",
+        "flush_interval_ms": "The interval of `flush=interval`.",
+        "segment_max_bytes": "A segment file is closed at this size.",
+        "max_batch_bytes": "A larger batch is refused.",
+        "replica_max_lag_ms": "A follower that was not caught up for this long leaves the in-sync set.",
+    }.items()
+}
+
+
+def configuration() -> str:
+    """Every setting of every service."""
+    lines = [
+        "# Configuration",
+        "",
+        "Generated from the code by `make pages`. A setting is read from TOML (`--config FILE`), the environment and "
+        "flags; later ones win. A name with a dot is a table in TOML.",
+    ]
+    for title, config in SERVICES:
+        lines += ["", f"## {title}", "", "| setting | environment | kind | default | range | meaning |"]
+        lines += ["|---|---|---|---|---|---|"]
+        for s in settings_of(config):
+            bounds = f"{_number(s.minimum)} … {_number(s.maximum)}" if s.minimum is not None else ""
+            default = "required" if s.required else f"`{s.default}`"
+            lines.append(f"| `{s.name}` | `{s.variable}` | {s.kind} | {default} | {bounds} | {s.help} |")
+    lines += ["", "## Topics", "", "Given when a topic is created: `--config KEY=VALUE`.", ""]
+    lines += ["| setting | default | range | meaning |", "|---|---|---|---|"]
+    for name, (bounds, help) in TOPIC_SETTINGS.items():
+        default = "2 with 3 replicas or more, else 1" if name == "min_insync_replicas" else getattr(DEFAULTS, name)
+        lines.append(f"| `{name}` | {default} | {bounds} | {help} |")
+    return "\n".join(lines) + "\n"
+
+
+def errors() -> str:
+    """The table of errors."""
+    lines = [
+        "# Errors",
+        "",
+        "Generated from the code by `make pages`. *Retriable*: the same request may succeed later. *Refresh*: the "
+        "sender's picture of the cluster is out of date, ask for metadata. An error whose `unknown_outcome` is set may "
+        "have changed something all the same; without it nothing was changed.",
+        "",
+        "| code | meaning | retriable | refresh |",
+        "|---|---|---|---|",
+    ]
+    for code, meaning in CODES.items():
+        marks = ["yes" if flag else "" for flag in (meaning.retriable, meaning.refresh_metadata)]
+        lines.append(f"| `{code}` | {meaning.text} | {marks[0]} | {marks[1]} |")
+    return "\n".join(lines) + "\n"
+
+
+PAGES = {"configuration.md": configuration, "errors.md": errors}
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None else str(int(value)) if value == int(value) else str(value)
+
+
+if __name__ == "__main__":
+    for name, page in PAGES.items():
+        (DOCS / name).write_text(page())
