@@ -58,8 +58,8 @@ def errors() -> str:
         "# Errors",
         "",
         "Generated from the code by `make pages`. *Retriable*: the same request may succeed later. *Refresh*: the "
-        "sender's picture of the cluster is out of date, ask for metadata. An error whose `unknown_outcome` is set may "
-        "have changed something all the same; without it nothing was changed.",
+        "sender's picture of the cluster is out of date, ask for metadata. An error whose `unknown_outcome` is set "
+        "may have changed something all the same; without it nothing was changed.",
         "",
         "| code | meaning | retriable | refresh |",
         "|---|---|---|---|",
