@@ -193,3 +193,36 @@ def test_no_ack_in_time_means_unknown() -> None:
     id = net.send("r1", b"a", timeout_ms=700)
     net.advance(0.8)
     assert outcome(net.acks[id]) == ("REQUEST_TIMED_OUT", True)
+
+
+def test_R4_a_copy_too_old_to_be_remembered_is_refused_only_when_the_original_is_committed() -> None:
+    net = cluster()
+    net.slow_flush["r2"] = []
+    for sequence in range(7):
+        net.send("r1", b"x", producer_id=5, base_sequence=sequence)
+    copy = net.send("r1", b"x", producer_id=5, base_sequence=0)
+    assert not net.acks  # a producer takes the refusal for an ack
+    (held,) = net.slow_flush.pop("r2")
+    net.flush("r2", held)
+    net.run()
+    assert outcome(net.acks[copy]) == ("DUPLICATE_SEQUENCE", False)
+    net.slow_flush["r2"] = []
+    net.send("r1", b"x", producer_id=5, base_sequence=7)
+    lost = net.send("r1", b"x", producer_id=5, base_sequence=1)
+    net.lead("r3", "r2 r3")
+    assert outcome(net.acks[lost]) == ("NOT_LEADER", True)
+
+
+def test_R10_a_gap_at_a_new_leader_is_certain_only_when_it_knows_all_that_is_committed() -> None:
+    net = cluster()
+    net.send("r1", b"a")
+    net.hold = lambda name, call: call.to == "r2" and isinstance(call.message, Fetch)
+    net.lead("r2", "r1 r2 r3")
+    early = net.send("r2", b"x", producer_id=5, base_sequence=1)
+    assert outcome(net.acks[early]) == ("OUT_OF_ORDER_SEQUENCE", True)
+    net.hold = lambda name, call: False
+    for name, call in net.held:
+        net.deliver(name, call)
+    net.run()
+    late = net.send("r2", b"x", producer_id=5, base_sequence=1)
+    assert outcome(net.acks[late]) == ("OUT_OF_ORDER_SEQUENCE", False)

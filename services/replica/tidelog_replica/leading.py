@@ -99,7 +99,8 @@ class Leading:
             header = self._check(part, batch)
             written = self._producers.check(header)
             if isinstance(written, Refused):
-                raise refuse(written.code, written.message)
+                self._refuse(source, part, written, now)
+                return
             if written is not None:
                 epoch = self._log.epoch_at(written.base_offset + 1)
                 self._acknowledge(source, part, written.base_offset, header.record_count, epoch, True, now)
@@ -124,7 +125,7 @@ class Leading:
                 self._outbox.notify(follower, self._notice)
 
     def _check(self, part: ProducePart, batch: Buffer) -> BatchHeader:
-        """What is wrong with the batch itself, whatever the log holds. Raises ``TidelogError``."""
+        """What is wrong with the request itself, whatever the log holds. Raises ``TidelogError``."""
         refusal = self.core.refusal(part.leader_epoch)
         if refusal is not None:
             raise refusal
@@ -135,7 +136,17 @@ class Leading:
         header = check_batch(batch)
         if header.is_control:
             raise CorruptBatch("producers write no control batches")
+        if len(self._for_all) + len(self._for_leader) >= self._settings.partition_max_waiting:
+            raise refuse("OVERLOADED", f"{self._settings.partition_max_waiting} batches wait for their acks")
         return header
+
+    def _refuse(self, source: int, part: ProducePart, refused: Refused, now: float) -> None:
+        """A batch out of its producer's sequence. A duplicate is as good as an ack: it waits like one. A gap is
+        certain only when nothing of the epochs before is left in doubt: until then another replica may hold what is
+        missing here, and lead next."""
+        unknown = refused.code == "OUT_OF_ORDER_SEQUENCE" and not self.core.knows_end
+        error = refuse(refused.code, refused.message, unknown_outcome=unknown)
+        self._answer_produce(source, part, refused.end, ProduceAck(part.id, error=error.to_info()), now)
 
     def _admit(self, part: ProducePart) -> None:
         """Whether a new batch may be appended now. Raises ``TidelogError``."""
@@ -145,8 +156,6 @@ class Leading:
         end = self._next_offset
         if part.expected_offset not in (-1, end):
             raise refuse("UNEXPECTED_OFFSET", f"the log ends at {end}, not {part.expected_offset}", end_offset=end)
-        if len(self._for_all) + len(self._for_leader) >= self._settings.partition_max_waiting:
-            raise refuse("OVERLOADED", f"{self._settings.partition_max_waiting} batches wait for their acks")
 
     def _acknowledge(
         self, source: int, part: ProducePart, base: int, count: int, epoch: int, duplicate: bool, now: float
@@ -154,8 +163,11 @@ class Leading:
         """Ack a batch that is in the log, as soon as it is as safe as the producer wants."""
         level = ("received", "leader", "all")[part.acks]
         ack = ProduceAck(part.id, base, epoch, f"{level}/{self._config.flush}", duplicate)
-        end = base + count
-        if part.acks == Acks.NONE:
+        self._answer_produce(source, part, base + count, ack, now)
+
+    def _answer_produce(self, source: int, part: ProducePart, end: int, ack: ProduceAck, now: float) -> None:
+        """Send ``ack`` when the log up to ``end`` is as safe as the producer wants."""
+        if part.acks == Acks.NONE or not end:
             self._outbox.ack(source, ack)
             return
         timeout_s = part.timeout_ms / 1000 if part.timeout_ms > 0 else self._settings.ack_timeout_s

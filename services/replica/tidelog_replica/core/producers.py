@@ -9,7 +9,8 @@ one must not be appended either; it is acked when the original is committed.
     older epoch                          FENCED_PRODUCER
     the next sequence                    append
     one of the last 5 batches, exactly   duplicate: acked with the original's offset
-    before that, or overlapping          DUPLICATE_SEQUENCE
+    before that, or overlapping          DUPLICATE_SEQUENCE: said only when all that the producer has in the log is
+                                         as safe as it asked, since it takes that for an ack
     anything else                        OUT_OF_ORDER_SEQUENCE
 
 An unknown producer that does not begin at 0 is refused, as in Kafka before KIP-360: either an earlier batch of it
@@ -58,6 +59,8 @@ class Refused(NamedTuple):
 
     code: str
     message: str
+    end: int = 0
+    """``DUPLICATE_SEQUENCE``: the copy in the log lies below this offset."""
 
 
 class ProducerState:
@@ -97,11 +100,11 @@ class ProducerState:
         for written in known.batches:
             if (written.base_sequence, written.record_count) == (header.base_sequence, header.record_count):
                 return written
-        code = "OUT_OF_ORDER_SEQUENCE" if ahead < _SEQUENCES // 2 else "DUPLICATE_SEQUENCE"
-        return Refused(
-            code,
-            f"producer {header.producer_id} sends sequence {header.base_sequence}, expected {known.next_sequence}",
-        )
+        text = f"producer {header.producer_id} sends sequence {header.base_sequence}, expected {known.next_sequence}"
+        if ahead < _SEQUENCES // 2:
+            return Refused("OUT_OF_ORDER_SEQUENCE", text)
+        last = known.batches[-1]
+        return Refused("DUPLICATE_SEQUENCE", text, last.base_offset + last.record_count)
 
     def record(self, header: BatchHeader, base_offset: int) -> None:
         """The batch is in the log at ``base_offset``."""
