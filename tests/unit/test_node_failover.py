@@ -226,3 +226,19 @@ def test_R10_a_gap_at_a_new_leader_is_certain_only_when_it_knows_all_that_is_com
     net.run()
     late = net.send("r2", b"x", producer_id=5, base_sequence=1)
     assert outcome(net.acks[late]) == ("OUT_OF_ORDER_SEQUENCE", False)
+
+
+def test_an_idle_follower_asks_again_soon_after_its_link_broke() -> None:
+    net = cluster()
+    net.send("r1", b"a")
+    net.advance(1.0)
+    for name in ("r2", "r3"):
+        net._take("r1", net.nodes["r1"].on_link_closed(net.names.index(name), net.now))
+        net._take(name, net.nodes[name].on_peer_down("r1", net.now))
+    net.run()
+    id = net.send("r1", b"b")
+    net.advance(0.1)
+    assert net.acks[id].offset == 1
+    reports = len(net.reports)
+    net.advance(3.0)
+    assert len(net.reports) == reports  # its answer has shown that the leader lives

@@ -228,8 +228,13 @@ class Upstream:
     # --- reports -----------------------------------------------------------------------------------------
 
     def on_down(self, now: float) -> None:
-        """The link to the leader's server broke, or cannot be opened."""
+        """The link to the leader's server broke, or cannot be opened. The leader has forgotten whom it promised to
+        notify: all is asked again, soon, which also shows whether it lives."""
         self._suspect_leader("unreachable", now)
+        for key in self._followed:
+            self.activate(key)
+        if self._pause_until is None:
+            self._pause_until = now + self._pause_s
         self.kick(now)
 
     def _suspect_leader(self, reason: str, now: float) -> None:
