@@ -26,7 +26,7 @@ class Result:
     steps: int
 
 
-def run_seed(seed: int, duration: float = 10.0) -> Result:
+def run_seed(seed: int, duration: float = 7.0) -> Result:
     """Run one seed to its end, or to its first fault."""
     cluster = Cluster(Options.draw(seed, duration))
     fault = None
@@ -84,7 +84,7 @@ def main() -> int:
     parser.add_argument("--trace", action="store_true", help="with --seed: print every step")
     parser.add_argument("--seeds", default="0:200", metavar="A:B", help="run A up to, but without, B")
     parser.add_argument("--jobs", type=int, default=1, help="processes")
-    parser.add_argument("--duration", type=float, default=10.0, help="virtual seconds of load and faults per seed")
+    parser.add_argument("--duration", type=float, default=7.0, help="virtual seconds of load and faults per seed")
     arguments = parser.parse_args()
     if arguments.seed is not None:
         return replay(arguments.seed, arguments.duration, arguments.trace)
@@ -100,7 +100,7 @@ def main() -> int:
             if result.fault is not None:
                 failed += 1
                 progress.console.print(f"seed {result.seed}: {result.fault}", markup=False, highlight=False)
-                duration = "" if arguments.duration == 10.0 else f" --duration {arguments.duration}"
+                duration = "" if arguments.duration == 7.0 else f" --duration {arguments.duration}"
                 progress.console.print(f"  python -m simulation --seed {result.seed}{duration} --trace", markup=False)
     for name, count in sorted(totals.items()):
         print(f"{count:8} {name}")

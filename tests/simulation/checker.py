@@ -235,5 +235,5 @@ class _Check:
             marks = [begin, *good, end]
             for left, right in pairwise(marks):
                 late = right - self.history.patience
-                if any(op.start <= late and (op.start >= left or op.end >= right) for op in tried):
+                if left < late and any(op.start <= late and (op.start >= left or op.end >= right) for op in tried):
                     self.flag("no_progress", f"no send succeeded from {left:.1f} to {right:.1f}")

@@ -74,7 +74,7 @@ class Options:
     """Pass every message through the real codec."""
 
     @classmethod
-    def draw(cls, seed: int, duration: float = 10.0) -> Options:
+    def draw(cls, seed: int, duration: float = 7.0) -> Options:
         """The run of this seed."""
         rng = stream(seed, "options")
         flush = rng.choice(("fsync", "fsync", "fsync", "os"))
@@ -96,7 +96,7 @@ class Options:
             topics=(TopicOptions("t", rng.choice((1, 2)), 3, config),),
             producers=tuple(producers),
             consumers=2,
-            swarm=Swarm.draw(rng, 0.7 * duration, power_ok=flush == "fsync"),
+            swarm=Swarm.draw(rng, 0.75 * duration, power_ok=flush == "fsync"),
             duration=duration,
             recode=seed % 10 == 0,
         )

@@ -73,7 +73,7 @@ class Swarm:
                 rates.pop(kind, None)
         rates = rates or {"kill": 1.0}
         return cls(
-            rates, rng.choice((0.2, 0.5, 1.0)), rng.choice((0.0, 0.05, 0.2)), until, rng.random() < 0.8, power_ok
+            rates, rng.choice((0.1, 0.25, 0.6)), rng.choice((0.0, 0.05, 0.2)), until, rng.random() < 0.8, power_ok
         )
 
 
@@ -89,7 +89,7 @@ class Faults:
         self._doomed: dict[str, int] = {}
         self.healed = not swarm.rates
         if swarm.rates:
-            self.loop.after(rng.uniform(0.5, 2.0), self._strike_again)
+            self.loop.after(rng.uniform(0.5, 1.8), self._strike_again)
             self.loop.at(swarm.until, self.heal)
 
     def _strike_again(self) -> None:

@@ -280,8 +280,9 @@ class Invariants:
             f"R1 {process.name} leads {key.partition} in leader epoch {view.leader_epoch}, after {first}",
         )
         committed = self._of(key)
-        self._demand(
-            chain.agrees(committed.end, committed.digest),
+        late = any(led == key and epoch > view.leader_epoch for led, epoch in self._leaders)
+        self._demand(  # one that hears of its election late cannot hold what later epochs committed
+            late or chain.agrees(committed.end, committed.digest),
             f"R3 {process.name} leads {key.partition} in leader epoch {view.leader_epoch} without what was committed"
             f" up to {committed.end}; it ends at {chain.end}",
         )

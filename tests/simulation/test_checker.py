@@ -210,3 +210,9 @@ def test_long_healthy_span_without_attempts_is_no_anomaly():
     history = sound_history(1)
     history.healthy = [(2000.0, 2100.0)]
     assert check(history) == []
+
+
+def test_a_send_that_hangs_from_before_while_others_succeed_is_no_anomaly():
+    history = sound_history(1)
+    history.operations.append(Send("p9", "a/0", 0, (b"p9",), 1.0, 59.0, UNKNOWN))
+    assert check(history) == []
