@@ -202,6 +202,21 @@ def test_a_gap_at_the_head_means_a_new_id_since_it_can_never_close() -> None:
     assert bench.sequences(2) == [(8, 0)]
 
 
+def test_a_gap_after_a_lost_link_proves_nothing() -> None:
+    """The next gateway may still route to a leader that was replaced, and knows nothing of what its successor has."""
+    bench = Bench()
+    bench.batch(b"a")
+    bench.send()
+    bench.core.on_link_down(bench.now)
+    bench.core.on_link_up()
+    assert bench.send() == [[b"a"]]
+    bench.refuse(1, GAP)
+    bench.now += 0.2
+    assert bench.send() == [[b"a"]]
+    assert bench.sequences() == [(7, 0)] * 3
+    assert not bench.core.wants_producer_id
+
+
 def test_the_delivery_timeout_fails_what_was_never_sent_with_known_outcome() -> None:
     bench = Bench(up=False)
     batch = bench.batch(b"a")

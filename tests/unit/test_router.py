@@ -154,6 +154,46 @@ def test_a_refused_batch_and_those_that_overtook_it_are_sent_again_in_order() ->
     assert acks == {}
 
 
+def test_a_gap_that_no_try_can_close_is_told_at_once() -> None:
+    bench = Bench()
+    bench.router.on_produce(CLIENT, produce(batch(0), batch(1), batch(2)), bench.now)
+    (send,), _ = bench.flush()
+    first, second, third = parts(send)
+    bench.refuse("r1", first, "NOT_ENOUGH_REPLICAS")
+    bench.refuse("r1", second, "OUT_OF_ORDER_SEQUENCE")
+    bench.refuse("r1", third, "OUT_OF_ORDER_SEQUENCE")
+    sends, acks = bench.flush()
+    assert sends == []
+    assert [ack.error.code for ack in acks[CLIENT] if ack.error] == [
+        "NOT_ENOUGH_REPLICAS",
+        "OUT_OF_ORDER_SEQUENCE",
+        "OUT_OF_ORDER_SEQUENCE",
+    ]
+    assert bench.router.held_bytes == 0
+
+
+def test_a_gap_settles_the_doubt_about_tries_of_earlier_leader_epochs_only() -> None:
+    for newer in (True, False):
+        bench = Bench()
+        bench.router.on_produce(CLIENT, produce(batch(3)), bench.now)
+        bench.flush()
+        bench.router.on_peer_down("r1", bench.now)
+        bench.router.on_peer_up("r1")
+        if newer:
+            bench.lead(2, "r1")
+        (send,), _ = bench.flush()
+        (part,) = parts(send)
+        bench.refuse("r1", part, "OUT_OF_ORDER_SEQUENCE", unknown=True)  # the leader does not know yet: again
+        bench.advance(0.05)
+        (send,), acks = bench.flush()
+        assert acks == {}
+        bench.refuse("r1", parts(send)[0], "OUT_OF_ORDER_SEQUENCE")
+        _, acks = bench.flush()
+        (ack,) = acks[CLIENT]
+        assert ack.error is not None
+        assert (ack.error.code, ack.error.unknown_outcome) == ("OUT_OF_ORDER_SEQUENCE", not newer)
+
+
 def test_failover_with_an_idempotent_producer_is_only_latency() -> None:
     bench = Bench()
     data = [batch(0), batch(1)]

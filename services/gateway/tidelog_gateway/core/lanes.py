@@ -47,8 +47,8 @@ class Entry:
     server: NodeId = ""
     epoch: int = -1
     """Server and leader epoch of the try in flight."""
-    maybe_written: bool = False
-    """A try ended without a word on whether it was written."""
+    doubt: int = -1
+    """Last leader epoch in which a try ended without a word on whether it was written; -1: none did."""
     last_error: ErrorInfo | None = None
 
 
@@ -65,6 +65,12 @@ class Lane:
     retry_s: float = 0.0
     closed: bool = False
     """The client is gone: nothing of it is sent any more, nobody hears of what is in flight."""
+
+    def is_oldest(self, entry: Entry) -> bool:
+        """Nothing that came before it is unsettled. It is not in the lane itself at the moment."""
+        if self.waiting and self.waiting[0].arrival < entry.arrival:
+            return False
+        return all(other.arrival > entry.arrival for other in self.sent.values())
 
     def put_back(self, entry: Entry) -> None:
         """A try was refused or withdrawn: the batch waits again, in its old place among the others."""

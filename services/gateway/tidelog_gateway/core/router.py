@@ -6,7 +6,8 @@ names, so that a leader of another epoch refuses it, and it is *settled* by its 
 - Order: the batches of a lane are sent in the order in which they came; a refused one goes back to its place and
   is sent before everything behind it that still waits. With an idempotent producer the leader refuses what
   overtook (``OUT_OF_ORDER_SEQUENCE``), which is retried in order; without one, what was already in flight may
-  overtake a refused batch, as in Kafka.
+  overtake a refused batch, as in Kafka. A gap before the oldest batch of its lane is one that no try can close: the
+  client hears of it at once. It proves that no try of an earlier leader epoch is in the log, or ever will be.
 - Outcome: a try that ended without a word (link lost, leader replaced, ``unknown_outcome``) is tried again only
   when the producer is idempotent, since then a second copy is impossible. Otherwise the client gets the error with
   ``unknown_outcome``. An error at the end of the time says ``unknown_outcome`` when any try may have been written.
@@ -160,7 +161,7 @@ class Router:
         for entry in self._expiry.expired(now):
             if entry.attempt:
                 self._take_back(entry)
-                entry.maybe_written = True
+                entry.doubt = entry.epoch
             else:
                 entry.lane.waiting.remove(entry)
             reason = f" (last: {entry.last_error.code}: {entry.last_error.message})" if entry.last_error else ""
@@ -302,9 +303,14 @@ class Router:
 
     def _try_again(self, entry: Entry, error: ErrorInfo, now: float) -> bool:
         """After a failed try: put the batch back if it may be sent again."""
-        entry.maybe_written = entry.maybe_written or error.unknown_outcome
         entry.last_error = error
         lane = entry.lane
+        if error.code == "OUT_OF_ORDER_SEQUENCE":
+            if not error.unknown_outcome and lane.is_oldest(entry):
+                entry.doubt = -1 if entry.doubt < entry.epoch else entry.doubt
+                return False
+        elif error.unknown_outcome:
+            entry.doubt = entry.epoch
         behind = error.code == "UNKNOWN_TOPIC" and self._cluster.state(*lane.key) is not None
         if lane.closed or not (error.code in RETRIED or behind):
             return False
@@ -324,7 +330,7 @@ class Router:
 
     def _supersede(self, entry: Entry, now: float) -> None:
         """The partition's leader changed while this try was in flight."""
-        entry.maybe_written = True
+        entry.doubt = entry.epoch
         if entry.idempotent:
             self._take_back(entry)
             entry.lane.put_back(entry)
@@ -336,7 +342,7 @@ class Router:
             entry.bucket = self._expiry.add(entry, entry.deadline)
 
     def _fail(self, entry: Entry, error: ErrorInfo) -> None:
-        unknown = error.unknown_outcome or entry.maybe_written
+        unknown = error.unknown_outcome or entry.doubt >= 0
         info = ErrorInfo(error.code, error.message, unknown, error.detail)
         self._finish(entry, ProduceAck(entry.part.id, error=info))
 

@@ -37,6 +37,7 @@ class Batch:
     __slots__ = (
         "_data",
         "answer",
+        "astray",
         "base_sequence",
         "count",
         "deadline",
@@ -67,6 +68,8 @@ class Batch:
         self.uncertain = False
         """A try under this sequence ended without anyone knowing how: it may be in the log, whatever is answered to
         later tries, unless that is a gap."""
+        self.astray = False
+        """A try under this sequence was lost with its link."""
         self.answer: TidelogError | None = None
         """The last answer, when that was an error that may pass."""
         self._data = b""
@@ -82,7 +85,7 @@ class Batch:
     def number(self, producer_id: int, base_sequence: int | None) -> None:
         """Give (or take back) the place in the producer's sequence."""
         self.base_sequence = base_sequence
-        self.uncertain = False
+        self.uncertain = self.astray = False
         self.answer = None
         if self._data and base_sequence is not None:
             self._data = renumber(self._data, producer_id, base_sequence)

@@ -12,7 +12,8 @@ Each partition is a *lane*: an open batch, a queue of sealed ones, and those in 
 - **Giving up** a batch (refused, or its delivery timeout is over) *spoils* the lane's producer id: the gap would
   refuse everything behind it. What is in flight is drained; when the oldest remaining batch comes back
   ``OUT_OF_ORDER_SEQUENCE`` and everything before it is settled, neither it nor what follows is in the log: those
-  are numbered anew under a fresh producer id. A batch with unknown outcome is never numbered anew.
+  are numbered anew under a fresh producer id. Not where a try was lost with its link: the next gateway may know
+  only a leader that was replaced, and its gap proves nothing. Such batches end with their delivery timeout.
 - **Without idempotence** nothing is tried twice here: it might write twice or change the order.
 
 Invariants: a lane's batches settle exactly once; at most ``max_in_flight`` of a lane are in flight; sequences of
@@ -251,7 +252,8 @@ class ProducerCore:
         lane.not_before = now + self._options.backoff_s
         lane.queue.extendleft(reversed(lane.in_flight))
         lane.in_flight.clear()
-        if head.code == "OUT_OF_ORDER_SEQUENCE" and not head.unknown_outcome:
+        gap = head.code == "OUT_OF_ORDER_SEQUENCE" and not head.unknown_outcome
+        if gap and not any(batch.astray for batch in lane.queue):
             for batch in lane.queue:
                 batch.number(0, None)
             lane.spoiled = True
@@ -292,7 +294,8 @@ class ProducerCore:
         for lane in list(self._active.values()):
             lane.draining = False
             for batch in lane.in_flight:
-                batch.uncertain = batch.uncertain or batch.answer is None
+                batch.astray = batch.astray or batch.answer is None
+                batch.uncertain = batch.uncertain or batch.astray
             if self._idempotent:
                 lane.queue.extendleft(reversed(lane.in_flight))
                 lane.in_flight.clear()
