@@ -32,7 +32,8 @@ Answered = Callable[[Message | TidelogError], None]
 
 class ActiveController:
     """``link`` is the link to the active controller while there is one. ``on_message`` gets what it sends
-    (metadata updates)."""
+    (metadata updates). ``on_trouble`` hears which controller could not be reached or refused, and why: once, until
+    it changes or the link is up again."""
 
     def __init__(
         self,
@@ -43,6 +44,7 @@ class ActiveController:
         on_message: Callable[[Message], None],
         on_up: Callable[[], None],
         on_down: Callable[[], None] = lambda: None,
+        on_trouble: Callable[[str, TidelogError], None] = lambda _url, _error: None,
     ) -> None:
         self.link: Link | None = None
         self._transport = transport
@@ -51,6 +53,8 @@ class ActiveController:
         self._on_message = on_message
         self._on_up = on_up
         self._on_down = on_down
+        self._on_trouble = on_trouble
+        self._troubles: dict[str, str] = {}
         self._changed = trio.Event()
         self._doubt = trio.Event()
 
@@ -127,11 +131,15 @@ class ActiveController:
                             break
                         if not was_up:
                             was_up = True
+                            self._troubles.clear()
                             self._set(link)
                             self._on_up()
                         await self._wait_doubt(link)
-        except TidelogError:  # refused or broken: the next one is tried
+        except TidelogError as error:  # refused or broken: the next one is tried
             hint = None
+            if self._troubles.get(url) != str(error):
+                self._troubles[url] = str(error)
+                self._on_trouble(url, error)
         if was_up:
             self._set(None)
             self._on_down()

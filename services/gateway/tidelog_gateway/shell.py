@@ -18,7 +18,7 @@ import trio
 from tidelog.controllers import ActiveController
 from tidelog.effects import Answer, Call, Post, Send
 from tidelog.errors import TidelogError, refuse
-from tidelog.link import Link
+from tidelog.link import Link, burst
 from tidelog.peers import Peers
 from tidelog.transport import Transport
 from tidelog.types import NodeId
@@ -82,6 +82,7 @@ class Shell:
             hello,
             on_message=self.on_controller_message,
             on_up=self.on_controller_up,
+            on_trouble=lambda url, error: self._log.warning("controller_failed", url=url, error=str(error)),
         )
         self.nursery = nursery
         self.clock = clock
@@ -295,10 +296,11 @@ class Shell:
                 await self._wake.wait()
             self._wake = trio.Event()
             now = self.clock()
-            if now >= self._timer:
-                self.router.on_tick(now)
-                self._perform(self.subscriptions.on_tick(now))
-            self._flush(now)
+            with burst():
+                if now >= self._timer:
+                    self.router.on_tick(now)
+                    self._perform(self.subscriptions.on_tick(now))
+                self._flush(now)
 
     def _flush(self, now: float) -> None:
         for effect in self.router.flush(now):

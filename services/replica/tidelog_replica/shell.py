@@ -19,8 +19,8 @@ import trio
 from tidelog import logs
 from tidelog.controllers import ActiveController
 from tidelog.effects import CONTROLLER, Answer, Call, Event, Post
-from tidelog.errors import TidelogError
-from tidelog.link import Link
+from tidelog.errors import TidelogError, refuse
+from tidelog.link import Link, burst
 from tidelog.peers import Peers
 from tidelog.transport import Transport
 from tidelog.types import ClusterImage, NodeId, TopicPartition
@@ -57,6 +57,7 @@ class Shell:
             on_message=self._on_controller_message,
             on_up=lambda: self._do(node.on_controller_up(clock())),
             on_down=lambda: self._do(node.on_controller_down(clock())),
+            on_trouble=self._on_controller_trouble,
         )
         self._image = ClusterImage()
         self._links: dict[int, Link] = {}
@@ -83,7 +84,10 @@ class Shell:
             self._do(self._node.on_link_closed(link.source, self._clock()))
 
     def on_message(self, link: Link, id: int | None, message: Message) -> None:
-        """It sent something."""
+        """It sent something. A replica server cannot tell where another one's log ends."""
+        peer = link.peer
+        if peer.role == "replica" and getattr(message, "node", peer.node) != peer.node:
+            raise refuse("FORBIDDEN", f"{peer.node} speaks for itself only")
         self._do(self._node.on_request(link.source, id, message, self._clock()))
 
     def _on_peer_message(self, _node: NodeId, message: Message) -> None:
@@ -100,6 +104,9 @@ class Shell:
             self._image = apply_update(self._image, message)
         self.peers.set_addresses({s.node: s.url for s in self._image.servers if s.node != self._node_id})
         self._do(self._node.on_metadata(message, self._clock()))
+
+    def _on_controller_trouble(self, url: str, error: TidelogError) -> None:
+        logs.perform(Event("controller_failed", {"url": url, "error": str(error)}), node=self._node_id)
 
     # --- effects --------------------------------------------------------------------------------------------
 
@@ -164,8 +171,9 @@ class Shell:
                 continue
             taken = [self._flushes.popleft() for _ in range(min(len(self._flushes), FLUSHES_AT_ONCE))]
             errors = await trio.to_thread.run_sync(_run_all, [flush for _, flush in taken])
-            for (key, flush), error in zip(taken, errors, strict=True):
-                self._do(self._node.on_flushed(key, flush, error, self._clock()))
+            with burst():
+                for (key, flush), error in zip(taken, errors, strict=True):
+                    self._do(self._node.on_flushed(key, flush, error, self._clock()))
 
 
 def _run_all(flushes: Sequence[Flush]) -> list[OSError | None]:
