@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -11,21 +13,36 @@ import trio
 from running import Cluster
 from tidelog.cli.local_cluster import LocalCluster, free_base_port
 
-LOG_LINES = 25
+LOG_LINES = 12
 """So many last lines of each process's log come with a failed test."""
 GAPS = pytest.StashKey[list[str]]()
 
 
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """Three controllers, three replica servers, two gateways, shared by the tests of a module."""
-    local = LocalCluster.create(tmp_path_factory.mktemp("cluster"), gateways=2, base_port=free_base_port(8))
+@contextmanager
+def running_cluster(folder: Path) -> Iterator[Cluster]:
+    """Three controllers, three replica servers, two gateways; ended in any case."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # a run that is ended stops them too
+    local = LocalCluster.create(folder, gateways=2, base_port=free_base_port(8))
     try:
         local.start()
         trio.run(local.wait_ready)
         yield Cluster(local)
     finally:
         local.stop()
+
+
+@pytest.fixture(scope="session")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """A cluster that no test harms, for all of them."""
+    with running_cluster(tmp_path_factory.mktemp("cluster")) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def failing_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """A cluster whose processes the tests of a module kill."""
+    with running_cluster(tmp_path_factory.mktemp("failing")) as running:
+        yield running
 
 
 @pytest.fixture
@@ -50,9 +67,9 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
 def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
     """A failed test shows how the logs of its cluster end."""
     report: Any = yield
-    used = getattr(item, "funcargs", {}).get("cluster")
-    if report.failed and isinstance(used, Cluster):
-        for process in used.local.processes:
+    used = [value for value in getattr(item, "funcargs", {}).values() if isinstance(value, Cluster)]
+    if report.failed and used:
+        for process in used[0].local.processes:
             lines = Path(process.log).read_text(errors="replace").splitlines()[-LOG_LINES:]
             state = "running" if process.is_alive() else "down"
             report.sections.append((f"end of the log of {process.id} ({state})", "\n".join(lines)))

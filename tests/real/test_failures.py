@@ -22,47 +22,47 @@ pytestmark = pytest.mark.real
 ReportGap = Callable[[str, float], None]
 
 
-async def test_kill_of_a_leader(cluster: Cluster, report_gap: ReportGap) -> None:
-    async with flowing(cluster, "leader-killed") as load:
+async def test_kill_of_a_leader(failing_cluster: Cluster, report_gap: ReportGap) -> None:
+    async with flowing(failing_cluster, "leader-killed") as load:
         load.begin_fault()
         leader = await load.leader()
-        cluster.local.kill(leader)
+        failing_cluster.local.kill(leader)
         await load.more()
         assert await load.leader() != leader
-        cluster.local.restart(leader)
+        failing_cluster.local.restart(leader)
         await load.heal()
     report_gap("kill -9 of a leader", load.longest_gap())
 
 
-async def test_kill_of_the_active_controller(cluster: Cluster, report_gap: ReportGap) -> None:
-    async with flowing(cluster, "controller-killed") as load:
+async def test_kill_of_the_active_controller(failing_cluster: Cluster, report_gap: ReportGap) -> None:
+    async with flowing(failing_cluster, "controller-killed") as load:
         load.begin_fault()
         active = (await load.log.quorum()).active
-        cluster.local.kill(active)
+        failing_cluster.local.kill(active)
         await load.log.create_topic("made-by-the-next-controller", replication_factor=3)
         assert (await load.log.quorum()).active != active
         await load.more()
-        cluster.local.restart(active)
+        failing_cluster.local.restart(active)
         await load.heal()
     report_gap("kill -9 of the active controller", load.longest_gap())
 
 
-async def test_kill_of_a_gateway(cluster: Cluster, report_gap: ReportGap) -> None:
-    async with flowing(cluster, "gateway-killed") as load:
+async def test_kill_of_a_gateway(failing_cluster: Cluster, report_gap: ReportGap) -> None:
+    async with flowing(failing_cluster, "gateway-killed") as load:
         load.begin_fault()
-        cluster.local.kill("g1")  # the one that producer and consumer use
+        failing_cluster.local.kill("g1")  # the one that producer and consumer use
         await load.more()
-        cluster.local.restart("g1")
+        failing_cluster.local.restart("g1")
         await load.heal()
     report_gap("kill -9 of the clients' gateway", load.longest_gap())
 
 
-async def test_zombie_leader_serves_nobody(cluster: Cluster, report_gap: ReportGap) -> None:
+async def test_zombie_leader_serves_nobody(failing_cluster: Cluster, report_gap: ReportGap) -> None:
     """The leader is stopped until its session is over. What it finds in its sockets when it runs again, sent in its
     leader epoch, it refuses, whatever the acks."""
-    async with flowing(cluster, "leader-paused") as load:
+    async with flowing(failing_cluster, "leader-paused") as load:
         before = (await load.log.describe(load.topic)).partitions[0]
-        leader = cluster.local.get(before.leader)
+        leader = failing_cluster.local.get(before.leader)
         acks: dict[int, ProduceAck] = {}
         answers: list[Message | TidelogError] = []
 
@@ -73,10 +73,10 @@ async def test_zombie_leader_serves_nobody(cluster: Cluster, report_gap: ReportG
         async def answered() -> bool:
             return len(acks) == 2 and len(answers) == 1
 
-        hello = Hello(PROTOCOL_VERSION, "gateway", "probe", cluster.local.cluster)
+        hello = Hello(PROTOCOL_VERSION, "gateway", "probe", failing_cluster.local.cluster)
         async with connect_link(WebSocketTransport(), leader.url, hello, on_message) as link:
             load.begin_fault()
-            cluster.local.pause(leader.id)
+            failing_cluster.local.pause(leader.id)
             try:
                 await until(lambda: is_fenced(load, leader.id))
                 await load.more()
@@ -89,7 +89,7 @@ async def test_zombie_leader_serves_nobody(cluster: Cluster, report_gap: ReportG
                 latest = ListOffset(load.topic_id, 0, "latest", leader_epoch=before.leader_epoch)
                 link.start_call(latest, HEAL_S, answers.append)
             finally:
-                cluster.local.resume(leader.id)
+                failing_cluster.local.resume(leader.id)
             await until(answered)
         assert [acks[int(a)].error is not None for a in (Acks.LEADER, Acks.ALL)] == [True, True], acks
         assert isinstance(answers[0], BrokerError), answers
@@ -102,22 +102,22 @@ async def is_fenced(load: Load, node: str) -> bool:
     return any(server.node == node and server.fenced for server in (await load.log.status()).servers)
 
 
-async def test_C1_leader_and_follower_die_together(cluster: Cluster, report_gap: ReportGap) -> None:
-    async with flowing(cluster, "two-killed") as load:
+async def test_C1_leader_and_follower_die_together(failing_cluster: Cluster, report_gap: ReportGap) -> None:
+    async with flowing(failing_cluster, "two-killed") as load:
         mark = max(offset for partition, offset in load.acked if partition == 0)
         await load.more()
         replicas = (await load.log.describe(load.topic)).partitions[0].replicas
         leader = await load.leader()
         follower, survivor = (node for node in replicas if node != leader)
         load.begin_fault()
-        cluster.local.kill(leader, follower)
+        failing_cluster.local.kill(leader, follower)
 
         async def survivor_leads() -> bool:
             partitions = (await load.log.describe(load.topic)).partitions
             return all((p.leader, p.isr) == (survivor, (survivor,)) for p in partitions)
 
         await until(survivor_leads)
-        async with cluster.connect() as log:
+        async with failing_cluster.connect() as log:
             async with log.producer(load.topic, tidelog.ProducerOptions(idempotent=False)) as producer:
                 with pytest.raises(BrokerError) as refused:
                     await producer.send(b"one is too few", partition=0)
@@ -126,17 +126,17 @@ async def test_C1_leader_and_follower_die_together(cluster: Cluster, report_gap:
             read = [r async for r in log.consume(load.topic, start="earliest", end={0: mark}, partitions=[0])]
         assert [digest(r.key, r.value) for r in read] == [load.acked[0, offset] for offset in range(mark)]
         assert len(load.acked) == acked, "nothing is acked while one replica is in sync"
-        cluster.local.restart(leader)
-        cluster.local.restart(follower)
+        failing_cluster.local.restart(leader)
+        failing_cluster.local.restart(follower)
         await load.heal()
     report_gap("leader and a follower killed together, then restarted", load.longest_gap())
 
 
-async def test_kill_of_everything_at_once(cluster: Cluster, report_gap: ReportGap) -> None:
-    async with flowing(cluster, "all-killed") as load:
+async def test_kill_of_everything_at_once(failing_cluster: Cluster, report_gap: ReportGap) -> None:
+    async with flowing(failing_cluster, "all-killed") as load:
         await load.more(200)
         load.begin_fault()
-        cluster.local.kill(*(process.id for process in cluster.local.processes))
-        cluster.local.start()
+        failing_cluster.local.kill(*(process.id for process in failing_cluster.local.processes))
+        failing_cluster.local.start()
         await load.heal()
     report_gap("kill -9 of all eight processes, then restarted", load.longest_gap())

@@ -1,4 +1,4 @@
-"""``tidelog cluster`` and ``tidelog dev`` as a user handles them: up again, down twice, Ctrl-C, a process that dies."""
+"""``tidelog cluster`` and ``tidelog dev`` as a user handles them: up again, down twice, Ctrl-C, a failing start."""
 
 from __future__ import annotations
 

@@ -83,35 +83,3 @@ def test_spark_finds_the_failed_passwords(cluster: Cluster, produced: dict[str, 
     assert done.returncode == 0, done.stderr.decode()[-3000:]
     found = json.loads(done.stdout.splitlines()[-1])
     assert found == {"rows": 2000, "failed": 520, "from": {"183.62.140.253": 286}}
-
-
-@pytest.mark.parametrize(
-    ("arguments", "code", "words"),
-    [
-        (["produce", "nosuch", "--file", "-"], 1, "UNKNOWN_TOPIC"),
-        (["consume", "nosuch", "--to-end"], 1, "UNKNOWN_TOPIC"),
-        (["topics", "create", "no/slash"], 1, "INVALID_TOPIC"),
-        (["topics", "create", "wide", "--replication-factor", "4"], 1, "INVALID_REPLICATION_FACTOR"),
-        (["topics", "create", "odd", "--config", "flsh=os", "--config", "min_insync_replicas=x"], 1, "flsh"),
-        (["produce", "ssh", "--file", "/nonexistent/file"], 2, "/nonexistent/file"),
-        (["topics", "describe", "nosuch"], 1, "UNKNOWN_TOPIC"),
-    ],
-    ids=lambda value: " ".join(value) if isinstance(value, list) else None,
-)
-def test_bad_input_gets_a_clear_error_and_changes_nothing(
-    cluster: Cluster, produced: dict[str, Any], arguments: list[str], code: int, words: str
-) -> None:
-    before = cluster.ok("topics", "list", "--json")
-    done = cluster.tidelog(*arguments, stdin=b"line\n")
-    assert done.returncode == code
-    assert words in done.stderr.decode()
-    assert "Traceback" not in done.stderr.decode()
-    assert cluster.ok("topics", "list", "--json") == before
-
-
-def test_a_port_in_use_is_named(cluster: Cluster, produced: dict[str, Any], tmp_path: Path) -> None:
-    done = cluster.tidelog(
-        "cluster", "up", "--data", str(tmp_path), "--base-port", str(cluster.local.base_port), "--detach"
-    )
-    assert done.returncode == 2
-    assert str(cluster.local.base_port) in done.stderr.decode()
