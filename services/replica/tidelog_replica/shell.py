@@ -165,10 +165,10 @@ class Shell:
     async def run_flushes(self) -> None:
         """One flushing worker. A failed flush is the node's to judge: nothing is tried again here."""
         while True:
-            if not self._flushes:
+            while not self._flushes:
+                if self._flush_work.is_set():  # never one that another worker waits for
+                    self._flush_work = trio.Event()
                 await self._flush_work.wait()
-                self._flush_work = trio.Event()
-                continue
             taken = [self._flushes.popleft() for _ in range(min(len(self._flushes), FLUSHES_AT_ONCE))]
             errors = await trio.to_thread.run_sync(_run_all, [flush for _, flush in taken])
             with burst():
