@@ -6,7 +6,6 @@ A mutant is a few lines put in the place of the rule. Most fall within three see
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import pytest
 from simulation.__main__ import run_seed
@@ -134,17 +133,6 @@ def stay_in_the_isr(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(metadata, "_without", lambda isr, node: isr)
 
 
-def take_stale_flushes(patch: pytest.MonkeyPatch) -> None:
-    """A flush that began before a truncation counts for what was appended after it."""
-    complete = Log.complete_flush
-
-    def count(self, flush):
-        complete(self, replace(flush, generation=self._generation) if flush is not self._flush else flush)
-        self._synced = min(flush.end, self.end)
-
-    patch.setattr(Log, "complete_flush", count)
-
-
 def trust_the_page_cache(patch: pytest.MonkeyPatch) -> None:
     """After a failed flush, what it covered stays in the files for the next life to find."""
     patch.setattr(Log, "discard_unsynced", lambda self: None)
@@ -181,7 +169,6 @@ MUTANTS: list[Callable[[pytest.MonkeyPatch], None]] = [
     count_diverged_followers,
     resume_leader_epoch,
     stay_in_the_isr,
-    take_stale_flushes,
     trust_the_page_cache,
     read_beyond_the_high_watermark,
     ignore_min_insync_replicas,
