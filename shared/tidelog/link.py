@@ -3,14 +3,15 @@
 Theory. ``wire.session`` decides, this module moves the bytes. A link is three tasks in one nursery:
 
 - the *reader* receives, and calls the handler inline (a hop to another task costs more than most messages);
-- the *writer* takes everything queued, in order, and hands it to the connection at once: small messages that were
-  queued while it was busy, or by one burst of the reader, leave in one send;
+- the *writer* sends what is queued, in order, as far as the reader has not sent it at the end of a burst
+  (``outbox``): small messages that were queued while it was busy, or in one burst, leave in one send;
 - the *timer* ends overdue requests, pings a quiet peer, and drops a peer that does not read or does not answer.
 
 The outbox is bounded. ``send`` waits below ``ROOM_BYTES``; ``post``, ``answer`` and ``start_call`` never wait, and
 drop the link when ``OUTBOX_BYTES`` are queued: the peer does not read, and what it asked for can be asked for again.
 
 A connection may have more than the seam demands, and the link uses it: ``send_many``; ``ping`` and ``heard_at``;
+``send_now`` and ``can_send_now``; ``on_wait``, to be called when all that has arrived is handed out;
 ``on_urgent``, to be called when it has frames of its own to send with the next ``send_many``.
 
 A link ends once: when either task ends, when ``close`` was called and the outbox is sent (at most
@@ -21,19 +22,18 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 
 import trio
 
 from tidelog.errors import ProtocolError, TidelogError, Unreachable
+from tidelog.outbox import OUTBOX_BYTES, Outbox, begin_burst, burst, end_burst
 from tidelog.transport import Connection, Transport
-from tidelog.wire import codec
 from tidelog.wire.messages import Hello, Message, Payload, Welcome
 from tidelog.wire.session import PROTOCOL_VERSION, Answered, Close, Deliver, Effect, Opened, Session, Transmit
 
-__all__ = ["PROTOCOL_VERSION", "Handler", "Link", "connect_link", "serve_links"]
+__all__ = ["OUTBOX_BYTES", "PROTOCOL_VERSION", "Handler", "Link", "burst", "connect_link", "serve_links"]
 
 SEND_TIMEOUT_S = 10.0
 """A send that takes longer drops the link."""
@@ -43,12 +43,6 @@ PING_TIMEOUT_S = 10.0
 STALL_S = 1.0
 """A timer that is later than this was stopped (by the system, a debugger): its own lateness is no one's fault."""
 CLOSE_TIMEOUT_S = 2.0
-OUTBOX_BYTES = 64 << 20
-OUTBOX_MESSAGES = 16_384
-ROOM_BYTES = 8 << 20
-ROOM_MESSAGES = 2_048
-BURST_BYTES = 1 << 20
-"""What the writer hands to the connection at once, or a little more."""
 FAIR_MESSAGES = 128
 """After so many messages the reader lets others run."""
 GOING_AWAY = 1001
@@ -84,18 +78,12 @@ class Link:
         self._handler = handler
         self._on_open = on_open
         self._on_close = on_close
-        self._send_many: Callable[[list[tuple[bytes, Payload]]], Awaitable[None]] | None
-        self._send_many = getattr(connection, "send_many", None)
-        self._outbox: deque[tuple[bytes, Payload]] = deque()
-        self._queued_bytes = 0
-        self._work = trio.Event()
-        self._room = trio.Event()
+        self._outbox = Outbox(connection)
         self._opened = trio.Event()
         self._ended = trio.Event()
         self._scope = trio.CancelScope()
         self._timer = trio.CancelScope()
         self._close: tuple[int, str] | None = None
-        self._sending_since: float | None = None
 
     @property
     def closed(self) -> bool:
@@ -146,9 +134,8 @@ class Link:
 
     async def send(self, message: Message) -> None:
         """Queue a one-way message, waiting for room before. Raises ``Unreachable`` when the link has ended."""
-        while (self._queued_bytes > ROOM_BYTES or len(self._outbox) > ROOM_MESSAGES) and not self.closed:
-            self._room = trio.Event() if self._room.is_set() else self._room
-            await self._room.wait()
+        while not self._outbox.has_room and not self.closed:
+            await self._outbox.wait_room()
         if self.closed:
             raise Unreachable(f"the link to {self.remote} is closed")
         self.post(message)
@@ -163,8 +150,8 @@ class Link:
         if self._close is None:
             self._close = (code, reason)
             self._scope.deadline = min(self._scope.deadline, trio.current_time() + CLOSE_TIMEOUT_S)
-            self._work.set()
-            self._room.set()
+            self._outbox.wake()
+            self._outbox.stop_waiting()
 
     async def wait_closed(self) -> None:
         """Until the link has ended."""
@@ -193,12 +180,9 @@ class Link:
     def _queue(self, head: bytes, payload: Payload) -> None:
         if self._close is not None:
             return
-        size = len(head) + (codec.payload_size(payload) if payload else 0)
-        self._queued_bytes += size
-        self._outbox.append((head, payload))
-        if len(self._outbox) > 1 and (self._queued_bytes > OUTBOX_BYTES or len(self._outbox) > OUTBOX_MESSAGES):
+        self._outbox.put(head, payload)
+        if self._outbox.is_overfull:
             self._drop(TRY_AGAIN_LATER, Unreachable(f"{self.remote} does not read: its outbox is full"))
-        self._work.set()
 
     def _deliver(self, id: int | None, message: Message) -> None:
         if self._close is not None:
@@ -234,7 +218,7 @@ class Link:
         """Until the connection has ended and is closed. A fault of ours (an exception of a handler or callback) is
         raised, after the connection was closed with 1011; what the network or the peer does is not."""
         if hasattr(self._connection, "on_urgent"):
-            self._connection.on_urgent = self._wake
+            self._connection.on_urgent = self._outbox.wake
         ending = (GOING_AWAY, "going away")
         try:
             with self._scope:
@@ -258,64 +242,50 @@ class Link:
         was_open = self._session.peer is not None
         self._ended.set()
         self._opened.set()
-        self._room.set()
+        self._outbox.stop_waiting()
         self._perform(self._session.on_closed(self.error))
         if was_open and self._on_close is not None:
             self._on_close(self)
 
-    def _wake(self) -> None:
-        self._work.set()
-
     async def _run_reader(self) -> None:
         receive, on_data, perform = self._connection.receive, self._session.on_data, self._perform
+        in_bursts = False
+        if hasattr(self._connection, "on_wait"):
+            self._connection.on_wait = end_burst
+            in_bursts = True
         try:
             for turn in itertools.count(1):
-                perform(on_data(await receive()))
+                data = await receive()
+                if in_bursts:
+                    begin_burst()
+                perform(on_data(data))
                 if self._close is not None:
                     break
                 if turn % FAIR_MESSAGES == 0:  # what has arrived already is received without waiting
+                    end_burst()
                     await trio.lowlevel.checkpoint()
         except ProtocolError as error:
             perform(self._session.fail(error))
         except Unreachable as error:
             self.error = self.error or error
             return
+        finally:
+            end_burst()
         await trio.sleep_forever()  # closing: the writer, or the deadline, ends it
 
     async def _run_writer(self, scope: trio.CancelScope) -> None:
         outbox = self._outbox
         try:
             while True:
-                batch, size = self._take()
-                self._sending_since = trio.current_time()
-                if self._send_many is not None:
-                    await self._send_many(batch)
-                else:
-                    for head, payload in batch:
-                        await self._connection.send(head, payload)
-                self._sending_since = None
-                self._queued_bytes -= size
-                if not self._room.is_set():
-                    self._room.set()
+                await outbox.send()
                 if outbox:
                     continue
                 if self._close is not None:
                     break
-                await self._work.wait()
-                self._work = trio.Event()
+                await outbox.wait_work()
         except Unreachable as error:
             self.error = self.error or error
         scope.cancel()
-
-    def _take(self) -> tuple[list[tuple[bytes, Payload]], int]:
-        """What the next send is made of, and its length."""
-        batch: list[tuple[bytes, Payload]] = []
-        size = 0
-        while self._outbox and size < BURST_BYTES:
-            head, payload = message = self._outbox.popleft()
-            size += len(head) + (codec.payload_size(payload) if payload else 0)
-            batch.append(message)
-        return batch, size
 
     async def _run_timer(self) -> None:
         ping = getattr(self._connection, "ping", None)
@@ -325,14 +295,14 @@ class Link:
             now = trio.current_time()
             if now > planned + STALL_S:  # it is we who were away: the peer may long have answered
                 pinged_at = None
-                self._sending_since = None if self._sending_since is None else now
+                self._outbox.sending_since = None if self._outbox.sending_since is None else now
             self._perform(self._session.on_tick(now))
             heard_at: float = getattr(self._connection, "heard_at", now)
             if pinged_at is not None and heard_at >= pinged_at:
                 pinged_at = None
             if pinged_at is not None and now >= pinged_at + PING_TIMEOUT_S:
                 self._drop(TRY_AGAIN_LATER, Unreachable(f"{self.remote} is silent", unknown_outcome=True))
-            if self._sending_since is not None and now >= self._sending_since + SEND_TIMEOUT_S:
+            if self._outbox.sending_since is not None and now >= self._outbox.sending_since + SEND_TIMEOUT_S:
                 self._drop(TRY_AGAIN_LATER, Unreachable(f"{self.remote} does not read", unknown_outcome=True))
             if ping is not None and pinged_at is None and now >= heard_at + PING_EVERY_S:
                 ping()

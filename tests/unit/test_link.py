@@ -9,10 +9,12 @@ import pytest
 import trio
 from link_peers import HELLO, WELCOME, MemoryConnection, MemoryTransport, Server
 from tidelog import link as link_module
+from tidelog import outbox
 from tidelog.errors import BrokerError, TimedOut, Unreachable, refuse
 from tidelog.link import Link, connect_link
 from tidelog.transport import Transport
 from tidelog.websocket import WebSocketTransport
+from tidelog.wire import codec
 from tidelog.wire.messages import (
     Credit,
     Delivery,
@@ -207,7 +209,7 @@ async def test_a_peer_that_does_not_read_is_dropped(autojump_clock: MockClock) -
     async with Server(transport).running() as server:
         connection = await transport.connect("memory")
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(connection.send, link_module.codec.encode(HELLO, id=0)[0])
+            nursery.start_soon(connection.send, codec.encode(HELLO, id=0)[0])
             await connection.receive()  # the welcome; nothing more is read
             (link,) = server.links
             before = trio.current_time()
@@ -221,12 +223,12 @@ async def test_a_peer_that_does_not_read_is_dropped(autojump_clock: MockClock) -
 async def test_send_waits_for_room_and_post_does_not(
     autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(link_module, "ROOM_MESSAGES", 10)
-    monkeypatch.setattr(link_module, "OUTBOX_MESSAGES", 50)
+    monkeypatch.setattr(outbox, "ROOM_MESSAGES", 10)
+    monkeypatch.setattr(outbox, "OUTBOX_MESSAGES", 50)
     transport = MemoryTransport(room=0)
     async with Server(transport).running() as server:
         connection = await transport.connect("memory")
-        await connection.send(link_module.codec.encode(HELLO, id=0)[0])
+        await connection.send(codec.encode(HELLO, id=0)[0])
         await connection.receive()
         (link,) = server.links
         sent = 0
@@ -265,7 +267,7 @@ async def test_a_silent_peer_is_pinged_then_dropped(autojump_clock: MockClock) -
             links.append(Link(connection, session, None))
             await links[0].run()
 
-        await there[0].send(link_module.codec.encode(HELLO, id=0)[0])
+        await there[0].send(codec.encode(HELLO, id=0)[0])
     assert connection.pings == 4 and "silent" in str(links[0].error)
     assert transport.accepted == []
 

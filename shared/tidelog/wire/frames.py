@@ -4,6 +4,8 @@ Theory. trio-websocket does the opening handshake; what follows is read and writ
 wsproto is copied several times and unmasked byte by byte, and costs a hop between two tasks. One task calls
 ``receive`` and handles what it gets; one task calls ``send_many``. There is no third: what the reader owes the peer
 (pong, close) is queued in ``_urgent``, ``on_urgent`` is called, and the sender sends it before its next frame.
+While the sender sleeps anybody may call ``send_now``, which hands the kernel what it takes without waiting and leaves
+the rest to the sender: most messages leave so, without a hop between tasks.
 
 - Masking (§5.3): every client frame has a masking key. Ours is zero, since what it protects against, scripts in a
   browser that choose the bytes an intermediary sees, is not there; nothing has then to be unmasked. Browsers send
@@ -15,6 +17,7 @@ wsproto is copied several times and unmasked byte by byte, and costs a hop betwe
 
 from __future__ import annotations
 
+import os
 import struct
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -34,6 +37,10 @@ MAX_CONTROLS = 100
 JOIN_BYTES = 64 << 10
 """Pieces up to this are copied together into one send; a longer one is sent as it is."""
 RECEIVE_BYTES = 256 << 10
+FIRST_BYTES = 64 << 10
+"""Read at the start of a message: glibc maps larger buffers anew for every read, and gives them back."""
+IOV_MAX = 1024
+"""Most buffers that the kernel takes at once."""
 
 TEXT_FRAME, TOO_LARGE, BROKEN_RULES = 1003, 1009, 1002
 
@@ -47,6 +54,8 @@ class FrameStream:
         """``server``: this end accepted the connection. ``early``: what already arrived after the handshake."""
         self.remote = remote
         self.on_urgent: Callable[[], None] = lambda: None
+        self.on_wait: Callable[[], None] = lambda: None
+        """Called when everything that has arrived was handed out, before ``receive`` waits for more."""
         self.heard_at = trio.current_time()
         """When the last bytes came from the peer (trio's clock)."""
         self._stream = stream
@@ -54,6 +63,8 @@ class FrameStream:
         self._max_bytes = max_bytes
         self._chunk = early
         self._position = 0
+        self._socket = stream.socket if isinstance(stream, trio.SocketStream) else None
+        self._rest: list[Buffer] = []  # what ``send_now`` could not send: goes before everything else
         self._urgent: deque[bytes] = deque()
         self._sending = False  # a send was begun and not ended: what the peer has may be half a frame
         self._closed = False
@@ -123,7 +134,7 @@ class FrameStream:
         pieces = [self._chunk[self._position :]]
         have = len(pieces[0])
         while have < count:
-            piece = await self._receive_some()
+            piece = await self._receive_some(within=have > 0)
             pieces.append(piece)
             have += len(piece)
         self._chunk = pieces.pop()
@@ -131,17 +142,33 @@ class FrameStream:
         pieces.append(self._chunk[: self._position])
         return b"".join(pieces)
 
-    async def _receive_some(self) -> bytes:
+    async def _receive_some(self, within: bool) -> bytes:
+        """What has arrived. ``within`` a message it is read if it is there; else others run before."""
+        self.on_wait()
         try:
-            data = await self._stream.receive_some(RECEIVE_BYTES)
-        except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
+            if self._socket is None:
+                data = bytes(await self._stream.receive_some(RECEIVE_BYTES))
+            else:
+                data = await self._read_socket(self._socket, within)
+        except (trio.BrokenResourceError, trio.ClosedResourceError, OSError) as error:
             self._closed = True
             raise Unreachable(f"connection to {self.remote} broke") from error
         if not data:
             self._closed = True
             raise Unreachable(f"{self.remote} closed the connection without a close frame")
         self.heard_at = trio.current_time()
-        return bytes(data)
+        return data
+
+    async def _read_socket(self, socket: trio.socket.SocketType, within: bool) -> bytes:
+        """Not by way of the stream, which asks the kernel twice and costs as much as handling a small message."""
+        wait = not within
+        while True:
+            if wait:
+                await trio.lowlevel.wait_readable(socket)
+            try:
+                return os.read(socket.fileno(), RECEIVE_BYTES if within else FIRST_BYTES)
+            except BlockingIOError:
+                wait = True
 
     def _control(self, opcode: int, data: bytes) -> None:
         if self.heard_at >= self._controls_until:
@@ -173,8 +200,38 @@ class FrameStream:
         """See ``Connection.send``."""
         await self.send_many([(head, payload)])
 
+    @property
+    def can_send_now(self) -> bool:
+        """``send_now`` may be called: there is a socket, and nothing else is being sent."""
+        return self._socket is not None and not (self._closed or self._sending or self._rest or self._urgent)
+
+    def send_now(self, messages: Sequence[tuple[bytes, Payload]]) -> bool:
+        """Send as much as goes without waiting. False where something is left: ``send_many`` sends it first."""
+        assert self._socket is not None and self.can_send_now
+        buffers: list[Buffer] = []
+        for head, payload in messages:
+            bulk = payload_size(payload) if payload else 0
+            buffers.append(self._head(BINARY, len(head) + bulk) + head)
+            if bulk:
+                buffers += payload_buffers(payload)
+        try:
+            sent = os.writev(self._socket.fileno(), buffers[:IOV_MAX])
+        except OSError:  # the kernel has no room; what is worse than that, the sender will find out
+            sent = 0
+        for number, buffer in enumerate(buffers):
+            size = buffer.nbytes if type(buffer) is memoryview else len(buffer)
+            if sent < size:
+                self._rest = [memoryview(buffer)[sent:], *buffers[number + 1 :]]
+                return False
+            sent -= size
+        return True
+
     async def send_many(self, messages: Sequence[tuple[bytes, Payload]]) -> None:
-        """Send several messages, small ones joined, after whatever control frames are due."""
+        """Send several messages, small ones joined, after what is left of ``send_now`` and what control frames are
+        due."""
+        while self._rest:
+            await self._send_all(self._rest[0])
+            del self._rest[0]
         joined: list[Buffer] = []
         size = 0
         while self._urgent:
@@ -223,7 +280,7 @@ class FrameStream:
         """Send a close frame (or answer the peer's), wait a second for the peer to hang up, close the stream."""
         try:
             with trio.move_on_after(1.0):
-                if not self._closed and not self._sending:
+                if not (self._closed or self._sending or self._rest):
                     data = self._peer_close
                     if data is None:
                         data = struct.pack(">H", code) + reason.encode()[:120].decode(errors="ignore").encode()
