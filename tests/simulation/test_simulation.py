@@ -21,14 +21,15 @@ KNOWN_SEEDS = (
 """Every seed that ever failed because of the product, so that it is run for ever."""
 
 HAPPENED = {
-    "elections": 60,
-    "controller elections": 25,
+    "elections": 40,
+    "controller elections": 20,
     "isr changes": 100,
-    "truncations": 5,
-    "records truncated": 20,
+    "truncations": 3,
+    "records truncated": 5,
     "records acked all": 2000,
     "rows read": 4000,
     "crashed at an effect": 5,
+    "partition_offline": 5,
 }
 """What must have happened in a chunk, at least: a run in which nothing fails proves nothing."""
 
