@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from simulation.clients import Batch, Consumer, Producer, ProducerOptions
 from simulation.cluster import Cluster, Options, TopicOptions
+from simulation.consumer import Consumer
 from simulation.history import OK
 from simulation.loop import stream
+from simulation.producer import Batch, Producer, ProducerOptions
 from tidelog.types import Acks, PartitionState, TopicPartition
 
 FOREVER = 1e6

@@ -20,12 +20,16 @@ from tidelog_controller.core.raft import RaftSettings
 from tidelog_replica.settings import ReplicaSettings
 
 from simulation.checker import check
-from simulation.clients import Consumer, Producer, ProducerOptions
+from simulation.consumer import Consumer
+from simulation.controller_process import ControllerProcess
 from simulation.faults import Faults, Swarm
+from simulation.ghost import Violation
 from simulation.history import History
-from simulation.invariants import Invariants, Violation
+from simulation.invariants import Invariants
 from simulation.loop import Loop, stream
-from simulation.processes import ControllerProcess, ReplicaProcess, SimProcess
+from simulation.processes import SimProcess
+from simulation.producer import Producer, ProducerOptions
+from simulation.replica_process import ReplicaProcess
 from simulation.sim_network import Frame, Network
 
 CONTROLLER_SETTINGS = ControllerSettings(

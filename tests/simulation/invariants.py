@@ -23,112 +23,25 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from tidelog.effects import Send
 from tidelog.records import BatchHeader, decode_batch, split
 from tidelog.types import Acks, TopicPartition
-from tidelog.wire.messages import AppendResult, Produced, Vote
-from tidelog_controller.core.metadata import MetadataState
-from tidelog_controller.core.raft_log import Entry
 
+from simulation.controller_invariants import ControllerInvariants
+from simulation.ghost import Chain, Committed, Digest, Held, sequence_of
 from simulation.views import View, views
 
 if TYPE_CHECKING:
     from simulation.cluster import Cluster
     from simulation.processes import SimProcess
 
-Digest = bytes
-Sequences = tuple[int, int, int]
-"""Producer id, producer epoch, base sequence."""
 
-
-class Violation(AssertionError):
-    """An invariant does not hold; the text begins with its id."""
-
-
-@dataclass(slots=True)
-class Chain:
-    """One log as the ghost knows it, batch by batch."""
-
-    ends: list[int] = field(default_factory=list)
-    digests: list[Digest] = field(default_factory=list)
-    headers: list[BatchHeader] = field(default_factory=list)
-    at: dict[int, Digest] = field(default_factory=dict)
-    """Digest by end offset."""
-    sequences: dict[Sequences, int] = field(default_factory=dict)
-    """Where each producer's batch stands."""
-
-    @property
-    def end(self) -> int:
-        return self.ends[-1] if self.ends else 0
-
-    @property
-    def last(self) -> Digest:
-        return self.digests[-1] if self.digests else b""
-
-    def agrees(self, end: int, digest: Digest) -> bool:
-        """Whether this log holds exactly that prefix."""
-        return end == 0 or self.at.get(end) == digest
-
-    def add(self, header: BatchHeader, digest: Digest) -> None:
-        self.ends.append(header.end_offset)
-        self.digests.append(digest)
-        self.headers.append(header)
-        self.at[header.end_offset] = digest
-        if header.producer_id:
-            self.sequences[sequence_of(header)] = header.base_offset
-
-    def cut(self, end: int) -> None:
-        """Forget what ends above ``end``."""
-        while self.ends and self.ends[-1] > end:
-            del self.at[self.ends.pop()]
-            self.digests.pop()
-            header = self.headers.pop()
-            if header.producer_id:
-                self.sequences.pop(sequence_of(header), None)
-
-
-@dataclass(slots=True)
-class Held:
-    """One partition on one server, as last seen in its present life."""
-
-    chain: Chain
-    log: Any = None
-    view: View | None = None
-    durable: int = 0
-    seen: tuple[int, ...] = ()
-
-
-@dataclass(slots=True)
-class Committed:
-    """What leaders have committed of a partition."""
-
-    end: int = 0
-    digest: Digest = b""
-    at: dict[int, Digest] = field(default_factory=dict)
-    """Digest by end offset of each committed batch."""
-    values: dict[int, BatchHeader] = field(default_factory=dict)
-
-
-def sequence_of(header: BatchHeader) -> Sequences:
-    """What names the batch of an idempotent producer."""
-    return (header.producer_id, header.producer_epoch, header.base_sequence)
-
-
-class Invariants:
+class Invariants(ControllerInvariants):
     """The ghost and its checks. Every failure is a ``Violation``."""
 
     def __init__(self, cluster: Cluster) -> None:
-        self.cluster = cluster
-        self.metadata = MetadataState(cluster.name)
-        """The newest that any controller has applied."""
-        self.strict = True
-        """Whether a violation ends the run; else they gather in ``violations``."""
-        self.violations: list[str] = []
-        self._events: list[tuple[str, SimProcess]] = []
-        self._states: dict[int, MetadataState] = {}
+        super().__init__(cluster)
         self._held: dict[tuple[str, TopicPartition], Held] = {}
         self._before_crash: dict[tuple[str, TopicPartition], tuple[Chain, int]] = {}
         self._leaders: dict[tuple[TopicPartition, int], tuple[str, int]] = {}
@@ -138,10 +51,6 @@ class Invariants:
         self._batches: dict[tuple[TopicPartition, int, int], Digest] = {}
         """By leader epoch and base offset: the digest up to that batch."""
         self._committed: dict[TopicPartition, Committed] = {}
-        self._raft_leaders: dict[int, str] = {}
-        self._raft_committed: list[tuple[Entry, int]] = []
-        """Each committed entry, and the term in which it was."""
-        self._raft_seen: dict[str, tuple[int, int, int]] = {}
 
     def committed_end(self, key: TopicPartition) -> int:
         """Everything below it was committed by some leader."""
@@ -153,14 +62,6 @@ class Invariants:
             found = self._committed[key] = Committed()
         return found
 
-    def _demand(self, holds: bool, text: str) -> None:
-        if holds:
-            return
-        text = f"{text} (t={self.cluster.loop.now:.4f})"
-        if self.strict:
-            raise Violation(text)
-        self.violations.append(text)
-
     # --- entry points ------------------------------------------------------------------------------------
 
     def after_step(self, process: SimProcess, effects: Sequence[Any]) -> None:
@@ -169,14 +70,7 @@ class Invariants:
             self._check_replica(process)
         else:
             self._check_controller(process)
-        events, self._events = self._events, []
-        for kind, where in events:
-            if where.running:
-                self.cluster.faults.on_protocol_event(kind, where)
-
-    def _happened(self, kind: str, process: SimProcess) -> None:
-        """A protocol event, told to the faults when the step has been checked: it may be the process's last."""
-        self._events.append((kind, process))
+        self._tell_faults()
 
     def on_stop(self, process: SimProcess, in_mid_step: bool) -> None:
         """The process dies: what it had flushed must be there when it returns. Where it dies in the middle of a step,
@@ -396,104 +290,6 @@ class Invariants:
         """A consumer that read committed records is told that its position is gone (R7)."""
         self._demand(False, f"R7 {client.name} {key.partition}: position {position} is answered {error}")
 
-    # --- controllers -------------------------------------------------------------------------------------
-
-    def _check_controller(self, process: SimProcess) -> None:
-        core = process.core
-        raft, name = core.raft, process.name
-        seen = (raft.term, raft.commit_index, core.state.index)
-        before = self._raft_seen.get(name, (0, 0, 0))
-        if raft.role == "leader":
-            first = self._raft_leaders.get(raft.term)
-            if first is None:
-                self._raft_leaders[raft.term] = name
-                self.cluster.count("controller elections")
-                self._check_leader_completeness(name, raft)
-                self._happened("active", process)
-            else:
-                self._demand(first == name, f"RAFT {name} leads term {raft.term}, after {first}")
-        if seen == before:
-            return
-        self._raft_seen[name] = seen
-        back = any(now < then for now, then in zip(seen, before, strict=True))
-        self._demand(not back, f"RAFT {name}: term, commit, applied went from {before} to {seen}")
-        self._check_committed_entries(name, raft, before[1])
-        if core.state.index > before[2]:
-            self._check_state(process, core.state)
-
-    def _check_leader_completeness(self, name: str, raft: Any) -> None:
-        """A leader has what was committed in earlier terms (not in later ones: its votes may have come late)."""
-        earlier = [entry for entry, term in self._raft_committed if term < raft.term]
-        same = list(raft.log.slice(1, len(earlier))) == earlier
-        self._demand(same, f"RAFT {name} leads term {raft.term} without the {len(earlier)} entries committed before")
-
-    def _check_committed_entries(self, name: str, raft: Any, before: int) -> None:
-        for entry in raft.log.slice(before + 1, raft.commit_index):
-            if entry.index > len(self._raft_committed):
-                self._raft_committed.append((entry, raft.term))
-            same = self._raft_committed[entry.index - 1][0] == entry
-            self._demand(same, f"RAFT {name} committed another entry {entry.index}")
-
-    def _check_state(self, process: SimProcess, state: MetadataState) -> None:
-        known = self._states.get(state.index)
-        if known is not None:
-            same = known.image() == state.image() and known.next_producer_id == state.next_producer_id
-            self._demand(same, f"RAFT {process.name} holds another state at index {state.index}")
-        else:
-            self._states[state.index] = state
-        if state.index > self.metadata.index:
-            before, self.metadata = self.metadata, state
-            self._check_transition(process, before, state)
-
-    def _check_transition(self, process: SimProcess, before: MetadataState, after: MetadataState) -> None:
-        """Several commands may lie between the two states."""
-        for topic_id, topic in after.topics.items():
-            old = before.topics.get(topic_id)
-            if old is topic:
-                continue
-            for number, now in enumerate(topic.partitions):
-                key = TopicPartition(topic_id, number)
-                where = f"{topic.name}/{number} at index {after.index}"
-                inside = (
-                    set(now.isr) <= set(now.replicas) and now.isr and (now.leader is None or now.leader in now.isr)
-                )
-                self._demand(bool(inside), f"R3 {where}: leader {now.leader}, ISR {now.isr}, of {now.replicas}")
-                if now.leader is not None:
-                    self._demand(after.is_live(now.leader), f"R9 {where}: the leader {now.leader} is fenced")
-                if old is None or old.partitions[number] == now:
-                    continue
-                was = old.partitions[number]
-                self._demand(now.epoch > was.epoch, f"R5 {where}: changed within epoch {now.epoch}")
-                self._demand(now.leader_epoch >= was.leader_epoch, f"R5 {where}: leader epoch went back")
-                changed = now.leader != was.leader
-                self._demand(
-                    not changed or now.leader_epoch > was.leader_epoch, f"R1 {where}: another leader in one epoch"
-                )
-                self._check_restarts(where, key, before, after)
-                self.cluster.count("isr changes" if now.isr != was.isr else "leader changes")
-                self._happened("isr" if now.isr != was.isr else "fenced", process)
-                self._check_members(key, f"with index {after.index}")
-
-    def _check_restarts(self, where: str, key: TopicPartition, before: MetadataState, after: MetadataState) -> None:
-        """A new life leads only in a new leader epoch (R9)."""
-        was, now = before.partition(*key), after.partition(*key)
-        assert was is not None and now is not None
-        for node, server in after.servers.items():
-            old = before.servers.get(node)
-            if old is not None and old.broker_epoch != server.broker_epoch and was.leader == node:
-                renewed = now.leader_epoch > was.leader_epoch
-                self._demand(renewed, f"R9 {where}: {node} registered anew and its leader epoch goes on")
-
-    def on_send(self, process: SimProcess, effect: Send) -> None:
-        """A controller is about to send: what it tells must be durable."""
-        message, stored = effect.message, process.store.load()  # type: ignore[attr-defined]
-        if isinstance(message, AppendResult) and message.ok:
-            kept = len(stored.entries) >= message.match and stored.term >= message.term
-            self._demand(kept, f"RAFT {process.name} confirms {message.match}, stored {len(stored.entries)}")
-        if isinstance(message, Vote) and message.granted and not message.pre:
-            voted = (stored.term, stored.voted_for) == (message.term, effect.to)
-            self._demand(voted, f"RAFT {process.name} votes for {effect.to} in {message.term}, stored {stored.term}")
-
     # --- the end -----------------------------------------------------------------------------------------
 
     def in_sync(self, key: TopicPartition) -> bool:
@@ -537,6 +333,3 @@ class Invariants:
                     rows += [(record.offset, record.value or b"") for record in decode_batch(batch)]
                     offset = header.end_offset
         return rows
-
-
-__all__ = ["Invariants", "Produced", "Violation"]

@@ -1,0 +1,105 @@
+"""Simulated consumers: they remember all they saw."""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING, Any
+
+from tidelog.errors import TidelogError
+from tidelog.records import decode_batch, split
+from tidelog.types import TopicPartition
+from tidelog.wire.messages import (
+    ListOffset,
+    OffsetAnswer,
+    ReadAnswer,
+)
+from tidelog.wire.messages import Read as ReadRequest
+
+from simulation.clients import Client
+from simulation.history import Latest, Read
+
+if TYPE_CHECKING:
+    from simulation.cluster import Cluster
+
+
+class Consumer(Client):
+    """Reads every partition from the start, remembers all, and asks now and then where the log ends."""
+
+    def __init__(self, cluster: Cluster, name: str, rng: random.Random, pace: float = 0.1) -> None:
+        super().__init__(cluster, name, rng)
+        self.pace = pace
+        self.positions: dict[TopicPartition, tuple[int, int]] = {}
+        """Next offset and the leader epoch of the record before it."""
+        self._highest: dict[TopicPartition, tuple[int, int]] = {}
+        """Newest leader epoch that answered, and its HW."""
+        self._latest: dict[TopicPartition, int] = {}
+        self._busy: dict[TopicPartition, None] = {}
+        self.loop.after(rng.uniform(0.0, 0.2), self._act)
+
+    def _act(self) -> None:
+        if self.stopped:
+            return
+        for key in self.cluster.partitions:
+            if key not in self._busy:
+                self.read(key)
+        self.loop.after(self.rng.expovariate(1 / self.pace), self._act)
+
+    def read(self, key: TopicPartition) -> None:
+        """One read, or one question for the end, of a partition."""
+        state = self.partition(key)
+        if state is None or state.leader is None:
+            return
+        offset, epoch = self.positions.get(key, (0, -1))
+        start = self.loop.now
+        self._busy[key] = None
+        if self.rng.random() < 0.1:
+            ask = ListOffset(key.topic_id, key.partition, "latest", leader_epoch=state.leader_epoch)
+            self.call(state.leader, ask, 2.0, lambda answer: self._on_latest(key, start, answer))
+            return
+        wait = self.rng.choice((0, 200))
+        request = ReadRequest(
+            key.topic_id, key.partition, offset, epoch, state.leader_epoch, self.rng.choice((1, 4096)), wait
+        )
+        self.call(state.leader, request, 2.0, lambda answer: self._on_read(key, start, answer))
+
+    def _on_latest(self, key: TopicPartition, start: float, answer: Any) -> None:
+        del self._busy[key]
+        if isinstance(answer, OffsetAnswer):
+            name = self.cluster.partition_name(key)
+            self.cluster.count("latest")
+            self.cluster.invariants.on_latest(self, key, self._latest.get(key, 0), answer.offset)
+            self._latest[key] = answer.offset
+            self.cluster.history.operations.append(Latest(self.name, name, answer.offset, start, self.loop.now))
+        else:
+            self._on_error(key, answer)
+
+    def _on_error(self, key: TopicPartition, error: Any) -> None:
+        assert isinstance(error, TidelogError), error
+        self.cluster.count(f"read {error.code}")
+        if error.code in ("OFFSET_OUT_OF_RANGE", "LOG_TRUNCATED"):
+            self.cluster.invariants.on_lost_position(self, key, self.positions.get(key, (0, -1)), error)
+
+    def _on_read(self, key: TopicPartition, start: float, answer: Any) -> None:
+        del self._busy[key]
+        if not isinstance(answer, ReadAnswer):
+            self._on_error(key, answer)
+            return
+        before = self._highest.get(key, (-1, 0))
+        if answer.leader_epoch < before[0]:
+            return  # an answer of a leader that was replaced: a client drops it
+        self.cluster.invariants.on_consumer_hw(self, key, before, answer)
+        self._highest[key] = (answer.leader_epoch, answer.high_watermark)
+        position, epoch = self.positions.get(key, (0, -1))
+        wanted, rows = position, []
+        for header, batch in split(answer.payload):
+            self.cluster.invariants.on_visible(self, key, header, batch)
+            epoch = header.leader_epoch
+            for record in decode_batch(batch):
+                if record.offset >= wanted:
+                    assert record.value is not None
+                    rows.append((record.offset, record.value))
+        if rows:
+            self.positions[key] = (rows[-1][0] + 1, epoch)
+            self.cluster.count("rows read", len(rows))
+            name = self.cluster.partition_name(key)
+            self.cluster.history.operations.append(Read(self.name, name, position, tuple(rows), start, self.loop.now))

@@ -1,0 +1,131 @@
+"""Invariants of the controllers: Raft, and what the metadata may become (R1, R3, R5, R9)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tidelog.effects import Send
+from tidelog.types import TopicPartition
+from tidelog.wire.messages import AppendResult, Vote
+from tidelog_controller.core.metadata import MetadataState
+from tidelog_controller.core.raft_log import Entry
+
+from simulation.ghost import Checks
+
+if TYPE_CHECKING:
+    from simulation.cluster import Cluster
+    from simulation.processes import SimProcess
+
+
+class ControllerInvariants(Checks):
+    """The checks of the controllers, and the newest metadata that any of them has applied."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        super().__init__(cluster)
+        self.metadata = MetadataState(cluster.name)
+        """The newest that any controller has applied."""
+        self._states: dict[int, MetadataState] = {}
+        self._raft_leaders: dict[int, str] = {}
+        self._raft_committed: list[tuple[Entry, int]] = []
+        """Each committed entry, and the term in which it was."""
+        self._raft_seen: dict[str, tuple[int, int, int]] = {}
+
+    def _check_members(self, key: TopicPartition, when: str) -> None:
+        """Every live ISR member holds what is committed."""
+        raise NotImplementedError
+
+    def _check_controller(self, process: SimProcess) -> None:
+        core = process.core
+        raft, name = core.raft, process.name
+        seen = (raft.term, raft.commit_index, core.state.index)
+        before = self._raft_seen.get(name, (0, 0, 0))
+        if raft.role == "leader":
+            first = self._raft_leaders.get(raft.term)
+            if first is None:
+                self._raft_leaders[raft.term] = name
+                self.cluster.count("controller elections")
+                self._check_leader_completeness(name, raft)
+                self._happened("active", process)
+            else:
+                self._demand(first == name, f"RAFT {name} leads term {raft.term}, after {first}")
+        if seen == before:
+            return
+        self._raft_seen[name] = seen
+        back = any(now < then for now, then in zip(seen, before, strict=True))
+        self._demand(not back, f"RAFT {name}: term, commit, applied went from {before} to {seen}")
+        self._check_committed_entries(name, raft, before[1])
+        if core.state.index > before[2]:
+            self._check_state(process, core.state)
+
+    def _check_leader_completeness(self, name: str, raft: Any) -> None:
+        """A leader has what was committed in earlier terms (not in later ones: its votes may have come late)."""
+        earlier = [entry for entry, term in self._raft_committed if term < raft.term]
+        same = list(raft.log.slice(1, len(earlier))) == earlier
+        self._demand(same, f"RAFT {name} leads term {raft.term} without the {len(earlier)} entries committed before")
+
+    def _check_committed_entries(self, name: str, raft: Any, before: int) -> None:
+        for entry in raft.log.slice(before + 1, raft.commit_index):
+            if entry.index > len(self._raft_committed):
+                self._raft_committed.append((entry, raft.term))
+            same = self._raft_committed[entry.index - 1][0] == entry
+            self._demand(same, f"RAFT {name} committed another entry {entry.index}")
+
+    def _check_state(self, process: SimProcess, state: MetadataState) -> None:
+        known = self._states.get(state.index)
+        if known is not None:
+            same = known.image() == state.image() and known.next_producer_id == state.next_producer_id
+            self._demand(same, f"RAFT {process.name} holds another state at index {state.index}")
+        else:
+            self._states[state.index] = state
+        if state.index > self.metadata.index:
+            before, self.metadata = self.metadata, state
+            self._check_transition(process, before, state)
+
+    def _check_transition(self, process: SimProcess, before: MetadataState, after: MetadataState) -> None:
+        """Several commands may lie between the two states."""
+        for topic_id, topic in after.topics.items():
+            old = before.topics.get(topic_id)
+            if old is topic:
+                continue
+            for number, now in enumerate(topic.partitions):
+                key = TopicPartition(topic_id, number)
+                where = f"{topic.name}/{number} at index {after.index}"
+                inside = (
+                    set(now.isr) <= set(now.replicas) and now.isr and (now.leader is None or now.leader in now.isr)
+                )
+                self._demand(bool(inside), f"R3 {where}: leader {now.leader}, ISR {now.isr}, of {now.replicas}")
+                if now.leader is not None:
+                    self._demand(after.is_live(now.leader), f"R9 {where}: the leader {now.leader} is fenced")
+                if old is None or old.partitions[number] == now:
+                    continue
+                was = old.partitions[number]
+                self._demand(now.epoch > was.epoch, f"R5 {where}: changed within epoch {now.epoch}")
+                self._demand(now.leader_epoch >= was.leader_epoch, f"R5 {where}: leader epoch went back")
+                changed = now.leader != was.leader
+                self._demand(
+                    not changed or now.leader_epoch > was.leader_epoch, f"R1 {where}: another leader in one epoch"
+                )
+                self._check_restarts(where, key, before, after)
+                self.cluster.count("isr changes" if now.isr != was.isr else "leader changes")
+                self._happened("isr" if now.isr != was.isr else "fenced", process)
+                self._check_members(key, f"with index {after.index}")
+
+    def _check_restarts(self, where: str, key: TopicPartition, before: MetadataState, after: MetadataState) -> None:
+        """A new life leads only in a new leader epoch (R9)."""
+        was, now = before.partition(*key), after.partition(*key)
+        assert was is not None and now is not None
+        for node, server in after.servers.items():
+            old = before.servers.get(node)
+            if old is not None and old.broker_epoch != server.broker_epoch and was.leader == node:
+                renewed = now.leader_epoch > was.leader_epoch
+                self._demand(renewed, f"R9 {where}: {node} registered anew and its leader epoch goes on")
+
+    def on_send(self, process: SimProcess, effect: Send) -> None:
+        """A controller is about to send: what it tells must be durable."""
+        message, stored = effect.message, process.store.load()  # type: ignore[attr-defined]
+        if isinstance(message, AppendResult) and message.ok:
+            kept = len(stored.entries) >= message.match and stored.term >= message.term
+            self._demand(kept, f"RAFT {process.name} confirms {message.match}, stored {len(stored.entries)}")
+        if isinstance(message, Vote) and message.granted and not message.pre:
+            voted = (stored.term, stored.voted_for) == (message.term, effect.to)
+            self._demand(voted, f"RAFT {process.name} votes for {effect.to} in {message.term}, stored {stored.term}")

@@ -1,0 +1,121 @@
+"""What the invariants remember of the system beside it, and how a failed check is told."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from tidelog.records import BatchHeader
+
+from simulation.views import View
+
+if TYPE_CHECKING:
+    from simulation.cluster import Cluster
+    from simulation.processes import SimProcess
+
+Digest = bytes
+Sequences = tuple[int, int, int]
+"""Producer id, producer epoch, base sequence."""
+
+
+class Violation(AssertionError):
+    """An invariant does not hold; the text begins with its id."""
+
+
+@dataclass(slots=True)
+class Chain:
+    """One log as the ghost knows it, batch by batch."""
+
+    ends: list[int] = field(default_factory=list)
+    digests: list[Digest] = field(default_factory=list)
+    headers: list[BatchHeader] = field(default_factory=list)
+    at: dict[int, Digest] = field(default_factory=dict)
+    """Digest by end offset."""
+    sequences: dict[Sequences, int] = field(default_factory=dict)
+    """Where each producer's batch stands."""
+
+    @property
+    def end(self) -> int:
+        return self.ends[-1] if self.ends else 0
+
+    @property
+    def last(self) -> Digest:
+        return self.digests[-1] if self.digests else b""
+
+    def agrees(self, end: int, digest: Digest) -> bool:
+        """Whether this log holds exactly that prefix."""
+        return end == 0 or self.at.get(end) == digest
+
+    def add(self, header: BatchHeader, digest: Digest) -> None:
+        self.ends.append(header.end_offset)
+        self.digests.append(digest)
+        self.headers.append(header)
+        self.at[header.end_offset] = digest
+        if header.producer_id:
+            self.sequences[sequence_of(header)] = header.base_offset
+
+    def cut(self, end: int) -> None:
+        """Forget what ends above ``end``."""
+        while self.ends and self.ends[-1] > end:
+            del self.at[self.ends.pop()]
+            self.digests.pop()
+            header = self.headers.pop()
+            if header.producer_id:
+                self.sequences.pop(sequence_of(header), None)
+
+
+@dataclass(slots=True)
+class Held:
+    """One partition on one server, as last seen in its present life."""
+
+    chain: Chain
+    log: Any = None
+    view: View | None = None
+    durable: int = 0
+    seen: tuple[int, ...] = ()
+
+
+@dataclass(slots=True)
+class Committed:
+    """What leaders have committed of a partition."""
+
+    end: int = 0
+    digest: Digest = b""
+    at: dict[int, Digest] = field(default_factory=dict)
+    """Digest by end offset of each committed batch."""
+    values: dict[int, BatchHeader] = field(default_factory=dict)
+
+
+def sequence_of(header: BatchHeader) -> Sequences:
+    """What names the batch of an idempotent producer."""
+    return (header.producer_id, header.producer_epoch, header.base_sequence)
+
+
+class Checks:
+    """What all checks need: the cluster, and what happens when one fails."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+        self.strict = True
+        """Whether a violation ends the run; else they gather in ``violations``."""
+        self.violations: list[str] = []
+        self._events: list[tuple[str, SimProcess]] = []
+
+    def _demand(self, holds: bool, text: str) -> None:
+        if holds:
+            return
+        text = f"{text} (t={self.cluster.loop.now:.4f})"
+        if self.strict:
+            raise Violation(text)
+        self.violations.append(text)
+
+    def _happened(self, kind: str, process: SimProcess) -> None:
+        """A protocol event, told to the faults when the step has been checked: it may be the process's last."""
+        self._events.append((kind, process))
+
+    def _tell_faults(self) -> None:
+        """The step has been checked: what happened in it may trigger a fault."""
+        events, self._events = self._events, []
+        for kind, where in events:
+            if where.running:
+                self.cluster.faults.on_protocol_event(kind, where)

@@ -1,0 +1,221 @@
+"""A simulated replica server: its disk, and its links to its peers and to the active controller."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from tidelog.effects import CONTROLLER, Call, Send
+from tidelog.errors import TidelogError, TimedOut, Unreachable
+from tidelog.wire.messages import DescribeQuorum, MetadataUpdate, QuorumAnswer
+from tidelog_replica.node import ReplicaNode, StartFlush
+
+from simulation.processes import SimProcess
+from simulation.sim_disk import PowerLost, SimDisk
+from simulation.sim_network import Frame, SimLink
+
+if TYPE_CHECKING:
+    from simulation.cluster import Cluster
+
+DATA = "/data"
+"""Directory of a replica server on its own disk."""
+
+
+class ReplicaProcess(SimProcess):
+    """A replica server, with its links to peers and to the active controller."""
+
+    core: ReplicaNode
+
+    def __init__(self, cluster: Cluster, name: str) -> None:
+        super().__init__(cluster, name)
+        self.disk = SimDisk()
+        self.flush_failed = False
+        """A flush failed and the server has not heard of it. Were it killed now, its next life would find clean pages
+        that never reached the disk; so the machine goes down with it (a gap that the server cannot close)."""
+        self._peers: dict[str, SimLink] = {}
+        self._calls: dict[int, tuple[SimLink, int]] = {}
+        self._call_id = 0
+        self._controller: SimLink | None = None
+        self._seeking: SimLink | None = None
+        self._next_controller = 0
+
+    def begin(self) -> None:
+        cluster = self.cluster
+        self.core = ReplicaNode(
+            self.name,
+            f"sim://{self.name}",
+            self.disk,
+            DATA,
+            cluster.replica_settings,
+            cluster.core_rng(self.name, self.life),
+            cluster.name,
+        )
+        self._seek()
+        self.submit("start", lambda: self.core.start(self.loop.now))
+
+    def stop(self, power: bool, in_mid_step: bool = False) -> None:
+        super().stop(power, in_mid_step)
+        self._peers.clear()
+        self._calls.clear()
+        self._controller = self._seeking = None
+        if power or self.flush_failed:
+            self.disk.crash(self.cluster.disk_rng)
+        self.flush_failed = False
+
+    def supervise(self) -> None:
+        """A partition went offline: whoever watches over the process starts it again."""
+        self.stop(power=False)
+        self.start()
+
+    # --- the active controller ---------------------------------------------------------------------------
+
+    def _seek(self, hint: str = "") -> None:
+        """Ask a controller whether it is the active one; the hint first, then all in turn."""
+        if self._controller is not None or self._seeking is not None:
+            return
+        names = self.cluster.controllers
+        if not hint:
+            hint = names[self._next_controller % len(names)]
+            self._next_controller += 1
+        link = self._seeking = self.network.connect(self, hint)
+        link.send(self, Frame("request", 0, DescribeQuorum()))
+        self.later(1.0, lambda: self._give_up(link))
+
+    def _give_up(self, link: SimLink, hint: str = "") -> None:
+        if link is self._seeking:
+            link.close(self)
+            self._seeking = None
+            self.later(self.cluster.client_rng.uniform(0.02, 0.2), lambda: self._seek(hint))
+
+    def _on_quorum(self, link: SimLink, answer: Any) -> None:
+        if link is not self._seeking:
+            return
+        if isinstance(answer, QuorumAnswer) and answer.active == link.server_name:
+            self._seeking, self._controller = None, link
+            self.submit("controller up", lambda: self.core.on_controller_up(self.loop.now))
+        else:
+            self._give_up(link, answer.active if isinstance(answer, QuorumAnswer) else "")
+
+    def _drop_controller(self, hint: str = "") -> None:
+        link = self._controller
+        if link is None:
+            return
+        self._controller = None
+        link.close(self)
+        self._fail_calls(link)
+        self.submit("controller down", lambda: self.core.on_controller_down(self.loop.now))
+        self.later(self.cluster.client_rng.uniform(0.0, 0.1), lambda: self._seek(hint))
+
+    # --- effects -----------------------------------------------------------------------------------------
+
+    def perform(self, effect: Any) -> None:
+        if isinstance(effect, Call):
+            self._call(effect)
+        elif isinstance(effect, StartFlush):
+            self._start_flush(effect)
+        elif isinstance(effect, Send):
+            link = self._peer(effect.to)
+            link.send(self, Frame("post", None, effect.message), lossy=True)
+        else:
+            super().perform(effect)
+
+    def _peer(self, name: str) -> SimLink:
+        link = self._peers.get(name)
+        if link is None:
+            link = self._peers[name] = self.network.connect(self, name)
+        return link
+
+    def _call(self, effect: Call) -> None:
+        link = self._controller if effect.to == CONTROLLER else self._peer(effect.to)
+        if link is None:
+            self.later(0.001, lambda: self._answer(effect.token, Unreachable("no active controller is known")))
+            return
+        self._call_id += 1
+        number = self._call_id
+        self._calls[number] = (link, effect.token)
+        link.send(self, Frame("request", number, effect.message))
+        self.later(effect.timeout_s, lambda: self._expire(number))
+
+    def _expire(self, number: int) -> None:
+        call = self._calls.pop(number, None)
+        if call is not None:
+            link, token = call
+            self._answer(token, TimedOut("no answer in time"))
+            if link is self._controller:
+                self._drop_controller()
+
+    def _answer(self, token: int, answer: Any) -> None:
+        self.submit(
+            f"answer {token} {self._label(answer)}", lambda: self.core.on_answer(token, answer, self.loop.now)
+        )
+
+    def _start_flush(self, effect: StartFlush) -> None:
+        """A thread syncs the files: what is written in the meantime may or may not be covered."""
+        took = self.cluster.faults.flush_time(self)
+        early = self.cluster.fault_rng.random() < 0.5
+        failed: list[OSError | None] = [None]
+
+        def sync() -> None:
+            try:
+                effect.flush.run()
+            except OSError as error:
+                failed[0] = error
+                self.flush_failed = True
+            except PowerLost:
+                self.cluster.faults.power_lost(self)
+
+        def finish() -> None:
+            if not early:
+                sync()
+            self.submit(f"flushed {effect.key.partition} to {effect.flush.end} {failed[0] or ''}", tell)
+            self.cluster.faults.on_protocol_event("flush", self)
+
+        def tell() -> Sequence[Any]:
+            self.flush_failed = False
+            return self.core.on_flushed(effect.key, effect.flush, failed[0], self.loop.now)
+
+        if early:
+            sync()
+        self.later(took, finish)
+
+    # --- network -----------------------------------------------------------------------------------------
+
+    def on_frame(self, link: SimLink, frame: Frame) -> None:
+        if frame.kind != "answer":
+            if isinstance(frame.body, MetadataUpdate):
+                update = frame.body
+                self.submit(f"metadata {update.index}", lambda: self.core.on_metadata(update, self.loop.now))
+            else:
+                super().on_frame(link, frame)
+            return
+        if frame.id == 0:
+            self._on_quorum(link, frame.body)
+            return
+        assert frame.id is not None
+        call = self._calls.pop(frame.id, None)
+        if call is None:
+            return
+        self._answer(call[1], frame.body)
+        if link is self._controller and getattr(frame.body, "code", "") == "NOT_ACTIVE_CONTROLLER":
+            assert isinstance(frame.body, TidelogError)
+            self._drop_controller(str(frame.body.detail.get("leader", "")))
+
+    def on_close(self, link: SimLink) -> None:
+        if link is self._seeking:
+            self._seeking = None
+            self.later(self.cluster.client_rng.uniform(0.02, 0.2), self._seek)
+        elif link is self._controller:
+            self._drop_controller()
+        elif self._peers.get(link.server_name) is link:
+            del self._peers[link.server_name]
+            self._fail_calls(link)
+            name = link.server_name
+            self.submit(f"peer {name} down", lambda: self.core.on_peer_down(name, self.loop.now))
+        else:
+            super().on_close(link)
+
+    def _fail_calls(self, link: SimLink) -> None:
+        for number, (used, token) in list(self._calls.items()):
+            if used is link:
+                del self._calls[number]
+                self._answer(token, Unreachable(f"the link to {link.server_name} broke"))
