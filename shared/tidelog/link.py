@@ -102,7 +102,11 @@ class Link:
             results.append(result)
             answered.set()
 
-        id = self._ask(request, timeout_s, done)
+        if self._session.is_waiting:  # others called, and may call in this turn: what they queue leaves together
+            id = self._ask(request, timeout_s, done)
+        else:
+            with burst():
+                id = self._ask(request, timeout_s, done)
         try:
             await answered.wait()
         except trio.Cancelled:
@@ -138,7 +142,8 @@ class Link:
             await self._outbox.wait_room()
         if self.closed:
             raise Unreachable(f"the link to {self.remote} is closed")
-        self.post(message)
+        with burst():
+            self.post(message)
         await trio.lowlevel.checkpoint()
 
     def answer(self, id: int, message: Message | TidelogError) -> None:

@@ -136,6 +136,11 @@ class Session:
             self._earliest = deadline
         return id, [transmit]
 
+    @property
+    def is_waiting(self) -> bool:
+        """Some request of ours is not answered yet."""
+        return bool(self._pending)
+
     def forget(self, id: int) -> None:
         """Nobody waits for this request any more; its answer will be ignored."""
         self._pending.pop(id, None)
