@@ -167,8 +167,6 @@ class Cluster:
     def on_event(self, process: SimProcess, event: Event) -> None:
         """A core says that something happened."""
         self.count(event.name)
-        if event.name == "partition_offline" and isinstance(process, ReplicaProcess):
-            process.later(self.fault_rng.uniform(0.1, 1.0), process.supervise)
         process.note("event", f"{event.name} {event.fields}")
 
     def on_topic(self, topic: TopicState) -> None:

@@ -9,6 +9,7 @@ from tidelog.effects import CONTROLLER, Call, Send
 from tidelog.errors import TidelogError, TimedOut, Unreachable
 from tidelog.wire.messages import DescribeQuorum, MetadataUpdate, QuorumAnswer
 from tidelog_replica.node import ReplicaNode, StartFlush
+from tidelog_replica.outbox import Stop
 
 from simulation.processes import SimProcess
 from simulation.sim_disk import PowerLost, SimDisk
@@ -63,7 +64,7 @@ class ReplicaProcess(SimProcess):
         self.flush_failed = False
 
     def supervise(self) -> None:
-        """A partition went offline: whoever watches over the process starts it again."""
+        """The server ended itself: whoever watches over the process starts it again."""
         self.stop(power=False)
         self.start()
 
@@ -113,6 +114,8 @@ class ReplicaProcess(SimProcess):
             self._call(effect)
         elif isinstance(effect, StartFlush):
             self._start_flush(effect)
+        elif isinstance(effect, Stop):
+            self.later(self.cluster.fault_rng.uniform(0.1, 1.0), self.supervise)
         elif isinstance(effect, Send):
             link = self._peer(effect.to)
             link.send(self, Frame("post", None, effect.message), lossy=True)

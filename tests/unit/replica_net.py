@@ -32,6 +32,7 @@ from tidelog.wire.messages import (
     Watch,
 )
 from tidelog_replica.node import ReplicaNode, StartFlush
+from tidelog_replica.outbox import Stop
 from tidelog_replica.partition import Partition
 from tidelog_replica.settings import ReplicaSettings
 
@@ -67,6 +68,8 @@ class Net:
         self.topics: dict[str, TopicState] = {}
         self.watchers: list[str] = []
         self.reports: list[ReportLeader] = []
+        self.stopped: list[str] = []
+        """Nodes that asked for the end of their process, which this net does not grant."""
         self.proposals: list[AlterIsr] = []
         self.events: list[tuple[str, Event]] = []
         self.sent: list[tuple[str, Any]] = []
@@ -150,6 +153,8 @@ class Net:
                     self.flush(name, effect)
             case Event():
                 self.events.append((name, effect))
+            case Stop():
+                self.stopped.append(name)
 
     def flush(self, name: str, effect: StartFlush) -> None:
         """Do a flush now."""

@@ -107,6 +107,7 @@ def test_D6_a_failed_flush_takes_the_partition_offline_and_acks_nobody() -> None
     id = net.send("r1", b"a")
     assert outcome(net.acks[id]) == ("OFFLINE", True)
     assert net.happened("partition_offline")
+    assert net.stopped == ["r1"]
     net.disks["r1"].heal()
     assert outcome(net.acks[net.send("r1", b"b")]) == ("OFFLINE", False)
     net.advance(4)

@@ -19,6 +19,7 @@ from tidelog.wire.image import apply_update
 from tidelog.wire.messages import MetadataUpdate
 
 from tidelog_replica.log.log import Flush, Log
+from tidelog_replica.log.segment import CorruptLog
 from tidelog_replica.outbox import Outbox
 from tidelog_replica.partition import Partition
 from tidelog_replica.session import Session
@@ -132,6 +133,8 @@ class Assignment:
             log = Log.open(self._disk, self._path(key), topic.config)
             partition = Partition(key, topic.config, self._node, log, self.servers, self._settings, self._outbox)
         except OSError as error:
+            if not isinstance(error, CorruptLog):
+                self._outbox.stop(f"{self._path(key)}: {error}")
             self.broken[key] = f"its log does not open: {error}"
             self._outbox.event(
                 "partition_offline", topic_id=key.topic_id, partition=key.partition, reason=self.broken[key]

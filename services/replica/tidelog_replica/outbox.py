@@ -18,6 +18,9 @@ from tidelog.wire.messages import Message, Notify, NotifyPart, ProduceAck, Produ
 
 from tidelog_replica.log.log import Flush
 
+ACKS_AT_ONCE = 4096
+"""Most acks in one message, well below what a header may hold."""
+
 OnAnswer = Callable[[Message | TidelogError, float], None]
 """Takes the answer of a call, or its failure, and ``now``."""
 
@@ -30,7 +33,14 @@ class StartFlush:
     flush: Flush
 
 
-Effect = Answer | Call | Event | Post | StartFlush
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """The disk failed: end the process. What is started next is another, unclean life, which reads what is there."""
+
+    reason: str
+
+
+Effect = Answer | Call | Event | Post | StartFlush | Stop
 
 
 class Outbox:
@@ -70,6 +80,10 @@ class Outbox:
         """Have a log flushed in a thread."""
         self._effects.append(StartFlush(key, flush))
 
+    def stop(self, reason: str) -> None:
+        """End the process."""
+        self._effects.append(Stop(reason))
+
     def event(self, name: str, **fields: Any) -> None:
         """Log a transition."""
         self._effects.append(Event(name, fields))
@@ -78,7 +92,9 @@ class Outbox:
         """Everything, in order; the outbox is empty then."""
         effects, self._effects = self._effects, []
         if self._acks:
-            effects += [Post(source, Produced(tuple(acks))) for source, acks in self._acks.items()]
+            for source, acks in self._acks.items():
+                for first in range(0, len(acks), ACKS_AT_ONCE):
+                    effects.append(Post(source, Produced(tuple(acks[first : first + ACKS_AT_ONCE]))))
             self._acks = {}
         if self._notices:
             effects += [Post(source, Notify(tuple(parts))) for source, parts in self._notices.items()]

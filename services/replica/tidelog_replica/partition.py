@@ -97,7 +97,7 @@ class Partition:
         try:
             action()
         except OSError as error:
-            self.fail(f"{type(error).__name__}: {error}")
+            self._fail_disk(f"{type(error).__name__}: {error}")
         except Refusal as error:
             self.fail(str(error))
         return self.offline is None
@@ -109,6 +109,12 @@ class Partition:
         self.offline = reason
         self._resign("OFFLINE", f"the partition went offline on {self._node}: {reason}")
         self._event("partition_offline", reason=reason)
+
+    def _fail_disk(self, reason: str) -> None:
+        """The disk cannot be trusted from here on, for no partition: this life of the server ends."""
+        if self.offline is None:
+            self.fail(reason)
+            self._outbox.stop(reason)
 
     # --- roles -------------------------------------------------------------------------------------------
 
@@ -220,7 +226,7 @@ class Partition:
         """A flush ended. One that failed is never tried again."""
         self.flushing = False
         if error is not None:
-            self.fail(f"flush failed: {error}")
+            self._fail_disk(f"flush failed: {error}")
             try:
                 self.log.discard_unsynced()
             except OSError as error:

@@ -1,7 +1,7 @@
 """What others ask of this server: followers of its leaderships, and clients through a gateway.
 
 Followers are served as long as this life is registered; clients only while its session lasts in the eyes of the
-controller, too: a leader that is cut off must not serve beside its successor.
+controller, too: a leader that is cut off must not serve beside its successor for ever (``session.py``).
 """
 
 from __future__ import annotations

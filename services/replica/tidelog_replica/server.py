@@ -108,6 +108,7 @@ async def _serve(
         for _ in range(config.flush_threads):
             nursery.start_soon(shell.run_flushes)
         nursery.start_soon(shell.run_timer)
+        nursery.start_soon(shell.run_until_stopped)
         shell.start()
         nursery.start_soon(shell.controllers.run)
         structlog.get_logger().info("replica_started", node=config.node, url=url)

@@ -6,8 +6,10 @@
 Every process start is a new life with a new broker epoch. A heartbeat answered ``FENCED_BROKER_EPOCH`` means that the
 life is over (a later one registered): the server gives up every role and begins another.
 
-``live`` says whether the session lasts in the eyes of the controller, counted from when the last answered heartbeat
-was *sent*: a leader cut off from the controller stops serving clients before its successor is elected.
+``live`` says whether the session may last in the eyes of the controller, counted from when the last answered
+heartbeat was *sent*: a leader that is cut off from the controller stops serving clients after the session time-out.
+Its successor may be elected sooner, by reports: until then it may answer with an old HW, and take records that it
+can never commit. The price: without any controller nobody is served for longer than that.
 
 ``data_dir/meta`` names the cluster and the node that the data belongs to, from the first registration on; a data
 directory of another node or cluster is refused.

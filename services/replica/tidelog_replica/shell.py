@@ -29,9 +29,13 @@ from tidelog.wire.messages import Hello, Message, MetadataUpdate
 
 from tidelog_replica.log.log import Flush
 from tidelog_replica.node import ReplicaNode, StartFlush
-from tidelog_replica.outbox import Effect
+from tidelog_replica.outbox import Effect, Stop
 
 FLUSHES_AT_ONCE = 16
+
+
+class DiskFailed(Exception):
+    """The disk failed: the server must not go on. A supervisor starts it again."""
 
 
 class Shell:
@@ -67,6 +71,8 @@ class Shell:
         self._rearm = trio.Event()
         self._flushes: deque[tuple[TopicPartition, Flush]] = deque()
         self._flush_work = trio.Event()
+        self._stopped = trio.Event()
+        self._stop_reason = ""
 
     # --- inputs ---------------------------------------------------------------------------------------------
 
@@ -144,6 +150,9 @@ class Shell:
                 self._flush_work.set()
             case Event():
                 logs.perform(effect, node=self._node_id)
+            case Stop(reason):
+                self._stop_reason = self._stop_reason or reason
+                self._stopped.set()
 
     def _answered(self, token: int) -> Callable[[Message | TidelogError], None]:
         return lambda answer: self._do(self._node.on_answer(token, answer, self._clock()))
@@ -161,6 +170,11 @@ class Shell:
             now = self._clock()
             if now >= self._timer:
                 self._do(self._node.on_tick(now))
+
+    async def run_until_stopped(self) -> None:
+        """Raises ``DiskFailed`` when the node says that the process must end."""
+        await self._stopped.wait()
+        raise DiskFailed(self._stop_reason)
 
     async def run_flushes(self) -> None:
         """One flushing worker. A failed flush is the node's to judge: nothing is tried again here."""
