@@ -24,7 +24,7 @@ class Folder:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.port = free_base_port(6)
+        self.port = free_base_port(20)
 
     def ok(self, *arguments: str, stdin: bytes | None = None) -> bytes:
         done = run_tidelog(*arguments, gateway=f"ws://127.0.0.1:{self.port}", stdin=stdin)
@@ -101,7 +101,7 @@ def test_cluster_comes_up_again_with_its_data(folder: Folder) -> None:
     assert folder.alive() == ["g1", "c1", "r1"]
 
     folder.down()
-    folder.port = free_base_port(6)
+    folder.port += 10
     folder.up("--base-port", str(folder.port))
     assert folder.ok("consume", "kept", "--from", "earliest", "--to-end") == b"one\ntwo\n"
 

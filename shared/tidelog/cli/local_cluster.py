@@ -30,6 +30,8 @@ MODULES = {"controller": "tidelog_controller", "replica": "tidelog_replica", "ga
 DEFAULTS = {"gateway": 1, "controller": 3, "replica": 3}
 """Processes of a new cluster."""
 BASE_PORT = 9292
+REGISTERED = b"registered"
+"""What a replica server logs when its life has begun."""
 START_TIMEOUT_S = 60.0
 LOOK_S = 0.05
 """Pause between two looks whether it is ready."""
@@ -67,8 +69,11 @@ def _stat(pid: int) -> tuple[str, int]:
 
 
 def free_base_port(count: int) -> int:
-    """A port from which ``count`` ports in a row are free now."""
-    for base in range(21_000, 60_000, 100):
+    """A port from which ``count`` ports in a row are free now, below those that the kernel gives to connections.
+    Processes that look at the same moment hardly find the same."""
+    bases = range(10_000, 32_000, 100)
+    for turn in range(len(bases)):
+        base = bases[(os.getpid() + turn) % len(bases)]
         if all(_port_is_free(base + i) for i in range(count)):
             return base
     raise ConfigError(f"no {count} free ports in a row on {HOST}")
@@ -111,6 +116,7 @@ class LocalCluster:
         self.base_port = base_port
         self.processes = processes
         self._children: dict[int, subprocess.Popen[bytes]] = {}
+        self._log_starts: dict[str, int] = {}
 
     @classmethod
     def create(
@@ -254,11 +260,15 @@ class LocalCluster:
         self.save()
 
     async def wait_ready(self, timeout_s: float = START_TIMEOUT_S) -> None:
-        """Until every gateway answers and knows all running replica servers as live: the cluster accepts writes.
-        Raises ``ConfigError``, with the end of its log when a process ended."""
+        """Until the replica servers that were started have said that they are registered (the metadata may still
+        show their former lives), and every gateway answers and knows all that run as live: the cluster accepts
+        writes. Raises ``ConfigError``, with the end of its log when a process ended."""
         wanted = sum(process.is_alive() for process in self.of_role("replica"))
         try:
             with trio.fail_after(timeout_s):
+                while not all(self._is_registered(process) for process in self.of_role("replica")):
+                    self._check_alive()
+                    await trio.sleep(LOOK_S)
                 for url in self.gateways():
                     await wait_ready(url, wanted, self._check_alive)
                 self._check_alive()
@@ -266,6 +276,14 @@ class LocalCluster:
             raise ConfigError(
                 f"the cluster did not start within {timeout_s:.0f} s: see {self.folder}/*/log"
             ) from error
+
+    def _is_registered(self, process: Process) -> bool:
+        start = self._log_starts.get(process.id)
+        if start is None:
+            return True
+        with Path(process.log).open("rb") as log:
+            log.seek(start)
+            return REGISTERED in log.read()
 
     def _check_alive(self) -> None:
         for process in self.processes:
@@ -282,6 +300,7 @@ class LocalCluster:
             str(self.folder / process.id / "config.toml"),
         ]
         with Path(process.log).open("ab") as log:
+            self._log_starts[process.id] = log.tell()
             child = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
             )
