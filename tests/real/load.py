@@ -69,7 +69,7 @@ class Load:
             server: {p: data / f"{self.topic_id}-{p}" for p in range(PARTITIONS)} for server, data in servers.items()
         }
         self.faults += check(self.acked, folders, self.consumed).faults
-        assert self.faults == []
+        assert self.faults == [], self.faults
         for partition in range(PARTITIONS):
             files = [
                 b"".join(f.read_bytes() for f in sorted(own[partition].glob("*.log"))) for own in folders.values()
