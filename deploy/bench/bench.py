@@ -150,33 +150,19 @@ async def send_batches(
 
 
 async def produce_batches(bench: Bench, topic: str, size: int, window: int) -> Row:
-    """Prebuilt batches: what the services can carry when the client does next to nothing."""
-    batch, count = opaque_batch(size)
+    """Prebuilt batches: what the services can carry when the client does next to nothing. ``size`` 0: of a single
+    record of 100 B, which is what a message costs."""
+    one = encode_batch([NewRecord(os.urandom(100), timestamp_ms=0)])
+    batch, count = opaque_batch(size) if size else (one, 1)
     acked, seconds, latencies, cpu = await send_batches(
         bench.cluster, topic, batch, window, lambda _, seconds: seconds >= bench.seconds
     )
+    kind = f"opaque batches of {size >> 10} KiB" if size else "batches of one record of 100 B"
     return Row(
-        f"produce, opaque batches of {size >> 10} KiB, {window} in flight",
+        f"produce, {kind}, {window} in flight",
         bench.flush,
-        acked * count * RECORD_BYTES / seconds / 1e6,
+        acked * count * RECORD_BYTES / seconds / 1e6 if size else None,
         acked * count / seconds,
-        percentile(latencies, 0.5) * 1e3,
-        percentile(latencies, 0.99) * 1e3,
-        cpu,
-    )
-
-
-async def produce_requests(bench: Bench, topic: str, window: int) -> Row:
-    """Batches of a single record of 100 B: what a message costs."""
-    batch = encode_batch([NewRecord(os.urandom(100), timestamp_ms=0)])
-    acked, seconds, latencies, cpu = await send_batches(
-        bench.cluster, topic, batch, window, lambda _, seconds: seconds >= bench.seconds
-    )
-    return Row(
-        f"produce, batches of one record of 100 B, {window} in flight",
-        bench.flush,
-        None,
-        acked / seconds,
         percentile(latencies, 0.5) * 1e3,
         percentile(latencies, 0.99) * 1e3,
         cpu,
@@ -264,7 +250,7 @@ def cases(smoke: bool) -> dict[str, Case]:
     made: dict[str, Case] = {
         f"{size >> 10}k": partial(produce_batches, size=size, window=window) for size, window in BATCHES
     }
-    made["requests"] = partial(produce_requests, window=64)
+    made["requests"] = partial(produce_batches, size=0, window=64)
     made["records-1024"] = partial(produce_records, size=1024)
     made["records-100"] = partial(produce_records, size=100)
     made["one"] = produce_one_by_one
