@@ -147,5 +147,11 @@ def refuse(code: str, message: str, *, unknown_outcome: bool = False, **detail: 
 def from_info(info: ErrorInfo) -> BrokerError:
     """The error that arrived. A code that this version does not know counts as not retriable."""
     code = info.code if info.code in CODES else "UNSUPPORTED"
-    detail = {k: int(v) if v.lstrip("-").isdigit() else v for k, v in info.detail.items()}
-    return BrokerError(info.message, code=code, unknown_outcome=info.unknown_outcome, **detail)
+    error = BrokerError(info.message, code=code, unknown_outcome=info.unknown_outcome)
+    error.detail = {key: int(text) if _is_integer(text) else text for key, text in info.detail.items()}
+    return error
+
+
+def _is_integer(text: str) -> bool:
+    digits = text.removeprefix("-")
+    return digits.isascii() and digits.isdigit() and len(digits) < 20

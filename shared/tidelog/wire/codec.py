@@ -144,11 +144,7 @@ def _decode_answer(
         raise fault("re is not an integer from 0 to 2**63-1")
     error = header.get("error")
     if error is not None:
-        info = decoder(ErrorInfo)(error)
-        try:
-            return Decoded(None, re=re, error=from_info(info))
-        except (TypeError, ValueError) as cause:  # a detail that is no keyword, a number beyond reading
-            raise fault("the error's detail cannot be read") from cause
+        return Decoded(None, re=re, error=from_info(decoder(ErrorInfo)(error)))
     cls = answers(re)
     if cls is None:
         return Decoded(None, re=re)
