@@ -10,8 +10,7 @@ from typing import Any
 
 import click
 
-import tidelog
-from tidelog.cli.main import gateway_option, run
+from tidelog.cli.main import connect, gateway_option, run
 from tidelog.records import Record
 
 
@@ -84,7 +83,7 @@ def consume(
     async def task() -> None:
         count = 0
         write = sys.stdout.buffer.write
-        async with tidelog.connect(gateways) as log:
+        async with connect(gateways) as log:
             end = "latest" if to_end else None
             async for record in log.consume(topic, start=begin, end=end, partitions=partitions or None):
                 write(formatted(record) + b"\n")

@@ -9,12 +9,18 @@ import importlib
 import json
 import sys
 from collections.abc import Awaitable, Callable
-from typing import Any
+from contextlib import AbstractAsyncContextManager
+from typing import TYPE_CHECKING, Any
 
 import click
 import trio
 
 from tidelog.errors import ConfigError, TidelogError
+
+if TYPE_CHECKING:
+    from tidelog.client.log import Log
+
+CONNECT_TIMEOUT_S = 3.0
 
 COMMANDS = {
     "dev": "dev",
@@ -90,6 +96,13 @@ def gateway_option(command: Callable[..., Any]) -> Callable[..., Any]:
         show_default=True,
         help="A gateway of the cluster; may be given several times.",
     )(command)
+
+
+def connect(gateways: tuple[str, ...]) -> AbstractAsyncContextManager[Log]:
+    """A client for one command: whoever waits at a terminal wants to know soon that nobody answers."""
+    import tidelog
+
+    return tidelog.connect(gateways, connect_timeout_s=CONNECT_TIMEOUT_S)
 
 
 def json_option(command: Callable[..., Any]) -> Callable[..., Any]:

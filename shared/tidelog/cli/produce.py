@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 import tidelog
-from tidelog.cli.main import gateway_option, print_json, run
+from tidelog.cli.main import connect, gateway_option, print_json, run
 from tidelog.errors import ConfigError, TidelogError
 
 
@@ -72,7 +72,7 @@ def produce(
 
     async def task() -> None:
         options = tidelog.ProducerOptions(acks=acks, compression=compression)
-        async with tidelog.connect(gateways) as log, log.producer(topic, options) as producer:
+        async with connect(gateways) as log, log.producer(topic, options) as producer:
             await _send(producer, _open(name), separator, rate, tally, progress)
 
     started = time.monotonic()

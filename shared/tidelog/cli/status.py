@@ -9,8 +9,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-import tidelog
-from tidelog.cli.main import gateway_option, json_option, print_json, run
+from tidelog.cli.main import connect, gateway_option, json_option, print_json, run
 
 
 @click.command()
@@ -20,10 +19,11 @@ def status(as_json: bool, gateways: tuple[str, ...]) -> None:
     """Show controllers, replica servers, and partitions that need attention."""
 
     async def task() -> tuple[Any, Any]:
-        async with tidelog.connect(gateways) as log:
+        async with connect(gateways) as log:
             return await log.status(), await log.quorum()
 
     metadata, quorum = run(task)
+    servers = sorted(metadata.servers, key=lambda server: server.node)
     partitions = [(topic, p) for topic in metadata.topics for p in topic.partitions]
     offline = [f"{topic.name}/{p.partition}" for topic, p in partitions if not p.leader]
     behind = [f"{topic.name}/{p.partition}" for topic, p in partitions if len(p.isr) < len(p.replicas)]
@@ -35,7 +35,7 @@ def status(as_json: bool, gateways: tuple[str, ...]) -> None:
                 "controllers": [{"id": c.node, "url": c.url, "role": c.role} for c in quorum.controllers],
                 "servers": [
                     {"id": s.node, "url": s.url, "broker_epoch": s.broker_epoch, "live": not s.fenced}
-                    for s in metadata.servers
+                    for s in servers
                 ],
                 "partitions": len(partitions),
                 "offline": offline,
@@ -48,7 +48,7 @@ def status(as_json: bool, gateways: tuple[str, ...]) -> None:
         table.add_row(
             controller.node, "controller", "active" if controller.node == quorum.active else "", controller.url
         )
-    for server in metadata.servers:
+    for server in servers:
         leads = sum(p.leader == server.node for _, p in partitions)
         table.add_row(
             server.node, "replica", "down" if server.fenced else f"leads {leads} of {len(partitions)}", server.url
@@ -73,7 +73,7 @@ def why(where: str, as_json: bool, gateways: tuple[str, ...]) -> None:
         raise click.BadParameter(f"{where!r} is not TOPIC/PARTITION, such as orders/0")
 
     async def task() -> Any:
-        async with tidelog.connect(gateways) as log:
+        async with connect(gateways) as log:
             return await log.history(name, int(number))
 
     entries = run(task)

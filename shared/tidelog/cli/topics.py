@@ -9,8 +9,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-import tidelog
-from tidelog.cli.main import gateway_option, json_option, print_json, run
+from tidelog.cli.main import connect, gateway_option, json_option, print_json, run
 from tidelog.wire.messages import TopicInfo
 
 
@@ -63,7 +62,7 @@ def create(
     flush_interval_ms, segment_max_bytes, max_batch_bytes, replica_max_lag_ms."""
 
     async def task() -> TopicInfo:
-        async with tidelog.connect(gateways) as log:
+        async with connect(gateways) as log:
             await log.create_topic(
                 name, partitions=partitions, replication_factor=replication_factor, config=_config(settings)
             )
@@ -83,7 +82,7 @@ def list_topics(as_json: bool, gateways: tuple[str, ...]) -> None:
     """List all topics."""
 
     async def task() -> list[TopicInfo]:
-        async with tidelog.connect(gateways) as log:
+        async with connect(gateways) as log:
             return list(await log.topics())
 
     found = run(task)
@@ -107,7 +106,7 @@ def describe(name: str, as_json: bool, gateways: tuple[str, ...]) -> None:
     """Show a topic's settings and, per partition, leader, epochs, replicas, and where its log starts and ends."""
 
     async def task() -> TopicInfo:
-        async with tidelog.connect(gateways) as log:
+        async with connect(gateways) as log:
             return await log.describe(name, offsets=True)
 
     topic = run(task)
@@ -137,7 +136,7 @@ def delete(name: str, gateways: tuple[str, ...], yes: bool) -> None:
         click.confirm(f"Delete {name} and all its records?", abort=True)
 
     async def task() -> None:
-        async with tidelog.connect(gateways) as log:
+        async with connect(gateways) as log:
             await log.delete_topic(name)
 
     run(task)
