@@ -18,6 +18,7 @@ from tidelog.wire.messages import (
     Read,
     ReadAnswer,
 )
+from tidelog_replica.log.segment import CorruptLog
 from tidelog_replica.settings import ReplicaSettings
 
 
@@ -131,6 +132,19 @@ def test_D6_a_follower_whose_disk_fails_follows_nobody_and_stops_no_commit_for_e
     net.advance(11)
     assert net.state().isr == ("r1", "r2")
     assert net.acks[id].offset == 0
+
+
+def test_D3_a_log_that_turns_out_damaged_takes_its_partition_offline_and_not_the_server() -> None:
+    net = cluster()
+    net.send("r1", b"a")
+    leading = net.partition("r1")
+
+    def find_damage() -> None:
+        raise CorruptLog("segment", "at byte 0: bad magic")
+
+    assert not leading.guard(find_damage)
+    assert code(net.acks[net.send("r1", b"b")]) == "OFFLINE"
+    assert net.stopped == []
 
 
 def test_D6_a_log_that_does_not_open_is_offline() -> None:

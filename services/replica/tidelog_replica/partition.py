@@ -23,6 +23,7 @@ from tidelog_replica.core.producers import ProducerState
 from tidelog_replica.following import Following, Outcome, Refusal
 from tidelog_replica.leading import Leading
 from tidelog_replica.log.log import Flush, Log
+from tidelog_replica.log.segment import CorruptLog
 from tidelog_replica.outbox import Outbox
 from tidelog_replica.settings import ReplicaSettings
 
@@ -91,15 +92,16 @@ class Partition:
         )
 
     def guard(self, action: Callable[[], None]) -> bool:
-        """Do something with the log; False, and offline, where the disk fails or the leader asks the impossible."""
+        """Do something with the log; False, and offline, where the disk fails, its log is damaged (this partition
+        only: a restart would not mend it), or the leader asks the impossible."""
         if self.offline is not None:
             return False
         try:
             action()
+        except (CorruptLog, Refusal) as error:
+            self.fail(str(error))
         except OSError as error:
             self._fail_disk(f"{type(error).__name__}: {error}")
-        except Refusal as error:
-            self.fail(str(error))
         return self.offline is None
 
     def fail(self, reason: str) -> None:
