@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from appending import append_as_leader
 from simulation.sim_disk import SimDisk
 from tidelog.records import NewRecord, encode_batch, read_header, stamp_prefix
 from tidelog.types import PartitionState, TopicConfig, TopicPartition
@@ -23,7 +24,7 @@ def log_of(*records: tuple[int, bytes]) -> Log:
     """A log of these (leader epoch, value), one batch each."""
     log = Log.open(SimDisk(), "/log", CONFIG)
     for epoch, value in records:
-        log.append_stamped(encode_batch([NewRecord(value)]), epoch)
+        append_as_leader(log, encode_batch([NewRecord(value)]), epoch)
     return log
 
 
@@ -66,7 +67,7 @@ def test_A3_an_answer_names_its_epoch_and_the_diverged_batch_goes():
     a = log_of((1, b"m0"), (1, b"a1"), (1, b"a2"))
     b = log_of((1, b"m0"), (2, b"b1"))
     leader = leader_over(a, 3)
-    a.append_stamped(encode_batch([NewRecord(b"a3")]), 3)
+    append_as_leader(a, encode_batch([NewRecord(b"a3")]), 3)
     follower = follower_over(b, 3, high_watermark=1)
     catch_up(follower, leader)
     assert headers(b) == headers(a) == [(0, 1), (1, 1), (2, 1), (3, 3)]

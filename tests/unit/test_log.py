@@ -6,6 +6,7 @@ import errno
 from random import Random
 
 import pytest
+from appending import append_as_leader
 from logs import PATH, SMALL, batch, batches, content, epochs_of, flush, open_log, sound
 from simulation.sim_disk import SimDisk
 from tidelog.disk import RealDisk
@@ -42,7 +43,7 @@ def test_the_leader_stamps_offset_and_epoch_and_nothing_else():
     log = open_log(SimDisk())
     log.assign_epoch(7)
     sent = [batch(0, 0, 3), memoryview(batch(0, 0, 2))]
-    assert [log.append_stamped(each, 7) for each in sent] == [0, 3]
+    assert [append_as_leader(log, each, 7) for each in sent] == [0, 3]
     stored = content(log)
     assert [bytes(each)[12:] for each in sent] == [each[12:] for each in stored]
     assert [(h.base_offset, h.leader_epoch) for h in map(read_header, stored)] == [(0, 7), (3, 7)]
@@ -223,7 +224,6 @@ def test_after_a_failed_write_the_log_takes_nothing_more_until_it_is_opened_agai
         disk.heal()
         for call, *arguments in (
             (log.append, more[0]),
-            (log.append_stamped, more[0][0], 2),
             (log.assign_epoch, 5),
             (log.truncate, 0),
         ):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from random import Random
 
+from appending import append_as_leader
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from logs import batches, content, epochs_of, open_log, sound
@@ -38,7 +39,7 @@ class Model:
         made = batches(self.log.end, self.epoch, counts)
         if self.epoch % 2:
             for each in made:
-                self.log.append_stamped(each, self.epoch)
+                append_as_leader(self.log, each, self.epoch)
         else:
             self.log.append(made)
         self.stored += made

@@ -22,7 +22,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from tidelog.disk import Disk, File
-from tidelog.records import BatchHeader, read_header, stamp_prefix
+from tidelog.records import BatchHeader, read_header
 from tidelog.types import Buffer, TopicConfig
 
 from tidelog_replica.core.epochs import ENTRY_BYTES, EpochCache
@@ -31,8 +31,6 @@ from tidelog_replica.log.segment import CorruptLog, Segment
 from tidelog_replica.log.tail import Tail
 
 __all__ = ["CorruptLog", "Flush", "Log"]
-
-_PREFIX_BYTES = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,26 +101,7 @@ class Log:
         """Append whole, checked batches as their leader stamped them, consecutive from ``end``. They are copied.
         Raises ``OSError``: their outcome is then unknown, and the log is unusable."""
         owned = [bytes(batch) for batch in batches]
-        self._append([read_header(batch) for batch in owned], owned)
-
-    def append_stamped(self, batch: Buffer, leader_epoch: int) -> int:
-        """Append one whole, checked batch as the leader of ``leader_epoch``, which gives it the next offset; returns
-        that. Raises ``OSError`` as ``append`` does."""
-        view = memoryview(batch)
-        crc = int.from_bytes(view[12:_PREFIX_BYTES], "big")
-        base = self.end
-        stamped = b"".join((stamp_prefix(base, leader_epoch, crc), view[_PREFIX_BYTES:]))
-        self._append([read_header(stamped)], [stamped])
-        return base
-
-    def assign_epoch(self, epoch: int) -> None:
-        """``epoch`` begins at the log end, durably. The leader does this before it appends. Raises ``OSError``."""
-        with _Change(self):
-            self._begin_epoch(epoch, self.end)
-            self._epochs_file.sync()
-            self._epochs_grown = False
-
-    def _append(self, headers: list[BatchHeader], batches: list[bytes]) -> None:
+        headers = [read_header(batch) for batch in owned]
         with _Change(self):
             active, first, size = self._segments[-1], 0, self._segments[-1].size
             end = self.end
@@ -133,13 +112,20 @@ class Log:
                     self._begin_epoch(header.leader_epoch, header.base_offset)
                 if size and size + header.batch_length > self._segment_max_bytes:
                     if number > first:
-                        active.append(headers[first:number], batches[first:number])
+                        active.append(headers[first:number], owned[first:number])
                     active, first, size = self._roll(), number, 0
                 size += header.batch_length
-            active.append(headers[first:], batches[first:])
-            for header, batch in zip(headers, batches, strict=True):
+            active.append(headers[first:], owned[first:])
+            for header, batch in zip(headers, owned, strict=True):
                 self._tail.append(header.base_offset, header.end_offset, batch)
             self.end = end
+
+    def assign_epoch(self, epoch: int) -> None:
+        """``epoch`` begins at the log end, durably. The leader does this before it appends. Raises ``OSError``."""
+        with _Change(self):
+            self._begin_epoch(epoch, self.end)
+            self._epochs_file.sync()
+            self._epochs_grown = False
 
     def _begin_epoch(self, epoch: int, start: int) -> None:
         if self.epochs.assign(epoch, start):
