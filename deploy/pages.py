@@ -8,23 +8,35 @@ from tidelog.config import settings_of
 from tidelog.errors import CODES
 from tidelog.types import TopicConfig
 from tidelog_controller.config import ControllerConfig
-from tidelog_controller.core.topics import FLUSH_POLICIES, RANGES
+from tidelog_controller.core.topics import CHOICES, RANGES
 from tidelog_gateway.config import GatewayConfig
 from tidelog_replica.config import ReplicaConfig
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 SERVICES = (("Controller", ControllerConfig), ("Replica server", ReplicaConfig), ("Gateway", GatewayConfig))
 
-DEFAULTS = TopicConfig()
+DEFAULTS = TopicConfig().texts()
 TOPIC_SETTINGS = {
-    name: (", ".join(FLUSH_POLICIES) if name == "flush" else " … ".join(map(str, RANGES[name])), help)
+    name: (" or ".join(CHOICES[name]) if name in CHOICES else " … ".join(map(str, RANGES[name])), help)
     for name, help in {
+        "commit_rule": "Committed is: `isr`: durable on every in-sync replica; `quorum`: durable on a majority of the "
+        "replicas; `leader`: durable on the leader, copies follow (a failover may lose records).",
+        "unclean_election": "`true`: where nobody is left who holds everything committed, another replica may lead; "
+        "records may be lost.",
         "min_insync_replicas": "An `all` produce is refused, and nothing commits, while fewer replicas are in sync.",
         "flush": "`fsync`: durable before it counts; `interval`: at intervals; `os`: when the system likes.",
         "flush_interval_ms": "The interval of `flush=interval`.",
         "segment_max_bytes": "A segment file is closed at this size.",
+        "segment_max_age_ms": "And when its first record is this old.",
         "max_batch_bytes": "A larger batch is refused.",
         "replica_max_lag_ms": "A follower that was not caught up for this long leaves the in-sync set.",
+        "replica_max_lag_records": "And one that is further behind, though it could have fetched; 0: not judged.",
+        "cleanup": "What makes room: `delete`: retention; `compact`: the last record of each key stays.",
+        "retention_ms": "Closed segments whose newest record is older are deleted; -1: never.",
+        "retention_bytes": "The oldest closed segments are deleted while the rest holds this much; -1: no bound.",
+        "retention_records": "The same in records.",
+        "compaction_min_lag_ms": "Records younger than this are not compacted.",
+        "tombstone_retention_ms": "A record without a value goes this long after it was first compacted.",
     }.items()
 }
 
@@ -47,7 +59,7 @@ def configuration() -> str:
     lines += ["", "## Topics", "", "Given when a topic is created: `--config KEY=VALUE`.", ""]
     lines += ["| setting | default | range | meaning |", "|---|---|---|---|"]
     for name, (bounds, help) in TOPIC_SETTINGS.items():
-        default = "2 with 3 replicas or more, else 1" if name == "min_insync_replicas" else getattr(DEFAULTS, name)
+        default = "2 with 3 replicas or more, else 1" if name == "min_insync_replicas" else DEFAULTS[name]
         lines.append(f"| `{name}` | {default} | {bounds} | {help} |")
     return "\n".join(lines) + "\n"
 

@@ -32,6 +32,7 @@ CODES: dict[str, Meaning] = {
     "FENCED_BROKER_EPOCH": Meaning("the request comes from an earlier life of that replica server"),
     "NOT_REPLICA": Meaning("the sender is no replica of the partition", False, True),
     "OFFSET_NOT_AVAILABLE": Meaning("a new leader does not know yet how far the log is committed", True),
+    "STALE_REPLICA": Meaning("the replica cannot show that it is as fresh as the read asks", True),
     "OFFSET_OUT_OF_RANGE": Meaning("the offset is not in the log"),
     "LOG_TRUNCATED": Meaning("the position's epoch ends earlier: the log was truncated there"),
     "NOT_ENOUGH_REPLICAS": Meaning("fewer in-sync replicas than min_insync_replicas", True),

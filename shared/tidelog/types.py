@@ -9,7 +9,7 @@ on every batch; *broker epoch* is one life of one replica server.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from enum import IntEnum
 from typing import NamedTuple
 
@@ -51,15 +51,43 @@ class Position(NamedTuple):
 class TopicConfig:
     """Settings of a topic, held in the metadata. On the wire and on the command line they are texts."""
 
+    commit_rule: str = "isr"
+    """When a record is committed: ``isr``: durable on every in-sync replica; ``quorum``: durable on a majority of the
+    replicas; ``leader``: durable on the leader."""
     min_insync_replicas: int = 1
     """An ``all`` produce is refused and the HW frozen while the ISR is smaller than this."""
+    unclean_election: bool = False
+    """Where nobody is left who holds everything committed, a replica that may not may lead: records may be lost."""
     flush: str = "fsync"
     """``fsync``: durable before it counts; ``interval``: every ``flush_interval_ms``; ``os``: when the OS likes."""
     flush_interval_ms: int = 1000
     segment_max_bytes: int = 64 << 20
+    segment_max_age_ms: int = 604_800_000
+    """A segment is closed when its first record was appended this long ago."""
     max_batch_bytes: int = 1 << 20
     replica_max_lag_ms: int = 10_000
     """A follower not caught up for this long leaves the ISR."""
+    replica_max_lag_records: int = 0
+    """A follower further behind than this, though it could have fetched, leaves the ISR; 0: not judged."""
+    cleanup: str = "delete"
+    """What makes room: ``delete`` (retention), ``compact`` (the last record of each key stays), or
+    ``compact,delete``."""
+    retention_ms: int = -1
+    """Closed segments whose newest record is older than this are deleted; -1: never."""
+    retention_bytes: int = -1
+    """The oldest closed segments are deleted while the rest holds at least as much; -1: no bound."""
+    retention_records: int = -1
+    """As ``retention_bytes``, in records."""
+    compaction_min_lag_ms: int = 0
+    """Records younger than this are not compacted."""
+    tombstone_retention_ms: int = 86_400_000
+    """A record without a value goes this long after its segment was first compacted; consumers that are no later
+    behind than that see every deletion."""
+
+    def texts(self) -> dict[str, str]:
+        """Every setting as people and the wire write it."""
+        values = {f.name: getattr(self, f.name) for f in fields(self)}
+        return {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in values.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +100,18 @@ class PartitionState:
     leader: NodeId | None
     leader_epoch: int
     epoch: int
+    elr: tuple[NodeId, ...] = ()
+    """Eligible leader replicas (KIP-966): left the ISR while it was below ``min_insync_replicas``, so they still hold
+    everything committed."""
+    learners: tuple[NodeId, ...] = ()
+    """Servers that copy the log but are in neither ISR nor commit rule; never among ``replicas``."""
+    last_leader: NodeId | None = None
+    """Who led last; for an unclean election."""
+    unclean_epoch: int = -1
+    """Leader epoch that the last unclean election began; -1: there was none. A replica whose log knows no epoch from
+    there on may have to cut committed records."""
+    sealing: bool = False
+    """Commit rule ``quorum``: the old epoch is being sealed; every replica tells how far its log reaches."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +133,8 @@ class ServerState:
     broker_epoch: int
     fenced: bool
     """A fenced server leads nothing and joins no ISR: it has not registered yet, or its session ended."""
+    life: str = ""
+    """Name that the data directory has for this life; a wiped or restored directory does not know the last one."""
 
 
 @dataclass(frozen=True, slots=True)

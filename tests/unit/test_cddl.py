@@ -33,6 +33,11 @@ CHOICES: dict[str, tuple[object, ...]] = {
     "ListOffset.at": ("earliest", "latest", "timestamp"),
     "ControllerInfo.role": ("leader", "follower", "candidate", "unknown"),
     "TopicConfig.flush": ("fsync", "interval", "os"),
+    "TopicConfig.commit_rule": ("isr", "leader", "quorum"),
+    "TopicConfig.cleanup": ("delete", "compact", "compact,delete"),
+    "Read.consistency": ("eventual", "bounded", "linearizable"),
+    "Subscribe.consistency": ("eventual", "bounded", "linearizable"),
+    "Subscribe.read_from": ("leader", "any"),
 }
 """Fields whose values the protocol lists; the annotation only says ``str`` or ``int``."""
 
@@ -74,6 +79,7 @@ def example_value(hint: Any, name: str, *, full: bool) -> Any:
     if typing.get_origin(hint) is tuple:
         return (example_value(typing.get_args(hint)[0], "", full=full),) * (2 if full else 0)
     simple: dict[Any, Any] = {int: MAX_INT if full else 0, bool: full, str: "ä" if full else ""}
+    simple[bytes] = b"b" if full else b""
     simple[dict[str, str]] = {"a": "b"} if full else {}
     return simple[hint] if hint in simple else example(hint, full=full)
 
@@ -100,6 +106,7 @@ def values(hint: Any, lowest: int, name: str) -> st.SearchStrategy[Any]:
     if typing.get_origin(hint) is tuple:
         return st.lists(values(typing.get_args(hint)[0], 0, ""), max_size=3).map(tuple)
     simple: dict[Any, st.SearchStrategy[Any]] = {bool: st.booleans(), str: st.text(max_size=10)}
+    simple[bytes] = st.binary(max_size=10)
     simple[dict[str, str]] = st.dictionaries(st.text(max_size=5), st.text(max_size=5), max_size=2)
     if hint is str and name == "ErrorInfo.code":
         return st.sampled_from(sorted(CODES))
@@ -174,7 +181,15 @@ def test_every_rule_is_used() -> None:
     rules = set(re.findall(r"^([a-z][a-z0-9-]*) =", CDDL, re.MULTILINE))
     code = re.sub(r";.*", "", CDDL)
     used = {rule for rule in rules if len(re.findall(rf"(?<![\w-]){rule}(?![\w-])(?!:)", code)) > 1}
-    assert rules - used == {"header", "bulk", "metadata-image", "metadata-delta", "raft-entries", "batch-body"}
+    assert rules - used == {
+        "header",
+        "bulk",
+        "metadata-image",
+        "metadata-delta",
+        "producers",
+        "raft-entries",
+        "batch-body",
+    }
 
 
 def test_an_error_answer() -> None:
@@ -209,8 +224,8 @@ def test_metadata(servers: list[ServerState], topics: list[TopicState]) -> None:
 
 def test_metadata_states_are_complete() -> None:
     """Every field of the states is in the file: one more key would pass, one less would not."""
-    state = TopicState("t", "n", TopicConfig(), (PartitionState(("r1",), ("r1",), None, 0, 0),))
-    image = cbor2.loads(encode_image(ClusterImage(1, "c", (ServerState("r1", "ws://x", 1, False),), (state,))))
+    state = TopicState("t", "n", TopicConfig(), (example(PartitionState, full=True),))
+    image = cbor2.loads(encode_image(ClusterImage(1, "c", (ServerState("r1", "ws://x", 1, False, "l"),), (state,))))
     for path, cls in (
         (image["servers"][0], ServerState),
         (image["topics"][0], TopicState),

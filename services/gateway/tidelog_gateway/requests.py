@@ -5,7 +5,7 @@ Each runs in a task of its own and is answered when it ends. None is on the hot 
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
+from dataclasses import replace
 
 import trio
 from tidelog.errors import TidelogError, TimedOut
@@ -160,12 +160,20 @@ class Requests:
 
 
 def _topic_info(topic: TopicState) -> TopicInfo:
-    config = {field.name: str(getattr(topic.config, field.name)) for field in fields(topic.config)}
     partitions = tuple(
-        PartitionInfo(index, state.replicas, state.isr, state.leader or "", state.leader_epoch, state.epoch)
+        PartitionInfo(
+            index,
+            state.replicas,
+            state.isr,
+            state.leader or "",
+            state.leader_epoch,
+            state.epoch,
+            elr=state.elr,
+            learners=state.learners,
+        )
         for index, state in enumerate(topic.partitions)
     )
-    return TopicInfo(topic.topic_id, topic.name, config, partitions)
+    return TopicInfo(topic.topic_id, topic.name, topic.config.texts(), partitions)
 
 
 def _with_offsets(info: TopicInfo, found: dict[tuple[str, int, str], int]) -> TopicInfo:

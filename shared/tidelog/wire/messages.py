@@ -91,13 +91,19 @@ class Registered(Message):
 
 @dataclass(frozen=True, slots=True)
 class Register(Message):
-    """A replica server starts a life. ``cluster`` is what its data directory says, "" for a new one."""
+    """A replica server starts a life. ``cluster`` is what its data directory says, "" for a new one.
+
+    ``lives`` are the names of the directory's last registered life and of those begun since, this one last: where
+    the controller knows another last life, the directory was wiped, or restored from an old copy. ``clean``: nothing
+    that was written is lost (shut down in order, or the operating system has run on since)."""
 
     OP: ClassVar[str] = "register"
     ANSWER: ClassVar[type[Message]] = Registered
     node: str
     url: str
     cluster: str = ""
+    lives: tuple[str, ...] = ()
+    clean: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,6 +173,74 @@ class ReportLeader(Message):
     parts: tuple[SuspectPart, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class HandOver(Message):
+    """A server asks to be taken out of leadership and ISR of partitions, in favour of others (KIP-501; also an
+    orderly shutdown). Where nobody else can take over all stays as it is; but not with ``lost``: what the server
+    held of them is damaged, it leaves ISR and ELR in any case."""
+
+    OP: ClassVar[str] = "hand_over"
+    ANSWER: ClassVar[type[Message]] = Done
+    node: str
+    broker_epoch: int
+    reason: str
+    parts: tuple[SuspectPart, ...]
+    lost: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SealPart:
+    """Part: this replica takes nothing of leader epochs below ``leader_epoch`` any more; its log ends at ``end``,
+    durably, and its last record is of ``last_epoch`` (-1: none)."""
+
+    topic_id: str
+    partition: int
+    leader_epoch: int
+    last_epoch: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Seal(Message):
+    """Commit rule ``quorum``: what the election needs to know. With a majority's seals the one with the greatest
+    (``last_epoch``, ``end``) leads."""
+
+    OP: ClassVar[str] = "seal"
+    ANSWER: ClassVar[type[Message]] = Done
+    node: str
+    broker_epoch: int
+    parts: tuple[SealPart, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ConfirmLeader(Message):
+    """A leader that no follower can vouch for asks, through Raft, whether it still leads in that leader epoch."""
+
+    OP: ClassVar[str] = "confirm_leader"
+    ANSWER: ClassVar[type[Message]] = Done
+    node: str
+    broker_epoch: int
+    topic_id: str
+    partition: int
+    leader_epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReportLoss(Message):
+    """A follower had to cut the committed records ``start`` to ``end`` to agree with the leader of an unclean
+    election. Kept in the partition's history."""
+
+    OP: ClassVar[str] = "report_loss"
+    ANSWER: ClassVar[type[Message]] = Done
+    node: str
+    broker_epoch: int
+    topic_id: str
+    partition: int
+    leader_epoch: int
+    start: int
+    end: int
+
+
 # --- controller: metadata --------------------------------------------------------------------------------
 
 
@@ -215,6 +289,27 @@ class DeleteTopic(Message):
     OP: ClassVar[str] = "delete_topic"
     ANSWER: ClassVar[type[Message]] = Done
     name: str
+
+
+@dataclass(frozen=True, slots=True)
+class AlterTopic(Message):
+    """Change settings of a topic; those that are not named stay."""
+
+    OP: ClassVar[str] = "alter_topic"
+    ANSWER: ClassVar[type[Message]] = Done
+    name: str
+    config: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class AlterLearners(Message):
+    """Set the learners of a partition: servers that copy its log without a part in commit rule or ISR."""
+
+    OP: ClassVar[str] = "alter_learners"
+    ANSWER: ClassVar[type[Message]] = Done
+    name: str
+    partition: int
+    learners: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -371,6 +466,8 @@ class FetchedPart:
     diverging_epoch: int = -1
     """Not -1: the logs part ways; this epoch ends at ``diverging_end`` on the leader (KIP-279)."""
     diverging_end: int = -1
+    confirmed_ms: int = -1
+    """How long ago it was last proved that nobody else led: until then the HW misses nothing. -1: not in this epoch."""
     error: ErrorInfo | None = None
 
 
@@ -397,11 +494,14 @@ class Fetch(Message):
 
 @dataclass(frozen=True, slots=True)
 class NotifyPart:
-    """Part: this partition has news."""
+    """Part: this partition has news. With ``size`` it carries them: whole batches from where the follower's log
+    ended when it last asked."""
 
     topic_id: str
     partition: int
     leader_epoch: int
+    high_watermark: int = -1
+    size: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -410,6 +510,7 @@ class Notify(Message):
 
     OP: ClassVar[str] = "notify"
     parts: tuple[NotifyPart, ...]
+    payload: Payload = b""
 
 
 @dataclass(frozen=True, slots=True)
@@ -449,6 +550,30 @@ class EpochOffset(Message):
     node: str
     broker_epoch: int
     parts: tuple[EpochPart, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LogSnapshotAnswer(Message):
+    """Answer: what a copy that begins at ``log_start`` cannot learn from the records: the leader epoch of the record
+    before it, the hash chain up to it, and, as payload, the producers' state there."""
+
+    log_start: int
+    last_epoch: int = -1
+    chain: bytes = b""
+    payload: Payload = b""
+
+
+@dataclass(frozen=True, slots=True)
+class LogSnapshot(Message):
+    """A follower whose log ends before the leader's begins starts its copy over."""
+
+    OP: ClassVar[str] = "log_snapshot"
+    ANSWER: ClassVar[type[Message]] = LogSnapshotAnswer
+    node: str
+    broker_epoch: int
+    topic_id: str
+    partition: int
+    leader_epoch: int
 
 
 # --- data: client to gateway, and gateway to replica -----------------------------------------------------
@@ -516,7 +641,11 @@ class ReadAnswer(Message):
 
 @dataclass(frozen=True, slots=True)
 class Read(Message):
-    """Read committed batches from a position (KIP-320: ``last_epoch`` is the epoch of the record before it)."""
+    """Read committed batches from a position (KIP-320: ``last_epoch`` is the epoch of the record before it).
+
+    ``consistency``: ``eventual``: what is known to be committed; ``bounded``: everything committed until
+    ``max_staleness_ms`` ago, or ``STALE_REPLICA``; ``linearizable``: everything committed before the request came;
+    only a leader can tell. With ``any_replica`` a follower or learner may answer."""
 
     OP: ClassVar[str] = "read"
     ANSWER: ClassVar[type[Message]] = ReadAnswer
@@ -527,6 +656,9 @@ class Read(Message):
     leader_epoch: int = -1
     max_bytes: int = 1 << 20
     max_wait_ms: int = 0
+    consistency: str = "eventual"
+    max_staleness_ms: int = -1
+    any_replica: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -540,7 +672,8 @@ class OffsetAnswer(Message):
 
 @dataclass(frozen=True, slots=True)
 class ListOffset(Message):
-    """``at``: ``earliest`` (log start), ``latest`` (HW), ``timestamp`` (first record at or after it, else HW)."""
+    """``at``: ``earliest`` (log start), ``latest`` (HW), ``timestamp`` (first record at or after it, else HW). The HW
+    is told when the leader has proved that it still leads."""
 
     OP: ClassVar[str] = "list_offset"
     ANSWER: ClassVar[type[Message]] = OffsetAnswer
@@ -549,6 +682,39 @@ class ListOffset(Message):
     at: str
     timestamp_ms: int = -1
     leader_epoch: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class DigestEntry:
+    """Part: the hash chain of one log up to the last end of a batch at or below the ``offset`` asked."""
+
+    offset: int
+    boundary: int
+    chain: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class DigestAnswer(Message):
+    """Answer: this replica's log. Below ``comparable_from`` it was compacted: replicas may differ there."""
+
+    log_start: int
+    log_end: int
+    high_watermark: int
+    leader_epoch: int
+    comparable_from: int = 0
+    entries: tuple[DigestEntry, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Digest(Message):
+    """Hash chain of the log of replica server ``node`` at each of ``offsets``."""
+
+    OP: ClassVar[str] = "digest"
+    ANSWER: ClassVar[type[Message]] = DigestAnswer
+    node: str
+    topic_id: str
+    partition: int
+    offsets: tuple[int, ...] = ()
 
 
 # --- gateway: clients ------------------------------------------------------------------------------------
@@ -566,6 +732,8 @@ class PartitionInfo:
     epoch: int
     log_start: int = -1
     high_watermark: int = -1
+    elr: tuple[str, ...] = ()
+    learners: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -637,6 +805,10 @@ class Subscribe(Message):
     offset: int
     credit: int
     last_epoch: int = -1
+    read_from: str = "leader"
+    """``leader``, or ``any`` replica that the gateway thinks is best."""
+    consistency: str = "eventual"
+    max_staleness_ms: int = -1
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import fields
 
@@ -16,15 +17,31 @@ from tidelog_controller.core.placement import Dice, Placement
 MAX_PARTITIONS = 10_000
 """Most partitions of one topic."""
 
-FLUSH_POLICIES = ("fsync", "interval", "os")
+YEARS_MS = 100 * 365 * 86_400_000
+CHOICES = {
+    "commit_rule": ("isr", "quorum", "leader"),
+    "unclean_election": ("false", "true"),
+    "flush": ("fsync", "interval", "os"),
+    "cleanup": ("delete", "compact", "compact,delete"),
+}
 RANGES = {
     "min_insync_replicas": (1, 100),
     "flush_interval_ms": (1, 3_600_000),
     "segment_max_bytes": (1 << 10, 1 << 30),
+    "segment_max_age_ms": (1_000, YEARS_MS),
     "max_batch_bytes": (1 << 10, 8 << 20),
     "replica_max_lag_ms": (1, 3_600_000),
+    "replica_max_lag_records": (0, 1 << 40),
+    "retention_ms": (-1, YEARS_MS),
+    "retention_bytes": (-1, 1 << 60),
+    "retention_records": (-1, 1 << 60),
+    "compaction_min_lag_ms": (0, YEARS_MS),
+    "tombstone_retention_ms": (0, YEARS_MS),
 }
 """Least and most of every setting that is a number. ``max_batch_bytes`` stays well below the largest message."""
+
+
+_NUMBER = re.compile(r"-1|[0-9]{1,19}", re.ASCII)
 
 
 def parse_topic_config(texts: Mapping[str, str], replication_factor: int) -> tuple[TopicConfig, list[str]]:
@@ -33,16 +50,16 @@ def parse_topic_config(texts: Mapping[str, str], replication_factor: int) -> tup
     ``min_insync_replicas`` that is not given is 2 with three replicas or more, else 1: one failure may be
     tolerated without losing either acked records or the ability to write.
     """
-    values: dict[str, int | str] = {"min_insync_replicas": 2 if replication_factor >= 3 else 1}
+    values: dict[str, int | str | bool] = {"min_insync_replicas": 2 if replication_factor >= 3 else 1}
     faults = []
     for name, text in texts.items():
-        if name == "flush":
-            values[name] = text
-            if text not in FLUSH_POLICIES:
-                faults.append(f"flush is {text!r}; it must be one of {', '.join(FLUSH_POLICIES)}")
+        if name in CHOICES:
+            values[name] = text == "true" if name == "unclean_election" else text
+            if text not in CHOICES[name]:
+                faults.append(f"{name} is {text!r}; it must be one of {', '.join(CHOICES[name])}")
         elif name in RANGES:
             least, most = RANGES[name]
-            if not (text.isascii() and text.isdigit() and len(text) < 20 and least <= int(text) <= most):
+            if not (_NUMBER.fullmatch(text) and least <= int(text) <= most):
                 faults.append(f"{name} is {text!r}; it must be a number from {least} to {most}")
             else:
                 values[name] = int(text)
@@ -50,6 +67,8 @@ def parse_topic_config(texts: Mapping[str, str], replication_factor: int) -> tup
             known = ", ".join(f.name for f in fields(TopicConfig))
             faults.append(f"there is no setting {name!r}; there are {known}")
     config = TopicConfig(**values)  # type: ignore[arg-type]
+    if config.commit_rule == "quorum" and config.flush != "fsync":
+        faults.append(f"commit_rule quorum needs flush fsync, not {config.flush}: a majority must not forget")
     if config.min_insync_replicas > replication_factor:
         faults.append(
             f"min_insync_replicas is {config.min_insync_replicas}, more than replication_factor {replication_factor}"
