@@ -19,8 +19,8 @@ DEFAULTS = TopicConfig().texts()
 TOPIC_SETTINGS = {
     name: (" or ".join(CHOICES[name]) if name in CHOICES else " … ".join(map(str, RANGES[name])), help)
     for name, help in {
-        "commit_rule": "Committed is: `isr`: durable on every in-sync replica; `quorum`: durable on a majority of the "
-        "replicas; `leader`: durable on the leader, copies follow (a failover may lose records).",
+        "commit_rule": "What is committed: `isr`: durable on every in-sync replica; `quorum`: durable on a majority "
+        "of the replicas; `leader`: durable on the leader, copies follow (a failover may lose records).",
         "unclean_election": "`true`: where nobody is left who holds everything committed, another replica may lead; "
         "records may be lost.",
         "min_insync_replicas": "An `all` produce is refused, and nothing commits, while fewer replicas are in sync.",

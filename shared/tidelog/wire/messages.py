@@ -467,7 +467,7 @@ class FetchedPart:
     """Not -1: the logs part ways; this epoch ends at ``diverging_end`` on the leader (KIP-279)."""
     diverging_end: int = -1
     confirmed_ms: int = -1
-    """How long ago it was last proved that nobody else led: until then the HW misses nothing. -1: not in this epoch."""
+    """How long ago it was last proved that nobody else led: until then the HW misses nothing. -1: not yet."""
     error: ErrorInfo | None = None
 
 
