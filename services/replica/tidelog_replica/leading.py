@@ -1,4 +1,4 @@
-"""A partition that this server leads: requests of producers, readers and followers meet the log.
+"""A partition that this server leads: requests of producers and followers meet the log (readers: ``reading.py``).
 
 ``core/leader.py`` decides what is committed; this class moves the bytes and keeps who waits for what. Every input is
 followed by one ``settle``, which takes the log's new durable offset into account and wakes, in bulk, whom the HW has
@@ -8,7 +8,6 @@ reached. Any ``OSError`` is the caller's: the partition goes offline and nobody 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from tidelog.errors import CorruptBatch, TidelogError, refuse
 from tidelog.records import BatchHeader, check_batch, stamp_prefix
@@ -18,13 +17,9 @@ from tidelog.wire.messages import (
     EpochPart,
     FetchedPart,
     FetchPart,
-    ListOffset,
     NotifyPart,
-    OffsetAnswer,
     ProduceAck,
     ProducePart,
-    Read,
-    ReadAnswer,
 )
 
 from tidelog_replica.core.leader import Leader, Proposal, divergence
@@ -32,6 +27,7 @@ from tidelog_replica.core.producers import ProducerState, Refused
 from tidelog_replica.core.waiters import Waiters
 from tidelog_replica.log.log import Log
 from tidelog_replica.outbox import Outbox
+from tidelog_replica.reading import Reading
 from tidelog_replica.settings import ReplicaSettings
 
 
@@ -43,17 +39,6 @@ class _Pending:
     deadline: float
     source: int
     ack: ProduceAck
-
-
-@dataclass(frozen=True, slots=True)
-class _Reader:
-    """A read at the HW that waits for news."""
-
-    end: int
-    deadline: float
-    source: int
-    id: int | None
-    read: Read
 
 
 class Leading:
@@ -83,7 +68,7 @@ class Leading:
         """Where the log ends with these."""
         self._for_all: Waiters[_Pending] = Waiters()
         self._for_leader: Waiters[_Pending] = Waiters()
-        self._readers: Waiters[_Reader] = Waiters()
+        self.reading = Reading(core, log, settings, outbox)
 
     @property
     def high_watermark(self) -> int:
@@ -234,81 +219,6 @@ class Leading:
         """An ISR proposal that must be sent to the controller now."""
         return self.core.due_proposal(now)
 
-    # --- readers -----------------------------------------------------------------------------------------
-
-    def read(self, source: int, id: int | None, read: Read, now: float) -> None:
-        """Answer with committed batches, or wait at the HW for news."""
-        refusal = self._read_refusal(read)
-        if refusal is not None:
-            self._outbox.answer(source, id, refusal)
-            return
-        no_room = len(self._readers) >= self._settings.partition_max_waiting
-        if read.offset < self.high_watermark or read.max_wait_ms <= 0 or no_room:
-            self._answer_read(source, id, read)
-            return
-        wait_s = min(read.max_wait_ms / 1000, self._settings.read_wait_max_s)
-        self._readers.add(_Reader(read.offset + 1, now + wait_s, source, id, read))
-
-    def _read_refusal(self, read: Read) -> TidelogError | None:
-        core, log, hw = self.core, self._log, self.high_watermark
-        refusal = core.refusal(read.leader_epoch)
-        if refusal is not None:
-            return refusal
-        bounds: dict[str, Any] = {"log_start": log.start, "high_watermark": hw, "leader_epoch": core.leader_epoch}
-        if read.last_epoch > core.leader_epoch:
-            return refuse("UNKNOWN_LEADER_EPOCH", f"the position names leader epoch {read.last_epoch}", **bounds)
-        if read.offset < log.start:
-            return refuse("OFFSET_OUT_OF_RANGE", f"{read.offset} is below the log start {log.start}", **bounds)
-        if read.offset > hw and not core.knows_end:
-            return self._end_not_known()
-        diverging = divergence(read.offset, read.last_epoch, log.epochs, log.start, log.end)
-        if diverging is not None:
-            epoch, end = diverging
-            return refuse(
-                "LOG_TRUNCATED",
-                f"epoch {read.last_epoch} does not reach {read.offset}: the logs part at {end} in epoch {epoch}",
-                **{**bounds, "leader_epoch": epoch, "end_offset": end},
-            )
-        if read.offset > hw:
-            if read.offset <= log.end:
-                return refuse("OFFSET_NOT_AVAILABLE", f"committed up to {hw} only", **bounds)
-            return refuse("OFFSET_OUT_OF_RANGE", f"{read.offset} is past the high watermark {hw}", **bounds)
-        return None
-
-    def _answer_read(self, source: int, id: int | None, read: Read) -> None:
-        hw, known, payload = self.high_watermark, self.core.knows_end, []
-        if read.offset < hw:
-            max_bytes = max(1, min(read.max_bytes, self._settings.fetch_max_bytes))
-            payload = self._log.read(read.offset, max_bytes, hw)
-        elif not known:
-            self._outbox.answer(source, id, self._end_not_known())
-            return
-        told = hw if known else -1  # the leader before may have told more
-        self._outbox.answer(source, id, ReadAnswer(self.core.leader_epoch, told, self._log.start, payload or b""))
-
-    def _end_not_known(self) -> TidelogError:
-        hw = self.high_watermark
-        text = f"committed up to {hw} at least; not known further yet"
-        return refuse("OFFSET_NOT_AVAILABLE", text, high_watermark=hw, leader_epoch=self.core.leader_epoch)
-
-    def list_offset(self, asked: ListOffset) -> OffsetAnswer | TidelogError:
-        """An offset by name or by time."""
-        log, hw = self._log, self.high_watermark
-        refusal = self.core.refusal(asked.leader_epoch)
-        if refusal is not None:
-            return refusal
-        if asked.at == "earliest":
-            return OffsetAnswer(log.start, log.epoch_at(log.start))
-        if asked.at not in ("latest", "timestamp"):
-            return refuse("MALFORMED", f"at is earliest, latest or timestamp, not {asked.at!r}")
-        if asked.at == "timestamp":
-            found = log.offset_for_timestamp(asked.timestamp_ms, hw)
-            if found is not None:
-                return OffsetAnswer(found[0], log.epoch_at(found[0]), found[1])
-        if not self.core.knows_end:
-            return self._end_not_known()
-        return OffsetAnswer(hw, log.epoch_at(hw))
-
     # --- the end of every input --------------------------------------------------------------------------
 
     def settle(self, now: float) -> None:
@@ -319,15 +229,13 @@ class Leading:
             self._outbox.ack(pending.source, pending.ack)
         for pending in self._for_leader.wake(self._log.durable):
             self._outbox.ack(pending.source, pending.ack)
-        for reader in self._readers.wake(hw):
-            self._answer_read(reader.source, reader.id, reader.read)
+        self.reading.settle()
 
     def on_tick(self, now: float) -> None:
         """Deadlines of those who wait, and the followers' lag."""
         for waiters in (self._for_all, self._for_leader):
             self._fail(waiters.expire(now), "REQUEST_TIMED_OUT", "no ack in time; the batch may still be committed")
-        for reader in self._readers.expire(now):
-            self._answer_read(reader.source, reader.id, reader.read)
+        self.reading.on_tick(now)
         self.core.on_tick(now)
 
     def deadline(self) -> float | None:
@@ -335,7 +243,7 @@ class Leading:
         times = (
             self._for_all.deadline,
             self._for_leader.deadline,
-            self._readers.deadline,
+            self.reading.deadline(),
             self.core.deadline(),
         )
         return min((t for t in times if t is not None), default=None)
@@ -345,14 +253,13 @@ class Leading:
         self.core.on_source_closed(source)
         for waiters in (self._for_all, self._for_leader):
             waiters.drop(source)
-        self._readers.drop(source)
+        self.reading.on_source_closed(source)
 
     def resign(self, code: str, message: str) -> None:
         """The role ends: uncommitted batches have an unknown fate, readers go elsewhere."""
         for waiters in (self._for_all, self._for_leader):
             self._fail(waiters.take_all(), code, message)
-        for reader in self._readers.take_all():
-            self._outbox.answer(reader.source, reader.id, refuse(code, message))
+        self.reading.resign(code, message)
 
     def _fail(self, waiters: list[_Pending], code: str, message: str) -> None:
         if waiters:

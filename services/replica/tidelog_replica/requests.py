@@ -160,11 +160,14 @@ class Requests:
         if lost is not None:
             self._outbox.answer(source, id, lost)
         elif isinstance(message, Read):
-            refused = self._lead(topic_id, number, Leading.read, source, id, message, now)
+            read = message
+            refused = self._lead(topic_id, number, lambda role: role.reading.read(source, id, read, now))
             if refused is not None:
                 self._outbox.answer(source, id, refused)
         else:
-            self._outbox.answer(source, id, self._lead(topic_id, number, Leading.list_offset, message))
+            asked = message
+            answer = self._lead(topic_id, number, lambda role: role.reading.list_offset(asked))
+            self._outbox.answer(source, id, answer)
 
     def _lost_session(self, now: float) -> TidelogError | None:
         if self._session.live(now) or not self._session.registered:
