@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 from tidelog.effects import CONTROLLER, Call, Send
 from tidelog.errors import TidelogError, TimedOut, Unreachable
 from tidelog.wire.messages import DescribeQuorum, MetadataUpdate, QuorumAnswer
-from tidelog_replica.node import ReplicaNode, StartFlush
+from tidelog_replica.jobs import run_job
+from tidelog_replica.node import ReplicaNode, StartFlush, StartJob
 from tidelog_replica.outbox import Stop
 
 from simulation.processes import SimProcess
@@ -114,6 +115,8 @@ class ReplicaProcess(SimProcess):
             self._call(effect)
         elif isinstance(effect, StartFlush):
             self._start_flush(effect)
+        elif isinstance(effect, StartJob):
+            self._start_job(effect)
         elif isinstance(effect, Stop):
             self.later(self.cluster.fault_rng.uniform(0.1, 1.0), self.supervise)
         elif isinstance(effect, Send):
@@ -179,6 +182,26 @@ class ReplicaProcess(SimProcess):
 
         if early:
             sync()
+        self.later(took, finish)
+
+    def _start_job(self, effect: StartJob) -> None:
+        """A thread works for a while; what it does happens at one moment of that, and is told at the end."""
+        took, at = self.cluster.disk_rng.uniform(0.0, 0.02), self.cluster.disk_rng.random()
+        results: list[object] = []
+
+        def run() -> None:
+            try:
+                results.append(run_job(effect.job))
+            except PowerLost:
+                self.cluster.faults.power_lost(self)
+
+        def finish() -> None:
+            self.submit(
+                f"job {type(effect.job).__name__} of {effect.key.partition} ended",
+                lambda: self.core.on_job(effect.key, effect.job, results[0], self.loop.now),
+            )
+
+        self.later(took * at, run)
         self.later(took, finish)
 
     # --- network -----------------------------------------------------------------------------------------

@@ -31,7 +31,8 @@ from tidelog.wire.messages import (
     ReportLeader,
     Watch,
 )
-from tidelog_replica.node import ReplicaNode, StartFlush
+from tidelog_replica.jobs import run_job
+from tidelog_replica.node import ReplicaNode, StartFlush, StartJob
 from tidelog_replica.outbox import Stop
 from tidelog_replica.partition import Partition
 from tidelog_replica.settings import ReplicaSettings
@@ -57,6 +58,8 @@ class Net:
         """Nodes that answer no call: it times out at once."""
         self.slow_flush: dict[str, list[StartFlush]] = {}
         """Flushes held back, by node, where the node is a key."""
+        self.slow_job: dict[str, list[StartJob]] = {}
+        """Jobs held back, by node, where the node is a key."""
         self.hold: Callable[[str, Call], bool] = lambda name, call: False
         """Calls to be kept in ``held`` instead of delivered."""
         self.held: list[tuple[str, Call]] = []
@@ -151,6 +154,11 @@ class Net:
                     self.slow_flush[name].append(effect)
                 else:
                     self.flush(name, effect)
+            case StartJob():
+                if name in self.slow_job:
+                    self.slow_job[name].append(effect)
+                else:
+                    self.work(name, effect)
             case Event():
                 self.events.append((name, effect))
             case Stop():
@@ -164,6 +172,11 @@ class Net:
         except OSError as failed:
             error = failed
         self._take(name, self.nodes[name].on_flushed(effect.key, effect.flush, error, self.now))
+
+    def work(self, name: str, effect: StartJob) -> None:
+        """Do a job now."""
+        result = run_job(effect.job)
+        self._take(name, self.nodes[name].on_job(effect.key, effect.job, result, self.now))
 
     def deliver(self, name: str, call: Call) -> None:
         """Bring a call to where it goes."""

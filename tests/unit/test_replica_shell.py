@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import threading
 from types import SimpleNamespace
 from typing import Any
@@ -10,7 +11,7 @@ import trio
 from tidelog.link import PROTOCOL_VERSION
 from tidelog.types import TopicPartition
 from tidelog.wire.messages import Hello
-from tidelog_replica.outbox import StartFlush
+from tidelog_replica.outbox import StartFlush, StartJob
 from tidelog_replica.shell import Shell
 from trio.testing import wait_all_tasks_blocked
 
@@ -29,6 +30,16 @@ class _Flush:
         self._together.wait(timeout=10)
 
 
+def make_shell(**inputs: Any) -> Shell:
+    """A shell whose node has only these inputs."""
+    node: Any = SimpleNamespace(
+        on_controller_up=lambda now: [], on_controller_down=lambda now: [], deadline=lambda: None, **inputs
+    )
+    transport: Any = None  # nothing is sent
+    hello = Hello(PROTOCOL_VERSION, "replica", "r1", "c")
+    return Shell("r1", node, transport, hello, [], trio.current_time)
+
+
 async def test_no_flushing_worker_is_lost_when_others_take_its_work() -> None:
     flushed: list[int] = []
 
@@ -37,15 +48,7 @@ async def test_no_flushing_worker_is_lost_when_others_take_its_work() -> None:
         flushed.append(key.partition)
         return []
 
-    node: Any = SimpleNamespace(
-        on_controller_up=lambda now: [],
-        on_controller_down=lambda now: [],
-        deadline=lambda: None,
-        on_flushed=on_flushed,
-    )
-    transport: Any = None  # nothing is sent
-    hello = Hello(PROTOCOL_VERSION, "replica", "r1", "c")
-    shell = Shell("r1", node, transport, hello, [], trio.current_time)
+    shell = make_shell(on_flushed=on_flushed)
     together = threading.Barrier(WORKERS)
     async with trio.open_nursery() as nursery:
         for _ in range(WORKERS):
@@ -62,3 +65,48 @@ async def test_no_flushing_worker_is_lost_when_others_take_its_work() -> None:
                 await trio.lowlevel.checkpoint()
         nursery.cancel_scope.cancel()
     assert sorted(flushed) == list(range(WORKERS))
+
+
+class _Job:
+    """Ends when it is told to."""
+
+    def __init__(self, go: threading.Event, error: OSError | None = None) -> None:
+        self._go = go
+        self._error = error
+
+    def run(self) -> object:
+        assert self._go.wait(timeout=10)
+        if self._error is not None:
+            raise self._error
+        return "done"
+
+
+async def test_jobs_run_in_threads_that_no_flush_waits_for() -> None:
+    ended: list[tuple[int, object]] = []
+    flushed = trio.Event()
+
+    def on_job(key: TopicPartition, job: object, result: object, now: float) -> list[Any]:
+        ended.append((key.partition, result))
+        return []
+
+    def on_flushed(key: TopicPartition, flush: object, error: OSError | None, now: float) -> list[Any]:
+        flushed.set()
+        return []
+
+    shell = make_shell(on_job=on_job, on_flushed=on_flushed)
+    go, error = threading.Event(), OSError(errno.EIO, "broken")
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(shell.run_jobs)
+        nursery.start_soon(shell.run_flushes)
+        with trio.fail_after(10):
+            for number in range(5):  # more than there are threads for
+                shell._do([StartJob(TopicPartition("t", number), _Job(go, error if number == 1 else None))])
+            flush: Any = SimpleNamespace(run=lambda: None)
+            shell._do([StartFlush(TopicPartition("t", 0), flush)])
+            await flushed.wait()
+            assert ended == []
+            go.set()
+            while len(ended) < 5:
+                await trio.lowlevel.checkpoint()
+        nursery.cancel_scope.cancel()
+    assert dict(ended) == {0: "done", 1: error, 2: "done", 3: "done", 4: "done"}

@@ -21,6 +21,9 @@ class ReplicaConfig:
     data_dir: str = setting("data", "Folder of the log; one process at a time may use it.")
     controllers: tuple[str, ...] = setting(("ws://127.0.0.1:9192",), "URLs of the controllers.")
     flush_threads: int = setting(2, "Flushes that run side by side.", 1, 64)
+    job_threads: int = setting(
+        2, "Long work on the disk (opening, compacting, checking logs) that runs side by side.", 1, 64
+    )
     log_json: bool | None = setting(None, "Log as JSON; unset: unless on a terminal.")
     settings: ReplicaSettings = field(default_factory=ReplicaSettings, metadata={"help": "Times and bounds."})
 

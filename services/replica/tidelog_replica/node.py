@@ -8,6 +8,7 @@ Inputs are methods that take ``now`` (seconds); each returns the effects it brin
     Upstreams    the fetch loops to the leaders' servers         ``upstream.py``
     Requests     what followers and clients ask                  ``requests.py``
     Outbox       effects and unanswered calls                    ``outbox.py``
+    Jobs         long disk work in threads                       ``jobs.py``
 
 Every input that may have moved a partition touches it; when the input is over each touched partition is settled
 once: flushes begin, waiters are woken in bulk, a due ISR proposal is sent, its timer is set. Acks to one link leave
@@ -39,9 +40,10 @@ from tidelog.wire.messages import (
 from tidelog_replica.assignment import Assignment
 from tidelog_replica.core.leader import Proposal
 from tidelog_replica.core.timers import Timers
+from tidelog_replica.jobs import Job
 from tidelog_replica.leading import Leading
 from tidelog_replica.log.log import Flush
-from tidelog_replica.outbox import Effect, Outbox, StartFlush
+from tidelog_replica.outbox import Effect, Outbox, StartFlush, StartJob
 from tidelog_replica.partition import Partition
 from tidelog_replica.requests import Requests
 from tidelog_replica.session import Random, Session
@@ -49,7 +51,7 @@ from tidelog_replica.settings import ReplicaSettings
 from tidelog_replica.upstream import TIMER as LEADER_TIMER
 from tidelog_replica.upstream import Upstreams
 
-__all__ = ["ReplicaNode", "StartFlush"]
+__all__ = ["ReplicaNode", "StartFlush", "StartJob"]
 
 _SESSION, _CHECKPOINT = ("session", ""), ("checkpoint", "")
 
@@ -159,6 +161,14 @@ class ReplicaNode:
             partition.on_flushed(flush, error)
             self._touch(partition)
             self._upstreams.kick(key, now)
+        return self._finish(now)
+
+    def on_job(self, key: TopicPartition, job: Job, result: object, now: float) -> list[Effect]:
+        """A ``StartJob`` is done; ``result`` is an ``OSError`` where that ended it."""
+        self._outbox.jobs.on_job(key, job, result, now)
+        partition = self.partitions.get(key)
+        if partition is not None:
+            self._touch(partition)
         return self._finish(now)
 
     def on_tick(self, now: float) -> list[Effect]:

@@ -16,6 +16,7 @@ from tidelog.errors import TidelogError
 from tidelog.types import NodeId, TopicPartition
 from tidelog.wire.messages import Message, Notify, NotifyPart, ProduceAck, Produced
 
+from tidelog_replica.jobs import Job, Jobs
 from tidelog_replica.log.log import Flush
 
 ACKS_AT_ONCE = 4096
@@ -34,17 +35,26 @@ class StartFlush:
 
 
 @dataclass(frozen=True, slots=True)
+class StartJob:
+    """Run ``job.run()`` in a thread, then tell the node by ``on_job(key, job, result, now)``; an ``OSError`` that it
+    raises is its result. Flushes must not wait for jobs."""
+
+    key: TopicPartition
+    job: Job
+
+
+@dataclass(frozen=True, slots=True)
 class Stop:
     """The disk failed: end the process. What is started next is another, unclean life, which reads what is there."""
 
     reason: str
 
 
-Effect = Answer | Call | Event | Post | StartFlush | Stop
+Effect = Answer | Call | Event | Post | StartFlush | StartJob | Stop
 
 
 class Outbox:
-    """Effects under way, and the calls that are not answered yet."""
+    """Effects under way, the calls that are not answered yet, the jobs that have not ended."""
 
     def __init__(self) -> None:
         self._effects: list[Effect] = []
@@ -52,6 +62,8 @@ class Outbox:
         self._notices: dict[int, list[NotifyPart]] = {}
         self._calls: dict[int, OnAnswer] = {}
         self._tokens = 0
+        self.jobs = Jobs(lambda key, job: self._effects.append(StartJob(key, job)))
+        """Long disk work in threads: ``outbox.jobs.start(key, job, done)``."""
 
     def answer(self, source: int, id: int | None, message: Message | TidelogError) -> None:
         """Answer a request; one that came without an id wants no answer."""

@@ -103,10 +103,11 @@ async def _serve(
         rng = random.Random()
         node = ReplicaNode(config.node, url, disk, config.data_dir, config.settings, rng, config.cluster)
         hello = Hello(PROTOCOL_VERSION, "replica", config.node, config.cluster)
-        shell = Shell(config.node, node, transport, hello, config.controllers, clock)
+        shell = Shell(config.node, node, transport, hello, config.controllers, clock, config.job_threads)
         await nursery.start(shell.peers.run)
         for _ in range(config.flush_threads):
             nursery.start_soon(shell.run_flushes)
+        nursery.start_soon(shell.run_jobs)
         nursery.start_soon(shell.run_timer)
         nursery.start_soon(shell.run_until_stopped)
         shell.start()

@@ -7,6 +7,7 @@ is the order in which things happen. Nothing here waits on the network; a send t
 drops the link, and everything between servers can be asked for again.
 
 Flushes run in ``flush_threads`` worker threads; each takes what waits, up to ``FLUSHES_AT_ONCE``, in one thread call.
+Jobs, which may be long, have ``job_threads`` of their own: no flush waits for one.
 """
 
 from __future__ import annotations
@@ -27,8 +28,9 @@ from tidelog.types import ClusterImage, NodeId, TopicPartition
 from tidelog.wire.image import apply_update
 from tidelog.wire.messages import Hello, Message, MetadataUpdate
 
+from tidelog_replica.jobs import Job, run_job
 from tidelog_replica.log.log import Flush
-from tidelog_replica.node import ReplicaNode, StartFlush
+from tidelog_replica.node import ReplicaNode, StartFlush, StartJob
 from tidelog_replica.outbox import Effect, Stop
 
 FLUSHES_AT_ONCE = 16
@@ -39,7 +41,8 @@ class DiskFailed(Exception):
 
 
 class Shell:
-    """Drives one node. The owner runs ``peers``, ``controllers``, ``run_timer`` and ``run_flushes``."""
+    """Drives one node. The owner runs ``peers``, ``controllers``, ``run_timer``, ``run_flushes`` and
+    ``run_jobs``."""
 
     def __init__(
         self,
@@ -49,6 +52,7 @@ class Shell:
         hello: Hello,
         controllers: Sequence[str],
         clock: Callable[[], float],
+        job_threads: int = 2,
     ) -> None:
         self._node_id = node_id
         self._node = node
@@ -71,6 +75,9 @@ class Shell:
         self._rearm = trio.Event()
         self._flushes: deque[tuple[TopicPartition, Flush]] = deque()
         self._flush_work = trio.Event()
+        self._jobs_in, self._jobs_out = trio.open_memory_channel[tuple[TopicPartition, Job]](math.inf)
+        self._job_limiter = trio.CapacityLimiter(job_threads)
+        self._job_threads = job_threads
         self._stopped = trio.Event()
         self._stop_reason = ""
 
@@ -148,6 +155,8 @@ class Shell:
             case StartFlush(key, flush):
                 self._flushes.append((key, flush))
                 self._flush_work.set()
+            case StartJob(key, job):
+                self._jobs_in.send_nowait((key, job))
             case Event():
                 logs.perform(effect, node=self._node_id)
             case Stop(reason):
@@ -188,6 +197,18 @@ class Shell:
             with burst():
                 for (key, flush), error in zip(taken, errors, strict=True):
                     self._do(self._node.on_flushed(key, flush, error, self._clock()))
+
+    async def run_jobs(self) -> None:
+        """All job workers."""
+        async with trio.open_nursery() as nursery:
+            for _ in range(self._job_threads):
+                nursery.start_soon(self._run_jobs)
+
+    async def _run_jobs(self) -> None:
+        async for key, job in self._jobs_out:
+            result = await trio.to_thread.run_sync(run_job, job, limiter=self._job_limiter)
+            with burst():
+                self._do(self._node.on_job(key, job, result, self._clock()))
 
 
 def _run_all(flushes: Sequence[Flush]) -> list[OSError | None]:
