@@ -14,12 +14,22 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tidelog.disk import Disk
-from tidelog.types import ClusterImage, NodeId, PartitionState, ServerState, TopicPartition, TopicState
+from tidelog.errors import TidelogError, refuse
+from tidelog.types import (
+    ClusterImage,
+    NodeId,
+    PartitionState,
+    ServerState,
+    TopicConfig,
+    TopicPartition,
+    TopicState,
+)
 from tidelog.wire.image import apply_update
 from tidelog.wire.messages import MetadataUpdate
 
-from tidelog_replica.log.log import Flush, Log
+from tidelog_replica.log.log import Flush
 from tidelog_replica.log.segment import CorruptLog
+from tidelog_replica.opening import Opened, Openings
 from tidelog_replica.outbox import Outbox
 from tidelog_replica.partition import Partition
 from tidelog_replica.session import Session
@@ -47,8 +57,7 @@ class Assignment:
         self.servers: dict[NodeId, ServerState] = {}
         """Of the image that was acted on; every ``Leader`` looks into this same dict."""
         self._node = node
-        self._disk = disk
-        self._directory = directory
+        self._openings = Openings(node, disk, directory, outbox, self._on_open, self._on_broken)
         self._session = session
         self._upstreams = upstreams
         self._settings = settings
@@ -59,6 +68,14 @@ class Assignment:
         """Topics as the partitions here know them."""
         self._dying: dict[TopicPartition, Partition] = {}
         """Deleted, with a flush under way in a thread."""
+
+    def refusal(self, key: TopicPartition) -> TidelogError:
+        """Why a partition that is not open here serves nobody."""
+        if key in self.broken:
+            return refuse("OFFLINE", f"the partition is offline on {self._node}: {self.broken[key]}")
+        if key in self._openings:
+            return refuse("OFFLINE", f"the partition is being opened on {self._node}", opening=1)
+        return refuse("NOT_LEADER", f"{self._node} does not lead it, as far as it knows", leader="")
 
     # --- metadata ----------------------------------------------------------------------------------------
 
@@ -98,6 +115,7 @@ class Assignment:
             for number, state in enumerate(topic.partitions):
                 if known is None or number >= len(known.partitions) or known.partitions[number] != state:
                     self._assign(topic, TopicPartition(topic_id, number), state, now)
+        self._openings.begin()
 
     def _reconsider(self, now: float) -> None:
         """A server is back, or in another life: a follower that waits to join an ISR may do so now."""
@@ -111,6 +129,7 @@ class Assignment:
         """This server's life at the controller is over: no role goes on."""
         self._acted_on.clear()
         self._upstreams.clear()
+        self._openings.unwant_all()
         for partition in self.partitions.values():
             partition.retire(reason)
 
@@ -120,35 +139,39 @@ class Assignment:
         if self._node not in state.replicas:
             self._unassign(key)
             return
-        partition = self.partitions.get(key) or self._open(topic, key)
+        partition = self.partitions.get(key)
         if partition is not None:
-            partition.on_state(state, self._session.broker_epoch, now)
-            self._upstreams.follow(partition, now)
-            self._touch(partition)
+            self._act_on(partition, state, now)
+        elif key not in self.broken:
+            self._openings.want(key, topic.config, state)
 
-    def _open(self, topic: TopicState, key: TopicPartition) -> Partition | None:
-        if key in self.broken:
-            return None
-        try:
-            log = Log.open(self._disk, self._path(key), topic.config)
-            partition = Partition(key, topic.config, self._node, log, self.servers, self._settings, self._outbox)
-        except OSError as error:
-            if not isinstance(error, CorruptLog):
-                self._outbox.stop(f"{self._path(key)}: {error}")
-            self.broken[key] = f"its log does not open: {error}"
-            self._outbox.event(
-                "partition_offline", topic_id=key.topic_id, partition=key.partition, reason=self.broken[key]
-            )
-            return None
+    def _act_on(self, partition: Partition, state: PartitionState, now: float) -> None:
+        partition.on_state(state, self._session.broker_epoch, now)
+        self._upstreams.follow(partition, now)
+        self._touch(partition)
+
+    def _on_open(
+        self, key: TopicPartition, opened: Opened, config: TopicConfig, state: PartitionState | None, now: float
+    ) -> None:
+        log, producers = opened.log, opened.producers
+        partition = Partition(key, config, self._node, log, self.servers, self._settings, self._outbox, producers)
         self.partitions[key] = partition
-        return partition
+        if state is not None:
+            self._act_on(partition, state, now)
 
-    def _path(self, key: TopicPartition) -> str:
-        return f"{self._directory}/{key.topic_id}-{key.partition}"
+    def _on_broken(self, key: TopicPartition, error: OSError) -> None:
+        """Only a damaged log is its own misfortune; any other error is the disk's."""
+        if not isinstance(error, CorruptLog):
+            self._outbox.stop(f"{self._openings.path(key)}: {error}")
+        self.broken[key] = f"its log does not open: {error}"
+        self._outbox.event(
+            "partition_offline", topic_id=key.topic_id, partition=key.partition, reason=self.broken[key]
+        )
 
     def _unassign(self, key: TopicPartition) -> None:
         """This server has no part in it any more; the data stays."""
         partition = self.partitions.get(key)
+        self._openings.unwant(key)
         self._upstreams.unfollow(key)
         if partition is not None and partition.state is not None:
             partition.retire(f"{self._node} is no replica of it")
@@ -159,27 +182,21 @@ class Assignment:
         self._acted_on.pop(topic.topic_id, None)
         for number in range(len(topic.partitions)):
             key = TopicPartition(topic.topic_id, number)
+            partition = self.partitions.get(key)
+            if partition is None:  # not here; or on its way, damaged, left over from an earlier life
+                self.broken.pop(key, None)
+                self._openings.delete(key, None)
+                continue
             self._unassign(key)
-            partition = self.partitions.pop(key, None)
-            if partition is not None and partition.flushing:
+            del self.partitions[key]
+            if partition.flushing:
                 self._dying[key] = partition
-            elif partition is not None:
-                self._delete(partition)
+            else:
+                self._openings.delete(key, partition.log)
 
     def on_flush_ended(self, key: TopicPartition, flush: Flush, error: OSError | None) -> None:
         """No thread works any more on the log of a partition that is not in use."""
         partition = self._dying.pop(key, None)
         if partition is not None:
             partition.on_flushed(flush, error)
-            self._delete(partition)
-
-    def _delete(self, partition: Partition) -> None:
-        key = partition.key
-        fields = {"topic_id": key.topic_id, "partition": key.partition}
-        try:
-            partition.log.close()
-            self._disk.rmtree(self._path(key))
-        except OSError as error:
-            self._outbox.event("delete_failed", **fields, reason=str(error))
-        else:
-            self._outbox.event("partition_deleted", **fields)
+            self._openings.delete(key, partition.log)

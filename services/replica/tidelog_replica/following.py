@@ -11,7 +11,7 @@ from typing import NamedTuple
 from tidelog.errors import CorruptBatch
 from tidelog.records import check_batch, split
 from tidelog.types import TopicPartition
-from tidelog.wire.messages import EpochEnd, EpochPart, FetchedPart, FetchPart
+from tidelog.wire.messages import EpochEnd, EpochPart, ErrorInfo, FetchedPart, FetchPart
 
 from tidelog_replica.core.follower import Follower, agreed_end, fault_of
 from tidelog_replica.core.producers import ProducerState
@@ -30,7 +30,13 @@ class Outcome(NamedTuple):
     code: str = ""
 
 
+OPENING = "OPENING"
+"""The outcome's code where the leader is still opening its log: no reason to suspect it."""
 MORE, IDLE = Outcome("more"), Outcome("idle")
+
+
+def _failed(error: ErrorInfo) -> Outcome:
+    return Outcome("failed", OPENING if "opening" in error.detail else error.code)
 
 
 class Following:
@@ -44,6 +50,8 @@ class Following:
         self._log = log
         self._producers = producers
         self._outbox = outbox
+        self._stamp = 0
+        """The greatest that the leader has sent in this leader epoch."""
         core.begin(log.epochs)
 
     @property
@@ -61,14 +69,19 @@ class Following:
         """What is wanted next. Not before the dialogue is over."""
         assert self.core.asking is None
         log = self._log
-        return FetchPart(*self._key, self.core.leader_epoch, log.end, log.epoch_at(log.end), log.durable)
+        last_epoch = log.epoch_at(log.end)
+        return FetchPart(*self._key, self.core.leader_epoch, log.end, last_epoch, log.durable, self._stamp)
+
+    def on_stamp(self, stamp: int) -> None:
+        """The leader has sent this with an answer or notice; the next fetch tells it so."""
+        self._stamp = max(self._stamp, stamp)
 
     def on_epoch_end(self, asked: EpochPart, part: EpochEnd) -> Outcome:
         """The leader's answer in the dialogue. Raises ``Refusal``."""
         if asked.leader_epoch != self.core.leader_epoch:
             return MORE
         if part.error is not None:
-            return Outcome("failed", part.error.code)
+            return _failed(part.error)
         if part.epoch > asked.epoch:
             return Outcome("failed", "MALFORMED")
         log = self._log
@@ -80,12 +93,15 @@ class Following:
     def on_fetched(self, asked: FetchPart, part: FetchedPart, data: memoryview) -> Outcome:
         """The leader's answer to a fetch. Raises ``Refusal``."""
         log, core = self._log, self.core
-        if asked.leader_epoch != core.leader_epoch or asked.offset != log.end or core.asking is not None:
+        if asked.leader_epoch != core.leader_epoch:
+            return MORE
+        self.on_stamp(part.stamp)
+        if asked.offset != log.end or core.asking is not None:
             return MORE
         if part.error is not None:
             if part.error.code == "OFFSET_OUT_OF_RANGE":
                 return self._restart_copy(part)
-            return Outcome("failed", part.error.code)
+            return _failed(part.error)
         if part.leader_epoch != core.leader_epoch:
             return Outcome("failed", "FENCED_LEADER_EPOCH")
         if part.diverging_epoch >= 0:

@@ -42,6 +42,7 @@ class Partition:
         servers: Mapping[NodeId, ServerState],
         settings: ReplicaSettings,
         outbox: Outbox,
+        producers: ProducerState,
     ) -> None:
         self.key = key
         self.config = config
@@ -52,7 +53,7 @@ class Partition:
         self.offline: str | None = None
         """Why it refuses everything."""
         self.flushing = False
-        self.producers = ProducerState(log.headers())
+        self.producers = producers
         self._node = node
         self._servers = servers
         self._settings = settings

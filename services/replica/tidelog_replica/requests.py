@@ -72,9 +72,7 @@ class Requests:
         key = TopicPartition(topic_id, number)
         partition = self._assignment.partitions.get(key)
         if not self._session.registered or partition is None:
-            if key in self._assignment.broken:
-                return refuse("OFFLINE", f"the partition is offline here: {self._assignment.broken[key]}")
-            return refuse("NOT_LEADER", f"{self._node} does not lead it, as far as it knows", leader="")
+            return self._assignment.refusal(key)
         role = partition.leading
         if role is None:
             return partition.refusal()

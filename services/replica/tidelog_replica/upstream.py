@@ -37,7 +37,7 @@ from tidelog.wire.messages import (
 )
 
 from tidelog_replica.core.timers import Timers
-from tidelog_replica.following import Following, Outcome
+from tidelog_replica.following import OPENING, Following, Outcome
 from tidelog_replica.outbox import Outbox
 from tidelog_replica.partition import Partition
 from tidelog_replica.session import Session
@@ -194,6 +194,9 @@ class Upstream:
         if outcome.what == "failed":
             self._active.pop(key, None)
             self._paused[key] = now + self._settings.fetch_backoff_s
+            if outcome.code == OPENING:
+                self._failing_since.pop(key, None)
+                return
             since = self._failing_since.setdefault(key, now)
             if outcome.code == "OFFLINE" or now - since >= self._settings.replica_max_leader_timeout_s:
                 self._report([key], outcome.code.lower(), now)

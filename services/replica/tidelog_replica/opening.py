@@ -1,0 +1,195 @@
+"""Logs on their way: opened and deleted by jobs, so that a server with ten thousand partitions keeps its heartbeats.
+
+    waiting    nothing is done yet; by need: what this server leads first, then what it is in sync for, then the rest
+    opening    the job runs: recovery, and the producers' state from the log
+    open       the owner has the log; this module has forgotten it
+
+While a log is on its way the controller's states for it are kept, the newest only; the owner acts on it when the log
+is open. A log that nobody wants any more before its job began is not opened at all; one whose topic is deleted
+meanwhile is closed again, and then its data goes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+from tidelog.disk import Disk
+from tidelog.types import NodeId, PartitionState, TopicConfig, TopicPartition
+
+from tidelog_replica.core.producers import ProducerState
+from tidelog_replica.jobs import Jobs
+from tidelog_replica.log.log import Log
+from tidelog_replica.outbox import Outbox
+
+AT_ONCE = 32
+"""Openings that threads are given together: enough to keep them busy, few enough for the need to count."""
+NEEDS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """A log, and its producers as it tells them."""
+
+    log: Log
+    producers: ProducerState
+
+
+@dataclass(frozen=True, slots=True)
+class OpenLog:
+    """Recover a log, or make it. The result is ``Opened``."""
+
+    disk: Disk
+    path: str
+    config: TopicConfig
+
+    def run(self) -> Opened:
+        """See ``Job``."""
+        log = Log.open(self.disk, self.path, self.config)
+        try:
+            return Opened(log, ProducerState(log.headers()))
+        except OSError:
+            log.close()
+            raise
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteLog:
+    """Remove a log from the disk. The result is whether there was one."""
+
+    disk: Disk
+    path: str
+
+    def run(self) -> bool:
+        """See ``Job``."""
+        try:
+            self.disk.listdir(self.path)
+        except FileNotFoundError:
+            return False
+        self.disk.rmtree(self.path)
+        return True
+
+
+@dataclass(slots=True)
+class _Wanted:
+    """A log on its way. ``state`` is the newest; None where this server has no part in it."""
+
+    config: TopicConfig
+    state: PartitionState | None
+    need: int
+    begun: bool = False
+    deleted: bool = False
+
+
+class Openings:
+    """``on_open(key, opened, config, state, now)`` and ``on_broken(key, error)`` are called when a job has ended."""
+
+    def __init__(
+        self,
+        node: NodeId,
+        disk: Disk,
+        directory: str,
+        outbox: Outbox,
+        on_open: Callable[[TopicPartition, Opened, TopicConfig, PartitionState | None, float], None],
+        on_broken: Callable[[TopicPartition, OSError], None],
+    ) -> None:
+        self._node = node
+        self._disk = disk
+        self._directory = directory
+        self._outbox = outbox
+        self._jobs: Jobs = outbox.jobs
+        self._on_open = on_open
+        self._on_broken = on_broken
+        self._wanted: dict[TopicPartition, _Wanted] = {}
+        self._waiting: tuple[dict[TopicPartition, None], ...] = tuple({} for _ in range(NEEDS))
+        self._running = 0
+
+    def __contains__(self, key: TopicPartition) -> bool:
+        return key in self._wanted
+
+    def path(self, key: TopicPartition) -> str:
+        """Where the log is."""
+        return f"{self._directory}/{key.topic_id}-{key.partition}"
+
+    # --- opening -----------------------------------------------------------------------------------------
+
+    def want(self, key: TopicPartition, config: TopicConfig, state: PartitionState) -> None:
+        """Open it, or act on this state when it is open. The jobs begin with ``begin``."""
+        need = 0 if state.leader == self._node else 1 if self._node in state.isr else 2
+        wanted = self._wanted.get(key)
+        if wanted is None:
+            wanted = self._wanted[key] = _Wanted(config, state, need)
+        elif not wanted.begun:
+            del self._waiting[wanted.need][key]
+        wanted.config, wanted.state, wanted.need = config, state, need
+        if not wanted.begun:
+            self._waiting[need][key] = None
+
+    def unwant(self, key: TopicPartition) -> None:
+        """This server has no part in it any more; the data stays."""
+        wanted = self._wanted.get(key)
+        if wanted is None:
+            return
+        wanted.state = None
+        if not wanted.begun:
+            del self._waiting[wanted.need][key], self._wanted[key]
+
+    def unwant_all(self) -> None:
+        """This server's life is over."""
+        for key in list(self._wanted):
+            self.unwant(key)
+
+    def begin(self) -> None:
+        """Give threads what they have room for."""
+        for waiting in self._waiting:
+            while waiting and self._running < AT_ONCE:
+                key = next(iter(waiting))
+                del waiting[key]
+                wanted = self._wanted[key]
+                wanted.begun = True
+                self._running += 1
+                job = OpenLog(self._disk, self.path(key), wanted.config)
+                self._jobs.start(key, job, partial(self._on_ended, key))
+
+    def _on_ended(self, key: TopicPartition, result: object, now: float) -> None:
+        self._running -= 1
+        wanted = self._wanted.pop(key)
+        if isinstance(result, Opened):
+            if wanted.deleted:
+                self.delete(key, result.log)
+            else:
+                self._on_open(key, result, wanted.config, wanted.state, now)
+        else:
+            assert isinstance(result, OSError)
+            if wanted.deleted:
+                self.delete(key, None)
+            else:
+                self._on_broken(key, result)
+        self.begin()
+
+    # --- deleting ----------------------------------------------------------------------------------------
+
+    def delete(self, key: TopicPartition, log: Log | None) -> None:
+        """Close the log and remove its data. No flush of it is under way; a job of it may be."""
+        wanted = self._wanted.get(key)
+        if wanted is not None and wanted.begun:
+            wanted.deleted, wanted.state = True, None
+            return
+        self.unwant(key)
+        self._jobs.forget(key)
+        try:
+            if log is not None:
+                log.close()
+        except OSError as error:
+            self._on_deleted(key, error)
+        else:
+            job = DeleteLog(self._disk, self.path(key))
+            self._jobs.start(key, job, lambda result, now: self._on_deleted(key, result))
+
+    def _on_deleted(self, key: TopicPartition, result: object) -> None:
+        fields = {"topic_id": key.topic_id, "partition": key.partition}
+        if isinstance(result, OSError):
+            self._outbox.event("delete_failed", **fields, reason=str(result))
+        elif result:
+            self._outbox.event("partition_deleted", **fields)
