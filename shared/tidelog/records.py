@@ -6,47 +6,56 @@ The leader writes two fields, base offset and leader epoch. They stand before th
 stamping a batch is 16 new bytes in front of the old rest (``stamp_prefix``) and copies nothing.
 
 The body is a CBOR map of columns (values, keys, timestamp deltas, headers), one array each, so that encoding
-and decoding are C loops and not a Python loop per record; it is compressed as a whole.
+and decoding are C loops and not a Python loop per record; it is compressed as a whole (``batch_body.py``).
+
+A *sparse* batch is one that compaction has thinned out (``compacted.py``): it covers the same offsets and sequence
+numbers, keeps its header but for CRC and lengths, and names the records that are left. What those fields were stands
+behind its header, so the hash chain of a log (``chain_after``) is the same before and after compaction. A *control*
+batch is the broker's own (``encode_control``): it covers an offset and has no records.
 """
 
 from __future__ import annotations
 
-import io
 import struct
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import chain, repeat
-from typing import Any, Literal, NamedTuple
+from hashlib import blake2b
+from itertools import repeat
+from typing import Any, NamedTuple
 
 import cbor2
-import lz4.frame
-import zstandard
 from crc32c import crc32c
 
+from tidelog import batch_body
+from tidelog.batch_body import CODECS as CODECS
+from tidelog.batch_body import Codec as Codec
+from tidelog.batch_body import RecordHeaders as RecordHeaders
 from tidelog.errors import CorruptBatch
 from tidelog.types import Buffer
 
 HEADER = struct.Struct(">qIIHBBIHHIqqQII")
 HEADER_BYTES = HEADER.size
+THINNED = struct.Struct(">IIIHHq")
+"""Behind the header of a sparse batch: CRC, batch length, body length and attributes that it had before it was first
+compacted, 16 bits 0, and when that was, ms since 1970."""
+SPARSE_HEADER_BYTES = HEADER_BYTES + THINNED.size
 MAGIC = 0x544C
 VERSION = 1
 MAX_BODY_BYTES = 64 << 20
 """Largest body before compression: what a reader must be ready to hold, whatever a header declares."""
 MAX_OFFSET = 2**63 - 1
 
-CODECS = ("none", "zstd", "lz4")
 CODEC_MASK = 0b111
 CONTROL_FLAG = 1 << 4
-
-Codec = Literal["none", "zstd", "lz4"]
-RecordHeaders = tuple[tuple[str, bytes], ...]
-"""Headers of one record: (name, value) pairs in order; a name may come more than once."""
+SPARSE_FLAG = 1 << 5
+CHAIN_BYTES = 16
+NO_CHAIN = bytes(CHAIN_BYTES)
+"""The hash chain before the first batch of a partition."""
 
 _PREFIX = struct.Struct(">qII")
 _CHECKED_FROM = _PREFIX.size  # the CRC covers everything behind itself
-_MAX_DEPTH = 8  # map, column, record's headers, pair: 4 levels
-_OPTIONAL_BYTES = {bytes, type(None)}
+_HEADER_LENGTH_AT = 19
 
 
 class BatchHeader(NamedTuple):
@@ -62,12 +71,14 @@ class BatchHeader(NamedTuple):
     magic: int
     version: int
     header_length: int
+    """``HEADER_BYTES``, or ``SPARSE_HEADER_BYTES``."""
     batch_length: int
     """Of the whole batch with its header, in bytes."""
     attributes: int
-    """Bits 0-2 codec (index into ``CODECS``), bit 4 control batch; the others are 0."""
+    """Bits 0-2 codec (index into ``CODECS``), bit 4 control batch, bit 5 sparse; the others are 0."""
     producer_epoch: int
     record_count: int
+    """Offsets that the batch covers; as many records, unless it is sparse or a control batch."""
     first_timestamp: int
     """Of the first record, ms since 1970."""
     max_timestamp: int
@@ -94,6 +105,11 @@ class BatchHeader(NamedTuple):
         """Written by the broker for itself; readers skip it."""
         return bool(self.attributes & CONTROL_FLAG)
 
+    @property
+    def is_sparse(self) -> bool:
+        """Compacted: not every offset that it covers has a record."""
+        return bool(self.attributes & SPARSE_FLAG)
+
 
 class NewRecord(NamedTuple):
     """A record to be written. ``timestamp_ms``: ms since 1970, not negative."""
@@ -119,9 +135,11 @@ class Record(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """A decoded batch as columns of equal length; the offsets are ``header.base_offset`` and up."""
+    """A decoded batch as columns of equal length, one item per record that it has."""
 
     header: BatchHeader
+    offsets: Sequence[int]
+    """Rising, from ``header.base_offset``; without gaps unless the batch is sparse."""
     values: list[bytes | None]
     keys: list[bytes | None]
     timestamps_ms: list[int]
@@ -141,9 +159,9 @@ def read_header(buf: Buffer, position: int = 0) -> BatchHeader:
         raise CorruptBatch(f"batch has magic {header.magic:#06x}, not {MAGIC:#06x}")
     if header.version != VERSION:
         raise CorruptBatch(f"batch has version {header.version}; this program knows {VERSION}")
-    if header.header_length != HEADER_BYTES:
-        raise CorruptBatch(f"batch has header length {header.header_length}, not {HEADER_BYTES}")
-    if header.batch_length < HEADER_BYTES:
+    if header.header_length != (SPARSE_HEADER_BYTES if header.attributes & SPARSE_FLAG else HEADER_BYTES):
+        raise CorruptBatch(f"batch has header length {header.header_length}, attributes {header.attributes:#06x}")
+    if header.batch_length < header.header_length:
         raise CorruptBatch(f"batch length {header.batch_length} is less than its header")
     if not header.record_count:
         raise CorruptBatch("batch has record count 0")
@@ -164,13 +182,16 @@ def check_batch(buf: Buffer) -> BatchHeader:
     crc = crc32c(memoryview(buf)[_CHECKED_FROM:])
     if crc != header.crc32c:
         raise CorruptBatch(f"batch declares CRC {header.crc32c:#010x} but has {crc:#010x}")
-    if header.attributes & ~(CODEC_MASK | CONTROL_FLAG) or header.attributes & CODEC_MASK >= len(CODECS):
+    if header.attributes & ~(CODEC_MASK | CONTROL_FLAG | SPARSE_FLAG) or header.attributes & CODEC_MASK >= len(
+        CODECS
+    ):
         raise CorruptBatch(f"batch has unknown attributes or codec: {header.attributes:#06x}")
     if header.body_length > MAX_BODY_BYTES:
         raise CorruptBatch(f"batch body of {header.body_length} bytes is larger than {MAX_BODY_BYTES}")
-    if not header.attributes & CODEC_MASK and header.body_length != size - HEADER_BYTES:
-        raise CorruptBatch(f"batch declares body length {header.body_length} but has {size - HEADER_BYTES}")
-    if header.record_count > header.body_length:  # a record takes a byte at least
+    stored = size - header.header_length
+    if not header.attributes & CODEC_MASK and header.body_length != stored:
+        raise CorruptBatch(f"batch declares body length {header.body_length} but has {stored}")
+    if header.record_count > header.body_length and not header.is_sparse:  # a record takes a byte at least
         raise CorruptBatch(f"batch declares {header.record_count} records in {header.body_length} bytes")
     if not 0 <= header.first_timestamp <= header.max_timestamp:
         raise CorruptBatch(f"batch has timestamps {header.first_timestamp}, max {header.max_timestamp}")
@@ -212,7 +233,7 @@ def encode_batch(
     if not records:
         raise ValueError("a batch holds at least one record")
     values, keys, timestamps, headers = zip(*records, strict=True)
-    _check_columns(values, keys, timestamps, headers, ValueError)
+    batch_body.check_columns(values, keys, timestamps, headers, ValueError)
     first = timestamps[0]
     columns: dict[str, Any] = {"v": values}
     if keys.count(None) != len(keys):
@@ -224,7 +245,7 @@ def encode_batch(
     body = cbor2.dumps(columns)
     if len(body) > MAX_BODY_BYTES:
         raise ValueError(f"batch body of {len(body)} bytes is larger than {MAX_BODY_BYTES}")
-    stored = _compress(codec, body)
+    stored = batch_body.compress(codec, body)
     header = BatchHeader(
         base_offset=0,
         leader_epoch=0,
@@ -242,20 +263,63 @@ def encode_batch(
         base_sequence=base_sequence,
         body_length=len(body),
     )
+    return seal_batch(header, stored)
+
+
+def encode_control(kind: str, *, timestamp_ms: int = 0) -> bytes:
+    """A control batch, with base offset and leader epoch 0. It covers one offset. ``kind`` is for people."""
+    header = read_header(encode_batch([NewRecord(kind.encode(), None, timestamp_ms)]))
+    return seal_batch(header._replace(attributes=CONTROL_FLAG), cbor2.dumps({"v": (kind.encode(),)}))
+
+
+def chain_after(chain: bytes, batch: Buffer) -> bytes:
+    """The hash chain after ``batch`` (its header is enough, with what stands behind that of a sparse one): equal
+    chains at equal offsets mean equal headers from the beginning of the partition on, stamps and CRCs included.
+
+    It is taken over the header that the batch had before it was ever compacted."""
+    header = bytes(batch[:HEADER_BYTES])
+    if header[_HEADER_LENGTH_AT] != HEADER_BYTES:
+        crc, batch_length, body_length, attributes, _, _ = THINNED.unpack_from(batch, HEADER_BYTES)
+        thin = BatchHeader._make(HEADER.unpack(header))
+        header = HEADER.pack(
+            *thin._replace(
+                crc32c=crc,
+                header_length=HEADER_BYTES,
+                batch_length=batch_length,
+                attributes=attributes,
+                body_length=body_length,
+            )
+        )
+    return blake2b(chain + header, digest_size=CHAIN_BYTES).digest()
+
+
+def seal_batch(header: BatchHeader, stored: bytes) -> bytes:
+    """A batch: ``header``, with its batch length and CRC set right, and ``stored``, all that follows its 64 bytes.
+    Raises ``ValueError`` where a field is out of range."""
+    header = header._replace(batch_length=HEADER_BYTES + len(stored))
     try:
         rest = HEADER.pack(*header)[_CHECKED_FROM:]
     except struct.error as error:
         raise ValueError(f"a header field is out of range: {error}") from None
-    return b"".join((stamp_prefix(0, 0, crc32c(stored, crc32c(rest))), rest, stored))
+    prefix = stamp_prefix(header.base_offset, header.leader_epoch, crc32c(stored, crc32c(rest)))
+    return b"".join((prefix, rest, stored))
 
 
 def decode_columns(buf: Buffer) -> Columns:
     """Check and decode one whole batch into columns. Raises ``CorruptBatch``; never needs more memory than
     ``MAX_BODY_BYTES`` asks for, whatever the bytes declare."""
     header = check_batch(buf)
-    body = _decompress(CODECS[header.attributes & CODEC_MASK], memoryview(buf)[HEADER_BYTES:], header.body_length)
-    columns = _load(body)
-    count = header.record_count
+    base, count = header.base_offset, header.record_count
+    if header.is_control:
+        return Columns(header, range(base, base), [], [], [], [])
+    stored = memoryview(buf)[header.header_length :]
+    columns = batch_body.load(
+        batch_body.decompress(CODECS[header.attributes & CODEC_MASK], stored, header.body_length)
+    )
+    offsets: Sequence[int] = range(base, base + count)
+    if header.is_sparse:
+        offsets = batch_body.offsets_left(columns.get("o"), base, count)
+        count = len(offsets)
     values = columns.get("v")
     keys = columns.get("k", [None] * count)
     deltas = columns.get("t")
@@ -270,11 +334,16 @@ def decode_columns(buf: Buffer) -> Columns:
             raise CorruptBatch(f"batch column {name} is not an array of {count}, its record count")
     assert isinstance(values, list)
     if "h" in columns:
-        headers = _pairs(headers)
-    _check_columns(values, keys, timestamps, headers, CorruptBatch)
-    if timestamps[0] != header.first_timestamp or max(timestamps) != header.max_timestamp:
+        headers = batch_body.pairs_of(headers)
+    batch_body.check_columns(values, keys, timestamps, headers, CorruptBatch)
+    latest = max(timestamps, default=0)
+    if header.is_sparse:
+        truthful = latest <= header.max_timestamp
+    else:
+        truthful = timestamps[0] == header.first_timestamp and latest == header.max_timestamp
+    if not truthful:
         raise CorruptBatch("batch timestamps are not those that its header declares")
-    return Columns(header, values, keys, timestamps, headers)
+    return Columns(header, offsets, values, keys, timestamps, headers)
 
 
 def decode_batch(buf: Buffer, *, topic: str = "", partition: int = 0) -> list[Record]:
@@ -287,7 +356,7 @@ def decode_batch(buf: Buffer, *, topic: str = "", partition: int = 0) -> list[Re
     rows = zip(
         repeat(topic),
         repeat(partition),
-        range(header.base_offset, header.end_offset),
+        columns.offsets,
         repeat(header.leader_epoch),
         columns.timestamps_ms,
         columns.keys,
@@ -296,96 +365,3 @@ def decode_batch(buf: Buffer, *, topic: str = "", partition: int = 0) -> list[Re
         strict=False,  # the repeats have no end
     )
     return list(map(partial(tuple.__new__, Record), rows))  # Record(*row), without a Python call per record
-
-
-def _check_columns(
-    values: Sequence[Any],
-    keys: Sequence[Any],
-    timestamps: Sequence[Any],
-    headers: Sequence[Any],
-    error: type[Exception],
-) -> None:
-    """The types inside the columns, checked in C loops (``set(map(type, …))``)."""
-    if not set(map(type, values)) <= _OPTIONAL_BYTES or not set(map(type, keys)) <= _OPTIONAL_BYTES:
-        raise error("keys and values are bytes or None")
-    if not set(map(type, timestamps)) <= {int}:
-        raise error("timestamps are integers")
-    if not 0 <= min(timestamps) <= max(timestamps) < 2**63:
-        raise error("timestamps are 0 to 2**63 - 1")
-    if any(headers):
-        pairs: Iterable[tuple[Any, ...]] = chain.from_iterable(headers)
-        for pair in pairs:
-            if type(pair) is not tuple or tuple(map(type, pair)) != (str, bytes):
-                raise error("headers are (text, bytes) pairs")
-
-
-def _pairs(column: list[Any]) -> list[RecordHeaders]:
-    try:
-        return [tuple((name, value) for name, value in pairs) for pairs in column]
-    except (TypeError, ValueError):
-        raise CorruptBatch("batch column h does not hold pairs") from None
-
-
-def _compress(codec: Codec, body: bytes) -> bytes:
-    if codec == "none":
-        return body
-    if codec == "zstd":
-        return zstandard.ZstdCompressor(level=1).compress(body)
-    if codec == "lz4":
-        return bytes(lz4.frame.compress(body))
-    raise ValueError(f"unknown codec {codec!r}: one of {', '.join(CODECS)}")
-
-
-def _decompress(codec: str, stored: memoryview, length: int) -> Buffer:
-    """Exactly ``length`` bytes (at most ``MAX_BODY_BYTES``: checked), or ``CorruptBatch``. A frame that would grow
-    larger is refused before it does: zstd by the size in its own header, lz4 by a bounded output."""
-    if codec == "none":
-        return stored
-    try:
-        if codec == "zstd":
-            if zstandard.frame_content_size(stored) != length:
-                raise CorruptBatch(f"zstd frame does not declare the {length} bytes of the batch header")
-            body: bytes = zstandard.ZstdDecompressor().decompress(stored, allow_extra_data=False)
-            whole = True
-        else:
-            frame = lz4.frame.LZ4FrameDecompressor()
-            body = frame.decompress(stored, max_length=length + 1)
-            whole = frame.eof and not frame.unused_data
-    except (zstandard.ZstdError, RuntimeError, EOFError) as error:
-        raise CorruptBatch(f"batch body does not decompress: {error}") from None
-    if not whole or len(body) != length:
-        raise CorruptBatch(f"batch body is not one {codec} frame of {length} bytes")
-    return body
-
-
-def _refuse_tag(_: Any) -> Any:
-    raise CorruptBatch("batch body holds a CBOR tag")
-
-
-class _RefuseTags(dict[int, Any]):
-    """Every CBOR tag is refused: dates, patterns and shared references have no place in a batch."""
-
-    def get(self, key: int, default: Any = None) -> Any:
-        return _refuse_tag
-
-    def __missing__(self, key: int) -> Any:
-        return _refuse_tag
-
-
-def _load(body: Buffer) -> dict[str, Any]:
-    source = io.BytesIO(body)
-    decoder = cbor2.CBORDecoder(
-        source,
-        semantic_decoders=_RefuseTags(),
-        max_depth=_MAX_DEPTH,
-        allow_indefinite=False,
-        allow_duplicate_keys=False,
-        strict_hashable_types=True,
-    )
-    try:
-        columns = decoder.decode()
-    except (cbor2.CBORError, ValueError, OverflowError) as error:
-        raise CorruptBatch(f"batch body is not CBOR: {error}") from None
-    if not isinstance(columns, dict) or source.tell() != memoryview(body).nbytes:
-        raise CorruptBatch("batch body is not exactly one CBOR map")
-    return columns

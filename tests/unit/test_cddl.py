@@ -15,8 +15,9 @@ import pytest
 import tidelog.wire
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tidelog.compacted import thin_batch
 from tidelog.errors import CODES, ProtocolError, refuse
-from tidelog.records import NewRecord, encode_batch
+from tidelog.records import SPARSE_HEADER_BYTES, NewRecord, decode_columns, encode_batch, encode_control
 from tidelog.types import ClusterImage, PartitionState, ServerState, TopicConfig, TopicState
 from tidelog.wire import codec
 from tidelog.wire.codec import MESSAGES
@@ -244,3 +245,7 @@ def test_raft_entries_and_batch_bodies() -> None:
     schema("raft-entries").validate_cbor(cbor2.dumps([[1, b""], [2, b"x"]]))
     batch = encode_batch([NewRecord(b"v", b"k", 5, (("h", b"1"),)), NewRecord(None, None, 3, ())])
     schema("batch-body").validate_cbor(bytes(batch[64:]))
+    thin = thin_batch(decode_columns(batch), batch, [1], 9)
+    schema("batch-body").validate_cbor(bytes(thin[SPARSE_HEADER_BYTES:]))
+    schema("batch-body").validate_cbor(bytes(thin_batch(decode_columns(batch), batch, [], 9)[SPARSE_HEADER_BYTES:]))
+    schema("batch-body").validate_cbor(bytes(encode_control("epoch")[64:]))

@@ -22,7 +22,7 @@ from tidelog.wire.messages import (
     ProducePart,
 )
 
-from tidelog_replica.core.leader import Leader, Proposal, divergence
+from tidelog_replica.core.leader import Leader, Proposal, Waiting, divergence
 from tidelog_replica.core.producers import ProducerState, Refused
 from tidelog_replica.core.waiters import Waiters
 from tidelog_replica.log.log import Log
@@ -61,7 +61,6 @@ class Leading:
         self._producers = producers
         self._settings = settings
         self._outbox = outbox
-        self._notice = NotifyPart(*key, core.leader_epoch)
         self._unwritten: list[bytes] = []
         """Batches taken in the present input, stamped."""
         self._next_offset = log.end
@@ -106,8 +105,7 @@ class Leading:
         if self._unwritten:
             batches, self._unwritten = self._unwritten, []
             self._log.append(batches)
-            for follower in self.core.on_append(self._log.end, now):
-                self._outbox.notify(follower, self._notice)
+            self.core.on_append(self._log.end, now)
 
     def _check(self, part: ProducePart, batch: Buffer) -> BatchHeader:
         """What is wrong with the request itself, whatever the log holds. Raises ``TidelogError``."""
@@ -119,8 +117,8 @@ class Leading:
         if part.acks not in (Acks.NONE, Acks.LEADER, Acks.ALL):
             raise refuse("MALFORMED", f"acks is 0, 1 or 2, not {part.acks}")
         header = check_batch(batch)
-        if header.is_control:
-            raise CorruptBatch("producers write no control batches")
+        if header.is_control or header.is_sparse:
+            raise CorruptBatch("producers write no control and no sparse batches")
         if len(self._for_all) + len(self._for_leader) >= self._settings.partition_max_waiting:
             raise refuse("OVERLOADED", f"{self._settings.partition_max_waiting} batches wait for their acks")
         return header
@@ -136,8 +134,8 @@ class Leading:
     def _admit(self, part: ProducePart) -> None:
         """Whether a new batch may be appended now. Raises ``TidelogError``."""
         if part.acks == Acks.ALL and not self.core.has_quorum:
-            isr, minimum = len(self.core.isr), self._config.min_insync_replicas
-            raise refuse("NOT_ENOUGH_REPLICAS", f"{isr} in sync, min_insync_replicas is {minimum}", in_sync=isr)
+            isr, minimum = len(self.core.isr), self.core.min_insync
+            raise refuse("NOT_ENOUGH_REPLICAS", f"{isr} in sync, at least {minimum} must be", in_sync=isr)
         end = self._next_offset
         if part.expected_offset not in (-1, end):
             raise refuse("UNEXPECTED_OFFSET", f"the log ends at {end}, not {part.expected_offset}", end_offset=end)
@@ -174,28 +172,45 @@ class Leading:
                 log_start=log.start,
             )
         if refusal is not None:
-            return self._fetched(error=refusal), []
+            return self._fetched(node, now, error=refusal), []
         diverging = divergence(part.offset, part.last_epoch, log.epochs, log.start, log.end)
         if diverging is not None:  # its position says nothing about this log: it is not recorded
-            return self._fetched(diverging=diverging), []
-        core.on_fetch(node, broker_epoch, min(part.durable, part.offset), now)
+            return self._fetched(node, now, diverging=diverging), []
+        core.on_fetch(node, broker_epoch, min(part.durable, part.offset), now, part.stamp)
         if part.offset >= log.end:
             core.wait(node, source)
-            return self._fetched(), []
+            return self._fetched(node, now), []
         if max_bytes <= 0:
-            self._outbox.notify(source, self._notice)
-            return self._fetched(), []
+            self._notify(Waiting(node, source), now)
+            return self._fetched(node, now), []
         batches = log.read(part.offset, max_bytes)
-        return self._fetched(size=sum(map(len, batches))), batches
+        return self._fetched(node, now, size=sum(map(len, batches))), batches
 
     def _fetched(
-        self, *, size: int = 0, diverging: tuple[int, int] = (-1, -1), error: TidelogError | None = None
+        self,
+        node: NodeId,
+        now: float,
+        *,
+        size: int = 0,
+        diverging: tuple[int, int] = (-1, -1),
+        error: TidelogError | None = None,
     ) -> FetchedPart:
         core = self.core
         info = None if error is None else error.to_info()
         return FetchedPart(
-            *self._key, core.leader_epoch, core.high_watermark, self._log.start, size, *diverging, error=info
+            *self._key,
+            core.leader_epoch,
+            core.high_watermark,
+            self._log.start,
+            size,
+            *diverging,
+            stamp=0 if error else core.stamp(node, now),
+            error=info,
         )
+
+    def _notify(self, waiting: Waiting, now: float) -> None:
+        stamp = self.core.stamp(waiting.node, now)
+        self._outbox.notify(waiting.source, NotifyPart(*self._key, self.core.leader_epoch, stamp=stamp))
 
     def epoch_end(self, node: NodeId, broker_epoch: int, part: EpochPart) -> EpochEnd:
         """Where an epoch ends in this log (KIP-101). An epoch older than all that a trimmed log knows ends at its
@@ -230,6 +245,8 @@ class Leading:
         for pending in self._for_leader.wake(self._log.durable):
             self._outbox.ack(pending.source, pending.ack)
         self.reading.settle()
+        for waiting in self.core.take_notices():
+            self._notify(waiting, now)
 
     def on_tick(self, now: float) -> None:
         """Deadlines of those who wait, and the followers' lag."""

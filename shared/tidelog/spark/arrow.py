@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 
 import pyarrow as pa
@@ -60,16 +61,16 @@ class Rows:
     def add(self, batch: Buffer, first: int, end: int) -> None:
         """Add the records of one log batch whose offsets are ``first`` up to ``end``. Raises ``CorruptBatch``."""
         columns = decode_columns(batch)
-        base = columns.header.base_offset
-        part = slice(first - base, end - base)
+        part = slice(bisect_left(columns.offsets, first), bisect_left(columns.offsets, end))
+        offsets = columns.offsets[part]
         self._keys += columns.keys[part]
         self._values += columns.values[part]
         self._timestamps += columns.timestamps_ms[part]
-        self._offsets += range(first, end)
-        self._epochs += [columns.header.leader_epoch] * (end - first)
+        self._offsets += offsets
+        self._epochs += [columns.header.leader_epoch] * len(offsets)
         if self._include_headers:
             self._headers += columns.headers[part]
-        self.count += end - first
+        self.count += len(offsets)
         self.bytes += columns.header.size
 
     def is_enough(self) -> bool:
@@ -79,6 +80,7 @@ class Rows:
     def take(self) -> Iterator[pa.RecordBatch]:
         """What was added, as record batches of at most ``MAX_ROWS``; begins anew."""
         if not self.count:
+            self._clear()
             return
         arrays = [
             pa.array(self._keys, pa.binary()),

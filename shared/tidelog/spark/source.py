@@ -118,8 +118,7 @@ class TidelogReader(DataSourceReader):  # type: ignore[misc]
         while start < wanted.end:
             try:
                 for batch in _batches(client, wanted, start, self.options.fetch_max_bytes):
-                    if not batch.header.is_control:
-                        rows.add(batch.data, batch.first, batch.end)
+                    rows.add(batch.data, batch.first, batch.end)
                     start = batch.end
                     if rows.is_enough():
                         yield from rows.take()

@@ -7,7 +7,7 @@ subscription continues behind them. The first batch of a delivery may begin befo
 skipped. A subscription is known by its number: what arrives for a former one is ignored.
 
 Credit bounds memory: a lane's bytes under way and waiting never exceed its credit by more than one delivery.
-A gap in the offsets, or a leader epoch that goes back, is an error: nothing is ever passed over in silence. So are
+A gap between batches, or a leader epoch that goes back, is an error: nothing is ever passed over in silence. So are
 ``OFFSET_OUT_OF_RANGE`` and ``LOG_TRUNCATED`` (KIP-320): the application decides where to go on.
 """
 
@@ -53,7 +53,8 @@ Effect = Open | Grant | Stop
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """One batch for the application: its records from ``first`` up to ``end`` (offsets)."""
+    """One batch for the application: its records from ``first`` up to ``end`` (offsets). A compacted or a control
+    batch covers offsets that have no record."""
 
     partition: int
     header: BatchHeader
@@ -63,12 +64,9 @@ class Fetched:
 
     def records(self, topic: str) -> list[Record]:
         """Decode it. Raises ``CorruptBatch``."""
-        if self.header.is_control:
-            return []
         records = decode_batch(self.data, topic=topic, partition=self.partition)
-        base = self.header.base_offset
-        if self.first > base or self.end < self.header.end_offset:
-            return records[self.first - base : self.end - base]
+        if self.first > self.header.base_offset or self.end < self.header.end_offset:
+            return [record for record in records if self.first <= record.offset < self.end]
         return records
 
 
