@@ -10,7 +10,7 @@ help:
 	@echo "make test      everything that CI checks"
 	@echo "make venv      .venv with everything; .venv/bin/tidelog is the command"
 	@echo "make tidy      style, types, dependency rules"
-	@echo "make simulate SEEDS=1000 [JOBS=2]   the deterministic simulation over many seeds"
+	@echo "make simulate SEEDS=1000 [FIRST=0]  the deterministic simulation over many seeds, on all cores"
 	@echo "make bench     throughput and latency of the whole path"
 	@echo "make pages     write the pages of docs/ that come from the code"
 	@echo "make lock      renew constraints.txt from pyproject.toml"
@@ -35,9 +35,9 @@ tidy: $(STAMP)
 	$(BIN)/python -m pytest tests/test_tidy.py
 
 SEEDS ?= 1000
-JOBS ?= 2
+FIRST ?= 0
 simulate: $(STAMP)
-	cd tests && ../$(BIN)/python -m simulation --seeds 0:$(SEEDS) --jobs $(JOBS)
+	cd tests && ../$(BIN)/python -m simulation --seeds $(FIRST):$$(($(FIRST) + $(SEEDS))) $(if $(JOBS),--jobs $(JOBS))
 
 bench: $(STAMP)
 	$(BIN)/python deploy/bench/bench.py

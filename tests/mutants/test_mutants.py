@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from simulation.__main__ import run_seed
+from simulation.runner import run_seed
 from tidelog_controller.core import metadata
 from tidelog_replica import leading as leading_module
 from tidelog_replica.core import follower as follower_module

@@ -1,45 +1,40 @@
-"""``python -m simulation``: replay one seed, or run many."""
+"""``python -m simulation``: run many seeds, replay one, shrink one.
+
+``--seeds 0:1000`` runs a range over all cores, ``--seed 7`` one in the open, ``--case FILE`` what a failure was
+shrunk to, ``--shrink 7`` makes a failing seed small.
+"""
 
 from __future__ import annotations
 
 import argparse
 import hashlib
-import multiprocessing
+import json
+import os
 import sys
-import time
-import traceback
-from collections.abc import Iterator
-from dataclasses import dataclass
+from pathlib import Path
 
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    Task,
+    TextColumn,
+    TimeRemainingColumn,
+)
+from rich.text import Text
 
-from simulation.cluster import Cluster, Options
+from simulation.runner import DURATION, Case, Result, Tally, run_case, run_many
+from simulation.shrink import Shrinker
 
-
-@dataclass(frozen=True, slots=True)
-class Result:
-    """How a seed went. ``fault`` is None when all held."""
-
-    seed: int
-    fault: str | None
-    counts: dict[str, int]
-    steps: int
-
-
-def run_seed(seed: int, duration: float = 7.0) -> Result:
-    """Run one seed to its end, or to its first fault."""
-    cluster = Cluster(Options.draw(seed, duration))
-    fault = None
-    try:
-        cluster.run()
-    except Exception as error:
-        where = traceback.extract_tb(error.__traceback__)[-1]
-        fault = f"{type(error).__name__}: {error} [{where.filename.rsplit('/', 1)[-1]}:{where.lineno}]"
-    return Result(seed, fault, cluster.counts, cluster.loop.steps)
+OUT = Path(__file__).resolve().parents[2] / "build" / "simulation"
+"""Where failures leave their cases and traces."""
+SHRUNK = 3
+"""How many failures of a range are shrunk: one of each kind, and no more kinds than this."""
 
 
-def replay(seed: int, duration: float, trace: bool) -> int:
-    """Run one seed in the open: its trace, its counts, its digest. 1 when it fails."""
+def replay(case: Case, trace: bool) -> int:
+    """Run one case in the open: its trace, its counts, its digest. 1 when it fails."""
     digest = hashlib.blake2b(digest_size=16)
 
     def take(line: str) -> None:
@@ -47,65 +42,122 @@ def replay(seed: int, duration: float, trace: bool) -> int:
         if trace:
             print(line)
 
-    cluster = Cluster(Options.draw(seed, duration), take)
-    code = 0
-    try:
-        cluster.run()
-    except Exception:
-        traceback.print_exc()
-        code = 1
-    for name, count in sorted(cluster.counts.items()):
+    result = run_case(case, take)
+    for name, count in sorted(result.counts.items()):
         print(f"{count:8} {name}")
-    print(f"seed {seed}: {cluster.loop.steps} steps, {cluster.loop.now:.1f} s, trace {digest.hexdigest()}")
-    return code
+    print(f"seed {case.seed}: {result.steps} steps, {result.seconds:.1f} s, trace {digest.hexdigest()}")
+    if result.fault is not None:
+        print(result.fault)
+    return 0 if result.fault is None else 1
 
 
-def run_many(seeds: range, duration: float, jobs: int) -> Iterator[Result]:
-    """Results as they come, in order of their seeds."""
-    if jobs == 1:
-        yield from (run_seed(seed, duration) for seed in seeds)
-        return
-    with multiprocessing.Pool(jobs) as pool:
-        yield from pool.imap(_Run(duration), seeds, chunksize=4)
+def keep(case: Case, out: Path) -> tuple[Path, Path]:
+    """Write a failing case and its trace down; their paths."""
+    out.mkdir(parents=True, exist_ok=True)
+    saved, traced = out / f"seed-{case.seed}.json", out / f"seed-{case.seed}.trace"
+    case.save(saved)
+    with traced.open("w") as file:
+        result = run_case(case, lambda line: print(line, file=file))
+        print(f"{result.fault}", file=file)
+    return saved, traced
 
 
-@dataclass(frozen=True, slots=True)
-class _Run:
-    duration: float
+def shrink(failed: Result, out: Path) -> None:
+    """Make it small, say what is left, and leave it in ``out``."""
+    shrinker = Shrinker(failed)
+    small = shrinker.shrink()
+    saved, traced = keep(small, out)
+    print(f"seed {failed.seed}, shrunk to {len(small.strikes or ())} strikes of {len(failed.strikes)},")
+    print(f"  clients {' '.join(small.clients or ('as drawn',))}, {small.duration} s:")
+    for strike in small.strikes or ():
+        print(f"    {strike}")
+    print(f"  {run_case(small).fault}")
+    print(f"  replay: cd tests; python -m simulation --case {saved} --trace")
+    print(f"  trace:  {traced}")
 
-    def __call__(self, seed: int) -> Result:
-        return run_seed(seed, self.duration)
+
+class _Rate(ProgressColumn):
+    def __init__(self, tally: Tally) -> None:
+        super().__init__()
+        self.tally = tally
+
+    def render(self, task: Task) -> Text:
+        tally, took = self.tally, max(0.01, self.tally.took)
+        style = "red" if tally.failed else "green"
+        rates = f"  {tally.seeds / took:.1f} seeds/s  {tally.seconds / took:.0f} simulated s/s"
+        return Text(f"{len(tally.failed)} failed", style) + Text(rates)
+
+
+def run_range(seeds: range, duration: float, jobs: int, out: Path) -> Tally:
+    """All of them, with a progress bar; failures at once with the command that replays them."""
+    tally = Tally()
+    columns = (BarColumn(), MofNCompleteColumn(), _Rate(tally), TextColumn("ETA"), TimeRemainingColumn())
+    with Progress(*columns, transient=not sys.stdout.isatty()) as progress:
+        task = progress.add_task("seeds", total=len(seeds))
+        for result in run_many(seeds, duration, jobs):
+            tally.add(result)
+            progress.advance(task)
+            if result.fault is not None:
+                case = result.case
+                _, traced = keep(case, out)
+                say = progress.console.out
+                say(f"seed {case.seed}: {result.fault}", highlight=False)
+                length = "" if duration == DURATION else f" --duration {duration}"
+                say(f"  replay: cd tests; python -m simulation --seed {case.seed}{length} --trace", highlight=False)
+                say(f"  trace:  {traced}", highlight=False)
+    return tally
+
+
+def report(tally: Tally) -> None:
+    """The counts of a range."""
+    for name, count in sorted(tally.counts.items()):
+        print(f"{count:8} {name}")
+    rates = f"{tally.seeds / tally.took:.1f} seeds/s, {tally.seconds / tally.took:.0f} simulated s/s"
+    print(f"{tally.seeds} seeds, {len(tally.failed)} failed, {tally.took:.1f} s; {rates}")
+
+
+def parse() -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(prog="python -m simulation", description=__doc__)
+    parser.add_argument("--seed", type=int, help="replay this one")
+    parser.add_argument("--case", type=Path, metavar="FILE", help="replay what a failure was shrunk to")
+    parser.add_argument("--shrink", type=int, metavar="SEED", help="make this failing seed small")
+    parser.add_argument("--trace", action="store_true", help="with --seed or --case: print every step")
+    parser.add_argument("--seeds", default="0:200", metavar="A:B", help="run A up to, but without, B")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes; default: one per core")
+    parser.add_argument("--duration", type=float, default=DURATION, help="virtual seconds of load per seed")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write a summary of the counts")
+    parser.add_argument("--out", type=Path, default=OUT, metavar="DIR", help="where failures leave case and trace")
+    parser.add_argument("--no-shrink", action="store_true", help="leave failures as long as they are")
+    return parser.parse_args()
 
 
 def main() -> int:
     """Exit code 0 when no seed failed."""
-    parser = argparse.ArgumentParser(prog="python -m simulation", description=__doc__)
-    parser.add_argument("--seed", type=int, help="replay this one")
-    parser.add_argument("--trace", action="store_true", help="with --seed: print every step")
-    parser.add_argument("--seeds", default="0:200", metavar="A:B", help="run A up to, but without, B")
-    parser.add_argument("--jobs", type=int, default=1, help="processes")
-    parser.add_argument("--duration", type=float, default=7.0, help="virtual seconds of load and faults per seed")
-    arguments = parser.parse_args()
+    arguments = parse()
+    if arguments.case is not None:
+        return replay(Case.load(arguments.case), arguments.trace)
     if arguments.seed is not None:
-        return replay(arguments.seed, arguments.duration, arguments.trace)
+        return replay(Case(arguments.seed, arguments.duration), arguments.trace)
+    if arguments.shrink is not None:
+        result = run_case(Case(arguments.shrink, arguments.duration))
+        if result.fault is None:
+            print(f"seed {arguments.shrink} does not fail")
+            return 0
+        shrink(result, arguments.out)
+        return 1
     first, last = (int(text) for text in arguments.seeds.split(":"))
-    seeds, totals, failed, began = range(first, last), dict[str, int](), 0, time.monotonic()
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, transient=not sys.stdout.isatty()) as progress:
-        task = progress.add_task("seeds", total=len(seeds))
-        for result in run_many(seeds, arguments.duration, arguments.jobs):
-            progress.advance(task)
-            for name, count in result.counts.items():
-                totals[name] = totals.get(name, 0) + count
-            if result.fault is not None:
-                failed += 1
-                progress.console.print(f"seed {result.seed}: {result.fault}", markup=False, highlight=False)
-                duration = "" if arguments.duration == 7.0 else f" --duration {arguments.duration}"
-                progress.console.print(f"  python -m simulation --seed {result.seed}{duration} --trace", markup=False)
-    for name, count in sorted(totals.items()):
-        print(f"{count:8} {name}")
-    print(f"{len(seeds)} seeds, {failed} failed, {time.monotonic() - began:.1f} s")
-    return 1 if failed else 0
+    tally = run_range(range(first, last), arguments.duration, arguments.jobs, arguments.out)
+    report(tally)
+    if arguments.json is not None:
+        arguments.json.write_text(json.dumps(tally.data(), indent=1) + "\n")
+    kinds: dict[str, Result] = {}
+    for result in tally.failed:
+        if result.fault is not None:
+            kinds.setdefault(result.fault.kind, result)
+    for result in [] if arguments.no_shrink else list(kinds.values())[:SHRUNK]:
+        shrink(result, arguments.out)
+    return 1 if tally.failed else 0
 
 
 if __name__ == "__main__":

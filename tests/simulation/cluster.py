@@ -22,7 +22,7 @@ from tidelog_replica.settings import ReplicaSettings
 from simulation.checker import check
 from simulation.consumer import Consumer
 from simulation.controller_process import ControllerProcess
-from simulation.faults import Faults, Swarm
+from simulation.faults import Faults
 from simulation.ghost import Violation
 from simulation.history import History
 from simulation.invariants import Invariants
@@ -31,6 +31,7 @@ from simulation.processes import SimProcess
 from simulation.producer import Producer, ProducerOptions
 from simulation.replica_process import ReplicaProcess
 from simulation.sim_network import Frame, Network
+from simulation.strikes import Strike, Swarm
 
 CONTROLLER_SETTINGS = ControllerSettings(
     session_timeout_s=1.5,
@@ -76,6 +77,10 @@ class Options:
     """Longest time after healing until everything is in sync."""
     recode: bool = False
     """Pass every message through the real codec."""
+    strikes: tuple[Strike, ...] | None = None
+    """Exactly these faults, instead of the swarm's own."""
+    only: tuple[str, ...] | None = None
+    """Names of the clients that take part; None: all."""
 
     @classmethod
     def draw(cls, seed: int, duration: float = 7.0) -> Options:
@@ -113,8 +118,6 @@ class Cluster:
         self.options = options
         self.name = "sim"
         self.loop = Loop(trace)
-        self.fault_rng = stream(options.seed, "faults")
-        self.disk_rng = stream(options.seed, "disk")
         self.client_rng = stream(options.seed, "shells")
         self.network = Network(self.loop, stream(options.seed, "network"), recode if options.recode else None)
         self.controller_settings = CONTROLLER_SETTINGS
@@ -130,7 +133,15 @@ class Cluster:
         self.clients: list[Producer | Consumer] = []
         self.processes: dict[str, SimProcess] = {}
         self.invariants = Invariants(self)
-        self.faults = Faults(self, options.swarm, self.fault_rng)
+        self.client_names = tuple(
+            name
+            for name in (
+                *(f"p{index + 1}" for index in range(len(options.producers))),
+                *(f"k{index + 1}" for index in range(options.consumers)),
+            )
+            if options.only is None or name in options.only
+        )
+        self.faults = Faults(self, options.swarm, stream(options.seed, "faults"), options.strikes)
         for name in self.controllers:
             self.processes[name] = ControllerProcess(self, name)
         for name in self.replicas:
@@ -138,12 +149,12 @@ class Cluster:
         for process in self.processes.values():
             self.loop.after(self.client_rng.uniform(0.0, 0.05), process.start)
         self._admin = Admin(self)
-        for index, producer in enumerate(options.producers):
-            name = f"p{index + 1}"
-            self.clients.append(Producer(self, name, stream(options.seed, name), producer))
-        for index in range(options.consumers):
-            name = f"k{index + 1}"
-            self.clients.append(Consumer(self, name, stream(options.seed, name)))
+        for name in self.client_names:
+            rng = stream(options.seed, name)
+            if name.startswith("p"):
+                self.clients.append(Producer(self, name, rng, options.producers[int(name[1:]) - 1]))
+            else:
+                self.clients.append(Consumer(self, name, rng))
 
     # --- what the parts ask ------------------------------------------------------------------------------
 

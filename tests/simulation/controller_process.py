@@ -46,7 +46,7 @@ class ControllerProcess(SimProcess):
     def __init__(self, cluster: Cluster, name: str) -> None:
         super().__init__(cluster, name)
         self.store = RaftStore()
-        self.clock_skew_ms = cluster.fault_rng.randrange(-60_000, 60_000)
+        self.clock_skew_ms = self.rng.randrange(-60_000, 60_000)
 
     def wall_ms(self) -> int:
         """This machine's idea of the time."""

@@ -16,6 +16,7 @@ from tidelog.effects import Answer, Event, Post
 from tidelog.errors import TidelogError, from_info
 from tidelog.wire.messages import Message, Notify
 
+from simulation.loop import stream
 from simulation.sim_disk import PowerLost
 from simulation.sim_network import Frame, SimLink
 
@@ -34,6 +35,8 @@ class SimProcess:
         self.loop = cluster.loop
         self.network = cluster.network
         self.name = name
+        self.rng = stream(cluster.options.seed, f"{name}/machine")
+        """What differs between machines and moments: times of the disk, what a crash leaves."""
         self.life = 0
         """Number of the present life, or of the last one when down."""
         self.running = False
@@ -65,7 +68,7 @@ class SimProcess:
         assert self.running
         self.cluster.invariants.on_stop(self, in_mid_step)
         self.note("crash", "power loss" if power else "killed")
-        self.network.detach(self, slow=power and self.cluster.fault_rng.random() < 0.5)
+        self.network.detach(self, slow=power and self.rng.random() < 0.5)
         self.running = False
         self.core = None
         self._inbox.clear()
@@ -79,6 +82,12 @@ class SimProcess:
         if until > self.frozen_until:
             self.frozen_until = until
             self.later(seconds, self._drain)
+
+    def thaw(self) -> None:
+        """A pause ends early."""
+        if self.running and self.frozen_until > self.loop.now:
+            self.frozen_until = self.loop.now
+            self.later(0.0, self._drain)
 
     def later(self, delay: float, action: Callable[[], None]) -> None:
         """Run ``action`` after ``delay`` if this life still lasts then."""

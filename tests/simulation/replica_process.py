@@ -61,7 +61,7 @@ class ReplicaProcess(SimProcess):
         self._calls.clear()
         self._controller = self._seeking = None
         if power or self.flush_failed:
-            self.disk.crash(self.cluster.disk_rng)
+            self.disk.crash(self.rng)
         self.flush_failed = False
 
     def supervise(self) -> None:
@@ -118,7 +118,7 @@ class ReplicaProcess(SimProcess):
         elif isinstance(effect, StartJob):
             self._start_job(effect)
         elif isinstance(effect, Stop):
-            self.later(self.cluster.fault_rng.uniform(0.1, 1.0), self.supervise)
+            self.later(self.rng.uniform(0.1, 1.0), self.supervise)
         elif isinstance(effect, Send):
             link = self._peer(effect.to)
             link.send(self, Frame("post", None, effect.message), lossy=True)
@@ -158,7 +158,7 @@ class ReplicaProcess(SimProcess):
     def _start_flush(self, effect: StartFlush) -> None:
         """A thread syncs the files: what is written in the meantime may or may not be covered."""
         took = self.cluster.faults.flush_time(self)
-        early = self.cluster.fault_rng.random() < 0.5
+        early = self.rng.random() < 0.5
         failed: list[OSError | None] = [None]
 
         def sync() -> None:
@@ -186,7 +186,7 @@ class ReplicaProcess(SimProcess):
 
     def _start_job(self, effect: StartJob) -> None:
         """A thread works for a while; what it does happens at one moment of that, and is told at the end."""
-        took, at = self.cluster.disk_rng.uniform(0.0, 0.02), self.cluster.disk_rng.random()
+        took, at = self.rng.uniform(0.0, 0.02), self.rng.random()
         results: list[object] = []
 
         def run() -> None:

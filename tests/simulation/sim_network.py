@@ -14,7 +14,7 @@ Partitions are sets of ordered pairs of names with the time at which they heal; 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, Protocol
 
@@ -232,6 +232,12 @@ class Network:
                 process.on_frame(link, frame)
 
         self.loop.after(delay, arrive)
+
+    def reset(self, name: str, others: Sequence[str], slow: bool) -> None:
+        """Every link between the process and these breaks, with all that is under way."""
+        for link in [link for link in self._links.values() if name in (link.client.name, link.server_name)]:
+            if link.other(name) in others:
+                self.kill(link, slow)
 
     def kill(self, link: SimLink, slow: bool) -> None:
         """The link carries nothing more; each side that does not know yet hears of it in its own time."""

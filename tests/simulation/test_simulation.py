@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from simulation.__main__ import run_seed
+from simulation.runner import run_seed
 
 CHUNK = 20
 CHUNKS = 11

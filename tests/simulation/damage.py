@@ -1,0 +1,201 @@
+"""What each kind of fault does; a scenario calls the same methods by hand. Times are virtual seconds."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from simulation.sim_network import Weather
+
+if TYPE_CHECKING:
+    from simulation.cluster import Cluster
+    from simulation.processes import SimProcess
+
+
+@dataclass(slots=True)
+class _Doom:
+    """A process dies before one of its next effects."""
+
+    left: int
+    power: bool
+    seconds: float
+
+
+class Damage:
+    """One method per kind, named as in ``Dice``; and what processes ask of their disk and their death."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+        self.loop = cluster.loop
+        self.power_ok = True
+        self._slow: dict[str, float] = {}
+        self._doomed: dict[str, _Doom] = {}
+        self._returns: dict[str, float] = {}
+        """After how long a machine comes back whose power goes in the middle of a write."""
+
+    def repair(self) -> None:
+        """End of all faults: partitions and weather clear, disks are quick again, the dead return."""
+        self._slow.clear()
+        self._doomed.clear()
+        self.cluster.network.heal()
+        for place, process in enumerate(self.cluster.processes.values()):
+            disk = getattr(process, "disk", None)
+            if disk is not None:
+                disk.heal()
+            process.thaw()
+            if not process.running:
+                self.loop.after(0.07 * place, lambda process=process: revive(process))
+
+    # --- nodes -------------------------------------------------------------------------------------------
+
+    def _stop(self, target: SimProcess, power: bool, seconds: float) -> None:
+        if target.running:
+            target.stop(power)
+            self.loop.after(seconds, lambda: revive(target))
+
+    def kill(self, target: SimProcess, seconds: float) -> None:
+        """The process dies; the machine runs on."""
+        self._stop(target, False, seconds)
+
+    def power(self, target: SimProcess, seconds: float) -> None:
+        """The machine dies: what was not flushed is in doubt."""
+        self._stop(target, True, seconds)
+
+    def power_all(self, target: SimProcess, seconds: Sequence[float]) -> None:
+        """The machines of all replica servers die at once."""
+        for name, time in zip(self.cluster.replicas, seconds, strict=True):
+            self._stop(self.cluster.processes[name], True, time)
+
+    def pause(self, target: SimProcess, seconds: float) -> None:
+        """It does nothing for a while, and does not know."""
+        if target.running:
+            target.freeze(seconds)
+
+    def crash_at_effect(self, target: SimProcess, after: int, power: bool, seconds: float) -> None:
+        """It dies between two of its next effects."""
+        self._doomed[target.name] = _Doom(after, power and self.power_ok, seconds)
+
+    def crash_at_write(self, target: SimProcess, after: int, seconds: float) -> None:
+        """Power goes in the middle of one of its next writes."""
+        disk = getattr(target, "disk", None)
+        if disk is not None:
+            self._returns[target.name] = seconds
+            disk.lose_power(after=after)
+
+    # --- network -----------------------------------------------------------------------------------------
+
+    def _cut(self, target: str, others: Sequence[str], seconds: float) -> None:
+        until = self.loop.now + seconds
+        for other in others:
+            self.cluster.network.block(other, target, until)
+            self.cluster.network.block(target, other, until)
+
+    def isolate(self, target: SimProcess, others: Sequence[str], seconds: float) -> None:
+        """From controllers, from replica servers, from clients, or from all."""
+        self._cut(target.name, others, seconds)
+
+    def split(self, target: SimProcess, side: Sequence[str], seconds: float) -> None:
+        """Two sides."""
+        names = [*self.cluster.processes, *(client.name for client in self.cluster.clients)]
+        there = [name for name in names if name not in side]
+        for name in side:
+            self._cut(name, there, seconds)
+
+    def one_way(self, target: SimProcess, others: Sequence[str], out: bool, seconds: float) -> None:
+        """What the target sends is lost, or what is sent to it."""
+        until = self.loop.now + seconds
+        for other in others:
+            pair = (target.name, other) if out else (other, target.name)
+            self.cluster.network.block(*pair, until)
+
+    def cut_pair(self, target: SimProcess, other: str, seconds: float) -> None:
+        """Partial partition: two processes do not reach each other."""
+        self._cut(target.name, [other], seconds)
+
+    def weather(self, target: SimProcess, seconds: float, **values: float) -> None:
+        """Delays, loss, copies, everywhere."""
+        self._change_weather(Weather(**values), seconds)
+
+    def flaky_links(self, target: SimProcess, seconds: float, probability: float) -> None:
+        """Links break while messages are sent."""
+        self._change_weather(Weather(break_link=probability), seconds)
+
+    def _change_weather(self, weather: Weather, seconds: float) -> None:
+        self.cluster.network.weather = weather
+        self.loop.after(seconds, lambda: self._clear(weather))
+
+    def _clear(self, weather: Weather) -> None:
+        if self.cluster.network.weather is weather:
+            self.cluster.network.weather = Weather()
+
+    def reset_links(self, target: SimProcess, others: Sequence[str], slow: bool) -> None:
+        """All its links with these break at once, with what is under way both ways; new ones may be opened."""
+        self.cluster.network.reset(target.name, others, slow)
+
+    # --- disks -------------------------------------------------------------------------------------------
+
+    def slow_disk(self, target: SimProcess, seconds: float) -> None:
+        """Writes and flushes take up to a second."""
+        self._slow[target.name] = self.loop.now + seconds
+
+    def sync_error(self, target: SimProcess, after: int, seconds: float) -> None:
+        """The next flushes of a replica server fail with EIO, and what they covered never gets to the disk."""
+        disk = getattr(target, "disk", None)
+        if disk is not None:
+            disk.fail_syncs(errno.EIO, after=after)
+            self.loop.after(seconds, disk.heal)
+
+    def write_error(self, target: SimProcess, error: int, after: int, seconds: float) -> None:
+        """Writes of a replica server fail for a while: EIO, or no space."""
+        disk = getattr(target, "disk", None)
+        if disk is not None:
+            disk.fail_writes(error, after=after)
+            self.loop.after(seconds, disk.heal)
+
+    # --- asked by the processes --------------------------------------------------------------------------
+
+    def dies_before(self, process: SimProcess, effect: Any) -> bool:
+        """Whether the process dies instead of performing this effect."""
+        doom = self._doomed.get(process.name)
+        if doom is None:
+            return False
+        if doom.left > 0:
+            doom.left -= 1
+            return False
+        del self._doomed[process.name]
+        self.cluster.count("crashed at an effect")
+        self._stop(process, doom.power, doom.seconds)
+        return True
+
+    def power_lost(self, process: SimProcess) -> None:
+        """Power went in the middle of a write."""
+        self.cluster.count("crashed at a write")
+        process.stop(power=True, in_mid_step=True)
+        self.loop.after(self._returns.pop(process.name, 0.1), lambda: revive(process))
+
+    def process_ended(self, process: SimProcess, error: OSError) -> None:
+        """The server gave up because of its disk; its supervisor starts it again."""
+        process.note("exit", str(error))
+        self.cluster.count("exited")
+        process.stop(power=False, in_mid_step=True)
+        self.loop.after(process.rng.choice((0.1, 0.4, 1.0)), lambda: revive(process))
+
+    def disk_stall(self, process: SimProcess) -> float:
+        """How long a blocking write takes now, s."""
+        if self._slow.get(process.name, 0.0) > self.loop.now:
+            return process.rng.uniform(0.0, 0.5)
+        return 0.0
+
+    def flush_time(self, process: SimProcess) -> float:
+        """How long a flush takes now, s."""
+        if self._slow.get(process.name, 0.0) > self.loop.now:
+            return process.rng.uniform(0.0, 1.0)
+        return process.rng.uniform(0.0002, 0.004)
+
+
+def revive(process: SimProcess) -> None:
+    """Start it if it is down."""
+    if not process.running:
+        process.start()

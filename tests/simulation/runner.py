@@ -1,0 +1,166 @@
+"""Runs of the simulation as values: a case, how it ended, many of them over processes."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from simulation.cluster import Cluster, Options
+from simulation.ghost import Violation
+from simulation.strikes import Strike
+
+DURATION = 7.0
+"""Virtual seconds of load; faults come in the first three quarters."""
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A run: all that a seed draws, or less of it. None: as drawn."""
+
+    seed: int
+    duration: float = DURATION
+    strikes: tuple[Strike, ...] | None = None
+    clients: tuple[str, ...] | None = None
+
+    def options(self) -> Options:
+        """What the cluster is told."""
+        drawn = Options.draw(self.seed, self.duration)
+        return replace(drawn, strikes=self.strikes, only=self.clients)
+
+    def save(self, path: Path) -> None:
+        """As JSON."""
+        strikes = None if self.strikes is None else [strike.data() for strike in self.strikes]
+        data = {"seed": self.seed, "duration": self.duration, "strikes": strikes, "clients": self.clients}
+        path.write_text(json.dumps(data, indent=1) + "\n")
+
+    @classmethod
+    def load(cls, path: Path) -> Case:
+        """What ``save`` wrote."""
+        data = json.loads(path.read_text())
+        strikes = None if data["strikes"] is None else tuple(Strike.of(strike) for strike in data["strikes"])
+        clients = None if data["clients"] is None else tuple(data["clients"])
+        return cls(data["seed"], data["duration"], strikes, clients)
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """How a run failed: ``kind`` is the id of an invariant, the kind of an anomaly, or an exception and its place;
+    two runs that agree in it failed the same way."""
+
+    kind: str
+    text: str
+
+    @classmethod
+    def of(cls, error: Exception) -> Fault:
+        """From what the run raised."""
+        frames = traceback.extract_tb(error.__traceback__)
+        where = f"{frames[-1].filename.rsplit('/', 1)[-1]}:{frames[-1].lineno}"
+        text = str(error)
+        if isinstance(error, Violation):
+            return cls(text.split(" ")[0].rstrip(":"), f"{text} [{where}]")
+        return cls(f"{type(error).__name__} {where}", f"{type(error).__name__}: {text} [{where}]")
+
+    def __str__(self) -> str:
+        return self.text
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """How a case went. ``fault`` is None when all held."""
+
+    case: Case
+    fault: Fault | None
+    counts: dict[str, int]
+    steps: int
+    seconds: float
+    """Virtual."""
+    strikes: tuple[Strike, ...] = ()
+    """Those that came about, where it failed."""
+
+    @property
+    def seed(self) -> int:
+        """Whose run it was."""
+        return self.case.seed
+
+
+def run_case(case: Case, trace: Callable[[str], None] | None = None) -> Result:
+    """To its end, or to its first fault."""
+    cluster = Cluster(case.options(), trace)
+    fault = None
+    try:
+        cluster.run()
+    except Exception as error:
+        fault = Fault.of(error)
+    struck = () if fault is None else tuple(cluster.faults.struck)
+    return Result(case, fault, cluster.counts, cluster.loop.steps, cluster.loop.now, struck)
+
+
+def run_seed(seed: int, duration: float = DURATION) -> Result:
+    """The whole run of a seed."""
+    return run_case(Case(seed, duration))
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    duration: float
+
+    def __call__(self, seed: int) -> Result:
+        return run_seed(seed, self.duration)
+
+
+def run_many(seeds: range, duration: float, jobs: int) -> Iterator[Result]:
+    """Results as they come, over ``jobs`` processes."""
+    if jobs == 1:
+        yield from (run_seed(seed, duration) for seed in seeds)
+        return
+    with multiprocessing.Pool(jobs) as pool:
+        yield from pool.imap_unordered(_Run(duration), seeds, chunksize=2)
+
+
+class Tally:
+    """What a range of seeds came to."""
+
+    def __init__(self) -> None:
+        self.seeds = 0
+        self.steps = 0
+        self.seconds = 0.0
+        self.counts: dict[str, int] = {}
+        self.failed: list[Result] = []
+        self._began = time.monotonic()
+
+    def add(self, result: Result) -> None:
+        """One more."""
+        self.seeds += 1
+        self.steps += result.steps
+        self.seconds += result.seconds
+        for name, count in result.counts.items():
+            self.counts[name] = self.counts.get(name, 0) + count
+        if result.fault is not None:
+            self.failed.append(result)
+
+    @property
+    def took(self) -> float:
+        """Real seconds so far."""
+        return time.monotonic() - self._began
+
+    def data(self) -> dict[str, Any]:
+        """As JSON holds it."""
+        return {
+            "seeds": self.seeds,
+            "failed": {str(result.seed): str(result.fault) for result in self.failed},
+            "real_seconds": round(self.took, 1),
+            "virtual_seconds": round(self.seconds, 1),
+            "steps": self.steps,
+            "faults": {
+                name.removeprefix("fault "): count
+                for name, count in sorted(self.counts.items())
+                if name.startswith("fault ")
+            },
+            "counts": {n: c for n, c in sorted(self.counts.items()) if not n.startswith("fault ")},
+        }

@@ -1,0 +1,208 @@
+"""Faults as data: what strikes whom, when, and with which values; and the dice that make them up.
+
+A run draws its strikes from the seed and writes each down. The list, given to another run of the same seed, brings
+about the same run, byte for byte; with some of them left out it brings about a smaller one: that is how a failure is
+shrunk. A strike comes at a time, or after a protocol event: "the third time that r2 became leader" still makes sense
+when the strikes before it are gone.
+"""
+
+from __future__ import annotations
+
+import errno
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+Values = dict[str, Any]
+"""Parameters of a strike, by name; what JSON can hold."""
+
+TRIGGERS = ("leader", "isr", "truncated", "flush", "fenced", "active")
+"""Protocol events after which a fault may strike at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Strike:
+    """One fault. ``after`` is an event, the process where it happens, and which time it is there, from 1; without it
+    the strike comes at ``at``, s."""
+
+    kind: str
+    target: str
+    values: Values = field(default_factory=dict)
+    at: float = -1.0
+    after: tuple[str, str, int] | None = None
+
+    def data(self) -> dict[str, Any]:
+        """As JSON holds it."""
+        return asdict(self)
+
+    @classmethod
+    def of(cls, data: dict[str, Any]) -> Strike:
+        """From JSON."""
+        after = data.get("after")
+        return cls(**{**data, "after": None if after is None else (after[0], after[1], after[2])})
+
+    def __str__(self) -> str:
+        when = f"at {self.at:.3f} s" if self.after is None else "after {} of {} no. {}".format(*self.after)
+        values = ", ".join(f"{name}={value}" for name, value in self.values.items())
+        return f"{self.kind} {self.target} {when}: {values}"
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """Who is there to be struck."""
+
+    controllers: Sequence[str]
+    replicas: Sequence[str]
+    clients: Sequence[str]
+
+    @property
+    def all(self) -> list[str]:
+        """Everybody."""
+        return [*self.controllers, *self.replicas, *self.clients]
+
+
+FAILURE_S = 1.5
+"""The session time-out of the simulated cluster: after this long a silent server counts as failed."""
+
+
+class Dice:
+    """Draws the values of strikes; one method per kind, named as the method of ``Damage`` that takes them."""
+
+    def __init__(self, rng: random.Random, names: Names) -> None:
+        self.rng = rng
+        self.names = names
+
+    def draw(self, kind: str, target: str) -> Values:
+        """Values for a strike of that kind at ``target``."""
+        roll: Callable[[str], Values] = getattr(self, kind)
+        return roll(target)
+
+    def _brief(self) -> float:
+        """Most faults are short; some outlast every time-out."""
+        return round(self.rng.choice((0.05, 0.3, 1.0, 3.0)) * self.rng.uniform(0.3, 1.5), 4)
+
+    def _for(self, **values: Any) -> Values:
+        return {"seconds": self._brief(), **values}
+
+    # --- nodes -------------------------------------------------------------------------------------------
+
+    def kill(self, target: str) -> Values:
+        return self._for()
+
+    def power(self, target: str) -> Values:
+        return self._for()
+
+    def power_all(self, target: str) -> Values:
+        return {"seconds": [self._brief() for _ in self.names.replicas]}
+
+    def pause(self, target: str) -> Values:
+        """Brief ones, and by the failure time-out: less, more, much more."""
+        times = self.rng.choice((0.0, 0.0, 0.5, 1.5, 10.0))
+        return {"seconds": round(times * FAILURE_S * self.rng.uniform(0.9, 1.1), 4) or self._brief()}
+
+    def crash_at_effect(self, target: str) -> Values:
+        return self._for(after=self.rng.choice((0, 1, 2, 5, 20)), power=self.rng.random() < 0.6)
+
+    def crash_at_write(self, target: str) -> Values:
+        return self._for(after=self.rng.randrange(12))
+
+    # --- network -----------------------------------------------------------------------------------------
+
+    def isolate(self, target: str) -> Values:
+        names = self.names
+        group = self.rng.choice((names.controllers, names.replicas, names.clients, names.all))
+        return self._for(others=[name for name in group if name != target])
+
+    def split(self, target: str) -> Values:
+        return self._for(side=[name for name in self.names.all if self.rng.random() < 0.5])
+
+    def one_way(self, target: str) -> Values:
+        others = [name for name in self.names.all if name != target and self.rng.random() < 0.7]
+        return self._for(others=others, out=self.rng.random() < 0.5)
+
+    def cut_pair(self, target: str) -> Values:
+        return self._for(other=self.rng.choice([name for name in self.names.all if name != target]))
+
+    def weather(self, target: str) -> Values:
+        rng = self.rng
+        return self._for(
+            latency=rng.choice((0.0005, 0.005, 0.03)),
+            tail=rng.choice((0.0, 0.05, 0.3)),
+            tail_max=rng.choice((0.05, 0.5, 1.5)),
+            loss=rng.choice((0.0, 0.1, 0.4)),
+            duplicate=rng.choice((0.0, 0.2)),
+            late_copy=rng.choice((0.0, 0.05)),
+        )
+
+    def flaky_links(self, target: str) -> Values:
+        return self._for(probability=self.rng.choice((0.005, 0.03, 0.1)))
+
+    def reset_links(self, target: str) -> Values:
+        group = self.rng.choice((self.names.replicas, self.names.clients, self.names.all))
+        return {"others": [name for name in group if name != target], "slow": self.rng.random() < 0.3}
+
+    # --- disks -------------------------------------------------------------------------------------------
+
+    def slow_disk(self, target: str) -> Values:
+        return self._for()
+
+    def sync_error(self, target: str) -> Values:
+        return self._for(after=self.rng.randrange(3))
+
+    def write_error(self, target: str) -> Values:
+        return self._for(error=self.rng.choice((errno.EIO, errno.ENOSPC)), after=self.rng.randrange(3))
+
+
+KINDS = (
+    "kill",
+    "power",
+    "power_all",
+    "pause",
+    "isolate",
+    "split",
+    "one_way",
+    "cut_pair",
+    "weather",
+    "flaky_links",
+    "reset_links",
+    "slow_disk",
+    "sync_error",
+    "write_error",
+    "crash_at_effect",
+    "crash_at_write",
+)
+POWER_KINDS = ("power", "power_all", "crash_at_write")
+"""They take what was not flushed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Swarm:
+    """The faults of one run. ``rates``: relative weight of each kind; empty: nothing ever fails."""
+
+    rates: dict[str, float] = field(default_factory=dict)
+    mean_pause: float = 0.8
+    """Mean time (s) between two timed faults."""
+    trigger: float = 0.0
+    """Share of the faults that wait for a protocol event instead."""
+    until: float = 0.0
+    """When everything heals, s."""
+    controllers: bool = True
+    """Whether controllers suffer too."""
+    power_ok: bool = True
+    """Whether power may fail: not where a topic's flush policy leaves that to the operating system."""
+
+    @classmethod
+    def draw(cls, rng: random.Random, until: float, power_ok: bool = True) -> Swarm:
+        """A random swarm: some kinds, some rates."""
+        kinds = [kind for kind in KINDS if rng.random() < 0.45] or ["power"]
+        rates = {kind: rng.choice((0.3, 1.0, 3.0)) for kind in kinds}
+        if "power_all" in rates:
+            rates["power_all"] *= 0.3
+        if not power_ok:
+            for kind in POWER_KINDS:
+                rates.pop(kind, None)
+        rates = rates or {"kill": 1.0}
+        return cls(
+            rates, rng.choice((0.1, 0.25, 0.6)), rng.choice((0.4, 0.7, 0.9)), until, rng.random() < 0.8, power_ok
+        )
