@@ -238,11 +238,14 @@ def test_B11_a_follower_that_is_always_a_little_behind_stays() -> None:
 def test_idle_followers_are_notified_once() -> None:
     leader = make()
     leader.wait("r2", 7)
-    assert leader.on_append(1, 1.0) == [7]
-    assert leader.on_append(2, 1.1) == []
+    leader.on_append(1, 1.0)
+    assert leader.take_notices() == [("r2", 7)]
+    leader.on_append(2, 1.1)
+    assert leader.take_notices() == []
     leader.wait("r2", 7)
     leader.on_source_closed(7)
-    assert leader.on_append(3, 1.2) == []
+    leader.on_append(3, 1.2)
+    assert leader.take_notices() == []
 
 
 def test_requests_name_the_leader_epoch() -> None:

@@ -95,7 +95,8 @@ class Following:
         log, core = self._log, self.core
         if asked.leader_epoch != core.leader_epoch:
             return MORE
-        self.on_stamp(part.stamp)
+        if part.leader_epoch == core.leader_epoch:
+            self.on_stamp(part.stamp)
         if asked.offset != log.end or core.asking is not None:
             return MORE
         if part.error is not None:

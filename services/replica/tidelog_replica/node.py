@@ -231,6 +231,7 @@ class ReplicaNode:
             partition = self.partitions.get(key)
             following = None if partition is None else partition.following
             if following is not None and following.core.leader_epoch == part.leader_epoch:
+                following.on_stamp(part.stamp)
                 self._upstreams.kick(key, now)
 
     # --- the controller ----------------------------------------------------------------------------------

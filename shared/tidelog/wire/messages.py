@@ -451,6 +451,8 @@ class FetchPart:
     """Leader epoch of the record before ``offset``; -1 when there is none."""
     durable: int = 0
     """Everything below it is on the follower's stable storage."""
+    stamp: int = 0
+    """The greatest that came with an answer or notice of this leader epoch: this fetch was sent after that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -468,6 +470,8 @@ class FetchedPart:
     diverging_end: int = -1
     confirmed_ms: int = -1
     """How long ago it was last proved that nobody else led: until then the HW misses nothing. -1: not yet."""
+    stamp: int = 0
+    """Says when this left; the follower's next fetch names it."""
     error: ErrorInfo | None = None
 
 
@@ -502,6 +506,8 @@ class NotifyPart:
     leader_epoch: int
     high_watermark: int = -1
     size: int = 0
+    stamp: int = 0
+    """As in ``FetchedPart``."""
 
 
 @dataclass(frozen=True, slots=True)

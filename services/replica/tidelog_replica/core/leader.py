@@ -1,9 +1,13 @@
 """A leader's side of replication, per partition and leader epoch: what is committed, and who is in sync.
 
-Commit rule ``isr``. Everything below the high watermark (HW) is committed:
+Everything below the high watermark (HW) is committed. The HW never goes back, and stands still while the committed ISR
+is smaller than ``min_insync_replicas``. By the topic's commit rule it is the largest offset that is durable on
 
-    HW = min(durable offset) over the maximal ISR, the leader included; it never goes back, and stands still while
-         the committed ISR is smaller than ``min_insync_replicas``
+    isr      every member of the maximal ISR, the leader included
+    leader   the leader
+    quorum   a majority of the replicas, counting members of the committed ISR only (their promises hold), once that
+             is past the start of this leader epoch (Raft 5.4.2; a control batch stands there, so it gets there).
+             A slow replica delays nobody, so the ISR never shrinks here
 
 The *maximal ISR* is the ISR that the controller committed plus every member of the proposal in flight (KIP-497): the
 controller may have committed an addition that the leader has not heard of, and may elect the added one. So an
@@ -13,28 +17,37 @@ refusing answer clears it: a delayed copy could still be committed.
 
 A follower counts for nothing until it has fetched in this leader epoch; what counts is its *flushed* end.
 
-    in sync    caught up within ``max_lag_s``; judged by the leader's own timer, also when nobody fetches
-    caught up  its durable offset reached the log end as it was at some moment: then, at that moment; a follower that
-               has everything is caught up for as long as nothing new is appended (KIP-501)
+    in sync    not overdue (``progress.py``); judged by the leader's own timer, also when nobody fetches
     may join   fetched in this epoch, durable at or past the HW *and* the start of this epoch, in the broker epoch
                that the metadata knows, not fenced (with the HW alone, three leader changes lose data)
 
+While the leader's own disk stalls (``stalled``) nobody is removed: leadership is handed over first (KIP-501).
+A *learner* is a follower like the others, but in no ISR and no rule.
+
 A new leader's HW may be below the true one until it reaches the start of its epoch (``knows_end``): until then
 nothing above it is told to readers, so that they never see the end of the log go back (KIP-207).
+
+Linearizable reads: ``confirmed_at`` is the latest time such that everything committed anywhere until then lies below
+the HW; ``ask_confirmation(now)`` has it brought up to ``now`` (``vouching.py`` has the proof). Every answer to a
+follower carries ``stamp(node, now)``.
 
 Invariants: R1, R4, R5, R8 of ``docs/architecture.md``; HW <= own log end; at most one proposal in flight.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from tidelog.errors import TidelogError, refuse
 from tidelog.types import NodeId, PartitionState, ServerState
 from tidelog.wire.messages import IsrMember
 
 from tidelog_replica.core.epochs import EpochCache
+from tidelog_replica.core.progress import Progress
+from tidelog_replica.core.vouching import Vouching
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,22 +60,11 @@ class Proposal:
     evidence: dict[str, str]
 
 
-@dataclass(slots=True)
-class Progress:
-    """What the leader knows of one follower in this leader epoch. Times are seconds."""
+class Waiting(NamedTuple):
+    """A follower that idles, to be notified over link ``source``."""
 
-    caught_up_at: float
-    """When it last had everything that was in the log then; at first the start of the epoch."""
-    mark_end: int
-    """Once durable up to here, it was caught up at ``mark_time``."""
-    mark_time: float
-    broker_epoch: int = -1
-    """Life in which it fetched; -1: it has not fetched in this leader epoch."""
-    durable: int = -1
-    level: bool = False
-    """It has everything, and nothing was appended since."""
-    waiting: int | None = None
-    """The link over which it wants to be notified of new data."""
+    node: NodeId
+    source: int
 
 
 class Leader:
@@ -82,6 +84,10 @@ class Leader:
         log_end: int,
         durable: int,
         now: float,
+        commit_rule: str = "isr",
+        max_lag_records: int = 0,
+        unclean_election: bool = False,
+        patience_s: float = 0.2,
     ) -> None:
         assert state.leader == node and node in state.isr and high_watermark <= log_end
         self.node = node
@@ -94,17 +100,31 @@ class Leader:
         self.high_watermark = high_watermark
         self.proposal: Proposal | None = None
         """In flight: not settled by a newer epoch yet."""
+        self.stalled = False
+        """The leader's own disk does not answer."""
         self._broker_epoch = broker_epoch
         self._servers = servers
+        self._rule = commit_rule
+        self._elr = state.elr
+        self._any_may_lead = unclean_election
+        self._vouching = Vouching(patience_s, retry_s)
+        self._notices: list[Waiting] = []
         self._min_insync_replicas = min_insync_replicas
         self._max_lag_s = max_lag_s
+        self._max_lag_records = max_lag_records
         self._retry_s = retry_s
         self._retry_at: float | None = None
         self._log_end = log_end
         self._durable = durable
         self._counted = self.isr
-        self.followers = {n: Progress(now, log_end, now) for n in state.replicas if n != node}
+        self.followers: dict[NodeId, Progress] = {}
+        """Of the other replicas and the learners."""
+        self._know_followers(state, now)
         self._advance()
+
+    def _know_followers(self, state: PartitionState, now: float) -> None:
+        kept, others = self.followers, (n for n in state.replicas + state.learners if n != self.node)
+        self.followers = {n: kept.get(n) or Progress(now, self._log_end, now) for n in others}
 
     # --- what others may know --------------------------------------------------------------------------
 
@@ -121,7 +141,16 @@ class Leader:
     @property
     def has_quorum(self) -> bool:
         """The ISR is large enough for ``all`` produces, and for the HW to move."""
-        return len(self.isr) >= self._min_insync_replicas
+        return len(self.isr) >= self.min_insync
+
+    @property
+    def min_insync(self) -> int:
+        """How many members the ISR needs at least."""
+        return max(self._min_insync_replicas, self._majority if self._rule == "quorum" else 0)
+
+    @property
+    def _majority(self) -> int:
+        return len(self.replicas) // 2 + 1
 
     def refusal(self, leader_epoch: int) -> TidelogError | None:
         """Whether a request that names this leader epoch may be served; -1 names none."""
@@ -147,19 +176,12 @@ class Leader:
 
     # --- the log moves -----------------------------------------------------------------------------------
 
-    def on_append(self, log_end: int, now: float) -> list[int]:
-        """The log ends at ``log_end`` now. Returns the links whose followers wait to be notified, each once."""
+    def on_append(self, log_end: int, now: float) -> None:
+        """The log ends at ``log_end`` now. Followers that idle are notified."""
         self._log_end = log_end
-        notify = []
-        for progress in self.followers.values():
-            if progress.level:
-                progress.level = False
-                progress.caught_up_at = progress.mark_time = now
-                progress.mark_end = log_end
-            if progress.waiting is not None:
-                notify.append(progress.waiting)
-                progress.waiting = None
-        return notify
+        for node, progress in self.followers.items():
+            progress.on_append(log_end, now)
+            self._notify(node)
 
     def on_durable(self, durable: int) -> None:
         """The leader's own log is flushed up to here."""
@@ -167,30 +189,34 @@ class Leader:
             self._durable = durable
             self._advance()
 
-    def on_fetch(self, node: NodeId, broker_epoch: int, durable: int, now: float) -> None:
-        """A follower that does not diverge has flushed up to ``durable``. Within one life that never goes back: what
-        agrees with the leader of this epoch is not truncated in it; an older message may only arrive late."""
-        progress = self.followers[node]
-        if broker_epoch == progress.broker_epoch:
-            durable = max(durable, progress.durable)
-        progress.broker_epoch = broker_epoch
-        progress.durable = durable
-        if durable >= self._log_end:
-            progress.level = True
-            progress.caught_up_at = now
-        else:
-            progress.level = False
-            if durable >= progress.mark_end:
-                progress.caught_up_at = progress.mark_time
-                progress.mark_end, progress.mark_time = self._log_end, now
+    def on_fetch(self, node: NodeId, broker_epoch: int, durable: int, now: float, stamp: int = 0) -> None:
+        """A follower that does not diverge has flushed up to ``durable``; ``stamp`` is the greatest that it had seen
+        in this leader epoch."""
+        self._vouching.on_fetch(node, stamp)
+        self.followers[node].on_fetch(broker_epoch, durable, self._log_end, self._max_lag_records, now)
         if node in self._counted:
             self._advance()
-        else:
+        elif node in self.replicas:
             self._consider(now)
 
     def wait(self, node: NodeId, source: int) -> None:
-        """The follower has all there is: notify it over ``source`` when something comes."""
+        """The follower has all there is: notify it over ``source`` when something comes, or, where somebody waits for
+        it to vouch and its fetch was sent too early for that, at once."""
         self.followers[node].waiting = source
+        vouching = self._vouching
+        if not vouching.has_vouched(node) and node in self._electors and self._vouched_at() < vouching.asked_at:
+            self._notify(node)
+
+    def _notify(self, node: NodeId) -> None:
+        progress = self.followers[node]
+        if progress.waiting is not None:
+            self._notices.append(Waiting(node, progress.waiting))
+            progress.waiting = None
+
+    def take_notices(self) -> list[Waiting]:
+        """The followers to be notified now, each once."""
+        notices, self._notices = self._notices, []
+        return notices
 
     def on_source_closed(self, source: int) -> None:
         """The link is gone; the follower will ask again over another."""
@@ -199,13 +225,59 @@ class Leader:
                 progress.waiting = None
 
     def _advance(self) -> None:
-        if not self.has_quorum:
-            return
-        high_watermark = self._durable
-        for node in self._counted:
+        if self.has_quorum:
+            self.high_watermark = max(self.high_watermark, self._committed_end())
+
+    def _committed_end(self) -> int:
+        """The commit rule; the ISR is not below its minimum."""
+        if self._rule == "leader":
+            return self._durable
+        if self._rule == "isr":
+            return min(map(self._durable_of, self._counted))
+        end = sorted(map(self._durable_of, self.isr))[-self._majority]
+        return end if end > self.epoch_start else 0
+
+    def _durable_of(self, node: NodeId) -> int:
+        return self._durable if node == self.node else self.followers[node].durable
+
+    # --- does it still lead? -----------------------------------------------------------------------------
+
+    @property
+    def confirmed_at(self) -> float:
+        """Everything committed until then, anywhere, lies below the HW; ``-inf``: not known of any time."""
+        return self._vouched_at() if self.knows_end else -math.inf
+
+    def _vouched_at(self) -> float:
+        others = [node for node in self._electors if node != self.node]
+        quorum = self._rule == "quorum" and not self._any_may_lead
+        return self._vouching.since(others, len(self.replicas) // 2 if quorum else len(others))
+
+    def ask_confirmation(self, now: float) -> None:
+        """Somebody waits for ``confirmed_at`` to reach ``now``. (Also one that comes to nothing is asked once.)"""
+        electors = self._electors
+        self._vouching.ask(now, alone=len(electors) == 1)
+        for node in electors:
             if node != self.node:
-                high_watermark = min(high_watermark, self.followers[node].durable)
-        self.high_watermark = max(self.high_watermark, high_watermark)
+                self._notify(node)
+
+    def stamp(self, node: NodeId, now: float) -> int:
+        """For a message that leaves for a follower now."""
+        return self._vouching.stamp(node, now)
+
+    def due_confirmation(self, now: float) -> bool:
+        """The controller must be asked now whether this is still the leader; see ``on_confirmation``."""
+        return self._vouching.due(self._vouched_at(), now)
+
+    def on_confirmation(self, sent: float, confirmed: bool, now: float) -> None:
+        """What the controller answered to the question of the time ``sent``; False also where it did not answer."""
+        self._vouching.on_controller(sent, confirmed, now)
+
+    @property
+    def _electors(self) -> tuple[NodeId, ...]:
+        """Whom the controller may elect next."""
+        if self._any_may_lead or self._rule == "quorum":
+            return self.replicas
+        return tuple(n for n in self.replicas if n in self._counted or n in self._elr)
 
     # --- the in-sync replicas ----------------------------------------------------------------------------
 
@@ -213,13 +285,8 @@ class Leader:
         """The controller's newer state of the same leader epoch. It settles the proposal in flight."""
         assert state.leader_epoch == self.leader_epoch and state.epoch > self.epoch
         self.epoch = state.epoch
-        self.isr = state.isr
-        if state.replicas != self.replicas:
-            kept = self.followers
-            self.replicas = state.replicas
-            self.followers = {
-                n: kept.get(n) or Progress(now, self._log_end, now) for n in state.replicas if n != self.node
-            }
+        self.isr, self._elr, self.replicas = state.isr, state.elr, state.replicas
+        self._know_followers(state, now)
         self.proposal = self._retry_at = None
         self._count()
         self._consider(now)
@@ -230,11 +297,13 @@ class Leader:
 
     def deadline(self) -> float | None:
         """When ``on_tick`` or ``due_proposal`` has something to do. None where no follower is behind."""
+        ask_at = self._vouching.deadline(self._vouched_at())
         if self.proposal is not None:
-            return self._retry_at
-        return min(
-            (self._overdue_at(n) for n in self.isr if n != self.node and not self.followers[n].level), default=None
-        )
+            due = math.inf if self._retry_at is None else self._retry_at
+        else:
+            due = min((self._overdue_at(n) for n in self.isr if n != self.node), default=math.inf)
+        due = min(due, math.inf if ask_at is None else ask_at)
+        return None if due == math.inf else due
 
     def due_proposal(self, now: float) -> Proposal | None:
         """The proposal, if it must be sent now (again); it is then on its way until ``on_proposal_unanswered``."""
@@ -249,7 +318,10 @@ class Leader:
             self._retry_at = now + self._retry_s
 
     def _overdue_at(self, node: NodeId) -> float:
-        return self.followers[node].caught_up_at + self._max_lag_s
+        """When a member of the ISR has to leave it, as things are; ``inf``: never."""
+        if self.stalled or self._rule == "quorum":
+            return math.inf
+        return self.followers[node].overdue_at(self._max_lag_s, self._max_lag_records)
 
     def _may_join(self, node: NodeId) -> bool:
         progress, server = self.followers[node], self._servers.get(node)
@@ -273,7 +345,7 @@ class Leader:
                 continue
             progress = self.followers[node]
             if node in self.isr:
-                if progress.level or now < self._overdue_at(node):
+                if now < self._overdue_at(node):
                     members.append(node)
                 else:
                     behind_ms = round((now - progress.caught_up_at) * 1000)
