@@ -1,29 +1,146 @@
-"""A simulated cluster to direct by hand: one partition, no faults but those that the scenario asks for."""
+"""A simulated cluster to direct by hand: one partition, no faults but those that the scenario asks for.
+
+Beside starting, killing and cutting off processes a scenario may hold back, lose, double or forge single messages
+(``hold``, ``ask``), stall flushes, damage or swap disks, and look at everything after every step (``always``).
+A power loss here is the worst one: nothing survives that was not synced.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any
 
+from simulation.clients import Client
 from simulation.cluster import Cluster, Options, TopicOptions
 from simulation.consumer import Consumer
 from simulation.history import OK
 from simulation.loop import stream
+from simulation.processes import SimProcess
 from simulation.producer import Batch, Producer, ProducerOptions
+from simulation.replica_process import DATA
+from simulation.sim_disk import SimDisk
+from simulation.sim_network import Frame, SimLink, frozen
+from simulation.views import view
+from tidelog.effects import Event
 from tidelog.types import Acks, PartitionState, TopicPartition
+from tidelog.wire.messages import HistoryEntry, Message
+from tidelog_replica.node import StartFlush
 
 FOREVER = 1e6
 
+Wanted = Callable[[str, str, Any], bool]
+"""Whether a message (sender, receiver, body) is meant."""
+
+
+class NothingUnsyncedSurvives(Random):
+    """The dice of the worst power loss."""
+
+    def random(self) -> float:
+        return 1.0
+
+    def choice(self, seq: Any) -> Any:
+        return seq[0]
+
+    def randrange(self, *arguments: Any) -> int:  # type: ignore[override]
+        return 0
+
+
+@dataclass(slots=True)
+class Held:
+    """Messages kept from going on their way, and how they may go on."""
+
+    wanted: Wanted
+    messages: list[Any] = field(default_factory=list)
+    holding: bool = True
+    _go: list[Callable[[], None]] = field(default_factory=list)
+
+    def take(self, message: Any, go: Callable[[], None]) -> None:
+        self.messages.append(message)
+        self._go.append(go)
+
+    def deliver(self, *, again: bool = False) -> None:
+        """What was held goes on its way now (``again``: and once more later); what comes next is held too."""
+        waiting = list(self._go)
+        if not again:
+            self._go.clear()
+        for go in waiting:
+            go()
+
+    def release(self) -> None:
+        """Deliver, and hold nothing more."""
+        self.holding = False
+        self.deliver()
+
+    def lose(self) -> None:
+        """What was held will never arrive; what comes next is held too."""
+        self._go.clear()
+
 
 class Stage(Cluster):
-    """Begins in full sync. ``first`` is the leader then, ``others`` its followers."""
+    """Begins in full sync. ``first`` is the leader then, ``others`` its followers in the order of the replicas."""
 
-    def __init__(self, *, replicas: int = 3, trace: Callable[[str], None] | None = None, **config: str) -> None:
-        topic = TopicOptions("t", 1, replicas, {"replica_max_lag_ms": "2000", **config})
+    def __init__(
+        self,
+        *,
+        replicas: int = 3,
+        partitions: int = 1,
+        cluster: str = "sim",
+        trace: Callable[[str], None] | None = None,
+        **config: str,
+    ) -> None:
+        topic = TopicOptions("t", partitions, replicas, {"replica_max_lag_ms": "2000", **config})
         super().__init__(Options(1, replicas=replicas, topics=(topic,)), trace)
+        self.name = cluster
+        self.disk_rng = NothingUnsyncedSurvives()
+        self.events: list[tuple[str, Event]] = []
+        """All that any core said, with its name."""
+        self._producers: dict[str, Producer] = {}
+        self._asker: Client | None = None
+        self._holds: list[Held] = []
+        self._stalled: dict[str, list[tuple[int, Any]]] = {}
+        self._always: list[Callable[[], None]] = []
+        self._direct()
         self.until(self.ready)
         self.first = self.leader
-        self.others = tuple(node for node in self.replicas if node != self.first)
-        self._producers: dict[str, Producer] = {}
+        self.others = tuple(node for node in self.now.replicas if node != self.first)
+
+    def _direct(self) -> None:
+        """Stand between the processes and their network, disks and judges."""
+        carry, after_step = self.network.carry, self.invariants.after_step
+
+        def hold_or_carry(link: SimLink, sender: Any, frame: Frame, lossy: bool = False) -> None:
+            receiver = link.other(sender.name)
+            held = next((h for h in self._holds if h.holding and h.wanted(sender.name, receiver, frame.body)), None)
+            if held is None:
+                carry(link, sender, frame, lossy)
+            else:
+                copy = frozen(frame)
+                held.take(copy.body, lambda: carry(link, sender, copy, lossy))
+
+        def check_and_look(process: SimProcess, effects: Any) -> None:
+            after_step(process, effects)
+            for look in self._always:
+                look()
+
+        self.network.carry = hold_or_carry  # type: ignore[method-assign]
+        self.invariants.after_step = check_and_look  # type: ignore[method-assign]
+        for name in self.replicas:
+            self._direct_flushes(self.replica(name))
+
+    def _direct_flushes(self, process: Any) -> None:
+        perform = process.perform
+
+        def stall_or_perform(effect: Any) -> None:
+            if isinstance(effect, StartFlush) and process.name in self._stalled:
+                self._stalled[process.name].append((process.life, lambda: perform(effect)))
+            else:
+                perform(effect)
+
+        process.perform = stall_or_perform
+
+    # --- what is -----------------------------------------------------------------------------------------
 
     @property
     def key(self) -> TopicPartition:
@@ -41,16 +158,63 @@ class Stage(Cluster):
         return self.now.leader or ""
 
     @property
+    def changes(self) -> tuple[HistoryEntry, ...]:
+        """Its history: every change of its state, and why."""
+        return self.invariants.metadata.history[self.key.topic_id][self.key.partition]
+
+    @property
     def active(self) -> str:
         """The active controller."""
         return next(
             name for name in self.controllers if self.processes[name].running and self.processes[name].core.active
         )
 
+    def partition(self, node: str) -> Any:
+        """The partition on a server that runs; None while it is not open there."""
+        return self.replica(node).core.partitions.get(self.key)
+
     def leads(self, node: str) -> bool:
         """Whether the server itself acts as the leader."""
-        partition = self.replica(node).core.partitions.get(self.key)
+        partition = self.partition(node)
         return partition is not None and partition.leading is not None
+
+    def follows(self, node: str, leader: str) -> bool:
+        """Whether the server itself acts as a follower of that leader."""
+        partition = self.partition(node)
+        return partition is not None and partition.following is not None and partition.following.core.leader == leader
+
+    def hw(self, node: str) -> int:
+        """The high watermark as that server knows it; -1 where the partition is not open."""
+        partition = self.partition(node)
+        return -1 if partition is None else view(partition).high_watermark
+
+    def end(self, node: str) -> int:
+        """Where its log ends; -1 where it is not open."""
+        partition = self.partition(node)
+        return -1 if partition is None else view(partition).log.end
+
+    def durable(self, node: str) -> int:
+        """How far it is flushed; -1 where it is not open."""
+        partition = self.partition(node)
+        return -1 if partition is None else view(partition).log.durable
+
+    def values(self, node: str) -> list[bytes]:
+        """All records in a replica's log."""
+        return [] if self.partition(node) is None else [v for _, v in self.invariants.rows(node, self.key)]
+
+    def on_event(self, process: SimProcess, event: Event) -> None:
+        self.events.append((process.name, event))
+        super().on_event(process, event)
+
+    def happened(self, name: str, by: str = "") -> list[Event]:
+        """Events of that name so far."""
+        return [event for node, event in self.events if event.name == name and by in ("", node)]
+
+    def always(self, look: Callable[[], None]) -> None:
+        """Look at everything after every step from now on; a failed assertion there fails the scenario."""
+        self._always.append(look)
+
+    # --- clients -----------------------------------------------------------------------------------------
 
     def send(self, *values: bytes, acks: Acks = Acks.ALL, by: str = "hand", patience: float = 8.0) -> Batch:
         """Begin a send."""
@@ -71,42 +235,14 @@ class Stage(Cluster):
         assert batch.result == OK, batch
         return batch
 
-    def values(self, node: str) -> list[bytes]:
-        """All records in a replica's log."""
-        return [value for _, value in self.invariants.rows(node, self.key)]
-
-    def cut(self, one: str, *others: str, until: float = FOREVER) -> None:
-        """Nothing passes between ``one`` and the others, in either direction."""
-        for other in others:
-            self.network.block(one, other, until)
-            self.network.block(other, one, until)
-
-    def isolate(self, node: str, *, clients: bool = False) -> None:
-        """Cut a server off from all controllers and servers; from its clients only if asked to."""
-        others = [*self.controllers, *self.replicas, *([c.name for c in self.clients] if clients else [])]
-        self.cut(node, *(other for other in others if other != node))
-
-    def kill(self, *nodes: str) -> None:
-        """The processes die, all at the same moment."""
-        for node in nodes:
-            self.processes[node].stop(power=False)
-
-    def lose_power(self, *nodes: str) -> None:
-        """The machines die: what was not flushed is gone."""
-        for node in nodes:
-            self.processes[node].stop(power=True)
-
-    def restart(self, *nodes: str) -> None:
-        """Dead processes begin a new life."""
-        for node in nodes:
-            self.processes[node].start()
-
-    def settle(self) -> None:
-        """Heal everything and wait for full sync; then everything is compared."""
-        self.network.heal()
-        self.restart(*(name for name, process in self.processes.items() if not process.running))
-        self.until(self.in_sync, 30.0)
-        self.judge()
+    def ask(self, node: str, message: Message, timeout_s: float = 2.0) -> Any:
+        """A request of a client, forged or not, and its answer or error."""
+        if self._asker is None:
+            self._asker = Client(self, "asker", stream(1, "asker"))
+        answers: list[Any] = []
+        self._asker.call(node, message, timeout_s, answers.append)
+        self.until(lambda: bool(answers), timeout_s + 1.0)
+        return answers[0]
 
     def read_all(self) -> list[bytes]:
         """What a new consumer reads, until it has seen everything committed."""
@@ -122,3 +258,91 @@ class Stage(Cluster):
             if getattr(op, "rows", None) and op.process == name
             for _, value in op.rows  # type: ignore[union-attr]
         ]
+
+    # --- the network -------------------------------------------------------------------------------------
+
+    def hold(self, wanted: Wanted) -> Held:
+        """Keep every such message back from now on."""
+        held = Held(wanted)
+        self._holds.append(held)
+        return held
+
+    def cut(self, one: str, *others: str, until: float = FOREVER) -> None:
+        """Nothing passes between ``one`` and the others, in either direction."""
+        for other in others:
+            self.network.block(one, other, until)
+            self.network.block(other, one, until)
+
+    def isolate(self, node: str, *, clients: bool = False) -> None:
+        """Cut a server off from all controllers and servers; from its clients only if asked to."""
+        others = [*self.controllers, *self.replicas, *([c.name for c in self.clients] if clients else [])]
+        self.cut(node, *(other for other in others if other != node))
+
+    # --- processes ---------------------------------------------------------------------------------------
+
+    def kill(self, *nodes: str) -> None:
+        """The processes die, all at the same moment."""
+        for node in nodes:
+            self.processes[node].stop(power=False)
+
+    def lose_power(self, *nodes: str) -> None:
+        """The machines die, all at the same moment: what was not flushed is gone."""
+        for node in nodes:
+            self.processes[node].stop(power=True)
+
+    def restart(self, *nodes: str) -> None:
+        """Dead processes begin a new life."""
+        for node in nodes:
+            self.processes[node].start()
+
+    def settle(self) -> None:
+        """Heal everything and wait for full sync; then everything is compared."""
+        for held in self._holds:
+            held.holding = False
+        self.resume_flushes()
+        self.network.heal()
+        self.restart(*(name for name, process in self.processes.items() if not process.running))
+        self.until(self.in_sync, 30.0)
+        self.judge()
+
+    # --- disks -------------------------------------------------------------------------------------------
+
+    def stall_flushes(self, *nodes: str) -> None:
+        """Flushes of these servers do not come back."""
+        for node in nodes:
+            self._stalled.setdefault(node, [])
+
+    def resume_flushes(self) -> None:
+        """Those that still matter are done now."""
+        stalled, self._stalled = self._stalled, {}
+        for node, flushes in stalled.items():
+            process = self.processes[node]
+            for life, flush in flushes:
+                if process.running and process.life == life:
+                    flush()
+
+    def directory(self, key: TopicPartition | None = None) -> str:
+        """Where a server keeps the partition."""
+        topic_id, partition = key or self.key
+        return f"{DATA}/{topic_id}-{partition}"
+
+    def files(self, node: str, suffix: str = "") -> list[str]:
+        """Paths of the partition's files whose names end so, in order."""
+        disk = self.replica(node).disk
+        return [f"{self.directory()}/{n}" for n in disk.listdir(self.directory()) if n.endswith(suffix)]
+
+    def write_back(self, node: str) -> None:
+        """The operating system writes the partition's pages to the disk of its own accord."""
+        disk = self.replica(node).disk
+        for path in self.files(node):
+            file = disk.open(path)
+            file.sync()
+            file.close()
+        disk.sync_dir(self.directory())
+
+    def replace_disk(self, node: str, disk: SimDisk | None = None) -> None:
+        """A dead server gets another disk: a new one, another's, or an old copy of its own."""
+        assert not self.processes[node].running
+        self.replica(node).disk = disk or SimDisk()
+        for held in [held for held in self.invariants._before_crash if held[0] == node]:
+            del self.invariants._before_crash[held]  # what it held is gone, and known to be

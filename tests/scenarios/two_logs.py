@@ -1,0 +1,110 @@
+"""Two logs that may have parted ways, and the roles of leader and follower over them, without a cluster around."""
+
+from __future__ import annotations
+
+from appending import append_as_leader
+from simulation.sim_disk import SimDisk
+from tidelog.records import NewRecord, decode_batch, encode_batch, split
+from tidelog.types import PartitionState, TopicConfig, TopicPartition
+from tidelog_replica.core.follower import Follower
+from tidelog_replica.core.leader import Leader
+from tidelog_replica.core.producers import ProducerState
+from tidelog_replica.following import Following
+from tidelog_replica.leading import Leading
+from tidelog_replica.log.log import Log
+from tidelog_replica.outbox import Outbox
+from tidelog_replica.settings import ReplicaSettings
+
+KEY = TopicPartition("t", 0)
+CONFIG = TopicConfig()
+SMALL = TopicConfig(segment_max_bytes=300)
+"""Segments of about three batches."""
+PATH = "/log"
+
+
+def open_log(disk: SimDisk, config: TopicConfig = CONFIG) -> Log:
+    """The log on this disk."""
+    return Log.open(disk, PATH, config)
+
+
+def append(log: Log, epoch: int, *values: bytes) -> None:
+    """One batch for each value, as a leader of that epoch writes them."""
+    for value in values:
+        append_as_leader(log, encode_batch([NewRecord(value)]), epoch)
+
+
+def log_of(*records: tuple[int, bytes], disk: SimDisk | None = None, config: TopicConfig = CONFIG) -> Log:
+    """A log of these (leader epoch, value), one batch each."""
+    log = open_log(disk or SimDisk(), config)
+    for epoch, value in records:
+        append(log, epoch, value)
+    return log
+
+
+def log_of_epochs(epochs: str) -> Log:
+    """A log of one record per digit: its leader epoch."""
+    return log_of(*((int(epoch), f"{epoch}@{offset}".encode()) for offset, epoch in enumerate(epochs)))
+
+
+def flush(log: Log) -> None:
+    """A whole flush."""
+    pending = log.begin_flush()
+    if pending is not None:
+        pending.run()
+        log.complete_flush(pending)
+
+
+def headers(log: Log) -> list[tuple[int, int]]:
+    """Offset and leader epoch of every batch."""
+    return [(header.base_offset, header.leader_epoch) for header in log.headers()]
+
+
+def values(log: Log) -> list[bytes | None]:
+    """All records."""
+    found: list[bytes | None] = []
+    offset = log.start
+    while offset < log.end:
+        for buffer in log.read(offset, 1 << 20):
+            for header, batch in split(buffer):
+                found += [record.value for record in decode_batch(batch)]
+                offset = header.end_offset
+    return found
+
+
+def leader_over(log: Log, epoch: int, *, isr: tuple[str, ...] = ("a",)) -> Leading:
+    """Server a leads."""
+    log.assign_epoch(epoch)
+    state = PartitionState(("a", "b"), isr, "a", epoch, 10)
+    core = Leader(
+        "a", 1, state, {}, min_insync_replicas=1, max_lag_s=10.0, retry_s=1.0, high_watermark=0,
+        log_end=log.end, durable=log.durable, now=0.0,
+    )  # fmt: skip
+    return Leading(KEY, CONFIG, core, log, ProducerState(log.headers()), ReplicaSettings(), Outbox())
+
+
+def follower_over(log: Log, epoch: int, high_watermark: int = 0) -> Following:
+    """Server b follows."""
+    return Following(KEY, Follower("a", epoch, high_watermark), log, ProducerState(log.headers()), Outbox())
+
+
+def agree(follower: Following, leader: Leading) -> int:
+    """The dialogue; how many questions it took."""
+    for asked in range(50):
+        question = follower.epoch_request()
+        if question is None:
+            return asked
+        follower.on_epoch_end(question, leader.epoch_end("b", 1, question))
+    raise AssertionError("the dialogue never ends")
+
+
+def catch_up(follower: Following, leader: Leading) -> None:
+    """The dialogue, then fetches until nothing is missing."""
+    agree(follower, leader)
+    for _ in range(50):
+        wanted = follower.fetch_request()
+        part, batches = leader.fetch("b", 1, 1, wanted, 1 << 20, 0.0)
+        outcome = follower.on_fetched(wanted, part, memoryview(b"".join(batches)))
+        assert outcome.what != "failed", outcome
+        if not batches and part.diverging_epoch < 0:
+            return
+    raise AssertionError("the logs never agree")
