@@ -93,7 +93,6 @@ class Stage(Cluster):
         topic = TopicOptions("t", partitions, replicas, {"replica_max_lag_ms": "2000", **config})
         super().__init__(Options(1, replicas=replicas, topics=(topic,)), trace)
         self.name = cluster
-        self.disk_rng = NothingUnsyncedSurvives()
         self.events: list[tuple[str, Event]] = []
         """All that any core said, with its name."""
         self._producers: dict[str, Producer] = {}
@@ -288,6 +287,7 @@ class Stage(Cluster):
     def lose_power(self, *nodes: str) -> None:
         """The machines die, all at the same moment: what was not flushed is gone."""
         for node in nodes:
+            self.replica(node).disk.crash(NothingUnsyncedSurvives())
             self.processes[node].stop(power=True)
 
     def restart(self, *nodes: str) -> None:
