@@ -125,7 +125,7 @@ class _Check:
                     text = f"{op.partition}: {first.process} and {op.process} both won {op.expected_offset}"
                     self.flag("double_win", text)
                     continue
-            if op.level != "all":
+            if op.level != "all" or op.partition in self.history.deleted:
                 continue
             final = self.final.get(op.partition, {})
             for place, value in enumerate(op.values):
@@ -186,9 +186,13 @@ class _Check:
                 before = shown.setdefault((read.partition, offset), value)
                 if before != value:
                     self.flag("conflict", f"{read.partition}: {offset} was shown as {before!r} and as {value!r}")
-                elif offset >= self.history.retained_from.get(read.partition, 0):
+                elif self._is_kept(read.partition, offset):
                     self._check_shown(read.partition, offset, value)
             positions[who] = wanted
+
+    def _is_kept(self, partition: str, offset: int) -> bool:
+        """Nothing but a fault can have removed it."""
+        return partition not in self.history.deleted and offset >= self.history.retained_from.get(partition, 0)
 
     def _check_shown(self, partition: str, offset: int, value: bytes) -> None:
         kept = self.final.get(partition, {}).get(offset)

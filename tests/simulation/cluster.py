@@ -8,17 +8,13 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from dataclasses import dataclass, field
 
 from tidelog.effects import Event
 from tidelog.errors import TidelogError
-from tidelog.types import Acks, PartitionState, TopicPartition, TopicState
+from tidelog.types import PartitionState, TopicPartition, TopicState
 from tidelog.wire.codec import SERVICE, decode, encode, encode_error
-from tidelog.wire.messages import CreateTopic
-from tidelog_controller.core.controller import ControllerSettings
-from tidelog_controller.core.raft import RaftSettings
-from tidelog_replica.settings import ReplicaSettings
 
+from simulation.admin import Admin
 from simulation.checker import check
 from simulation.consumer import Consumer
 from simulation.controller_process import ControllerProcess
@@ -27,88 +23,13 @@ from simulation.ghost import Violation
 from simulation.history import History
 from simulation.invariants import Invariants
 from simulation.loop import Loop, stream
+from simulation.options import CONTROLLER_SETTINGS, REPLICA_SETTINGS, Options, TopicOptions
 from simulation.processes import SimProcess
-from simulation.producer import Producer, ProducerOptions
+from simulation.producer import Producer
 from simulation.replica_process import ReplicaProcess
 from simulation.sim_network import Frame, Network
-from simulation.strikes import Strike, Swarm
 
-CONTROLLER_SETTINGS = ControllerSettings(
-    session_timeout_s=1.5,
-    leader_report_window_s=2.0,
-    request_timeout_s=2.0,
-    raft=RaftSettings(heartbeat_s=0.2, election_timeout_min_s=0.6, election_timeout_max_s=1.2),
-)
-REPLICA_SETTINGS = ReplicaSettings(
-    heartbeat_s=0.4,
-    controller_timeout_s=1.0,
-    replica_max_idle_wait_s=0.5,
-    replica_max_leader_timeout_s=0.8,
-    leader_report_interval_s=0.4,
-    isr_retry_s=0.3,
-    checkpoint_interval_s=1.0,
-    fetch_max_bytes=64 << 10,
-)
-
-
-@dataclass(frozen=True, slots=True)
-class TopicOptions:
-    """A topic to create."""
-
-    name: str
-    partitions: int = 1
-    replication_factor: int = 3
-    config: dict[str, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class Options:
-    """What to simulate. ``draw`` makes one from a seed; scenarios make their own."""
-
-    seed: int
-    replicas: int = 3
-    controllers: int = 3
-    topics: tuple[TopicOptions, ...] = (TopicOptions("t"),)
-    producers: tuple[ProducerOptions, ...] = ()
-    consumers: int = 0
-    swarm: Swarm = field(default_factory=Swarm)
-    duration: float = 10.0
-    patience: float = 30.0
-    """Longest time after healing until everything is in sync."""
-    recode: bool = False
-    """Pass every message through the real codec."""
-    strikes: tuple[Strike, ...] | None = None
-    """Exactly these faults, instead of the swarm's own."""
-    only: tuple[str, ...] | None = None
-    """Names of the clients that take part; None: all."""
-
-    @classmethod
-    def draw(cls, seed: int, duration: float = 7.0) -> Options:
-        """The run of this seed."""
-        rng = stream(seed, "options")
-        flush = rng.choice(("fsync", "fsync", "fsync", "os"))
-        config = {
-            "flush": flush,
-            "replica_max_lag_ms": rng.choice(("1600", "3000")),
-            "segment_max_bytes": rng.choice(("2048", "1048576")),
-        }
-        if rng.random() < 0.25:
-            config["min_insync_replicas"] = "1"
-        producers = [
-            ProducerOptions(window=rng.choice((1, 3, 5)), pace=rng.choice((0.04, 0.15)), conditional=0.0),
-            ProducerOptions(window=3, pace=0.1, acks=rng.choice((Acks.ALL, Acks.ALL, Acks.LEADER))),
-            ProducerOptions(idempotent=False, pace=0.1, patience=2.0, conditional=rng.choice((0.0, 0.5))),
-        ]
-        return cls(
-            seed,
-            replicas=rng.choice((3, 3, 4)),
-            topics=(TopicOptions("t", rng.choice((1, 2)), 3, config),),
-            producers=tuple(producers),
-            consumers=2,
-            swarm=Swarm.draw(rng, 0.75 * duration, power_ok=flush == "fsync"),
-            duration=duration,
-            recode=seed % 10 == 0,
-        )
+__all__ = ["Cluster", "Options", "TopicOptions"]
 
 
 class Cluster:
@@ -148,7 +69,7 @@ class Cluster:
             self.processes[name] = ReplicaProcess(self, name)
         for process in self.processes.values():
             self.loop.after(self.client_rng.uniform(0.0, 0.05), process.start)
-        self._admin = Admin(self)
+        self.admin = Admin(self, options.topics)
         for name in self.client_names:
             rng = stream(options.seed, name)
             if name.startswith("p"):
@@ -181,9 +102,17 @@ class Cluster:
         process.note("event", f"{event.name} {event.fields}")
 
     def on_topic(self, topic: TopicState) -> None:
-        """A topic exists: clients may use it."""
-        self._names[topic.topic_id] = topic.name
+        """A topic exists: clients may use it. A name that is used again gets a number."""
+        before = sum(name.partition("~")[0] == topic.name for name in self._names.values())
+        self._names[topic.topic_id] = f"{topic.name}~{before + 1}" if before else topic.name
         self.partitions += [TopicPartition(topic.topic_id, p) for p in range(len(topic.partitions))]
+
+    def on_topic_deleted(self, topic: TopicState) -> None:
+        """It is gone for good, with its records."""
+        self.count("topics deleted")
+        for key in [key for key in self.partitions if key.topic_id == topic.topic_id]:
+            self.partitions.remove(key)
+            self.history.deleted.add(self.partition_name(key))
 
     # --- for scenarios -----------------------------------------------------------------------------------
 
@@ -218,8 +147,7 @@ class Cluster:
 
     def ready(self) -> bool:
         """All topics exist and every partition is in full sync with a leader."""
-        wanted = sum(topic.partitions for topic in self.options.topics)
-        return len(self.partitions) == wanted and self.in_sync()
+        return self.admin.done and self.in_sync()
 
     def in_sync(self) -> bool:
         """Every partition has a leader and a full ISR, and its replicas hold the same log, all committed."""
@@ -248,9 +176,8 @@ class Cluster:
 
     def full_isr(self) -> bool:
         """All topics exist, and every partition has a leader and all replicas in its ISR."""
-        wanted = sum(topic.partitions for topic in self.options.topics)
         states = [self.state(key) for key in self.partitions]
-        return len(states) == wanted and all(s.leader is not None and len(s.isr) == len(s.replicas) for s in states)
+        return self.admin.done and all(s.leader is not None and len(s.isr) == len(s.replicas) for s in states)
 
     def all_read(self) -> bool:
         """Every consumer has seen everything."""
@@ -274,45 +201,6 @@ class Cluster:
         anomalies = check(self.history)
         if anomalies:
             raise Violation("; ".join(f"{a.kind}: {a.text}" for a in anomalies[:5]))
-
-
-class Admin:
-    """Creates the topics, as an operator would: asks the active controller until it is done."""
-
-    def __init__(self, cluster: Cluster) -> None:
-        self.cluster = cluster
-        self.name = "admin"
-        self._todo = list(cluster.options.topics)
-        cluster.network.attach(self)
-        cluster.loop.after(0.5, self._next)
-
-    def _next(self) -> None:
-        cluster = self.cluster
-        known = {topic.name: topic for topic in cluster.invariants.metadata.topics.values()}
-        while self._todo and self._todo[0].name in known:
-            cluster.on_topic(known[self._todo.pop(0).name])
-        if not self._todo:
-            return
-        live = sum(not server.fenced for server in cluster.invariants.metadata.servers.values())
-        topic = self._todo[0]
-        if live >= topic.replication_factor:
-            request = CreateTopic(topic.name, topic.partitions, topic.replication_factor, dict(topic.config))
-            for name in cluster.controllers:
-                link = cluster.network.connect(self, name)
-                link.send(self, Frame("request", 1, request))
-        cluster.loop.after(0.5, self._next)
-
-    def on_accept(self, link: object) -> None:
-        raise AssertionError("nobody connects to an operator")
-
-    def on_datagram(self, sender: str, message: object) -> None:
-        raise AssertionError("an operator takes no datagrams")
-
-    def on_frame(self, link: object, frame: Frame) -> None:
-        self.cluster.loop.note(self.name, f"{frame.body}")
-
-    def on_close(self, link: object) -> None:
-        pass
 
 
 def recode(frame: Frame) -> Frame:

@@ -83,6 +83,12 @@ class ControllerInvariants(Checks):
 
     def _check_transition(self, process: SimProcess, before: MetadataState, after: MetadataState) -> None:
         """Several commands may lie between the two states."""
+        for topic_id, topic in before.topics.items():
+            if topic_id not in after.topics:
+                self.cluster.on_topic_deleted(topic)
+        for topic_id, topic in after.topics.items():
+            if topic_id not in before.topics:
+                self.cluster.on_topic(topic)
         for topic_id, topic in after.topics.items():
             old = before.topics.get(topic_id)
             if old is topic:

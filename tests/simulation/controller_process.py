@@ -46,11 +46,6 @@ class ControllerProcess(SimProcess):
     def __init__(self, cluster: Cluster, name: str) -> None:
         super().__init__(cluster, name)
         self.store = RaftStore()
-        self.clock_skew_ms = self.rng.randrange(-60_000, 60_000)
-
-    def wall_ms(self) -> int:
-        """This machine's idea of the time."""
-        return 1_700_000_000_000 + round(self.loop.now * 1000) + self.clock_skew_ms
 
     def begin(self) -> None:
         cluster = self.cluster

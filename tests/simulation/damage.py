@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from simulation.sim_network import Weather
@@ -31,6 +31,7 @@ class Damage:
         self.loop = cluster.loop
         self.power_ok = True
         self._slow: dict[str, float] = {}
+        self._stalled: dict[str, float] = {}
         self._doomed: dict[str, _Doom] = {}
         self._returns: dict[str, float] = {}
         """After how long a machine comes back whose power goes in the middle of a write."""
@@ -38,6 +39,7 @@ class Damage:
     def repair(self) -> None:
         """End of all faults: partitions and weather clear, disks are quick again, the dead return."""
         self._slow.clear()
+        self._stalled.clear()
         self._doomed.clear()
         self.cluster.network.heal()
         for place, process in enumerate(self.cluster.processes.values()):
@@ -145,14 +147,48 @@ class Damage:
         disk = getattr(target, "disk", None)
         if disk is not None:
             disk.fail_syncs(errno.EIO, after=after)
-            self.loop.after(seconds, disk.heal)
+            self.loop.after(seconds, lambda: disk.fail_syncs(0))
 
     def write_error(self, target: SimProcess, error: int, after: int, seconds: float) -> None:
         """Writes of a replica server fail for a while: EIO, or no space."""
         disk = getattr(target, "disk", None)
         if disk is not None:
             disk.fail_writes(error, after=after)
-            self.loop.after(seconds, disk.heal)
+            self.loop.after(seconds, lambda: disk.fail_writes(0))
+
+    def read_error(self, target: SimProcess, after: int, seconds: float) -> None:
+        """Reads of a replica server fail with EIO for a while."""
+        disk = getattr(target, "disk", None)
+        if disk is not None:
+            disk.fail_reads(errno.EIO, after=after)
+            self.loop.after(seconds, lambda: disk.fail_reads(0))
+
+    def disk_full(self, target: SimProcess, seconds: float) -> None:
+        """No file grows for a long while, over any restart."""
+        disk = getattr(target, "disk", None)
+        if disk is not None:
+            disk.full = True
+            self.loop.after(seconds, lambda: setattr(disk, "full", False))
+
+    def stall_disk(self, target: SimProcess, seconds: float) -> None:
+        """A flush that begins now ends only after this (KIP-501)."""
+        self._stalled[target.name] = self.loop.now + seconds
+
+    # --- clocks, topics ----------------------------------------------------------------------------------
+
+    def clock_jump(self, target: SimProcess, ms: int) -> None:
+        """Somebody sets the clock of the machine."""
+        target.clock_skew_ms += ms
+
+    def recreate_topic(self, target: SimProcess, name: str, number: int) -> None:
+        """A topic is deleted and another made under its name, with the settings of the topic of that number."""
+        topics = self.cluster.options.topics
+        wanted = topics[number % len(topics)]
+        self.cluster.admin.recreate(replace(wanted, name=name))
+
+    def alter_topic(self, target: SimProcess, name: str, config: dict[str, str]) -> None:
+        """Settings of a topic change."""
+        self.cluster.admin.alter(name, config)
 
     # --- asked by the processes --------------------------------------------------------------------------
 
@@ -190,6 +226,9 @@ class Damage:
 
     def flush_time(self, process: SimProcess) -> float:
         """How long a flush takes now, s."""
+        stalled = self._stalled.get(process.name, 0.0) - self.loop.now
+        if stalled > 0.0:
+            return stalled + process.rng.uniform(0.0, 0.1)
         if self._slow.get(process.name, 0.0) > self.loop.now:
             return process.rng.uniform(0.0, 1.0)
         return process.rng.uniform(0.0002, 0.004)

@@ -78,7 +78,12 @@ class Faults(Damage):
         kind = self.rng.choices(list(rates), list(rates.values()))[0]
         if target is None:
             target = self.rng.choice([*cluster.replicas, *(cluster.controllers if self.swarm.controllers else ())])
-        names = Names(cluster.controllers, cluster.replicas, cluster.client_names)
+        names = Names(
+            cluster.controllers,
+            cluster.replicas,
+            cluster.client_names,
+            tuple(topic.name for topic in cluster.options.topics),
+        )
         return Strike(kind, target, Dice(self.rng, names).draw(kind, target), at, after)
 
     def strike(self, strike: Strike) -> None:

@@ -68,5 +68,7 @@ class History:
     """Spans in which the cluster could have taken every ``all`` produce."""
     patience: float = 10.0
     """Longest time (s) in such a span without a send that succeeds, where some are tried."""
+    deleted: set[str] = field(default_factory=set)
+    """Partitions of topics that were deleted: what was in them is gone by right."""
     retained_from: dict[str, int] = field(default_factory=dict)
     """Where retention removed the start of a partition: first offset still there."""

@@ -37,6 +37,7 @@ class SimProcess:
         self.name = name
         self.rng = stream(cluster.options.seed, f"{name}/machine")
         """What differs between machines and moments: times of the disk, what a crash leaves."""
+        self.clock_skew_ms = stream(cluster.options.seed, f"{name}/clock").randrange(-60_000, 60_000)
         self.life = 0
         """Number of the present life, or of the last one when down."""
         self.running = False
@@ -46,6 +47,10 @@ class SimProcess:
         self._effects: deque[Any] = deque()
         self._timer: float | None = None
         self._accepted: dict[int, SimLink] = {}
+
+    def wall_ms(self) -> int:
+        """This machine's idea of the time."""
+        return 1_700_000_000_000 + round(self.loop.now * 1000) + self.clock_skew_ms
 
     # --- life --------------------------------------------------------------------------------------------
 

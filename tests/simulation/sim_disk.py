@@ -140,6 +140,8 @@ class _SimFile:
         power = self._disk._change()
         try:
             self._disk._writes.strike(self._path)
+            if position + len(data) > len(self._inode.content):
+                self._disk._check_room(self._path)
         except OSError:
             self._inode.change(_Write(position, data[: len(data) // 2]))  # what stands there now is unknown
             raise
@@ -188,6 +190,10 @@ class SimDisk:
         self._writes, self._reads, self._syncs = _Fault(), _Fault(), _Fault()
         self._power: int | None = None
         self._dead = False
+        self.full = False
+        """No file grows, and none is made."""
+        self.quiet = False
+        """Somebody looks on from outside: reads meet no faults."""
 
     # --- Disk --------------------------------------------------------------------------------------------
 
@@ -198,6 +204,7 @@ class SimDisk:
         if inode is None:
             if not create:
                 raise FileNotFoundError(errno.ENOENT, "simulated: no such file", path)
+            self._check_room(path)
             inode = _Inode()
             self._rename({path: inode})
         return _SimFile(self, path, inode)
@@ -272,7 +279,8 @@ class SimDisk:
     # --- faults ------------------------------------------------------------------------------------------
 
     def fail_writes(self, error: int = errno.EIO, after: int = 0) -> None:
-        """After ``after`` more writes, each fails with ``error`` (half of it arrives) until ``heal``."""
+        """After ``after`` more writes, each fails with ``error`` (half of it arrives) until ``heal``. Error 0, here
+        and below: no more of that."""
         self._writes = _Fault(error, after)
 
     def fail_reads(self, error: int = errno.EIO, after: int = 0) -> None:
@@ -287,6 +295,7 @@ class SimDisk:
         """No more errors, and no power loss to come. (One that came needs ``crash``.)"""
         self._writes, self._reads, self._syncs = _Fault(), _Fault(), _Fault()
         self._power = None
+        self.full = False
 
     def lose_power(self, after: int = 0) -> None:
         """The power goes in the middle of a change (write, resize, sync, name): after ``after`` more of them. That
@@ -304,7 +313,9 @@ class SimDisk:
         for path in sorted(self._stable):
             self._stable[path].crash(rng, kept)
         self._names = dict(self._stable)
+        full = self.full
         self.heal()
+        self.full = full
         self._dead = False
         self.life += 1
 
@@ -312,6 +323,13 @@ class SimDisk:
         """The file holds these bytes, durably: damage done from outside. No open file is affected."""
         self._names[path] = self._stable[path] = _Inode(bytearray(data), bytearray(data))
         self._pending.pop(_parent(path), None)
+
+    def flip(self, path: str, position: int, bit: int) -> None:
+        """One bit of a file changes where it lies, durably; whoever has the file open reads it so."""
+        inode = self._names[path]
+        inode.content[position] ^= 1 << bit
+        if position < len(inode.stable):
+            inode.stable[position] ^= 1 << bit
 
     def clone(self) -> SimDisk:
         """An independent copy, with everything pending. Files that are open stay with the original."""
@@ -338,7 +356,12 @@ class SimDisk:
     def _read(self, path: str) -> None:
         if self._dead:
             self._die()
-        self._reads.strike(path)
+        if not self.quiet:
+            self._reads.strike(path)
+
+    def _check_room(self, path: str) -> None:
+        if self.full:
+            raise OSError(errno.ENOSPC, "simulated: no space left", path)
 
     def _change(self) -> bool:
         """Count a change; False when the power goes during this one."""

@@ -55,6 +55,7 @@ class Names:
     controllers: Sequence[str]
     replicas: Sequence[str]
     clients: Sequence[str]
+    topics: Sequence[str]
 
     @property
     def all(self) -> list[str]:
@@ -153,6 +154,33 @@ class Dice:
     def write_error(self, target: str) -> Values:
         return self._for(error=self.rng.choice((errno.EIO, errno.ENOSPC)), after=self.rng.randrange(3))
 
+    def read_error(self, target: str) -> Values:
+        return self._for(after=self.rng.choice((0, 3, 20)))
+
+    def disk_full(self, target: str) -> Values:
+        return {"seconds": self.rng.choice((0.5, 2.0, 100.0))}
+
+    def stall_disk(self, target: str) -> Values:
+        """Around the time after which a laggard leaves the ISR."""
+        return {"seconds": round(self.rng.choice((0.5, 1.2, 3.0)) * FAILURE_S, 4)}
+
+    # --- clocks, topics ----------------------------------------------------------------------------------
+
+    def clock_jump(self, target: str) -> Values:
+        return {"ms": self.rng.choice((1, -1)) * self.rng.choice((1_000, 60_000, 3_600_000, 31_536_000_000))}
+
+    def recreate_topic(self, target: str) -> Values:
+        return {"name": self.rng.choice(self.names.topics), "number": self.rng.randrange(3)}
+
+    def alter_topic(self, target: str) -> Values:
+        settings = {
+            "min_insync_replicas": ("1", "2"),
+            "replica_max_lag_ms": ("1600", "3000"),
+            "segment_max_bytes": ("2048", "1048576"),
+        }
+        name = self.rng.choice(list(settings))
+        return {"name": self.rng.choice(self.names.topics), "config": {name: self.rng.choice(settings[name])}}
+
 
 KINDS = (
     "kill",
@@ -169,6 +197,11 @@ KINDS = (
     "slow_disk",
     "sync_error",
     "write_error",
+    "read_error",
+    "disk_full",
+    "stall_disk",
+    "clock_jump",
+    "recreate_topic",
     "crash_at_effect",
     "crash_at_write",
 )
@@ -199,10 +232,12 @@ class Swarm:
         rates = {kind: rng.choice((0.3, 1.0, 3.0)) for kind in kinds}
         if "power_all" in rates:
             rates["power_all"] *= 0.3
+        if "recreate_topic" in rates:
+            rates["recreate_topic"] *= 0.2
         if not power_ok:
             for kind in POWER_KINDS:
                 rates.pop(kind, None)
         rates = rates or {"kill": 1.0}
         return cls(
-            rates, rng.choice((0.1, 0.25, 0.6)), rng.choice((0.4, 0.7, 0.9)), until, rng.random() < 0.8, power_ok
+            rates, rng.choice((0.05, 0.15, 0.4)), rng.choice((0.4, 0.7, 0.9)), until, rng.random() < 0.8, power_ok
         )

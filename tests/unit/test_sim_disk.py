@@ -156,3 +156,45 @@ def test_the_same_seed_is_the_same_crash():
     first.crash(Random(7))
     second.crash(Random(7))
     assert first.read(FILE) == second.read(FILE)
+
+
+def test_a_full_disk_lets_no_file_grow_until_there_is_room_again():
+    disk = fresh()
+    file = disk.open(FILE, create=True)
+    file.pwritev([b"abcd"], 0)
+    disk.full = True
+    file.pwritev([b"AB"], 0)
+    with pytest.raises(OSError) as caught:
+        file.pwritev([b"CDEF"], 2)
+    assert caught.value.errno == errno.ENOSPC
+    with pytest.raises(OSError):
+        disk.open("/data/b", create=True)
+    file.sync()
+    disk.crash(Random(1))
+    assert disk.full
+    disk.heal()
+    disk.open(FILE, create=True).pwritev([b"more"], 4)
+
+
+def test_a_flipped_bit_lies_on_the_disk_and_is_read_by_all():
+    disk = fresh()
+    file = disk.open(FILE, create=True)
+    file.pwritev([b"abcd"], 0)
+    file.sync()
+    disk.sync_dir("/data")
+    disk.flip(FILE, 1, 0)
+    assert file.pread(4, 0) == b"accd"
+    assert outcomes(disk) == {b"accd"}
+
+
+def test_who_looks_on_from_outside_meets_no_read_errors():
+    disk = fresh()
+    file = disk.open(FILE, create=True)
+    disk.fail_reads()
+    disk.quiet = True
+    assert file.pread(4, 0) == b""
+    disk.quiet = False
+    with pytest.raises(OSError):
+        file.pread(4, 0)
+    disk.fail_reads(0)
+    assert file.pread(4, 0) == b""

@@ -1,0 +1,103 @@
+"""What a run consists of: settings, topics, clients, faults; drawn from the seed, or given by a scenario."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+
+from tidelog.types import Acks
+from tidelog_controller.core.controller import ControllerSettings
+from tidelog_controller.core.raft import RaftSettings
+from tidelog_replica.settings import ReplicaSettings
+
+from simulation.loop import stream
+from simulation.producer import ProducerOptions
+from simulation.strikes import Strike, Swarm
+
+CONTROLLER_SETTINGS = ControllerSettings(
+    session_timeout_s=1.5,
+    leader_report_window_s=2.0,
+    request_timeout_s=2.0,
+    raft=RaftSettings(heartbeat_s=0.2, election_timeout_min_s=0.6, election_timeout_max_s=1.2),
+)
+REPLICA_SETTINGS = ReplicaSettings(
+    heartbeat_s=0.4,
+    controller_timeout_s=1.0,
+    replica_max_idle_wait_s=0.5,
+    replica_max_leader_timeout_s=0.8,
+    leader_report_interval_s=0.4,
+    isr_retry_s=0.3,
+    checkpoint_interval_s=1.0,
+    fetch_max_bytes=64 << 10,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class TopicOptions:
+    """A topic to create."""
+
+    name: str
+    partitions: int = 1
+    replication_factor: int = 3
+    config: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What to simulate. ``draw`` makes one from a seed; scenarios make their own."""
+
+    seed: int
+    replicas: int = 3
+    controllers: int = 3
+    topics: tuple[TopicOptions, ...] = (TopicOptions("t"),)
+    producers: tuple[ProducerOptions, ...] = ()
+    consumers: int = 0
+    swarm: Swarm = field(default_factory=Swarm)
+    duration: float = 10.0
+    patience: float = 30.0
+    """Longest time after healing until everything is in sync."""
+    recode: bool = False
+    """Pass every message through the real codec."""
+    strikes: tuple[Strike, ...] | None = None
+    """Exactly these faults, instead of the swarm's own."""
+    only: tuple[str, ...] | None = None
+    """Names of the clients that take part; None: all."""
+
+    @classmethod
+    def draw(cls, seed: int, duration: float = 7.0) -> Options:
+        """The run of this seed."""
+        rng = stream(seed, "options")
+        replicas = rng.choice((3, 3, 4, 5))
+        names = ("t", "u", "v")[: rng.choice((1, 1, 2, 3))]
+        topics = tuple(draw_topic(rng, name, replicas) for name in names)
+        producers = (
+            ProducerOptions(window=rng.choice((1, 3, 5)), pace=rng.choice((0.04, 0.15)), conditional=0.0),
+            ProducerOptions(window=3, pace=0.1, acks=rng.choice((Acks.ALL, Acks.ALL, Acks.LEADER))),
+            ProducerOptions(idempotent=False, pace=0.1, patience=2.0, conditional=rng.choice((0.0, 0.5))),
+        )
+        power_ok = all(topic.config["flush"] == "fsync" for topic in topics)
+        return cls(
+            seed,
+            replicas=replicas,
+            topics=topics,
+            producers=producers,
+            consumers=2,
+            swarm=Swarm.draw(rng, 0.75 * duration, power_ok=power_ok),
+            duration=duration,
+            recode=seed % 10 == 0,
+        )
+
+
+def draw_topic(rng: random.Random, name: str, replicas: int) -> TopicOptions:
+    """A topic with settings of its own."""
+    factor = rng.choice((3, 3, min(replicas, 5)))
+    config = {
+        "flush": rng.choice(("fsync", "fsync", "fsync", "interval", "os")),
+        "flush_interval_ms": "200",
+        "replica_max_lag_ms": rng.choice(("1600", "3000")),
+        "segment_max_bytes": rng.choice(("2048", "1048576")),
+    }
+    minimum = rng.choice((0, 0, 1, factor))
+    if minimum:
+        config["min_insync_replicas"] = str(minimum)
+    return TopicOptions(name, rng.choice((1, 1, 2)), factor, config)
