@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from tidelog.effects import CONTROLLER, Call, Send
 from tidelog.errors import TidelogError, TimedOut, Unreachable
 from tidelog.wire.messages import DescribeQuorum, MetadataUpdate, QuorumAnswer
+from tidelog_replica.files import OpenFiles
 from tidelog_replica.jobs import run_job
 from tidelog_replica.node import ReplicaNode, StartFlush, StartJob
 from tidelog_replica.outbox import Stop
@@ -19,6 +20,8 @@ from simulation.sim_network import Frame, SimLink
 if TYPE_CHECKING:
     from simulation.cluster import Cluster
 
+MAX_OPEN_FILES = 4
+"""Few enough that files are closed and opened again all the time."""
 DATA = "/data"
 """Directory of a replica server on its own disk."""
 
@@ -46,7 +49,7 @@ class ReplicaProcess(SimProcess):
         self.core = ReplicaNode(
             self.name,
             f"sim://{self.name}",
-            self.disk,
+            OpenFiles(self.disk, MAX_OPEN_FILES),
             DATA,
             cluster.replica_settings,
             cluster.core_rng(self.name, self.life),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import random
+import resource
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -28,6 +29,7 @@ from tidelog.wire.messages import (
 )
 
 from tidelog_replica.config import ReplicaConfig
+from tidelog_replica.files import OpenFiles
 from tidelog_replica.node import ReplicaNode
 from tidelog_replica.shell import Shell
 
@@ -52,7 +54,8 @@ async def serve(
     data directory is in use."""
     if disk is None:
         with lock(config.data_dir):
-            await _serve(config, transport, RealDisk(), clock, task_status)
+            files = OpenFiles(RealDisk(), config.max_open_files or default_max_open_files())
+            await _serve(config, transport, files, clock, task_status)
     else:
         await _serve(config, transport, disk, clock, task_status)
 
@@ -114,6 +117,12 @@ async def _serve(
         nursery.start_soon(shell.controllers.run)
         structlog.get_logger().info("replica_started", node=config.node, url=url)
         task_status.started(url)
+
+
+def default_max_open_files() -> int:
+    """Three quarters of what the process may open: the rest is for links."""
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return 1 << 20 if limit == resource.RLIM_INFINITY else max(16, limit * 3 // 4)
 
 
 @contextmanager
