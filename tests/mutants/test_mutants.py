@@ -26,9 +26,9 @@ def resume_leader_epoch(patch: pytest.MonkeyPatch) -> None:
     """A leader that comes back as the last of its ISR goes on in its old leader epoch."""
     elect = metadata.elect
 
-    def again(partition, isr, is_live, *, renew=False):
+    def again(partition, config, isr, is_live, *, renew=False, **rest):
         same = partition.leader in isr and partition.leader is not None and is_live(partition.leader)
-        return elect(partition, isr, is_live, renew=renew and not same)
+        return elect(partition, config, isr, is_live, renew=renew and not same, **rest)
 
     patch.setattr(metadata, "elect", again)
     lead = Partition._lead
@@ -130,7 +130,7 @@ def forget_sequences(patch: pytest.MonkeyPatch) -> None:
 
 def stay_in_the_isr(patch: pytest.MonkeyPatch) -> None:
     """A server whose session ended, or that registers anew, keeps its place in the ISR beside others."""
-    patch.setattr(metadata, "_without", lambda isr, node: isr)
+    patch.setattr(metadata, "without", lambda isr, node: isr)
 
 
 def trust_the_page_cache(patch: pytest.MonkeyPatch) -> None:

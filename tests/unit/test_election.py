@@ -38,7 +38,7 @@ class Cluster:
     def apply(self, command: Command, now: float) -> None:
         applied = apply(self.state, command, self.state.index + 1)
         self.state = applied.state
-        self.elections.on_applied(command, [key for key, _ in applied.changes], now)
+        self.elections.on_applied(self.state, command, [key for key, _ in applied.changes], now)
 
     def beat(self, now: float, *nodes: str) -> None:
         for node in nodes:
@@ -201,5 +201,5 @@ def test_a_controller_that_is_active_again_knows_nothing_of_before(cluster: Clus
 def test_deleted_topic_is_forgotten(cluster: Cluster) -> None:
     cluster.report("r2", 0.1)
     cluster.report("r3", 0.1)
-    cluster.elections.on_applied(RemoveTopic(0, "id"), [], 0.2)
+    cluster.elections.on_applied(cluster.state, RemoveTopic(0, "id"), [], 0.2)
     assert cluster.report("r4", 0.3) is None

@@ -1,76 +1,29 @@
-"""The metadata state machine: examples of every rule, and random logs against the invariants of its theory."""
+"""The metadata state machine: examples of every rule. Restarts are in ``test_restarts.py``, commit rule ``quorum`` in
+``test_sealing.py``, random logs in ``test_metadata_random.py``."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from tidelog.errors import TidelogError
+from metadata_log import Log, code, live, who
 from tidelog.types import PartitionState, TopicConfig
-from tidelog.wire.messages import AlterIsrAnswer, Done, IsrMember, ProducerIds, Registered, TopicCreated
+from tidelog.wire.messages import AlterIsrAnswer, Done, ProducerIds, Registered, TopicCreated
 from tidelog_controller.core.commands import (
     AddTopic,
-    ChangeIsr,
-    Command,
+    ConfirmLeadership,
     FenceServer,
-    LostLeader,
+    LeaveParts,
+    RecordLoss,
     RegisterServer,
     RemoveTopic,
-    ReplaceLeaders,
+    SetLearners,
     TakeProducerIds,
-    UnfenceServer,
     decode_command,
     encode_command,
 )
-from tidelog_controller.core.metadata import HISTORY_LENGTH, Applied, MetadataState, apply, elect
-
-SERVERS = ("r1", "r2", "r3", "r4")
-
-
-class Log:
-    """A metadata log that is applied as it is written, through the bytes of its entries."""
-
-    def __init__(self) -> None:
-        self.state = MetadataState("test")
-        self.commands: list[Command] = []
-
-    def write(self, command: Command) -> Applied:
-        applied = apply(self.state, decode_command(encode_command(command)), len(self.commands) + 1)
-        self.commands.append(command)
-        self.state = applied.state
-        return applied
-
-    def register(self, *nodes: str) -> None:
-        for node in nodes:
-            self.write(RegisterServer(0, node, f"ws://{node}"))
-
-    def epoch_of(self, node: str) -> int:
-        return self.state.servers[node].broker_epoch
-
-    def fence(self, node: str) -> Applied:
-        return self.write(FenceServer(0, node, self.epoch_of(node)))
-
-    def unfence(self, node: str) -> Applied:
-        return self.write(UnfenceServer(0, node, self.epoch_of(node)))
-
-    def topic(self, *replicas: str) -> None:
-        self.write(AddTopic(7, "id", "orders", TopicConfig(), (replicas,)))
-
-    def proposal(self, *isr: str, sender: str | None = None) -> ChangeIsr:
-        p = self.partition
-        node = sender or p.leader or ""
-        members = tuple(IsrMember(n, self.epoch_of(n)) for n in isr)
-        return ChangeIsr(
-            0, node, self.epoch_of(node), "id", 0, p.leader_epoch, p.epoch, members, "lag", {"who": "r3"}
-        )
-
-    @property
-    def partition(self) -> PartitionState:
-        partition = self.state.partition("id", 0)
-        assert partition is not None
-        return partition
+from tidelog_controller.core.draft import HISTORY_LENGTH
+from tidelog_controller.core.leadership import elect
 
 
 @pytest.fixture
@@ -80,10 +33,6 @@ def log() -> Log:
     log.register("r1", "r2", "r3")
     log.topic("r1", "r2", "r3")
     return log
-
-
-def code(applied: Applied) -> str:
-    return applied.answer.code if isinstance(applied.answer, TidelogError) else "done"
 
 
 def test_broker_epoch_is_the_index_of_the_registration() -> None:
@@ -225,13 +174,8 @@ def test_unfit_member_is_refused_and_the_proposal_can_never_be_applied_later(log
     assert log.partition.isr == ("r1", "r2")
 
 
-def lost(log: Log) -> ReplaceLeaders:
-    p = log.partition
-    return ReplaceLeaders(0, p.leader or "", (LostLeader("id", 0, p.leader_epoch, p.epoch, {"reports": "2"}),))
-
-
 def test_reported_leader_is_replaced_and_leaves_the_isr_in_one_change(log: Log) -> None:
-    command = lost(log)
+    command = log.report()
     assert log.write(command).answer == Done()
     assert log.partition == PartitionState(("r1", "r2", "r3"), ("r2", "r3"), "r2", 1, 1)
     assert log.state.history["id"][0][-1].cause == "leader_reported"
@@ -242,7 +186,7 @@ def test_reported_leader_is_replaced_and_leaves_the_isr_in_one_change(log: Log) 
 def test_reported_leader_stays_when_nobody_else_holds_everything(log: Log) -> None:
     log.write(log.proposal("r1"))
     before = log.partition
-    log.write(lost(log))
+    log.write(log.report())
     assert log.partition == before
 
 
@@ -264,9 +208,10 @@ def test_history_keeps_the_last_changes(log: Log) -> None:
 
 def test_elect_keeps_a_live_leader_and_takes_the_first_live_one_otherwise() -> None:
     partition = PartitionState(("r3", "r1", "r2"), ("r3", "r1", "r2"), "r1", 4, 9)
-    assert elect(partition, ("r2", "r1", "r3"), lambda n: True) is partition
-    assert elect(partition, ("r1", "r2"), lambda n: True) == replace(partition, isr=("r1", "r2"), epoch=10)
-    elected = elect(partition, ("r2", "r3"), lambda n: n != "r3")
+    everybody, config = live("r1", "r2", "r3"), TopicConfig()
+    assert elect(partition, config, ("r2", "r1", "r3"), everybody) is partition
+    assert elect(partition, config, ("r1", "r2"), everybody) == replace(partition, isr=("r1", "r2"), epoch=10)
+    elected = elect(partition, config, ("r2", "r3"), live("r2"))
     assert elected == replace(partition, isr=("r3", "r2"), leader="r2", leader_epoch=5, epoch=10)
 
 
@@ -276,102 +221,120 @@ def test_a_command_of_a_newer_version_is_not_skipped() -> None:
         decode_command(data)
 
 
-# --- random logs -----------------------------------------------------------------------------------------
-
-node = st.sampled_from(SERVERS)
-action = st.one_of(
-    st.tuples(st.just("register"), node),
-    st.tuples(st.just("fence"), node),
-    st.tuples(st.just("unfence"), node),
-    st.tuples(st.just("add"), st.permutations(SERVERS), st.integers(1, 4)),
-    st.tuples(st.just("remove")),
-    st.tuples(st.just("isr"), st.permutations(SERVERS), st.integers(1, 4), st.integers(-1, 0), st.booleans()),
-    st.tuples(st.just("lost"), st.integers(-1, 0)),
-)
+# --- leaders that go, or ask whether they are leaders -----------------------------------------------------
 
 
-def command_of(log: Log, number: int, action: tuple[object, ...]) -> list[Command]:
-    """The action as commands to every topic; some of old epochs, some with members of former lives."""
-    topics = list(log.state.topics.values())
-    match action:
-        case ("register", str(n)):
-            return [RegisterServer(number, n, f"ws://{n}")]
-        case ("fence", str(n)) if n in log.state.servers:
-            return [FenceServer(number, n, log.epoch_of(n))]
-        case ("unfence", str(n)) if n in log.state.servers:
-            return [UnfenceServer(number, n, log.epoch_of(n))]
-        case ("add", [*order], int(count)):
-            return [AddTopic(number, f"t{number}", f"n{number % 3}", TopicConfig(), (tuple(order[:count]),))]
-        case ("remove",) if topics:
-            return [RemoveTopic(number, topics[0].topic_id)]
-        case ("isr", [*order], int(count), int(age), bool(current)):
-            commands: list[Command] = []
-            for topic in topics:
-                p = topic.partitions[0]
-                leader = p.leader or p.isr[0]
-                chosen = {leader, *order[:count]} & set(p.replicas) & set(log.state.servers)
-                members = tuple(IsrMember(n, log.epoch_of(n) - (not current)) for n in p.replicas if n in chosen)
-                epochs = (log.epoch_of(leader), topic.topic_id, 0, p.leader_epoch, p.epoch + age)
-                commands.append(ChangeIsr(number, leader, *epochs, members, "test"))
-            return commands
-        case ("lost", int(age)):
-            return [
-                ReplaceLeaders(number, p.leader, (LostLeader(t.topic_id, 0, p.leader_epoch, p.epoch + age),))
-                for t in topics
-                for p in t.partitions
-                if p.leader is not None
-            ]
-    return []
+def test_a_leader_hands_over_to_the_next_in_sync(log: Log) -> None:
+    assert log.hand_over("r1").answer == Done()
+    assert who(log.partition) == ("r2", "r2 r3", "") and log.partition.leader_epoch == 1
+    assert (log.last.event, log.last.cause) == ("leader_elected", "handed_over")
+    assert log.last.evidence == {"node": "r1", "reason": "shutdown"}
 
 
-def check_partition(state: MetadataState, p: PartitionState) -> None:
-    assert p.isr and p.isr == tuple(n for n in p.replicas if n in p.isr)
-    assert p.leader is None or (p.leader in p.isr and state.is_live(p.leader))
-    if not all(state.is_live(n) for n in p.isr):
-        assert len(p.isr) == 1 and p.leader is None
-    else:
-        assert p.leader is not None
-
-
-def check_step(before: MetadataState, applied: Applied) -> None:
-    """The invariants of the module's theory, between two states that follow one another."""
-    after = applied.state
-    assert after.names == {t.name: t.topic_id for t in after.topics.values()}
-    assert list(after.history) == list(after.topics)
-    for topic in after.topics.values():
-        old = before.topics.get(topic.topic_id)
-        p = topic.partitions[0]
-        check_partition(after, p)
-        if old is None:
-            continue
-        q = old.partitions[0]
-        assert p == q or p.epoch == q.epoch + 1
-        assert p.leader_epoch - q.leader_epoch in (0, 1)
-        assert p.leader_epoch > q.leader_epoch or p.leader == q.leader
-        assert (topic in applied.topics) == (topic != old)
-        added = after.history[topic.topic_id][0][-1]
-        assert (added.epoch, added.leader_epoch, added.isr) == (p.epoch, p.leader_epoch, p.isr)
-        if p.leader is not None and p.leader != q.leader:
-            assert p.leader in q.isr, "a new leader was in the ISR before"
-        for server in applied.servers:
-            began = before.servers.get(server.node)
-            if began is not None and began.broker_epoch != server.broker_epoch and server.node in p.isr:
-                assert p.isr == (server.node,), "who restarted stays only where it is alone"
-                assert p.leader_epoch > q.leader_epoch, "no leader epoch is resumed after a restart"
-
-
-@settings(max_examples=150, deadline=None)
-@given(st.lists(action, max_size=40))
-def test_random_logs_keep_the_invariants_and_always_give_the_same_state(actions: list[tuple[object, ...]]) -> None:
+def test_a_follower_that_goes_leaves_the_isr_and_is_eligible_below_the_minimum() -> None:
     log = Log()
-    log.register("r1", "r2", "r3")
-    log.write(AddTopic(0, "first", "first", TopicConfig(), (("r1", "r2", "r3"),)))
-    for number, act in enumerate(actions):
-        for command in command_of(log, number, act):
-            before = log.state
-            check_step(before, log.write(command))
-    replayed = MetadataState("test")
-    for index, command in enumerate(log.commands, 1):
-        replayed = apply(replayed, command, index).state
-    assert replayed == log.state
-    assert repr(replayed) == repr(log.state)
+    log.register("r1", "r2")
+    log.topic("r1", "r2", min_insync_replicas=2)
+    log.hand_over("r2")
+    assert who(log.partition) == ("r1", "r1", "r2") and log.partition.leader_epoch == 0
+    log.hand_over("r1")
+    assert who(log.partition) == ("r2", "r2", "r1"), "the eligible one takes over"
+
+
+def test_who_cannot_be_replaced_stays(log: Log) -> None:
+    log.shrink("r1")
+    before = log.partition
+    log.hand_over("r1")
+    assert log.partition == before
+
+
+def test_whose_data_are_lost_goes_in_any_case(log: Log) -> None:
+    log.shrink("r1")
+    log.hand_over("r1", lost=True)
+    assert who(log.partition) == ("-", "", "")
+    assert log.partition.last_leader is None, "it is no candidate for what it lost"
+    assert (log.last.event, log.last.cause) == ("offline", "data_lost")
+
+
+def test_who_lost_its_data_is_not_eligible_any_more(log: Log) -> None:
+    log.configure(min_insync_replicas=3)
+    log.fence("r2")
+    log.unfence("r2")
+    assert who(log.partition) == ("r1", "r1 r3", "r2")
+    log.hand_over("r2", lost=True)
+    assert who(log.partition) == ("r1", "r1 r3", "") and log.last.event == "elr_changed"
+
+
+def test_handing_over_counts_in_the_present_life_and_epoch_only(log: Log) -> None:
+    before = log.partition
+    assert log.hand_over("r1", age=-1).answer == Done()
+    assert log.partition == before, "passed over"
+    log.hand_over("r1")
+    request = log.commands[-1]
+    assert isinstance(request, LeaveParts)
+    log.register("r1")
+    assert code(log.write(request)) == "FENCED_BROKER_EPOCH"
+
+
+def test_leadership_is_confirmed_for_life_and_leader_epoch_and_changes_nothing(log: Log) -> None:
+    ask = ConfirmLeadership(0, "r1", log.epoch_of("r1"), "id", 0, 0)
+    applied = log.write(ask)
+    assert applied.answer == Done() and not applied.visible and not applied.changes
+    assert code(log.write(replace(ask, leader_epoch=1))) == "FENCED_LEADER_EPOCH"
+    assert code(log.write(replace(ask, topic_id="no"))) == "UNKNOWN_TOPIC"
+    assert code(log.write(replace(ask, node="r2", broker_epoch=2))) == "NOT_LEADER"
+    log.shrink("r1")
+    log.register("r1")
+    assert code(log.write(ask)) == "FENCED_BROKER_EPOCH"
+    assert code(log.write(replace(ask, broker_epoch=log.epoch_of("r1")))) == "FENCED_LEADER_EPOCH"
+
+
+def test_lost_records_are_remembered_once_and_change_nothing_else(log: Log) -> None:
+    report = RecordLoss(9, "r2", log.epoch_of("r2"), "id", 0, 4, 10, 13)
+    before = log.partition
+    applied = log.write(report)
+    assert applied.answer == Done() and not applied.visible and log.partition == before
+    assert log.last.event == "records_lost"
+    assert log.last.evidence == {"node": "r2", "start": "10", "end": "13", "count": "3", "leader_epoch": "4"}
+    log.write(replace(report, time_ms=11))
+    assert len(log.state.history["id"][0]) == 2, "an identical report tells nothing new"
+    log.write(replace(report, end=14))
+    assert len(log.state.history["id"][0]) == 3
+    assert code(log.write(replace(report, broker_epoch=99))) == "FENCED_BROKER_EPOCH"
+    assert code(log.write(replace(report, partition=1))) == "UNKNOWN_TOPIC"
+    log.register("r4")
+    assert code(log.write(replace(report, node="r4", broker_epoch=log.epoch_of("r4")))) == "NOT_REPLICA"
+
+
+# --- settings and learners -------------------------------------------------------------------------------
+
+
+def test_settings_change_and_every_partition_remembers_it(log: Log) -> None:
+    applied = log.configure(retention_ms=5)
+    assert applied.answer == Done() and [topic.config.retention_ms for topic in applied.topics] == [5]
+    assert (log.last.event, log.last.evidence) == ("settings_changed", {"retention_ms": "-1 -> 5"})
+    assert log.partition.epoch == 0, "no change of the partition"
+    assert not log.configure(retention_ms=5).visible
+
+
+def test_the_eligible_are_forgotten_when_the_isr_alone_is_enough(log: Log) -> None:
+    log.configure(min_insync_replicas=3)
+    log.shrink("r1", "r2")
+    assert who(log.partition) == ("r1", "r1 r2", "r3")
+    log.configure(min_insync_replicas=2)
+    assert who(log.partition) == ("r1", "r1 r2", ""), "from now on the HW moves on without r3"
+    log.configure(min_insync_replicas=3)
+    assert who(log.partition) == ("r1", "r1 r2", "")
+
+
+def test_learners_are_set_in_a_new_epoch(log: Log) -> None:
+    log.write(SetLearners(0, "id", 0, ("r4", "r5")))
+    assert (log.partition.learners, log.partition.epoch, log.partition.leader_epoch) == (("r4", "r5"), 1, 0)
+    assert (log.last.event, log.last.evidence) == ("learners_changed", {"learners": "r4 r5"})
+    assert not log.write(SetLearners(0, "id", 0, ("r4", "r5"))).visible
+    log.shrink("r1", "r2")
+    log.register("r1")
+    assert log.partition.learners == ("r4", "r5"), "whatever else changes"
+    log.write(RemoveTopic(0, "id"))
+    assert code(log.write(SetLearners(0, "id", 0, ()))) == "UNKNOWN_TOPIC"
+    assert code(log.configure(retention_ms=5)) == "UNKNOWN_TOPIC"

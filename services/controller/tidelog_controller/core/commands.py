@@ -18,7 +18,7 @@ from typing import Any, ClassVar, get_args, get_origin, get_type_hints
 
 import cbor2
 from tidelog.types import NodeId, TopicConfig
-from tidelog.wire.messages import IsrMember
+from tidelog.wire.messages import IsrMember, SuspectPart
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +36,9 @@ class RegisterServer(Command):
     KIND: ClassVar[str] = "register_server"
     node: NodeId
     url: str
+    lives: tuple[str, ...] = ()
+    """As in ``wire.messages.Register``."""
+    clean: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +116,84 @@ class ReplaceLeaders(Command):
 
 
 @dataclass(frozen=True, slots=True)
+class LeaveParts(Command):
+    """A server's request, as it came (``wire.messages.HandOver``)."""
+
+    KIND: ClassVar[str] = "leave_parts"
+    node: NodeId
+    broker_epoch: int
+    reason: str
+    parts: tuple[SuspectPart, ...]
+    lost: bool
+
+
+@dataclass(frozen=True, slots=True)
+class SealedPart:
+    """One partition of ``ElectSealed``: only if it is still being sealed in this leader epoch, and every one of those
+    whose seals were counted is still in the same life and in the ISR."""
+
+    topic_id: str
+    partition: int
+    leader_epoch: int
+    leader: NodeId
+    sealed_by: tuple[IsrMember, ...]
+    evidence: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class ElectSealed(Command):
+    """Commit rule ``quorum``: majorities have sealed the old epochs of these partitions."""
+
+    KIND: ClassVar[str] = "elect_sealed"
+    parts: tuple[SealedPart, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ConfirmLeadership(Command):
+    """Changes nothing; its answer says whether that life leads in that leader epoch at this place in the log."""
+
+    KIND: ClassVar[str] = "confirm_leadership"
+    node: NodeId
+    broker_epoch: int
+    topic_id: str
+    partition: int
+    leader_epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class RecordLoss(Command):
+    """A follower's report, as it came (``wire.messages.ReportLoss``)."""
+
+    KIND: ClassVar[str] = "record_loss"
+    node: NodeId
+    broker_epoch: int
+    topic_id: str
+    partition: int
+    leader_epoch: int
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeTopic(Command):
+    """New values of some settings; they were checked against what does not change."""
+
+    KIND: ClassVar[str] = "change_topic"
+    topic_id: str
+    values: dict[str, int | str | bool]
+
+
+@dataclass(frozen=True, slots=True)
+class SetLearners(Command):
+    """The learners of a partition."""
+
+    KIND: ClassVar[str] = "set_learners"
+    topic_id: str
+    partition: int
+    learners: tuple[NodeId, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class TakeProducerIds(Command):
     """Give away the next ``count`` producer ids."""
 
@@ -130,6 +211,12 @@ KINDS: dict[str, type[Command]] = {
         RemoveTopic,
         ChangeIsr,
         ReplaceLeaders,
+        LeaveParts,
+        ElectSealed,
+        ConfirmLeadership,
+        RecordLoss,
+        ChangeTopic,
+        SetLearners,
         TakeProducerIds,
     )
 }

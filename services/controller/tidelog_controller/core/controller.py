@@ -9,14 +9,16 @@
   says ``unknown_outcome``: the command may still be applied.
 - Watchers get the whole image once, then every change in commit order. A change is posted before the request
   that made it is answered: who asked and watches over one link never sees its own change missing.
-- Sessions and leader reports are volatile (``election.py``); a new active controller grants everybody a full session.
+- Sessions, leader reports and seals are volatile (``election.py``); a new active controller grants everybody a full
+  session.
 - Raft's log holds everything: after a restart it is applied again from its begin.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
 
 from tidelog.config import setting
 from tidelog.effects import Answer, Event, Post, Send
@@ -26,11 +28,15 @@ from tidelog.wire.image import encode_delta, encode_image
 from tidelog.wire.messages import (
     AllocateProducerIds,
     AlterIsr,
+    AlterLearners,
+    AlterTopic,
+    ConfirmLeader,
     ControllerInfo,
     CreateTopic,
     DeleteTopic,
     DescribeQuorum,
     Done,
+    HandOver,
     Heartbeat,
     History,
     HistoryAnswer,
@@ -40,12 +46,17 @@ from tidelog.wire.messages import (
     Register,
     Registered,
     ReportLeader,
+    ReportLoss,
+    Seal,
     Watch,
 )
 
 from tidelog_controller.core.commands import (
     ChangeIsr,
     Command,
+    ConfirmLeadership,
+    LeaveParts,
+    RecordLoss,
     RegisterServer,
     RemoveTopic,
     TakeProducerIds,
@@ -53,10 +64,12 @@ from tidelog_controller.core.commands import (
     encode_command,
 )
 from tidelog_controller.core.election import Elections
-from tidelog_controller.core.metadata import Applied, MetadataState, apply, skip
+from tidelog_controller.core.events import events_of
+from tidelog_controller.core.metadata import apply, skip
 from tidelog_controller.core.placement import Dice
 from tidelog_controller.core.raft import Apply, Entry, Persist, Raft, RaftEffect, RaftSettings, RoleChanged, Stored
-from tidelog_controller.core.topics import plan_topic
+from tidelog_controller.core.state import MetadataState
+from tidelog_controller.core.topics import plan_change, plan_learners, plan_topic
 
 __all__ = ["Controller", "ControllerEffect", "ControllerSettings", "Entry", "Persist", "Stored"]
 
@@ -134,7 +147,7 @@ class Controller:
                 return _answer(source, id, self._quorum())
         if not self.active:
             return _answer(source, id, self._not_active(unknown_outcome=False))
-        if isinstance(message, Heartbeat | ReportLeader):
+        if isinstance(message, Heartbeat | ReportLeader | Seal):
             return self._on_sign_of_life(source, id, message, now, wall_ms)
         if isinstance(message, History):
             return _answer(source, id, self._history(message))
@@ -181,20 +194,21 @@ class Controller:
             case Register():
                 return self._register(message, wall_ms)
             case AlterIsr():
-                return ChangeIsr(
-                    wall_ms,
-                    message.node,
-                    message.broker_epoch,
-                    message.topic_id,
-                    message.partition,
-                    message.leader_epoch,
-                    message.epoch,
-                    message.isr,
-                    message.cause,
-                    message.evidence,
-                )
+                return ChangeIsr(wall_ms, **_fields(message))
+            case HandOver():
+                return LeaveParts(wall_ms, **_fields(message))
+            case ConfirmLeader():
+                return ConfirmLeadership(wall_ms, **_fields(message))
+            case ReportLoss():
+                if message.end <= message.start:
+                    return refuse("MALFORMED", f"no records from {message.start} to {message.end}")
+                return RecordLoss(wall_ms, **_fields(message))
             case CreateTopic():
                 return plan_topic(self.state, message, self._dice, wall_ms)
+            case AlterTopic():
+                return plan_change(self.state, message, wall_ms)
+            case AlterLearners():
+                return plan_learners(self.state, message, wall_ms)
             case DeleteTopic():
                 topic_id = self.state.names.get(message.name)
                 if topic_id is None:
@@ -215,19 +229,21 @@ class Controller:
             )
         if not message.node or not message.url:
             return refuse("MALFORMED", "a replica server registers with its node id and its url")
-        return RegisterServer(wall_ms, message.node, message.url)
+        return RegisterServer(wall_ms, message.node, message.url, message.lives, message.clean)
 
     def _on_sign_of_life(
-        self, source: int, id: int | None, message: Heartbeat | ReportLeader, now: float, wall_ms: int
+        self, source: int, id: int | None, message: Heartbeat | ReportLeader | Seal, now: float, wall_ms: int
     ) -> list[ControllerEffect]:
-        """Heartbeats and leader reports are answered at once: they change nothing but what is volatile here. What
-        is decided from them goes through Raft on its own account."""
+        """Heartbeats, leader reports and seals are answered at once: they change nothing but what is volatile here.
+        What is decided from them goes through Raft on its own account."""
         if not self.state.in_life(message.node, message.broker_epoch):
             text = f"broker epoch {message.broker_epoch} of {message.node} is over, or unknown here: register"
             return _answer(source, id, refuse("FENCED_BROKER_EPOCH", text))
         decision: Command | None
         if isinstance(message, Heartbeat):
             decision = self.elections.on_heartbeat(self.state, message.node, source, now, wall_ms)
+        elif isinstance(message, Seal):
+            decision = self.elections.on_seal(self.state, message, now, wall_ms)
         else:
             decision = self.elections.on_report(self.state, message, now, wall_ms)
         effects = _answer(source, id, Done())
@@ -308,8 +324,9 @@ class Controller:
         before, self.state = self.state, applied.state
         effects: list[ControllerEffect] = []
         if self.active:
-            self.elections.on_applied(command, [key for key, _ in applied.changes], now)
-            effects += _events(before, applied)
+            changed = [key for key, _ in applied.changes if before.partition(*key) != self.state.partition(*key)]
+            self.elections.on_applied(self.state, command, changed, now)
+            effects += events_of(before, applied)
         if applied.visible and self._watchers:
             delta = encode_delta(applied.servers, applied.topics, applied.deleted_ids)
             update = MetadataUpdate(entry.index, payload=delta)
@@ -342,36 +359,10 @@ class Controller:
         return [Answer(pending.source, pending.id, error) for pending in gone]
 
 
+def _fields(message: Message) -> dict[str, Any]:
+    """A message's values by name: the command that it asks for has the same names."""
+    return {known.name: getattr(message, known.name) for known in fields(message)}
+
+
 def _answer(source: int, id: int | None, message: Message | TidelogError) -> list[ControllerEffect]:
     return [] if id is None else [Answer(source, id, message)]
-
-
-def _events(before: MetadataState, applied: Applied) -> list[ControllerEffect]:
-    """One log line per transition; a new topic is one, however many partitions it has."""
-    events: list[ControllerEffect] = []
-    for server in applied.servers:
-        known = before.servers.get(server.node)
-        began = known is None or known.broker_epoch != server.broker_epoch
-        name = "server_registered" if began else "server_fenced" if server.fenced else "server_unfenced"
-        fields = {"server": server.node, "broker_epoch": server.broker_epoch, "url": server.url}
-        events.append(Event(name, fields))
-    for topic in applied.topics:
-        if topic.topic_id not in before.topics:
-            fields = {"topic": topic.name, "topic_id": topic.topic_id, "partitions": len(topic.partitions)}
-            events.append(Event("topic_created", fields))
-    for topic_id in applied.deleted_ids:
-        events.append(Event("topic_deleted", {"topic": before.topics[topic_id].name, "topic_id": topic_id}))
-    for key, entry in applied.changes:
-        if entry.event != "created":
-            fields = {
-                "topic": applied.state.topics[key.topic_id].name,
-                "partition": key.partition,
-                "leader": entry.leader or None,
-                "leader_epoch": entry.leader_epoch,
-                "epoch": entry.epoch,
-                "isr": list(entry.isr),
-                "cause": entry.cause,
-                "evidence": entry.evidence,
-            }
-            events.append(Event(f"partition_{entry.event}", fields))
-    return events

@@ -8,11 +8,18 @@ but a full session for everybody. What is decided from them goes through the Raf
               ``broken_link_grace_s``, when the link breaks over which the last one came: a process that is killed
               closes its links at once, one that lives opens another and heartbeats again
     suspicion reports about one partition's leader in one epoch; forgotten when the partition changes
+    seals     how far the logs of a partition with commit rule ``quorum`` reach, told by replicas that take nothing of
+              earlier epochs any more; forgotten when it is led again. They are sent anew now and then, so that
+              another active controller hears them too
 
 A leader is replaced when a majority of the *live* ISR members other than the leader report it within
 ``leader_report_window_s``. Reports make failover fast; sessions make it live: with reports alone, a leader and one
 follower of three that die together would leave one reporter of two for ever. Reports by servers that are not in
 the ISR, or of another epoch, do not count.
+
+A sealed partition is led again when a majority of its replicas, live and in the ISR, has sealed the old epochs: by
+the one with the greatest (last epoch, log end), in replica order among equals. A server that has handed the partition
+over does not count while the others are a majority without it.
 
 A decision is in flight from its proposal until it is applied, and is not made again meanwhile.
 """
@@ -22,18 +29,21 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from tidelog.types import NodeId, PartitionState, TopicPartition
-from tidelog.wire.messages import ReportLeader, SuspectPart
+from tidelog.wire.messages import IsrMember, ReportLeader, Seal, SealPart, SuspectPart
 
 from tidelog_controller.core.commands import (
     Command,
+    ElectSealed,
     FenceServer,
+    LeaveParts,
     LostLeader,
     RegisterServer,
     RemoveTopic,
     ReplaceLeaders,
+    SealedPart,
     UnfenceServer,
 )
-from tidelog_controller.core.metadata import MetadataState
+from tidelog_controller.core.state import MetadataState
 
 
 @dataclass(slots=True)
@@ -42,6 +52,16 @@ class _Suspicion:
 
     epoch: int
     reports: dict[NodeId, tuple[float, str]] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class _Sealing:
+    """What is known of one partition in the leader epoch in which it is sealed: the seals, each with the sender's
+    life, and who handed it over."""
+
+    leader_epoch: int
+    seals: dict[NodeId, tuple[int, SealPart]] = field(default_factory=dict)
+    leaving: NodeId | None = None
 
 
 @dataclass(slots=True)
@@ -63,6 +83,7 @@ class Elections:
         self._window_s = leader_report_window_s
         self._sessions: dict[NodeId, _Session] = {}
         self._suspicions: dict[TopicPartition, _Suspicion] = {}
+        self._sealings: dict[TopicPartition, _Sealing] = {}
         self._in_flight: dict[tuple[str, str, int], None] = {}
 
     def become_active(self, state: MetadataState, now: float) -> None:
@@ -74,6 +95,7 @@ class Elections:
         """Forget everything: no longer active."""
         self._sessions.clear()
         self._suspicions.clear()
+        self._sealings.clear()
         self._in_flight.clear()
 
     # --- sessions ----------------------------------------------------------------------------------------
@@ -178,13 +200,62 @@ class Elections:
         told = {f"report_{node}": suspicion.reports[node][1] for node in fresh}
         return {"leader": partition.leader or "", "reports": str(len(fresh)), "live": str(len(judges)), **told}
 
+    # --- seals -------------------------------------------------------------------------------------------
+
+    def on_seal(self, state: MetadataState, seal: Seal, now: float, wall_ms: int) -> ElectSealed | None:
+        """Take seals of a server in its present life (the caller checked); perhaps they are the last ones needed.
+        Parts of another leader epoch, or that are led again, are passed over."""
+        sealed: list[SealedPart] = []
+        for part in seal.parts:
+            key = TopicPartition(part.topic_id, part.partition)
+            partition = state.partition(*key)
+            if partition is None or not partition.sealing or partition.leader_epoch != part.leader_epoch:
+                continue
+            sealing = self._sealing(key, part.leader_epoch)
+            sealing.seals[seal.node] = (seal.broker_epoch, part)
+            chosen = self._sealed(state, key, partition, sealing, now)
+            if chosen is not None and self._begin(("seal", f"{key.topic_id}/{key.partition}", part.leader_epoch)):
+                sealed.append(chosen)
+        return ElectSealed(wall_ms, tuple(sealed)) if sealed else None
+
+    def _sealing(self, key: TopicPartition, leader_epoch: int) -> _Sealing:
+        sealing = self._sealings.get(key)
+        if sealing is None or sealing.leader_epoch != leader_epoch:
+            sealing = self._sealings[key] = _Sealing(leader_epoch)
+        return sealing
+
+    def _sealed(
+        self, state: MetadataState, key: TopicPartition, partition: PartitionState, sealing: _Sealing, now: float
+    ) -> SealedPart | None:
+        """Who leads next, if a majority has sealed."""
+        majority = len(partition.replicas) // 2 + 1
+        members = [n for n in partition.isr if self.is_live(state, n, now)]
+        others = [n for n in members if n != sealing.leaving]
+        if len(others) >= majority:
+            members = others
+        seals = {
+            node: sealing.seals[node][1]
+            for node in members
+            if node in sealing.seals and state.in_life(node, sealing.seals[node][0])
+        }
+        if len(seals) < majority:
+            return None
+        leader = max(seals, key=lambda node: (seals[node].last_epoch, seals[node].end))
+        told = {f"seal_{node}": f"epoch {part.last_epoch}, end {part.end}" for node, part in seals.items()}
+        evidence = {"seals": str(len(seals)), "replicas": str(len(partition.replicas)), **told}
+        sealed_by = tuple(IsrMember(node, sealing.seals[node][0]) for node in seals)
+        return SealedPart(*key, partition.leader_epoch, leader, sealed_by, evidence)
+
     # --- in flight ---------------------------------------------------------------------------------------
 
-    def on_applied(self, command: Command, changed: list[TopicPartition], now: float) -> None:
-        """``command`` is in the metadata, whatever it came to: its decision is no longer in flight. ``changed``:
-        the partitions that it changed."""
+    def on_applied(self, state: MetadataState, command: Command, changed: list[TopicPartition], now: float) -> None:
+        """``command`` is in the metadata, now ``state``, whatever it came to: its decision is no longer in flight.
+        ``changed``: the partitions that it changed."""
         for key in changed:
             self._suspicions.pop(key, None)
+            partition = state.partition(*key)
+            if partition is None or not partition.sealing:
+                self._sealings.pop(key, None)
         match command:
             case RegisterServer():
                 self._sessions[command.node] = self._fresh(now)
@@ -195,9 +266,19 @@ class Elections:
             case ReplaceLeaders():
                 for part in command.parts:
                     self._in_flight.pop(("replace", f"{part.topic_id}/{part.partition}", part.epoch), None)
+            case ElectSealed():
+                for sealed in command.parts:
+                    name = f"{sealed.topic_id}/{sealed.partition}"
+                    self._in_flight.pop(("seal", name, sealed.leader_epoch), None)
+            case LeaveParts():
+                for key in changed:
+                    partition = state.partition(*key)
+                    if partition is not None and partition.sealing:
+                        self._sealing(key, partition.leader_epoch).leaving = command.node
             case RemoveTopic():
-                for key in [key for key in self._suspicions if key.topic_id == command.topic_id]:
-                    del self._suspicions[key]
+                for known in (self._suspicions, self._sealings):
+                    for key in [key for key in known if key.topic_id == command.topic_id]:
+                        del known[key]
             case _:
                 return
 

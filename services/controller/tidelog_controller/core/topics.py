@@ -1,18 +1,23 @@
-"""From the wish for a topic to the command that creates it, or to the refusal that says everything wrong with it."""
+"""From a wish for a topic, new or not, to the command that fulfils it, or to the refusal that says everything wrong
+with it.
+
+Not every setting may change. ``commit_rule`` says what acknowledged records rest on, and each rule elects in its own
+way. ``flush`` says what "durable" meant when they were acknowledged: a server that restarts is believed to hold
+everything where it is ``fsync``, which must have been so from the first record on."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import fields, replace
 
 from tidelog.errors import TidelogError, refuse
 from tidelog.types import TOPIC_NAME, TopicConfig
-from tidelog.wire.messages import CreateTopic
+from tidelog.wire.messages import AlterLearners, AlterTopic, CreateTopic
 
-from tidelog_controller.core.commands import AddTopic
-from tidelog_controller.core.metadata import MetadataState
+from tidelog_controller.core.commands import AddTopic, ChangeTopic, SetLearners
 from tidelog_controller.core.placement import Dice, Placement
+from tidelog_controller.core.state import MetadataState
 
 MAX_PARTITIONS = 10_000
 """Most partitions of one topic."""
@@ -39,21 +44,32 @@ RANGES = {
     "tombstone_retention_ms": (0, YEARS_MS),
 }
 """Least and most of every setting that is a number. ``max_batch_bytes`` stays well below the largest message."""
-
+FIXED = ("commit_rule", "flush")
+"""What stays as it was when the topic was created."""
 
 _NUMBER = re.compile(r"-1|[0-9]{1,19}", re.ASCII)
 
 
-def parse_topic_config(texts: Mapping[str, str], replication_factor: int) -> tuple[TopicConfig, list[str]]:
+def parse_topic_config(
+    texts: Mapping[str, str], replication_factor: int, present: TopicConfig | None = None
+) -> tuple[TopicConfig, list[str]]:
     """The settings, defaults filled in, and the faults, one text each; with faults the settings mean nothing.
+    ``present``: those of a topic that there is already; what is not given stays, and some must stay.
 
-    ``min_insync_replicas`` that is not given is 2 with three replicas or more, else 1: one failure may be
-    tolerated without losing either acked records or the ability to write.
+    ``min_insync_replicas`` that is not given for a new topic is 2 with three replicas or more, else 1: one failure
+    may be tolerated without losing either acked records or the ability to write.
     """
-    values: dict[str, int | str | bool] = {"min_insync_replicas": 2 if replication_factor >= 3 else 1}
+    values: dict[str, int | str | bool] = {}
+    if present is None:
+        present = TopicConfig(min_insync_replicas=2 if replication_factor >= 3 else 1)
+        fixed: dict[str, str] = {}
+    else:
+        fixed = {name: text for name, text in present.texts().items() if name in FIXED}
     faults = []
     for name, text in texts.items():
-        if name in CHOICES:
+        if text != fixed.get(name, text):
+            faults.append(f"{name} is {fixed[name]} for as long as the topic exists: it is chosen at its creation")
+        elif name in CHOICES:
             values[name] = text == "true" if name == "unclean_election" else text
             if text not in CHOICES[name]:
                 faults.append(f"{name} is {text!r}; it must be one of {', '.join(CHOICES[name])}")
@@ -66,7 +82,7 @@ def parse_topic_config(texts: Mapping[str, str], replication_factor: int) -> tup
         else:
             known = ", ".join(f.name for f in fields(TopicConfig))
             faults.append(f"there is no setting {name!r}; there are {known}")
-    config = TopicConfig(**values)  # type: ignore[arg-type]
+    config = replace(present, **values)  # type: ignore[arg-type]
     if config.commit_rule == "quorum" and config.flush != "fsync":
         faults.append(f"commit_rule quorum needs flush fsync, not {config.flush}: a majority must not forget")
     if config.min_insync_replicas > replication_factor:
@@ -103,3 +119,32 @@ def plan_topic(state: MetadataState, wish: CreateTopic, dice: Dice, wall_ms: int
     placement = Placement(state.topics.values(), dice)
     replicas = placement.place(live, wish.partitions, wish.replication_factor)
     return AddTopic(wall_ms, topic_id, wish.name, config, replicas)
+
+
+def plan_change(state: MetadataState, wish: AlterTopic, wall_ms: int) -> ChangeTopic | TidelogError:
+    """The command that changes the settings, as values of their types. Or the refusal: ``UNKNOWN_TOPIC``, or
+    ``INVALID_CONFIG`` (all faults in one)."""
+    topic = state.topics.get(state.names.get(wish.name, ""))
+    if topic is None:
+        return refuse("UNKNOWN_TOPIC", f"there is no topic named {wish.name!r}")
+    replication_factor = min(len(partition.replicas) for partition in topic.partitions)
+    config, faults = parse_topic_config(wish.config, replication_factor, topic.config)
+    if faults:
+        return refuse("INVALID_CONFIG", "; ".join(faults))
+    return ChangeTopic(wall_ms, topic.topic_id, {name: getattr(config, name) for name in wish.config})
+
+
+def plan_learners(state: MetadataState, wish: AlterLearners, wall_ms: int) -> SetLearners | TidelogError:
+    """The command that sets the learners. Or the refusal: ``UNKNOWN_TOPIC``, or ``INVALID_CONFIG`` for who cannot
+    begin to learn: it must be a live server and no replica."""
+    topic_id = state.names.get(wish.name, "")
+    partition = state.partition(topic_id, wish.partition)
+    if partition is None:
+        return refuse("UNKNOWN_TOPIC", f"there is no partition {wish.partition} of a topic named {wish.name!r}")
+    learners = tuple(dict.fromkeys(wish.learners))
+    faults = [f"{node} is a replica already" for node in learners if node in partition.replicas]
+    new = [node for node in learners if node not in (*partition.replicas, *partition.learners)]
+    faults += [f"{node} is no live replica server" for node in new if not state.is_live(node)]
+    if faults:
+        return refuse("INVALID_CONFIG", "; ".join(faults))
+    return SetLearners(wall_ms, topic_id, wish.partition, learners)

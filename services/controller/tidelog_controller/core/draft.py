@@ -1,0 +1,163 @@
+"""The changes of one command while it is applied, and how they are told in the partitions' histories."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from tidelog.errors import TidelogError
+from tidelog.types import NodeId, PartitionState, ServerState, TopicConfig, TopicPartition, TopicState
+from tidelog.wire.messages import HistoryEntry, Message
+
+from tidelog_controller.core.state import Applied, MetadataState
+
+HISTORY_LENGTH = 200
+"""Changes remembered per partition."""
+
+
+class Draft:
+    """The changes of one command, until they become one new state. Copies only what it changes."""
+
+    def __init__(self, state: MetadataState, index: int, time_ms: int) -> None:
+        self.state = state
+        self.next_producer_id = state.next_producer_id
+        self._index = index
+        self._time_ms = time_ms
+        self._servers: dict[NodeId, ServerState] = {}
+        self._earlier_lives: dict[NodeId, tuple[str, ...]] = {}
+        self._added: dict[str, TopicState] = {}
+        self._removed: list[str] = []
+        self._configs: dict[str, TopicConfig] = {}
+        self._partitions: dict[str, list[PartitionState]] = {}
+        self._changes: list[tuple[TopicPartition, HistoryEntry]] = []
+
+    def is_live(self, node: NodeId) -> bool:
+        """As ``MetadataState.is_live``, with this command's change of the server."""
+        server = self._servers.get(node)
+        return not server.fenced if server is not None else self.state.is_live(node)
+
+    def put_server(self, server: ServerState, earlier_lives: tuple[str, ...] | None = None) -> None:
+        """The server as it is from now on."""
+        self._servers[server.node] = server
+        if earlier_lives is not None:
+            self._earlier_lives[server.node] = earlier_lives
+
+    def add_topic(self, topic: TopicState) -> None:
+        """A new topic."""
+        self._added[topic.topic_id] = topic
+        for number, partition in enumerate(topic.partitions):
+            self._record(TopicPartition(topic.topic_id, number), partition, "created", "create_topic", {})
+
+    def remove_topic(self, topic_id: str) -> None:
+        """The topic is gone."""
+        self._removed.append(topic_id)
+
+    def put_config(self, topic: TopicState, config: TopicConfig, evidence: dict[str, str]) -> None:
+        """The topic has these settings from now on; every partition's history says so."""
+        self._configs[topic.topic_id] = config
+        for number, partition in enumerate(topic.partitions):
+            key = TopicPartition(topic.topic_id, number)
+            self._record(key, partition, "settings_changed", "alter_topic", evidence)
+
+    def copies_of(self, node: NodeId) -> Iterator[tuple[TopicPartition, PartitionState, TopicConfig]]:
+        """The partitions that ``node`` is a replica of, in the order of the topics' creation."""
+        for topic in self.state.topics.values():
+            for number, partition in enumerate(topic.partitions):
+                if node in partition.replicas:
+                    yield TopicPartition(topic.topic_id, number), partition, topic.config
+
+    def change(self, key: TopicPartition, new: PartitionState, cause: str, evidence: dict[str, str]) -> None:
+        """Put a partition's new state, once per command, and remember why. Nothing when it is the old one."""
+        old = self.state.topics[key.topic_id].partitions[key.partition]
+        if new == old:
+            return
+        assert new.epoch == old.epoch + 1, "every change is one epoch"
+        partitions = self._partitions.setdefault(key.topic_id, list(self.state.topics[key.topic_id].partitions))
+        partitions[key.partition] = new
+        cause, evidence = _told(old, new, cause, evidence)
+        self._record(key, new, _event(old, new), cause, evidence)
+
+    def note(self, key: TopicPartition, event: str, cause: str, evidence: dict[str, str]) -> None:
+        """Remember something of a partition that changes nothing of it."""
+        self._record(key, self.state.topics[key.topic_id].partitions[key.partition], event, cause, evidence)
+
+    def _record(
+        self, key: TopicPartition, new: PartitionState, event: str, cause: str, evidence: dict[str, str]
+    ) -> None:
+        entry = HistoryEntry(
+            self._time_ms, new.epoch, new.leader_epoch, event, cause, new.leader or "", new.isr, evidence
+        )
+        self._changes.append((key, entry))
+
+    def finish(self, answer: Message | TidelogError) -> Applied:
+        """The new state. Every command ends here, also one that came to nothing."""
+        old = self.state
+        changed = dict(self._added)
+        for topic_id in {**self._partitions, **self._configs}:
+            topic = old.topics[topic_id]
+            partitions = tuple(self._partitions.get(topic_id, topic.partitions))
+            config = self._configs.get(topic_id, topic.config)
+            changed[topic_id] = replace(topic, config=config, partitions=partitions)
+        topics, names = old.topics, old.names
+        if changed or self._removed:
+            topics = {**topics, **changed}
+        if self._added or self._removed:
+            for topic_id in self._removed:
+                del topics[topic_id]
+            names = {topic.name: topic.topic_id for topic in topics.values()}
+        state = MetadataState(
+            old.cluster,
+            self._index,
+            {**old.servers, **self._servers} if self._servers else old.servers,
+            topics,
+            names,
+            self._histories() if self._changes or self._removed else old.history,
+            self.next_producer_id,
+            {**old.earlier_lives, **self._earlier_lives} if self._earlier_lives else old.earlier_lives,
+        )
+        servers = tuple(self._servers.values())
+        return Applied(state, answer, servers, tuple(changed.values()), tuple(self._removed), tuple(self._changes))
+
+    def _histories(self) -> dict[str, tuple[tuple[HistoryEntry, ...], ...]]:
+        open_topics: dict[str, list[tuple[HistoryEntry, ...]]] = {
+            topic_id: [()] * len(topic.partitions) for topic_id, topic in self._added.items()
+        }
+        for key, entry in self._changes:
+            if key.topic_id not in open_topics:
+                open_topics[key.topic_id] = list(self.state.history[key.topic_id])
+            kept = open_topics[key.topic_id]
+            kept[key.partition] = (*kept[key.partition], entry)[-HISTORY_LENGTH:]
+        history = {**self.state.history, **{k: tuple(v) for k, v in open_topics.items()}}
+        for topic_id in self._removed:
+            del history[topic_id]
+        return history
+
+
+def _event(old: PartitionState, new: PartitionState) -> str:
+    """The history's word for a change: its most important part."""
+    if new.leader_epoch != old.leader_epoch:
+        return "leader_elected" if new.leader is not None else "sealing" if new.sealing else "offline"
+    if len(new.isr) != len(old.isr):
+        return "isr_shrunk" if len(new.isr) < len(old.isr) else "isr_expanded"
+    if new.isr != old.isr:
+        return "isr_changed"
+    if new.elr != old.elr:
+        return "elr_changed"
+    if new.learners != old.learners:
+        return "learners_changed"
+    return "last_leader_forgotten" if new.last_leader != old.last_leader else "isr_refused"
+
+
+def _told(
+    old: PartitionState, new: PartitionState, cause: str, evidence: dict[str, str]
+) -> tuple[str, dict[str, str]]:
+    """Cause and evidence with what a reader must know of the change besides leader and ISR."""
+    more = {}
+    if new.unclean_epoch != old.unclean_epoch:
+        more = {"trigger": cause, "loss": "possible", "in_sync_before": " ".join(old.isr)}
+        cause = "unclean_election"
+    elif new.leader_epoch != old.leader_epoch and new.leader is not None and new.leader not in old.isr:
+        more = {"elected_from": "elr"}
+    if new.elr or old.elr:
+        more["elr"] = " ".join(new.elr)
+    return cause, {**evidence, **more}

@@ -1,0 +1,42 @@
+"""What a command did, as lines for the active controller's log."""
+
+from __future__ import annotations
+
+from tidelog.effects import Event
+
+from tidelog_controller.core.state import Applied, MetadataState
+
+
+def events_of(before: MetadataState, applied: Applied) -> list[Event]:
+    """One event per transition; a new topic and new settings are one, however many partitions there are."""
+    events: list[Event] = []
+    for server in applied.servers:
+        known = before.servers.get(server.node)
+        began = known is None or known.broker_epoch != server.broker_epoch
+        name = "server_registered" if began else "server_fenced" if server.fenced else "server_unfenced"
+        fields = {"server": server.node, "broker_epoch": server.broker_epoch, "url": server.url}
+        events.append(Event(name, fields))
+    for topic in applied.topics:
+        old = before.topics.get(topic.topic_id)
+        if old is None:
+            fields = {"topic": topic.name, "topic_id": topic.topic_id, "partitions": len(topic.partitions)}
+            events.append(Event("topic_created", fields))
+        elif old.config != topic.config:
+            settings = {name: text for name, text in topic.config.texts().items() if text != old.config.texts()[name]}
+            events.append(Event("topic_changed", {"topic": topic.name, "topic_id": topic.topic_id, **settings}))
+    for topic_id in applied.deleted_ids:
+        events.append(Event("topic_deleted", {"topic": before.topics[topic_id].name, "topic_id": topic_id}))
+    for key, entry in applied.changes:
+        if entry.event not in ("created", "settings_changed"):
+            fields = {
+                "topic": applied.state.topics[key.topic_id].name,
+                "partition": key.partition,
+                "leader": entry.leader or None,
+                "leader_epoch": entry.leader_epoch,
+                "epoch": entry.epoch,
+                "isr": list(entry.isr),
+                "cause": entry.cause,
+                "evidence": entry.evidence,
+            }
+            events.append(Event(f"partition_{entry.event}", fields))
+    return events

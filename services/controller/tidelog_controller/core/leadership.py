@@ -1,0 +1,140 @@
+"""Who leads a partition: the one function that chooses leaders and lets epochs grow.
+
+Commit rules ``isr`` and ``leader``:
+
+    led        the leader is a live member of the ISR
+    offline    leader None: nobody of ISR and ELR is live. The ISR is one fenced server, which alone holds everything
+               committed; or it is empty: whoever held everything has lost it, and may come back without
+
+The **ELR** (eligible leader replicas, KIP-966) are those that left the ISR while it was below
+``min_insync_replicas``. The HW stands still then, so they still hold everything committed: where no ISR member is
+live, one of them leads, and the ISR that it leaves behind becomes eligible in turn. The ELR ends when the ISR is
+large enough, since the HW moves on without it, and knows no server that may have lost what it had. With commit rule
+``leader`` the HW never waits: there is no ELR.
+
+Commit rule ``quorum``: the ISR are the replicas whose promises hold, which is everybody except those whose data
+were lost and that have not caught up again. Nobody leaves it for being slow or away. A leader that ends is not
+replaced at once:
+
+    led --> sealing --> led      in every step a new leader epoch
+
+While *sealing* every replica stops taking records of older epochs and tells how far its log reaches. Of a majority
+of the replicas, in the ISR all of them, the one with the greatest (last epoch, log end) leads: every majority that
+can have committed something has a member among them (Raft 5.4.1, as a vote that comes after the fact).
+
+**Unclean election**, where the topic allows it: with nobody live of whom it is known that it holds everything (with
+``quorum``: no majority of promises), the last leader leads if it is live, else the first live replica. Records may
+be lost, and ``unclean_epoch`` tells every replica that it may have to cut what was committed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+
+from tidelog.types import NodeId, PartitionState, TopicConfig
+
+IsLive = Callable[[NodeId], bool]
+
+
+def elect(
+    partition: PartitionState,
+    config: TopicConfig,
+    isr: tuple[NodeId, ...],
+    is_live: IsLive,
+    *,
+    renew: bool = False,
+    leaving: NodeId | None = None,
+    lost: NodeId | None = None,
+    wiped: bool = False,
+) -> PartitionState:
+    """The partition with this ISR and the leader that follows from it; the same object when nothing changes.
+
+    The leader stays while it is a live member of ``isr``, but not with ``renew`` (it restarted, or is not to go on):
+    if the same server leads again it does so in a new leader epoch. ``leaving`` leads only where nobody else can.
+    ``lost`` may have lost what it had: it is in neither ISR nor ELR; ``wiped``: certainly all of it, so that having
+    led last says nothing for it."""
+    assert all(node in partition.replicas for node in isr), "an ISR holds replicas only"
+    isr = tuple(node for node in partition.replicas if node in isr and node != lost)
+    elr = _eligible(partition, config, isr, lost)
+    last = partition.leader or partition.last_leader
+    last = None if wiped and last == lost else last
+    unclean = sealing = False
+    leader = partition.leader
+    if renew or leader not in isr or leader is None or not is_live(leader):
+        renew = True
+        quorum = config.commit_rule == "quorum"
+        sealing = quorum and 2 * sum(map(is_live, isr)) > len(partition.replicas)
+        leader = None if quorum else _first_live((*isr, *elr), is_live, leaving)
+        if leader is None and not sealing and config.unclean_election:
+            leader = _first_live((last, *isr, *partition.replicas), is_live, leaving or lost)
+            unclean = leader is not None
+        sealing = quorum and leader is None
+    if unclean and leader is not None:
+        isr, elr = (leader,), ()
+    elif leader is not None and leader not in isr:
+        isr = (leader,)
+        elr = _eligible(partition, config, isr, lost)
+    new_epoch = renew and not (leader is None and partition.leader is None)
+    leader_epoch = partition.leader_epoch + (1 if new_epoch else 0)
+    new = replace(
+        partition,
+        isr=isr,
+        elr=elr,
+        leader=leader,
+        leader_epoch=leader_epoch,
+        last_leader=last if leader is None else None,
+        unclean_epoch=leader_epoch if unclean else partition.unclean_epoch,
+        sealing=sealing,
+    )
+    return partition if new == partition else replace(new, epoch=partition.epoch + 1)
+
+
+def elect_sealed(partition: PartitionState, leader: NodeId) -> PartitionState:
+    """The old epochs are sealed, and of those that sealed them ``leader``'s log reaches furthest."""
+    assert partition.sealing and leader in partition.isr
+    return replace(
+        partition,
+        leader=leader,
+        leader_epoch=partition.leader_epoch + 1,
+        epoch=partition.epoch + 1,
+        last_leader=None,
+        sealing=False,
+    )
+
+
+def first_state(replicas: tuple[NodeId, ...], config: TopicConfig, is_live: IsLive) -> PartitionState | None:
+    """A new partition; None where no replica is live. The promise of an empty log always holds, so with ``quorum``
+    also those are in the ISR that are away."""
+    live = tuple(node for node in replicas if is_live(node))
+    if not live:
+        return None
+    isr = replicas if config.commit_rule == "quorum" else live
+    return PartitionState(replicas, isr, live[0], leader_epoch=0, epoch=0)
+
+
+def can_take_over(partition: PartitionState, config: TopicConfig, node: NodeId, is_live: IsLive) -> bool:
+    """Whether the others of ISR and ELR can lead without ``node``."""
+    others = [n for n in (*partition.isr, *partition.elr) if n != node and is_live(n)]
+    return 2 * len(others) > len(partition.replicas) if config.commit_rule == "quorum" else bool(others)
+
+
+def without(nodes: tuple[NodeId, ...], node: NodeId) -> tuple[NodeId, ...]:
+    """``nodes`` but for that one."""
+    return tuple(member for member in nodes if member != node)
+
+
+def _eligible(
+    partition: PartitionState, config: TopicConfig, isr: tuple[NodeId, ...], lost: NodeId | None
+) -> tuple[NodeId, ...]:
+    """The ELR beside this ISR."""
+    if config.commit_rule != "isr" or len(isr) >= config.min_insync_replicas:
+        return ()
+    known = (*partition.elr, *partition.isr)
+    return tuple(node for node in partition.replicas if node in known and node not in isr and node != lost)
+
+
+def _first_live(nodes: Iterable[NodeId | None], is_live: IsLive, avoided: NodeId | None) -> NodeId | None:
+    """The first that is live; ``avoided`` only if no other is."""
+    live = [node for node in nodes if node is not None and is_live(node)]
+    return next((node for node in live if node != avoided), live[0] if live else None)

@@ -1,0 +1,67 @@
+"""What the controllers agree on, and what one command did to it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from tidelog.errors import TidelogError
+from tidelog.types import ClusterImage, NodeId, PartitionState, ServerState, TopicPartition, TopicState
+from tidelog.wire.messages import HistoryEntry, Message
+
+
+@dataclass(frozen=True, slots=True)
+class MetadataState:
+    """Everything the cluster agrees on, after entry ``index``. Never changed in place: ``apply`` makes a new one."""
+
+    cluster: str
+    index: int = 0
+    servers: dict[NodeId, ServerState] = field(default_factory=dict)
+    topics: dict[str, TopicState] = field(default_factory=dict)
+    """By topic id."""
+    names: dict[str, str] = field(default_factory=dict)
+    """Topic ids by topic name."""
+    history: dict[str, tuple[tuple[HistoryEntry, ...], ...]] = field(default_factory=dict)
+    """By topic id, then partition: the last ``HISTORY_LENGTH`` changes, oldest first."""
+    next_producer_id: int = 1
+    """0 means "not idempotent" in a batch header."""
+    earlier_lives: dict[NodeId, tuple[str, ...]] = field(default_factory=dict)
+    """By server: lives of its data directory before the present one, as far as the last registration named them."""
+
+    def image(self) -> ClusterImage:
+        """What watchers see of it."""
+        return ClusterImage(self.index, self.cluster, tuple(self.servers.values()), tuple(self.topics.values()))
+
+    def partition(self, topic_id: str, partition: int) -> PartitionState | None:
+        """One partition, or None when there is no such topic or partition."""
+        topic = self.topics.get(topic_id)
+        if topic is None or not 0 <= partition < len(topic.partitions):
+            return None
+        return topic.partitions[partition]
+
+    def is_live(self, node: NodeId) -> bool:
+        """Registered and not fenced: may lead and may join an ISR."""
+        server = self.servers.get(node)
+        return server is not None and not server.fenced
+
+    def in_life(self, node: NodeId, broker_epoch: int) -> bool:
+        """Whether ``broker_epoch`` is the server's present life, fenced or not."""
+        server = self.servers.get(node)
+        return server is not None and server.broker_epoch == broker_epoch
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """What one command did: the new state, the answer to whoever asked, and what changed."""
+
+    state: MetadataState
+    answer: Message | TidelogError
+    servers: tuple[ServerState, ...] = ()
+    topics: tuple[TopicState, ...] = ()
+    deleted_ids: tuple[str, ...] = ()
+    changes: tuple[tuple[TopicPartition, HistoryEntry], ...] = ()
+    """The history entries that were added, in order."""
+
+    @property
+    def visible(self) -> bool:
+        """Whether watchers must hear of it."""
+        return bool(self.servers or self.topics or self.deleted_ids)
