@@ -29,6 +29,7 @@ from tidelog.wire.messages import MetadataUpdate
 
 from tidelog_replica.log.log import Flush
 from tidelog_replica.log.segment import CorruptLog
+from tidelog_replica.log.tail import TailCache
 from tidelog_replica.opening import Opened, Openings
 from tidelog_replica.outbox import Outbox
 from tidelog_replica.partition import Partition
@@ -57,7 +58,8 @@ class Assignment:
         self.servers: dict[NodeId, ServerState] = {}
         """Of the image that was acted on; every ``Leader`` looks into this same dict."""
         self._node = node
-        self._openings = Openings(node, disk, directory, outbox, self._on_open, self._on_broken)
+        tails = TailCache(settings.tail_cache_bytes)
+        self._openings = Openings(node, disk, directory, tails, outbox, self._on_open, self._on_broken)
         self._session = session
         self._upstreams = upstreams
         self._settings = settings

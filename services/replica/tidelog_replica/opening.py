@@ -21,6 +21,7 @@ from tidelog.types import NodeId, PartitionState, TopicConfig, TopicPartition
 from tidelog_replica.core.producers import ProducerState
 from tidelog_replica.jobs import Jobs
 from tidelog_replica.log.log import Log
+from tidelog_replica.log.tail import TailCache
 from tidelog_replica.outbox import Outbox
 
 AT_ONCE = 32
@@ -43,10 +44,11 @@ class OpenLog:
     disk: Disk
     path: str
     config: TopicConfig
+    tails: TailCache
 
     def run(self) -> Opened:
         """See ``Job``."""
-        log = Log.open(self.disk, self.path, self.config)
+        log = Log.open(self.disk, self.path, self.config, self.tails)
         try:
             return Opened(log, ProducerState(log.headers()))
         except OSError:
@@ -90,6 +92,7 @@ class Openings:
         node: NodeId,
         disk: Disk,
         directory: str,
+        tails: TailCache,
         outbox: Outbox,
         on_open: Callable[[TopicPartition, Opened, TopicConfig, PartitionState | None, float], None],
         on_broken: Callable[[TopicPartition, OSError], None],
@@ -97,6 +100,7 @@ class Openings:
         self._node = node
         self._disk = disk
         self._directory = directory
+        self._tails = tails
         self._outbox = outbox
         self._jobs: Jobs = outbox.jobs
         self._on_open = on_open
@@ -149,7 +153,7 @@ class Openings:
                 wanted = self._wanted[key]
                 wanted.begun = True
                 self._running += 1
-                job = OpenLog(self._disk, self.path(key), wanted.config)
+                job = OpenLog(self._disk, self.path(key), wanted.config, self._tails)
                 self._jobs.start(key, job, partial(self._on_ended, key))
 
     def _on_ended(self, key: TopicPartition, result: object, now: float) -> None:

@@ -37,6 +37,9 @@ class ReplicaSettings:
         16_384, "Most unacknowledged batches, and most waiting reads, per partition.", 1, 1 << 20
     )
     checkpoint_interval_s: float = setting(5.0, "Seconds between checkpoints of moved high watermarks.", 0.01, 600)
+    tail_cache_bytes: int = setting(
+        64 << 20, "Memory for the newest batches of all logs together, which are served without the disk.", 0, 1 << 36
+    )
 
     def __post_init__(self) -> None:
         faults = [

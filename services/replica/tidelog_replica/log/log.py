@@ -28,7 +28,7 @@ from tidelog.types import Buffer, TopicConfig
 from tidelog_replica.core.epochs import ENTRY_BYTES, EpochCache
 from tidelog_replica.log.recovery import Recovered, recover, remove
 from tidelog_replica.log.segment import CorruptLog, Segment
-from tidelog_replica.log.tail import Tail
+from tidelog_replica.log.tail import Tail, TailCache
 
 __all__ = ["CorruptLog", "Flush", "Log"]
 
@@ -56,7 +56,9 @@ class Flush:
 class Log:
     """Made by ``open``. One owner; only ``Flush.run`` may run beside the other methods."""
 
-    def __init__(self, disk: Disk, directory: str, config: TopicConfig, found: Recovered) -> None:
+    def __init__(
+        self, disk: Disk, directory: str, config: TopicConfig, found: Recovered, tails: TailCache | None = None
+    ) -> None:
         self.epochs: EpochCache = found.epochs
         """Which leader epoch each offset belongs to; only the log changes it."""
         self.end = found.segments[-1].end_offset
@@ -67,7 +69,7 @@ class Log:
         self._lazy = config.flush == "os"
         self._segments = found.segments
         self._bases = [segment.base for segment in found.segments]
-        self._tail = Tail(self.end)
+        self._tail = Tail(self.end, cache=tails)
         self._epochs_file = found.epochs_file
         self._mark = found.mark
         self._high_watermark = found.high_watermark
@@ -80,10 +82,10 @@ class Log:
         self._usable = True
 
     @classmethod
-    def open(cls, disk: Disk, directory: str, config: TopicConfig) -> Log:
-        """Recover the log in ``directory``, or make a new one; everything in it is then synced. Raises
-        ``CorruptLog`` where durable bytes are damaged, and other ``OSError``s."""
-        return cls(disk, directory, config, recover(disk, directory))
+    def open(cls, disk: Disk, directory: str, config: TopicConfig, tails: TailCache | None = None) -> Log:
+        """Recover the log in ``directory``, or make a new one; everything in it is then synced. ``tails``:
+        shared with other logs. Raises ``CorruptLog`` where durable bytes are damaged, and other ``OSError``s."""
+        return cls(disk, directory, config, recover(disk, directory), tails)
 
     @property
     def start(self) -> int:
@@ -288,6 +290,7 @@ class Log:
     def close(self) -> None:
         """Close the files; not a flush. Those of a flush that still runs are closed when it is completed."""
         self._usable = False
+        self._tail.shrink_to(0)
         for segment in self._segments:
             self._retire(segment)
         for file in (self._epochs_file, self._mark.file, self._high_watermark.file):

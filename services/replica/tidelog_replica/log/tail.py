@@ -7,17 +7,48 @@ from bisect import bisect_left, bisect_right
 from tidelog.types import Buffer
 
 TAIL_BYTES = 4 << 20
-"""Most bytes kept per log."""
+"""Most bytes of a log that shares a cache with no other."""
+
+
+class TailCache:
+    """Bounds the tails of all logs of a server together, to ``limit`` bytes: where there is no more room, the log
+    that was not appended to for the longest time loses its tail."""
+
+    def __init__(self, limit: int) -> None:
+        self.bytes = 0
+        self._limit = limit
+        self._tails: dict[Tail, None] = {}
+        """Those that hold something, the latest to be appended to last."""
+
+    def grew(self, tail: Tail, size: int) -> None:
+        """``size`` bytes were appended to this tail."""
+        self._tails.pop(tail, None)
+        self._tails[tail] = None
+        self.bytes += size
+        while self.bytes > self._limit:
+            oldest = next(iter(self._tails))
+            if oldest is tail:  # alone: room for a quarter at once, since deleting from the front is not free
+                oldest.shrink_to(self._limit * 3 // 4)
+                return
+            oldest.shrink_to(0)
+
+    def shrank(self, tail: Tail, size: int) -> None:
+        """``size`` bytes of this tail are gone."""
+        self.bytes -= size
+        if not tail._bytes:
+            self._tails.pop(tail, None)
 
 
 class Tail:
     """Consecutive batches up to the log end; the oldest go first."""
 
-    def __init__(self, end: int, limit: int = TAIL_BYTES) -> None:
-        self._limit = limit
+    __slots__ = ("_bases", "_batches", "_bytes", "_cache", "_end")
+
+    def __init__(self, end: int, limit: int = TAIL_BYTES, cache: TailCache | None = None) -> None:
+        self._bytes = 0
+        self._cache = TailCache(limit) if cache is None else cache
         self._bases: list[int] = []
         self._batches: list[bytes] = []
-        self._bytes = 0
         self._end = end
 
     def append(self, base: int, end: int, batch: bytes) -> None:
@@ -27,16 +58,17 @@ class Tail:
         self._bases.append(base)
         self._batches.append(batch)
         self._bytes += len(batch)
-        if self._bytes > self._limit:
-            self._evict()
+        self._cache.grew(self, len(batch))
 
-    def _evict(self) -> None:
-        """Room for a quarter of the limit at once: deleting from the front of a list is not free."""
-        count = 0
-        while self._bytes > self._limit * 3 // 4 and count < len(self._batches):
-            self._bytes -= len(self._batches[count])
+    def shrink_to(self, size: int) -> None:
+        """Let the oldest go until at most ``size`` bytes are left."""
+        count, gone = 0, 0
+        while self._bytes - gone > size:
+            gone += len(self._batches[count])
             count += 1
         del self._bases[:count], self._batches[:count]
+        self._bytes -= gone
+        self._cache.shrank(self, gone)
 
     def read(self, offset: int, max_bytes: int, end: int) -> list[Buffer] | None:
         """As ``Log.read``; None where ``offset`` is not in memory."""
@@ -57,6 +89,8 @@ class Tail:
     def truncate_to(self, end: int) -> None:
         """The log ends at ``end`` now, the beginning of a batch."""
         place = bisect_left(self._bases, end)
-        self._bytes -= sum(map(len, self._batches[place:]))
+        gone = sum(map(len, self._batches[place:]))
         del self._bases[place:], self._batches[place:]
+        self._bytes -= gone
+        self._cache.shrank(self, gone)
         self._end = end
