@@ -16,6 +16,8 @@ from tidelog.websocket import WebSocketTransport
 from tidelog.wire.image import encode_delta, encode_image
 from tidelog.wire.messages import (
     AllocateProducerIds,
+    AlterLearners,
+    AlterTopic,
     ControllerInfo,
     CreateTopic,
     Delivery,
@@ -91,6 +93,7 @@ class Cluster:
         self.replicas = {node: Replica(node) for node in NODES}
         self.image = ClusterImage()
         self.watchers: list[Link] = []
+        self.altered: list[Message] = []
         self.controller = ""
 
     def on_controller(self, link: Link, id: int | None, message: Message) -> None:
@@ -105,6 +108,9 @@ class Cluster:
                 self.watchers.append(link)
             case AllocateProducerIds(count):
                 link.answer(id, ProducerIds(100, count))
+            case AlterTopic() | AlterLearners():
+                self.altered.append(message)
+                link.answer(id, Done())
             case CreateTopic(name="taken"):
                 link.answer(id, refuse("TOPIC_EXISTS", "taken"))
             case CreateTopic(name):
@@ -141,7 +147,17 @@ class Cluster:
         )
 
 
-ALLOWED = (DescribeQuorum, Watch, AllocateProducerIds, CreateTopic, Produce, Read, ListOffset)
+ALLOWED = (
+    DescribeQuorum,
+    Watch,
+    AllocateProducerIds,
+    CreateTopic,
+    AlterTopic,
+    AlterLearners,
+    Produce,
+    Read,
+    ListOffset,
+)
 
 
 @dataclass
@@ -236,6 +252,14 @@ async def test_a_topic_serves_when_its_creation_is_answered() -> None:
         assert (await client.wait_ack(1)).error is None
         with pytest.raises(TidelogError, match="TOPIC_EXISTS"):
             await client.link.call(CreateTopic("taken"), 5)
+
+
+async def test_changes_of_a_topic_go_to_the_controller() -> None:
+    changes = [AlterTopic("orders", {"retention_ms": "5"}), AlterLearners("orders", 0, ("r9",))]
+    async with running() as (cluster, client):
+        for change in changes:
+            assert await client.link.call(change, 5) == Done()
+        assert cluster.altered == changes
 
 
 async def test_producer_ids_come_from_one_block() -> None:

@@ -8,11 +8,11 @@ from collections import Counter
 import pytest
 from tidelog.errors import TidelogError
 from tidelog.types import PartitionState, ServerState, TopicConfig, TopicState
-from tidelog.wire.messages import CreateTopic
-from tidelog_controller.core.commands import AddTopic
+from tidelog.wire.messages import AlterLearners, AlterTopic, CreateTopic
+from tidelog_controller.core.commands import AddTopic, ChangeTopic, SetLearners
 from tidelog_controller.core.metadata import MetadataState
 from tidelog_controller.core.placement import Placement
-from tidelog_controller.core.topics import parse_topic_config, plan_topic
+from tidelog_controller.core.topics import FIXED, parse_topic_config, plan_change, plan_learners, plan_topic
 
 SERVERS = ("r1", "r2", "r3", "r4", "r5")
 
@@ -104,3 +104,54 @@ def test_all_faults_are_told_at_once() -> None:
     assert plan.code == "INVALID_CONFIG"
     for fault in ("partitions is 0", "more than replication_factor 3", "'never'", "'retention'", "'-1'", "'²'"):
         assert fault in plan.message
+
+
+# --- topics that are there already -----------------------------------------------------------------------
+
+
+def with_topic() -> MetadataState:
+    """Three replicas of ``orders``, and a live and a dead server besides."""
+    p = PartitionState(("r1", "r2", "r3"), ("r1", "r2", "r3"), "r1", 0, 0, learners=("r5",))
+    servers = {n: ServerState(n, f"ws://{n}", 1, fenced=n == "r5") for n in SERVERS}
+    config = TopicConfig(min_insync_replicas=2, flush="os")
+    topic = TopicState("id", "orders", config, (p,))
+    return MetadataState("test", servers=servers, topics={"id": topic}, names={"orders": "id"})
+
+
+def faults(**texts: str) -> str:
+    plan = plan_change(with_topic(), AlterTopic("orders", texts), 0)
+    assert isinstance(plan, TidelogError) and plan.code == "INVALID_CONFIG"
+    return plan.message
+
+
+def test_only_what_is_named_is_changed() -> None:
+    wish = AlterTopic("orders", {"retention_ms": "5", "unclean_election": "true", "cleanup": "compact"})
+    values = {"retention_ms": 5, "unclean_election": True, "cleanup": "compact"}
+    assert plan_change(with_topic(), wish, 9) == ChangeTopic(9, "id", values)
+
+
+def test_what_acknowledged_records_rest_on_does_not_change() -> None:
+    assert FIXED == ("commit_rule", "flush")
+    assert "commit_rule is isr for as long as the topic exists" in faults(commit_rule="leader")
+    assert "flush is os for as long as the topic exists" in faults(flush="fsync")
+    same = AlterTopic("orders", {"flush": "os", "commit_rule": "isr", "retention_ms": "5"})
+    assert isinstance(plan_change(with_topic(), same, 0), ChangeTopic), "to say what is so already is no change"
+
+
+def test_new_settings_are_checked_like_those_of_a_new_topic() -> None:
+    assert "more than replication_factor 3" in faults(min_insync_replicas="4")
+    assert "'retention'" in faults(retention="4", min_insync_replicas="4")
+    plan = plan_change(with_topic(), AlterTopic("none", {}), 0)
+    assert isinstance(plan, TidelogError) and plan.code == "UNKNOWN_TOPIC"
+
+
+def test_learners_are_live_servers_that_are_no_replicas() -> None:
+    state = with_topic()
+    assert plan_learners(state, AlterLearners("orders", 0, ("r4", "r4")), 9) == SetLearners(9, "id", 0, ("r4",))
+    kept = plan_learners(state, AlterLearners("orders", 0, ("r5", "r4")), 9)
+    assert kept == SetLearners(9, "id", 0, ("r5", "r4")), "who learns already may be away"
+    plan = plan_learners(state, AlterLearners("orders", 0, ("r1", "r9")), 9)
+    assert isinstance(plan, TidelogError) and plan.code == "INVALID_CONFIG"
+    assert plan.message == "r1 is a replica already; r9 is no live replica server"
+    plan = plan_learners(state, AlterLearners("orders", 1, ()), 9)
+    assert isinstance(plan, TidelogError) and plan.code == "UNKNOWN_TOPIC"

@@ -14,18 +14,24 @@ from tidelog.transport import MAX_MESSAGE_BYTES, Transport
 from tidelog.wire.messages import (
     AllocateProducerIds,
     AlterIsr,
+    AlterLearners,
+    AlterTopic,
     AppendEntries,
     AppendResult,
+    ConfirmLeader,
     CreateTopic,
     DeleteTopic,
     DescribeQuorum,
+    HandOver,
     Heartbeat,
     Hello,
     History,
     Message,
     Register,
     ReportLeader,
+    ReportLoss,
     RequestVote,
+    Seal,
     Vote,
     Watch,
     Welcome,
@@ -39,8 +45,12 @@ from tidelog_controller.storage import RaftStorage
 _ANYBODY = frozenset({DescribeQuorum.OP})
 ALLOWED = {
     "controller": _ANYBODY | {RequestVote.OP, Vote.OP, AppendEntries.OP, AppendResult.OP},
-    "replica": _ANYBODY | {Register.OP, Heartbeat.OP, AlterIsr.OP, ReportLeader.OP, Watch.OP},
-    "gateway": _ANYBODY | {CreateTopic.OP, DeleteTopic.OP, History.OP, AllocateProducerIds.OP, Watch.OP},
+    "replica": _ANYBODY
+    | {Register.OP, Heartbeat.OP, AlterIsr.OP, ReportLeader.OP, Watch.OP}
+    | {HandOver.OP, Seal.OP, ConfirmLeader.OP, ReportLoss.OP},
+    "gateway": _ANYBODY
+    | {CreateTopic.OP, DeleteTopic.OP, AlterTopic.OP, AlterLearners.OP}
+    | {History.OP, AllocateProducerIds.OP, Watch.OP},
     "client": _ANYBODY,
 }
 """Who may send what: clients come through a gateway."""

@@ -13,6 +13,8 @@ from tidelog.link import Link
 from tidelog.types import TopicState
 from tidelog.wire.messages import (
     AllocateProducerIds,
+    AlterLearners,
+    AlterTopic,
     CreateTopic,
     DeleteTopic,
     DescribeQuorum,
@@ -39,7 +41,16 @@ OFFSETS_TIMEOUT_S = 2.0
 """A leader that does not tell its offsets in this time leaves them unknown (-1) in a metadata answer."""
 PRODUCER_ID_BLOCK = 1000
 
-KINDS = (CreateTopic, DeleteTopic, DescribeQuorum, History, InitProducer, Metadata)
+KINDS = (
+    AlterLearners,
+    AlterTopic,
+    CreateTopic,
+    DeleteTopic,
+    DescribeQuorum,
+    History,
+    InitProducer,
+    Metadata,
+)
 
 
 class Requests:
