@@ -25,8 +25,8 @@ from tidelog.types import Buffer
 
 def thin_batch(columns: Columns, original: Buffer, keep: Sequence[int], compacted_ms: int) -> bytes:
     """The sparse batch in which only the records at the places ``keep`` of ``columns`` (rising) are left.
-    ``original`` is the batch that they were decoded from; it stays as it is where naming what is left would make a body
-    too large. ``compacted_ms`` counts only where the batch was not sparse before."""
+    ``original`` is the batch that they were decoded from; it stays as it is where naming what is left would make
+    a body too large. ``compacted_ms`` counts only where the batch was not sparse before."""
     header = columns.header
     if header.is_sparse:
         before = bytes(original[HEADER_BYTES:SPARSE_HEADER_BYTES])

@@ -71,11 +71,15 @@ class _Inode:
         for change in self.pending:
             if rng.random() < kept:
                 change.apply(self.stable)
-            elif isinstance(change, _Write) and change.data:
+            elif isinstance(change, _Write) and change.data and not self._holds(change):
                 _damage(change, rng)
                 change.apply(self.stable)
         self.pending.clear()
         self.content = bytearray(self.stable)
+
+    def _holds(self, write: _Write) -> bool:
+        """The same bytes are stable there: a sector that is written again with what it holds is never torn."""
+        return self.stable[write.position : write.position + len(write.data)] == write.data
 
 
 def _damage(write: _Write, rng: Random) -> None:

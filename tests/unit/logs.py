@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from simulation.sim_disk import SimDisk
-from tidelog.records import NewRecord, encode_batch, read_header, stamp_prefix
+from tidelog.records import NewRecord, chain_after, encode_batch, read_header, stamp_prefix
 from tidelog.types import TopicConfig
 from tidelog_replica.log.checkpoint import Checkpoint
 from tidelog_replica.log.log import Log
@@ -31,6 +31,13 @@ def batches(base: int, epoch: int, counts: Sequence[int]) -> list[bytes]:
         made.append(batch(base, epoch, count, timestamp_ms=1000 + base))
         base += count
     return made
+
+
+def produced(base: int, epoch: int, producer: int, sequence: int, count: int = 1, producer_epoch: int = 0) -> bytes:
+    """A batch of an idempotent producer."""
+    values = [NewRecord(f"{base + number}".encode().ljust(20, b"."), None, 1000 + base) for number in range(count)]
+    new = encode_batch(values, producer_id=producer, producer_epoch=producer_epoch, base_sequence=sequence)
+    return stamp_prefix(base, epoch, read_header(new).crc32c) + new[16:]
 
 
 def flush(log: Log) -> None:
@@ -79,6 +86,11 @@ def sound(log: Log) -> None:
         assert log.epoch_at(offset + 1) == header.leader_epoch
         offset = header.end_offset
     assert offset == log.end
+    boundary, chain = log.chain_at(log.start)
+    assert boundary == log.start
+    for header, each in zip(headers, stored, strict=True):
+        boundary, chain = header.end_offset, chain_after(chain, each)
+        assert log.chain_at(boundary) == (boundary, chain)
     assert log.start <= log.durable <= log.end
     assert log.start <= log.read_high_watermark() <= log.end
 
@@ -90,7 +102,8 @@ END = 14
 
 
 def build(durable: int = END) -> SimDisk:
-    """A log of ``STORED``, all of it on the disk, of which ``durable`` (a segment's end) was known to be synced."""
+    """A log of ``STORED``, all of it on the disk, of which ``durable`` (a segment's end) was known to be synced; as a
+    process leaves it that is killed."""
     disk = SimDisk()
     log = open_log(disk)
     for each in STORED:
@@ -99,6 +112,7 @@ def build(durable: int = END) -> SimDisk:
     log.write_high_watermark(9)
     assert [segment.path for segment in log._segments] == SEGMENTS
     log.close()
+    disk.unlink(SEGMENTS[-1].replace(".log", ".index"))
     set_mark(disk, durable)
     for name in disk.listdir(PATH):
         disk.replace(f"{PATH}/{name}", disk.read(f"{PATH}/{name}"))
@@ -107,7 +121,7 @@ def build(durable: int = END) -> SimDisk:
 
 def set_mark(disk: SimDisk, value: int) -> None:
     disk.replace(f"{PATH}/{MARK}", b"")
-    Checkpoint(disk.open(f"{PATH}/{MARK}")).write(value)
+    Checkpoint(disk, f"{PATH}/{MARK}").write(value)
 
 
 def ends_before(path: str, position: int) -> int:

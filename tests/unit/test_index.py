@@ -9,13 +9,18 @@ from tidelog_replica.log.index import HEAD_BYTES, INTERVAL_BYTES, SparseIndex, S
 placed = st.lists(st.tuples(st.integers(1, 5), st.integers(64, 6000), st.integers(0, 50)), max_size=40)
 
 
+def chain(number: int) -> bytes:
+    return number.to_bytes(16, "big")
+
+
 def build(rows):
-    """Rows (offset, position, largest timestamp up to and with it), and the index over them."""
-    index, every = SparseIndex(), []
+    """Rows (offset, position, largest timestamp up to and with it), and the index over them. The chain before the
+    batch of an offset is that number."""
+    index, every = SparseIndex(chain(0)), []
     offset = position = 0
     latest = -1
     for count, size, timestamp in rows:
-        index.note(offset, position, latest)
+        index.note(offset, position, latest, chain(offset))
         latest = max(latest, timestamp)
         every.append((offset, position, latest))
         offset, position = offset + count, position + size
@@ -27,16 +32,17 @@ def build(rows):
 def test_it_never_points_past_what_is_sought_and_never_far_before_it(rows):
     index, every, end, size = build(rows)
     for offset, position, _ in every:
-        found, earlier = index.for_offset(offset)
+        found, earlier, before = index.for_offset(offset)
         assert found <= position
         steps = [row for row in every if found <= row[1] < position]
         assert position - found < INTERVAL_BYTES + 6000 and (not steps or steps[-1][1] - found < INTERVAL_BYTES)
         assert earlier == max((row[2] for row in every if row[1] < found), default=-1)
+        assert before == chain(next(row[0] for row in every if row[1] == found))
     for sought in range(52):
         position = next((row[1] for row in every if row[2] >= sought), None)
         if position is not None:
-            assert index.for_timestamp(sought)[0] <= position
-    assert index.for_offset(end + 5)[0] <= size
+            assert index.for_timestamp(sought).position <= position
+    assert index.for_offset(end + 5).position <= size
 
 
 @given(placed, st.integers(0, 40 * 6000))
@@ -52,7 +58,7 @@ def test_truncated_it_is_the_index_of_what_is_left(rows, cut):
 @settings(max_examples=50, deadline=None)
 def test_the_file_holds_it(rows):
     index, _, end, size = build(rows)
-    summary = Summary(0, end, size, 7)
+    summary = Summary(0, end, size, 7, chain(0), chain(99))
     data = index.to_bytes(summary)
     assert SparseIndex.from_bytes(data) == index
     assert read_summary(data[:HEAD_BYTES]) == summary

@@ -79,7 +79,7 @@ def test_E1_truncation_makes_the_batches_that_it_cut_new_again() -> None:
 
 def test_only_the_latest_producers_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(producers, "MAX_PRODUCERS", 2)
-    log = [header(0, id=1), header(0, id=2), header(1, id=1), header(0, id=3)]
+    log = [header(0, id=1), header(0, id=2, offset=1), header(1, id=1, offset=2), header(0, id=3, offset=3)]
     state = ProducerState(log)
     assert list(state.snapshot()) == [1, 3]
     assert code(state.check(header(1, id=2))) == "OUT_OF_ORDER_SEQUENCE"

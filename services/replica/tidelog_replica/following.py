@@ -136,8 +136,6 @@ class Following:
             )
             return False
         log.append([batch for _, batch in batches])
-        for header in headers:
-            self._producers.record(header, header.base_offset)
         return True
 
     def _cut(self, end: int) -> None:
@@ -158,10 +156,7 @@ class Following:
                 log_end=log.end,
                 end=end,
             )
-        shorter = end < log.end
         log.truncate(end)
-        if shorter:
-            self._producers.rebuild(log.headers())
 
     def _restart_copy(self, part: FetchedPart) -> Outcome:
         """The leader's log begins later than the own one ends: start over there (the loss is the retention's)."""

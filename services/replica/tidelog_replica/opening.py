@@ -49,11 +49,7 @@ class OpenLog:
     def run(self) -> Opened:
         """See ``Job``."""
         log = Log.open(self.disk, self.path, self.config, self.tails)
-        try:
-            return Opened(log, ProducerState(log.headers()))
-        except OSError:
-            log.close()
-            raise
+        return Opened(log, log.producers)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +107,9 @@ class Openings:
 
     def __contains__(self, key: TopicPartition) -> bool:
         return key in self._wanted
+
+    def __len__(self) -> int:
+        return len(self._wanted)
 
     def path(self, key: TopicPartition) -> str:
         """Where the log is."""

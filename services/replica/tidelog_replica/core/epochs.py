@@ -6,9 +6,13 @@ epoch in which nothing was appended is empty, starts where the next one does, an
 at 40"). Two logs that agree on an epoch agree on its records up to the smaller end; so a follower truncates to the
 end of the largest epoch that both know, and never to a high watermark.
 
+Where retention has moved the log start up, the entry of the record before it is the oldest that stays: other replicas
+ask for that epoch, and the one that began before the start is known no less for that.
+
 As bytes the cache is a row of fixed entries, each with its own CRC, and a last one that counts them: a new epoch is
 one small write over the old last entry, a torn or damaged file still yields its valid beginning, and a file that was
-cut between two entries does not pass for a whole one.
+cut between two entries does not pass for a whole one. Entries that were forgotten at the front stay in the file until
+it is written anew.
 """
 
 from __future__ import annotations
@@ -32,6 +36,8 @@ class EpochCache:
     def __init__(self, entries: Iterable[tuple[int, int]] = ()) -> None:
         self._epochs: list[int] = []
         self._starts: list[int] = []
+        self._dropped = 0
+        """Entries of the file that stand before those here."""
         for epoch, start in entries:
             self.assign(epoch, start)
 
@@ -85,18 +91,27 @@ class EpochCache:
         del self._epochs[place:], self._starts[place:]
         return True
 
+    def advance_to(self, start: int) -> None:
+        """The log starts at ``start`` now: forget what is older than the epoch of the record before it."""
+        place = bisect_left(self._starts, start) - 1
+        if place > 0:
+            del self._epochs[:place], self._starts[:place]
+            self._dropped += place
+
     def to_bytes(self) -> bytes:
         """The whole file."""
+        assert not self._dropped
         return self.last_bytes(len(self))
 
     def last_bytes(self, entries: int = 1) -> bytes:
         """The end of the file: the last ``entries`` entries and the count. It stands at ``position(entries)``."""
         first = len(self) - entries
-        return b"".join(map(_entry, self._epochs[first:], self._starts[first:])) + _entry(_COUNT, len(self))
+        count = _entry(_COUNT, self._dropped + len(self))
+        return b"".join(map(_entry, self._epochs[first:], self._starts[first:])) + count
 
     def position(self, entries: int = 1) -> int:
         """Where in the file the last ``entries`` entries begin."""
-        return (len(self) - entries) * ENTRY_BYTES
+        return (self._dropped + len(self) - entries) * ENTRY_BYTES
 
     @classmethod
     def from_bytes(cls, data: Buffer) -> tuple[EpochCache, bool]:

@@ -1,9 +1,10 @@
 """Idempotent producers of one partition: which batch is new, which is a copy, which would leave a gap.
 
-A producer numbers its records per (producer id, producer epoch) from 0; a batch carries the first number. The
-state is a function of the log alone (batch headers in order), so leader and follower hold the same, it survives a
-failover, and it is rebuilt after a restart and after a truncation. It covers uncommitted batches too: a copy of
-one must not be appended either; it is acked when the original is committed.
+A producer numbers its records per (producer id, producer epoch) from 0; a batch carries the first number. The state
+is a function of the log alone (batch headers in order), so leader and follower hold the same, it survives a failover,
+and it is rebuilt after a restart and after a truncation. Where the log no longer begins at 0, what the lost headers
+told is kept as a snapshot (``to_bytes``), which goes to a copy that begins there too. It covers uncommitted batches
+too: a copy of one must not be appended either; it is acked when the original is committed.
 
     unknown producer, or a newer epoch   must begin at sequence 0        else OUT_OF_ORDER_SEQUENCE
     older epoch                          FENCED_PRODUCER
@@ -26,7 +27,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from tidelog.records import BatchHeader
+import cbor2
+from tidelog.errors import ProtocolError
+from tidelog.records import MAX_OFFSET, BatchHeader
+from tidelog.types import Buffer
 
 KEPT_BATCHES = 5
 """Batches remembered per producer: how many a producer may have in flight on one partition."""
@@ -70,9 +74,12 @@ class ProducerState:
         self._producers: dict[int, _Producer] = {}
         self.rebuild(headers)
 
-    def rebuild(self, headers: Iterable[BatchHeader]) -> None:
-        """Forget all, and learn it again from the log's headers."""
-        self._producers.clear()
+    def __len__(self) -> int:
+        return len(self._producers)
+
+    def rebuild(self, headers: Iterable[BatchHeader], before: ProducerState | None = None) -> None:
+        """Forget all, and learn it again from the log's headers, which follow on ``before`` (taken over)."""
+        self._producers = {} if before is None else before._producers
         for header in headers:
             self.record(header, header.base_offset)
 
@@ -107,11 +114,15 @@ class ProducerState:
         return Refused("DUPLICATE_SEQUENCE", text, last.base_offset + last.record_count)
 
     def record(self, header: BatchHeader, base_offset: int) -> None:
-        """The batch is in the log at ``base_offset``."""
+        """The batch is in the log, or will be next, at ``base_offset``; that may be said twice."""
         if not header.producer_id:
             return
+        known = self._producers.get(header.producer_id)
+        if known is not None:
+            if known.batches[-1].base_offset >= base_offset:
+                return
+            del self._producers[header.producer_id]
         written = Written(header.base_sequence, header.record_count, base_offset)
-        known = self._producers.pop(header.producer_id, None)
         if known is None or known.epoch != header.producer_epoch:
             known = _Producer(header.producer_epoch, [written])
         else:
@@ -125,3 +136,39 @@ class ProducerState:
     def snapshot(self) -> dict[int, tuple[int, tuple[Written, ...]]]:
         """By producer id: its epoch and last batches. For comparison with a state rebuilt from the log."""
         return {id: (p.epoch, tuple(p.batches)) for id, p in self._producers.items()}
+
+    def to_bytes(self) -> bytes:
+        """The whole state, as ``producers`` in ``tidelog.cddl``."""
+        return cbor2.dumps([[id, known.epoch, known.batches] for id, known in self._producers.items()])
+
+    @classmethod
+    def from_bytes(cls, data: Buffer) -> ProducerState:
+        """The state in ``data``. Raises ``ProtocolError`` for anything else, and for more than is ever remembered."""
+        try:
+            rows = cbor2.loads(data)
+        except (cbor2.CBORError, ValueError, OverflowError) as error:
+            raise ProtocolError(f"producers are not CBOR: {error}") from None
+        if not isinstance(rows, list) or len(rows) > MAX_PRODUCERS:
+            raise ProtocolError(f"producers are not an array of at most {MAX_PRODUCERS}")
+        state = cls()
+        for row in rows:
+            if not isinstance(row, list) or len(row) != 3 or not isinstance(row[2], list):
+                raise ProtocolError("a producer is [id, epoch, batches]")
+            id, epoch, batches = row
+            if not 1 <= len(batches) <= KEPT_BATCHES or not all(map(_is_written, batches)):
+                raise ProtocolError(f"a producer has 1 to {KEPT_BATCHES} batches of [sequence, count, offset]")
+            if not _is_number(id, 2**64 - 1) or not _is_number(epoch, 2**16 - 1) or not id or id in state._producers:
+                raise ProtocolError("a producer has an id of its own, and an epoch")
+            state._producers[id] = _Producer(epoch, [Written(*batch) for batch in batches])
+        return state
+
+
+def _is_number(value: object, limit: int) -> bool:
+    return type(value) is int and 0 <= value <= limit
+
+
+def _is_written(batch: object) -> bool:
+    if not isinstance(batch, list) or len(batch) != 3:
+        return False
+    limits = _SEQUENCES - 1, 2**32 - 1, MAX_OFFSET
+    return all(map(_is_number, batch, limits)) and batch[1] > 0

@@ -2,7 +2,7 @@
 
 A write is one small ``pwritev`` without a sync. It goes round a ring of slots, each with a sequence number and a CRC,
 so that a crash may lose or tear what was not synced and an older value is still there: the reader takes the valid
-slot with the highest sequence. ``sync`` makes the last value sure.
+slot with the highest sequence. The file is open only while it is read or written: a server has many of them.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import struct
 
 from crc32c import crc32c
-from tidelog.disk import File
+from tidelog.disk import Disk
 
 _NUMBERS = struct.Struct(">Qq")
 _SLOT = struct.Struct(">QqI")
@@ -20,25 +20,31 @@ _SLOTS = 64
 class Checkpoint:
     """``value`` is what the file holds; None in a new or damaged one."""
 
-    def __init__(self, file: File) -> None:
-        self.file = file
+    def __init__(self, disk: Disk, path: str) -> None:
         self.value: int | None = None
+        self._disk = disk
+        self._path = path
         self._sequence = 0
-        data = file.pread(_SLOTS * _SLOT.size, 0)
+        try:
+            data = disk.read(path)
+        except FileNotFoundError:
+            return
         for position in range(0, len(data) - _SLOT.size + 1, _SLOT.size):
             sequence, value, crc = _SLOT.unpack_from(data, position)
             if crc == crc32c(_NUMBERS.pack(sequence, value)) and sequence > self._sequence:
                 self._sequence, self.value = sequence, value
 
-    def write(self, value: int) -> None:
-        """Move it; not synced. Raises ``OSError``."""
-        if value == self.value:
+    def write(self, value: int, *, sync: bool = False) -> None:
+        """Move it; durable only with ``sync``. Raises ``OSError``."""
+        if value == self.value and not sync:
             return
         self._sequence += 1
         slot = _SLOT.pack(self._sequence, value, crc32c(_NUMBERS.pack(self._sequence, value)))
-        self.file.pwritev([slot], self._sequence % _SLOTS * _SLOT.size)
+        file = self._disk.open(self._path, create=True)
+        try:
+            file.pwritev([slot], self._sequence % _SLOTS * _SLOT.size)
+            if sync:
+                file.sync()
+        finally:
+            file.close()
         self.value = value
-
-    def sync(self) -> None:
-        """Make it durable. Raises ``OSError``."""
-        self.file.sync()

@@ -2,12 +2,14 @@
 
 Theory. About every 4 KiB the index notes a batch: its base offset, its position in the file, and the largest
 timestamp of the segment *before* it. All three columns never decrease, so both questions are a bisection followed by
-a short walk over headers. The index of the segment that is written lives in memory; when the segment is full it is
-written beside it, unsynced, with CRCs and the length and end of the segment that it describes. A file that is
-missing, damaged or of another length is no loss: the index is made again from the batch headers.
+a short walk over headers. Beside them stands the hash chain before that batch (``tidelog.records.chain_after``). The
+index of the segment that is written lives in memory; when the segment is full it is written beside it, unsynced, with
+CRCs and the length and end of the segment that it describes. A file that is missing, damaged or of another length is
+no loss: the index is made again from the batch headers.
 
-The file, big-endian: magic ``TLIX``, count u32, base offset, end offset, segment size, max timestamp (i64 each),
-CRC32C of the columns, CRC32C of all that precedes it; then the three columns, ``count`` i64 each.
+The file, big-endian: magic ``TLX2``, count u32, base offset, end offset, segment size, max timestamp (i64 each),
+chain before the segment and after it (16 bytes each), CRC32C of the columns, CRC32C of all that precedes it; then the
+three columns, ``count`` i64 each, and the chains, 16 bytes each.
 """
 
 from __future__ import annotations
@@ -18,14 +20,16 @@ from bisect import bisect_left, bisect_right
 from typing import NamedTuple
 
 from crc32c import crc32c
+from tidelog.records import CHAIN_BYTES, NO_CHAIN
 from tidelog.types import Buffer
 
 INTERVAL_BYTES = 4096
 """Least distance between two entries."""
 
-_HEAD = struct.Struct(">4sIqqqqI")
+_HEAD = struct.Struct(">4sIqqqq16s16sI")
 _CRC = struct.Struct(">I")
-_MAGIC = b"TLIX"
+_MAGIC = b"TLX2"
+_ENTRY_BYTES = 3 * 8 + CHAIN_BYTES
 HEAD_BYTES = _HEAD.size + _CRC.size
 
 
@@ -36,12 +40,26 @@ class Summary(NamedTuple):
     end_offset: int
     size: int
     max_timestamp: int
+    chain_before: bytes = NO_CHAIN
+    chain: bytes = NO_CHAIN
+
+
+class Entry(NamedTuple):
+    """Where to begin to read: at ``position``; what is true before it."""
+
+    position: int
+    earlier: int
+    """Largest timestamp of the segment before it, ms; -1 for none."""
+    chain: bytes
 
 
 class SparseIndex:
-    """Entries (offset, position, largest timestamp before it), in the order of the file."""
+    """Entries (offset, position, largest timestamp before it, chain before it), in the order of the file. ``chain``
+    is the one before the segment."""
 
-    def __init__(self) -> None:
+    def __init__(self, chain: bytes = NO_CHAIN) -> None:
+        self._before = chain
+        self._chains = bytearray()
         self._offsets = array("q")
         self._positions = array("q")
         self._earlier = array("q")
@@ -50,37 +68,47 @@ class SparseIndex:
         return len(self._offsets)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, SparseIndex) and self._columns() == other._columns()
+        return (
+            isinstance(other, SparseIndex)
+            and self._columns() == other._columns()
+            and (self._before, self._chains) == (other._before, other._chains)
+        )
 
     __hash__ = None  # type: ignore[assignment]  # it changes
 
-    def note(self, offset: int, position: int, earlier: int) -> None:
-        """The batch at ``position`` begins with ``offset``; no record before it is later than ``earlier``, ms. Kept
-        only when it is far enough from the last entry."""
+    def note(self, offset: int, position: int, earlier: int, chain: bytes) -> None:
+        """The batch at ``position`` begins with ``offset``; no record before it is later than ``earlier``, ms, and
+        ``chain`` ends there. Kept only when it is far enough from the last entry."""
         if not self._positions or position - self._positions[-1] >= INTERVAL_BYTES:
             self._offsets.append(offset)
             self._positions.append(position)
             self._earlier.append(earlier)
+            self._chains += chain
 
-    def for_offset(self, offset: int) -> tuple[int, int]:
-        """Position at or before the batch that holds ``offset``, and the largest timestamp before that position."""
+    def for_offset(self, offset: int) -> Entry:
+        """At or before the batch that holds ``offset``."""
         return self._entry(bisect_right(self._offsets, offset) - 1)
 
-    def for_timestamp(self, timestamp_ms: int) -> tuple[int, int]:
-        """Position at or before the first batch with a record at or after ``timestamp_ms``; and as ``for_offset``."""
+    def for_timestamp(self, timestamp_ms: int) -> Entry:
+        """At or before the first batch with a record at or after ``timestamp_ms``."""
         return self._entry(bisect_left(self._earlier, timestamp_ms) - 1)
 
-    def _entry(self, place: int) -> tuple[int, int]:
-        return (self._positions[place], self._earlier[place]) if place >= 0 else (0, -1)
+    def _entry(self, place: int) -> Entry:
+        if place < 0:
+            return Entry(0, -1, self._before)
+        chain = bytes(self._chains[place * CHAIN_BYTES : (place + 1) * CHAIN_BYTES])
+        return Entry(self._positions[place], self._earlier[place], chain)
 
     def truncate_to(self, position: int) -> None:
         """Forget the entries at or past ``position``."""
         place = bisect_left(self._positions, position)
         del self._offsets[place:], self._positions[place:], self._earlier[place:]
+        del self._chains[place * CHAIN_BYTES :]
 
     def to_bytes(self, summary: Summary) -> bytes:
         """The index file of a segment that is finished."""
         columns = b"".join(struct.pack(f">{len(column)}q", *column) for column in self._columns())
+        columns += self._chains
         head = _HEAD.pack(_MAGIC, len(self), *summary, crc32c(columns))
         return head + _CRC.pack(crc32c(head)) + columns
 
@@ -90,13 +118,14 @@ class SparseIndex:
         head = _head(data)
         if head is None:
             return None
-        count, crc = head[0], head[2]
+        count, summary, crc = head
         columns = memoryview(data)[HEAD_BYTES:]
-        if len(columns) != 3 * 8 * count or crc32c(columns) != crc:
+        if len(columns) != _ENTRY_BYTES * count or crc32c(columns) != crc:
             return None
-        index = cls()
+        index = cls(summary.chain_before)
         for place, column in enumerate(index._columns()):
             column.extend(struct.unpack_from(f">{count}q", columns, place * 8 * count))
+        index._chains += columns[3 * 8 * count :]
         return index
 
     def _columns(self) -> tuple[array[int], array[int], array[int]]:
@@ -113,7 +142,7 @@ def _head(data: Buffer) -> tuple[int, Summary, int] | None:
     if len(data) < HEAD_BYTES:
         return None
     head = memoryview(data)[: _HEAD.size]
-    magic, count, base, end_offset, size, max_timestamp, crc = _HEAD.unpack(head)
+    magic, count, *summary, crc = _HEAD.unpack(head)
     if magic != _MAGIC or _CRC.unpack_from(data, _HEAD.size)[0] != crc32c(head):
         return None
-    return count, Summary(base, end_offset, size, max_timestamp), crc
+    return count, Summary._make(summary), crc

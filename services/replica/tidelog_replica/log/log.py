@@ -6,6 +6,10 @@ between them can run in a thread while appends go on: ``begin_flush`` names the 
 yet (full segments among them, the leader-epoch file where it has grown, the directory where it has), and
 ``complete_flush`` moves ``durable``. Whatever is appended meanwhile is the next flush's: group commit.
 
+The beginning moves up with retention (``begin_advance``), by whole segments; a closed segment may get another file
+with the same batches, thinned out (``cleaning.py``). Both leave offsets, batch boundaries, epochs, the hash chain and
+the producers' state as they were.
+
 Invariants: every segment is whole batches with consecutive offsets; the leader-epoch file tells each batch's epoch
 before the batch is written; the recovery mark is never above what is synced (see ``recovery``).
 
@@ -19,38 +23,36 @@ from __future__ import annotations
 import errno
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from tidelog.disk import Disk, File
-from tidelog.records import BatchHeader, read_header
+from tidelog.records import NO_CHAIN, BatchHeader, read_header
 from tidelog.types import Buffer, TopicConfig
 
 from tidelog_replica.core.epochs import ENTRY_BYTES, EpochCache
-from tidelog_replica.log.recovery import Recovered, recover, remove
-from tidelog_replica.log.segment import CorruptLog, Segment
+from tidelog_replica.core.producers import ProducerState
+from tidelog_replica.log import reset
+from tidelog_replica.log.advance import Advance
+from tidelog_replica.log.flush import Flush
+from tidelog_replica.log.origin import Origin
+from tidelog_replica.log.recovery import Recovered, recover
+from tidelog_replica.log.segment import CorruptLog, Segment, remove
+from tidelog_replica.log.snapshots import Snapshots
 from tidelog_replica.log.tail import Tail, TailCache
 
-__all__ = ["CorruptLog", "Flush", "Log"]
+__all__ = ["Beginning", "CorruptLog", "Flush", "Log"]
 
 
-@dataclass(frozen=True, slots=True)
-class Flush:
-    """What has to be synced so that everything below ``end`` is durable. ``run`` does it, in any thread."""
+class Beginning(NamedTuple):
+    """What a copy of a log must know that begins where this one does."""
 
-    files: tuple[File, ...]
-    end: int
-    directory: tuple[Disk, str] | None = None
-    """Set where new names must be made durable too."""
-    generation: int = 0
-    """How often the log had been truncated."""
-
-    def run(self) -> None:
-        """Sync everything. Raises ``OSError``; the flush has then failed for good."""
-        for file in self.files:
-            file.sync()
-        if self.directory is not None:
-            disk, path = self.directory
-            disk.sync_dir(path)
+    start: int
+    last_epoch: int
+    """Leader epoch of the record before ``start``; -1 for none."""
+    chain: bytes
+    """Hash chain of everything before ``start``."""
+    producers: ProducerState
+    """As of ``start``."""
 
 
 class Log:
@@ -59,27 +61,41 @@ class Log:
     def __init__(
         self, disk: Disk, directory: str, config: TopicConfig, found: Recovered, tails: TailCache | None = None
     ) -> None:
+        self.producers = ProducerState()
+        """What the log says of its producers. ``append`` keeps it; a leader tells it of a batch a moment earlier."""
+        self._disk = disk
+        self._directory = directory
+        self._snapshots = Snapshots(disk, directory)
+        self._config = config
+        self._tails = tails
+        self._generation = 0
+        self._flush: Flush | None = None
+        self._retired: list[File] = []
+        self._advance: Advance | None = None
+        self._told_durable = 0
+        self._take(found)
+
+    def _take(self, found: Recovered) -> None:
+        """Become the log that was found."""
         self.epochs: EpochCache = found.epochs
         """Which leader epoch each offset belongs to; only the log changes it."""
         self.end = found.segments[-1].end_offset
         """Log end offset: the offset that the next record gets."""
-        self._disk = disk
-        self._directory = directory
-        self._segment_max_bytes = config.segment_max_bytes
-        self._lazy = config.flush == "os"
+        self._origin = found.origin
         self._segments = found.segments
         self._bases = [segment.base for segment in found.segments]
-        self._tail = Tail(self.end, cache=tails)
+        self._tail = Tail(self.end, cache=self._tails)
         self._epochs_file = found.epochs_file
         self._mark = found.mark
         self._high_watermark = found.high_watermark
         self._synced = self.end
-        self._epochs_grown = False
-        self._directory_grown = False
-        self._generation = 0
-        self._flush: Flush | None = None
-        self._retired: list[File] = []
+        self._epochs_grown = found.epochs_grown
+        self._directory_grown = found.directory_grown
+        self._rolled = False
+        self._active_since_ms: int | None = None
+        self._reopened = self._segments[-1].size > 0
         self._usable = True
+        self._load_producers()
 
     @classmethod
     def open(cls, disk: Disk, directory: str, config: TopicConfig, tails: TailCache | None = None) -> Log:
@@ -93,9 +109,23 @@ class Log:
         return self._bases[0]
 
     @property
+    def comparable_from(self) -> int:
+        """From here on the hash chain can be compared with that of another replica. Compaction does not change it."""
+        return self.start
+
+    @property
     def durable(self) -> int:
         """Everything below it is durable under the topic's flush policy; under ``os`` that is the log end."""
-        return self.end if self._lazy else self._synced
+        return self.end if self._lazy else max(self._synced, self._told_durable)
+
+    @property
+    def _lazy(self) -> bool:
+        return self._config.flush == "os"
+
+    def configure(self, config: TopicConfig) -> None:
+        """The topic's settings changed. ``durable`` does not go back by that."""
+        self._told_durable = self.durable
+        self._config = config
 
     # --- append ------------------------------------------------------------------------------------------
 
@@ -112,7 +142,7 @@ class Log:
                 end = header.base_offset + header.record_count
                 if header.leader_epoch != self.epochs.latest():
                     self._begin_epoch(header.leader_epoch, header.base_offset)
-                if size and size + header.batch_length > self._segment_max_bytes:
+                if size and size + header.batch_length > self._config.segment_max_bytes:
                     if number > first:
                         active.append(headers[first:number], owned[first:number])
                     active, first, size = self._roll(), number, 0
@@ -120,6 +150,9 @@ class Log:
             active.append(headers[first:], owned[first:])
             for header, batch in zip(headers, owned, strict=True):
                 self._tail.append(header.base_offset, header.end_offset, batch)
+                self.producers.record(header, header.base_offset)
+            if self._rolled:
+                self._write_snapshot(end)
             self.end = end
 
     def assign_epoch(self, epoch: int) -> None:
@@ -128,6 +161,9 @@ class Log:
             self._begin_epoch(epoch, self.end)
             self._epochs_file.sync()
             self._epochs_grown = False
+            if self._directory_grown:
+                self._disk.sync_dir(self._directory)
+                self._directory_grown = False
 
     def _begin_epoch(self, epoch: int, start: int) -> None:
         if self.epochs.assign(epoch, start):
@@ -139,12 +175,41 @@ class Log:
         file is a torn tail."""
         full = self._segments[-1]
         full.seal()
-        segment = Segment(self._disk, self._directory, full.end_offset)
+        segment = Segment(self._disk, self._directory, full.end_offset, full.chain)
         segment.create()
-        self._directory_grown = True
+        self._directory_grown = self._rolled = True
+        self._active_since_ms = None
         self._segments.append(segment)
         self._bases.append(segment.base)
         return segment
+
+    def roll_if_old(self, wall_ms: int) -> bool:
+        """Close the written segment where its first record was appended ``segment_max_age_ms`` ago, as far as was
+        looked: to be called now and then. Raises ``OSError``."""
+        active = self._segments[-1]
+        if not active.size or not self._usable:
+            self._active_since_ms = None
+            return False
+        if self._active_since_ms is None:
+            first = active.first_timestamp
+            self._active_since_ms = first if self._reopened and first and first < wall_ms else wall_ms
+            self._reopened = False
+        if wall_ms - self._active_since_ms < self._config.segment_max_age_ms:
+            return False
+        with _Change(self):
+            self._roll()
+            self._write_snapshot(self.end)
+        return True
+
+    def _write_snapshot(self, end: int) -> None:
+        """After a roll: for the producers, what was appended up to here need not be read at the next opening."""
+        self._rolled = False
+        self._snapshots.write(end, self._segments[-1].chain, self.producers)
+        self._snapshots.retire(self.start)
+
+    def _load_producers(self) -> None:
+        offset, state = self._snapshots.newest(self.start, self.end, self.chain_at)
+        self.producers.rebuild(self.headers(offset), state)
 
     # --- flush -------------------------------------------------------------------------------------------
 
@@ -222,6 +287,11 @@ class Log:
             for segment in self._segments[self._segment_of(offset) :]:
                 yield from segment.headers(offset)
 
+    def chain_at(self, offset: int) -> tuple[int, bytes]:
+        """The last end of a batch at or below ``offset``, and the hash chain up to there; the log start, where
+        ``offset`` is below it. Raises ``OSError``."""
+        return self._segments[max(0, self._segment_of(offset))].chain_at(offset)
+
     def _segment_of(self, offset: int) -> int:
         return bisect_right(self._bases, offset) - 1
 
@@ -238,6 +308,7 @@ class Log:
             if end < self.end:
                 self._generation += 1
                 self._cut_segments(end)
+                self._load_producers()
             if self.epochs.truncate_to(self._segments[-1].end_offset):
                 self._epochs_file.pwritev([self.epochs.last_bytes(0)], self.epochs.position(0))
                 self._epochs_file.truncate(self.epochs.position(0) + ENTRY_BYTES)
@@ -245,12 +316,11 @@ class Log:
 
     def _cut_segments(self, end: int) -> None:
         keep = self._segment_of(end)
-        self._mark.write(min(self._synced, self._segments[keep].base))
-        self._mark.sync()
+        self._mark.write(min(self._synced, self._segments[keep].base), sync=True)
         for segment in reversed(self._segments[keep + 1 :]):
             self._retire(segment)
-            remove(self._disk, segment.path)
-            remove(self._disk, segment.index_path)
+            segment.unlink()
+        self._snapshots.remove(above=end)
         del self._segments[keep + 1 :], self._bases[keep + 1 :]
         active = self._segments[-1]
         remove(self._disk, active.index_path)
@@ -262,6 +332,7 @@ class Log:
         self._epochs_file.sync()
         self._epochs_grown = False
         self.end = self._synced = active.end_offset
+        self._told_durable = min(self._told_durable, self.end)
         self._tail.truncate_to(self.end)
         self._mark.write(self.end)
 
@@ -277,6 +348,68 @@ class Log:
         else:
             self._retired.append(file)
 
+    # --- where the log begins ----------------------------------------------------------------------------
+
+    def can_advance(self, offset: int) -> bool:
+        """Whether whole segments lie below ``offset``, and nothing moves the start already."""
+        return self._advance is None and len(self._bases) > 1 and self._bases[1] <= offset and self._usable
+
+    def begin_advance(self, offset: int) -> Advance | None:
+        """Begin with the segment that holds ``offset``; not past the one that is written. None where that changes
+        nothing. The caller has the job run, in a thread, and then calls ``complete_advance``, or, where it failed,
+        nothing any more."""
+        if not self.can_advance(offset):
+            return None
+        count = min(self._segment_of(offset), len(self._segments) - 1)
+        gone, first = self._segments[:count], self._segments[count]
+        for segment in gone:
+            self._retire(segment)
+        last_epoch = self.epochs.epoch_before(first.base)
+        origin = Origin(first.base, last_epoch, first.chain_before)
+        del self._segments[:count], self._bases[:count]
+        self._synced = max(self._synced, first.base)
+        self.epochs.advance_to(first.base)
+        self._tail.advance_to(first.base)
+        self._advance = Advance(self._disk, self._directory, self._origin, origin, tuple(gone), self._generation)
+        return self._advance
+
+    def complete_advance(self, advance: Advance) -> None:
+        """The job has run."""
+        if advance is self._advance:
+            self._advance, self._origin = None, advance.origin
+
+    def advance_start(self, offset: int) -> bool:
+        """``begin_advance`` to ``complete_advance``, in the caller's thread; whether the start moved. Raises
+        ``OSError``; the log is then unusable."""
+        advance = self.begin_advance(offset)
+        if advance is None:
+            return False
+        with _Change(self):
+            advance.run()
+            self.complete_advance(advance)
+        return True
+
+    def snapshot(self) -> Beginning:
+        """What a copy must know that begins where this log does, as far as that is durable. Raises ``OSError``."""
+        start, last_epoch, chain = self._origin
+        state = self._snapshots.read(start, chain) if start else None
+        return Beginning(start, last_epoch, chain, state or ProducerState())
+
+    def reset(self, start: int, last_epoch: int, chain: bytes, producers: ProducerState) -> None:
+        """Throw the whole log away, durably, and be an empty one that begins at ``start``, behind a record of
+        ``last_epoch`` where the hash chain is ``chain`` and the state of the producers ``producers``. No job of the
+        log is under way. Safe against a crash at each step (``reset.py``). Raises ``OSError``."""
+        assert self._advance is None, "the log start is moving"
+        with _Change(self):
+            self._generation += 1
+            for segment in self._segments:
+                self._retire(segment)
+            self._close(self._epochs_file)
+            origin = Origin(start, last_epoch, chain or NO_CHAIN)
+            reset.begin(self._disk, self._directory, origin, producers)
+            self._told_durable = 0
+            self._take(recover(self._disk, self._directory))
+
     # --- the rest ----------------------------------------------------------------------------------------
 
     def read_high_watermark(self) -> int:
@@ -287,14 +420,36 @@ class Log:
         """Write the HW down: cheap, not synced, never torn. Raises ``OSError``."""
         self._high_watermark.write(high_watermark)
 
+    def lower_high_watermark(self, high_watermark: int) -> None:
+        """The HW goes back, durably: what lay between is not committed any more. Raises ``OSError``."""
+        self._high_watermark.write(high_watermark, sync=True)
+
+    def sync_all(self) -> None:
+        """Make everything durable, in the caller's thread and whatever the flush policy: an end in order. No flush is
+        under way. Raises ``OSError``: the log is then unusable."""
+        assert self._flush is None, "one flush at a time"
+        with _Change(self):
+            files = [segment.file for segment in self._segments[self._segment_of(self._synced) :]]
+            Flush((*files, self._epochs_file), self.end, (self._disk, self._directory)).run()
+            self._epochs_grown = self._directory_grown = False
+            self._synced = self.end
+            self._mark.write(self.end, sync=True)
+            if self._high_watermark.value is not None:
+                self._high_watermark.write(self._high_watermark.value, sync=True)
+
     def close(self) -> None:
-        """Close the files; not a flush. Those of a flush that still runs are closed when it is completed."""
+        """Close the files; not a flush. Those of a flush that still runs are closed when it is completed. Where
+        everything is synced the next opening need not read it. Raises ``OSError``."""
+        active = self._segments[-1]
+        if self._usable and self._synced == self.end and active.size:
+            active.seal()
+            if self.end not in self._snapshots.offsets():
+                self._write_snapshot(self.end)
         self._usable = False
         self._tail.shrink_to(0)
         for segment in self._segments:
             self._retire(segment)
-        for file in (self._epochs_file, self._mark.file, self._high_watermark.file):
-            self._close(file)
+        self._close(self._epochs_file)
 
 
 class _Change:

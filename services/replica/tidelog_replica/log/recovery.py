@@ -13,32 +13,47 @@ Without a readable mark, everything below the last segment counts as synced, and
 
 Every batch from the segment that holds the mark on is read whole: CRC, consecutive offsets, leader epoch. Segments
 that end at or before the mark are trusted if their index file describes them, else their headers are walked; they
-must join without a gap.
+must join without a gap. The last one, too, is trusted where it ends at the mark and an index file, which a log that
+is closed leaves behind, describes it: a clean start reads no batch.
+
+What lies above the mark is written again, with the same bytes, before it is synced and counts: a flush that failed in
+a former life may have left it in the page cache as clean, where it can be read and no sync makes it durable.
+
+The log begins where its ``log-start`` says (``origin.py``); segments below are what a retention left, a first segment
+above is damage. Without that file, or with another log's, it begins with its first segment.
 
 The CRC does not cover base offset and leader epoch (the leader stamps them). The offsets are proved by being
 consecutive. The epochs are proved by the leader-epoch file, which is synced with or before the data that it
 describes: a batch whose epoch the file does not tell is bad like one with a bad CRC. Only where that file itself is
 missing or damaged do the headers of synced batches tell the epochs, and the file is made again.
 
-After recovery everything present is synced.
+After recovery everything present is synced. What ends at the mark is so already: a clean start syncs nothing. Two
+things the mark does not vouch for, the name of a last segment that is empty and an epoch in which nothing was
+written; they wait for the next flush.
 """
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from itertools import pairwise
 
 from tidelog.disk import Disk, File
 from tidelog.errors import CorruptBatch
 from tidelog.records import HEADER_BYTES, BatchHeader, check_batch, read_header
 
 from tidelog_replica.core.epochs import EpochCache
+from tidelog_replica.log import reset
 from tidelog_replica.log.checkpoint import Checkpoint
-from tidelog_replica.log.segment import BATCHES_CHUNK_BYTES, CorruptLog, Segment, Window, walk
+from tidelog_replica.log.files import CLEANED as CLEANED
+from tidelog_replica.log.files import EPOCHS as EPOCHS
+from tidelog_replica.log.files import HIGH_WATERMARK as HIGH_WATERMARK
+from tidelog_replica.log.files import LOG_START as LOG_START
+from tidelog_replica.log.files import MARK as MARK
+from tidelog_replica.log.origin import Origin, read_origin
+from tidelog_replica.log.segment import BATCHES_CHUNK_BYTES, CorruptLog, Segment, Window, close, remove, walk
+from tidelog_replica.log.snapshots import Snapshots
 
-MARK = "recovery-mark"
-EPOCHS = "leader-epochs"
-HIGH_WATERMARK = "high-watermark"
 _SEGMENT_NAME = re.compile(r"[0-9]{20}\.log")
 
 
@@ -47,45 +62,116 @@ class Recovered:
     """A log as it was found, all of it synced. ``segments`` is never empty."""
 
     segments: list[Segment]
+    origin: Origin
     epochs: EpochCache
     epochs_file: File
     mark: Checkpoint
     high_watermark: Checkpoint
+    epochs_grown: bool
+    """The epoch file may not be synced."""
+    directory_grown: bool
+    """Names of files may not be synced."""
 
 
 def recover(disk: Disk, directory: str) -> Recovered:
     """Open the log in ``directory``, or make a new one. Raises ``CorruptLog`` and other ``OSError``s."""
     disk.mkdir(directory)
-    bases = sorted(int(name[:20]) for name in disk.listdir(directory) if _SEGMENT_NAME.fullmatch(name))
-    mark = Checkpoint(disk.open(f"{directory}/{MARK}", create=True))
+    reset.finish(disk, directory)
+    names = disk.listdir(directory)
+    bases = sorted(int(name[:20]) for name in names if _SEGMENT_NAME.fullmatch(name))
+    mark = Checkpoint(disk, f"{directory}/{MARK}")
+    told = read_origin(disk, directory)
     if not bases:
-        if mark.value:
-            raise CorruptLog(directory, f"no segment is left of a log that was synced to offset {mark.value}")
+        sure = mark.value or (0 if told is None else told.start)
+        if sure:
+            raise CorruptLog(directory, f"no segment is left of a log that was synced to offset {sure}")
         bases = [0]
         disk.open(f"{directory}/{0:020d}.log", create=True).close()
+    retired = _retired(directory, bases, told)
+    del bases[: len(retired)]
     floor = bases[-1] if mark.value is None else mark.value
-    epochs = _Epochs(disk, directory, floor if mark.value is not None else None)
+    epochs = _Epochs(disk, directory, floor if mark.value is not None else None, told)
     segments = [Segment(disk, directory, base) for base in bases]
+    origin = told if told is not None and told.start == bases[0] else _origin(segments[0], epochs)
+    segments[0].begin_at(origin.chain)
     trusted = sum(base <= floor for base in bases[1:])
-    for segment, end in zip(segments[:trusted], bases[1:], strict=False):
-        _trust(segment, end, epochs)
-    kept = _check(segments[trusted:], floor, epochs)
-    _drop(disk, directory, segments[trusted + kept :], segments[trusted + kept - 1])
-    del segments[trusted + kept :]
-    for segment in segments[trusted:]:
-        segment.file.sync()
-    epochs_file = epochs.save(segments[-1].end_offset)
-    high_watermark = Checkpoint(disk.open(f"{directory}/{HIGH_WATERMARK}", create=True))
-    disk.sync_dir(directory)
-    mark.write(segments[-1].end_offset)
-    mark.sync()
-    return Recovered(segments, epochs.cache, epochs_file, mark, high_watermark)
+    for segment, following in pairwise(segments[: trusted + 1]):
+        _trust(segment, following.base, epochs)
+        following.begin_at(segment.chain)
+    if trusted == len(bases) - 1 and mark.value is not None and epochs.whole and segments[-1].trust(mark.value):
+        close(segments[-1])
+        cut = False
+    else:
+        kept, cut = _check(segments[trusted:], floor, -1 if mark.value is None else floor, epochs)
+        _drop(disk, directory, segments[trusted + kept :], segments[trusted + kept - 1], names)
+        del segments[trusted + kept :]
+    end = segments[-1].end_offset
+    unsynced = mark.value is None or end > floor or cut
+    if told != origin:
+        _write(disk, f"{directory}/{LOG_START}", origin.to_bytes())
+        unsynced = True
+    _clear(disk, directory, names, retired, origin.start, end)
+    if unsynced:
+        for segment in segments[trusted:]:
+            if segment.size or cut:
+                segment.file.sync()
+    epochs_file = epochs.save(origin.start, end, unsynced)
+    if unsynced:
+        mark.write(end, sync=mark.value is None)
+        disk.sync_dir(directory)
+    for segment in segments:
+        close(segment)
+    high_watermark = Checkpoint(disk, f"{directory}/{HIGH_WATERMARK}")
+    epochs_grown = any(start >= floor for _, start in epochs.cache.entries[-1:])
+    return Recovered(
+        segments, origin, epochs.cache, epochs_file, mark, high_watermark, epochs_grown, not segments[-1].size
+    )
+
+
+def _retired(directory: str, bases: list[int], told: Origin | None) -> list[int]:
+    """The segments that lie below the log's start. Raises ``CorruptLog`` where the first one above is gone."""
+    if told is None or (told.start not in bases and bases[0] < told.start):
+        return []
+    if told.start not in bases:
+        raise CorruptLog(directory, f"the log begins at {told.start}, but its first segment at {bases[0]}")
+    return bases[: bases.index(told.start)]
+
+
+def _origin(first: Segment, epochs: _Epochs) -> Origin:
+    """Where the log begins, as far as its other files tell. A chain that is not known any more begins anew."""
+    if not first.base:
+        return Origin()
+    summary = first.summary()
+    chain = Origin().chain if summary is None else summary.chain_before
+    return Origin(first.base, epochs.cache.epoch_before(first.base), chain)
+
+
+def _write(disk: Disk, path: str, data: bytes) -> None:
+    file = disk.open(path, create=True)
+    try:
+        file.truncate(0)
+        file.pwritev([data], 0)
+        file.sync()
+    finally:
+        file.close()
+
+
+def _clear(disk: Disk, directory: str, names: list[str], retired: list[int], start: int, end: int) -> None:
+    """Remove what a crash has left over: it says nothing of this log. What comes back with the next crash is removed
+    with the next opening."""
+    for base in retired:
+        for kind in ("log", "index"):
+            remove(disk, f"{directory}/{base:020d}.{kind}")
+    for name in names:
+        if name.endswith(CLEANED):
+            remove(disk, f"{directory}/{name}")
+    Snapshots(disk, directory).remove(below=start, above=end)
 
 
 class _Epochs:
     """The leader-epoch file, as the judge of the epochs in the batches."""
 
-    def __init__(self, disk: Disk, directory: str, mark: int | None) -> None:
+    def __init__(self, disk: Disk, directory: str, mark: int | None, told: Origin | None) -> None:
         self._disk = disk
         self._path = f"{directory}/{EPOCHS}"
         self._mark = mark
@@ -95,6 +181,8 @@ class _Epochs:
             self._data = b""
         self.cache, self.whole = EpochCache.from_bytes(self._data)
         """The file is there and undamaged: what it does not say is not so."""
+        if not self.whole and told is not None and told.last_epoch > self.cache.latest():
+            self.cache.assign(told.last_epoch, max(0, told.start - 1))
 
     def fault_of(self, header: BatchHeader) -> str | None:
         """Why the batch cannot be of the epoch that it names; None where it can."""
@@ -107,13 +195,19 @@ class _Epochs:
             return None
         return f"batch at offset {base} names leader epoch {epoch}, which began elsewhere"
 
-    def save(self, end: int) -> File:
-        """Forget what begins past the log's end, make the file say what the cache does, durably; open it."""
+    def save(self, start: int, end: int, unsynced: bool) -> File:
+        """Forget what begins past the log's end or is older than its start, make the file say what the cache does;
+        open it. Durable where that changes it, and where the segments were ``unsynced``, too."""
         self.cache.truncate_to(end + 1)
-        if self.cache.to_bytes() != self._data:
-            self._disk.write_atomic(self._path, self.cache.to_bytes())
+        self.cache.advance_to(start)
+        self.cache = EpochCache(self.cache.entries)
+        data = self.cache.to_bytes()
+        if data != self._data:
+            self._disk.write_atomic(self._path, data)
         file = self._disk.open(self._path, create=True)
-        file.sync()
+        if unsynced:
+            file.pwritev([data], 0)
+            file.sync()
         return file
 
 
@@ -124,11 +218,11 @@ def _trust(segment: Segment, end: int, epochs: _Epochs) -> None:
         return
     size = segment.file.size()
     try:
-        for _, header in walk(segment.file, 0, size):
+        for _, header, head in walk(segment.file, 0, size):
             fault = _misplaced(segment, header) or epochs.fault_of(header)
             if fault is not None:
                 raise CorruptBatch(fault)
-            segment.note(header)
+            segment.note(header, head)
     except CorruptBatch as error:
         raise CorruptLog(segment.path, f"at byte {segment.size}: {error.message}") from error
     if segment.end_offset != end:
@@ -137,19 +231,21 @@ def _trust(segment: Segment, end: int, epochs: _Epochs) -> None:
     close(segment)
 
 
-def _check(segments: list[Segment], floor: int, epochs: _Epochs) -> int:
-    """Read whole segments, batch by batch, and cut at the first bad one; how many segments are left."""
-    end = segments[0].base
+def _check(segments: list[Segment], floor: int, synced: int, epochs: _Epochs) -> tuple[int, bool]:
+    """Read whole segments, batch by batch, and cut at the first bad one; how many segments are left, and whether the
+    last of them was cut. What lies above ``synced`` is written anew."""
+    end, chain = segments[0].base, segments[0].chain
     for number, segment in enumerate(segments):
         if segment.base != end:
-            return _end_at(segments[number - 1], number, floor, f"the next segment begins at {segment.base}")
-        fault = _fill(segment, epochs)
-        end = segment.end_offset
+            return _end_at(segments[number - 1], number, floor, f"the next segment begins at {segment.base}"), False
+        segment.begin_at(chain)
+        fault = _fill(segment, synced, epochs)
+        end, chain = segment.end_offset, segment.chain
         if fault is not None:
             kept = _end_at(segment, number + 1, floor, fault)
             segment.file.truncate(segment.size)
-            return kept
-    return _end_at(segments[-1], len(segments), floor, "nothing follows")
+            return kept, True
+    return _end_at(segments[-1], len(segments), floor, "nothing follows"), False
 
 
 def _end_at(segment: Segment, kept: int, floor: int, fault: str) -> int:
@@ -162,20 +258,23 @@ def _end_at(segment: Segment, kept: int, floor: int, fault: str) -> int:
     return kept
 
 
-def _fill(segment: Segment, epochs: _Epochs) -> str | None:
+def _fill(segment: Segment, synced: int, epochs: _Epochs) -> str | None:
     """Take the valid batches at the beginning of the file; what is wrong with the next one, None at the end."""
     size = segment.file.size()
     window = Window(segment.file, size, BATCHES_CHUNK_BYTES)
     while segment.size < size:
         try:
             header = read_header(window.get(segment.size, HEADER_BYTES))
-            check_batch(window.get(segment.size, min(header.batch_length, size - segment.size)))
+            batch = window.get(segment.size, min(header.batch_length, size - segment.size))
+            check_batch(batch)
         except CorruptBatch as error:
             return error.message
         fault = _misplaced(segment, header) or epochs.fault_of(header)
         if fault is not None:
             return fault
-        segment.note(header)
+        if header.end_offset > synced:
+            segment.file.pwritev([batch], segment.size)
+        segment.note(header, batch)
     return None
 
 
@@ -185,26 +284,13 @@ def _misplaced(segment: Segment, header: BatchHeader) -> str | None:
     return f"batch at offset {header.base_offset}, expected {segment.end_offset}"
 
 
-def _drop(disk: Disk, directory: str, segments: list[Segment], active: Segment) -> None:
+def _drop(disk: Disk, directory: str, segments: list[Segment], active: Segment, names: list[str]) -> None:
     """Remove the segments behind the cut, the newest first, and an index that the active segment has outgrown."""
     for segment in reversed(segments):
         close(segment)
-        remove(disk, segment.path)
-        remove(disk, segment.index_path)
-    remove(disk, active.index_path)
-    disk.sync_dir(directory)
-
-
-def close(segment: Segment) -> None:
-    """Close the segment's file; it is opened again when it is needed."""
-    file = segment.release()
-    if file is not None:
-        file.close()
-
-
-def remove(disk: Disk, path: str) -> None:
-    """Unlink a file that may be there."""
-    try:
-        disk.unlink(path)
-    except FileNotFoundError:
-        return
+        segment.unlink()
+    outgrown = active.index_path.rpartition("/")[2] in names
+    if outgrown:
+        remove(disk, active.index_path)
+    if segments or outgrown:
+        disk.sync_dir(directory)

@@ -1,8 +1,9 @@
 """One segment: a file of consecutive whole batches, and the sparse index over it.
 
 The file is named after the offset of its first record. A segment is written at its end only; one that is full is
-*sealed*: its index goes to a file, and memory needs neither until somebody reads there. Headers are read, records
-never. What a header on disk must not say is ``CorruptLog``: an ``OSError``, because the disk broke its promise.
+*sealed*: its index goes to a file, and memory needs neither until somebody reads there. Compaction puts another file
+in the place of a sealed segment, with the same batches, thinned out. Headers are read, records never. What a header
+on disk must not say is ``CorruptLog``: an ``OSError``, because the disk broke its promise.
 """
 
 from __future__ import annotations
@@ -12,7 +13,14 @@ from collections.abc import Iterator, Sequence
 
 from tidelog.disk import Disk, File
 from tidelog.errors import CorruptBatch
-from tidelog.records import HEADER_BYTES, BatchHeader, read_header
+from tidelog.records import (
+    HEADER_BYTES,
+    NO_CHAIN,
+    SPARSE_HEADER_BYTES,
+    BatchHeader,
+    chain_after,
+    read_header,
+)
 from tidelog.types import Buffer
 
 from tidelog_replica.log.index import HEAD_BYTES, INTERVAL_BYTES, SparseIndex, Summary, read_summary
@@ -52,15 +60,15 @@ class Window:
         return self._chunk[position - self._start : position - self._start + length]
 
 
-def walk(file: File, position: int, size: int) -> Iterator[tuple[int, BatchHeader]]:
-    """Positions and headers of the batches from ``position`` to ``size``; raises ``CorruptBatch`` at the first that
-    is bad or cut short."""
+def walk(file: File, position: int, size: int) -> Iterator[tuple[int, BatchHeader, memoryview]]:
+    """Position, header and header's bytes of the batches from ``position`` to ``size``; raises ``CorruptBatch`` at
+    the first that is bad or cut short."""
     window = Window(file, size, HEADERS_CHUNK_BYTES)
     while position < size:
         header = read_header(window.get(position, HEADER_BYTES))
         if position + header.size > size:
             raise CorruptBatch(f"batch declares length {header.size} but {size - position} bytes follow")
-        yield position, header
+        yield position, header, window.get(position, min(SPARSE_HEADER_BYTES, size - position))
         position += header.size
 
 
@@ -68,17 +76,27 @@ class Segment:
     """Offsets ``base`` to ``end_offset``, ``size`` bytes, in the file ``path``. Made empty; recovery and ``append``
     fill it. Every method may raise ``OSError``."""
 
-    def __init__(self, disk: Disk, directory: str, base: int) -> None:
+    def __init__(self, disk: Disk, directory: str, base: int, chain: bytes = NO_CHAIN) -> None:
         self.base = base
+        self.chain_before = self.chain = chain
+        """The hash chain of the log up to ``base``, and up to ``end_offset``."""
         self.end_offset = base
         self.size = 0
         self.max_timestamp = -1
         """Largest of all records here, ms; -1 while there are none."""
+        self.first_timestamp: int | None = None
+        """Of the first record, ms; known of the segment that is written."""
         self.path = f"{directory}/{base:020d}.log"
         self.index_path = f"{directory}/{base:020d}.index"
         self._disk = disk
         self._file: File | None = None
-        self._index: SparseIndex | None = SparseIndex()
+        self._index: SparseIndex | None = SparseIndex(chain)
+
+    def begin_at(self, chain: bytes) -> None:
+        """The hash chain up to ``base``; before anything is noted."""
+        assert not self.size
+        self.chain_before = self.chain = chain
+        self._index = SparseIndex(chain)
 
     # --- file and index ----------------------------------------------------------------------------------
 
@@ -114,15 +132,20 @@ class Segment:
             return None
 
     def _scan_index(self) -> SparseIndex:
-        index, earlier = SparseIndex(), -1
-        for position, header in self._walk(0):
-            index.note(header.base_offset, position, earlier)
+        index, earlier, chain = SparseIndex(self.chain_before), -1, self.chain_before
+        for position, header, head in self._walk(0):
+            index.note(header.base_offset, position, earlier, chain)
             earlier = max(earlier, header.max_timestamp)
+            chain = chain_after(chain, head)
+        if chain != self.chain:
+            raise CorruptLog(self.path, "the hash chain of its headers is not the one noted when it was written")
         return index
 
     def seal(self) -> None:
         """Nothing more will be written here: put the index beside the file. Not synced: it can be made again."""
-        data = self.index.to_bytes(Summary(self.base, self.end_offset, self.size, self.max_timestamp))
+        data = self.index.to_bytes(
+            Summary(self.base, self.end_offset, self.size, self.max_timestamp, self.chain_before, self.chain)
+        )
         file = self._disk.open(self.index_path, create=True)
         try:
             file.truncate(0)
@@ -130,36 +153,55 @@ class Segment:
         finally:
             file.close()
 
-    def trust(self, end_offset: int) -> bool:
-        """Take size, end and timestamp of a full segment from its index file; False, and nothing is taken, where the
-        index does not describe a segment of the file's length that ends at ``end_offset``."""
+    def summary(self) -> Summary | None:
+        """What the index file says of the segment, if it is there and whole and the file is as long as it says."""
         try:
             file = self._disk.open(self.index_path)
         except FileNotFoundError:
-            return False
+            return None
         try:
             summary = read_summary(file.pread(HEAD_BYTES, 0))
         finally:
             file.close()
-        size = self.file.size()
-        if summary is None or summary[:3] != (self.base, end_offset, size):
+        if summary is None or (summary.base, summary.size) != (self.base, self.file.size()):
+            return None
+        return summary
+
+    def trust(self, end_offset: int) -> bool:
+        """Take size, end, timestamp and chain of a full segment from its index file; False, and nothing is taken,
+        where the index does not describe this segment, ending at ``end_offset``, behind the one before it."""
+        summary = self.summary()
+        if summary is None or (summary.end_offset, summary.chain_before) != (end_offset, self.chain_before):
             return False
-        self.end_offset, self.size, self.max_timestamp = end_offset, size, summary.max_timestamp
+        _, self.end_offset, self.size, self.max_timestamp, _, self.chain = summary
         self._index = None
         return True
+
+    def replace(self, index: SparseIndex, size: int) -> None:
+        """Another file stands in place of the old one: the same batches, thinned out. Writes the new index."""
+        self.size, self._index = size, index
+        self.seal()
+        self._index = None
+
+    def unlink(self) -> None:
+        """Remove file and index, so far as they are there; durable after a ``sync_dir``."""
+        remove(self._disk, self.path)
+        remove(self._disk, self.index_path)
 
     # --- writing -----------------------------------------------------------------------------------------
 
     def append(self, headers: Sequence[BatchHeader], batches: Sequence[Buffer]) -> None:
         """Write whole batches at the end, in one write."""
         self.file.pwritev(batches, self.size)
-        for header in headers:
-            self.note(header)
+        for header, batch in zip(headers, batches, strict=True):
+            self.note(header, batch)
 
-    def note(self, header: BatchHeader) -> None:
-        """The next batch of the file is this one."""
-        assert self._index is not None
-        self._index.note(header.base_offset, self.size, self.max_timestamp)
+    def note(self, header: BatchHeader, batch: Buffer) -> None:
+        """The next batch of the file is this one; of ``batch`` only the header is looked at."""
+        self.index.note(header.base_offset, self.size, self.max_timestamp, self.chain)
+        self.chain = chain_after(self.chain, batch)
+        if self.first_timestamp is None:
+            self.first_timestamp = header.first_timestamp
         self.size += header.batch_length
         self.end_offset = header.base_offset + header.record_count
         if header.max_timestamp > self.max_timestamp:
@@ -167,21 +209,24 @@ class Segment:
 
     def cut(self, end: int) -> None:
         """End at offset ``end``, or before the batch that holds it; not synced."""
-        start, earlier = self.index.for_offset(end)
-        for position, header in self._walk(start):
+        start, earlier, chain = self.index.for_offset(end)
+        for position, header, head in self._walk(start):
             if header.end_offset > end:
                 self.index.truncate_to(position)
                 self.file.truncate(position)
-                self.size, self.end_offset, self.max_timestamp = position, header.base_offset, earlier
+                self.size, self.end_offset = position, header.base_offset
+                self.max_timestamp, self.chain = earlier, chain
+                self.first_timestamp = self.first_timestamp if position else None
                 return
             earlier = max(earlier, header.max_timestamp)
+            chain = chain_after(chain, head)
 
     # --- reading -----------------------------------------------------------------------------------------
 
     def read(self, offset: int, max_bytes: int, end: int) -> list[Buffer]:
         """Whole batches from the one that holds ``offset``, below ``end``; at least one if there is any. Mostly one
         ``pread``."""
-        position, _ = self.index.for_offset(offset)
+        position = self.index.for_offset(offset).position
         window = Window(self.file, self.size, max_bytes + INTERVAL_BYTES)
         found: list[Buffer] = []
         used = 0
@@ -200,20 +245,31 @@ class Segment:
 
     def headers(self, offset: int) -> Iterator[BatchHeader]:
         """The headers of all batches from the one that holds ``offset``."""
-        for _, header in self._walk(self.index.for_offset(offset)[0]):
+        for _, header, _ in self._walk(self.index.for_offset(offset).position):
             if header.end_offset > offset:
                 yield header
+
+    def chain_at(self, offset: int) -> tuple[int, bytes]:
+        """The last end of a batch at or below ``offset``, and the hash chain up to there."""
+        if offset >= self.end_offset:
+            return self.end_offset, self.chain
+        position, _, chain = self.index.for_offset(offset)
+        for _, header, head in self._walk(position):
+            if header.end_offset > offset:
+                return header.base_offset, chain
+            chain = chain_after(chain, head)
+        return self.end_offset, chain
 
     def first_since(self, timestamp_ms: int) -> BatchHeader | None:
         """Header of the first batch with a record at or after ``timestamp_ms``."""
         if self.max_timestamp < timestamp_ms:
             return None
-        for _, header in self._walk(self.index.for_timestamp(timestamp_ms)[0]):
+        for _, header, _ in self._walk(self.index.for_timestamp(timestamp_ms).position):
             if header.max_timestamp >= timestamp_ms:
                 return header
         return None
 
-    def _walk(self, position: int) -> Iterator[tuple[int, BatchHeader]]:
+    def _walk(self, position: int) -> Iterator[tuple[int, BatchHeader, memoryview]]:
         try:
             yield from walk(self.file, position, self.size)
         except CorruptBatch as error:
@@ -227,3 +283,18 @@ class Segment:
         if position + header.batch_length > self.size:
             raise CorruptLog(self.path, f"at byte {position}: batch declares length {header.batch_length}")
         return header
+
+
+def close(segment: Segment) -> None:
+    """Close the segment's file; it is opened again when it is needed."""
+    file = segment.release()
+    if file is not None:
+        file.close()
+
+
+def remove(disk: Disk, path: str) -> None:
+    """Unlink a file that may be there."""
+    try:
+        disk.unlink(path)
+    except FileNotFoundError:
+        return

@@ -86,6 +86,14 @@ class Tail:
             found.append(batch)
         return found
 
+    def advance_to(self, start: int) -> None:
+        """The log begins at ``start`` now, the beginning of a batch."""
+        place = bisect_left(self._bases, start)
+        gone = sum(map(len, self._batches[:place]))
+        del self._bases[:place], self._batches[:place]
+        self._bytes -= gone
+        self._cache.shrank(self, gone)
+
     def truncate_to(self, end: int) -> None:
         """The log ends at ``end`` now, the beginning of a batch."""
         place = bisect_left(self._bases, end)

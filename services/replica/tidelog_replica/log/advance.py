@@ -1,0 +1,57 @@
+"""Retention's part of the disk: segments below a new log start go, in a thread.
+
+The log has forgotten the segments before the job begins, so nobody else touches their files. The order is what makes
+it safe: first the producers' state at the new start is durable, then the new start, then the names go. Whatever a
+crash leaves below the start, the next opening removes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tidelog.disk import Disk
+
+from tidelog_replica.log.origin import Origin, write_origin
+from tidelog_replica.log.segment import Segment, close
+from tidelog_replica.log.snapshots import Snapshots
+
+
+@dataclass(frozen=True, slots=True)
+class Advance:
+    """The log begins at ``origin`` now; before it began at ``old``. A job (see ``jobs.py``)."""
+
+    disk: Disk
+    directory: str
+    old: Origin
+    origin: Origin
+    segments: tuple[Segment, ...]
+    """Those that go, oldest first; the job's own."""
+    generation: int
+
+    def run(self) -> None:
+        """Make it so. Raises ``OSError``."""
+        snapshots = Snapshots(self.disk, self.directory)
+        start = self.origin.start
+        if snapshots.read(start, self.origin.chain) is None:
+            offset, producers = snapshots.newest(self.old.start, start, self._chain_at)
+            for segment in self.segments:
+                if segment.end_offset > offset:
+                    for header in segment.headers(offset):
+                        producers.record(header, header.base_offset)
+                close(segment)
+            snapshots.write(start, self.origin.chain, producers, sync=True)
+        else:
+            snapshots.sync(start)
+        self.disk.sync_dir(self.directory)
+        write_origin(self.disk, self.directory, self.origin)
+        for segment in self.segments:
+            close(segment)
+            segment.unlink()
+        snapshots.remove(below=start)
+        self.disk.sync_dir(self.directory)
+
+    def _chain_at(self, offset: int) -> tuple[int, bytes]:
+        for segment in reversed(self.segments):
+            if offset >= segment.base:
+                return segment.chain_at(offset)
+        return self.old.start, self.old.chain

@@ -1,0 +1,108 @@
+"""What the producers of a log had written up to some offset, beside the segments: ``producers-<offset>``.
+
+Theory. The producers' state is a function of the log from its very beginning (``core/producers.py``). A snapshot
+holds it as of one offset, so that opening a log reads the headers behind the newest one only, and so that it survives
+the segments that retention deletes: the one at the log start stays, and is durable before they go. A snapshot names
+the hash chain at its offset; one that another log wrote, or a former life of this one above a cut, is not believed,
+nor is one that is damaged. Then an older one serves, and in the end the headers alone.
+
+Those at rolls are not synced: they are caches. Of them the newest ``KEPT`` stay.
+
+The file, big-endian: magic ``TLPS``, offset i64, chain 16 bytes, CRC32C of all the rest; then the state as
+``ProducerState.to_bytes`` has it.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Callable
+
+from crc32c import crc32c
+from tidelog.disk import Disk
+from tidelog.errors import ProtocolError
+
+from tidelog_replica.core.producers import ProducerState
+
+KEPT = 2
+_NAME = re.compile(r"producers-([0-9]{20})")
+_HEAD = struct.Struct(">4sq16s")
+_CRC = struct.Struct(">I")
+_MAGIC = b"TLPS"
+
+
+class Snapshots:
+    """The snapshots in one log's directory. Every method may raise ``OSError``."""
+
+    def __init__(self, disk: Disk, directory: str) -> None:
+        self._disk = disk
+        self._directory = directory
+
+    def _path(self, offset: int) -> str:
+        return f"{self._directory}/producers-{offset:020d}"
+
+    def offsets(self) -> list[int]:
+        """Of which offsets there is one, rising."""
+        found = map(_NAME.fullmatch, self._disk.listdir(self._directory))
+        return sorted(int(name[1]) for name in found if name)
+
+    def write(self, offset: int, chain: bytes, producers: ProducerState, *, sync: bool = False) -> None:
+        """Write one down. With ``sync`` it is durable when its name is."""
+        head = _HEAD.pack(_MAGIC, offset, chain)
+        state = producers.to_bytes()
+        file = self._disk.open(self._path(offset), create=True)
+        try:
+            file.truncate(0)
+            file.pwritev([head, _CRC.pack(crc32c(state, crc32c(head))), state], 0)
+            if sync:
+                file.sync()
+        finally:
+            file.close()
+
+    def sync(self, offset: int) -> None:
+        """Make the one of ``offset`` durable; its name too when the directory is synced."""
+        file = self._disk.open(self._path(offset))
+        try:
+            file.sync()
+        finally:
+            file.close()
+
+    def read(self, offset: int, chain: bytes) -> ProducerState | None:
+        """The state at ``offset``, where the log's chain is ``chain``; None where there is none to be believed."""
+        try:
+            data = self._disk.read(self._path(offset))
+        except FileNotFoundError:
+            return None
+        head, state = data[: _HEAD.size], data[_HEAD.size + _CRC.size :]
+        if len(data) < _HEAD.size + _CRC.size or head != _HEAD.pack(_MAGIC, offset, chain):
+            return None
+        if _CRC.unpack_from(data, _HEAD.size)[0] != crc32c(state, crc32c(head)):
+            return None
+        try:
+            return ProducerState.from_bytes(state)
+        except ProtocolError:
+            return None
+
+    def newest(self, start: int, end: int, chain_at: Callable[[int], tuple[int, bytes]]) -> tuple[int, ProducerState]:
+        """The newest one from ``start`` to ``end`` that is to be believed, and its offset; the empty state at
+        ``start`` where there is none."""
+        for offset in reversed(self.offsets()):
+            if start <= offset <= end:
+                boundary, chain = chain_at(offset)
+                state = self.read(offset, chain) if boundary == offset else None
+                if state is not None:
+                    return offset, state
+        return start, ProducerState()
+
+    def retire(self, start: int) -> None:
+        """Remove those that are of no more use to a log that begins at ``start``."""
+        found = self.offsets()
+        for offset in found[:-KEPT]:
+            if offset != start:
+                self._disk.unlink(self._path(offset))
+
+    def remove(self, *, below: int = 0, above: int = 2**63) -> None:
+        """Remove those below and those above these offsets."""
+        for offset in self.offsets():
+            if offset < below or offset > above:
+                self._disk.unlink(self._path(offset))

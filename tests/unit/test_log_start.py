@@ -1,0 +1,443 @@
+"""Where a log begins: retention moves it up, a copy starts over there, and what the lost part told is kept."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+
+import pytest
+from logs import PATH, SMALL, batch, batches, content, flush, open_log, produced, sound
+from simulation.sim_disk import PowerLost, SimDisk
+from tidelog.records import NO_CHAIN, chain_after, read_header
+from tidelog.types import TopicConfig
+from tidelog_replica.core.producers import ProducerState
+from tidelog_replica.log.files import LOG_START, RESET
+from tidelog_replica.log.log import CorruptLog, Log
+from tidelog_replica.log.origin import Origin
+from tidelog_replica.log.recovery import EPOCHS, MARK
+from tidelog_replica.log.segment import Segment
+from tidelog_replica.log.tail import Tail
+
+COUNT = 30
+
+
+def made(count: int = COUNT) -> list[bytes]:
+    """Batches of three producers, one of which falls silent early; the leader epoch changes at 5, 13 and 21."""
+    batches, sequences = [], {1: 0, 2: 0, 3: 0}
+    for offset in range(count):
+        epoch = 1 + sum(offset >= start for start in (5, 13, 21))
+        producer = 3 if offset < 2 else 1 + offset % 2
+        batches.append(produced(offset, epoch, producer, sequences[producer]))
+        sequences[producer] += 1
+    return batches
+
+
+STORED = made()
+HEADERS = [read_header(each) for each in STORED]
+ALL = ProducerState(HEADERS).snapshot()
+
+
+def chain_to(offset: int) -> bytes:
+    chain = NO_CHAIN
+    for each in STORED[:offset]:
+        chain = chain_after(chain, each)
+    return chain
+
+
+def filled(disk: SimDisk, config: TopicConfig = SMALL) -> Log:
+    log = open_log(disk, config)
+    for each in STORED:
+        log.append([each])
+    flush(log)
+    return log
+
+
+def stable(disk: SimDisk) -> SimDisk:
+    for name in disk.listdir(PATH):
+        disk.replace(f"{PATH}/{name}", disk.read(f"{PATH}/{name}"))
+    return disk
+
+
+def check(log: Log, start: int) -> None:
+    """A log of ``STORED`` from ``start`` on, which knows what came before."""
+    assert (log.start, log.end) == (start, COUNT)
+    assert content(log) == content(log, from_disk=True) == STORED[start:]
+    assert log.epoch_at(start) == (HEADERS[start - 1].leader_epoch if start else -1)
+    assert log.chain_at(start) == (start, chain_to(start))
+    assert log.producers.snapshot() == ALL
+    sound(log)
+
+
+def at_each_step(
+    prepare: Callable[[], SimDisk], action: Callable[[Log], object], judge: Callable[[Log], None], steps_at_least: int
+) -> None:
+    """Lose power at the first change of ``action``, at the second, …"""
+    steps = 0
+    while True:
+        disk = prepare()
+        log = open_log(disk)
+        disk.lose_power(after=steps)
+        try:
+            action(log)
+        except PowerLost:
+            pass
+        else:
+            break
+        for seed in range(12):
+            after = disk.clone()
+            after.crash(Random(seed))
+            judge(open_log(after))
+            judge(open_log(after))
+        steps += 1
+    assert steps >= steps_at_least
+
+
+# --- retention -------------------------------------------------------------------------------------------
+
+
+def test_the_start_moves_by_whole_segments_and_never_past_the_one_that_is_written():
+    log = filled(SimDisk())
+    bases = [segment.base for segment in log._segments]
+    assert len(bases) > 4
+    assert not log.advance_start(0) and not log.advance_start(bases[1] - 1)
+    for offset in (bases[1], bases[2] + 1, bases[3], COUNT + 5):
+        log.advance_start(offset)
+        check(log, max(base for base in bases if base <= offset))
+    assert log.start == bases[-1]
+    assert log.read(0, 1000) == [] and log.read(log.start - 1, 1000) == []
+
+
+def test_it_is_the_same_log_when_it_is_opened_again():
+    disk = SimDisk()
+    log = filled(disk)
+    log.advance_start(15)
+    start = log.start
+    check(open_log(disk), start)
+    disk.crash(Random(0))
+    check(open_log(disk), start)
+    names = disk.listdir(PATH)
+    assert min(int(name[:20]) for name in names if name.endswith((".log", ".index"))) == start
+
+
+def test_what_lies_before_the_start_is_forgotten_but_for_the_epoch_of_the_last_record():
+    log = filled(SimDisk())
+    log.advance_start(15)
+    assert log.epochs.entries == [(2, 5), (3, 13), (4, 21)] if log.start <= 13 else [(3, 13), (4, 21)]
+    log.advance_start(COUNT)
+    assert log.epochs.entries == [(4, 21)] and log.epoch_at(log.start) == 4
+    log.assign_epoch(9)
+    assert open_log(log._disk).epochs.entries == [(4, 21), (9, COUNT)]
+
+
+def test_times_are_found_in_what_is_left():
+    log = filled(SimDisk())
+    log.advance_start(15)
+    assert log.offset_for_timestamp(0, COUNT) == (log.start, 1000 + log.start)
+    assert log.offset_for_timestamp(1020, COUNT) == (20, 1020)
+
+
+def test_a_log_that_was_cut_at_its_start_goes_on_there():
+    disk = SimDisk()
+    log = filled(disk)
+    log.advance_start(15)
+    start = log.start
+    log.truncate(start)
+    assert (log.start, log.end, log.epoch_at(start)) == (start, start, HEADERS[start - 1].leader_epoch)
+    assert log.producers.snapshot() == ProducerState(HEADERS[:start]).snapshot()
+    assert log.chain_at(start) == (start, chain_to(start))
+    log.append(STORED[start:])
+    flush(log)
+    check(log, start)
+    check(open_log(disk), start)
+
+
+def test_D7_retention_may_be_cut_off_at_each_step():
+    starts = set()
+
+    def judge(log: Log) -> None:
+        starts.add(log.start)
+        check(log, log.start)
+
+    at_each_step(lambda: stable(_built()), lambda log: log.advance_start(15), judge, 6)
+    assert len(starts) == 2
+
+
+def _built() -> SimDisk:
+    disk = SimDisk()
+    filled(disk).close()
+    return disk
+
+
+def test_a_first_segment_that_is_gone_is_damage_and_one_too_many_is_not():
+    disk = _built()
+    first = Segment(disk, PATH, 0)
+    kept = disk.read(first.path)
+    disk.unlink(first.path)
+    with pytest.raises(CorruptLog, match="begins at 0, but its first segment at"):
+        open_log(disk)
+    disk.replace(first.path, kept)
+    log = open_log(disk)
+    log.advance_start(15)
+    disk.replace(first.path, kept)
+    check(open_log(disk), log.start)
+    assert first.path.rpartition("/")[2] not in disk.listdir(PATH)
+    disk.unlink(log._segments[0].path)
+    with pytest.raises(CorruptLog, match="begins at"):
+        open_log(disk)
+
+
+def test_D5_no_damage_to_the_file_of_the_log_start_changes_the_log():
+    disk = _built()
+    open_log(disk).advance_start(15)
+    start = open_log(disk).start
+    path = f"{PATH}/{LOG_START}"
+    data = disk.read(path)
+    changed = [data[:cut] for cut in range(len(data))]
+    changed += [data[:p] + bytes([data[p] ^ 1 << p % 8]) + data[p + 1 :] for p in range(len(data))]
+    changed += [b"", data + b"x", bytes(len(data)), Origin(17, 5).to_bytes(), Origin(1000, 7).to_bytes()]
+    for each in changed:
+        after = disk.clone()
+        after.replace(path, each)
+        check(open_log(after), start)
+        assert after.read(path) == data
+    disk.replace(f"{PATH}/{EPOCHS}", b"")
+    check(open_log(disk), start)
+
+
+def test_without_policy_the_start_moves_past_what_was_ever_synced():
+    lazy = TopicConfig(segment_max_bytes=500, flush="os")
+    disk = SimDisk()
+    log = filled(disk, lazy)
+    log.advance_start(15)
+    check(log, log.start)
+    log.configure(SMALL)
+    assert log.durable == COUNT  # it was told; it does not go back
+    log.append(batches(COUNT, 4, [1]))
+    assert log.durable == COUNT
+    flush(log)
+    assert log.durable == COUNT + 1
+    disk.crash(Random(1))
+    assert open_log(disk).end == COUNT + 1
+
+
+# --- a copy that starts over -----------------------------------------------------------------------------
+
+
+def test_a_copy_that_starts_over_where_the_leader_begins_becomes_its_equal():
+    leader, disk = filled(SimDisk()), SimDisk()
+    leader.advance_start(15)
+    follower = open_log(disk)
+    follower.append(STORED[:4])
+    follower.reset(*leader.snapshot())
+    assert (follower.start, follower.end, follower.durable) == (leader.start, leader.start, leader.start)
+    assert follower.read_high_watermark() == leader.start and follower.epoch_at(follower.start) == 3
+    assert follower.producers.snapshot() == ProducerState(HEADERS[: leader.start]).snapshot()
+    follower.append(STORED[leader.start :])
+    flush(follower)
+    for log in (follower, open_log(disk)):
+        check(log, leader.start)
+        assert all(log.chain_at(o) == leader.chain_at(o) for o in range(leader.start, COUNT + 1))
+        assert log.snapshot().producers.snapshot() == leader.snapshot().producers.snapshot()
+
+
+def test_a_log_that_begins_at_0_has_no_past():
+    assert filled(SimDisk()).snapshot()[:3] == (0, -1, NO_CHAIN)
+    log = open_log(SimDisk())
+    log.reset(0, -1, b"", ProducerState())
+    assert (log.start, log.end, log.epochs.latest(), log.chain_at(0)) == (0, 0, -1, (0, NO_CHAIN))
+
+
+@pytest.mark.parametrize("start", [4, COUNT + 5])
+def test_starting_over_may_be_cut_off_at_each_step(start):
+    """Also where the old log reached further: a damaged copy is thrown away that way."""
+    past = ProducerState(HEADERS[:4])
+
+    def judge(log: Log) -> None:
+        if log.end == COUNT:
+            check(log, 0)
+        else:
+            assert (log.start, log.end, log.epoch_at(start)) == (start, start, 7)
+            assert log.chain_at(start) == (start, b"c" * 16)
+            assert log.producers.snapshot() == past.snapshot()
+            assert log.read_high_watermark() == start
+
+    at_each_step(lambda: stable(_built()), lambda log: log.reset(start, 7, b"c" * 16, past), judge, 20)
+
+
+def test_starting_over_goes_on_where_a_flush_is_under_way():
+    disk = SimDisk()
+    log = open_log(disk)
+    log.append(STORED)
+    pending = log.begin_flush()
+    assert pending is not None
+    log.reset(40, 4, NO_CHAIN, ProducerState())
+    pending.run()
+    log.complete_flush(pending)
+    assert (log.durable, log.end) == (40, 40)
+    log.append([batch(40, 5)])
+    flush(log)
+    assert (open_log(disk).start, open_log(disk).end) == (40, 41)
+
+
+def test_a_damaged_wish_to_start_over_is_passed_over():
+    disk = _built()
+    for data in (b"", b"garbage", Origin(3, 1).to_bytes(), bytes(100)):
+        disk.replace(f"{PATH}/{RESET}", data)
+        check(open_log(disk), 0)
+        assert RESET not in disk.listdir(PATH)
+
+
+# --- producers -------------------------------------------------------------------------------------------
+
+
+def snapshots(disk: SimDisk) -> list[str]:
+    return [name for name in disk.listdir(PATH) if name.startswith("producers-")]
+
+
+def test_the_producers_are_known_after_a_restart_without_reading_the_whole_log():
+    disk = _built()
+    assert snapshots(disk)[-1].endswith(f"{COUNT:020d}")
+    for segment in open_log(disk)._segments[:-1]:
+        disk.replace(segment.path, bytes(segment.size))
+    assert open_log(disk).producers.snapshot() == ALL
+
+
+def test_a_producer_whose_batches_are_all_gone_is_still_known():
+    disk = SimDisk()
+    log = filled(disk)
+    log.advance_start(COUNT)
+    assert 3 in open_log(disk).producers.snapshot()
+
+
+def test_D5_no_damage_to_a_snapshot_changes_what_is_known_of_the_producers():
+    disk = _built()
+    newest = f"{PATH}/{snapshots(disk)[-1]}"
+    data = disk.read(newest)
+    changed = [data[:cut] for cut in range(len(data))]
+    changed += [data[:p] + bytes([data[p] ^ 1 << p % 8]) + data[p + 1 :] for p in range(len(data))]
+    for each in changed:
+        after = disk.clone()
+        after.replace(newest, each)
+        assert open_log(after).producers.snapshot() == ALL
+    for name in snapshots(disk):
+        disk.replace(f"{PATH}/{name}", b"")
+    check(open_log(disk), 0)
+
+
+def test_a_snapshot_of_another_history_is_not_believed():
+    """It was written above a cut, and the log has grown past that offset again."""
+    disk = _built()
+    name = snapshots(disk)[-1]
+    data = disk.read(f"{PATH}/{name}")
+    log = open_log(disk)
+    log.truncate(20)
+    assert name not in disk.listdir(PATH)
+    assert log.producers.snapshot() == ProducerState(HEADERS[:20]).snapshot()
+    log.append([produced(offset, 9, 8, offset - 20) for offset in range(20, COUNT)])
+    flush(log)
+    expected = log.producers.snapshot()
+    log.close()
+    disk.replace(f"{PATH}/{name}", data)
+    assert open_log(disk).producers.snapshot() == expected
+
+
+def test_the_producers_of_a_log_that_was_cut_are_those_of_what_is_left():
+    for end in range(COUNT + 1):
+        log = filled(SimDisk())
+        log.truncate(end)
+        assert log.producers.snapshot() == ProducerState(HEADERS[:end]).snapshot()
+
+
+def test_only_the_newest_snapshots_and_the_one_at_the_start_stay():
+    disk = SimDisk()
+    log = filled(disk)
+    assert len(snapshots(disk)) == 2
+    log.advance_start(8)
+    for offset in range(COUNT, 3 * COUNT):
+        log.append([produced(offset, 4, 1, offset)])
+    flush(log)
+    log.truncate(COUNT)
+    assert snapshots(disk) == [f"producers-{log.start:020d}"]
+    check(log, log.start)
+
+
+# --- chain -----------------------------------------------------------------------------------------------
+
+
+def test_the_chain_at_every_offset_is_that_of_the_batches_before_it():
+    disk = SimDisk()
+    log = open_log(disk)
+    many = batches(0, 1, [1, 2, 3] * 8)
+    log.append(many)
+    flush(log)
+    for each in (log, open_log(disk)):
+        chain, boundary = NO_CHAIN, 0
+        for stored in many:
+            header = read_header(stored)
+            for offset in range(header.base_offset, header.end_offset):
+                assert each.chain_at(offset) == (boundary, chain)
+            chain, boundary = chain_after(chain, stored), header.end_offset
+        assert each.chain_at(boundary) == each.chain_at(boundary + 9) == (boundary, chain)
+
+
+def test_an_index_whose_chain_is_not_that_of_the_headers_is_noticed():
+    disk = _built()
+    log = open_log(disk)
+    first = log._segments[0]
+    data = bytearray(disk.read(first.path))
+    data[40] ^= 1  # in max_timestamp of the first batch: nothing but its CRC and the chain cover it
+    disk.replace(first.path, bytes(data))
+    log = open_log(disk)
+    log._segments[0]._index = None
+    disk.unlink(first.index_path)
+    with pytest.raises(CorruptLog, match="hash chain"):
+        log.chain_at(1)
+
+
+def test_memory_forgets_what_retention_took():
+    log = filled(SimDisk())
+    assert log._tail.read(0, 100, COUNT) is not None
+    log.advance_start(15)
+    assert log._tail.read(log.start - 1, 100, COUNT) is None
+    assert log._tail.read(log.start, 100, COUNT) is not None
+    assert isinstance(log._tail, Tail)
+
+
+# --- age -------------------------------------------------------------------------------------------------
+
+
+def test_a_segment_is_closed_when_its_first_record_is_old():
+    day = TopicConfig(segment_max_age_ms=1000)
+    disk = SimDisk()
+    log = open_log(disk, day)
+    assert not log.roll_if_old(5000)
+    log.append([STORED[0]])
+    assert not log.roll_if_old(6000) and not log.roll_if_old(6999)
+    log.append([STORED[1]])
+    assert log.roll_if_old(7000) and not log.roll_if_old(99_000)
+    log.append([STORED[2]])
+    flush(log)
+    assert not log.roll_if_old(99_000)
+    assert [segment.base for segment in log._segments] == [0, 2]
+    assert content(open_log(disk)) == STORED[:3]
+
+
+def test_after_a_restart_the_age_is_that_of_the_first_record():
+    log = open_log(SimDisk(), config := TopicConfig(segment_max_age_ms=1000))
+    log.append([STORED[0], STORED[1]])  # from 1000 ms on
+    log.close()
+    log = Log.open(log._disk, PATH, config)
+    assert not log.roll_if_old(1999)
+    assert log.roll_if_old(2000)
+
+
+def test_the_marks_file_is_still_the_judge_after_a_reset():
+    disk = SimDisk()
+    log = filled(disk)
+    log.reset(50, 4, NO_CHAIN, ProducerState())
+    disk.unlink(f"{PATH}/{50:020d}.log")
+    with pytest.raises(CorruptLog, match="no segment is left"):
+        open_log(disk)
+    disk.unlink(f"{PATH}/{MARK}")
+    with pytest.raises(CorruptLog, match="no segment is left"):
+        open_log(disk)
