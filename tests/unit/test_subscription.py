@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import pytest
 from tidelog.effects import Answer, Call, Post
 from tidelog.errors import TimedOut, Unreachable, refuse
@@ -13,6 +16,8 @@ from tidelog_gateway.core.settings import SubscriptionSettings
 from tidelog_gateway.core.subscription import Effect, Subscriptions
 
 CLIENT = 1
+FENCED = ("r5",)
+SERVERS = tuple(ServerState(f"r{number}", f"ws://r{number}", 1, False) for number in range(1, 6))
 
 
 def stored(offset: int, count: int = 1, epoch: int = 1) -> bytes:
@@ -32,8 +37,16 @@ class Bench:
         self.cluster.update(image(1, leader))
         self.core = Subscriptions(self.cluster, SubscriptionSettings())
 
-    def subscribe(self, credit: int, offset: int = 0, now: float = 0.0) -> list[Effect]:
-        return self.core.on_subscribe(CLIENT, 9, Subscribe(3, "t", 0, offset, credit), now)
+    def subscribe(self, credit: int, offset: int = 0, now: float = 0.0, **fields: Any) -> list[Effect]:
+        return self.core.on_subscribe(CLIENT, 9, Subscribe(3, "t", 0, offset, credit, **fields), now)
+
+    def know(self, index: int, **changes: Any) -> None:
+        """The partition's state is another."""
+        known = image(index, "r1")
+        topic = known.topics[0]
+        state = replace(topic.partitions[0], leader_epoch=1, **changes)
+        fenced = tuple(replace(server, fenced=server.node in FENCED) for server in SERVERS)
+        self.cluster.update(replace(known, servers=fenced, topics=(replace(topic, partitions=(state,)),)))
 
 
 def read_of(effects: list[Effect]) -> Call:
@@ -155,3 +168,93 @@ def test_nothing_is_left_of_a_client_that_went() -> None:
     bench.core.on_link_closed(CLIENT)
     assert bench.core.on_answer(call.token, ReadAnswer(1, 1, 0, stored(0)), 0.0) == []
     assert bench.core.on_metadata(bench.cluster.update(image(2, "r2")), 0.0) == []
+
+
+# --- any replica ---------------------------------------------------------------------------------------------
+
+
+def reading_any(bench: Bench, sub: int = 3, **fields: Any) -> Call:
+    message = Subscribe(sub, "t", 0, 0, 1000, read_from="any", **fields)
+    return read_of(bench.core.on_subscribe(CLIENT, 9, message, 0.0))
+
+
+def test_readers_of_any_replica_are_spread_over_the_copies_in_sync_and_the_learners() -> None:
+    bench = Bench()
+    bench.know(2, replicas=("r1", "r2", "r3", "r5"), isr=("r1", "r2", "r5"), learners=("r4",))
+    calls = [reading_any(bench, sub) for sub in range(4)]
+    assert [call.to for call in calls] == ["r2", "r4", "r2", "r4"], "not the leader, not a replica behind or fenced"
+    assert all(call.message.any_replica for call in calls)  # type: ignore[attr-defined]
+
+
+def test_without_another_copy_the_leader_serves() -> None:
+    bench = Bench()
+    bench.know(2, isr=("r1",))
+    assert reading_any(bench).to == "r1"
+    assert not reading_any(bench, 4).message.any_replica  # type: ignore[attr-defined]
+
+
+def test_only_the_leader_serves_linearizable_reads() -> None:
+    call = reading_any(Bench(), consistency="linearizable")
+    assert (call.to, call.message.consistency) == ("r1", "linearizable")  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("code", ["STALE_REPLICA", "OFFSET_NOT_AVAILABLE", "UNREACHABLE", "OFFSET_OUT_OF_RANGE"])
+def test_E9_what_a_copy_cannot_serve_the_leader_does_at_once_and_for_a_while(code: str) -> None:
+    bench = Bench()
+    call = reading_any(bench)
+    assert call.to == "r2"
+    call = read_of(bench.core.on_answer(call.token, refuse(code, "no"), 1.0))
+    assert call.to == "r1"
+    call = read_of(bench.core.on_answer(call.token, ReadAnswer(1, 1, 0, stored(0)), 2.0))
+    assert call.to == "r1"
+    call = read_of(bench.core.on_answer(call.token, ReadAnswer(1, 1, 0), 6.5))
+    assert call.to == "r2"
+
+
+def test_a_copy_that_is_none_any_more_is_left() -> None:
+    bench = Bench()
+    call = reading_any(bench)
+    bench.know(2, isr=("r1", "r3"), replicas=("r1", "r2", "r3"))
+    assert read_of(bench.core.on_answer(call.token, ReadAnswer(1, 1, 0, stored(0)), 0.1)).to == "r3"
+
+
+def test_R5_the_high_watermark_told_to_a_client_never_goes_back_with_the_replica() -> None:
+    bench = Bench()
+    call = reading_any(bench)
+    effects = bench.core.on_answer(call.token, ReadAnswer(1, 7, 0, stored(0)), 0.1)
+    assert delivery_of(effects).high_watermark == 7
+    effects = bench.core.on_answer(read_of(effects).token, ReadAnswer(1, 4, 0, stored(1)), 0.2)
+    assert delivery_of(effects).high_watermark == 7
+
+
+def test_E9_a_bounded_subscription_waits_no_longer_than_its_bound() -> None:
+    call = reading_any(Bench(), consistency="bounded", max_staleness_ms=700)
+    assert call.message == Read(
+        "t", 0, 0, -1, 1, 1000, 700, consistency="bounded", max_staleness_ms=700, any_replica=True
+    )
+
+
+def test_an_ended_subscription_leaves_its_copy_to_others() -> None:
+    bench = Bench()
+    bench.know(2, isr=("r1", "r2", "r3"), replicas=("r1", "r2", "r3"))
+    assert [reading_any(bench, sub).to for sub in (1, 2)] == ["r2", "r3"]
+    bench.core.on_unsubscribe(CLIENT, 9, Unsubscribe(2))
+    bench.core.on_unsubscribe(CLIENT, 9, Unsubscribe(1))
+    assert [reading_any(bench, sub).to for sub in (3, 4)] == ["r2", "r3"]
+    bench.core.on_link_closed(CLIENT)
+    assert [reading_any(bench, sub).to for sub in (5, 6)] == ["r2", "r3"]
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"read_from": "nearest"},
+        {"consistency": "strong"},
+        {"consistency": "bounded"},
+        {"max_staleness_ms": 5},
+    ],
+)
+def test_a_subscription_that_makes_no_sense_is_refused(fields: dict[str, Any]) -> None:
+    (answer,) = Bench().subscribe(10, **fields)
+    assert isinstance(answer, Answer) and isinstance(answer.message, Exception)
+    assert answer.message.code == "MALFORMED"  # type: ignore[attr-defined]

@@ -40,6 +40,7 @@ from tidelog.wire.messages import (
 from tidelog_gateway.core.cluster import ClusterMap
 from tidelog_gateway.core.router import Router
 from tidelog_gateway.core.settings import RouterSettings, SubscriptionSettings
+from tidelog_gateway.core.spread import Spread
 from tidelog_gateway.core.subscription import Subscriptions
 
 READ_TIMEOUT_S = 5.0
@@ -86,6 +87,7 @@ class Shell:
         )
         self.nursery = nursery
         self.clock = clock
+        self._spread = Spread(self.cluster)
         self._links: dict[int, Link] = {}
         self._requests: dict[int, int] = {}
         self._wake = trio.Event()
@@ -121,7 +123,7 @@ class Shell:
             case Credit():
                 self._perform(self.subscriptions.on_credit(link.source, message, now))
             case Read() if id is not None:
-                self.ask_leader(message, message.max_wait_ms / 1000 + READ_TIMEOUT_S, self.begin(link, id))
+                self.ask_reader(message, message.max_wait_ms / 1000 + READ_TIMEOUT_S, self.begin(link, id))
             case ListOffset() if id is not None:
                 self.ask_leader(message, READ_TIMEOUT_S, self.begin(link, id))
             case Subscribe() if id is not None:
@@ -204,6 +206,26 @@ class Shell:
         self._news.set()
         self._news = trio.Event()
         self._turn()
+
+    def ask_reader(self, message: Read, timeout_s: float, done: Answered) -> None:
+        """Have a read answered by the leader; where any replica may, by a copy, and by the leader if that cannot."""
+        state = self.cluster.state(message.topic_id, message.partition)
+        copy = None
+        if message.any_replica and message.consistency != "linearizable" and state is not None:
+            copy = self._spread.take(state)
+        at_leader = replace(message, any_replica=False)
+        if copy is None or state is None:
+            self.ask_leader(at_leader, timeout_s, done)
+            return
+
+        def first(answer: Message | TidelogError) -> None:
+            self._spread.release(copy)
+            if isinstance(answer, TidelogError):
+                self.ask_leader(at_leader, timeout_s, done)
+            else:
+                done(answer)
+
+        self.peers.start_call(copy, replace(message, leader_epoch=state.leader_epoch), timeout_s, first)
 
     def ask_leader(self, message: Read | ListOffset, timeout_s: float, done: Answered) -> None:
         """Ask the partition's leader. What may pass is tried again in the time; ``done`` is called exactly once."""

@@ -60,6 +60,10 @@ class ClusterMap:
         topic = self._by_id.get(topic_id)
         return topic is not None and all(self.is_live(state.leader) for state in topic.partitions)
 
+    def copies(self, state: PartitionState) -> list[NodeId]:
+        """Who besides the leader is fit to serve readers: the live replicas in sync, and the learners."""
+        return [node for node in (*state.isr, *state.learners) if node != state.leader and self.is_live(node)]
+
     def is_live(self, node: NodeId | None) -> bool:
         """The metadata names this replica server and it is not fenced."""
         server = self.servers.get(node) if node is not None else None

@@ -40,6 +40,8 @@ class SubscriptionSettings:
     """A read at the end of the log waits this long at the leader for news, then is asked again."""
     read_grace_s: float = 2.0
     """How much later than ``read_max_wait_ms`` an answer may come before it counts as lost."""
+    leader_stay_s: float = 5.0
+    """A reader whom another replica could not serve stays with the leader for so long."""
     retry_first_s: float = 0.02
     """First pause after a retriable error; it doubles up to ``retry_max_s``."""
     retry_max_s: float = 0.5

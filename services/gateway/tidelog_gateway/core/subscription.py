@@ -1,10 +1,14 @@
 """Subscriptions: batches pushed to clients from a position, as long as they have given credit.
 
 Theory. A subscription is a position (last epoch, offset), a credit in bytes and at most one read in flight at the
-partition's leader. The read long-polls; its answer is delivered, moves the position behind the last batch and uses
-up credit; with credit left the next read goes out at once. A single batch larger than the credit is delivered all
-the same and leaves a debt, so that a small window is slow, never stuck.
+partition's leader, or at another replica (below). The read long-polls; its answer is delivered, moves the position
+behind the last batch and uses up credit; with credit left the next read goes out at once. A single batch larger than
+the credit is delivered all the same and leaves a debt, so that a small window is slow, never stuck.
 
+- With ``read_from`` ``any`` a copy of the partition serves it (``spread.py``), the leader when there is none. It
+  stays there until the copy fails it, by whatever error: the leader is asked at once, and for ``leader_stay_s``,
+  since only its errors are final. The client's HW never goes back with such a change. A ``bounded`` subscription is
+  asked again at least every ``max_staleness_ms``, so that no silent copy holds it up for longer.
 - A retriable error, a lost link, or a leader that lags behind the metadata: asked again after a growing pause, and
   at once when the partition's leader changes. The position does not move, so nothing is skipped or repeated.
 - ``OFFSET_OUT_OF_RANGE``, ``LOG_TRUNCATED``, ``UNKNOWN_TOPIC`` and every other final error end the subscription with
@@ -18,15 +22,20 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterable
 from dataclasses import dataclass
+from math import inf
 
 from tidelog.effects import Answer, Call, Post
 from tidelog.errors import TidelogError, refuse
 from tidelog.records import read_header
-from tidelog.types import TopicPartition
+from tidelog.types import NodeId, PartitionState, TopicPartition
 from tidelog.wire.messages import Credit, Delivery, Done, Message, Read, ReadAnswer, Subscribe, Unsubscribe
 
 from tidelog_gateway.core.cluster import ClusterMap
 from tidelog_gateway.core.settings import SubscriptionSettings
+from tidelog_gateway.core.spread import Spread
+
+BOUNDED_MIN_WAIT_MS = 250
+"""However close the bound is, an idle subscription is not asked again more often."""
 
 Effect = Answer | Call | Post
 
@@ -41,8 +50,17 @@ class _Subscription:
     offset: int
     last_epoch: int
     credit: int
+    any_replica: bool
+    consistency: str
+    max_staleness_ms: int
+    copy: NodeId | None = None
+    """The replica other than the leader that serves it."""
+    leader_until: float = -inf
+    high_watermark: int = -1
+    """The highest that the client was told."""
     token: int = 0
     asked: float = 0.0
+    max_wait_s: float = 0.0
     not_before: float = 0.0
     retry_s: float = 0.0
     ended: bool = False
@@ -59,6 +77,7 @@ class Subscriptions:
         self._reads: dict[int, _Subscription] = {}
         self._delayed: list[tuple[float, int, _Subscription]] = []
         self._tokens = 0
+        self._spread = Spread(cluster)
 
     # --- the client -----------------------------------------------------------------------------------------
 
@@ -72,8 +91,21 @@ class Subscriptions:
         key = TopicPartition(message.topic_id, message.partition)
         if self._cluster.state(*key) is None:
             return [Answer(source, id, refuse("UNKNOWN_TOPIC", f"no partition {key.topic_id}/{key.partition}"))]
+        fault = _fault(message)
+        if fault is not None:
+            return [Answer(source, id, refuse("MALFORMED", fault))]
         credit = min(message.credit, self._settings.credit_max_bytes)
-        one = _Subscription(source, message.sub, key, message.offset, message.last_epoch, credit)
+        one = _Subscription(
+            source,
+            message.sub,
+            key,
+            message.offset,
+            message.last_epoch,
+            credit,
+            message.read_from == "any" and message.consistency != "linearizable",
+            message.consistency,
+            message.max_staleness_ms,
+        )
         subscriptions[message.sub] = one
         self._by_partition.setdefault(key, {})[one] = None
         return [Answer(source, id, Done()), *self._read(one, now)]
@@ -107,6 +139,10 @@ class Subscriptions:
         if one is None:
             return []
         one.token = 0
+        if isinstance(answer, TidelogError) and one.copy is not None:
+            self._leave_copy(one)
+            one.leader_until = now + self._settings.leader_stay_s
+            return self._read(one, now)
         if isinstance(answer, TidelogError):
             behind = answer.code == "UNKNOWN_TOPIC" and self._cluster.state(*one.key) is not None
             if not (answer.retriable or behind):
@@ -116,14 +152,15 @@ class Subscriptions:
         one.retry_s = 0.0
         size = len(answer.payload)
         if not size:
-            early = now - one.asked < self._settings.read_max_wait_ms / 2000
+            early = now - one.asked < one.max_wait_s / 2
             return self._delay(one, now) if early else self._read(one, now)
         try:
             self._move(one, memoryview(answer.payload))
         except TidelogError as error:
             return self._end(one, error)
         one.credit -= size
-        delivery = Delivery(one.sub, high_watermark=answer.high_watermark, payload=answer.payload)
+        one.high_watermark = max(one.high_watermark, answer.high_watermark)
+        delivery = Delivery(one.sub, high_watermark=one.high_watermark, payload=answer.payload)
         return [Post(one.source, delivery), *self._read(one, now)]
 
     def on_metadata(self, changed: Iterable[TopicPartition], now: float) -> list[Effect]:
@@ -169,6 +206,10 @@ class Subscriptions:
         one.asked = now
         self._reads[one.token] = one
         settings = self._settings
+        max_wait_ms = settings.read_max_wait_ms
+        if one.consistency == "bounded":
+            max_wait_ms = min(max_wait_ms, max(one.max_staleness_ms, BOUNDED_MIN_WAIT_MS))
+        server = self._server(one, state, now) or state.leader
         request = Read(
             one.key.topic_id,
             one.key.partition,
@@ -176,10 +217,26 @@ class Subscriptions:
             last_epoch=one.last_epoch,
             leader_epoch=state.leader_epoch,
             max_bytes=min(one.credit, settings.read_max_bytes),
-            max_wait_ms=settings.read_max_wait_ms,
+            max_wait_ms=max_wait_ms,
+            consistency=one.consistency,
+            max_staleness_ms=one.max_staleness_ms,
+            any_replica=server != state.leader,
         )
-        timeout_s = settings.read_max_wait_ms / 1000 + settings.read_grace_s
-        return [Call(state.leader, one.token, request, timeout_s)]
+        one.max_wait_s = max_wait_ms / 1000
+        return [Call(server, one.token, request, one.max_wait_s + settings.read_grace_s)]
+
+    def _server(self, one: _Subscription, state: PartitionState, now: float) -> NodeId | None:
+        """The copy that serves it now, if one does."""
+        if one.copy is not None and not self._spread.is_fit(one.copy, state):
+            self._leave_copy(one)
+        if one.copy is None and one.any_replica and now >= one.leader_until:
+            one.copy = self._spread.take(state)
+        return one.copy
+
+    def _leave_copy(self, one: _Subscription) -> None:
+        if one.copy is not None:
+            self._spread.release(one.copy)
+            one.copy = None
 
     def _delay(self, one: _Subscription, now: float) -> list[Effect]:
         one.retry_s = min(max(one.retry_s * 2, self._settings.retry_first_s), self._settings.retry_max_s)
@@ -203,6 +260,7 @@ class Subscriptions:
 
     def _close(self, one: _Subscription) -> None:
         one.ended = True
+        self._leave_copy(one)
         if one.token:
             del self._reads[one.token]
             one.token = 0
@@ -211,3 +269,14 @@ class Subscriptions:
         del siblings[one]
         if not siblings:
             del self._by_partition[one.key]
+
+
+def _fault(message: Subscribe) -> str | None:
+    """What the subscription asks for and cannot have."""
+    if message.read_from not in ("leader", "any"):
+        return f"read_from is leader or any, not {message.read_from!r}"
+    if message.consistency not in ("eventual", "bounded", "linearizable"):
+        return f"consistency is eventual, bounded or linearizable, not {message.consistency!r}"
+    if (message.consistency == "bounded") != (message.max_staleness_ms >= 0):
+        return "max_staleness_ms belongs to bounded subscriptions, and to each of them"
+    return None
