@@ -360,9 +360,13 @@ class Log:
         end: Where | None = None,
         partitions: Iterable[int] | None = None,
         options: ConsumerOptions | None = None,
+        **reading: Any,
     ) -> Consumer:
-        """``for record in log.consume("orders", start="earliest", end="latest")``."""
-        inner = self._portal.log.consume(topic, start=start, end=end, partitions=partitions, options=options)
+        """``for record in log.consume("orders", start="earliest", end="latest")``; ``reading``: ``read_from``,
+        ``consistency``, ``max_staleness_s``; see ``tidelog.Log.consume``."""
+        inner = self._portal.log.consume(
+            topic, start=start, end=end, partitions=partitions, options=options, **reading
+        )
         return Consumer(self._portal, inner)
 
     def close(self) -> None:

@@ -6,6 +6,7 @@ import gc
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 import tidelog
@@ -219,6 +220,40 @@ async def test_a_consumer_goes_on_at_the_next_gateway_without_loss_or_repetition
             while len(seen) < 200:
                 seen.append((await consumer.__anext__()).value)
         assert seen == [b"%d" % n for n in range(200)]
+
+
+async def test_a_consumer_says_from_whom_it_reads_and_how_fresh() -> None:
+    async with connected() as (cluster, log):
+        async with log.producer("orders") as producer:
+            await producer.send(b"a")
+        fresh = tidelog.ConsumerOptions(read_from="any", consistency="bounded", max_staleness_s=9)
+        for fields in (
+            {"options": fresh, "max_staleness_s": 2.0},
+            {"read_from": "any", "consistency": "bounded", "max_staleness_s": 2.0},
+        ):
+            assert [r.value async for r in log.consume("orders", start=0, end=1, **fields)] == [b"a"]
+            asked = [message for message in cluster.seen if isinstance(message, Subscribe)][-1]
+            assert (asked.read_from, asked.consistency, asked.max_staleness_ms) == ("any", "bounded", 2000)
+        assert [r.value async for r in log.consume("orders", start=0, end=1)] == [b"a"]
+        asked = [message for message in cluster.seen if isinstance(message, Subscribe)][-1]
+        assert (asked.read_from, asked.consistency, asked.max_staleness_ms) == ("leader", "eventual", -1)
+
+
+@pytest.mark.parametrize(
+    ("fields", "text"),
+    [
+        ({"read_from": "nearest"}, "leader or any"),
+        ({"consistency": "strong"}, "eventual, bounded, linearizable"),
+        ({"consistency": "bounded"}, "needs max_staleness_s"),
+        ({"max_staleness_s": 2}, "of consistency bounded"),
+        ({"consistency": "bounded", "max_staleness_s": -1}, "0 or more"),
+        ({"read_from": "any", "consistency": "linearizable"}, "from the leader"),
+    ],
+)
+async def test_wrong_combinations_of_reading_options_are_refused_by_name(fields: dict[str, Any], text: str) -> None:
+    async with connected() as (_, log):
+        with pytest.raises(ConfigError, match=text):
+            log.consume("orders", **fields)
 
 
 async def test_a_slow_consumer_is_not_sent_more_than_its_credit() -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 from tidelog.cli.main import connect, gateway_option, run
+from tidelog.client.options import CONSISTENCIES
 from tidelog.records import Record
 
 
@@ -66,6 +67,11 @@ def _start(text: str) -> str | int | datetime:
 @click.option("--to-end", is_flag=True, help="Stop at what is committed now, instead of waiting for more.")
 @click.option("--max", "most", type=click.IntRange(1), help="Stop after so many records.")
 @click.option("--format", "style", type=click.Choice(list(FORMATS)), default="value", show_default=True)
+@click.option("--read-from", type=click.Choice(["leader", "any"]), default="leader", show_default=True)
+@click.option(
+    "--consistency", type=click.Choice(CONSISTENCIES), help="Default: bounded with --max-staleness, else eventual."
+)
+@click.option("--max-staleness", type=float, metavar="SECONDS", help="Everything committed until so long ago.")
 @gateway_option
 def consume(
     topic: str,
@@ -74,18 +80,34 @@ def consume(
     to_end: bool,
     most: int | None,
     style: str,
+    read_from: str,
+    consistency: str | None,
+    max_staleness: float | None,
     gateways: tuple[str, ...],
 ) -> None:
-    """Print records: 'value' the bytes and a newline, 'json' one object a line, 'hex' partition/offset key value."""
+    """Print records: 'value' the bytes and a newline, 'json' one object a line, 'hex' partition/offset key value.
+
+    Records come from the leaders; with --read-from any from any replica in sync, as fresh as --max-staleness says."""
     formatted = FORMATS[style]
     begin = _start(start)
+    if consistency is None:
+        consistency = "eventual" if max_staleness is None else "bounded"
 
     async def task() -> None:
         count = 0
         write = sys.stdout.buffer.write
         async with connect(gateways) as log:
             end = "latest" if to_end else None
-            async for record in log.consume(topic, start=begin, end=end, partitions=partitions or None):
+            records = log.consume(
+                topic,
+                start=begin,
+                end=end,
+                partitions=partitions or None,
+                read_from=read_from,
+                consistency=consistency,
+                max_staleness_s=max_staleness,
+            )
+            async for record in records:
                 write(formatted(record) + b"\n")
                 count += 1
                 if not to_end:

@@ -183,7 +183,18 @@ class Consumer:
             match effect:
                 case Open(sub, partition, position, credit) if link is not None:
                     epoch, offset = position
-                    request = Subscribe(sub, self.topic_id, partition, offset, credit, epoch)
+                    options = self._options
+                    request = Subscribe(
+                        sub,
+                        self.topic_id,
+                        partition,
+                        offset,
+                        credit,
+                        epoch,
+                        options.read_from,
+                        options.consistency,
+                        options.max_staleness_ms,
+                    )
                     link.start_call(request, self._connection.request_timeout_s, self._answered(sub))
                 case Grant(sub, size) if link is not None:
                     link.post(Credit(sub, size))

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import replace
 from datetime import datetime
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import trio
 
@@ -129,11 +130,19 @@ class Log:
         start: Where = "latest",
         end: Where | None = None,
         partitions: Iterable[int] | None = None,
+        read_from: str | None = None,
+        consistency: str | None = None,
+        max_staleness_s: float | None = None,
         options: ConsumerOptions | None = None,
     ) -> Consumer:
         """``async for record in log.consume("orders", start="earliest")``. ``end``: stop there (half-open;
         ``latest``: at what is committed when the consumer is opened), else wait for more for ever. Records come in
-        order per partition. The iterator raises ``UNKNOWN_TOPIC``, ``OFFSET_OUT_OF_RANGE``, ``LOG_TRUNCATED``."""
+        order per partition. ``read_from``, ``consistency`` and ``max_staleness_s`` take the place of the same in
+        ``options``; raises ``ConfigError`` where they do not go together. ``start`` and ``end`` are the leaders' word
+        in any case. The iterator raises ``UNKNOWN_TOPIC``, ``OFFSET_OUT_OF_RANGE``, ``LOG_TRUNCATED``."""
+        named = {"read_from": read_from, "consistency": consistency, "max_staleness_s": max_staleness_s}
+        given: dict[str, Any] = {name: value for name, value in named.items() if value is not None}
+        reading = replace(options or ConsumerOptions(), **given)
         chosen = None if partitions is None else sorted(set(partitions))
 
         async def plan() -> Plan:
@@ -144,7 +153,7 @@ class Log:
             ends = {} if end is None else await self._positions(found, end, wanted)
             return Plan(found.topic_id, starts, {p: position.offset for p, position in ends.items()})
 
-        return Consumer(self._connection, topic, options or ConsumerOptions(), plan)
+        return Consumer(self._connection, topic, reading, plan)
 
     async def list_offset(self, topic: str, partition: int, at: str | datetime = "latest") -> OffsetAnswer:
         """The offset at a place of one partition: ``earliest``, ``latest``, or of the first record at or after a time

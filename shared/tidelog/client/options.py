@@ -8,6 +8,7 @@ from tidelog.errors import ConfigError
 from tidelog.records import CODECS, Codec
 from tidelog.types import Acks
 
+CONSISTENCIES = ("eventual", "bounded", "linearizable")
 ACKS = {"none": Acks.NONE, "leader": Acks.LEADER, "all": Acks.ALL}
 
 
@@ -72,7 +73,7 @@ class ProducerOptions:
 
 @dataclass(frozen=True, slots=True)
 class ConsumerOptions:
-    """How far ahead a consumer reads."""
+    """How far ahead a consumer reads, from whom, and how old what it gets may be."""
 
     buffer_bytes: int = 32 << 20
     """Bytes that may wait in this process for the application, all partitions of the consumer together."""
@@ -80,6 +81,15 @@ class ConsumerOptions:
     """Of these at most so many for one partition; at least 64 KiB each, however many partitions there are."""
     backoff_s: float = 0.1
     """Pause of a partition before it is asked for again after an error that may pass."""
+    read_from: str = "leader"
+    """``leader``; or ``any`` replica in sync or learner, which spares the leader. Only committed records in either
+    case."""
+    consistency: str = "eventual"
+    """What an answer holds at least, besides nothing that is not committed. ``eventual``: what the replica knows of;
+    ``bounded``: everything committed until ``max_staleness_s`` before; ``linearizable``: everything committed before
+    it was asked, which only a leader can tell."""
+    max_staleness_s: float | None = None
+    """The bound of ``bounded``. A replica that cannot show that it is as fresh as that leaves it to the leader."""
 
     def __post_init__(self) -> None:
         check(
@@ -87,8 +97,25 @@ class ConsumerOptions:
                 "partition_bytes must be at least 1": self.partition_bytes < 1,
                 "buffer_bytes must be at least partition_bytes": self.buffer_bytes < self.partition_bytes,
                 "backoff_s must be above 0": self.backoff_s <= 0,
+                f"read_from must be leader or any, not {self.read_from!r}": self.read_from not in ("leader", "any"),
+                f"consistency must be one of {', '.join(CONSISTENCIES)}, not {self.consistency!r}": self.consistency
+                not in CONSISTENCIES,
+                "consistency bounded needs max_staleness_s": self.consistency == "bounded"
+                and self.max_staleness_s is None,
+                f"max_staleness_s is the bound of consistency bounded, not of {self.consistency}": self.consistency
+                != "bounded"
+                and self.max_staleness_s is not None,
+                "max_staleness_s must be 0 or more, below a day": self.max_staleness_s is not None
+                and not 0 <= self.max_staleness_s < 86_400,
+                "linearizable reads come from the leader: read_from any cannot serve them": self.read_from == "any"
+                and self.consistency == "linearizable",
             }
         )
+
+    @property
+    def max_staleness_ms(self) -> int:
+        """As the wire has it: -1 for none."""
+        return -1 if self.max_staleness_s is None else int(self.max_staleness_s * 1000)
 
     def credit(self, partitions: int) -> int:
         """Bytes that one of so many partitions may have under way or waiting."""
