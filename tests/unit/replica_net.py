@@ -18,6 +18,7 @@ from tidelog.wire.image import encode_delta, encode_image
 from tidelog.wire.messages import (
     AlterIsr,
     AlterIsrAnswer,
+    ConfirmLeader,
     Done,
     Heartbeat,
     Message,
@@ -237,6 +238,11 @@ class Net:
                 return Done()
             case ReportLeader():
                 self.reports.append(message)
+                return Done()
+            case ConfirmLeader():
+                state = self.state(message.partition)
+                if (state.leader, state.leader_epoch) != (name, message.leader_epoch):
+                    return refuse("FENCED_LEADER_EPOCH", f"{state.leader} leads in {state.leader_epoch}")
                 return Done()
             case AlterIsr():
                 self.proposals.append(message)

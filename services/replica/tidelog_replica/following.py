@@ -6,17 +6,29 @@ still open: same leader epoch, same log end. Any ``OSError`` is the caller's: th
 
 from __future__ import annotations
 
+from math import inf
 from typing import NamedTuple
 
-from tidelog.errors import CorruptBatch
+from tidelog.errors import CorruptBatch, TidelogError
 from tidelog.records import check_batch, split
 from tidelog.types import TopicPartition
-from tidelog.wire.messages import EpochEnd, EpochPart, ErrorInfo, FetchedPart, FetchPart
+from tidelog.wire.messages import (
+    EpochEnd,
+    EpochPart,
+    ErrorInfo,
+    FetchedPart,
+    FetchPart,
+    ListOffset,
+    Message,
+    OffsetAnswer,
+)
 
 from tidelog_replica.core.follower import Follower, agreed_end, fault_of
 from tidelog_replica.core.producers import ProducerState
 from tidelog_replica.log.log import Log
 from tidelog_replica.outbox import Outbox
+from tidelog_replica.reading import Reading
+from tidelog_replica.settings import ReplicaSettings
 
 
 class Refusal(Exception):
@@ -43,15 +55,23 @@ class Following:
     """The follower's role on one partition, for one leader epoch."""
 
     def __init__(
-        self, key: TopicPartition, core: Follower, log: Log, producers: ProducerState, outbox: Outbox
+        self,
+        key: TopicPartition,
+        core: Follower,
+        log: Log,
+        producers: ProducerState,
+        settings: ReplicaSettings,
+        outbox: Outbox,
     ) -> None:
         self.core = core
+        self.reading = Reading(core, log, settings, outbox, core.leader)
         self._key = key
         self._log = log
         self._producers = producers
         self._outbox = outbox
         self._stamp = 0
         """The greatest that the leader has sent in this leader epoch."""
+        self._asking_latest = False
         core.begin(log.epochs)
 
     @property
@@ -90,8 +110,8 @@ class Following:
             self._cut(end)
         return MORE
 
-    def on_fetched(self, asked: FetchPart, part: FetchedPart, data: memoryview) -> Outcome:
-        """The leader's answer to a fetch. Raises ``Refusal``."""
+    def on_fetched(self, asked: FetchPart, part: FetchedPart, data: memoryview, sent: float) -> Outcome:
+        """The leader's answer to a fetch that was sent at ``sent``. Raises ``Refusal``."""
         log, core = self._log, self.core
         if asked.leader_epoch != core.leader_epoch:
             return MORE
@@ -114,7 +134,26 @@ class Following:
         if len(data) and not self._append(data):
             return Outcome("failed", "CORRUPT_BATCH")
         core.on_high_watermark(part.high_watermark, log.end)
+        if part.confirmed_ms >= 0:
+            core.on_proof(part.high_watermark, sent - part.confirmed_ms / 1000)
         return IDLE if (asked.offset, asked.durable) == (log.end, log.durable) else MORE
+
+    def latest_request(self) -> ListOffset | None:
+        """The question that makes the proof that readers wait for; None where nobody does, or it is on its way."""
+        if self._asking_latest or not self.core.is_asked:
+            return None
+        self._asking_latest = True
+        return ListOffset(*self._key, "latest", leader_epoch=self.core.leader_epoch)
+
+    def on_latest(self, answer: Message | TidelogError, sent: float) -> bool:
+        """The leader's answer to it. Whether its HW is yet to be fetched."""
+        self._asking_latest = False
+        if not isinstance(answer, OffsetAnswer):
+            self.core.asked_at = -inf
+            self.reading.give_up()
+            return False
+        self.core.on_proof(answer.offset, sent)
+        return answer.offset > self.core.high_watermark
 
     def _append(self, data: memoryview) -> bool:
         """Append what the leader sent, in one write; False where it is not what was asked for."""

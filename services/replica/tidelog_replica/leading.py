@@ -8,6 +8,7 @@ reached. Any ``OSError`` is the caller's: the partition goes offline and nobody 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import ceil, inf
 
 from tidelog.errors import CorruptBatch, TidelogError, refuse
 from tidelog.records import BatchHeader, check_batch, stamp_prefix
@@ -204,9 +205,14 @@ class Leading:
             self._log.start,
             size,
             *diverging,
+            confirmed_ms=-1 if error else self._confirmed_ms(now),
             stamp=0 if error else core.stamp(node, now),
             error=info,
         )
+
+    def _confirmed_ms(self, now: float) -> int:
+        confirmed_at = self.core.confirmed_at
+        return -1 if confirmed_at == -inf else ceil((now - confirmed_at) * 1000)
 
     def _notify(self, waiting: Waiting, now: float) -> None:
         stamp = self.core.stamp(waiting.node, now)
@@ -244,7 +250,7 @@ class Leading:
             self._outbox.ack(pending.source, pending.ack)
         for pending in self._for_leader.wake(self._log.durable):
             self._outbox.ack(pending.source, pending.ack)
-        self.reading.settle()
+        self.reading.settle(now)
         for waiting in self.core.take_notices():
             self._notify(waiting, now)
 

@@ -27,6 +27,8 @@ from tidelog.types import NodeId, TopicPartition
 from tidelog.wire.messages import (
     AlterIsr,
     AlterIsrAnswer,
+    ConfirmLeader,
+    Done,
     EpochOffset,
     Fetch,
     ListOffset,
@@ -209,8 +211,11 @@ class ReplicaNode:
             leading = partition.leading
             if leading is not None:
                 self._propose(partition, leading, now)
+                self._confirm(partition, leading, now)
             elif partition.offline is not None:
                 self._upstreams.unfollow(key)
+            else:
+                self._upstreams.confirm(partition, now)
             if partition.checkpoint_due and key not in self._checkpoints:
                 self._checkpoints[key] = partition
                 self._timers.set(_CHECKPOINT, now + self._settings.checkpoint_interval_s)
@@ -273,3 +278,19 @@ class ReplicaNode:
             partition.step_down(answer.message)
         leading.core.on_proposal_unanswered(proposal, now)
         self._touch(partition)
+
+    def _confirm(self, partition: Partition, leading: Leading, now: float) -> None:
+        """Have the controller say that this is still the leader, where no follower can."""
+        if leading.core.due_confirmation(now):
+            message = ConfirmLeader(
+                self.node_id, self._session.broker_epoch, *partition.key, leading.core.leader_epoch
+            )
+            done = partial(self._on_confirmation, partition, leading, now)
+            self._outbox.call(CONTROLLER, message, self._settings.controller_timeout_s, done)
+
+    def _on_confirmation(
+        self, partition: Partition, leading: Leading, sent: float, answer: Message | TidelogError, now: float
+    ) -> None:
+        if partition.leading is leading:
+            leading.core.on_confirmation(sent, isinstance(answer, Done), now)
+            self._touch(partition)

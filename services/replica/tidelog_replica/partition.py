@@ -25,6 +25,7 @@ from tidelog_replica.leading import Leading
 from tidelog_replica.log.log import Flush, Log
 from tidelog_replica.log.segment import CorruptLog
 from tidelog_replica.outbox import Outbox
+from tidelog_replica.reading import Reading
 from tidelog_replica.settings import ReplicaSettings
 
 P = ParamSpec("P")
@@ -78,6 +79,11 @@ class Partition:
     def following(self) -> Following | None:
         """The follower's role, if it is this server's."""
         return self.role if isinstance(self.role, Following) else None
+
+    @property
+    def reading(self) -> Reading | None:
+        """Who serves readers here, in whichever role."""
+        return None if self.role is None else self.role.reading
 
     def refusal(self) -> TidelogError:
         """Why a request for the leader is not served here."""
@@ -138,7 +144,7 @@ class Partition:
             self.guard(lambda: self._lead(state, broker_epoch, now))
         elif state.leader is not None and self._node in state.replicas:
             core = Follower(state.leader, state.leader_epoch, self._high_watermark)
-            self.role = Following(self.key, core, self.log, self.producers, self._outbox)
+            self.role = Following(self.key, core, self.log, self.producers, self._settings, self._outbox)
             self._event("follower_became", leader=state.leader, leader_epoch=state.leader_epoch)
 
     def retire(self, message: str) -> None:
@@ -183,6 +189,8 @@ class Partition:
         self.role = None
         if isinstance(role, Leading):
             role.resign(code, message)
+        else:
+            role.reading.resign(code, message)
 
     # --- answers of the leader ---------------------------------------------------------------------------
 
@@ -211,6 +219,8 @@ class Partition:
             self._flush(now)
             if isinstance(self.role, Leading):
                 self.role.settle(now)
+            elif isinstance(self.role, Following):
+                self.role.reading.settle(now)
 
         self.guard(run)
 
@@ -243,6 +253,8 @@ class Partition:
         def run() -> None:
             if isinstance(self.role, Leading):
                 self.role.on_tick(now)
+            elif isinstance(self.role, Following):
+                self.role.reading.on_tick(now)
 
         self.guard(run)
 
@@ -250,7 +262,8 @@ class Partition:
         """When ``on_tick`` and ``settle`` have something to do; perhaps earlier than that."""
         if self.offline is not None:
             return None
-        due = self.role.deadline() if isinstance(self.role, Leading) else None
+        role = self.role
+        due = None if role is None else role.deadline() if isinstance(role, Leading) else role.reading.deadline()
         if self.config.flush == "interval" and not self.flushing and self.log.durable < self.log.end:
             due = self._next_flush if due is None else min(due, self._next_flush)
         return due
@@ -275,6 +288,8 @@ class Partition:
         """A link is gone, with all who waited behind it."""
         if isinstance(self.role, Leading):
             self.role.on_source_closed(source)
+        elif isinstance(self.role, Following):
+            self.role.reading.on_source_closed(source)
 
     def _event(self, name: str, **fields: Any) -> None:
         self._outbox.event(name, topic_id=self.key.topic_id, partition=self.key.partition, **fields)

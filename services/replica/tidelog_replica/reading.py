@@ -1,15 +1,30 @@
 """Readers of a partition, in whichever role this server has: committed batches, offsets by name and by time.
 
-What is committed, and how much of it may be told, the role's core says (``Committed``); this class moves the bytes
-and keeps who waits for news. Any ``OSError`` is the caller's: the partition goes offline.
+What is committed, and until when nothing committed can be missing, the role's core says (``Committed``); this class
+moves the bytes and keeps who waits. A request passes three stages, each of which may be over at once:
+
+    proof    a ``bounded`` or ``linearizable`` read waits until it is proved that everything committed until
+             ``max_staleness_ms`` ago, or until it came, lies below the HW; "latest" is linearizable (rule 9 of
+             ``docs/architecture.md``). The role has it proved at once; a proof that was begun after the read began to
+             wait is good for every bound. In vain: ``STALE_REPLICA``
+    news     a read at the HW waits until that moves, or its time is over
+    answer   a ``bounded`` read that waited for news may have to go back to the proof, for which the wait leaves time
+
+A follower's HW may be behind the position of a reader who comes from another replica: such a read waits for it as for
+news, then ``OFFSET_NOT_AVAILABLE``. Only below its HW does a follower know that a position diverges: the log up to
+there is the same on all replicas, what lies above may still be cut.
+
+Any ``OSError`` is the caller's: the partition goes offline.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, Protocol
+from dataclasses import dataclass, replace
+from math import inf
+from typing import Protocol
 
 from tidelog.errors import TidelogError, refuse
+from tidelog.types import NodeId
 from tidelog.wire.messages import ListOffset, OffsetAnswer, Read, ReadAnswer
 
 from tidelog_replica.core.leader import divergence
@@ -17,6 +32,8 @@ from tidelog_replica.core.waiters import Waiters
 from tidelog_replica.log.log import Log
 from tidelog_replica.outbox import Outbox
 from tidelog_replica.settings import ReplicaSettings
+
+CONSISTENCIES = ("eventual", "bounded", "linearizable")
 
 
 class Committed(Protocol):
@@ -32,7 +49,14 @@ class Committed(Protocol):
 
     @property
     def knows_end(self) -> bool:
-        """Nothing committed before this leader epoch is unknown here."""
+        """The HW may be told: no leader before has told a higher one."""
+
+    @property
+    def confirmed_at(self) -> float:
+        """Everything committed until then, anywhere, lies below the HW (seconds of the own clock)."""
+
+    def ask_confirmation(self, now: float) -> None:
+        """Somebody waits for ``confirmed_at`` to reach ``now``."""
 
     def refusal(self, leader_epoch: int) -> TidelogError | None:
         """Whether a request that names this leader epoch may be served; -1 names none."""
@@ -40,121 +64,222 @@ class Committed(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class _Reader:
-    """A read at the HW that waits for news."""
+    """A request on its way through the stages. Times are seconds."""
 
     end: int
-    deadline: float
+    """The HW that is news to it."""
     source: int
     id: int | None
-    read: Read
+    ask: Read | ListOffset
+    came: float
+    news_until: float
+    until: float
+    asked: float = inf
+    """When it began to wait for the proof."""
+    deadline: float = 0.0
+    """Of the stage that it waits in."""
 
 
 class Reading:
-    """The readers of one partition, for as long as the role lasts."""
+    """The readers of one partition, for as long as the role lasts. ``leader``: who leads, where this server follows;
+    None where it leads itself."""
 
-    def __init__(self, core: Committed, log: Log, settings: ReplicaSettings, outbox: Outbox) -> None:
+    def __init__(
+        self, core: Committed, log: Log, settings: ReplicaSettings, outbox: Outbox, leader: NodeId | None = None
+    ) -> None:
         self._core = core
         self._log = log
         self._settings = settings
         self._outbox = outbox
-        self._readers: Waiters[_Reader] = Waiters()
+        self._leader = leader
+        self._unproved: Waiters[_Reader] = Waiters()
+        self._for_news: Waiters[_Reader] = Waiters()
+        self._proof = (core.confirmed_at, core.knows_end)
+        """What the waiting readers have been judged by."""
 
     # --- requests ----------------------------------------------------------------------------------------
 
     def read(self, source: int, id: int | None, read: Read, now: float) -> None:
-        """Answer with committed batches, or wait at the HW for news."""
+        """Answer with committed batches, or wait: for the proof that the read asks for, and at the HW for news."""
         refusal = self._refusal(read)
         if refusal is not None:
             self._outbox.answer(source, id, refusal)
             return
-        no_room = len(self._readers) >= self._settings.partition_max_waiting
-        if read.offset < self._core.high_watermark or read.max_wait_ms <= 0 or no_room:
-            self._answer(source, id, read)
+        wait_s = max(0.0, min(read.max_wait_ms / 1000, self._settings.read_wait_max_s))
+        proof_s = 0.0 if read.consistency == "eventual" else self._settings.read_proof_max_s
+        # who leads has to prove it also for a read that does not wait; who follows can send the reader there
+        until = now + (max(wait_s, proof_s) if self._leader is None else wait_s)
+        news_until = now + wait_s - (min(proof_s, wait_s / 2) if read.consistency == "bounded" else 0.0)
+        if self._full:
+            news_until = until = now
+        self._step(_Reader(read.offset + 1, source, id, read, now, news_until, until), now)
+
+    def list_offset(self, source: int, id: int | None, asked: ListOffset, now: float) -> None:
+        """Answer with an offset by name or by time; the HW only when nobody else can have led until now."""
+        refusal = self._core.refusal(asked.leader_epoch)
+        if refusal is None and asked.at not in ("earliest", "latest", "timestamp"):
+            refusal = refuse("MALFORMED", f"at is earliest, latest or timestamp, not {asked.at!r}")
+        if refusal is not None:
+            self._outbox.answer(source, id, refusal)
             return
-        wait_s = min(read.max_wait_ms / 1000, self._settings.read_wait_max_s)
-        self._readers.add(_Reader(read.offset + 1, now + wait_s, source, id, read))
+        found = self._offset_of(asked)
+        if found is not None or not self._core.knows_end:
+            self._outbox.answer(source, id, found or self._end_not_known())
+            return
+        until = now if self._full else now + self._settings.read_proof_max_s
+        self._step(_Reader(0, source, id, asked, now, now, until), now)
+
+    @property
+    def _full(self) -> bool:
+        return len(self._unproved) + len(self._for_news) >= self._settings.partition_max_waiting
+
+    # --- the stages --------------------------------------------------------------------------------------
+
+    def _step(self, reader: _Reader, now: float) -> None:
+        """Bring a request as far as it gets now."""
+        if not self._is_proved(reader, now):
+            if now >= reader.until:
+                self._outbox.answer(reader.source, reader.id, self._stale())
+                return
+            if reader.asked == inf:
+                self._core.ask_confirmation(now)
+            self._unproved.add(replace(reader, asked=min(reader.asked, now), deadline=reader.until))
+        elif self._core.high_watermark < reader.end and now < reader.news_until:
+            self._for_news.add(replace(reader, asked=inf, deadline=reader.news_until))
+        elif isinstance(reader.ask, ListOffset):
+            self._outbox.answer(reader.source, reader.id, self._offset_of(reader.ask) or self._latest())
+        else:
+            self._answer(reader.source, reader.id, reader.ask)
+
+    def _is_proved(self, reader: _Reader, now: float) -> bool:
+        """Whether nothing can be missing that the request asks for."""
+        ask, wanted = reader.ask, reader.came
+        if isinstance(ask, Read):
+            if ask.consistency == "eventual":
+                return True
+            if ask.consistency == "bounded":
+                wanted = min(now - ask.max_staleness_ms / 1000, reader.asked)
+        return self._core.knows_end and self._core.confirmed_at >= wanted
 
     def _refusal(self, read: Read) -> TidelogError | None:
         core, log, hw = self._core, self._log, self._core.high_watermark
+        if read.consistency not in CONSISTENCIES:
+            return refuse("MALFORMED", f"consistency is one of {', '.join(CONSISTENCIES)}, not {read.consistency!r}")
+        if (read.consistency == "bounded") != (read.max_staleness_ms >= 0):
+            return refuse("MALFORMED", "max_staleness_ms belongs to bounded reads, and to each of them")
         refusal = core.refusal(read.leader_epoch)
         if refusal is not None:
             return refusal
-        bounds: dict[str, Any] = {"log_start": log.start, "high_watermark": hw, "leader_epoch": core.leader_epoch}
         if read.last_epoch > core.leader_epoch:
-            return refuse("UNKNOWN_LEADER_EPOCH", f"the position names leader epoch {read.last_epoch}", **bounds)
+            return self._refuse("UNKNOWN_LEADER_EPOCH", f"the position names leader epoch {read.last_epoch}")
         if read.offset < log.start:
-            return refuse("OFFSET_OUT_OF_RANGE", f"{read.offset} is below the log start {log.start}", **bounds)
+            return self._refuse("OFFSET_OUT_OF_RANGE", f"{read.offset} is below the log start {log.start}")
+        if read.offset > hw and self._leader is not None:
+            return None  # this server may be behind: it waits
         if read.offset > hw and not core.knows_end:
             return self._end_not_known()
         diverging = divergence(read.offset, read.last_epoch, log.epochs, log.start, log.end)
         if diverging is not None:
             epoch, end = diverging
-            return refuse(
-                "LOG_TRUNCATED",
-                f"epoch {read.last_epoch} does not reach {read.offset}: the logs part at {end} in epoch {epoch}",
-                **{**bounds, "leader_epoch": epoch, "end_offset": end},
-            )
+            text = f"epoch {read.last_epoch} does not reach {read.offset}: the logs part at {end} in epoch {epoch}"
+            end = end if self._leader is None else min(end, hw)
+            return self._refuse("LOG_TRUNCATED", text, leader_epoch=epoch, end_offset=end)
         if read.offset > hw:
             if read.offset <= log.end:
-                return refuse("OFFSET_NOT_AVAILABLE", f"committed up to {hw} only", **bounds)
-            return refuse("OFFSET_OUT_OF_RANGE", f"{read.offset} is past the high watermark {hw}", **bounds)
+                return self._refuse("OFFSET_NOT_AVAILABLE", f"committed up to {hw} only")
+            return self._refuse("OFFSET_OUT_OF_RANGE", f"{read.offset} is past the high watermark {hw}")
         return None
 
     def _answer(self, source: int, id: int | None, read: Read) -> None:
         hw, known, payload = self._core.high_watermark, self._core.knows_end, []
+        refusal = self._refusal(read)  # a follower can tell only now
+        if refusal is None and read.offset >= hw:
+            if read.offset > hw:
+                refusal = self._refuse("OFFSET_NOT_AVAILABLE", f"committed up to {hw} only")
+            elif not known:
+                refusal = self._end_not_known()
+        if refusal is not None:
+            self._outbox.answer(source, id, refusal)
+            return
         if read.offset < hw:
             max_bytes = max(1, min(read.max_bytes, self._settings.fetch_max_bytes))
             payload = self._log.read(read.offset, max_bytes, hw)
-        elif not known:
-            self._outbox.answer(source, id, self._end_not_known())
-            return
         told = hw if known else -1  # the leader before may have told more
         self._outbox.answer(source, id, ReadAnswer(self._core.leader_epoch, told, self._log.start, payload or b""))
 
-    def _end_not_known(self) -> TidelogError:
-        hw = self._core.high_watermark
-        text = f"committed up to {hw} at least; not known further yet"
-        return refuse("OFFSET_NOT_AVAILABLE", text, high_watermark=hw, leader_epoch=self._core.leader_epoch)
-
-    def list_offset(self, asked: ListOffset) -> OffsetAnswer | TidelogError:
-        """An offset by name or by time."""
-        log, hw = self._log, self._core.high_watermark
-        refusal = self._core.refusal(asked.leader_epoch)
-        if refusal is not None:
-            return refusal
+    def _offset_of(self, asked: ListOffset) -> OffsetAnswer | None:
+        """The answer that no later record changes; None where the HW is the answer."""
+        log = self._log
         if asked.at == "earliest":
             return OffsetAnswer(log.start, log.epoch_at(log.start))
-        if asked.at not in ("latest", "timestamp"):
-            return refuse("MALFORMED", f"at is earliest, latest or timestamp, not {asked.at!r}")
-        if asked.at == "timestamp":
-            found = log.offset_for_timestamp(asked.timestamp_ms, hw)
-            if found is not None:
-                return OffsetAnswer(found[0], log.epoch_at(found[0]), found[1])
+        if asked.at == "latest":
+            return None
+        found = log.offset_for_timestamp(asked.timestamp_ms, self._core.high_watermark)
+        return None if found is None else OffsetAnswer(found[0], log.epoch_at(found[0]), found[1])
+
+    def _latest(self) -> OffsetAnswer:
+        hw = self._core.high_watermark
+        return OffsetAnswer(hw, self._log.epoch_at(hw))
+
+    # --- refusals ----------------------------------------------------------------------------------------
+
+    def _end_not_known(self) -> TidelogError:
+        text = f"committed up to {self._core.high_watermark} at least; not known further yet"
+        return self._refuse("OFFSET_NOT_AVAILABLE", text)
+
+    def _refuse(self, code: str, message: str, **detail: int) -> TidelogError:
+        """With what the reader needs to know to find its way."""
+        core = self._core
+        error = refuse(
+            code,
+            message,
+            log_start=self._log.start,
+            high_watermark=core.high_watermark,
+            leader_epoch=core.leader_epoch,
+        )
+        error.detail |= detail
+        return error
+
+    def _stale(self) -> TidelogError:
         if not self._core.knows_end:
             return self._end_not_known()
-        return OffsetAnswer(hw, log.epoch_at(hw))
+        if self._leader is None:
+            return refuse("STALE_REPLICA", "it cannot be shown that nobody else leads by now")
+        return refuse("STALE_REPLICA", f"the leader, {self._leader}, may have committed more", leader=self._leader)
 
     # --- the end of every input --------------------------------------------------------------------------
 
-    def settle(self) -> None:
-        """Wake the readers whom the HW has reached."""
-        for reader in self._readers.wake(self._core.high_watermark):
-            self._answer(reader.source, reader.id, reader.read)
+    def settle(self, now: float) -> None:
+        """Go on with the readers whom the HW or the proof has reached."""
+        for reader in self._for_news.wake(self._core.high_watermark):
+            self._step(reader, now)
+        proof = self._core.confirmed_at, self._core.knows_end
+        if proof != self._proof:
+            self._proof = proof
+            for reader in self._unproved.take_all():
+                self._step(reader, now)
 
     def on_tick(self, now: float) -> None:
-        """Answer those who have waited long enough."""
-        for reader in self._readers.expire(now):
-            self._answer(reader.source, reader.id, reader.read)
+        """Go on with those whose time in their stage is over."""
+        for reader in [*self._unproved.expire(now), *self._for_news.expire(now)]:
+            self._step(reader, now)
+
+    def give_up(self) -> None:
+        """Nothing is going to be proved soon: who waits for it had better go elsewhere."""
+        for reader in self._unproved.take_all():
+            self._outbox.answer(reader.source, reader.id, self._stale())
 
     def deadline(self) -> float | None:
         """When ``on_tick`` has something to do; perhaps earlier than that."""
-        return self._readers.deadline
+        times = (self._unproved.deadline, self._for_news.deadline)
+        return min((t for t in times if t is not None), default=None)
 
     def on_source_closed(self, source: int) -> None:
         """Nobody waits at the other end of this link any more."""
-        self._readers.drop(source)
+        self._unproved.drop(source)
+        self._for_news.drop(source)
 
     def resign(self, code: str, message: str) -> None:
         """The role ends: readers go elsewhere."""
-        for reader in self._readers.take_all():
+        for reader in [*self._unproved.take_all(), *self._for_news.take_all()]:
             self._outbox.answer(reader.source, reader.id, refuse(code, message))

@@ -31,6 +31,7 @@ from tidelog_replica.assignment import Assignment
 from tidelog_replica.leading import Leading
 from tidelog_replica.outbox import Outbox
 from tidelog_replica.partition import Partition
+from tidelog_replica.reading import Reading
 from tidelog_replica.session import Session
 from tidelog_replica.settings import ReplicaSettings
 
@@ -38,6 +39,7 @@ SHARE_MIN_BYTES = 64 << 10
 """A fetch answer gives a partition this much at least, while there is room at all."""
 
 P = ParamSpec("P")
+R = TypeVar("R")
 T = TypeVar("T")
 
 
@@ -60,6 +62,26 @@ class Requests:
         self._outbox = outbox
         self._touch = touch
 
+    def _serve(
+        self, topic_id: str, number: int, role_of: Callable[[Partition], R | None], action: Callable[[R], T]
+    ) -> T | TidelogError:
+        """Have a role of the partition do something; or why it cannot."""
+        key = TopicPartition(topic_id, number)
+        partition = self._assignment.partitions.get(key)
+        if not self._session.registered or partition is None:
+            return self._assignment.refusal(key)
+        role = role_of(partition)
+        if role is None:
+            return partition.refusal()
+        results: list[T] = []
+        partition.guard(lambda: results.append(action(role)))
+        self._touch(partition)
+        if results:
+            return results[0]
+        error = partition.refusal()  # the disk failed in the middle of it
+        error.unknown_outcome = True
+        return error
+
     def _lead(
         self,
         topic_id: str,
@@ -69,21 +91,7 @@ class Requests:
         **kwargs: P.kwargs,
     ) -> T | TidelogError:
         """Have the partition's leader do something; or why it cannot."""
-        key = TopicPartition(topic_id, number)
-        partition = self._assignment.partitions.get(key)
-        if not self._session.registered or partition is None:
-            return self._assignment.refusal(key)
-        role = partition.leading
-        if role is None:
-            return partition.refusal()
-        results: list[T] = []
-        partition.guard(lambda: results.append(action(role, *args, **kwargs)))
-        self._touch(partition)
-        if results:
-            return results[0]
-        error = partition.refusal()  # the disk failed in the middle of it
-        error.unknown_outcome = True
-        return error
+        return self._serve(topic_id, number, lambda p: p.leading, lambda role: action(role, *args, **kwargs))
 
     # --- followers ---------------------------------------------------------------------------------------
 
@@ -151,21 +159,25 @@ class Requests:
                 self._outbox.ack(source, ProduceAck(part.id, error=info))
 
     def read(self, source: int, id: int | None, message: Read | ListOffset, now: float) -> None:
-        """Answer with committed batches or with an offset, now or when there is news."""
+        """Answer with committed batches or with an offset, now or later. A follower may, where the read allows it;
+        it needs no session for that: what it knows to be committed is, and how fresh that is it can prove or not."""
+        anybody = isinstance(message, Read) and message.any_replica and message.consistency != "linearizable"
+        lost = None if anybody else self._lost_session(now)
 
-        topic_id, number = message.topic_id, message.partition
-        lost = self._lost_session(now)
-        if lost is not None:
-            self._outbox.answer(source, id, lost)
-        elif isinstance(message, Read):
-            read = message
-            refused = self._lead(topic_id, number, lambda role: role.reading.read(source, id, read, now))
-            if refused is not None:
-                self._outbox.answer(source, id, refused)
-        else:
-            asked = message
-            answer = self._lead(topic_id, number, lambda role: role.reading.list_offset(asked))
-            self._outbox.answer(source, id, answer)
+        def serve(reading: Reading) -> None:
+            if isinstance(message, Read):
+                reading.read(source, id, message, now)
+            else:
+                reading.list_offset(source, id, message, now)
+
+        refused = lost or self._serve(
+            message.topic_id,
+            message.partition,
+            lambda p: p.reading if anybody or p.leading is not None else None,
+            serve,
+        )
+        if refused is not None:
+            self._outbox.answer(source, id, refused)
 
     def _lost_session(self, now: float) -> TidelogError | None:
         if self._session.live(now) or not self._session.registered:

@@ -33,6 +33,9 @@ class ReplicaSettings:
     ack_timeout_s: float = setting(5.0, "Wait for an ack when the producer names none.", 0.01, 600)
     ack_timeout_max_s: float = setting(120.0, "Longer waits of producers are cut to this.", 0.01, 3600)
     read_wait_max_s: float = setting(30.0, "Longest time that a read waits for news.", 0.01, 600)
+    read_proof_max_s: float = setting(
+        1.0, "Longest wait of a read for the proof that no other replica has committed more.", 0.01, 60
+    )
     partition_max_waiting: int = setting(
         16_384, "Most unacknowledged batches, and most waiting reads, per partition.", 1, 1 << 20
     )

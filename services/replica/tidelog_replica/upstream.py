@@ -149,7 +149,7 @@ class Upstream:
             if fetches:
                 size = self._settings.fetch_max_bytes
                 message = Fetch(self._node, self._broker_epoch, size, tuple(fetches.values()))
-                self._call(message, partial(self._on_fetched, fetches))
+                self._call(message, partial(self._on_fetched, fetches, now))
 
     def _call(self, message: Message, done: Callable[[Message | TidelogError, float], None]) -> None:
         self._in_flight = True
@@ -170,7 +170,9 @@ class Upstream:
                 self._continue(partition, outcome, now)
         self.kick(now)
 
-    def _on_fetched(self, asked: dict[TopicPartition, FetchPart], answer: Message | TidelogError, now: float) -> None:
+    def _on_fetched(
+        self, asked: dict[TopicPartition, FetchPart], sent: float, answer: Message | TidelogError, now: float
+    ) -> None:
         if not self._answered(list(asked), answer, now):
             return
         if not isinstance(answer, FetchAnswer) or len(answer.parts) != len(asked):
@@ -182,7 +184,7 @@ class Upstream:
             batches = data[position : position + part.size]
             position += part.size
             if partition is not None and (part.topic_id, part.partition) == key:
-                outcome = partition.take(Following.on_fetched, question, part, batches)
+                outcome = partition.take(Following.on_fetched, question, part, batches, sent)
                 self._continue(partition, outcome, now)
         self.kick(now)
 
@@ -227,6 +229,27 @@ class Upstream:
         self._pause_until = now + self._pause_s
         self._pause_s = min(2 * self._pause_s, self._settings.fetch_backoff_max_s)
         self.kick(now)
+
+    # --- readers -----------------------------------------------------------------------------------------
+
+    def confirm(self, partition: Partition, now: float) -> None:
+        """Ask how far the log is committed, where readers wait for the proof that no more is: beside the loop, whose
+        answers never wait."""
+        role = partition.following
+        question = None if role is None else role.latest_request()
+        if role is not None and question is not None:
+            done = partial(self._on_latest, partition, role, now)
+            self._outbox.call(self._leader, question, self._settings.replica_max_leader_timeout_s, done)
+
+    def _on_latest(
+        self, partition: Partition, role: Following, sent: float, answer: Message | TidelogError, now: float
+    ) -> None:
+        if partition.following is not role:
+            return
+        self._touch(partition)
+        if role.on_latest(answer, sent):
+            self.activate(partition.key)
+            self.kick(now)
 
     # --- reports -----------------------------------------------------------------------------------------
 
@@ -342,6 +365,12 @@ class Upstreams:
         leader = self._follows.pop(key, None)
         if leader is not None:
             self._upstreams[leader].detach(key)
+
+    def confirm(self, partition: Partition, now: float) -> None:
+        """Readers may wait for a proof of the partition's leader."""
+        leader = self._follows.get(partition.key)
+        if leader is not None:
+            self._upstreams[leader].confirm(partition, now)
 
     def kick(self, key: TopicPartition, now: float) -> None:
         """The partition has something to tell or to ask its leader, if it follows one."""

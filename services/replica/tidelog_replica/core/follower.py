@@ -13,6 +13,15 @@ is never a reason to truncate (KIP-101).
 
 A fetch answer may say the same ("diverging epoch"), for logs that part ways later.
 
+Freshness, for readers who bound it. The follower asks its leader at its own time ``s``, by a fetch or for the
+latest offset; the leader takes it up at some moment ``m`` >= ``s`` and answers a high watermark ``h`` and how long
+before ``m`` its leadership was last proved, ``c``. Until ``m - c`` nobody else committed anything, and what it had
+committed itself lies below ``h``; so does, since ``s - c`` <= ``m - c``, everything that anybody committed until
+``s - c``. When the own HW has reached ``h``, nothing committed until ``s - c`` is missing here: that is
+``confirmed_at``. Each of the two times is measured by one clock, so clocks need not agree, only run at the same rate.
+An answer whose HW is not reached yet is kept until it is; later ones are passed over meanwhile, so that one is
+reached at last.
+
 Invariants: the HW is at most the log end and never goes back; what lies below it is never cut (R4: only an
 unclean election could ask for that); a batch is taken only at the log end, in the expected leader epoch.
 """
@@ -21,7 +30,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from math import inf
 
+from tidelog.errors import TidelogError, refuse
 from tidelog.records import BatchHeader
 from tidelog.types import NodeId
 
@@ -37,6 +48,25 @@ class Follower:
     high_watermark: int
     asking: int | None = None
     """The own epoch that the dialogue is at; None when fetching."""
+    confirmed_at: float = -inf
+    """Everything committed until then, anywhere, lies below the HW (seconds of the own clock)."""
+    asked_at: float = -inf
+    """Somebody waits for ``confirmed_at`` to reach this."""
+    _proof: tuple[int, float] | None = None
+    """What ``confirmed_at`` becomes (second) when the HW reaches an offset (first)."""
+
+    @property
+    def knows_end(self) -> bool:
+        """The HW may be told: readers of a follower know that it may be behind."""
+        return True
+
+    def refusal(self, leader_epoch: int) -> TidelogError | None:
+        """Whether a request that names this leader epoch may be served; -1 names none."""
+        own = self.leader_epoch
+        if leader_epoch in (own, -1):
+            return None
+        code = "FENCED_LEADER_EPOCH" if leader_epoch < own else "UNKNOWN_LEADER_EPOCH"
+        return refuse(code, f"followed here in leader epoch {own}", leader_epoch=own, leader=self.leader)
 
     def begin(self, epochs: EpochCache) -> None:
         """Enter the leader epoch."""
@@ -63,7 +93,25 @@ class Follower:
         if high_watermark <= self.high_watermark:
             return False
         self.high_watermark = high_watermark
+        if self._proof is not None and high_watermark >= self._proof[0]:
+            self.confirmed_at, self._proof = max(self.confirmed_at, self._proof[1]), None
         return True
+
+    def on_proof(self, high_watermark: int, until: float) -> None:
+        """The leader has shown that everything committed until ``until`` lies below ``high_watermark``."""
+        if high_watermark <= self.high_watermark:
+            self.confirmed_at = max(self.confirmed_at, until)
+        elif self._proof is None:
+            self._proof = high_watermark, until
+
+    def ask_confirmation(self, now: float) -> None:
+        """Somebody waits for ``confirmed_at`` to reach ``now``."""
+        self.asked_at = now
+
+    @property
+    def is_asked(self) -> bool:
+        """The leader has to be asked for a proof; not where one has come that waits for the HW only."""
+        return max(self.confirmed_at, -inf if self._proof is None else self._proof[1]) < self.asked_at
 
 
 def agreed_end(epoch: int, end: int, epochs: EpochCache, log_start: int, log_end: int) -> int:
