@@ -24,7 +24,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import pairwise
 
-from simulation.history import FAILED, OK, History, Latest, Read, Send
+from simulation.history import FAILED, OK, History, Latest, Loss, Read, Send
 
 KINDS = (
     "lost_write",
@@ -64,6 +64,9 @@ class _Check:
         self.reads = [op for op in history.operations if isinstance(op, Read)]
         self.latest = [op for op in history.operations if isinstance(op, Latest)]
         self.sent: dict[bytes, Send] = {value: op for op in self.sends for value in op.values}
+        self.losses: dict[str, list[Loss]] = {}
+        for loss in history.losses:
+            self.losses.setdefault(loss.partition, []).append(loss)
         self.final = {partition: dict(rows) for partition, rows in history.final.items()}
         self.offsets: dict[bytes, list[int]] = {}
         """Where each value of the final log stands."""
@@ -81,6 +84,10 @@ class _Check:
 
     def flag(self, kind: str, text: str) -> None:
         self.found.append(Anomaly(kind, text))
+
+    def may_be_lost(self, partition: str, epoch: int, offset: int) -> bool:
+        """Whether the topic's settings, and what happened, allow the record of that leader epoch to be gone."""
+        return any(loss.covers(epoch, offset) for loss in self.losses.get(partition, ()))
 
     def check_final_log(self) -> None:
         """A8, A10, and two values at one offset within the drain."""
@@ -119,7 +126,7 @@ class _Check:
         for op in self.sends:
             if op.result != OK:
                 continue
-            if op.expected_offset >= 0:
+            if op.expected_offset >= 0 and not self.may_be_lost(op.partition, op.epoch, op.offset):
                 first = winners.setdefault((op.partition, op.expected_offset), op)
                 if first is not op:
                     text = f"{op.partition}: {first.process} and {op.process} both won {op.expected_offset}"
@@ -129,6 +136,8 @@ class _Check:
                 continue
             final = self.final.get(op.partition, {})
             for place, value in enumerate(op.values):
+                if self.may_be_lost(op.partition, op.epoch, op.offset + place):
+                    continue
                 if value not in self.offsets:
                     self.flag("lost_write", f"{op.partition}: {value!r} acked at {op.offset + place} is gone")
                 elif final.get(op.offset + place) != value and self.sent[value].partition == op.partition:
@@ -155,7 +164,11 @@ class _Check:
     def _check_real_time(self) -> None:
         """An acked send stands before every send that began after its ack."""
         flagged = {anomaly.text for anomaly in self.found if anomaly.kind == "order"}
-        acked = [op for op in self.sends if op.result == OK and op.level == "all"]
+        acked = [
+            op
+            for op in self.sends
+            if op.result == OK and op.level == "all" and not self.may_be_lost(op.partition, op.epoch, op.offset)
+        ]
         for partition in self.history.final:
             ends = sorted((op.end, op.offset, op.process) for op in acked if op.partition == partition)
             starts = sorted((op.start, op.offset, op.process) for op in acked if op.partition == partition)
@@ -170,23 +183,25 @@ class _Check:
 
     def check_reads(self) -> None:
         """A3, A5 (reads that differ), A7."""
-        shown: dict[tuple[str, int], bytes] = {}
+        shown: dict[tuple[str, int, bool], bytes] = {}
         positions: dict[tuple[str, str], int] = {}
         for read in self.reads:
             who = (read.process, read.partition)
             wanted = positions.get(who, read.position)
-            if read.position != wanted:
+            if read.position != wanted and not read.start_over:
                 self.flag("consumer_skip", f"{read.partition}: {read.process} asked {read.position}, not {wanted}")
             wanted = read.position
-            for offset, value in read.rows:
+            for place, (offset, value) in enumerate(read.rows):
+                epoch = read.epochs[place] if read.epochs else -1
+                lost = self.may_be_lost(read.partition, epoch, offset)
                 if offset != wanted:
                     text = f"{read.partition}: {read.process} got {offset} instead of {wanted}"
                     self.flag("consumer_skip", text)
                 wanted = offset + 1
-                before = shown.setdefault((read.partition, offset), value)
+                before = shown.setdefault((read.partition, offset, lost), value)
                 if before != value:
                     self.flag("conflict", f"{read.partition}: {offset} was shown as {before!r} and as {value!r}")
-                elif self._is_kept(read.partition, offset):
+                elif not lost and self._is_kept(read.partition, offset):
                     self._check_shown(read.partition, offset, value)
             positions[who] = wanted
 
@@ -218,7 +233,7 @@ class _Check:
         acks = sorted(
             (op.end, op.partition, op.offset + len(op.values))
             for op in self.sends
-            if op.result == OK and op.level == "all"
+            if op.result == OK and op.level == "all" and not self.may_be_lost(op.partition, op.epoch, op.offset)
         )
         covered: dict[str, int] = {}
         place = 0
@@ -234,7 +249,14 @@ class _Check:
     def check_progress(self) -> None:
         """A12: within a healthy span, sends that are tried also succeed."""
         for begin, end in self.history.healthy:
-            tried = [op for op in self.sends if op.level == "all" and op.start < end and op.end > begin]
+            tried = [
+                op
+                for op in self.sends
+                if op.level == "all"
+                and op.start < end
+                and op.end > begin
+                and op.partition not in self.history.deleted
+            ]
             good = sorted(op.end for op in tried if op.result == OK and op.end <= end)
             marks = [begin, *good, end]
             for left, right in pairwise(marks):

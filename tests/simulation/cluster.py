@@ -145,13 +145,25 @@ class Cluster:
         self.loop.run_until(end, condition)
         assert condition(), f"not within {limit} s (now {self.loop.now:.2f})"
 
+    @property
+    def living(self) -> list[TopicPartition]:
+        """The partitions that somebody may lead again. Where the last who held everything committed has lost what was
+        not flushed, and no unclean election is allowed, nobody may."""
+        topics = self.invariants.metadata.topics
+        alive = []
+        for key in self.partitions:
+            state = self.state(key)
+            if state.leader or state.isr or state.elr or topics[key.topic_id].config.unclean_election:
+                alive.append(key)
+        return alive
+
     def ready(self) -> bool:
         """All topics exist and every partition is in full sync with a leader."""
         return self.admin.done and self.in_sync()
 
     def in_sync(self) -> bool:
         """Every partition has a leader and a full ISR, and its replicas hold the same log, all committed."""
-        return all(self.invariants.in_sync(key) for key in self.partitions)
+        return all(self.invariants.in_sync(key) for key in self.living)
 
     # --- a whole run -------------------------------------------------------------------------------------
 
@@ -176,7 +188,7 @@ class Cluster:
 
     def full_isr(self) -> bool:
         """All topics exist, and every partition has a leader and all replicas in its ISR."""
-        states = [self.state(key) for key in self.partitions]
+        states = [self.state(key) for key in self.living]
         return self.admin.done and all(s.leader is not None and len(s.isr) == len(s.replicas) for s in states)
 
     def all_read(self) -> bool:
@@ -185,14 +197,19 @@ class Cluster:
             consumer.positions.get(key, (0, -1))[0] == self.invariants.committed_end(key)
             for consumer in self.clients
             if isinstance(consumer, Consumer)
-            for key in self.partitions
+            for key in self.living
         )
 
     def judge(self) -> None:
         """The whole comparison at the end."""
         self.invariants.compare_all()
+        living = self.living
         for key in self.partitions:
             name = self.partition_name(key)
+            if key not in living:
+                self.count("partitions that nobody may lead")
+                self.history.deleted.add(name)
+                continue
             state = self.state(key)
             assert state.leader is not None
             self.history.final[name] = self.invariants.rows(state.leader, key)

@@ -32,7 +32,9 @@ class Consumer(Client):
         """Next offset and the leader epoch of the record before it."""
         self._highest: dict[TopicPartition, tuple[int, int]] = {}
         """Newest leader epoch that answered, and its HW."""
-        self._latest: dict[TopicPartition, int] = {}
+        self._latest: dict[TopicPartition, tuple[int, int]] = {}
+        """Leader epoch that was asked for the end, and what it said."""
+        self._went_back: dict[TopicPartition, None] = {}
         self._busy: dict[TopicPartition, None] = {}
         self.loop.after(rng.uniform(0.0, 0.2), self._act)
 
@@ -54,7 +56,7 @@ class Consumer(Client):
         self._busy[key] = None
         if self.rng.random() < 0.1:
             ask = ListOffset(key.topic_id, key.partition, "latest", leader_epoch=state.leader_epoch)
-            self.call(state.leader, ask, 2.0, lambda answer: self._on_latest(key, start, answer))
+            self.call(state.leader, ask, 2.0, lambda answer: self._on_latest(key, start, ask.leader_epoch, answer))
             return
         wait = self.rng.choice((0, 200))
         request = ReadRequest(
@@ -62,13 +64,14 @@ class Consumer(Client):
         )
         self.call(state.leader, request, 2.0, lambda answer: self._on_read(key, start, answer))
 
-    def _on_latest(self, key: TopicPartition, start: float, answer: Any) -> None:
+    def _on_latest(self, key: TopicPartition, start: float, epoch: int, answer: Any) -> None:
         del self._busy[key]
         if isinstance(answer, OffsetAnswer):
             name = self.cluster.partition_name(key)
             self.cluster.count("latest")
-            self.cluster.invariants.on_latest(self, key, self._latest.get(key, 0), answer.offset)
-            self._latest[key] = answer.offset
+            now = (epoch, answer.offset)
+            self.cluster.invariants.on_latest(self, key, self._latest.get(key, (-1, 0)), now)
+            self._latest[key] = now
             self.cluster.history.operations.append(Latest(self.name, name, answer.offset, start, self.loop.now))
         else:
             self._on_error(key, answer)
@@ -77,7 +80,10 @@ class Consumer(Client):
         assert isinstance(error, TidelogError), error
         self.cluster.count(f"read {error.code}")
         if error.code in ("OFFSET_OUT_OF_RANGE", "LOG_TRUNCATED"):
-            self.cluster.invariants.on_lost_position(self, key, self.positions.get(key, (0, -1)), error)
+            position = self.positions.get(key, (0, -1))
+            offset = self.cluster.invariants.on_lost_position(self, key, position, error)
+            self.positions[key] = (offset, -1)
+            self._went_back[key] = None
 
     def _on_read(self, key: TopicPartition, start: float, answer: Any) -> None:
         del self._busy[key]
@@ -90,7 +96,7 @@ class Consumer(Client):
         self.cluster.invariants.on_consumer_hw(self, key, before, answer)
         self._highest[key] = (answer.leader_epoch, answer.high_watermark)
         position, epoch = self.positions.get(key, (0, -1))
-        wanted, rows = position, []
+        wanted, rows, epochs = position, [], []
         for header, batch in split(answer.payload):
             self.cluster.invariants.on_visible(self, key, header, batch)
             epoch = header.leader_epoch
@@ -98,8 +104,13 @@ class Consumer(Client):
                 if record.offset >= wanted:
                     assert record.value is not None
                     rows.append((record.offset, record.value))
+                    epochs.append(epoch)
         if rows:
             self.positions[key] = (rows[-1][0] + 1, epoch)
             self.cluster.count("rows read", len(rows))
             name = self.cluster.partition_name(key)
-            self.cluster.history.operations.append(Read(self.name, name, position, tuple(rows), start, self.loop.now))
+            back = key in self._went_back
+            self._went_back.pop(key, None)
+            self.cluster.history.operations.append(
+                Read(self.name, name, position, tuple(rows), start, self.loop.now, tuple(epochs), back)
+            )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tidelog.effects import Send
-from tidelog.types import TopicPartition
+from tidelog.types import PartitionState, TopicPartition, TopicState
 from tidelog.wire.messages import AppendResult, Vote
 from tidelog_controller.core.metadata import MetadataState
 from tidelog_controller.core.raft_log import Entry
@@ -24,6 +24,8 @@ class ControllerInvariants(Checks):
         super().__init__(cluster)
         self.metadata = MetadataState(cluster.name)
         """The newest that any controller has applied."""
+        self.unclean: dict[TopicPartition, list[int]] = {}
+        """Leader epochs that unclean elections began."""
         self._states: dict[int, MetadataState] = {}
         self._raft_leaders: dict[int, str] = {}
         self._raft_committed: list[tuple[Entry, int]] = []
@@ -96,10 +98,7 @@ class ControllerInvariants(Checks):
             for number, now in enumerate(topic.partitions):
                 key = TopicPartition(topic_id, number)
                 where = f"{topic.name}/{number} at index {after.index}"
-                inside = (
-                    set(now.isr) <= set(now.replicas) and now.isr and (now.leader is None or now.leader in now.isr)
-                )
-                self._demand(bool(inside), f"R3 {where}: leader {now.leader}, ISR {now.isr}, of {now.replicas}")
+                self._check_members_named(where, now)
                 if now.leader is not None:
                     self._demand(after.is_live(now.leader), f"R9 {where}: the leader {now.leader} is fenced")
                 if old is None or old.partitions[number] == now:
@@ -111,10 +110,37 @@ class ControllerInvariants(Checks):
                 self._demand(
                     not changed or now.leader_epoch > was.leader_epoch, f"R1 {where}: another leader in one epoch"
                 )
+                if not now.isr and was.isr:
+                    self._check_nobody_left(where, topic, was, before, after)
+                if now.unclean_epoch > was.unclean_epoch:
+                    self.cluster.count("unclean elections")
+                    self.unclean.setdefault(key, []).append(now.unclean_epoch)
+                    self._demand(
+                        topic.config.unclean_election, f"R3 {where}: an unclean election that nobody allowed"
+                    )
                 self._check_restarts(where, key, before, after)
                 self.cluster.count("isr changes" if now.isr != was.isr else "leader changes")
                 self._happened("isr" if now.isr != was.isr else "fenced", process)
                 self._check_members(key, f"with index {after.index}")
+
+    def _check_members_named(self, where: str, now: PartitionState) -> None:
+        """ISR and ELR are replicas, and apart; a leader is in the ISR."""
+        isr, elr, replicas = set(now.isr), set(now.elr), set(now.replicas)
+        sound = isr <= replicas and elr <= replicas and not isr & elr
+        sound &= now.leader is None or now.leader in isr
+        self._demand(sound, f"R3 {where}: leader {now.leader}, ISR {now.isr}, ELR {now.elr}, of {now.replicas}")
+
+    def _check_nobody_left(
+        self, where: str, topic: TopicState, was: PartitionState, before: MetadataState, after: MetadataState
+    ) -> None:
+        """The last member leaves the ISR only if it may have lost what it had: it has registered a life that follows
+        a loss of power where the topic's flush policy does not outlast one, or of its disk."""
+        self.cluster.count("partitions without members")
+        for node in was.isr:
+            renewed = before.servers[node].broker_epoch != after.servers[node].broker_epoch
+            lost = self.cluster.replica(node).lost
+            unsafe = lost == "disk" or (lost == "power" and topic.config.flush != "fsync")
+            self._demand(not renewed or unsafe, f"R3 {where}: {node} left as the last, and lost nothing")
 
     def _check_restarts(self, where: str, key: TopicPartition, before: MetadataState, after: MetadataState) -> None:
         """A new life leads only in a new leader epoch (R9)."""

@@ -29,7 +29,6 @@ class Damage:
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
         self.loop = cluster.loop
-        self.power_ok = True
         self._slow: dict[str, float] = {}
         self._stalled: dict[str, float] = {}
         self._doomed: dict[str, _Doom] = {}
@@ -46,6 +45,7 @@ class Damage:
             disk = getattr(process, "disk", None)
             if disk is not None:
                 disk.heal()
+            process.end_flushes()
             process.thaw()
             if not process.running:
                 self.loop.after(0.07 * place, lambda process=process: revive(process))
@@ -77,7 +77,7 @@ class Damage:
 
     def crash_at_effect(self, target: SimProcess, after: int, power: bool, seconds: float) -> None:
         """It dies between two of its next effects."""
-        self._doomed[target.name] = _Doom(after, power and self.power_ok, seconds)
+        self._doomed[target.name] = _Doom(after, power, seconds)
 
     def crash_at_write(self, target: SimProcess, after: int, seconds: float) -> None:
         """Power goes in the middle of one of its next writes."""

@@ -28,7 +28,6 @@ class Faults(Damage):
         super().__init__(cluster)
         self.swarm = swarm
         self.rng = rng
-        self.power_ok = swarm.power_ok
         self.struck: list[Strike] = []
         self.healed = not swarm.rates
         self._armed: dict[str, int] = {}

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from tidelog.records import BatchHeader
 
+from simulation.history import Loss
 from simulation.views import View
 
 if TYPE_CHECKING:
@@ -83,7 +84,30 @@ class Committed:
     digest: Digest = b""
     at: dict[int, Digest] = field(default_factory=dict)
     """Digest by end offset of each committed batch."""
-    values: dict[int, BatchHeader] = field(default_factory=dict)
+    lost: dict[Digest, int] = field(default_factory=dict)
+    """Prefixes that were committed and may be gone, each with the leader epoch before which it was committed."""
+    losses: list[Loss] = field(default_factory=list)
+
+    def lose(self, partition: str, before_epoch: int, start: int) -> Loss:
+        """Everything from ``start`` on may be gone, as far as it was committed before that leader epoch."""
+        for end in [end for end in self.at if end > start]:
+            self.lost[self.at.pop(end)] = before_epoch
+        if self.end > start:
+            self.end, self.digest = start, self.at.get(start, b"")
+        loss = Loss(partition, before_epoch, start)
+        self.losses.append(loss)
+        return loss
+
+    def covered(self, epoch: int, offset: int) -> bool:
+        """Whether a record of that leader epoch may be gone."""
+        return any(loss.covers(epoch, offset) for loss in self.losses)
+
+    def excused(self, before: tuple[int, int], after: tuple[int, int]) -> bool:
+        """Whether an end, told as (leader epoch, offset), may have gone back like this."""
+        return any(
+            before[0] < loss.before_epoch <= after[0] and min(loss.start, before[1]) <= after[1]
+            for loss in self.losses
+        )
 
 
 def sequence_of(header: BatchHeader) -> Sequences:

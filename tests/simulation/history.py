@@ -29,6 +29,8 @@ class Send:
     idempotent: bool = True
     expected_offset: int = -1
     """Not -1: a conditional append."""
+    epoch: int = -1
+    """Leader epoch of the ack; -1: none came."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +43,10 @@ class Read:
     rows: tuple[Row, ...]
     start: float
     end: float
+    epochs: tuple[int, ...] = ()
+    """Leader epoch of each row, where it is known."""
+    start_over: bool = False
+    """The answer before said that the position is lost: the consumer went back on purpose, and with leave."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +59,20 @@ class Latest:
     start: float
     end: float
     linearizable: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """Records that a topic's own settings allowed to be lost: an unclean election, or the commit rule ``leader``.
+    What was acked in a leader epoch below ``before_epoch``, at ``start`` or above, may be gone; nothing else."""
+
+    partition: str
+    before_epoch: int
+    start: int
+
+    def covers(self, epoch: int, offset: int) -> bool:
+        """Whether a record may be gone."""
+        return 0 <= epoch < self.before_epoch and offset >= self.start
 
 
 @dataclass(slots=True)
@@ -70,5 +90,6 @@ class History:
     """Longest time (s) in such a span without a send that succeeds, where some are tried."""
     deleted: set[str] = field(default_factory=set)
     """Partitions of topics that were deleted: what was in them is gone by right."""
+    losses: list[Loss] = field(default_factory=list)
     retained_from: dict[str, int] = field(default_factory=dict)
     """Where retention removed the start of a partition: first offset still there."""

@@ -72,9 +72,10 @@ class Invariants(ControllerInvariants):
             self._check_controller(process)
         self._tell_faults()
 
-    def on_stop(self, process: SimProcess, in_mid_step: bool) -> None:
+    def on_stop(self, process: SimProcess, in_mid_step: bool, power: bool) -> None:
         """The process dies: what it had flushed must be there when it returns. Where it dies in the middle of a step,
-        or after its disk failed, that step may have cut what was not committed."""
+        or after its disk failed, that step may have cut what was not committed. Where power fails and the operating
+        system flushes when it likes, nothing is promised but that what is left is a prefix."""
         self._raft_seen.pop(process.name, None)
         healthy = [key for key, _ in views(process.core)] if process.name in self.cluster.replicas else []
         for name, key in [found for found in self._held if found[0] == process.name]:
@@ -82,6 +83,9 @@ class Invariants(ControllerInvariants):
             durable = held.durable
             if in_mid_step or key not in healthy:
                 durable = min(durable, self._common_end(key, held.chain))
+            topic = self.metadata.topics.get(key.topic_id)
+            if power and topic is not None and topic.config.flush == "os":
+                durable = 0
             self._before_crash[name, key] = (held.chain, durable)
 
     def _common_end(self, key: TopicPartition, chain: Chain) -> int:
@@ -178,13 +182,33 @@ class Invariants(ControllerInvariants):
             f"R1 {process.name} leads {key.partition} in leader epoch {view.leader_epoch}, after {first}",
         )
         committed = self._of(key)
-        late = any(led == key and epoch > view.leader_epoch for led, epoch in self._leaders)
+        late = self._newest_leader(key) > view.leader_epoch
+        if not late and not chain.agrees(committed.end, committed.digest) and self._may_lose(key, view.leader_epoch):
+            self._lose(key, view.leader_epoch, self._common_end(key, chain))
         self._demand(  # one that hears of its election late cannot hold what later epochs committed
             late or chain.agrees(committed.end, committed.digest),
             f"R3 {process.name} leads {key.partition} in leader epoch {view.leader_epoch} without what was committed"
             f" up to {committed.end}; it ends at {chain.end}",
         )
         self._led[key, view.leader_epoch] = dict(chain.at)
+
+    def _newest_leader(self, key: TopicPartition, below: int = 1 << 62) -> int:
+        """The newest leader epoch, of those below, in which somebody has led; -1: none."""
+        return max((epoch for led, epoch in self._leaders if led == key and epoch < below), default=-1)
+
+    def _may_lose(self, key: TopicPartition, epoch: int) -> bool:
+        """Whether the leader of that epoch may lack what was committed before it: under the commit rule ``leader``,
+        and the first that leads after an unclean election."""
+        topic = self.metadata.topics.get(key.topic_id)
+        if topic is None or topic.config.commit_rule == "leader":
+            return topic is not None
+        before = self._newest_leader(key, epoch)
+        return any(before < unclean <= epoch for unclean in self.unclean.get(key, ()))
+
+    def _lose(self, key: TopicPartition, before_epoch: int, start: int) -> None:
+        self.cluster.count("losses allowed")
+        loss = self._of(key).lose(self.cluster.partition_name(key), before_epoch, start)
+        self.cluster.history.losses.append(loss)
 
     def _grew(self, process: SimProcess, key: TopicPartition, view: View, chain: Chain) -> None:
         new = self._grow(process.name, key, view.log, chain)
@@ -210,6 +234,10 @@ class Invariants(ControllerInvariants):
             text = f"R8 {name} {key.partition}: {missing} in the ISR {state.isr}, not in {view.maximal_isr}"
             self._demand(not missing, text)
         committed = self._of(key)
+        newest = self._newest_leader(key)
+        if view.leader_epoch < newest and self._may_lose(key, newest):
+            self._committed_in_vain(key, view, chain, newest)
+            return
         if view.high_watermark <= committed.end:
             return
         for header in chain.headers[self._first_above(chain, committed.end) :]:
@@ -222,6 +250,16 @@ class Invariants(ControllerInvariants):
         self._demand(view.in_quorum, f"R4 {name} {key.partition}: committed with fewer than min_insync_replicas")
         self.cluster.count("commits")
         self._check_members(key, f"after {name} committed {committed.end}")
+
+    def _committed_in_vain(self, key: TopicPartition, view: View, chain: Chain, newest: int) -> None:
+        """A leader that does not know of its successor commits what the successor does not have."""
+        committed = self._of(key)
+        for header in chain.headers[self._first_above(chain, self._common_end(key, chain)) :]:
+            digest = chain.at[header.end_offset]
+            if header.end_offset <= view.high_watermark and digest not in committed.lost:
+                committed.lost[digest] = newest
+                if not committed.covered(header.leader_epoch, header.base_offset):
+                    self._lose(key, newest, header.base_offset)
 
     @staticmethod
     def _first_above(chain: Chain, end: int) -> int:
@@ -250,19 +288,20 @@ class Invariants(ControllerInvariants):
         committed, high_watermark = self._of(key), view.high_watermark
         if high_watermark == 0:
             return
+        digest = chain.at.get(high_watermark)
         self._demand(
-            chain.at.get(high_watermark) == committed.at.get(high_watermark) is not None,
+            digest is not None and (digest == committed.at.get(high_watermark) or digest in committed.lost),
             f"R7 {who}: HW {high_watermark}, but below it is not what was committed (up to {committed.end})",
         )
 
     # --- clients -----------------------------------------------------------------------------------------
 
-    def on_ack(self, key: TopicPartition, offset: int, values: Sequence[bytes], acks: Acks) -> None:
+    def on_ack(self, key: TopicPartition, offset: int, epoch: int, values: Sequence[bytes], acks: Acks) -> None:
         """A producer got its ack (R4)."""
         end = offset + len(values)
         if acks == Acks.ALL:
             self._demand(
-                end <= self._of(key).end,
+                end <= self._of(key).end or self._of(key).covered(epoch, offset),
                 f"R4 {key.partition}: acked up to {end}, but only {self._of(key).end} is committed",
             )
             self.cluster.count("records acked all", len(values))
@@ -272,7 +311,7 @@ class Invariants(ControllerInvariants):
         committed = self._of(key)
         digest = self._batches.get((key, header.leader_epoch, header.base_offset))
         self._demand(
-            digest is not None and committed.at.get(header.end_offset) == digest,
+            digest is not None and (committed.at.get(header.end_offset) == digest or digest in committed.lost),
             f"R7 {client.name} saw {key.partition} {header.base_offset} to {header.end_offset} of leader epoch"
             f" {header.leader_epoch}, which is not committed",
         )
@@ -280,19 +319,28 @@ class Invariants(ControllerInvariants):
     def on_consumer_hw(self, client: Any, key: TopicPartition, before: tuple[int, int], answer: Any) -> None:
         """The HW that a consumer is told never goes back, whoever leads (R5); a new leader tells none (-1) until it
         knows the end."""
+        now = (answer.leader_epoch, answer.high_watermark)
         self._demand(
-            answer.high_watermark < 0 or answer.high_watermark >= before[1],
+            now[1] < 0 or now[1] >= before[1] or self._of(key).excused(before, now),
             f"R5 {client.name} {key.partition}: HW {answer.high_watermark} of leader epoch {answer.leader_epoch}"
             f" after {before[1]}",
         )
 
-    def on_latest(self, client: Any, key: TopicPartition, before: int, offset: int) -> None:
-        """The end of the committed log, as a client is told it, never goes back, whoever leads (R5)."""
-        self._demand(offset >= before, f"R5 {client.name} {key.partition}: latest {offset} after {before}")
+    def on_latest(self, client: Any, key: TopicPartition, before: tuple[int, int], after: tuple[int, int]) -> None:
+        """The end of the committed log, as a client is told it, never goes back, whoever leads (R5). Both as (leader
+        epoch that was asked, offset)."""
+        self._demand(
+            after[1] >= before[1] or self._of(key).excused(before, after),
+            f"R5 {client.name} {key.partition}: latest {after} after {before}",
+        )
 
-    def on_lost_position(self, client: Any, key: TopicPartition, position: tuple[int, int], error: Any) -> None:
-        """A consumer that read committed records is told that its position is gone (R7)."""
-        self._demand(False, f"R7 {client.name} {key.partition}: position {position} is answered {error}")
+    def on_lost_position(self, client: Any, key: TopicPartition, position: tuple[int, int], error: Any) -> int:
+        """A consumer that read committed records is told that its position is gone (R7): only where they could be
+        lost. Where it goes on."""
+        offset, epoch = position
+        excused = error.code == "LOG_TRUNCATED" and self._of(key).covered(epoch, offset - 1)
+        self._demand(excused, f"R7 {client.name} {key.partition}: position {position} is answered {error}")
+        return int(error.detail["end_offset"])
 
     # --- the end -----------------------------------------------------------------------------------------
 

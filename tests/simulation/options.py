@@ -75,14 +75,13 @@ class Options:
             ProducerOptions(window=3, pace=0.1, acks=rng.choice((Acks.ALL, Acks.ALL, Acks.LEADER))),
             ProducerOptions(idempotent=False, pace=0.1, patience=2.0, conditional=rng.choice((0.0, 0.5))),
         )
-        power_ok = all(topic.config["flush"] == "fsync" for topic in topics)
         return cls(
             seed,
             replicas=replicas,
             topics=topics,
             producers=producers,
             consumers=2,
-            swarm=Swarm.draw(rng, 0.75 * duration, power_ok=power_ok),
+            swarm=Swarm.draw(rng, 0.75 * duration),
             duration=duration,
             recode=seed % 10 == 0,
         )
@@ -94,6 +93,8 @@ def draw_topic(rng: random.Random, name: str, replicas: int) -> TopicOptions:
     config = {
         "flush": rng.choice(("fsync", "fsync", "fsync", "interval", "os")),
         "flush_interval_ms": "200",
+        "unclean_election": rng.choice(("false", "false", "true")),
+        "commit_rule": rng.choice(("isr", "isr", "isr", "leader")),
         "replica_max_lag_ms": rng.choice(("1600", "3000")),
         "segment_max_bytes": rng.choice(("2048", "1048576")),
     }

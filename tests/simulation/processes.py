@@ -71,7 +71,7 @@ class SimProcess:
     def stop(self, power: bool, in_mid_step: bool = False) -> None:
         """Die at once. ``power``: the machine goes down too, and takes what was not flushed."""
         assert self.running
-        self.cluster.invariants.on_stop(self, in_mid_step)
+        self.cluster.invariants.on_stop(self, in_mid_step, power)
         self.note("crash", "power loss" if power else "killed")
         self.network.detach(self, slow=power and self.rng.random() < 0.5)
         self.running = False
@@ -87,6 +87,9 @@ class SimProcess:
         if until > self.frozen_until:
             self.frozen_until = until
             self.later(seconds, self._drain)
+
+    def end_flushes(self) -> None:
+        """Whatever its disk is busy with is over."""
 
     def thaw(self) -> None:
         """A pause ends early."""

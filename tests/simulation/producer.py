@@ -194,7 +194,7 @@ class Producer(Client):
             return
         lane, batch = found
         if ack.error is None:
-            self._end(lane, batch, OK, ack.offset)
+            self._end(lane, batch, OK, ack.offset, ack.leader_epoch)
             self._pump(lane)
             return
         error = from_info(ack.error)
@@ -231,13 +231,13 @@ class Producer(Client):
         if self._lanes.get(lane.key) is lane:
             del self._lanes[lane.key]
 
-    def _end(self, lane: Lane, batch: Batch, result: str, offset: int) -> None:
+    def _end(self, lane: Lane, batch: Batch, result: str, offset: int, epoch: int = -1) -> None:
         lane.batches.remove(batch)
         del self._batches[batch.id]
         batch.result, batch.offset = result, offset
         self.cluster.count(f"send {result}")
         if result == OK:
-            self.cluster.invariants.on_ack(lane.key, offset, batch.values, self.options.acks)
+            self.cluster.invariants.on_ack(lane.key, offset, epoch, batch.values, self.options.acks)
         self.cluster.history.operations.append(
             Send(
                 lane.label,
@@ -251,5 +251,6 @@ class Producer(Client):
                 LEVELS[self.options.acks],
                 self.options.idempotent,
                 batch.expected_offset,
+                epoch,
             )
         )

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import inspect
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tidelog.effects import CONTROLLER, Call, Send
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 MAX_OPEN_FILES = 4
 """Few enough that files are closed and opened again all the time."""
+KEYWORDS = inspect.signature(ReplicaNode.__init__).parameters
 DATA = "/data"
 """Directory of a replica server on its own disk."""
 
@@ -34,12 +36,19 @@ class ReplicaProcess(SimProcess):
     def __init__(self, cluster: Cluster, name: str) -> None:
         super().__init__(cluster, name)
         self.disk = SimDisk()
+        self.boots = 0
+        """How often the machine has lost power."""
+        self.lost = ""
+        """What the machine lost since the last life that was registered: ``power``, its ``disk``, or nothing."""
         self.flush_failed = False
         """A flush failed and the server has not heard of it. Were it killed now, its next life would find clean pages
         that never reached the disk; so the machine goes down with it (a gap that the server cannot close)."""
         self._peers: dict[str, SimLink] = {}
         self._calls: dict[int, tuple[SimLink, int]] = {}
         self._call_id = 0
+        self._flushes: dict[int, Callable[[], None]] = {}
+        """What ends each flush that is under way."""
+        self._flush_number = 0
         self._controller: SimLink | None = None
         self._seeking: SimLink | None = None
         self._next_controller = 0
@@ -54,18 +63,35 @@ class ReplicaProcess(SimProcess):
             cluster.replica_settings,
             cluster.core_rng(self.name, self.life),
             cluster.name,
+            **self._keywords(),
         )
         self._seek()
         self.submit("start", lambda: self.core.start(self.loop.now))
 
+    def _keywords(self) -> dict[str, Any]:
+        """What the machine tells the server: which run of the operating system this is, and the time."""
+        told = {"boot": f"{self.name} {self.boots}", "wall_ms": self.wall_ms}
+        return {name: value for name, value in told.items() if name in KEYWORDS}
+
     def stop(self, power: bool, in_mid_step: bool = False) -> None:
+        power = power or self.flush_failed
+        if self.broker_epoch_known():
+            self.lost = ""
         super().stop(power, in_mid_step)
         self._peers.clear()
         self._calls.clear()
+        self._flushes.clear()
         self._controller = self._seeking = None
-        if power or self.flush_failed:
-            self.disk.crash(self.rng)
         self.flush_failed = False
+        if power:
+            self.boots += 1
+            self.disk.crash(self.rng)
+        if power or "boot" not in KEYWORDS:
+            self.lost = self.lost or "power"
+
+    def broker_epoch_known(self) -> bool:
+        """The present life is registered, and the server knows."""
+        return self.running and self.core.broker_epoch >= 0
 
     def supervise(self) -> None:
         """The server ended itself: whoever watches over the process starts it again."""
@@ -163,6 +189,8 @@ class ReplicaProcess(SimProcess):
         took = self.cluster.faults.flush_time(self)
         early = self.rng.random() < 0.5
         failed: list[OSError | None] = [None]
+        self._flush_number += 1
+        number = self._flush_number
 
         def sync() -> None:
             try:
@@ -174,6 +202,8 @@ class ReplicaProcess(SimProcess):
                 self.cluster.faults.power_lost(self)
 
         def finish() -> None:
+            if self._flushes.pop(number, None) is None:
+                return  # it ended when the disks were healed
             if not early:
                 sync()
             self.submit(f"flushed {effect.key.partition} to {effect.flush.end} {failed[0] or ''}", tell)
@@ -183,9 +213,15 @@ class ReplicaProcess(SimProcess):
             self.flush_failed = False
             return self.core.on_flushed(effect.key, effect.flush, failed[0], self.loop.now)
 
+        self._flushes[number] = finish
         if early:
             sync()
         self.later(took, finish)
+
+    def end_flushes(self) -> None:
+        """The disk is quick again: what is being flushed is flushed now."""
+        for finish in list(self._flushes.values()):
+            self.later(0.0, finish)
 
     def _start_job(self, effect: StartJob) -> None:
         """A thread works for a while; what it does happens at one moment of that, and is told at the end."""

@@ -205,8 +205,6 @@ KINDS = (
     "crash_at_effect",
     "crash_at_write",
 )
-POWER_KINDS = ("power", "power_all", "crash_at_write")
-"""They take what was not flushed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,11 +220,9 @@ class Swarm:
     """When everything heals, s."""
     controllers: bool = True
     """Whether controllers suffer too."""
-    power_ok: bool = True
-    """Whether power may fail: not where a topic's flush policy leaves that to the operating system."""
 
     @classmethod
-    def draw(cls, rng: random.Random, until: float, power_ok: bool = True) -> Swarm:
+    def draw(cls, rng: random.Random, until: float) -> Swarm:
         """A random swarm: some kinds, some rates."""
         kinds = [kind for kind in KINDS if rng.random() < 0.45] or ["power"]
         rates = {kind: rng.choice((0.3, 1.0, 3.0)) for kind in kinds}
@@ -234,10 +230,4 @@ class Swarm:
             rates["power_all"] *= 0.3
         if "recreate_topic" in rates:
             rates["recreate_topic"] *= 0.2
-        if not power_ok:
-            for kind in POWER_KINDS:
-                rates.pop(kind, None)
-        rates = rates or {"kill": 1.0}
-        return cls(
-            rates, rng.choice((0.05, 0.15, 0.4)), rng.choice((0.4, 0.7, 0.9)), until, rng.random() < 0.8, power_ok
-        )
+        return cls(rates, rng.choice((0.05, 0.15, 0.4)), rng.choice((0.4, 0.7, 0.9)), until, rng.random() < 0.8)

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from simulation.checker import KINDS, check
-from simulation.history import FAILED, OK, UNKNOWN, History, Latest, Read, Row, Send
+from simulation.history import FAILED, OK, UNKNOWN, History, Latest, Loss, Read, Row, Send
 
 
 def sound_history(seed: int, sends: int = 60) -> History:
@@ -216,3 +216,51 @@ def test_a_send_that_hangs_from_before_while_others_succeed_is_no_anomaly():
     history = sound_history(1)
     history.operations.append(Send("p9", "a/0", 0, (b"p9",), 1.0, 59.0, UNKNOWN))
     assert check(history) == []
+
+
+def lost_tail(history: History, epoch: int) -> int:
+    """The last records of a/0, all acked in that leader epoch, are gone; where they began."""
+    history.operations = [
+        replace(op, epoch=epoch) if isinstance(op, Send) and op.result == OK else op for op in history.operations
+    ]
+    history.operations = [
+        replace(op, epochs=(epoch,) * len(op.rows)) if isinstance(op, Read) else op for op in history.operations
+    ]
+    drop_tail(history, 12)
+    return len(history.final["a/0"])
+
+
+def test_what_an_unclean_election_may_lose_is_exactly_that():
+    for seed in range(20):
+        history = sound_history(seed)
+        start = lost_tail(history, epoch=4)
+        assert {"lost_write", "vanished"} <= kinds(history)
+        history.losses = [Loss("a/0", 4, start)]
+        assert "lost_write" in kinds(history), "the loss came before those records"
+        history.losses = [Loss("a/0", 5, start + 1)]
+        assert kinds(history), "the loss begins behind the first of them"
+        history.losses = [Loss("b/0", 5, start)]
+        assert "lost_write" in kinds(history), "another partition's loss"
+        history.losses = [Loss("a/0", 5, start)]
+        assert kinds(history) == set()
+
+
+def test_other_records_may_stand_where_lost_ones_were_shown():
+    history = sound_history(3)
+    start = lost_tail(history, epoch=4)
+    history.losses = [Loss("a/0", 5, start)]
+    history.operations.append(Send("p9", "a/0", 0, (b"p9",), 950.0, 951.0, OK, start, epoch=5))
+    history.operations.append(Read("k9", "a/0", start, ((start, b"p9"),), 952.0, 953.0, (5,)))
+    history.final["a/0"].append((start, b"p9"))
+    assert kinds(history) == set()
+
+
+def test_records_of_a_deleted_topic_are_gone_by_right_but_not_changed():
+    history = sound_history(1)
+    del history.final["a/0"]
+    for dump in history.dumps.values():
+        del dump["a/0"]
+    history.deleted = {"a/0"}
+    assert kinds(history) == set()
+    history.operations.append(Read("k9", "a/0", 0, ((0, b"other"),), 952.0, 953.0))
+    assert "conflict" in kinds(history)
