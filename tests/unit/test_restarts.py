@@ -163,7 +163,7 @@ def test_an_eligible_server_that_restarts_safely_stays_eligible() -> None:
     assert who(log.partition) == ("r1", "r1", "r3")
     log.power_up("r3", wiped=True)
     assert who(log.partition) == ("r1", "r1", "")
-    assert log.last.event == "elr_changed"
+    assert (log.last.event, log.last.evidence["elr"]) == ("elr_changed", "")
 
 
 def test_with_commit_rule_leader_nobody_is_eligible() -> None:

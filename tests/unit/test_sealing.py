@@ -240,6 +240,7 @@ def test_seals_of_other_leader_epochs_do_not_count(active: Active) -> None:
     active.seal("r2", 0, 10)
     assert active.seal("r3", 0, 10, leader_epoch=0) == "-"
     assert active.seal("r3", 0, 10, leader_epoch=2) == "-"
+    assert active.seal("r3", 0, 10) == "r2", "and put none out that does"
 
 
 def test_seals_of_the_dead_and_of_those_without_a_promise_do_not_count(active: Active) -> None:

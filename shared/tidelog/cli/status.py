@@ -9,6 +9,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
+from tidelog.cli.explain import clock, event_in_words, partition_of
 from tidelog.cli.main import connect, gateway_option, json_option, print_json, run
 
 
@@ -67,14 +68,13 @@ def status(as_json: bool, gateways: tuple[str, ...]) -> None:
 @json_option
 @gateway_option
 def why(where: str, as_json: bool, gateways: tuple[str, ...]) -> None:
-    """Explain a partition: every change of its leader and in-sync set, oldest first, with cause and evidence."""
-    name, _, number = where.rpartition("/")
-    if not name or not number.isdigit():
-        raise click.BadParameter(f"{where!r} is not TOPIC/PARTITION, such as orders/0")
+    """Explain a partition: every change of its leader and in-sync set, every change of the topic's settings and every
+    loss of records, oldest first, with cause and evidence."""
+    name, number = partition_of(where)
 
     async def task() -> Any:
         async with connect(gateways) as log:
-            return await log.history(name, int(number))
+            return await log.history(name, number)
 
     entries = run(task)
     if as_json:
@@ -95,9 +95,13 @@ def why(where: str, as_json: bool, gateways: tuple[str, ...]) -> None:
         )
         return
     for e in entries:
-        moment = datetime.fromtimestamp(e.time_ms / 1000).strftime("%H:%M:%S.%f")[:-3]
+        in_sync = " ".join(e.isr) or "nobody"
+        eligible = f", eligible {e.evidence['elr']}" if e.evidence.get("elr") else ""
         click.echo(
-            f"{moment}  epoch {e.epoch}, leader {e.leader or 'none'} ({e.leader_epoch}), in sync {' '.join(e.isr)}"
+            f"{clock(e)}  epoch {e.epoch}, leader {e.leader or 'none'} ({e.leader_epoch}), "
+            f"in sync {in_sync}{eligible}"
         )
-        evidence = "; ".join(f"{key} {value}" for key, value in e.evidence.items())
+        evidence = "; ".join(f"{key} {value or '-'}" for key, value in e.evidence.items())
         click.echo(f"              {e.event}: {e.cause}" + (f" [{evidence}]" if evidence else ""))
+        if words := event_in_words(e):
+            click.echo(f"              {words}")

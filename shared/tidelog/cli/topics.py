@@ -9,16 +9,17 @@ import click
 from rich.console import Console
 from rich.table import Table
 
+from tidelog.cli.explain import losses_in_words, partition_of, state_in_words
 from tidelog.cli.main import connect, gateway_option, json_option, print_json, run
-from tidelog.wire.messages import TopicInfo
+from tidelog.wire.messages import HistoryEntry, TopicInfo
 
 
-def _config(settings: tuple[str, ...]) -> dict[str, str]:
+def _config(settings: tuple[str, ...], where: str = "--config") -> dict[str, str]:
     config = {}
     for setting in settings:
         name, equals, value = setting.partition("=")
         if not equals or not name:
-            raise click.BadParameter(f"{setting!r} is not key=value", param_hint="--config")
+            raise click.BadParameter(f"{setting!r} is not key=value", param_hint=where)
         config[name] = value
     return config
 
@@ -38,7 +39,7 @@ def as_json_topic(topic: TopicInfo) -> dict[str, Any]:
 
 @click.group()
 def topics() -> None:
-    """Create, list, describe and delete topics."""
+    """Create, list, describe, configure and delete topics."""
 
 
 @topics.command()
@@ -58,8 +59,8 @@ def create(
 ) -> None:
     """Create a topic; returns when its partitions accept writes.
 
-    Settings: min_insync_replicas (2 when there are 3 or more replicas, else 1), flush (fsync, interval, os),
-    flush_interval_ms, segment_max_bytes, max_batch_bytes, replica_max_lag_ms."""
+    Settings: min_insync_replicas (2 when there are 3 or more replicas, else 1), commit_rule (isr, quorum, leader),
+    flush (fsync, interval, os), and more: 'tidelog topics describe' lists all. commit_rule and flush never change."""
 
     async def task() -> TopicInfo:
         async with connect(gateways) as log:
@@ -103,27 +104,80 @@ def list_topics(as_json: bool, gateways: tuple[str, ...]) -> None:
 @json_option
 @gateway_option
 def describe(name: str, as_json: bool, gateways: tuple[str, ...]) -> None:
-    """Show a topic's settings and, per partition, leader, epochs, replicas, and where its log starts and ends."""
+    """Show a topic's settings and, per partition, leader, epochs, replicas, and where its log starts and ends; then
+    in words what is wrong, and which unclean elections and losses there were."""
 
-    async def task() -> TopicInfo:
+    async def task() -> tuple[TopicInfo, dict[int, tuple[HistoryEntry, ...]]]:
         async with connect(gateways) as log:
-            return await log.describe(name, offsets=True)
+            topic = await log.describe(name, offsets=True)
+            moved = [p.partition for p in topic.partitions if p.leader_epoch > 0]  # who led on lost nothing
+            return topic, await log.histories(topic, moved)
 
-    topic = run(task)
+    topic, histories = run(task)
     if as_json:
-        print_json(as_json_topic(topic))
+        described = as_json_topic(topic)
+        for p in described["partitions"]:
+            entries = histories.get(p["partition"], ())
+            p["unclean_elections"] = sum(
+                e.event == "leader_elected" and e.cause == "unclean_election" for e in entries
+            )
+            p["records_lost"] = [e.evidence for e in entries if e.event == "records_lost"]
+        print_json(described)
         return
     click.echo(f"{topic.name} ({topic.topic_id})")
     for key, value in sorted(topic.config.items()):
         click.echo(f"  {key} = {value}")
-    table = Table("partition", "leader", "leader epoch", "epoch", "in sync", "replicas", "log start", "HW", box=None)
+    columns = ("partition", "leader", "leader epoch", "epoch", "in sync", "replicas", "learners", "log start", "HW")
+    table = Table(*columns, box=None)
     for p in topic.partitions:
         start, end = (str(offset) if offset >= 0 else "?" for offset in (p.log_start, p.high_watermark))
         table.add_row(
-            str(p.partition), p.leader or "none", str(p.leader_epoch), str(p.epoch), " ".join(p.isr),
-            " ".join(p.replicas), start, end,
+            str(p.partition), p.leader or "none", str(p.leader_epoch), str(p.epoch), " ".join(p.isr) or "nobody",
+            " ".join(p.replicas), " ".join(p.learners) or "-", start, end,
         )  # fmt: skip
     Console().print(table)
+    for p in topic.partitions:
+        for words in (*state_in_words(topic, p), *losses_in_words(histories.get(p.partition, ()))):
+            click.echo(f"{topic.name}/{p.partition}: {words}")
+
+
+@topics.command()
+@click.argument("name")
+@click.argument("settings", nargs=-1, required=True, metavar="KEY=VALUE...")
+@gateway_option
+def configure(name: str, settings: tuple[str, ...], gateways: tuple[str, ...]) -> None:
+    """Change settings of a topic; those that are not named stay.
+
+    With unclean_election=true a partition of which nobody is live that holds everything committed is led, at once, by
+    a replica that may not: records may be lost."""
+    config = _config(settings, "KEY=VALUE")
+
+    async def task() -> None:
+        async with connect(gateways) as log:
+            await log.configure_topic(name, config)
+
+    run(task)
+    click.echo(f"{name}: {', '.join(f'{key} = {value}' for key, value in config.items())}")
+
+
+@topics.command()
+@click.argument("where", metavar="TOPIC/PARTITION")
+@click.argument("servers", required=False, metavar="SERVER,...")
+@click.option("--none", "nobody", is_flag=True, help="No learners any more.")
+@gateway_option
+def learners(where: str, servers: str | None, nobody: bool, gateways: tuple[str, ...]) -> None:
+    """Set the learners of a partition: servers that copy its log, and count for nothing."""
+    if nobody == bool(servers):
+        raise click.UsageError("name the servers, such as r4,r5, or say --none")
+    name, partition = partition_of(where)
+    wanted = tuple(node.strip() for node in (servers or "").split(",") if node.strip())
+
+    async def task() -> None:
+        async with connect(gateways) as log:
+            await log.set_learners(name, partition, wanted)
+
+    run(task)
+    click.echo(f"learners of {where}: {', '.join(wanted) or 'none'}")
 
 
 @topics.command()

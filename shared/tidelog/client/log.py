@@ -20,6 +20,8 @@ from tidelog.records import decode_batch, split
 from tidelog.transport import Transport
 from tidelog.types import Position
 from tidelog.wire.messages import (
+    AlterLearners,
+    AlterTopic,
     CreateTopic,
     DeleteTopic,
     DescribeQuorum,
@@ -68,9 +70,7 @@ class Log:
     ) -> TopicInfo:
         """Create a topic, and wait until its partitions have leaders. ``config``: fields of ``TopicConfig``. Raises
         ``BrokerError``: ``TOPIC_EXISTS``, ``INVALID_TOPIC``, ``INVALID_CONFIG``, ``INVALID_REPLICATION_FACTOR``."""
-        request = CreateTopic(
-            name, partitions, replication_factor, {key: str(value) for key, value in (config or {}).items()}
-        )
+        request = CreateTopic(name, partitions, replication_factor, _texts(config or {}))
         created = await self._ask(request, TopicCreated, again=False)
         pause = _POLL_S
         deadline = trio.current_time() + self._connection.request_timeout_s
@@ -86,6 +86,16 @@ class Log:
     async def delete_topic(self, name: str) -> None:
         """Delete a topic and all its records. Raises ``UNKNOWN_TOPIC``."""
         await self._connection.call(DeleteTopic(name), again=False)
+
+    async def configure_topic(self, name: str, config: Mapping[str, object]) -> None:
+        """Change settings of a topic (fields of ``TopicConfig``); those that are not named stay. Raises
+        ``UNKNOWN_TOPIC``, ``INVALID_CONFIG`` (also for what is fixed when a topic is created)."""
+        await self._connection.call(AlterTopic(name, _texts(config)))
+
+    async def set_learners(self, topic: str, partition: int, learners: Iterable[str]) -> None:
+        """Which servers copy a partition's log without being replicas of it; none ends that. Raises
+        ``UNKNOWN_TOPIC``, ``INVALID_CONFIG`` (a learner is a live server and no replica)."""
+        await self._connection.call(AlterLearners(topic, partition, tuple(learners)))
 
     async def topics(self) -> tuple[TopicInfo, ...]:
         """Every topic."""
@@ -103,7 +113,15 @@ class Log:
         """Every change of a partition's leader, ISR and replicas that is remembered, oldest first, with its cause."""
         found = await self.describe(topic)
         self._check_partitions(found, [partition])
-        return (await self._ask(History(found.topic_id, partition), HistoryAnswer)).entries
+        return (await self.histories(found, [partition]))[partition]
+
+    async def histories(self, topic: TopicInfo, partitions: Iterable[int]) -> dict[int, tuple[HistoryEntry, ...]]:
+        """``history`` of many partitions at a time."""
+
+        async def ask(partition: int) -> HistoryAnswer:
+            return await self._ask(History(topic.topic_id, partition), HistoryAnswer)
+
+        return {partition: answer.entries for partition, answer in (await _gather(ask, partitions)).items()}
 
     async def status(self) -> MetadataAnswer:
         """Cluster, servers and topics as the gateway knows them."""
@@ -218,6 +236,10 @@ class Log:
             return {p: at if isinstance(at, Position) else Position(-1, at) for p, at in given.items()}
         found = await self.list_offsets(topic, where, partitions)
         return {partition: Position(-1, answer.offset) for partition, answer in found.items()}
+
+
+def _texts(config: Mapping[str, object]) -> dict[str, str]:
+    return {key: str(value).lower() if isinstance(value, bool) else str(value) for key, value in config.items()}
 
 
 def _place(at: str | datetime) -> tuple[str, int]:

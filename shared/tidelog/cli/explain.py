@@ -1,0 +1,84 @@
+"""Words for the state of a partition and for what happened to it: what somebody who is on call wants to read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+
+import click
+
+from tidelog.wire.messages import HistoryEntry, PartitionInfo, TopicInfo
+
+
+def partition_of(where: str) -> tuple[str, int]:
+    """Topic and partition of ``orders/0``. Raises ``click.BadParameter``."""
+    name, _, number = where.rpartition("/")
+    if not name or not (number.isascii() and number.isdigit()):
+        raise click.BadParameter(f"{where!r} is not TOPIC/PARTITION, such as orders/0")
+    return name, int(number)
+
+
+def clock(entry: HistoryEntry) -> str:
+    """When it happened, as the time of day here."""
+    return datetime.fromtimestamp(entry.time_ms / 1000).strftime("%H:%M:%S.%f")[:-3]
+
+
+def state_in_words(topic: TopicInfo, partition: PartitionInfo) -> list[str]:
+    """What is remarkable about a partition now; nothing if all is well."""
+    words = []
+    if not partition.leader:
+        words.append(f"no leader: {_why_no_leader(topic, partition)}")
+    elif topic.config["commit_rule"] == "isr" and len(partition.isr) < int(topic.config["min_insync_replicas"]):
+        least = topic.config["min_insync_replicas"]
+        words.append(f"{len(partition.isr)} in sync of {least} that writes with acks all need: they are refused")
+    if partition.elr:
+        many = len(partition.elr) > 1
+        words.append(
+            f"{', '.join(partition.elr)} left the in-sync set when it was too small to commit anything: nothing "
+            f"committed is missing there, {'they' if many else 'it'} may lead"
+        )
+    return words
+
+
+def _why_no_leader(topic: TopicInfo, partition: PartitionInfo) -> str:
+    allow = f"'tidelog topics configure {topic.name} unclean_election=true' lets one lead that may lack records"
+    if topic.config["commit_rule"] == "quorum":
+        if 2 * len(partition.isr) > len(partition.replicas):
+            return f"waiting until a majority of {', '.join(partition.isr)} has told how far its log reaches"
+        return f"a majority of {', '.join(partition.replicas)} has lost its data; {allow}"
+    holders = (*partition.isr, *partition.elr)
+    if holders:
+        return f"waiting for {' or '.join(holders)}: nothing committed is missing there; {allow}"
+    return f"whoever held everything committed has lost data; {allow}"
+
+
+def event_in_words(entry: HistoryEntry) -> str:
+    """What an entry means where its names do not say it; "" where they do."""
+    told = entry.evidence
+    if entry.event == "records_lost":
+        reason = (
+            "it follows a leader that lacked them (unclean election)"
+            if entry.cause == "unclean_election"
+            else "it had them from a leader that did not wait for copies (commit_rule leader)"
+        )
+        return f"{told['node']} cut {told['count']} records, offsets {told['start']} up to {told['end']}: {reason}"
+    if entry.cause == "unclean_election":
+        before = told.get("in_sync_before") or "nobody"
+        return (
+            f"unclean election: nobody was live who held everything committed (in sync was {before}); "
+            f"{entry.leader} leads with what it has, records may be lost"
+        )
+    if told.get("elected_from") == "elr":
+        return f"{entry.leader} was eligible (ELR): nothing committed is missing there"
+    if "data" in told:
+        return f"the data directory of {told['node']} was {told['data']}: it vouches for nothing"
+    return {
+        "sealing": "every replica stops taking records of the old leader; the one that reaches furthest will lead",
+        "data_lost": f"{told.get('node')} says that its copy is damaged",
+    }.get(entry.event if entry.event == "sealing" else entry.cause, "")
+
+
+def losses_in_words(entries: Iterable[HistoryEntry]) -> list[str]:
+    """The unclean elections of a history, and the records that were found lost."""
+    bad = [entry for entry in entries if entry.event == "records_lost" or entry.cause == "unclean_election"]
+    return [f"at {clock(entry)} {event_in_words(entry)}" for entry in bad]
