@@ -72,6 +72,8 @@ class Following:
         self._stamp = 0
         """The greatest that the leader has sent in this leader epoch."""
         self._asking_latest = False
+        self.leader_start = 0
+        """Where the leader's log begins, as it said last."""
         core.begin(log.epochs)
 
     @property
@@ -125,6 +127,7 @@ class Following:
             return _failed(part.error)
         if part.leader_epoch != core.leader_epoch:
             return Outcome("failed", "FENCED_LEADER_EPOCH")
+        self.leader_start = part.log_start
         if part.diverging_epoch >= 0:
             end = agreed_end(part.diverging_epoch, part.diverging_end, log.epochs, log.start, log.end)
             if end >= log.end:

@@ -39,6 +39,12 @@ class ReplicaSettings:
     partition_max_waiting: int = setting(
         16_384, "Most unacknowledged batches, and most waiting reads, per partition.", 1, 1 << 20
     )
+    retention_check_interval_s: float = setting(
+        300.0, "Seconds between looks at what of a log has had its time, and at what can be compacted.", 0.01, 86_400
+    )
+    compaction_min_dirty_ratio: float = setting(
+        0.5, "A log is compacted when this part of its closed segments was not compacted yet.", 0.01, 1
+    )
     checkpoint_interval_s: float = setting(5.0, "Seconds between checkpoints of moved high watermarks.", 0.01, 600)
     tail_cache_bytes: int = setting(
         64 << 20, "Memory for the newest batches of all logs together, which are served without the disk.", 0, 1 << 36

@@ -1,8 +1,10 @@
-"""The half of a flush that runs in a thread."""
+"""What guards a log's changes: the half of a flush that runs in a thread, and what an error in a change means."""
 
 from __future__ import annotations
 
+import errno
 from dataclasses import dataclass
+from typing import Protocol
 
 from tidelog.disk import Disk, File
 
@@ -25,3 +27,23 @@ class Flush:
         if self.directory is not None:
             disk, path = self.directory
             disk.sync_dir(path)
+
+
+class _Changing(Protocol):
+    _usable: bool
+    _directory: str
+
+
+class Change:
+    """Around everything that writes: an ``OSError`` makes the log unusable."""
+
+    def __init__(self, log: _Changing) -> None:
+        self._log = log
+
+    def __enter__(self) -> None:
+        if not self._log._usable:
+            raise OSError(errno.EIO, "the log failed earlier and must be opened again", self._log._directory)
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, OSError):
+            self._log._usable = False

@@ -20,21 +20,19 @@ change until it is opened again. A flush that failed is not completed, and no ot
 
 from __future__ import annotations
 
-import errno
-from bisect import bisect_right
-from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Sequence
 
 from tidelog.disk import Disk, File
-from tidelog.records import NO_CHAIN, BatchHeader, read_header
+from tidelog.records import NO_CHAIN, read_header
 from tidelog.types import Buffer, TopicConfig
 
 from tidelog_replica.core.epochs import ENTRY_BYTES, EpochCache
 from tidelog_replica.core.producers import ProducerState
 from tidelog_replica.log import reset
 from tidelog_replica.log.advance import Advance
-from tidelog_replica.log.flush import Flush
+from tidelog_replica.log.flush import Change, Flush
 from tidelog_replica.log.origin import Origin
+from tidelog_replica.log.readable import Beginning, Readable
 from tidelog_replica.log.recovery import Recovered, recover
 from tidelog_replica.log.segment import CorruptLog, Segment, remove
 from tidelog_replica.log.snapshots import Snapshots
@@ -43,19 +41,7 @@ from tidelog_replica.log.tail import Tail, TailCache
 __all__ = ["Beginning", "CorruptLog", "Flush", "Log"]
 
 
-class Beginning(NamedTuple):
-    """What a copy of a log must know that begins where this one does."""
-
-    start: int
-    last_epoch: int
-    """Leader epoch of the record before ``start``; -1 for none."""
-    chain: bytes
-    """Hash chain of everything before ``start``."""
-    producers: ProducerState
-    """As of ``start``."""
-
-
-class Log:
+class Log(Readable):
     """Made by ``open``. One owner; only ``Flush.run`` may run beside the other methods."""
 
     def __init__(
@@ -104,16 +90,6 @@ class Log:
         return cls(disk, directory, config, recover(disk, directory), tails)
 
     @property
-    def start(self) -> int:
-        """Offset of the first record kept."""
-        return self._bases[0]
-
-    @property
-    def comparable_from(self) -> int:
-        """From here on the hash chain can be compared with that of another replica. Compaction does not change it."""
-        return self.start
-
-    @property
     def durable(self) -> int:
         """Everything below it is durable under the topic's flush policy; under ``os`` that is the log end."""
         return self.end if self._lazy else max(self._synced, self._told_durable)
@@ -134,7 +110,7 @@ class Log:
         Raises ``OSError``: their outcome is then unknown, and the log is unusable."""
         owned = [bytes(batch) for batch in batches]
         headers = [read_header(batch) for batch in owned]
-        with _Change(self):
+        with Change(self):
             active, first, size = self._segments[-1], 0, self._segments[-1].size
             end = self.end
             for number, header in enumerate(headers):
@@ -157,7 +133,7 @@ class Log:
 
     def assign_epoch(self, epoch: int) -> None:
         """``epoch`` begins at the log end, durably. The leader does this before it appends. Raises ``OSError``."""
-        with _Change(self):
+        with Change(self):
             self._begin_epoch(epoch, self.end)
             self._epochs_file.sync()
             self._epochs_grown = False
@@ -196,7 +172,7 @@ class Log:
             self._reopened = False
         if wall_ms - self._active_since_ms < self._config.segment_max_age_ms:
             return False
-        with _Change(self):
+        with Change(self):
             self._roll()
             self._write_snapshot(self.end)
         return True
@@ -236,7 +212,7 @@ class Log:
             file.close()
         self._retired.clear()
         if flush.generation == self._generation and self._usable:
-            with _Change(self):
+            with Change(self):
                 self._synced = flush.end
                 self._mark.write(flush.end)
 
@@ -252,49 +228,6 @@ class Log:
         remove(self._disk, self._segments[keep].index_path)
         self._segments[keep].cut(self._synced)
 
-    # --- read --------------------------------------------------------------------------------------------
-
-    def read(self, offset: int, max_bytes: int, end: int | None = None) -> list[Buffer]:
-        """Whole batches, one a buffer, from the one that holds ``offset``, none that reaches past ``end`` (default:
-        the log end). About ``max_bytes`` at most, but one batch if there is any; perhaps fewer than there are.
-        Raises ``OSError``."""
-        end = self.end if end is None else min(end, self.end)
-        if not self.start <= offset < end:
-            return []
-        found = self._tail.read(offset, max_bytes, end)
-        return self._segments[self._segment_of(offset)].read(offset, max_bytes, end) if found is None else found
-
-    def epoch_at(self, offset: int) -> int:
-        """Leader epoch of the record before ``offset``; -1 where there is none."""
-        return self.epochs.epoch_before(offset)
-
-    def offset_for_timestamp(self, timestamp_ms: int, end: int) -> tuple[int, int] | None:
-        """First batch below ``end`` with a record at or after ``timestamp_ms``: its first offset, and that record's
-        timestamp, which may be earlier. None where there is no such batch. Raises ``OSError``."""
-        for segment in self._segments:
-            if segment.base >= end:
-                return None
-            header = segment.first_since(timestamp_ms)
-            if header is not None:
-                return (header.base_offset, header.first_timestamp) if header.end_offset <= end else None
-        return None
-
-    def headers(self, start: int | None = None) -> Iterator[BatchHeader]:
-        """The headers of all batches from the one that holds ``start`` (default: the log start). Not to be used
-        across a truncation. Raises ``OSError``."""
-        offset = self.start if start is None else start
-        if offset < self.end:
-            for segment in self._segments[self._segment_of(offset) :]:
-                yield from segment.headers(offset)
-
-    def chain_at(self, offset: int) -> tuple[int, bytes]:
-        """The last end of a batch at or below ``offset``, and the hash chain up to there; the log start, where
-        ``offset`` is below it. Raises ``OSError``."""
-        return self._segments[max(0, self._segment_of(offset))].chain_at(offset)
-
-    def _segment_of(self, offset: int) -> int:
-        return bisect_right(self._bases, offset) - 1
-
     # --- truncate ----------------------------------------------------------------------------------------
 
     def truncate(self, end: int) -> None:
@@ -304,7 +237,7 @@ class Log:
         Crash-safe at each step: first the mark comes down, durably, and whatever is then found above it may be cut.
         """
         assert self.start <= end <= self.end, f"cut at {end}, of {self.start} to {self.end}"
-        with _Change(self):
+        with Change(self):
             if end < self.end:
                 self._generation += 1
                 self._cut_segments(end)
@@ -384,7 +317,7 @@ class Log:
         advance = self.begin_advance(offset)
         if advance is None:
             return False
-        with _Change(self):
+        with Change(self):
             advance.run()
             self.complete_advance(advance)
         return True
@@ -400,7 +333,7 @@ class Log:
         ``last_epoch`` where the hash chain is ``chain`` and the state of the producers ``producers``. No job of the
         log is under way. Safe against a crash at each step (``reset.py``). Raises ``OSError``."""
         assert self._advance is None, "the log start is moving"
-        with _Change(self):
+        with Change(self):
             self._generation += 1
             for segment in self._segments:
                 self._retire(segment)
@@ -408,13 +341,10 @@ class Log:
             origin = Origin(start, last_epoch, chain or NO_CHAIN)
             reset.begin(self._disk, self._directory, origin, producers)
             self._told_durable = 0
+            self._tail.shrink_to(0)
             self._take(recover(self._disk, self._directory))
 
     # --- the rest ----------------------------------------------------------------------------------------
-
-    def read_high_watermark(self) -> int:
-        """The HW as last written down, not above the log end; the log start where it is not known."""
-        return max(self.start, min(self._high_watermark.value or 0, self.end))
 
     def write_high_watermark(self, high_watermark: int) -> None:
         """Write the HW down: cheap, not synced, never torn. Raises ``OSError``."""
@@ -428,7 +358,7 @@ class Log:
         """Make everything durable, in the caller's thread and whatever the flush policy: an end in order. No flush is
         under way. Raises ``OSError``: the log is then unusable."""
         assert self._flush is None, "one flush at a time"
-        with _Change(self):
+        with Change(self):
             files = [segment.file for segment in self._segments[self._segment_of(self._synced) :]]
             Flush((*files, self._epochs_file), self.end, (self._disk, self._directory)).run()
             self._epochs_grown = self._directory_grown = False
@@ -450,18 +380,3 @@ class Log:
         for segment in self._segments:
             self._retire(segment)
         self._close(self._epochs_file)
-
-
-class _Change:
-    """Around everything that writes: an ``OSError`` makes the log unusable."""
-
-    def __init__(self, log: Log) -> None:
-        self._log = log
-
-    def __enter__(self) -> None:
-        if not self._log._usable:
-            raise OSError(errno.EIO, "the log failed earlier and must be opened again", self._log._directory)
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, OSError):
-            self._log._usable = False

@@ -1,0 +1,100 @@
+"""Making room: retention, compaction and the closing of old segments, for every partition of a server, now and then.
+
+Every ``retention_check_interval_s`` each partition has its turn, a few at a time, so that ten thousand of them stall
+nobody. The leader decides where the log begins; a follower takes over what its leader said last, but never past its
+own HW. What takes long is a job: see ``log/advance.py`` and ``log/compaction.py``. A partition with another job under
+way waits for its next turn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+
+from tidelog.types import TopicPartition
+
+from tidelog_replica.core.retention import log_start
+from tidelog_replica.log.advance import Advance
+from tidelog_replica.outbox import Outbox
+from tidelog_replica.partition import Partition
+from tidelog_replica.settings import ReplicaSettings
+
+TURNS_AT_ONCE = 64
+"""Partitions that have their turn in one tick."""
+
+
+class Cleaning:
+    """``partitions`` is a live view; ``wall_ms`` the wall clock, ms since 1970."""
+
+    def __init__(
+        self,
+        partitions: Mapping[TopicPartition, Partition],
+        settings: ReplicaSettings,
+        outbox: Outbox,
+        wall_ms: Callable[[], int],
+    ) -> None:
+        self._partitions = partitions
+        self._interval_s = settings.retention_check_interval_s
+        self._outbox = outbox
+        self._wall_ms = wall_ms
+        self._waiting: list[TopicPartition] = []
+        """Whose turn is still to come in this round, the next one last."""
+        self._pause_s = self._interval_s
+        self._due: float | None = None
+
+    def start(self, now: float) -> None:
+        """The first round begins after one interval."""
+        self._due = now + self._interval_s
+
+    def deadline(self) -> float | None:
+        """When ``on_tick`` is wanted."""
+        return self._due
+
+    def on_tick(self, now: float) -> None:
+        """The next turns, if it is time."""
+        if self._due is None or now < self._due:
+            return
+        if not self._waiting:
+            self._waiting = list(self._partitions)[::-1]
+            turns = -(-len(self._waiting) // TURNS_AT_ONCE)
+            self._pause_s = self._interval_s / max(1, turns)
+        self._due = now + self._pause_s
+        for _ in range(min(TURNS_AT_ONCE, len(self._waiting))):
+            partition = self._partitions.get(self._waiting.pop())
+            if partition is not None and partition.role is not None:
+                partition.guard(partial(self._clean, partition))
+
+    def _clean(self, partition: Partition) -> None:
+        log, wall_ms = partition.log, self._wall_ms()
+        log.roll_if_old(wall_ms)
+        if self._outbox.jobs.busy(partition.key):
+            return
+        start, cause = self._wanted_start(partition, wall_ms)
+        old = log.start
+        advance = log.begin_advance(start)
+        if advance is not None:
+            self._outbox.jobs.start(partition.key, advance, partial(self._on_advanced, partition, advance))
+            self._outbox.event(
+                "log_start_moved",
+                topic_id=partition.key.topic_id,
+                partition=partition.key.partition,
+                old=old,
+                start=log.start,
+                cause=cause,
+            )
+
+    def _wanted_start(self, partition: Partition, wall_ms: int) -> tuple[int, str]:
+        if partition.following is not None:
+            return min(partition.following.leader_start, partition.high_watermark), "leader"
+        if "delete" not in partition.config.cleanup:
+            return 0, ""
+        extents = partition.log.extents()
+        return log_start(extents, partition.high_watermark, partition.config, wall_ms), "retention"
+
+    def _on_advanced(self, partition: Partition, advance: Advance, result: object, now: float) -> None:
+        def take() -> None:
+            if isinstance(result, OSError):
+                raise result
+            partition.log.complete_advance(advance)
+
+        partition.guard(take)

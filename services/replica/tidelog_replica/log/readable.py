@@ -1,0 +1,101 @@
+"""A log as it is read: offsets, batches, headers, times, the hash chain. ``log.py`` changes it."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from tidelog.records import BatchHeader
+from tidelog.types import Buffer
+
+from tidelog_replica.core.epochs import EpochCache
+from tidelog_replica.core.producers import ProducerState
+from tidelog_replica.core.retention import Extent
+from tidelog_replica.log.checkpoint import Checkpoint
+from tidelog_replica.log.segment import Segment
+from tidelog_replica.log.tail import Tail
+
+
+class Beginning(NamedTuple):
+    """What a copy of a log must know that begins where this one does."""
+
+    start: int
+    last_epoch: int
+    """Leader epoch of the record before ``start``; -1 for none."""
+    chain: bytes
+    """Hash chain of everything before ``start``."""
+    producers: ProducerState
+    """As of ``start``."""
+
+
+class Readable:
+    """See ``Log``, which fills it."""
+
+    epochs: EpochCache
+    """Which leader epoch each offset belongs to; only the log changes it."""
+    end: int
+    """Log end offset: the offset that the next record gets."""
+    _segments: list[Segment]
+    _bases: list[int]
+    _tail: Tail
+    _high_watermark: Checkpoint
+
+    @property
+    def start(self) -> int:
+        """Offset of the first record kept."""
+        return self._bases[0]
+
+    @property
+    def comparable_from(self) -> int:
+        """From here on the hash chain can be compared with that of another replica. Compaction does not change it."""
+        return self.start
+
+    def extents(self) -> list[Extent]:
+        """Every segment in numbers; the last one is written."""
+        return [Extent(each.base, each.end_offset, each.size, each.max_timestamp) for each in self._segments]
+
+    def read(self, offset: int, max_bytes: int, end: int | None = None) -> list[Buffer]:
+        """Whole batches, one a buffer, from the one that holds ``offset``, none that reaches past ``end`` (default:
+        the log end). About ``max_bytes`` at most, but one batch if there is any; perhaps fewer than there are.
+        Raises ``OSError``."""
+        end = self.end if end is None else min(end, self.end)
+        if not self.start <= offset < end:
+            return []
+        found = self._tail.read(offset, max_bytes, end)
+        return self._segments[self._segment_of(offset)].read(offset, max_bytes, end) if found is None else found
+
+    def epoch_at(self, offset: int) -> int:
+        """Leader epoch of the record before ``offset``; -1 where there is none."""
+        return self.epochs.epoch_before(offset)
+
+    def offset_for_timestamp(self, timestamp_ms: int, end: int) -> tuple[int, int] | None:
+        """First batch below ``end`` with a record at or after ``timestamp_ms``: its first offset, and that record's
+        timestamp, which may be earlier. None where there is no such batch. Raises ``OSError``."""
+        for segment in self._segments:
+            if segment.base >= end:
+                return None
+            header = segment.first_since(timestamp_ms)
+            if header is not None:
+                return (header.base_offset, header.first_timestamp) if header.end_offset <= end else None
+        return None
+
+    def headers(self, start: int | None = None) -> Iterator[BatchHeader]:
+        """The headers of all batches from the one that holds ``start`` (default: the log start). Not to be used
+        across a truncation. Raises ``OSError``."""
+        offset = self.start if start is None else start
+        if offset < self.end:
+            for segment in self._segments[self._segment_of(offset) :]:
+                yield from segment.headers(offset)
+
+    def chain_at(self, offset: int) -> tuple[int, bytes]:
+        """The last end of a batch at or below ``offset``, and the hash chain up to there; the log start, where
+        ``offset`` is below it. Raises ``OSError``."""
+        return self._segments[max(0, self._segment_of(offset))].chain_at(offset)
+
+    def _segment_of(self, offset: int) -> int:
+        return bisect_right(self._bases, offset) - 1
+
+    def read_high_watermark(self) -> int:
+        """The HW as last written down, not above the log end; the log start where it is not known."""
+        return max(self.start, min(self._high_watermark.value or 0, self.end))

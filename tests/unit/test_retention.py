@@ -1,0 +1,156 @@
+"""Retention: what has had its time, who decides it, and what followers and readers see of it."""
+
+from __future__ import annotations
+
+import errno
+
+import pytest
+from replica_net import KEY, Net, code
+from tidelog.types import TopicConfig
+from tidelog.wire.messages import ListOffset
+from tidelog_replica.core.retention import Extent, log_start
+from tidelog_replica.settings import ReplicaSettings
+
+SEGMENTS = [Extent(0, 10, 100, 1000), Extent(10, 30, 100, 3000), Extent(30, 40, 50, 2000), Extent(40, 45, 20, 4000)]
+
+
+def start(high_watermark: int = 45, now_ms: int = 0, **limits: int) -> int:
+    return log_start(SEGMENTS, high_watermark, TopicConfig(**limits), now_ms)  # type: ignore[arg-type]
+
+
+def test_nothing_goes_where_nothing_is_asked():
+    assert start(now_ms=10**15) == 0
+
+
+@pytest.mark.parametrize(
+    ("now_ms", "expected"), [(0, 0), (1500, 0), (1501, 10), (3500, 10), (3501, 40), (10**15, 40), (-(10**15), 0)]
+)
+def test_by_age_a_segment_goes_when_its_newest_record_is_old_and_all_before_it_went(now_ms, expected):
+    """The third is older than the second and waits for it. The last one is written: it stays."""
+    assert start(now_ms=now_ms, retention_ms=500) == expected
+
+
+@pytest.mark.parametrize(("limit", "expected"), [(0, 40), (20, 40), (21, 30), (70, 30), (71, 10), (171, 0), (999, 0)])
+def test_by_bytes_the_rest_holds_at_least_the_limit(limit, expected):
+    assert start(retention_bytes=limit) == expected
+
+
+@pytest.mark.parametrize(("limit", "expected"), [(0, 40), (5, 40), (6, 30), (15, 30), (16, 10), (36, 0)])
+def test_by_records_too(limit, expected):
+    assert start(retention_records=limit) == expected
+
+
+def test_any_reason_is_enough():
+    assert start(now_ms=1600, retention_ms=500, retention_records=16) == 10
+    assert start(now_ms=1600, retention_ms=500, retention_records=15) == 30
+
+
+@pytest.mark.parametrize(("high_watermark", "expected"), [(0, 0), (9, 0), (10, 10), (39, 30), (40, 40), (45, 40)])
+def test_what_is_not_committed_stays(high_watermark, expected):
+    assert start(high_watermark, retention_records=0) == expected
+
+
+def test_a_log_of_one_segment_keeps_it():
+    assert log_start(SEGMENTS[:1], 10, TopicConfig(retention_bytes=0), 0) == 0
+
+
+# --- among servers ---------------------------------------------------------------------------------------
+
+CONFIG = TopicConfig(min_insync_replicas=2, segment_max_bytes=400, retention_ms=5000)
+
+
+def aged(config: TopicConfig = CONFIG) -> Net:
+    """Three servers and thirty records of the year 1970; it is an hour later."""
+    net = Net(config=config, settings=ReplicaSettings(retention_check_interval_s=10))
+    net.start()
+    net.create()
+    for number in range(30):
+        net.send("r1", b"%d" % number)
+    net.wall_ms = 3_600_000
+    return net
+
+
+def starts(net: Net) -> list[int]:
+    return [net.partition(name).log.start for name in net.names]
+
+
+def test_the_leader_decides_and_its_followers_take_it_over():
+    net = aged()
+    assert starts(net) == [0, 0, 0]
+    net.advance(40)
+    first = net.partition("r1").log.start
+    assert first > 20 and starts(net) == [first] * 3
+    assert [e.fields["cause"] for _, e in net.happened("log_start_moved")] == ["retention", "leader", "leader"]
+    answer = net.answers[net.ask("r1", ListOffset(*KEY, "earliest"))]
+    assert answer.offset == first
+    gone = net.answers[net.read("r1", 0)]
+    assert code(gone) == "OFFSET_OUT_OF_RANGE" and gone.detail["log_start"] == first
+    for name in net.names:
+        assert net.values(name)[-1] == b"29"
+        net.stop(name)
+    net.start()
+    assert starts(net) == [first] * 3
+
+
+def test_a_follower_that_only_lags_keeps_what_it_does_not_know_to_be_committed():
+    net = aged()
+    net.partition("r3").following.core.high_watermark = 7
+    net.partition("r3").following.leader_start = 25
+    net.nodes["r3"]._cleaning.on_tick(net.now + 10)
+    assert net.partition("r3").log.start <= 7
+
+
+def test_a_topic_that_is_compacted_only_keeps_everything():
+    net = aged(TopicConfig(min_insync_replicas=2, segment_max_bytes=400, retention_ms=5000, cleanup="compact"))
+    net.advance(40)
+    assert starts(net) == [0, 0, 0]
+
+
+def test_while_another_job_works_on_the_log_its_start_waits():
+    net = aged()
+    net.slow_job["r1"] = []
+    net.advance(15)
+    assert len(net.slow_job["r1"]) == 1
+    moved = net.partition("r1").log.start
+    net.send("r1", b"more")
+    net.advance(40)
+    assert len(net.slow_job["r1"]) == 1
+    [job] = net.slow_job.pop("r1")
+    net.work("r1", job)
+    assert net.partition("r1").log.start == moved
+    assert not net.nodes["r1"]._outbox.jobs.busy(KEY)
+
+
+def test_D6_a_disk_that_fails_under_retention_ends_the_life():
+    net = aged()
+    net.disks["r1"].fail_writes(errno.ENOSPC)
+    net.advance(15)
+    assert net.partition("r1").offline is not None
+    assert net.stopped == ["r1"]
+
+
+def test_D9_a_clock_that_goes_back_costs_nothing():
+    net = aged()
+    net.wall_ms = -(10**12)
+    net.advance(60)
+    assert starts(net) == [0, 0, 0]
+
+
+def test_segments_close_by_age():
+    net = aged(TopicConfig(min_insync_replicas=2, segment_max_age_ms=60_000))
+    net.advance(15)
+    net.wall_ms += 60_001
+    net.advance(15)
+    assert [len(net.partition(name).log.extents()) for name in net.names] == [2, 2, 2]
+
+
+def test_many_partitions_have_their_turns_one_after_the_other():
+    net = Net(1, settings=ReplicaSettings(retention_check_interval_s=10), config=TopicConfig())
+    net.start()
+    net.create(150)
+    cleaning = net.nodes["r1"]._cleaning
+    net.advance(10)
+    assert len(cleaning._waiting) == 150 - 64
+    assert cleaning.deadline() == pytest.approx(net.now + 10 / 3)
+    net.advance(9)
+    assert cleaning._waiting == []
