@@ -9,7 +9,7 @@ from metadata_log import Log
 from tidelog.cli.explain import event_in_words, losses_in_words, partition_of, state_in_words
 from tidelog.cli.topics import topics
 from tidelog.wire.messages import PartitionInfo, TopicInfo
-from tidelog_controller.core.commands import RecordLoss
+from tidelog_controller.core.commands import RecordLoss, SetLearners
 
 SERVERS = ("r1", "r2", "r3")
 
@@ -98,6 +98,12 @@ def test_with_commit_rule_leader_a_loss_is_no_wonder() -> None:
     log = cluster(commit_rule="leader")
     log.write(RecordLoss(0, "r1", log.epoch_of("r1"), "id", 0, 1, 10, 13))
     assert last(log).endswith("it had them from a leader that did not wait for copies (commit_rule leader)")
+
+
+def test_learners_are_named() -> None:
+    log = cluster()
+    log.write(SetLearners(0, "id", 0, ("r4", "r5")))
+    assert now(log) == "copied, beside the replicas, by r4, r5"
 
 
 def test_a_damaged_copy_is_told() -> None:

@@ -31,12 +31,14 @@ def state_in_words(topic: TopicInfo, partition: PartitionInfo) -> list[str]:
     elif topic.config["commit_rule"] == "isr" and len(partition.isr) < int(topic.config["min_insync_replicas"]):
         least = topic.config["min_insync_replicas"]
         words.append(f"{len(partition.isr)} in sync of {least} that writes with acks all need: they are refused")
-    if partition.elr:
+    if partition.leader and partition.elr:
         many = len(partition.elr) > 1
         words.append(
             f"{', '.join(partition.elr)} left the in-sync set when it was too small to commit anything: nothing "
             f"committed is missing there, {'they' if many else 'it'} may lead"
         )
+    if partition.learners:
+        words.append(f"copied, beside the replicas, by {', '.join(partition.learners)}")
     return words
 
 

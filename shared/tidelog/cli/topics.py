@@ -127,13 +127,13 @@ def describe(name: str, as_json: bool, gateways: tuple[str, ...]) -> None:
     click.echo(f"{topic.name} ({topic.topic_id})")
     for key, value in sorted(topic.config.items()):
         click.echo(f"  {key} = {value}")
-    columns = ("partition", "leader", "leader epoch", "epoch", "in sync", "replicas", "learners", "log start", "HW")
+    columns = ("partition", "leader", "leader epoch", "epoch", "in sync", "replicas", "log start", "HW")
     table = Table(*columns, box=None)
     for p in topic.partitions:
         start, end = (str(offset) if offset >= 0 else "?" for offset in (p.log_start, p.high_watermark))
         table.add_row(
             str(p.partition), p.leader or "none", str(p.leader_epoch), str(p.epoch), " ".join(p.isr) or "nobody",
-            " ".join(p.replicas), " ".join(p.learners) or "-", start, end,
+            " ".join(p.replicas), start, end,
         )  # fmt: skip
     Console().print(table)
     for p in topic.partitions:
