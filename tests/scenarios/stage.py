@@ -169,8 +169,9 @@ class Stage(Cluster):
         )
 
     def partition(self, node: str) -> Any:
-        """The partition on a server that runs; None while it is not open there."""
-        return self.replica(node).core.partitions.get(self.key)
+        """The partition on a server; None while it is not open there, or the server does not run."""
+        core = self.replica(node).core
+        return None if core is None else core.partitions.get(self.key)
 
     def leads(self, node: str) -> bool:
         """Whether the server itself acts as the leader."""

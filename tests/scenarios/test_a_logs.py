@@ -25,6 +25,7 @@ from scenarios.two_logs import (
     log_of,
     log_of_epochs,
     open_log,
+    take,
     values,
 )
 
@@ -69,7 +70,7 @@ def test_A6_after_an_empty_answer_a_diverging_one_is_still_found():
     empty = follower.fetch_request()
     part, batches = leader_over(log_of((1, b"m0"), (2, b"b1")), 2).fetch("b", 1, 1, empty, 1 << 20, 0.0)
     assert (batches, part.diverging_epoch) == ([], -1)
-    follower.on_fetched(empty, part, memoryview(b""))
+    take(follower, empty, part)
 
     theirs = log_of((1, b"m0"), (3, b"c1"))
     leader = leader_over(theirs, 4)
@@ -79,7 +80,7 @@ def test_A6_after_an_empty_answer_a_diverging_one_is_still_found():
     assert (wanted.offset, wanted.last_epoch) == (2, 2), "the epoch of its own last record, whatever came last"
     part, _ = leader.fetch("b", 1, 1, wanted, 1 << 20, 0.0)
     assert (part.diverging_epoch, part.diverging_end) == (1, 1)
-    follower.on_fetched(wanted, part, memoryview(b""))
+    take(follower, wanted, part)
     assert values(ours) == [b"m0"]
     catch_up(follower, leader)
     assert values(ours) == [b"m0", b"c1"]

@@ -9,7 +9,7 @@ from tidelog.wire.messages import Fetch, FetchAnswer, FetchedPart, ListOffset, O
 from unit.replica_net import Net, cluster, code
 
 from scenarios.stage import Stage
-from scenarios.two_logs import agree, follower_over, headers, leader_over, log_of, values
+from scenarios.two_logs import agree, follower_over, headers, leader_over, log_of, take, values
 
 
 def arrive_but_lose_the_answer(net: Net, name: str, call) -> None:
@@ -124,7 +124,7 @@ def answered(part: FetchedPart, data: bytes):
     log = log_of((1, b"m0"))
     follower = follower_over(log, 1)
     agree(follower, leader_over(log_of((1, b"m0")), 1))
-    return follower, log, follower.on_fetched(follower.fetch_request(), part, memoryview(data))
+    return follower, log, take(follower, follower.fetch_request(), part, data)
 
 
 def stamped(offset: int, value: bytes) -> bytes:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from tidelog.wire.messages import ReportLeader, SuspectPart
+from tidelog.errors import TidelogError
+from tidelog.types import Acks
+from tidelog.wire.messages import Fetch, Read, ReportLeader, SuspectPart
 
 from scenarios.stage import Stage
 
@@ -45,4 +47,51 @@ def test_C2_a_report_from_outside_the_isr_is_ignored():
         process.submit("forged", lambda: process.core.on_request(0, None, report, stage.loop.now))
         stage.run_for(0.5)
     assert stage.now == before
+    stage.settle()
+
+
+def test_C8_what_a_follower_told_an_earlier_leadership_counts_no_more():
+    """A fetch of leader epoch 0 is under way so long that its leader leads again; the follower has less by then."""
+    stage = Stage(min_insync_replicas="1")
+    first, (second, third) = stage.first, stage.others
+    stage.put(b"m0")
+    stage.cut(first, second)
+    stage.send(b"stray", by="local", acks=Acks.LEADER)
+    stage.until(lambda: b"stray" in stage.values(third))
+    late = stage.hold(lambda sender, receiver, m: sender == third and isinstance(m, Fetch))
+    stage.until(lambda: bool(late.messages) and late.messages[-1].parts[0].durable == 2)
+    (message,) = late.messages
+    late.release()
+    stage.isolate(first)
+    stage.until(lambda: stage.leader == second and stage.values(third) == [b"m0"])
+    stage.network.heal()
+    stage.until(stage.in_sync)
+    stage.kill(second)
+    stage.until(lambda: stage.leads(first) and stage.now.leader_epoch == 2)
+    stage.cut(first, third)
+    stage.send(b"m1", by="later")
+    stage.until(lambda: b"m1" in stage.values(first))
+    answer = stage.ask(first, message)
+    assert answer.parts[0].error.code == "FENCED_LEADER_EPOCH"
+    assert stage.hw(first) == 1, "the follower's old position, past m1, is not believed"
+    stage.settle()
+
+
+def test_E4_a_position_on_a_line_that_was_cut_off_is_an_error_that_names_the_place():
+    """A reader holds the position 3 in leader epoch 0; in this log epoch 0 ended at 2."""
+    stage = Stage(min_insync_replicas="1")
+    stage.put(b"m0")
+    stage.put(b"m1")
+    stage.kill(stage.first)
+    stage.until(lambda: stage.leader in stage.others and stage.leads(stage.leader))
+    stage.put(b"y", by="other")
+    stage.put(b"z", by="other")
+    at = Read(*stage.key, offset=3, last_epoch=0)
+    answer = stage.ask(stage.leader, at)
+    assert isinstance(answer, TidelogError) and answer.code == "LOG_TRUNCATED"
+    assert (answer.detail["end_offset"], answer.detail["leader_epoch"]) == (2, 0)
+    sound = stage.ask(stage.leader, Read(*stage.key, offset=3, last_epoch=1))
+    assert sound.payload
+    beyond = stage.ask(stage.leader, Read(*stage.key, offset=9, last_epoch=1))
+    assert beyond.code in ("LOG_TRUNCATED", "OFFSET_OUT_OF_RANGE")
     stage.settle()

@@ -6,10 +6,11 @@ from appending import append_as_leader
 from simulation.sim_disk import SimDisk
 from tidelog.records import NewRecord, decode_batch, encode_batch, split
 from tidelog.types import PartitionState, TopicConfig, TopicPartition
+from tidelog.wire.messages import FetchedPart, FetchPart
 from tidelog_replica.core.follower import Follower
 from tidelog_replica.core.leader import Leader
 from tidelog_replica.core.producers import ProducerState
-from tidelog_replica.following import Following
+from tidelog_replica.following import Following, Outcome
 from tidelog_replica.leading import Leading
 from tidelog_replica.log.log import Log
 from tidelog_replica.outbox import Outbox
@@ -84,7 +85,13 @@ def leader_over(log: Log, epoch: int, *, isr: tuple[str, ...] = ("a",)) -> Leadi
 
 def follower_over(log: Log, epoch: int, high_watermark: int = 0) -> Following:
     """Server b follows."""
-    return Following(KEY, Follower("a", epoch, high_watermark), log, ProducerState(log.headers()), Outbox())
+    core, producers = Follower("a", epoch, high_watermark), ProducerState(log.headers())
+    return Following(KEY, core, log, producers, ReplicaSettings(), Outbox())
+
+
+def take(follower: Following, wanted: FetchPart, part: FetchedPart, data: bytes = b"") -> Outcome:
+    """The follower gets this answer to its fetch."""
+    return follower.on_fetched(wanted, part, memoryview(data), 0.0)
 
 
 def agree(follower: Following, leader: Leading) -> int:
@@ -103,7 +110,7 @@ def catch_up(follower: Following, leader: Leading) -> None:
     for _ in range(50):
         wanted = follower.fetch_request()
         part, batches = leader.fetch("b", 1, 1, wanted, 1 << 20, 0.0)
-        outcome = follower.on_fetched(wanted, part, memoryview(b"".join(batches)))
+        outcome = take(follower, wanted, part, b"".join(batches))
         assert outcome.what != "failed", outcome
         if not batches and part.diverging_epoch < 0:
             return
