@@ -8,7 +8,7 @@ from tidelog.config import settings_of
 from tidelog.errors import CODES
 from tidelog.types import TopicConfig
 from tidelog_controller.config import ControllerConfig
-from tidelog_controller.core.topics import CHOICES, RANGES
+from tidelog_controller.core.topics import CHOICES, FIXED, RANGES
 from tidelog_gateway.config import GatewayConfig
 from tidelog_replica.config import ReplicaConfig
 
@@ -16,6 +16,10 @@ DOCS = Path(__file__).resolve().parent.parent / "docs"
 SERVICES = (("Controller", ControllerConfig), ("Replica server", ReplicaConfig), ("Gateway", GatewayConfig))
 
 DEFAULTS = TopicConfig().texts()
+TOPICS = (
+    "Given when a topic is created: `--config KEY=VALUE`. All but "
+    f"{' and '.join(f'`{name}`' for name in FIXED)} can be changed later: `tidelog topics configure TOPIC KEY=VALUE`."
+)
 TOPIC_SETTINGS = {
     name: (" or ".join(CHOICES[name]) if name in CHOICES else " … ".join(map(str, RANGES[name])), help)
     for name, help in {
@@ -56,7 +60,7 @@ def configuration() -> str:
             bounds = f"{_number(s.minimum)} … {_number(s.maximum)}" if s.minimum is not None else ""
             default = "required" if s.required else f"`{s.default}`"
             lines.append(f"| `{s.name}` | `{s.variable}` | {s.kind} | {default} | {bounds} | {s.help} |")
-    lines += ["", "## Topics", "", "Given when a topic is created: `--config KEY=VALUE`.", ""]
+    lines += ["", "## Topics", "", TOPICS, ""]
     lines += ["| setting | default | range | meaning |", "|---|---|---|---|"]
     for name, (bounds, help) in TOPIC_SETTINGS.items():
         default = "2 with 3 replicas or more, else 1" if name == "min_insync_replicas" else DEFAULTS[name]

@@ -44,6 +44,8 @@ def state_in_words(topic: TopicInfo, partition: PartitionInfo) -> list[str]:
 
 def _why_no_leader(topic: TopicInfo, partition: PartitionInfo) -> str:
     allow = f"'tidelog topics configure {topic.name} unclean_election=true' lets one lead that may lack records"
+    if topic.config["unclean_election"] == "true":
+        allow = "or for any replica (unclean_election)"
     if topic.config["commit_rule"] == "quorum":
         if 2 * len(partition.isr) > len(partition.replicas):
             return f"waiting until a majority of {', '.join(partition.isr)} has told how far its log reaches"
