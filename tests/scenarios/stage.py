@@ -327,10 +327,10 @@ class Stage(Cluster):
         topic_id, partition = key or self.key
         return f"{DATA}/{topic_id}-{partition}"
 
-    def files(self, node: str, suffix: str = "") -> list[str]:
-        """Paths of the partition's files whose names end so, in order."""
-        disk = self.replica(node).disk
-        return [f"{self.directory()}/{n}" for n in disk.listdir(self.directory()) if n.endswith(suffix)]
+    def files(self, node: str, name: str = "", key: TopicPartition | None = None) -> list[str]:
+        """Paths of the partition's files in whose names this stands, in order."""
+        disk, directory = self.replica(node).disk, self.directory(key)
+        return [f"{directory}/{found}" for found in disk.listdir(directory) if name in found]
 
     def write_back(self, node: str) -> None:
         """The operating system writes the partition's pages to the disk of its own accord."""

@@ -67,3 +67,33 @@ def test_B6_the_elr_ends_when_the_isr_is_large_enough_again():
     assert stage.leader != three
     stage.settle()
     assert b"without 3" in stage.read_all()
+
+
+def test_B7_all_lose_power_and_the_one_that_kept_its_data_leads_and_the_event_says_that_loss_is_possible():
+    """Flushing is the operating system's: nothing acked is on any disk but the leader's, which was written back."""
+    stage = Stage(flush="os", min_insync_replicas="2", unclean_election="true")
+    kept = stage.first
+    stage.put(b"m0")
+    stage.write_back(kept)
+    stage.lose_power(*stage.replicas)
+    stage.run_for(3.0)
+    assert stage.leader == ""
+    stage.restart(kept)
+    stage.until(lambda: stage.leads(kept))
+    stage.restart(*stage.others)
+    assert stage.read_all() == [b"m0"]
+    (unclean,) = [change for change in stage.changes if change.cause == "unclean_election"]
+    assert unclean.evidence["loss"] == "possible"
+    assert stage.now.unclean_epoch == unclean.leader_epoch
+    stage.settle()
+
+
+def test_B7_without_leave_to_lose_records_nobody_leads_after_all_lost_power():
+    stage = Stage(flush="os", min_insync_replicas="2")
+    stage.put(b"m0")
+    stage.write_back(stage.first)
+    stage.lose_power(*stage.replicas)
+    stage.restart(*stage.replicas)
+    stage.run_for(10.0)
+    assert stage.leader == ""
+    assert stage.now.isr == stage.now.elr == ()
