@@ -20,6 +20,7 @@ from tidelog.wire.messages import (
     AlterIsrAnswer,
     ConfirmLeader,
     Done,
+    HandOver,
     Heartbeat,
     Message,
     MetadataUpdate,
@@ -72,6 +73,7 @@ class Net:
         self.topics: dict[str, TopicState] = {}
         self.watchers: list[str] = []
         self.reports: list[ReportLeader] = []
+        self.hand_overs: list[HandOver] = []
         self.stopped: list[str] = []
         """Nodes that asked for the end of their process, which this net does not grant."""
         self.proposals: list[AlterIsr] = []
@@ -244,10 +246,24 @@ class Net:
                 if (state.leader, state.leader_epoch) != (name, message.leader_epoch):
                     return refuse("FENCED_LEADER_EPOCH", f"{state.leader} leads in {state.leader_epoch}")
                 return Done()
+            case HandOver():
+                self.hand_overs.append(message)
+                self._hand_over(name, message)
+                return Done()
             case AlterIsr():
                 self.proposals.append(message)
                 return self.refuse_isr or self._alter_isr(message)
         raise AssertionError(message)
+
+    def _hand_over(self, name: str, message: HandOver) -> None:
+        """What the server held is lost: another member leads, if there is one."""
+        assert message.lost
+        for part in message.parts:
+            state = self.state(part.partition)
+            isr = tuple(node for node in state.isr if node != name)
+            leader = state.leader if state.leader != name else next(iter(isr), None)
+            epoch = state.leader_epoch + (leader != state.leader)
+            self.push(part.partition, isr=isr, leader=leader, leader_epoch=epoch)
 
     def _alter_isr(self, message: AlterIsr) -> Message | TidelogError:
         state = self.state(message.partition)

@@ -154,6 +154,7 @@ def test_a_disk_that_cannot_be_read_ends_the_process_and_a_damaged_log_does_not(
     assert code(net.answers[net.read("r2", 0)]) == "OFFLINE"
     net.delete()
     work(net, "r2")
+    work(net, "r2")
     assert net.disks["r2"].listdir("/data") == ["meta"], "also a damaged log is deleted with its topic"
 
 

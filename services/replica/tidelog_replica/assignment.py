@@ -27,12 +27,14 @@ from tidelog.types import (
 from tidelog.wire.image import apply_update
 from tidelog.wire.messages import MetadataUpdate
 
+from tidelog_replica.core.timers import Timers
 from tidelog_replica.log.log import Flush
 from tidelog_replica.log.segment import CorruptLog
 from tidelog_replica.log.tail import TailCache
 from tidelog_replica.opening import Opened, Openings
 from tidelog_replica.outbox import Outbox
 from tidelog_replica.partition import Partition
+from tidelog_replica.repair import Repairs
 from tidelog_replica.session import Session
 from tidelog_replica.settings import ReplicaSettings
 from tidelog_replica.upstream import Upstreams
@@ -50,16 +52,19 @@ class Assignment:
         upstreams: Upstreams,
         settings: ReplicaSettings,
         outbox: Outbox,
+        timers: Timers,
         touch: Callable[[Partition], None],
     ) -> None:
         self.partitions: dict[TopicPartition, Partition] = {}
         self.broken: dict[TopicPartition, str] = {}
-        """Logs that did not open, and why: offline until a restart."""
+        """Logs that the disk did not let be opened, and why: offline until the restart that follows."""
         self.servers: dict[NodeId, ServerState] = {}
         """Of the image that was acted on; every ``Leader`` looks into this same dict."""
         self._node = node
         tails = TailCache(settings.tail_cache_bytes)
         self._openings = Openings(node, disk, directory, tails, outbox, self._on_open, self._on_broken)
+        path = self._openings.path
+        self.repairs = Repairs(node, disk, path, session, settings, outbox, timers, self._reopen)
         self._session = session
         self._upstreams = upstreams
         self._settings = settings
@@ -68,13 +73,15 @@ class Assignment:
         self._image = ClusterImage()
         self._acted_on: dict[str, TopicState] = {}
         """Topics as the partitions here know them."""
-        self._dying: dict[TopicPartition, Partition] = {}
-        """Deleted, with a flush under way in a thread."""
+        self._ending: dict[TopicPartition, Partition] = {}
+        """Deleted or damaged, with a flush under way in a thread."""
 
     def refusal(self, key: TopicPartition) -> TidelogError:
         """Why a partition that is not open here serves nobody."""
         if key in self.broken:
             return refuse("OFFLINE", f"the partition is offline on {self._node}: {self.broken[key]}")
+        if key in self.repairs:
+            return self.repairs.refusal(key)
         if key in self._openings:
             return refuse("OFFLINE", f"the partition is being opened on {self._node}", opening=1)
         return refuse("NOT_LEADER", f"{self._node} does not lead it, as far as it knows", leader="")
@@ -132,6 +139,7 @@ class Assignment:
         self._acted_on.clear()
         self._upstreams.clear()
         self._openings.unwant_all()
+        self.repairs.unassign_all()
         for partition in self.partitions.values():
             partition.retire(reason)
 
@@ -144,7 +152,11 @@ class Assignment:
         partition = self.partitions.get(key)
         if partition is not None:
             self._act_on(partition, state, now)
-        elif key not in self.broken:
+        elif key in self.broken:
+            return
+        elif key in self.repairs:
+            self.repairs.on_state(key, topic.config, state, now)
+        else:
             self._openings.want(key, topic.config, state)
 
     def _act_on(self, partition: Partition, state: PartitionState, now: float) -> None:
@@ -161,19 +173,48 @@ class Assignment:
         if state is not None:
             self._act_on(partition, state, now)
 
-    def _on_broken(self, key: TopicPartition, error: OSError) -> None:
+    def _on_broken(
+        self, key: TopicPartition, error: OSError, config: TopicConfig, state: PartitionState | None, now: float
+    ) -> None:
         """Only a damaged log is its own misfortune; any other error is the disk's."""
-        if not isinstance(error, CorruptLog):
-            self._outbox.stop(f"{self._openings.path(key)}: {error}")
+        if isinstance(error, CorruptLog):
+            self._outbox.event(
+                "partition_offline", topic_id=key.topic_id, partition=key.partition, reason=f"damaged log: {error}"
+            )
+            self.repairs.begin(key, config, state, error, now)
+            return
         self.broken[key] = f"its log does not open: {error}"
-        self._outbox.event(
-            "partition_offline", topic_id=key.topic_id, partition=key.partition, reason=self.broken[key]
-        )
+        self._outbox.stop(f"{self._openings.path(key)}: {error}")
+
+    def _reopen(self, key: TopicPartition, config: TopicConfig, state: PartitionState) -> None:
+        self._openings.want(key, config, state)
+        self._openings.begin()
+
+    def on_damaged(self, partition: Partition, error: CorruptLog, now: float) -> None:
+        """A partition has met damage in its log, and is offline: the log is closed, and repaired."""
+        key = partition.key
+        del self.partitions[key]
+        self._upstreams.unfollow(key)
+        self._outbox.jobs.forget(key)
+        self.repairs.begin(key, partition.config, partition.state, error, now, closed=False)
+        if partition.flushing:
+            self._ending[key] = partition
+        else:
+            self._close(partition, now)
+
+    def _close(self, partition: Partition, now: float) -> None:
+        try:
+            partition.log.close()
+        except OSError as error:
+            self._outbox.stop(f"{self._openings.path(partition.key)}: {error}")
+        else:
+            self.repairs.on_closed(partition.key, now)
 
     def _unassign(self, key: TopicPartition) -> None:
         """This server has no part in it any more; the data stays."""
         partition = self.partitions.get(key)
         self._openings.unwant(key)
+        self.repairs.unassign(key)
         self._upstreams.unfollow(key)
         if partition is not None and partition.state is not None:
             partition.retire(f"{self._node} is no replica of it")
@@ -186,19 +227,24 @@ class Assignment:
             key = TopicPartition(topic.topic_id, number)
             partition = self.partitions.get(key)
             if partition is None:  # not here; or on its way, damaged, left over from an earlier life
-                self.broken.pop(key, None)
-                self._openings.delete(key, None)
+                self.repairs.forget(key)
+                if key not in self._ending:
+                    self._openings.delete(key, None)
                 continue
             self._unassign(key)
             del self.partitions[key]
             if partition.flushing:
-                self._dying[key] = partition
+                self._ending[key] = partition
             else:
                 self._openings.delete(key, partition.log)
 
-    def on_flush_ended(self, key: TopicPartition, flush: Flush, error: OSError | None) -> None:
+    def on_flush_ended(self, key: TopicPartition, flush: Flush, error: OSError | None, now: float) -> None:
         """No thread works any more on the log of a partition that is not in use."""
-        partition = self._dying.pop(key, None)
-        if partition is not None:
-            partition.on_flushed(flush, error)
+        partition = self._ending.pop(key, None)
+        if partition is None:
+            return
+        partition.on_flushed(flush, error)
+        if key in self.repairs:
+            self._close(partition, now)
+        else:
             self._openings.delete(key, partition.log)

@@ -6,6 +6,7 @@ Inputs are methods that take ``now`` (seconds); each returns the effects it brin
     Assignment   metadata to partitions and their roles          ``assignment.py``
     Partition    one log, its producers and its role             ``partition.py``, ``leading.py``, ``following.py``
     Upstreams    the fetch loops to the leaders' servers         ``upstream.py``
+    Repairs      logs that are damaged                           ``repair.py``
     Requests     what followers and clients ask                  ``requests.py``
     Outbox       effects and unanswered calls                    ``outbox.py``
     Jobs         long disk work in threads                       ``jobs.py``
@@ -47,6 +48,7 @@ from tidelog_replica.leading import Leading
 from tidelog_replica.log.log import Flush
 from tidelog_replica.outbox import Effect, Outbox, StartFlush, StartJob
 from tidelog_replica.partition import Partition
+from tidelog_replica.repair import TIMER as REPAIR_TIMER
 from tidelog_replica.requests import Requests
 from tidelog_replica.session import Random, Session
 from tidelog_replica.settings import ReplicaSettings
@@ -82,7 +84,7 @@ class ReplicaNode:
         )
         self._upstreams = Upstreams(node_id, self._session, settings, outbox, self._timers, self._touch)
         self._assignment = Assignment(
-            node_id, disk, directory, self._session, self._upstreams, settings, outbox, self._touch
+            node_id, disk, directory, self._session, self._upstreams, settings, outbox, self._timers, self._touch
         )
         self._requests = Requests(node_id, self._assignment, self._session, settings, outbox, self._touch)
 
@@ -158,7 +160,7 @@ class ReplicaNode:
         """A ``StartFlush`` is done, or failed."""
         partition = self.partitions.get(key)
         if partition is None:
-            self._assignment.on_flush_ended(key, flush, error)
+            self._assignment.on_flush_ended(key, flush, error, now)
         else:
             partition.on_flushed(flush, error)
             self._touch(partition)
@@ -186,6 +188,8 @@ class ReplicaNode:
             kind, name = key
             if kind == LEADER_TIMER:
                 self._upstreams.on_tick(name, now)
+            elif kind == REPAIR_TIMER:
+                self._assignment.repairs.on_tick(name, now)
             elif key == _SESSION:
                 self._session.on_tick(now)
             else:
@@ -208,6 +212,9 @@ class ReplicaNode:
             if self.partitions.get(key) is not partition:
                 continue  # deleted
             partition.settle(now)
+            if partition.damage is not None:
+                self._assignment.on_damaged(partition, partition.damage, now)
+                continue
             leading = partition.leading
             if leading is not None:
                 self._propose(partition, leading, now)

@@ -20,6 +20,7 @@ from tidelog.types import NodeId, PartitionState, TopicConfig, TopicPartition
 
 from tidelog_replica.core.producers import ProducerState
 from tidelog_replica.jobs import Jobs
+from tidelog_replica.log.damage import find_hole
 from tidelog_replica.log.log import Log
 from tidelog_replica.log.tail import TailCache
 from tidelog_replica.outbox import Outbox
@@ -47,7 +48,10 @@ class OpenLog:
     tails: TailCache
 
     def run(self) -> Opened:
-        """See ``Job``."""
+        """See ``Job``. Raises ``CorruptLog`` also for a hole that an earlier life has left."""
+        hole = find_hole(self.disk, self.path)
+        if hole is not None:
+            raise hole
         log = Log.open(self.disk, self.path, self.config, self.tails)
         return Opened(log, log.producers)
 
@@ -81,7 +85,8 @@ class _Wanted:
 
 
 class Openings:
-    """``on_open(key, opened, config, state, now)`` and ``on_broken(key, error)`` are called when a job has ended."""
+    """``on_open(key, opened, config, state, now)`` or ``on_broken(key, error, config, state, now)`` is called when a
+    job has ended."""
 
     def __init__(
         self,
@@ -91,7 +96,7 @@ class Openings:
         tails: TailCache,
         outbox: Outbox,
         on_open: Callable[[TopicPartition, Opened, TopicConfig, PartitionState | None, float], None],
-        on_broken: Callable[[TopicPartition, OSError], None],
+        on_broken: Callable[[TopicPartition, OSError, TopicConfig, PartitionState | None, float], None],
     ) -> None:
         self._node = node
         self._disk = disk
@@ -168,7 +173,7 @@ class Openings:
             if wanted.deleted:
                 self.delete(key, None)
             else:
-                self._on_broken(key, result)
+                self._on_broken(key, result, wanted.config, wanted.state, now)
         self.begin()
 
     # --- deleting ----------------------------------------------------------------------------------------

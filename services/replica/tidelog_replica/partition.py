@@ -53,6 +53,8 @@ class Partition:
         self.role: Leading | Following | None = None
         self.offline: str | None = None
         """Why it refuses everything."""
+        self.damage: CorruptLog | None = None
+        """Why the log must be repaired."""
         self.flushing = False
         self.producers = producers
         self._node = node
@@ -105,7 +107,10 @@ class Partition:
             return False
         try:
             action()
-        except (CorruptLog, Refusal) as error:
+        except CorruptLog as error:
+            self.damage = error
+            self.fail(f"damaged log: {error}")
+        except Refusal as error:
             self.fail(str(error))
         except OSError as error:
             self._fail_disk(f"{type(error).__name__}: {error}")

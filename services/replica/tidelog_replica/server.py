@@ -34,7 +34,7 @@ from tidelog_replica.node import ReplicaNode
 from tidelog_replica.shell import Shell
 
 ALLOWED = {
-    "replica": frozenset({Fetch.OP, EpochOffset.OP, Notify.OP, ListOffset.OP}),
+    "replica": frozenset({Fetch.OP, EpochOffset.OP, Notify.OP, ListOffset.OP, Read.OP}),
     "gateway": frozenset({Produce.OP, Read.OP, ListOffset.OP}),
 }
 """Who may send what: clients come through a gateway."""

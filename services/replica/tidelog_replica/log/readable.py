@@ -13,7 +13,7 @@ from tidelog_replica.core.epochs import EpochCache
 from tidelog_replica.core.producers import ProducerState
 from tidelog_replica.core.retention import Extent
 from tidelog_replica.log.checkpoint import Checkpoint
-from tidelog_replica.log.segment import Segment
+from tidelog_replica.log.segment import CorruptLog, Segment
 from tidelog_replica.log.tail import Tail
 
 
@@ -63,7 +63,20 @@ class Readable:
         if not self.start <= offset < end:
             return []
         found = self._tail.read(offset, max_bytes, end)
-        return self._segments[self._segment_of(offset)].read(offset, max_bytes, end) if found is None else found
+        if found is not None:
+            return found
+        segment = self._segments[self._segment_of(offset)]
+        try:
+            return segment.read(offset, max_bytes, end)
+        except OSError as error:
+            raise self._damage(segment, error) from error
+
+    def _damage(self, segment: Segment, error: OSError) -> OSError:
+        """A full segment that cannot be read is as good as damaged, and may be had from others; where the one that is
+        written cannot be, the disk fails."""
+        if isinstance(error, CorruptLog) or segment is self._segments[-1]:
+            return error
+        return CorruptLog(segment.path, f"it cannot be read: {error.strerror}")
 
     def epoch_at(self, offset: int) -> int:
         """Leader epoch of the record before ``offset``; -1 where there is none."""
@@ -75,7 +88,10 @@ class Readable:
         for segment in self._segments:
             if segment.base >= end:
                 return None
-            header = segment.first_since(timestamp_ms)
+            try:
+                header = segment.first_since(timestamp_ms)
+            except OSError as error:
+                raise self._damage(segment, error) from error
             if header is not None:
                 return (header.base_offset, header.first_timestamp) if header.end_offset <= end else None
         return None
