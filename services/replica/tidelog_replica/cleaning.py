@@ -15,6 +15,7 @@ from tidelog.types import TopicPartition
 
 from tidelog_replica.core.retention import log_start
 from tidelog_replica.log.advance import Advance
+from tidelog_replica.log.compaction import Cleaned, Compaction
 from tidelog_replica.outbox import Outbox
 from tidelog_replica.partition import Partition
 from tidelog_replica.settings import ReplicaSettings
@@ -35,6 +36,7 @@ class Cleaning:
     ) -> None:
         self._partitions = partitions
         self._interval_s = settings.retention_check_interval_s
+        self._min_dirty_ratio = settings.compaction_min_dirty_ratio
         self._outbox = outbox
         self._wall_ms = wall_ms
         self._waiting: list[TopicPartition] = []
@@ -82,6 +84,37 @@ class Cleaning:
                 start=log.start,
                 cause=cause,
             )
+        elif "compact" in partition.config.cleanup:
+            compaction = log.begin_compaction(partition.high_watermark, wall_ms, self._min_dirty_ratio)
+            if compaction is not None:
+                self._run_on(partition, compaction)
+
+    def _run_on(self, partition: Partition, compaction: Compaction) -> None:
+        done = partial(self._on_compacted, partition, compaction)
+        self._outbox.jobs.start(partition.key, compaction, done)
+
+    def _on_compacted(self, partition: Partition, compaction: Compaction, result: object, now: float) -> None:
+        def take() -> None:
+            log = partition.log
+            if isinstance(result, OSError):
+                if compaction.generation == log.generation:
+                    raise result
+                return  # its files went with a truncation
+            assert result is None or isinstance(result, Cleaned)
+            if log.complete_compaction(compaction, result):
+                self._run_on(partition, compaction)
+            elif compaction.generation == log.generation:
+                self._outbox.event(
+                    "log_compacted",
+                    topic_id=partition.key.topic_id,
+                    partition=partition.key.partition,
+                    start=log.start,
+                    end=compaction.end,
+                    bytes_before=sum(source.size for source in compaction.sources),
+                    bytes_after=sum(each.bytes for each in log.extents() if each.end <= compaction.sources[-1].end),
+                )
+
+        partition.guard(take)
 
     def _wanted_start(self, partition: Partition, wall_ms: int) -> tuple[int, str]:
         if partition.following is not None:

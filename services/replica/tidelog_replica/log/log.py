@@ -30,9 +30,12 @@ from tidelog_replica.core.epochs import ENTRY_BYTES, EpochCache
 from tidelog_replica.core.producers import ProducerState
 from tidelog_replica.log import reset
 from tidelog_replica.log.advance import Advance
+from tidelog_replica.log.checkpoint import Checkpoint
+from tidelog_replica.log.cleanable import Cleanable
+from tidelog_replica.log.files import COMPACTED
 from tidelog_replica.log.flush import Change, Flush
 from tidelog_replica.log.origin import Origin
-from tidelog_replica.log.readable import Beginning, Readable
+from tidelog_replica.log.readable import Beginning
 from tidelog_replica.log.recovery import Recovered, recover
 from tidelog_replica.log.segment import CorruptLog, Segment, remove
 from tidelog_replica.log.snapshots import Snapshots
@@ -41,7 +44,7 @@ from tidelog_replica.log.tail import Tail, TailCache
 __all__ = ["Beginning", "CorruptLog", "Flush", "Log"]
 
 
-class Log(Readable):
+class Log(Cleanable):
     """Made by ``open``. One owner; only ``Flush.run`` may run beside the other methods."""
 
     def __init__(
@@ -74,6 +77,7 @@ class Log(Readable):
         self._epochs_file = found.epochs_file
         self._mark = found.mark
         self._high_watermark = found.high_watermark
+        self._compacted = Checkpoint(self._disk, f"{self._directory}/{COMPACTED}")
         self._synced = self.end
         self._epochs_grown = found.epochs_grown
         self._directory_grown = found.directory_grown
@@ -249,6 +253,8 @@ class Log(Readable):
 
     def _cut_segments(self, end: int) -> None:
         keep = self._segment_of(end)
+        if (self._compacted.value or 0) > end:
+            self._compacted.write(end, sync=True)
         self._mark.write(min(self._synced, self._segments[keep].base), sync=True)
         for segment in reversed(self._segments[keep + 1 :]):
             self._retire(segment)
@@ -269,11 +275,6 @@ class Log(Readable):
         self._tail.truncate_to(self.end)
         self._mark.write(self.end)
 
-    def _retire(self, segment: Segment) -> None:
-        file = segment.release()
-        if file is not None:
-            self._close(file)
-
     def _close(self, file: File) -> None:
         """A file that a flush is syncing is closed when that is over: its descriptor could become another file's."""
         if self._flush is None:
@@ -281,46 +282,7 @@ class Log(Readable):
         else:
             self._retired.append(file)
 
-    # --- where the log begins ----------------------------------------------------------------------------
-
-    def can_advance(self, offset: int) -> bool:
-        """Whether whole segments lie below ``offset``, and nothing moves the start already."""
-        return self._advance is None and len(self._bases) > 1 and self._bases[1] <= offset and self._usable
-
-    def begin_advance(self, offset: int) -> Advance | None:
-        """Begin with the segment that holds ``offset``; not past the one that is written. None where that changes
-        nothing. The caller has the job run, in a thread, and then calls ``complete_advance``, or, where it failed,
-        nothing any more."""
-        if not self.can_advance(offset):
-            return None
-        count = min(self._segment_of(offset), len(self._segments) - 1)
-        gone, first = self._segments[:count], self._segments[count]
-        for segment in gone:
-            self._retire(segment)
-        last_epoch = self.epochs.epoch_before(first.base)
-        origin = Origin(first.base, last_epoch, first.chain_before)
-        del self._segments[:count], self._bases[:count]
-        self._synced = max(self._synced, first.base)
-        self.epochs.advance_to(first.base)
-        self._tail.advance_to(first.base)
-        self._advance = Advance(self._disk, self._directory, self._origin, origin, tuple(gone), self._generation)
-        return self._advance
-
-    def complete_advance(self, advance: Advance) -> None:
-        """The job has run."""
-        if advance is self._advance:
-            self._advance, self._origin = None, advance.origin
-
-    def advance_start(self, offset: int) -> bool:
-        """``begin_advance`` to ``complete_advance``, in the caller's thread; whether the start moved. Raises
-        ``OSError``; the log is then unusable."""
-        advance = self.begin_advance(offset)
-        if advance is None:
-            return False
-        with Change(self):
-            advance.run()
-            self.complete_advance(advance)
-        return True
+    # --- beginning anew ----------------------------------------------------------------------------------
 
     def snapshot(self) -> Beginning:
         """What a copy must know that begins where this log does, as far as that is durable. Raises ``OSError``."""

@@ -1,0 +1,91 @@
+"""Compaction: of all records with a key only the last one stays.
+
+Theory. A log under ``compact`` is a table that tells its own history: for each key the last record is its value, one
+without a value (a *tombstone*) deletes it. A pass looks at the part that was not compacted yet, remembers the last
+offset of every key there, and then goes over the whole closed log: a record goes when its key has a later one. What a
+reader who begins at any offset knows at the end is the same as before.
+
+    never touched    the segment that is written, what is not committed, what is younger than
+                     ``compaction_min_lag_ms``
+    kept for ever    records without a key (a broker that refused them would have to decode every batch), control
+                     batches, batches whose body is not what the format says
+    tombstones       go ``tombstone_retention_ms`` after their batch was first compacted: from then on nothing older
+                     of their key is there. A reader that is slower than that may miss a deletion, none sooner
+
+The map of keys is bounded: a pass ends where it is full, at the end of a batch, and the next one begins there. Keys
+are remembered by their BLAKE2b-128. Segments are rewritten oldest first: when a tombstone is marked as compacted,
+what it deletes is gone, also after a crash in between. A batch that is left without records takes about 95 bytes.
+
+A pass is worth its while when the dirty part of what may be compacted is large enough (``dirty_part``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from hashlib import blake2b
+
+from tidelog.records import Columns
+from tidelog.types import TopicConfig
+
+from tidelog_replica.core.retention import Extent
+
+KEYS_AT_ONCE = 1 << 18
+"""Most keys that one pass remembers: about 40 MB."""
+
+
+def compactable_end(segments: Sequence[Extent], high_watermark: int, config: TopicConfig, now_ms: int) -> int:
+    """Where the part of the log ends that may be compacted; the last segment is the one that is written."""
+    end = segments[0].base
+    for segment in segments[:-1]:
+        young = config.compaction_min_lag_ms > 0 and now_ms - segment.max_timestamp < config.compaction_min_lag_ms
+        if segment.end > high_watermark or young:
+            break
+        end = segment.end
+    return end
+
+
+def dirty_part(segments: Sequence[Extent], compacted_to: int, end: int) -> float:
+    """Which part of the bytes below ``end`` lies in segments that were not compacted as a whole, 0 to 1."""
+    whole = sum(segment.bytes for segment in segments if segment.end <= end)
+    dirty = sum(segment.bytes for segment in segments if compacted_to < segment.end <= end)
+    return dirty / whole if whole else 0.0
+
+
+class LatestOffsets:
+    """The last offset of each key in a stretch of the log."""
+
+    def __init__(self, limit: int = KEYS_AT_ONCE) -> None:
+        self._limit = limit
+        self._offsets: dict[bytes, int] = {}
+
+    @property
+    def is_full(self) -> bool:
+        """The next batch must wait for another pass."""
+        return len(self._offsets) >= self._limit
+
+    def learn(self, columns: Columns) -> None:
+        """The next batch of the stretch."""
+        for offset, key in zip(columns.offsets, columns.keys, strict=True):
+            if key is not None:
+                self._offsets[_digest(key)] = offset
+
+    def survivors(self, columns: Columns, tombstones_go: bool) -> list[int]:
+        """The places of the records that stay, of a batch before the end of the stretch."""
+        offsets, kept = self._offsets, []
+        for place, (offset, key) in enumerate(zip(columns.offsets, columns.keys, strict=True)):
+            if key is not None:
+                if offsets.get(_digest(key), -1) > offset:
+                    continue
+                if tombstones_go and columns.values[place] is None:
+                    continue
+            kept.append(place)
+        return kept
+
+
+def has_tombstones(columns: Columns) -> bool:
+    """Whether a record with a key has no value."""
+    return any(value is None and key is not None for key, value in zip(columns.keys, columns.values, strict=True))
+
+
+def _digest(key: bytes) -> bytes:
+    return blake2b(key, digest_size=16).digest()

@@ -1,0 +1,148 @@
+"""A log that makes room: its oldest segments go (retention), closed ones are thinned out (compaction).
+
+Both are jobs. ``begin_advance`` and ``begin_compaction`` give one, the caller has it run in a thread, and
+``complete_advance`` and ``complete_compaction`` take in what it did. At most one of each is under way; a truncation
+may come in between, and what the job did to a segment that is gone is then dropped.
+"""
+
+from __future__ import annotations
+
+from tidelog.disk import Disk, File
+from tidelog.types import TopicConfig
+
+from tidelog_replica.core.compaction import KEYS_AT_ONCE, LatestOffsets, compactable_end, dirty_part
+from tidelog_replica.log.advance import Advance
+from tidelog_replica.log.checkpoint import Checkpoint
+from tidelog_replica.log.compaction import Cleaned, Compaction, source_of
+from tidelog_replica.log.files import CLEANED
+from tidelog_replica.log.flush import Change
+from tidelog_replica.log.origin import Origin
+from tidelog_replica.log.readable import Readable
+from tidelog_replica.log.segment import Segment, remove
+
+
+class Cleanable(Readable):
+    """See ``Log``, which fills it."""
+
+    _disk: Disk
+    _directory: str
+    _config: TopicConfig
+    _usable: bool
+    _synced: int
+    _generation: int
+    _origin: Origin
+    _advance: Advance | None
+    _compacted: Checkpoint
+
+    def _close(self, file: File) -> None:
+        raise AssertionError("the log's")
+
+    def _retire(self, segment: Segment) -> None:
+        """Close the segment's file."""
+        file = segment.release()
+        if file is not None:
+            self._close(file)
+
+    def can_advance(self, offset: int) -> bool:
+        """Whether whole segments lie below ``offset``, and nothing moves the start already."""
+        return self._advance is None and len(self._bases) > 1 and self._bases[1] <= offset and self._usable
+
+    def begin_advance(self, offset: int) -> Advance | None:
+        """Begin with the segment that holds ``offset``; not past the one that is written. None where that changes
+        nothing. The caller has the job run, in a thread, and then calls ``complete_advance``, or, where it failed,
+        nothing any more."""
+        if not self.can_advance(offset):
+            return None
+        count = min(self._segment_of(offset), len(self._segments) - 1)
+        gone, first = self._segments[:count], self._segments[count]
+        for segment in gone:
+            self._retire(segment)
+        last_epoch = self.epochs.epoch_before(first.base)
+        origin = Origin(first.base, last_epoch, first.chain_before)
+        del self._segments[:count], self._bases[:count]
+        self._synced = max(self._synced, first.base)
+        self.epochs.advance_to(first.base)
+        self._tail.advance_to(first.base)
+        self._advance = Advance(self._disk, self._directory, self._origin, origin, tuple(gone), self._generation)
+        return self._advance
+
+    def complete_advance(self, advance: Advance) -> None:
+        """The job has run."""
+        if advance is self._advance:
+            self._advance, self._origin = None, advance.origin
+
+    def advance_start(self, offset: int) -> bool:
+        """``begin_advance`` to ``complete_advance``, in the caller's thread; whether the start moved. Raises
+        ``OSError``; the log is then unusable."""
+        advance = self.begin_advance(offset)
+        if advance is None:
+            return False
+        with Change(self):
+            advance.run()
+            self.complete_advance(advance)
+        return True
+
+    @property
+    def generation(self) -> int:
+        """How often the log was cut or thrown away."""
+        return self._generation
+
+    # --- compaction --------------------------------------------------------------------------------------
+
+    @property
+    def compacted_to(self) -> int:
+        """Below it the log was compacted at least once, as far as is remembered."""
+        return max(self.start, min(self._compacted.value or 0, self.end))
+
+    def begin_compaction(
+        self, high_watermark: int, now_ms: int, min_dirty_ratio: float, keys_at_once: int = KEYS_AT_ONCE
+    ) -> Compaction | None:
+        """A pass over the closed segments below ``high_watermark``; None where it is not worth it. Run it, call
+        ``complete_compaction``, and again while that says so; where a run failed, nothing any more."""
+        extents = self.extents()
+        dirty, end = self.compacted_to, compactable_end(extents, high_watermark, self._config, now_ms)
+        if not self._usable or end <= dirty or dirty_part(extents, dirty, end) < min_dirty_ratio:
+            return None
+        return Compaction(
+            self._disk,
+            self._directory,
+            [source_of(segment) for segment in self._segments if segment.end_offset <= end],
+            dirty,
+            end,
+            now_ms,
+            self._config.tombstone_retention_ms,
+            LatestOffsets(keys_at_once),
+            self._generation,
+        )
+
+    def complete_compaction(self, compaction: Compaction, cleaned: Cleaned | None) -> bool:
+        """A run is over: put what it made in place. Whether the pass goes on. Raises ``OSError``; the log is then
+        unusable."""
+        with Change(self):
+            if cleaned is not None:
+                self._put_in_place(compaction, cleaned)
+            if compaction.generation != self._generation:
+                return False
+            compaction.number += 1
+            while (source := compaction.source) is not None and source.base < self.start:
+                compaction.number += 1  # retention was faster
+            if source is None:
+                self._compacted.write(compaction.end)
+            return source is not None
+
+    def _put_in_place(self, compaction: Compaction, cleaned: Cleaned) -> None:
+        place = self._segment_of(cleaned.base)
+        segment = self._segments[place] if place >= 0 else None
+        if compaction.generation != self._generation or segment is None or segment.base != cleaned.base:
+            remove(self._disk, f"{self._directory}/{cleaned.base:020d}.log{CLEANED}")
+            return
+        self._retire(segment)
+        self._disk.rename(segment.path + CLEANED, segment.path)
+        self._disk.sync_dir(self._directory)
+        segment.replace(cleaned.entries, cleaned.size)
+
+    def compact(self, high_watermark: int, now_ms: int, keys_at_once: int = KEYS_AT_ONCE) -> None:
+        """Whole passes, one after the other, in the caller's thread, whatever the dirty part. Raises ``OSError``."""
+        while (compaction := self.begin_compaction(high_watermark, now_ms, 0.0, keys_at_once)) is not None:
+            while self.complete_compaction(compaction, compaction.run()):
+                continue
