@@ -39,7 +39,8 @@ class ReplicaProcess(SimProcess):
         self.boots = 0
         """How often the machine has lost power."""
         self.lost = ""
-        """What the machine lost since the last life that was registered: ``power``, its ``disk``, or nothing."""
+        """What the machine lost since the last life that was registered: ``power``, its ``disk``, or nothing. After a
+        disk error the server trusts nothing, as if the power had gone."""
         self.flush_failed = False
         """A flush failed and the server has not heard of it. Were it killed now, its next life would find clean pages
         that never reached the disk; so the machine goes down with it (a gap that the server cannot close)."""
@@ -75,6 +76,7 @@ class ReplicaProcess(SimProcess):
 
     def stop(self, power: bool, in_mid_step: bool = False) -> None:
         power = power or self.flush_failed
+        distrusted = self.running and self.core.failed
         if self.broker_epoch_known():
             self.lost = ""
         super().stop(power, in_mid_step)
@@ -86,7 +88,7 @@ class ReplicaProcess(SimProcess):
         if power:
             self.boots += 1
             self.disk.crash(self.rng)
-        if power or "boot" not in KEYWORDS:
+        if power or distrusted or "boot" not in KEYWORDS:
             self.lost = self.lost or "power"
 
     def broker_epoch_known(self) -> bool:

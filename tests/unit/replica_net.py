@@ -47,7 +47,13 @@ CLIENT = 900
 class Net:
     """Nodes r1..rn, their disks, and a controller that is always there unless ``controller_up`` is False."""
 
-    def __init__(self, nodes: int = 3, config: TopicConfig | None = None, settings: ReplicaSettings | None = None):
+    def __init__(
+        self,
+        nodes: int = 3,
+        config: TopicConfig | None = None,
+        settings: ReplicaSettings | None = None,
+        boot: str = "",
+    ):
         self.now = 100.0
         self.names = [f"r{i + 1}" for i in range(nodes)]
         self.config = config or TopicConfig(min_insync_replicas=min(2, nodes))
@@ -67,6 +73,8 @@ class Net:
         self.held: list[tuple[str, Call]] = []
         self.drop_notify = False
         self.controller_up = True
+        self.boot = boot
+        """The run of the operating system, of every machine."""
         self.refuse_isr: TidelogError | None = None
         self.index = 0
         self.servers: dict[str, ServerState] = {}
@@ -91,8 +99,10 @@ class Net:
     def start(self, *names: str, directory: str = "/data") -> None:
         """Start nodes, and let them register."""
         for name in names or self.names:
-            rng = random.Random(name)
-            node = ReplicaNode(name, f"sim://{name}", self.disks[name], directory, self.settings, rng, "c")
+            rng = random.Random(f"{name} {self.index}")
+            node = ReplicaNode(
+                name, f"sim://{name}", self.disks[name], directory, self.settings, rng, "c", boot=self.boot
+            )
             self.nodes[name] = node
             self._take(name, node.start(self.now))
         self.run()
@@ -107,6 +117,12 @@ class Net:
             self._take(other, node.on_link_closed(self.names.index(name), self.now))
             self._take(other, node.on_peer_down(name, self.now))
         self.run()
+
+    def close(self, name: str) -> bool:
+        """Shut a node down in order; whether its next life may rely on what is there."""
+        clean = self.nodes[name].close()
+        self.stop(name)
+        return clean
 
     def run(self, limit: int = 20_000) -> None:
         """Until nothing is on its way."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import pytest
 from replica_net import Net, cluster, code, outcome
@@ -200,6 +201,71 @@ def test_D10_a_data_directory_of_another_node_or_cluster_is_refused() -> None:
         ReplicaNode("r2", "", net.disks["r1"], "/data", net.settings, random.Random(0)).start(0)
     with pytest.raises(ConfigError, match="belongs to cluster c"):
         ReplicaNode("r1", "", net.disks["r1"], "/data", net.settings, random.Random(0), "other").start(0)
+
+
+def test_a_life_registers_with_its_names_and_whether_anything_may_be_lost() -> None:
+    net = cluster(boot="monday")
+    net.send("r1", b"a")
+    net.stop("r2")
+    net.start("r2")
+    net.boot = "tuesday"
+    net.stop("r2", power=True)
+    net.start("r2")
+    first, killed, power = net.messages(Register, "r2")
+    assert (len(first.lives), first.clean) == (1, False)
+    assert (killed.lives[0], len(killed.lives), killed.clean) == (first.lives[0], 2, True)
+    assert (power.lives[0], power.clean) == (killed.lives[1], False)
+
+
+def test_a_server_that_registers_again_is_the_same_life_and_clean() -> None:
+    net = cluster()
+    net.servers["r2"] = replace(net.servers["r2"], broker_epoch=99)
+    net.advance(1)
+    first, again = net.messages(Register, "r2")
+    assert (again.lives, again.clean) == (first.lives, True)
+
+
+@pytest.mark.parametrize("flush", ["fsync", "interval", "os"])
+def test_a_shutdown_in_order_flushes_everything_and_says_so(flush: str) -> None:
+    net = cluster(config=TopicConfig(min_insync_replicas=2, flush=flush, flush_interval_ms=60_000))
+    net.send("r1", b"a", acks=Acks.NONE)
+    net.send("r1", b"b", acks=Acks.NONE)
+    assert net.close("r1")
+    net.disks["r1"].crash(random.Random(3))
+    net.start("r1")
+    assert net.messages(Register, "r1")[-1].clean
+    assert net.values("r1") == [b"a", b"b"]
+    assert net.partition("r1").high_watermark == (1 if flush == "interval" else 2)
+
+
+def test_logs_that_are_not_open_yet_keep_a_shutdown_from_being_clean() -> None:
+    net = cluster(boot="monday")
+    net.stop("r1")
+    net.slow_job["r1"] = []
+    net.start("r1")
+    assert not net.close("r1")
+
+
+def test_D6_a_server_whose_disk_failed_is_not_clean_in_its_next_life() -> None:
+    net = cluster(boot="monday")
+    net.disks["r1"].fail_syncs()
+    net.send("r1", b"a")
+    assert net.stopped == ["r1"]
+    net.disks["r1"].heal()
+    net.stop("r1")
+    net.start("r1")
+    assert not net.messages(Register, "r1")[-1].clean
+
+
+def test_D6_a_server_that_cannot_write_its_life_down_does_not_begin_it() -> None:
+    net = Net(1, boot="monday")
+    net.controller_up = False
+    net.start()
+    net.disks["r1"].fail_writes()
+    net.controller_up = True
+    net.advance(1)
+    assert net.stopped == ["r1"]
+    assert net.nodes["r1"].broker_epoch == -1
 
 
 def test_C13_data_is_deleted_only_when_a_delta_names_its_topic() -> None:

@@ -17,6 +17,7 @@ from tidelog.wire.messages import (
     OffsetAnswer,
     Read,
     ReadAnswer,
+    Watch,
 )
 from tidelog_replica.log.segment import CorruptLog
 from tidelog_replica.settings import ReplicaSettings
@@ -150,11 +151,11 @@ def test_D3_a_log_that_turns_out_damaged_takes_its_partition_offline_and_not_the
 def test_D6_a_log_that_does_not_open_is_offline() -> None:
     net = cluster()
     net.stop("r1")
-    net.controller_up = False
+    net.hold = lambda name, call: name == "r1" and isinstance(call.message, Watch)
     net.start("r1")
     net.disks["r1"].fail_reads()
-    net.controller_up = True
-    net.advance(1)
+    net.deliver(*net.held.pop())
+    net.run()
     assert code(net.acks[net.send("r1", b"a")]) == "OFFLINE"
 
 

@@ -11,7 +11,7 @@ import trio
 from tidelog.link import PROTOCOL_VERSION
 from tidelog.types import TopicPartition
 from tidelog.wire.messages import Hello
-from tidelog_replica.outbox import StartFlush, StartJob
+from tidelog_replica.outbox import StartFlush, StartJob, Stop
 from tidelog_replica.shell import Shell
 from trio.testing import wait_all_tasks_blocked
 
@@ -110,3 +110,71 @@ async def test_jobs_run_in_threads_that_no_flush_waits_for() -> None:
                 await trio.lowlevel.checkpoint()
         nursery.cancel_scope.cancel()
     assert dict(ended) == {0: "done", 1: error, 2: "done", 3: "done", 4: "done"}
+
+
+class _Node:
+    """A node that has been asked to end."""
+
+    def __init__(self, *, flush_error: OSError | None = None, close_error: OSError | None = None) -> None:
+        self.calls: list[str] = []
+        self._close_error = close_error
+        self.flush: Any = SimpleNamespace(run=self._run)
+        self._flush_error = flush_error
+
+    def _run(self) -> None:
+        self.calls.append("flush")
+        if self._flush_error is not None:
+            raise self._flush_error
+
+    def on_flushed(self, key: TopicPartition, flush: object, error: OSError | None, now: float) -> list[Any]:
+        self.calls.append(f"flushed {error or ''}".strip())
+        return [Stop("flush failed")] if error else []
+
+    def close(self) -> bool:
+        self.calls.append("close")
+        if self._close_error is not None:
+            raise self._close_error
+        return True
+
+
+def closed(node: _Node) -> list[str]:
+    """What a shell with one flush waiting does when it is closed."""
+    shell = make_shell(on_flushed=node.on_flushed, close=node.close)
+    shell._do([StartFlush(TopicPartition("t", 0), node.flush)])
+    shell.close()
+    return node.calls
+
+
+async def test_an_end_in_order_flushes_what_waits_before_the_node_is_closed() -> None:
+    assert closed(_Node()) == ["flush", "flushed", "close"]
+
+
+async def test_D6_a_flush_that_fails_in_the_end_leaves_the_node_unclosed() -> None:
+    assert closed(_Node(flush_error=OSError("gone"))) == ["flush", "flushed gone"]
+
+
+async def test_a_node_that_cannot_be_closed_does_not_keep_the_process() -> None:
+    assert closed(_Node(close_error=OSError("full"))) == ["flush", "flushed", "close"]
+
+
+async def test_a_flush_that_was_taken_and_not_begun_is_not_lost_when_the_server_ends() -> None:
+    node = _Node()
+    shell = make_shell(on_flushed=node.on_flushed, close=node.close)
+    shell._do([StartFlush(TopicPartition("t", 0), node.flush)])
+    with trio.CancelScope() as scope:
+        scope.cancel()
+        await shell.run_flushes()
+    assert node.calls == []
+    shell.close()
+    assert node.calls == ["flush", "flushed", "close"]
+
+
+async def test_the_process_stays_until_the_next_life_cannot_trust_the_disk(autojump_clock: trio.abc.Clock) -> None:
+    failures = [OSError("read-only"), OSError("read-only")]
+
+    def distrust() -> None:
+        if failures:
+            raise failures.pop()
+
+    await make_shell(distrust=distrust).wait_distrusted()
+    assert not failures

@@ -86,6 +86,11 @@ class Assignment:
             return refuse("OFFLINE", f"the partition is being opened on {self._node}", opening=1)
         return refuse("NOT_LEADER", f"{self._node} does not lead it, as far as it knows", leader="")
 
+    @property
+    def all_open(self) -> bool:
+        """Every log that this server has a part in is open, or does not open."""
+        return self._session.registered and self._image.index >= self._session.index and not len(self._openings)
+
     # --- metadata ----------------------------------------------------------------------------------------
 
     def on_metadata(self, update: MetadataUpdate, now: float) -> None:

@@ -18,6 +18,7 @@ together. Partitions without waiters, laggards or proposals set no timer, and a 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
@@ -45,6 +46,7 @@ from tidelog_replica.core.leader import Proposal
 from tidelog_replica.core.timers import Timers
 from tidelog_replica.jobs import Job
 from tidelog_replica.leading import Leading
+from tidelog_replica.lives import Lives
 from tidelog_replica.log.log import Flush
 from tidelog_replica.outbox import Effect, Outbox, StartFlush, StartJob
 from tidelog_replica.partition import Partition
@@ -61,7 +63,9 @@ _SESSION, _CHECKPOINT = ("session", ""), ("checkpoint", "")
 
 
 class ReplicaNode:
-    """See the module. ``cluster`` "": the one that the data directory or the first registration names."""
+    """See the module. ``cluster`` "": the one that the data directory or the first registration names. ``boot``: the
+    run of the operating system, "" where it is not known. ``wall_ms``: the wall clock, by which records age, ms since
+    1970."""
 
     def __init__(
         self,
@@ -72,16 +76,19 @@ class ReplicaNode:
         settings: ReplicaSettings,
         rng: Random,
         cluster: str = "",
+        *,
+        boot: str = "",
+        wall_ms: Callable[[], int] = lambda: 0,
     ) -> None:
         self.node_id = node_id
         self._settings = settings
+        self._wall_ms = wall_ms
         self._outbox = outbox = Outbox()
         self._timers = Timers()
         self._touched: dict[TopicPartition, Partition] = {}
         self._checkpoints: dict[TopicPartition, Partition] = {}
-        self._session = Session(
-            node_id, url, disk, directory, cluster, settings, rng, outbox, self._begin_life, self._end_life
-        )
+        self._lives = Lives(disk, directory, node_id, cluster, boot)
+        self._session = Session(node_id, url, self._lives, settings, rng, outbox, self._begin_life, self._end_life)
         self._upstreams = Upstreams(node_id, self._session, settings, outbox, self._timers, self._touch)
         self._assignment = Assignment(
             node_id, disk, directory, self._session, self._upstreams, settings, outbox, self._timers, self._touch
@@ -97,6 +104,11 @@ class ReplicaNode:
     def broker_epoch(self) -> int:
         """Number of this life; -1 before it is registered."""
         return self._session.broker_epoch if self._session.registered else -1
+
+    @property
+    def failed(self) -> bool:
+        """The disk failed: the process is to end, and its next life must not trust what is there."""
+        return self._outbox.stopping
 
     # --- inputs ------------------------------------------------------------------------------------------
 
@@ -200,6 +212,19 @@ class ReplicaNode:
         """When ``on_tick`` is wanted."""
         return self._timers.deadline()
 
+    def close(self) -> bool:
+        """End in order: nothing is served any more, and no flush or job is under way. Everything is written down and
+        flushed; whether the next life may rely on that. Raises ``OSError``: then it may not."""
+        whole = self._assignment.all_open
+        for partition in self.partitions.values():
+            partition.close()
+        return self._lives.end(whole)
+
+    def distrust(self) -> None:
+        """After a ``Stop``: the next life must not take what is on the disk for whole. Already done, unless there was
+        an event ``distrust_failed``. Raises ``OSError``: then the process must not end yet."""
+        self._lives.distrust()
+
     # --- the end of every input --------------------------------------------------------------------------
 
     def _touch(self, partition: Partition) -> None:
@@ -228,7 +253,15 @@ class ReplicaNode:
                 self._timers.set(_CHECKPOINT, now + self._settings.checkpoint_interval_s)
             self._timers.set(key, partition.deadline())
         self._timers.set(_SESSION, self._session.deadline())
+        if self._outbox.stopping and not self._lives.distrusted:
+            self._distrust()
         return self._outbox.drain()
+
+    def _distrust(self) -> None:
+        try:
+            self.distrust()
+        except OSError as error:
+            self._outbox.event("distrust_failed", reason=str(error))
 
     def _checkpoint(self) -> None:
         due, self._checkpoints = self._checkpoints, {}

@@ -62,6 +62,8 @@ class Outbox:
         self._notices: dict[int, list[NotifyPart]] = {}
         self._calls: dict[int, OnAnswer] = {}
         self._tokens = 0
+        self.stopping = False
+        """The process is to end."""
         self.jobs = Jobs(lambda key, job: self._effects.append(StartJob(key, job)))
         """Long disk work in threads: ``outbox.jobs.start(key, job, done)``."""
 
@@ -94,6 +96,7 @@ class Outbox:
 
     def stop(self, reason: str) -> None:
         """End the process."""
+        self.stopping = True
         self._effects.append(Stop(reason))
 
     def event(self, name: str, **fields: Any) -> None:

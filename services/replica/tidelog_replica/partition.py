@@ -289,6 +289,15 @@ class Partition:
 
         self.guard(run)
 
+    def close(self) -> None:
+        """End in order: all of the log becomes durable, whatever the flush policy, and the HW is written down. No
+        flush is under way. Raises ``OSError``."""
+        assert not self.flushing
+        self._resign("NOT_LEADER", f"{self._node} shuts down")
+        self.log.write_high_watermark(min(self.high_watermark, self.log.end))
+        self.log.sync_all()
+        self.log.close()
+
     def on_source_closed(self, source: int) -> None:
         """A link is gone, with all who waited behind it."""
         if isinstance(self.role, Leading):

@@ -31,13 +31,14 @@ from tidelog.wire.messages import (
 from tidelog_replica.config import ReplicaConfig
 from tidelog_replica.files import OpenFiles
 from tidelog_replica.node import ReplicaNode
-from tidelog_replica.shell import Shell
+from tidelog_replica.shell import DiskFailed, Shell
 
 ALLOWED = {
     "replica": frozenset({Fetch.OP, EpochOffset.OP, Notify.OP, ListOffset.OP, Read.OP}),
     "gateway": frozenset({Produce.OP, Read.OP, ListOffset.OP}),
 }
 """Who may send what: clients come through a gateway."""
+BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 MAX_IN_FLIGHT = 16_384
 
 
@@ -49,9 +50,9 @@ async def serve(
     clock: Callable[[], float] = trio.current_time,
     task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    """Serve replica servers and gateways until cancelled; reports the URL when it listens. ``disk`` None: the real
-    one, with a lock on the data directory. ``clock`` is trio's clock. Raises ``ConfigError`` when the port or the
-    data directory is in use."""
+    """Serve replica servers and gateways until cancelled, which is an end in order; reports the URL when it listens.
+    ``disk`` None: the real one, with a lock on the data directory. ``clock`` is trio's clock. Raises ``ConfigError``
+    when the port or the data directory is in use."""
     if disk is None:
         with lock(config.data_dir):
             files = OpenFiles(RealDisk(), config.max_open_files or default_max_open_files())
@@ -88,35 +89,59 @@ async def _serve(
         assert shell is not None
         shell.on_message(link, id, message)
 
-    async with trio.open_nursery() as nursery:
-        listening = await nursery.start(
-            lambda task_status: serve_links(
-                transport,
-                config.host,
-                config.port,
-                welcome,
-                on_message,
-                allowed=ALLOWED,
-                on_open=on_open,
-                on_close=on_close,
-                task_status=task_status,
+    try:
+        async with trio.open_nursery() as nursery:
+            listening = await nursery.start(
+                lambda task_status: serve_links(
+                    transport,
+                    config.host,
+                    config.port,
+                    welcome,
+                    on_message,
+                    allowed=ALLOWED,
+                    on_open=on_open,
+                    on_close=on_close,
+                    task_status=task_status,
+                )
             )
-        )
-        url = config.advertised_url or listening
-        rng = random.Random()
-        node = ReplicaNode(config.node, url, disk, config.data_dir, config.settings, rng, config.cluster)
-        hello = Hello(PROTOCOL_VERSION, "replica", config.node, config.cluster)
-        shell = Shell(config.node, node, transport, hello, config.controllers, clock, config.job_threads)
-        await nursery.start(shell.peers.run)
-        for _ in range(config.flush_threads):
-            nursery.start_soon(shell.run_flushes)
-        nursery.start_soon(shell.run_jobs)
-        nursery.start_soon(shell.run_timer)
-        nursery.start_soon(shell.run_until_stopped)
-        shell.start()
-        nursery.start_soon(shell.controllers.run)
-        structlog.get_logger().info("replica_started", node=config.node, url=url)
-        task_status.started(url)
+            url = config.advertised_url or listening
+            rng = random.Random()
+            node = ReplicaNode(
+                config.node, url, disk, config.data_dir, config.settings, rng, config.cluster, boot=boot_id()
+            )
+            hello = Hello(PROTOCOL_VERSION, "replica", config.node, config.cluster)
+            shell = Shell(config.node, node, transport, hello, config.controllers, clock, config.job_threads)
+            await _start(shell, nursery, config.flush_threads)
+            structlog.get_logger().info("replica_started", node=config.node, url=url)
+            task_status.started(url)
+    except* DiskFailed:
+        assert shell is not None
+        with trio.CancelScope(shield=True):
+            await shell.wait_distrusted()
+        raise
+    except* trio.Cancelled:
+        if shell is not None:
+            shell.close()
+        raise
+
+
+async def _start(shell: Shell, nursery: trio.Nursery, flush_threads: int) -> None:
+    await nursery.start(shell.peers.run)
+    for _ in range(flush_threads):
+        nursery.start_soon(shell.run_flushes)
+    nursery.start_soon(shell.run_jobs)
+    nursery.start_soon(shell.run_timer)
+    nursery.start_soon(shell.run_until_stopped)
+    shell.start()
+    nursery.start_soon(shell.controllers.run)
+
+
+def boot_id() -> str:
+    """The run of the operating system; "" where it does not tell."""
+    try:
+        return BOOT_ID.read_text(encoding="ascii").strip()
+    except OSError:
+        return ""
 
 
 def default_max_open_files() -> int:

@@ -11,23 +11,22 @@ heartbeat was *sent*: a leader that is cut off from the controller stops serving
 Its successor may be elected sooner, by reports: until then it may answer with an old HW, and take records that it
 can never commit. The price: without any controller nobody is served for longer than that.
 
-``data_dir/meta`` names the cluster and the node that the data belongs to, from the first registration on; a data
-directory of another node or cluster is refused.
+What the data directory says of itself, and whether anything in it may be lost, goes with the registration
+(``lives.py``). A server that registers again without having ended is the same life, and clean.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from functools import partial
 from typing import Protocol
 
-from tidelog.disk import Disk
 from tidelog.effects import CONTROLLER
 from tidelog.errors import ConfigError, TidelogError
 from tidelog.types import NodeId
 from tidelog.wire.messages import Heartbeat, Message, Register, Registered, Watch
 
+from tidelog_replica.lives import Lives
 from tidelog_replica.outbox import Outbox
 from tidelog_replica.settings import ReplicaSettings
 
@@ -46,9 +45,7 @@ class Session:
         self,
         node: NodeId,
         url: str,
-        disk: Disk,
-        directory: str,
-        cluster: str,
+        lives: Lives,
         settings: ReplicaSettings,
         rng: Random,
         outbox: Outbox,
@@ -61,10 +58,7 @@ class Session:
         """Metadata older than this Raft index is from before this life."""
         self._node = node
         self._url = url
-        self._disk = disk
-        self._path = f"{directory}/meta"
-        self._directory = directory
-        self._cluster = cluster
+        self._lives = lives
         self._settings = settings
         self._rng = rng
         self._outbox = outbox
@@ -76,31 +70,11 @@ class Session:
         self._registering = False
         self._beating = False
         self._watching = False
-        self._stored = False
 
     def start(self, now: float) -> None:
         """Begin a life. Raises ``ConfigError`` when the data directory is not this node's."""
-        self._disk.mkdir(self._directory)
-        try:
-            stored = self._disk.read(self._path)
-        except FileNotFoundError:
-            stored = None  # a new data directory
-        if stored is not None:
-            self._check_stored(stored)
+        self._lives.begin(f"{int(self._rng.random() * 2**52):013x}")
         self._register(now)
-
-    def _check_stored(self, data: bytes) -> None:
-        try:
-            stored = json.loads(data)
-            cluster, node = str(stored["cluster"]), str(stored["node"])
-        except (ValueError, KeyError, TypeError) as error:
-            raise ConfigError(f"{self._path} is damaged; it must name this cluster and node: {error!r}") from error
-        if node != self._node:
-            raise ConfigError(f"{self._directory} belongs to node {node}, not {self._node}")
-        if self._cluster not in ("", cluster):
-            raise ConfigError(f"{self._directory} belongs to cluster {cluster}, not {self._cluster}")
-        self._cluster = cluster
-        self._stored = True
 
     def live(self, now: float) -> bool:
         """Registered, and the controller cannot have ended the session yet."""
@@ -142,30 +116,35 @@ class Session:
             return
         self._registering = True
         self._due = None
-        message = Register(self._node, self._url, self._cluster)
+        lives = self._lives
+        message = Register(self._node, self._url, lives.cluster, lives.names, lives.clean)
         self._outbox.call(CONTROLLER, message, self._settings.controller_timeout_s, partial(self._on_registered, now))
 
     def _on_registered(self, sent: float, answer: Message | TidelogError, now: float) -> None:
         self._registering = False
         if not isinstance(answer, Registered):
             if isinstance(answer, TidelogError) and answer.code == "WRONG_CLUSTER":
-                raise ConfigError(f"{self._directory}: {answer.message}")
+                raise ConfigError(f"{self._lives.directory}: {answer.message}")
             self._due = now + self._settings.controller_retry_s * (0.5 + self._rng.random())
             return
-        if self._cluster not in ("", answer.cluster):
-            raise ConfigError(f"the controller is of cluster {answer.cluster}, {self._directory} of {self._cluster}")
-        self._cluster = answer.cluster
-        if not self._stored:
-            meta = {"cluster": self._cluster, "node": self._node}
-            self._disk.write_atomic(self._path, json.dumps(meta).encode())
-            self._stored = True
+        lives = self._lives
+        if lives.cluster not in ("", answer.cluster):
+            raise ConfigError(
+                f"the controller is of cluster {answer.cluster}, {lives.directory} of {lives.cluster}:"
+                " name the controllers of that cluster, or take an empty directory"
+            )
+        try:
+            lives.on_registered(answer.cluster)
+        except OSError as error:
+            self._outbox.stop(f"{lives.directory}: {error}")
+            return
         self.registered = True
         self.broker_epoch = answer.broker_epoch
         self.index = answer.index
         self._timeout_s = answer.session_timeout_ms / 1000
         self._ends_at = sent + self._timeout_s
         self._due = now + self._settings.heartbeat_s
-        self._outbox.event("registered", broker_epoch=self.broker_epoch, index=self.index, cluster=self._cluster)
+        self._outbox.event("registered", broker_epoch=self.broker_epoch, index=self.index, cluster=lives.cluster)
         self._watch()
         self._on_begin(now)
 

@@ -34,6 +34,7 @@ from tidelog_replica.node import ReplicaNode, StartFlush, StartJob
 from tidelog_replica.outbox import Effect, Stop
 
 FLUSHES_AT_ONCE = 16
+DISTRUST_RETRY_S = 1.0
 
 
 class DiskFailed(Exception):
@@ -80,6 +81,8 @@ class Shell:
         self._job_threads = job_threads
         self._stopped = trio.Event()
         self._stop_reason = ""
+        self._closing = False
+        """Nobody is there any more to be told anything."""
 
     # --- inputs ---------------------------------------------------------------------------------------------
 
@@ -140,6 +143,8 @@ class Shell:
 
     def _perform(self, effect: Effect) -> None:
         match effect:
+            case Answer() | Post() | Call() | StartJob() if self._closing:
+                pass
             case Answer(source, id, message):
                 if (link := self._links.get(source)) is not None:
                     assert isinstance(message, Message | TidelogError)
@@ -193,10 +198,40 @@ class Shell:
                     self._flush_work = trio.Event()
                 await self._flush_work.wait()
             taken = [self._flushes.popleft() for _ in range(min(len(self._flushes), FLUSHES_AT_ONCE))]
-            errors = await trio.to_thread.run_sync(_run_all, [flush for _, flush in taken])
+            try:
+                errors = await trio.to_thread.run_sync(_run_all, [flush for _, flush in taken])
+            except trio.Cancelled:  # before the thread began: ``close`` does it
+                self._flushes.extendleft(reversed(taken))
+                raise
             with burst():
                 for (key, flush), error in zip(taken, errors, strict=True):
                     self._do(self._node.on_flushed(key, flush, error, self._clock()))
+
+    def close(self) -> None:
+        """End in order, when no task of the shell runs any more: flush what waits for it, and have the node write
+        down that all is there. Where the disk fails, that is missing, and the next life is not clean."""
+        self._closing = True
+        while self._flushes:
+            key, flush = self._flushes.popleft()
+            self._do(self._node.on_flushed(key, flush, _run_all([flush])[0], self._clock()))
+        if self._stopped.is_set():
+            return
+        try:
+            clean = self._node.close()
+        except OSError as error:
+            logs.perform(Event("close_failed", {"reason": str(error)}), node=self._node_id)
+        else:
+            logs.perform(Event("closed", {"clean": clean}), node=self._node_id)
+
+    async def wait_distrusted(self) -> None:
+        """After ``DiskFailed``: until it is on the disk that the next life must not trust what is there."""
+        while True:
+            try:
+                self._node.distrust()
+                return
+            except OSError as error:
+                logs.perform(Event("distrust_failed", {"reason": str(error)}), node=self._node_id)
+            await trio.sleep(DISTRUST_RETRY_S)
 
     async def run_jobs(self) -> None:
         """All job workers."""

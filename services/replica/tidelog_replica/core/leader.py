@@ -1,7 +1,7 @@
 """A leader's side of replication, per partition and leader epoch: what is committed, and who is in sync.
 
-Everything below the high watermark (HW) is committed. The HW never goes back, and stands still while the committed ISR
-is smaller than ``min_insync_replicas``. By the topic's commit rule it is the largest offset that is durable on
+Everything below the high watermark (HW) is committed. The HW never goes back, and stands still while the committed
+ISR is smaller than ``min_insync_replicas``. By the topic's commit rule it is the largest offset that is durable on
 
     isr      every member of the maximal ISR, the leader included
     leader   the leader

@@ -11,9 +11,9 @@ leader that has begun its epoch can bring others in.)
 
     vouched for by all electors: a replica that *sends* a fetch in epoch e has not begun a newer one, and never goes
         back to e once it has. So no elector had begun before the earliest of the electors' last such moments.
-    vouched for by a majority (commit rule ``quorum``): a new leader needs the seals of a majority of the replicas, and
-        one that has sealed fetches in e no more. Any two majorities meet: no election ended before the moment since
-        which a majority, this leader included, has vouched.
+    vouched for by a majority (commit rule ``quorum``): a new leader needs the seals of a majority of the replicas,
+        and one that has sealed fetches in e no more. Any two majorities meet: no election ended before the moment
+        since which a majority, this leader included, has vouched.
     by the controller: it answered, through Raft, that e was the newest epoch after it had been asked.
 
 When was a fetch sent? Its arrival does not tell; it may be old. So every answer and notice to a follower carries a

@@ -1,0 +1,126 @@
+"""What the data directory says of itself: whose it is, which lives it has seen, whether all that was written is left.
+
+    meta             cluster, node, and the names of lives: the last one that was registered, then all begun since.
+                     Each process start adds one, durably, before it registers. The controller knows the name of the
+                     last registered life: a directory that does not name it was wiped, or restored from an old copy
+    boot             the run of the operating system since which nothing was lost
+    clean-shutdown   the life that ended in order, with everything flushed; gone, durably, before the next one writes
+                     to a log
+
+A life is *clean* when nothing that was written before it can be lost: the life before ended in order, or the
+operating system has run on since, and with it the page cache. ``boot`` is written by lives that are clean, and by
+those that are registered: what was lost before is then known. So a life which begins after a power loss and ends
+before it is registered vouches for nothing, and leaves no marker either.
+
+After a failed flush the page cache is not to be trusted either: ``distrust`` removes ``boot``. That need not be
+durable: it counts only as long as the operating system runs. Where even that fails the process must not end, since
+only its silence keeps the next life from trusting what is there; a restart of the machine clears the matter.
+"""
+
+from __future__ import annotations
+
+import json
+
+from tidelog.disk import Disk
+from tidelog.errors import ConfigError
+from tidelog.types import NodeId
+
+KEPT = 1000
+"""Most names of lives: the last registered one and the newest."""
+
+
+class Lives:
+    """One data directory, in one life. ``boot`` names the run of the operating system, "" where it is not known."""
+
+    def __init__(self, disk: Disk, directory: str, node: NodeId, cluster: str, boot: str) -> None:
+        self.cluster = cluster
+        """The cluster that the directory belongs to; "" while that is not known."""
+        self.names: tuple[str, ...] = ()
+        """The last registered life, the lives begun since, this one last."""
+        self.clean = False
+        """Nothing that was written before this life is lost."""
+        self.directory = directory
+        self._disk = disk
+        self._node = node
+        self._boot = boot
+        self._in_order = False
+        self.distrusted = False
+        """A flush has failed in this life."""
+
+    def begin(self, name: str) -> None:
+        """A life of that name begins. Raises ``ConfigError`` when the directory is another node's or cluster's,
+        ``OSError``."""
+        self._disk.mkdir(self.directory)
+        meta = self._read("meta")
+        stored = [] if meta is None else self._check(meta)
+        marker = self._read("clean-shutdown")
+        self._in_order = bool(stored) and marker == stored[-1].encode()
+        self.clean = self._in_order or (bool(self._boot) and self._read("boot") == self._boot.encode())
+        if self.clean:
+            self._write_boot()
+        if marker is not None:
+            self._disk.unlink(self._path("clean-shutdown"))
+            self._disk.sync_dir(self.directory)
+        self.names = (*stored[:1], *stored[1:][-(KEPT - 2) :], name)
+        self._write_meta()
+
+    def on_registered(self, cluster: str) -> None:
+        """The controller knows this life now: nothing before it matters any more, and what it writes is there as long
+        as the operating system runs. Raises ``OSError``."""
+        if self.cluster != cluster or len(self.names) > 1:
+            self.cluster, self.names = cluster, self.names[-1:]
+            self._write_meta()
+        if not self.distrusted:
+            self.clean = True
+            self._write_boot()
+
+    def end(self, all_flushed: bool) -> bool:
+        """This life ends in order, and has flushed what it wrote; ``all_flushed``: also what lives before it may not
+        have. Whether that leaves the marker. Raises ``OSError``."""
+        if not self.clean or not (all_flushed or self._in_order):
+            return False
+        self._disk.write_atomic(self._path("clean-shutdown"), self.names[-1].encode())
+        return True
+
+    def distrust(self) -> None:
+        """A flush has failed: the next life must not be clean. Raises ``OSError``: then this one must not end yet."""
+        self.distrusted, self.clean = True, False
+        if self._read("boot") is not None:
+            self._disk.unlink(self._path("boot"))
+
+    def _check(self, data: bytes) -> list[str]:
+        path = self._path("meta")
+        try:
+            stored = json.loads(data)
+            cluster, node = str(stored["cluster"]), str(stored["node"])
+            lives = list(map(str, stored.get("lives", [""])))  # before lives had names, the last one's was ""
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise ConfigError(f"{path} is damaged; it must name cluster, node and lives: {error!r}") from error
+        if node != self._node:
+            raise ConfigError(
+                f"{self.directory} belongs to node {node}, not {self._node}: name the node or the directory rightly"
+            )
+        if "" not in (self.cluster, cluster) and self.cluster != cluster:
+            raise ConfigError(
+                f"{self.directory} belongs to cluster {cluster}, not {self.cluster}:"
+                " join that cluster, or take an empty directory"
+            )
+        self.cluster = self.cluster or cluster
+        return lives
+
+    def _write_boot(self) -> None:
+        if self._boot:
+            self._disk.write_atomic(self._path("boot"), self._boot.encode())
+
+    def _write_meta(self) -> None:
+        meta = {"cluster": self.cluster, "node": self._node, "lives": self.names}
+        self._disk.write_atomic(self._path("meta"), json.dumps(meta).encode())
+
+    def _read(self, name: str) -> bytes | None:
+        try:
+            return self._disk.read(self._path(name))
+        except FileNotFoundError:
+            return None
+
+    def _path(self, name: str) -> str:
+        return f"{self.directory}/{name}"
