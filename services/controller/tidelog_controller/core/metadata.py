@@ -62,6 +62,9 @@ from tidelog_controller.core.state import Applied, MetadataState
 
 __all__ = ["Applied", "MetadataState", "apply", "skip"]
 
+EARLIER_LIVES = 32
+"""Names of earlier lives remembered per server."""
+
 
 def apply(state: MetadataState, command: Command, index: int) -> Applied:
     """The state after ``command``, which stands in the log at ``index``. Deterministic."""
@@ -121,7 +124,9 @@ def _register(draft: Draft, command: RegisterServer, index: int) -> Registered |
     if life and life in draft.state.earlier_lives.get(node, ()):
         return refuse("FENCED_BROKER_EPOCH", f"{node} has begun another life since")
     continuous = known is None or known.life in ("", *command.lives)
-    draft.put_server(ServerState(node, command.url, index, fenced=False, life=life), command.lives[:-1])
+    former = (*draft.state.earlier_lives.get(node, ()), known.life if known is not None else "", *command.lives)
+    earlier = tuple(dict.fromkeys(name for name in former if name not in ("", life)))[-EARLIER_LIVES:]
+    draft.put_server(ServerState(node, command.url, index, fenced=False, life=life), earlier)
     evidence = {"node": node, "broker_epoch": str(index), "restart": "clean" if command.clean else "unclean"}
     if not continuous:
         evidence["data"] = "wiped, or restored from an old copy"

@@ -25,7 +25,7 @@ class MetadataState:
     next_producer_id: int = 1
     """0 means "not idempotent" in a batch header."""
     earlier_lives: dict[NodeId, tuple[str, ...]] = field(default_factory=dict)
-    """By server: lives of its data directory before the present one, as far as the last registration named them."""
+    """By server: the last lives of its data directory before the present one, oldest first."""
 
     def image(self) -> ClusterImage:
         """What watchers see of it."""
