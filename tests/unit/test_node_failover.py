@@ -53,8 +53,9 @@ def test_a_new_leader_fails_waiters_of_the_old_as_unknown() -> None:
     net = cluster()
     net.cut |= {("r2", "r1"), ("r3", "r1")}
     net.hold = lambda name, call: isinstance(call.message, Fetch)
+    net.drop_notify = True
     id = net.send("r1", b"a")
-    net.hold = lambda name, call: False
+    net.hold, net.drop_notify = lambda name, call: False, False
     net.lead("r2", "r2 r3")
     assert outcome(net.acks[id]) == ("NOT_LEADER", True)
     net.cut.clear()

@@ -10,7 +10,7 @@ from math import inf
 from typing import NamedTuple
 
 from tidelog.errors import CorruptBatch, TidelogError
-from tidelog.records import check_batch, split
+from tidelog.records import check_batch, read_header, split
 from tidelog.types import TopicPartition
 from tidelog.wire.messages import (
     EpochEnd,
@@ -20,6 +20,7 @@ from tidelog.wire.messages import (
     FetchPart,
     ListOffset,
     Message,
+    NotifyPart,
     OffsetAnswer,
 )
 
@@ -71,6 +72,8 @@ class Following:
         self._outbox = outbox
         self._stamp = 0
         """The greatest that the leader has sent in this leader epoch."""
+        self._agreed = False
+        """The last fetch has shown that the own log is the beginning of the leader's."""
         self._asking_latest = False
         self.leader_start = 0
         """Where the leader's log begins, as it said last."""
@@ -112,8 +115,8 @@ class Following:
             self._cut(end)
         return MORE
 
-    def on_fetched(self, asked: FetchPart, part: FetchedPart, data: memoryview, sent: float) -> Outcome:
-        """The leader's answer to a fetch that was sent at ``sent``. Raises ``Refusal``."""
+    def on_fetched(self, asked: FetchPart, part: FetchedPart, data: memoryview, sent: float = -inf) -> Outcome:
+        """The leader's answer to a fetch that was sent at ``sent``, if that is known. Raises ``Refusal``."""
         log, core = self._log, self.core
         if asked.leader_epoch != core.leader_epoch:
             return MORE
@@ -128,6 +131,7 @@ class Following:
         if part.leader_epoch != core.leader_epoch:
             return Outcome("failed", "FENCED_LEADER_EPOCH")
         self.leader_start = part.log_start
+        self._agreed = part.diverging_epoch < 0
         if part.diverging_epoch >= 0:
             end = agreed_end(part.diverging_epoch, part.diverging_end, log.epochs, log.start, log.end)
             if end >= log.end:
@@ -140,6 +144,28 @@ class Following:
         if part.confirmed_ms >= 0:
             core.on_proof(part.high_watermark, sent - part.confirmed_ms / 1000)
         return IDLE if (asked.offset, asked.durable) == (log.end, log.durable) else MORE
+
+    def on_notified(self, part: NotifyPart, data: memoryview) -> Outcome:
+        """The leader's notice, lost, doubled, late or not. Batches in it are taken where they are exactly what comes
+        next; whatever else asked for the same then comes too late. ``idle``: there is nothing to ask now; where there
+        will be, the end of the flush says so."""
+        log, core = self._log, self.core
+        if part.leader_epoch != core.leader_epoch:
+            return IDLE
+        self.on_stamp(part.stamp)
+        if not len(data) or core.asking is not None or not self._agreed:
+            return MORE
+        if not self._continues(data) or not self._append(data):
+            return MORE
+        core.on_high_watermark(part.high_watermark, log.end)
+        return MORE
+
+    def _continues(self, data: memoryview) -> bool:
+        """Whether batches that nobody asked for begin where the log ends."""
+        try:
+            return read_header(data).base_offset == self._log.end
+        except CorruptBatch:
+            return True  # it is for others to say so loudly
 
     def latest_request(self) -> ListOffset | None:
         """The question that makes the proof that readers wait for; None where nobody does, or it is on its way."""

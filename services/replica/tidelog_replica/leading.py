@@ -182,7 +182,7 @@ class Leading:
             core.wait(node, source)
             return self._fetched(node, now), []
         if max_bytes <= 0:
-            self._notify(Waiting(node, source), now)
+            self._notify(Waiting(node, source, log.end), now)
             return self._fetched(node, now), []
         batches = log.read(part.offset, max_bytes)
         return self._fetched(node, now, size=sum(map(len, batches))), batches
@@ -215,8 +215,17 @@ class Leading:
         return -1 if confirmed_at == -inf else ceil((now - confirmed_at) * 1000)
 
     def _notify(self, waiting: Waiting, now: float) -> None:
-        stamp = self.core.stamp(waiting.node, now)
-        self._outbox.notify(waiting.source, NotifyPart(*self._key, self.core.leader_epoch, stamp=stamp))
+        """Wake an idle follower, with what has come since it began to idle where that is little: that saves it a
+        round trip."""
+        log, limit = self._log, self._settings.notify_max_bytes
+        batches = log.read(waiting.offset, limit) if log.start <= waiting.offset < log.end else []
+        size = sum(map(len, batches))
+        if size > limit:
+            batches, size = [], 0
+        core = self.core
+        stamp = core.stamp(waiting.node, now)
+        part = NotifyPart(*self._key, core.leader_epoch, core.high_watermark, size, stamp)
+        self._outbox.notify(waiting.source, part, batches)
 
     def epoch_end(self, node: NodeId, broker_epoch: int, part: EpochPart) -> EpochEnd:
         """Where an epoch ends in this log (KIP-101). An epoch older than all that a trimmed log knows ends at its

@@ -26,6 +26,7 @@ from tidelog.disk import Disk
 from tidelog.effects import CONTROLLER
 from tidelog.errors import TidelogError, refuse
 from tidelog.types import NodeId, TopicPartition
+from tidelog.wire.codec import payload_view
 from tidelog.wire.messages import (
     AlterIsr,
     AlterIsrAnswer,
@@ -44,6 +45,7 @@ from tidelog.wire.messages import (
 from tidelog_replica.assignment import Assignment
 from tidelog_replica.core.leader import Proposal
 from tidelog_replica.core.timers import Timers
+from tidelog_replica.following import MORE, Following
 from tidelog_replica.jobs import Job
 from tidelog_replica.leading import Leading
 from tidelog_replica.lives import Lives
@@ -176,7 +178,7 @@ class ReplicaNode:
         else:
             partition.on_flushed(flush, error)
             self._touch(partition)
-            self._upstreams.kick(key, now)
+            self._upstreams.kick([key], now)
         return self._finish(now)
 
     def on_job(self, key: TopicPartition, job: Job, result: object, now: float) -> list[Effect]:
@@ -271,13 +273,18 @@ class ReplicaNode:
                 self._touch(partition)
 
     def _on_notify(self, notify: Notify, now: float) -> None:
+        """Take what came with it, then ask once for all of it."""
+        data, position = payload_view(notify.payload), 0
+        asking = []
         for part in notify.parts:
             key = TopicPartition(part.topic_id, part.partition)
-            partition = self.partitions.get(key)
-            following = None if partition is None else partition.following
-            if following is not None and following.core.leader_epoch == part.leader_epoch:
-                following.on_stamp(part.stamp)
-                self._upstreams.kick(key, now)
+            partition, batches = self.partitions.get(key), data[position : position + part.size]
+            position += part.size
+            if partition is not None and partition.following is not None:
+                if partition.take(Following.on_notified, part, batches) == MORE:
+                    asking.append(key)
+                self._touch(partition)
+        self._upstreams.kick(asking, now)
 
     # --- the controller ----------------------------------------------------------------------------------
 

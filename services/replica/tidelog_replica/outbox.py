@@ -7,13 +7,13 @@ was caused with it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tidelog.effects import Answer, Call, Event, Post
 from tidelog.errors import TidelogError
-from tidelog.types import NodeId, TopicPartition
+from tidelog.types import Buffer, NodeId, TopicPartition
 from tidelog.wire.messages import Message, Notify, NotifyPart, ProduceAck, Produced
 
 from tidelog_replica.jobs import Job, Jobs
@@ -21,6 +21,9 @@ from tidelog_replica.log.log import Flush
 
 ACKS_AT_ONCE = 4096
 """Most acks in one message, well below what a header may hold."""
+
+NOTICE_MAX_BYTES = 1 << 20
+"""Most bytes of batches in one notice, which nobody has asked for."""
 
 OnAnswer = Callable[[Message | TidelogError, float], None]
 """Takes the answer of a call, or its failure, and ``now``."""
@@ -53,13 +56,22 @@ class Stop:
 Effect = Answer | Call | Event | Post | StartFlush | StartJob | Stop
 
 
+@dataclass(slots=True)
+class _Notices:
+    """What one link is to be told."""
+
+    parts: list[NotifyPart] = field(default_factory=list)
+    batches: list[Buffer] = field(default_factory=list)
+    size: int = 0
+
+
 class Outbox:
     """Effects under way, the calls that are not answered yet, the jobs that have not ended."""
 
     def __init__(self) -> None:
         self._effects: list[Effect] = []
         self._acks: dict[int, list[ProduceAck]] = {}
-        self._notices: dict[int, list[NotifyPart]] = {}
+        self._notices: dict[int, _Notices] = {}
         self._calls: dict[int, OnAnswer] = {}
         self._tokens = 0
         self.stopping = False
@@ -76,9 +88,14 @@ class Outbox:
         """Tell a producer the fate of a batch."""
         self._acks.setdefault(source, []).append(ack)
 
-    def notify(self, source: int, part: NotifyPart) -> None:
-        """Tell an idle follower that a partition has news."""
-        self._notices.setdefault(source, []).append(part)
+    def notify(self, source: int, part: NotifyPart, batches: Sequence[Buffer] = ()) -> None:
+        """Tell an idle follower that a partition has news; with them, as far as they find room in the message."""
+        notices = self._notices.setdefault(source, _Notices())
+        if part.size and notices.size + part.size > NOTICE_MAX_BYTES:
+            part, batches = replace(part, size=0), ()
+        notices.parts.append(part)
+        notices.batches += batches
+        notices.size += part.size
 
     def call(self, to: NodeId, message: Message, timeout_s: float, done: OnAnswer) -> None:
         """Ask another server; ``done`` is called exactly once."""
@@ -112,6 +129,7 @@ class Outbox:
                     effects.append(Post(source, Produced(tuple(acks[first : first + ACKS_AT_ONCE]))))
             self._acks = {}
         if self._notices:
-            effects += [Post(source, Notify(tuple(parts))) for source, parts in self._notices.items()]
+            for source, notices in self._notices.items():
+                effects.append(Post(source, Notify(tuple(notices.parts), notices.batches or b"")))
             self._notices = {}
         return effects

@@ -27,6 +27,9 @@ class ReplicaSettings:
     )
     leader_report_interval_s: float = setting(0.5, "Pause between reports of the same silent leader.", 0.01, 600)
     fetch_max_bytes: int = setting(4 << 20, "Most bytes of batches in one answer.", 64 << 10, 12 << 20)
+    notify_max_bytes: int = setting(
+        64 << 10, "Most bytes of batches that a partition sends to an idle follower unasked; 0: none.", 0, 1 << 20
+    )
     fetch_backoff_s: float = setting(0.05, "First pause after a failed fetch; it doubles.", 0.001, 60)
     fetch_backoff_max_s: float = setting(0.5, "Longest pause after a failed fetch.", 0.001, 60)
     isr_retry_s: float = setting(0.5, "Pause before an unanswered ISR proposal is sent again.", 0.01, 60)

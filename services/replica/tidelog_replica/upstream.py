@@ -17,7 +17,7 @@ The leader is reported to the controller when it does not answer at all, at once
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from tidelog.effects import CONTROLLER
@@ -372,13 +372,16 @@ class Upstreams:
         if leader is not None:
             self._upstreams[leader].confirm(partition, now)
 
-    def kick(self, key: TopicPartition, now: float) -> None:
-        """The partition has something to tell or to ask its leader, if it follows one."""
-        leader = self._follows.get(key)
-        if leader is not None:
-            upstream = self._upstreams[leader]
-            upstream.activate(key)
-            upstream.kick(now)
+    def kick(self, keys: Sequence[TopicPartition], now: float) -> None:
+        """These partitions have something to tell or to ask their leaders, if they follow any."""
+        leaders: dict[NodeId, None] = {}
+        for key in keys:
+            leader = self._follows.get(key)
+            if leader is not None:
+                self._upstreams[leader].activate(key)
+                leaders[leader] = None
+        for leader in leaders:
+            self._upstreams[leader].kick(now)
 
     def on_down(self, leader: NodeId, now: float) -> None:
         """The link to a server broke or could not be opened."""

@@ -61,10 +61,11 @@ class Proposal:
 
 
 class Waiting(NamedTuple):
-    """A follower that idles, to be notified over link ``source``."""
+    """A follower that idles, to be notified over link ``source``. What it has is what was below ``offset`` here."""
 
     node: NodeId
     source: int
+    offset: int
 
 
 class Leader:
@@ -202,7 +203,8 @@ class Leader:
     def wait(self, node: NodeId, source: int) -> None:
         """The follower has all there is: notify it over ``source`` when something comes, or, where somebody waits for
         it to vouch and its fetch was sent too early for that, at once."""
-        self.followers[node].waiting = source
+        progress = self.followers[node]
+        progress.waiting, progress.waits_at = source, self._log_end
         vouching = self._vouching
         if not vouching.has_vouched(node) and node in self._electors and self._vouched_at() < vouching.asked_at:
             self._notify(node)
@@ -210,7 +212,7 @@ class Leader:
     def _notify(self, node: NodeId) -> None:
         progress = self.followers[node]
         if progress.waiting is not None:
-            self._notices.append(Waiting(node, progress.waiting))
+            self._notices.append(Waiting(node, progress.waiting, progress.waits_at))
             progress.waiting = None
 
     def take_notices(self) -> list[Waiting]:

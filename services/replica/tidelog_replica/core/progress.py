@@ -38,6 +38,8 @@ class Progress:
     asked_at: float = math.inf
     waiting: int | None = None
     """The link over which it wants to be notified of new data."""
+    waits_at: int = -1
+    """Where its log ended, as the leader's did, when it began to wait."""
 
     def on_append(self, log_end: int, now: float) -> None:
         """The log ends at ``log_end`` now."""
