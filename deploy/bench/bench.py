@@ -83,7 +83,7 @@ class Cpu:
     """CPU seconds that the cluster's processes and this one use between ``start`` and ``stop``."""
 
     def __init__(self, cluster: LocalCluster) -> None:
-        self._pids = {p.id: p.pid for p in cluster.processes} | {"client": os.getpid()}
+        self._pids = {p.id: p.pid for p in cluster.processes if p.pid} | {"client": os.getpid()}
         self._tick = os.sysconf("SC_CLK_TCK")
         self._before, self._began = self._read(), trio.current_time()
 
@@ -113,7 +113,12 @@ def opaque_batch(size: int) -> tuple[bytes, int]:
 
 
 async def send_batches(
-    cluster: LocalCluster, topic: str, batch: bytes, window: int, enough: Callable[[int, float], bool]
+    cluster: LocalCluster,
+    topic: str,
+    batch: bytes,
+    window: int,
+    enough: Callable[[int, float], bool],
+    partitions: int = PARTITIONS,
 ) -> tuple[int, float, list[float], dict[str, float]]:
     """Send a prebuilt batch again and again, ``window`` in flight, each in a message of its own, until ``enough`` of
     the number sent and the seconds. Returns how many were acked in how many seconds, latencies in seconds, CPU."""
@@ -139,7 +144,7 @@ async def send_batches(
         number = 0
         while not enough(number, trio.current_time() - began):
             await room.acquire()
-            part = ProducePart(number, topic_id, number % PARTITIONS, 2, ACK_TIMEOUT_MS, len(batch))
+            part = ProducePart(number, topic_id, number % partitions, 2, ACK_TIMEOUT_MS, len(batch))
             sent_at[number] = trio.current_time()
             await link.send(Produce((part,), batch))
             number += 1

@@ -1,0 +1,288 @@
+"""What a replica server costs beside produce and consume: catching up, recovering, reading from followers, idling.
+
+    .venv/bin/python deploy/bench/replicas.py [--mb 512] [--case catch-up] [--json FILE]
+
+    catch-up        a follower that missed everything copies it, and is in sync again: MB/s, CPU per MB
+    catch-up-busy   the same while a producer writes: what the producer notices (p50, p99 before and during)
+    recovery        the leader's server is killed with SIGKILL and started again: seconds until its log is open,
+                    per GB of log; once with segments of 64 MiB, once with a single one (the worst case)
+    readers         several consumers read the same topic from its leaders, then from any replica: MB/s of all
+    idle            1,000 partitions with 3 replicas each and no traffic: CPU of every process, memory
+
+Real processes, loopback, as ``bench.py``; figures of one run are to be compared with each other.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+import bench
+import click
+import tidelog
+import trio
+from rich.console import Console
+from rich.table import Table
+from tidelog.cli.local_cluster import LocalCluster, Process, free_base_port
+
+BATCH_BYTES = 128 << 10
+IDLE_PARTITIONS = 1000
+IDLE_S = 20.0
+CONSOLE = Console(highlight=False, soft_wrap=True)
+
+
+@dataclass(slots=True)
+class Row:
+    """One figure's name and its parts, as they are printed."""
+
+    case: str
+    figures: dict[str, float] = field(default_factory=dict)
+
+
+Case = Callable[[LocalCluster, int], Awaitable[list[Row]]]
+
+
+async def create(cluster: LocalCluster, topic: str, partitions: int, replicas: int, **config: str) -> None:
+    """A topic with flush ``os``: the disk of the machine is not what is measured here."""
+    settings = {"flush": "os", "max_batch_bytes": str(2 << 20), **config}
+    async with tidelog.connect(cluster.gateways()) as log:
+        await log.create_topic(topic, partitions=partitions, replication_factor=replicas, config=settings)
+
+
+async def fill(cluster: LocalCluster, topic: str, size: int) -> float:
+    """Produce about ``size`` bytes; the MB of values."""
+    batch, count = bench.opaque_batch(BATCH_BYTES)
+    number = max(1, size // len(batch))
+    await bench.send_batches(cluster, topic, batch, 16, lambda sent, _: sent == number)
+    return number * count * bench.RECORD_BYTES / 1e6
+
+
+async def until(done: Callable[[], Awaitable[bool]]) -> None:
+    """Look a hundred times a second."""
+    while True:
+        if await done():
+            return
+        await trio.sleep(0.01)
+
+
+async def in_sync(cluster: LocalCluster, topic: str, members: int) -> None:
+    """Until every partition has so many in-sync replicas."""
+    async with tidelog.connect(cluster.gateways()) as log:
+
+        async def enough() -> bool:
+            return all(len(p.isr) >= members for p in (await log.describe(topic)).partitions)
+
+        await until(enough)
+
+
+async def catch_up(cluster: LocalCluster, size: int) -> list[Row]:
+    """A server is away while everything is written."""
+    mb = await _absent_follower(cluster, "catch-up", size)
+    await _restart(cluster, "r3")
+    began = time.monotonic()
+    cpu = bench.Cpu(cluster)
+    await in_sync(cluster, "catch-up", 3)
+    seconds = time.monotonic() - began
+    used = cpu.stop()
+    per_mb = {f"{name} ms/MB": used[name] * seconds * 1e3 / mb for name in ("r1", "r2", "r3")}
+    return [Row("catch-up of a cold follower", {"MB": mb, "s": seconds, "MB/s": mb / seconds, **per_mb})]
+
+
+async def _restart(cluster: LocalCluster, node: str) -> None:
+    """Until the server has registered again."""
+    async with tidelog.connect(cluster.gateways()) as log:
+        before = {server.node: server.broker_epoch for server in (await log.status()).servers}
+        cluster.restart(node)
+
+        async def registered() -> bool:
+            return {s.node: s.broker_epoch for s in (await log.status()).servers}[node] != before[node]
+
+        await until(registered)
+
+
+async def _absent_follower(cluster: LocalCluster, topic: str, size: int) -> float:
+    await create(cluster, topic, bench.PARTITIONS, 3)
+    await in_sync(cluster, topic, 3)
+    cluster.kill("r3")
+    return await fill(cluster, topic, size)
+
+
+async def catch_up_busy(cluster: LocalCluster, size: int) -> list[Row]:
+    """Whether the follower that catches up takes the live traffic's share."""
+    mb = await _absent_follower(cluster, "catch-up-busy", size)
+    await create(cluster, "live", bench.PARTITIONS, 2)
+    before = await _latencies(cluster, 3.0)
+    during: list[float] = []
+    await _restart(cluster, "r3")
+    began = time.monotonic()
+    async with trio.open_nursery() as nursery:
+
+        async def measure() -> None:
+            while True:
+                during.extend(await _latencies(cluster, 0.5))
+
+        nursery.start_soon(measure)
+        await in_sync(cluster, "catch-up-busy", 3)
+        nursery.cancel_scope.cancel()
+    seconds = time.monotonic() - began
+    rows = [Row("catch-up beside a producer", {"MB": mb, "s": seconds, "MB/s": mb / seconds})]
+    for name, latencies in (("before", before), ("during", during)):
+        figures = {f"p{share:.0%}"[:-1] + " ms": bench.percentile(latencies, share) * 1e3 for share in (0.5, 0.99)}
+        rows.append(Row(f"  one record at a time, {name}", {"records": len(latencies), **figures}))
+    return rows
+
+
+async def _latencies(cluster: LocalCluster, seconds: float) -> list[float]:
+    latencies = []
+    async with tidelog.connect(cluster.gateways()) as log, log.producer("live") as producer:
+        began = trio.current_time()
+        while (now := trio.current_time()) - began < seconds:
+            await producer.send(b"x" * 100)
+            latencies.append(trio.current_time() - now)
+    return latencies
+
+
+async def recovery(cluster: LocalCluster, size: int) -> list[Row]:
+    """kill -9 of the only replica of a topic; what it takes longer than with an empty log."""
+    await create(cluster, "empty", 1, 1)
+    start_s = await _time_restart(cluster, "empty")
+    rows = [Row("restart after kill -9, empty log", {"s": start_s})]
+    for name, segment in (("segments of 64 MiB", 64 << 20), ("one segment", 1 << 30)):
+        topic = f"recovery-{segment >> 20}"
+        await create(cluster, topic, 1, 1, segment_max_bytes=str(segment))
+        mb = await _fill_one(cluster, topic, size)
+        seconds = await _time_restart(cluster, topic)
+        async with tidelog.connect(cluster.gateways()) as log:
+            await log.delete_topic(topic)
+        figures = {"MB": mb, "s": seconds, "s/GB more than empty": (seconds - start_s) / mb * 1e3}
+        rows.append(Row(f"restart after kill -9, {name}", figures))
+    return rows
+
+
+async def _time_restart(cluster: LocalCluster, topic: str) -> float:
+    """Kill and start the leader of the topic's only partition; until it answers again where the log ends."""
+    async with tidelog.connect(cluster.gateways()) as log:
+        (partition,) = (await log.describe(topic)).partitions
+        cluster.kill(partition.leader)
+        began = time.monotonic()
+        cluster.restart(partition.leader)
+
+        async def elected() -> bool:
+            return (await log.describe(topic)).partitions[0].leader_epoch != partition.leader_epoch
+
+        await until(elected)
+        await log.list_offset(topic, 0, "latest")
+        return time.monotonic() - began
+
+
+async def _fill_one(cluster: LocalCluster, topic: str, size: int) -> float:
+    batch, count = bench.opaque_batch(BATCH_BYTES)
+    number = max(1, size // len(batch))
+    await bench.send_batches(cluster, topic, batch, 16, lambda sent, _: sent == number, partitions=1)
+    return number * count * bench.RECORD_BYTES / 1e6
+
+
+async def readers(cluster: LocalCluster, size: int) -> list[Row]:
+    """Three consumers at once, from the leaders and from any replica."""
+    await create(cluster, "readers", bench.PARTITIONS, 3)
+    mb = await fill(cluster, "readers", size)
+    await in_sync(cluster, "readers", 3)
+    rows = []
+    for read_from in ("leader", "any"):
+        cpu = bench.Cpu(cluster)
+        began = trio.current_time()
+        async with trio.open_nursery() as nursery:
+            for _ in range(3):
+                nursery.start_soon(_consume, cluster, "readers", read_from)
+        seconds = trio.current_time() - began
+        used = cpu.stop()
+        shares = {f"{name} cores": used[name] for name in ("r1", "r2", "r3", "g1")}
+        rows.append(Row(f"3 readers, read_from={read_from}", {"MB/s": 3 * mb / seconds, **shares}))
+    return rows
+
+
+async def _consume(cluster: LocalCluster, topic: str, read_from: str) -> None:
+    async with tidelog.connect(cluster.gateways()) as log:
+        consumer = log.consume(topic, start="earliest", end="latest", read_from=read_from)
+        while await consumer.next_batch() is not None:
+            continue
+
+
+async def idle(cluster: LocalCluster, size: int) -> list[Row]:
+    """Nobody produces, nobody reads."""
+    before = {process.id: _memory(process) for process in cluster.processes}
+    await create(cluster, "idle", IDLE_PARTITIONS, 3)
+    await in_sync(cluster, "idle", 3)
+    await trio.sleep(5.0)
+    cpu = bench.Cpu(cluster)
+    await trio.sleep(IDLE_S)
+    used = cpu.stop()
+    used.pop("client")
+    rows = [Row(f"{IDLE_PARTITIONS} idle partitions: cores used", used)]
+    grown = {p.id: (_memory(p) - before[p.id]) * 1e3 / IDLE_PARTITIONS for p in cluster.processes}
+    rows.append(Row("  memory per partition and server, KB", grown))
+    return rows
+
+
+def _memory(process: Process) -> float:
+    return bench.resident_bytes(process.pid) / 1e6
+
+
+CASES: dict[str, Case] = {
+    "catch-up": catch_up,
+    "catch-up-busy": catch_up_busy,
+    "recovery": recovery,
+    "readers": readers,
+    "idle": idle,
+}
+
+
+async def run(cluster: LocalCluster, case: Case, size: int) -> list[Row]:
+    """One case on a cluster of its own."""
+    cluster.start()
+    await cluster.wait_ready()
+    return await case(cluster, size)
+
+
+def table(rows: list[Row]) -> Table:
+    """All figures."""
+    made = Table("case", "figures", box=None)
+    for row in rows:
+        made.add_row(row.case, "  ".join(f"{name} {value:,.3g}" for name, value in row.figures.items()))
+    return made
+
+
+@click.command()
+@click.option("--mb", type=int, default=512, show_default=True, help="MB that the cases write.")
+@click.option("--case", "names", type=click.Choice(list(CASES)), multiple=True, help="Only these.")
+@click.option("--data", type=click.Path(path_type=Path), help="Where the data goes (default: a temporary folder).")
+@click.option("--json", "json_file", type=click.Path(path_type=Path), help="Write the figures here too.")
+def main(mb: int, names: tuple[str, ...], data: Path | None, json_file: Path | None) -> None:
+    """Measure catch-up, recovery, follower reads and idling; every case on a new cluster of 1 controller, 3 replica
+    servers and 1 gateway."""
+    if data is not None:
+        data.mkdir(parents=True, exist_ok=True)
+    rows: list[Row] = []
+    CONSOLE.print(bench.machine())
+    for name in names or CASES:
+        folder = Path(tempfile.mkdtemp(prefix="tidelog-bench-", dir=data))
+        cluster = LocalCluster.create(folder, controllers=1, replicas=3, gateways=1, base_port=free_base_port(5))
+        try:
+            found = trio.run(run, cluster, CASES[name], mb * 1_000_000)
+        finally:
+            cluster.stop()
+            shutil.rmtree(folder)
+        CONSOLE.print(table(found))
+        rows += found
+    if json_file:
+        report = {"machine": bench.machine(), "mb": mb, "rows": [asdict(row) for row in rows]}
+        json_file.write_text(json.dumps(report, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()
