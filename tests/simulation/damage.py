@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from simulation.replica_process import ReplicaProcess, lives_are_known
+from simulation.sim_disk import SimDisk
 from simulation.sim_network import Weather
 
 if TYPE_CHECKING:
@@ -29,6 +31,7 @@ class Damage:
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
         self.loop = cluster.loop
+        self.healed = False
         self._slow: dict[str, float] = {}
         self._stalled: dict[str, float] = {}
         self._doomed: dict[str, _Doom] = {}
@@ -173,6 +176,31 @@ class Damage:
     def stall_disk(self, target: SimProcess, seconds: float) -> None:
         """A flush that begins now ends only after this (KIP-501)."""
         self._stalled[target.name] = self.loop.now + seconds
+
+    def wipe_disk(self, target: SimProcess, seconds: float) -> None:
+        """The machine gets a new, empty disk."""
+        self._change_disk(target, SimDisk(), seconds)
+
+    def restore_disk(self, target: SimProcess, age: float, seconds: float) -> None:
+        """The machine gets a copy of its disk that is some seconds old, of a life before its last registered one.
+        (With a copy of the same life nobody can tell at once that flushed records are missing; the members that have
+        them refuse to cut them.)"""
+        if isinstance(target, ReplicaProcess):
+            copy = target.disk.clone()
+            copy.crash(target.rng)
+            self._stop(target, False, 0.05)
+            self.loop.after(age, lambda: self._restore(target, copy, seconds))
+
+    def _restore(self, target: ReplicaProcess, copy: SimDisk, seconds: float) -> None:
+        server = self.cluster.invariants.metadata.servers.get(target.name)
+        if not self.healed and server is not None and target.forgets(copy, server.life):
+            self.cluster.count("disks restored")
+            self._change_disk(target, copy, seconds)
+
+    def _change_disk(self, target: SimProcess, disk: SimDisk, seconds: float) -> None:
+        if isinstance(target, ReplicaProcess) and lives_are_known():
+            self._stop(target, False, seconds)
+            target.change_disk(disk)
 
     # --- clocks, topics ----------------------------------------------------------------------------------
 

@@ -83,10 +83,16 @@ class Invariants(ControllerInvariants):
             durable = held.durable
             if in_mid_step or key not in healthy:
                 durable = min(durable, self._common_end(key, held.chain))
-            topic = self.metadata.topics.get(key.topic_id)
-            if power and topic is not None and topic.config.flush == "os":
-                durable = 0
             self._before_crash[name, key] = (held.chain, durable)
+        for (name, key), (chain, _) in self._before_crash.items():
+            topic = self.metadata.topics.get(key.topic_id)
+            if power and name == process.name and topic is not None and topic.config.flush == "os":
+                self._before_crash[name, key] = (chain, 0)
+
+    def on_disk_changed(self, process: SimProcess) -> None:
+        """Nothing that it had must be there."""
+        for found in [found for found in self._before_crash if found[0] == process.name]:
+            del self._before_crash[found]
 
     def _common_end(self, key: TopicPartition, chain: Chain) -> int:
         """How far this log is what was committed: no step may cut below that."""
@@ -202,8 +208,19 @@ class Invariants(ControllerInvariants):
         topic = self.metadata.topics.get(key.topic_id)
         if topic is None or topic.config.commit_rule == "leader":
             return topic is not None
+        if key not in self.unclean:
+            return False
         before = self._newest_leader(key, epoch)
-        return any(before < unclean <= epoch for unclean in self.unclean.get(key, ()))
+        return any(before < unclean <= epoch for unclean in self.unclean[key])
+
+    def _is_losing(self, key: TopicPartition, epoch: int) -> bool:
+        """Members promise nothing under the commit rule ``leader``; and after an unclean election nobody knows what
+        is lost before its leader leads."""
+        topic = self.metadata.topics[key.topic_id]
+        pending = self.unclean.get(key)
+        return topic.config.commit_rule == "leader" or (
+            pending is not None and self._newest_leader(key) < pending[-1] <= epoch
+        )
 
     def _lose(self, key: TopicPartition, before_epoch: int, start: int) -> None:
         self.cluster.count("losses allowed")
@@ -269,18 +286,18 @@ class Invariants(ControllerInvariants):
         return place
 
     def _check_members(self, key: TopicPartition, when: str) -> None:
-        """Every live ISR member holds what is committed, durably (R3, R4)."""
+        """Every live member of ISR and ELR holds what is committed, durably (R3, R4)."""
         state, committed = self.metadata.partition(*key), self._of(key)
-        if state is None:
+        if state is None or self._is_losing(key, state.leader_epoch):
             return
-        for node in state.isr:
+        for node in state.isr + state.elr:
             held = self._held.get((node, key))
             if held is None:
                 continue
             self._demand(
                 held.chain.agrees(committed.end, committed.digest) and held.log.durable >= committed.end,
-                f"R3 {node} {key.partition} is in the ISR {state.isr} of epoch {state.epoch} without all up to"
-                f" {committed.end} (end {held.chain.end}, durable {held.log.durable}), {when}",
+                f"R3 {node} {key.partition} is in ISR {state.isr} or ELR {state.elr} of epoch {state.epoch}, not with"
+                f" all up to {committed.end} (end {held.chain.end}, durable {held.log.durable}), {when}",
             )
 
     def _check_below_hw(self, who: str, key: TopicPartition, view: View, chain: Chain) -> None:

@@ -87,14 +87,18 @@ class Options:
         )
 
 
+UNCLEAN = "false"
+COMMIT_RULES = ("isr", "isr", "isr", "isr")
+
+
 def draw_topic(rng: random.Random, name: str, replicas: int) -> TopicOptions:
     """A topic with settings of its own."""
     factor = rng.choice((3, 3, min(replicas, 5)))
     config = {
         "flush": rng.choice(("fsync", "fsync", "fsync", "interval", "os")),
         "flush_interval_ms": "200",
-        "unclean_election": rng.choice(("false", "false", "true")),
-        "commit_rule": rng.choice(("isr", "isr", "isr", "leader")),
+        "unclean_election": rng.choice(("false", "false", UNCLEAN)),
+        "commit_rule": rng.choice(COMMIT_RULES),
         "replica_max_lag_ms": rng.choice(("1600", "3000")),
         "segment_max_bytes": rng.choice(("2048", "1048576")),
     }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import json
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +29,11 @@ DATA = "/data"
 """Directory of a replica server on its own disk."""
 
 
+def lives_are_known() -> bool:
+    """Whether servers and controllers notice a disk that is not the one of the last life."""
+    return "boot" in KEYWORDS
+
+
 class ReplicaProcess(SimProcess):
     """A replica server, with its links to peers and to the active controller."""
 
@@ -39,8 +45,9 @@ class ReplicaProcess(SimProcess):
         self.boots = 0
         """How often the machine has lost power."""
         self.lost = ""
-        """What the machine lost since the last life that was registered: ``power``, its ``disk``, or nothing. After a
-        disk error the server trusts nothing, as if the power had gone."""
+        """What the machine lost since the last life that was registered: ``power``, its ``disk``, or nothing."""
+        self.distrusted = False
+        """The server has met an error of its disk: its next life vouches for nothing that was not flushed."""
         self.flush_failed = False
         """A flush failed and the server has not heard of it. Were it killed now, its next life would find clean pages
         that never reached the disk; so the machine goes down with it (a gap that the server cannot close)."""
@@ -76,7 +83,7 @@ class ReplicaProcess(SimProcess):
 
     def stop(self, power: bool, in_mid_step: bool = False) -> None:
         power = power or self.flush_failed
-        distrusted = self.running and self.core.failed
+        self.distrusted |= self.running and self.core.failed
         if self.broker_epoch_known():
             self.lost = ""
         super().stop(power, in_mid_step)
@@ -88,8 +95,22 @@ class ReplicaProcess(SimProcess):
         if power:
             self.boots += 1
             self.disk.crash(self.rng)
-        if power or distrusted or "boot" not in KEYWORDS:
+        if power or self.distrusted or not lives_are_known():
             self.lost = self.lost or "power"
+        self.distrusted = False
+
+    def change_disk(self, disk: SimDisk) -> None:
+        """Another disk, while the machine is down."""
+        assert not self.running
+        self.disk = disk
+        self.lost = "disk"
+        self.cluster.invariants.on_disk_changed(self)
+
+    @staticmethod
+    def forgets(disk: SimDisk, life: str) -> bool:
+        """Whether the life is not among those that the disk has seen."""
+        path = f"{DATA}/meta"
+        return life not in (json.loads(disk.read(path))["lives"] if disk.exists(path) else ())
 
     def broker_epoch_known(self) -> bool:
         """The present life is registered, and the server knows."""
@@ -149,6 +170,7 @@ class ReplicaProcess(SimProcess):
         elif isinstance(effect, StartJob):
             self._start_job(effect)
         elif isinstance(effect, Stop):
+            self.distrusted = True
             self.later(self.rng.uniform(0.1, 1.0), self.supervise)
         elif isinstance(effect, Send):
             link = self._peer(effect.to)

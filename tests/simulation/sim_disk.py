@@ -335,6 +335,10 @@ class SimDisk:
         if position < len(inode.stable):
             inode.stable[position] ^= 1 << bit
 
+    def exists(self, path: str) -> bool:
+        """Whether there is such a file."""
+        return path in self._names
+
     def clone(self) -> SimDisk:
         """An independent copy, with everything pending. Files that are open stay with the original."""
         return copy.deepcopy(self)

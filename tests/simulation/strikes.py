@@ -164,6 +164,12 @@ class Dice:
         """Around the time after which a laggard leaves the ISR."""
         return {"seconds": round(self.rng.choice((0.5, 1.2, 3.0)) * FAILURE_S, 4)}
 
+    def wipe_disk(self, target: str) -> Values:
+        return self._for()
+
+    def restore_disk(self, target: str) -> Values:
+        return self._for(age=self.rng.choice((0.3, 1.0, 3.0)))
+
     # --- clocks, topics ----------------------------------------------------------------------------------
 
     def clock_jump(self, target: str) -> Values:
@@ -200,6 +206,8 @@ KINDS = (
     "read_error",
     "disk_full",
     "stall_disk",
+    "wipe_disk",
+    "restore_disk",
     "clock_jump",
     "recreate_topic",
     "crash_at_effect",
@@ -228,6 +236,7 @@ class Swarm:
         rates = {kind: rng.choice((0.3, 1.0, 3.0)) for kind in kinds}
         if "power_all" in rates:
             rates["power_all"] *= 0.3
-        if "recreate_topic" in rates:
-            rates["recreate_topic"] *= 0.2
+        for rare in ("recreate_topic", "wipe_disk", "restore_disk"):
+            if rare in rates:
+                rates[rare] *= 0.2
         return cls(rates, rng.choice((0.05, 0.15, 0.4)), rng.choice((0.4, 0.7, 0.9)), until, rng.random() < 0.8)
