@@ -37,7 +37,7 @@ from tidelog_replica.partition import Partition
 from tidelog_replica.repair import Repairs
 from tidelog_replica.session import Session
 from tidelog_replica.settings import ReplicaSettings
-from tidelog_replica.upstream import Upstreams
+from tidelog_replica.upstreams import Upstreams
 
 
 class Assignment:

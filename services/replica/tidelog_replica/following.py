@@ -9,7 +9,7 @@ from __future__ import annotations
 from math import inf
 from typing import NamedTuple
 
-from tidelog.errors import CorruptBatch, TidelogError
+from tidelog.errors import CorruptBatch, ProtocolError, TidelogError
 from tidelog.records import check_batch, read_header, split
 from tidelog.types import TopicPartition
 from tidelog.wire.messages import (
@@ -19,6 +19,7 @@ from tidelog.wire.messages import (
     FetchedPart,
     FetchPart,
     ListOffset,
+    LogSnapshotAnswer,
     Message,
     NotifyPart,
     OffsetAnswer,
@@ -37,7 +38,8 @@ class Refusal(Exception):
 
 
 class Outcome(NamedTuple):
-    """What an answer came to: ``more`` (ask again at once), ``idle`` (nothing new: wait), ``failed`` (pause)."""
+    """What an answer came to: ``more`` (ask again at once), ``idle`` (nothing new: wait), ``failed`` (pause),
+    ``restart`` (the copy has to start over, from a snapshot)."""
 
     what: str
     code: str = ""
@@ -45,7 +47,9 @@ class Outcome(NamedTuple):
 
 OPENING = "OPENING"
 """The outcome's code where the leader is still opening its log: no reason to suspect it."""
-MORE, IDLE = Outcome("more"), Outcome("idle")
+BUSY = "BUSY"
+"""The same where something has to end first."""
+MORE, IDLE, RESTART = Outcome("more"), Outcome("idle"), Outcome("restart")
 
 
 def _failed(error: ErrorInfo) -> Outcome:
@@ -126,7 +130,7 @@ class Following:
             return MORE
         if part.error is not None:
             if part.error.code == "OFFSET_OUT_OF_RANGE":
-                return self._restart_copy(part)
+                return self._out_of_range(part)
             return _failed(part.error)
         if part.leader_epoch != core.leader_epoch:
             return Outcome("failed", "FENCED_LEADER_EPOCH")
@@ -226,6 +230,34 @@ class Following:
             )
         log.truncate(end)
 
-    def _restart_copy(self, part: FetchedPart) -> Outcome:
-        """The leader's log begins later than the own one ends: start over there (the loss is the retention's)."""
-        raise Refusal(f"the leader's log begins at {part.log_start}, past the own end {self._log.end}")
+    def on_snapshot(self, answer: LogSnapshotAnswer) -> Outcome:
+        """What a copy must know that begins where the leader's log does: all of the own log goes, whatever it held
+        was committed and retired. Raises ``OSError``."""
+        log, start, end = self._log, answer.log_start, self._log.end
+        if start <= end:
+            return Outcome("failed", BUSY)  # its log is about to begin later: ask again
+        payload = answer.payload
+        assert not isinstance(payload, list)
+        try:
+            producers = ProducerState.from_bytes(payload)
+        except ProtocolError:
+            return Outcome("failed", "MALFORMED")
+        log.reset(start, answer.last_epoch, answer.chain, producers)
+        self._agreed = False
+        self.core.on_high_watermark(start, log.end)
+        self._outbox.event(
+            "copy_restarted",
+            topic_id=self._key.topic_id,
+            partition=self._key.partition,
+            leader=self.core.leader,
+            old_end=end,
+            start=start,
+        )
+        return MORE
+
+    def _out_of_range(self, part: FetchedPart) -> Outcome:
+        """Where retention at the leader has overtaken this copy it starts over there. That its log is no part of the
+        leader's is nothing that the leader of an agreed log can say."""
+        if part.log_start > self._log.end:
+            return RESTART
+        raise Refusal(f"the leader's log begins at {part.log_start} and does not hold the own end {self._log.end}")

@@ -18,6 +18,7 @@ from tidelog.wire.messages import (
     EpochPart,
     FetchedPart,
     FetchPart,
+    LogSnapshotAnswer,
     NotifyPart,
     ProduceAck,
     ProducePart,
@@ -237,6 +238,14 @@ class Leading:
         if epoch < 0 and self._log.start > 0:
             epoch, end = part.epoch, self._log.start
         return EpochEnd(*self._key, epoch, end)
+
+    def snapshot(self, node: NodeId, broker_epoch: int, leader_epoch: int) -> LogSnapshotAnswer | TidelogError:
+        """What a copy must know that begins where this log does."""
+        refusal = self.core.follower_refusal(node, broker_epoch, leader_epoch)
+        if refusal is not None:
+            return refusal
+        start, last_epoch, chain, producers = self._log.snapshot()
+        return LogSnapshotAnswer(start, last_epoch, chain, producers.to_bytes())
 
     def on_state(self, state: PartitionState, now: float) -> None:
         """The ISR changed. Where it is too small now, those who wait for it learn that at once (their batches may

@@ -35,6 +35,7 @@ from tidelog.wire.messages import (
     EpochOffset,
     Fetch,
     ListOffset,
+    LogSnapshot,
     Message,
     MetadataUpdate,
     Notify,
@@ -57,7 +58,7 @@ from tidelog_replica.requests import Requests
 from tidelog_replica.session import Random, Session
 from tidelog_replica.settings import ReplicaSettings
 from tidelog_replica.upstream import TIMER as LEADER_TIMER
-from tidelog_replica.upstream import Upstreams
+from tidelog_replica.upstreams import Upstreams
 
 __all__ = ["ReplicaNode", "StartFlush", "StartJob"]
 
@@ -153,6 +154,8 @@ class ReplicaNode:
                 self._requests.read(source, id, message, now)
             case EpochOffset():
                 self._requests.epoch_offset(source, id, message)
+            case LogSnapshot():
+                self._requests.log_snapshot(source, id, message)
             case Notify():
                 self._on_notify(message, now)
             case _:

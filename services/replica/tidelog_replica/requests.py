@@ -22,6 +22,7 @@ from tidelog.wire.messages import (
     FetchedPart,
     FetchPart,
     ListOffset,
+    LogSnapshot,
     Produce,
     ProduceAck,
     Read,
@@ -133,6 +134,13 @@ class Requests:
         if isinstance(result, TidelogError):
             return EpochEnd(part.topic_id, part.partition, error=result.to_info())
         return result
+
+    def log_snapshot(self, source: int, id: int | None, asked: LogSnapshot) -> None:
+        """How a follower whose copy was overtaken by retention starts over."""
+        node, life = asked.node, asked.broker_epoch
+        if not self._is_fenced(source, id, node, life):
+            answer = self._lead(asked.topic_id, asked.partition, Leading.snapshot, node, life, asked.leader_epoch)
+            self._outbox.answer(source, id, answer)
 
     def _is_fenced(self, source: int, id: int | None, node: NodeId, broker_epoch: int) -> bool:
         """Refuse a message of a replica server's earlier life. A later life than is known here is news that the

@@ -21,6 +21,7 @@ from tidelog.wire.messages import (
     Fetch,
     Hello,
     ListOffset,
+    LogSnapshot,
     Message,
     Notify,
     Produce,
@@ -34,7 +35,7 @@ from tidelog_replica.node import ReplicaNode
 from tidelog_replica.shell import DiskFailed, Shell
 
 ALLOWED = {
-    "replica": frozenset({Fetch.OP, EpochOffset.OP, Notify.OP, ListOffset.OP, Read.OP}),
+    "replica": frozenset({Fetch.OP, EpochOffset.OP, Notify.OP, ListOffset.OP, LogSnapshot.OP, Read.OP}),
     "gateway": frozenset({Produce.OP, Read.OP, ListOffset.OP}),
 }
 """Who may send what: clients come through a gateway."""

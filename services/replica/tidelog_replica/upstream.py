@@ -17,7 +17,7 @@ The leader is reported to the controller when it does not answer at all, at once
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 
 from tidelog.effects import CONTROLLER
@@ -31,16 +31,17 @@ from tidelog.wire.messages import (
     Fetch,
     FetchAnswer,
     FetchPart,
+    LogSnapshot,
+    LogSnapshotAnswer,
     Message,
     ReportLeader,
     SuspectPart,
 )
 
 from tidelog_replica.core.timers import Timers
-from tidelog_replica.following import OPENING, Following, Outcome
+from tidelog_replica.following import BUSY, OPENING, Following, Outcome
 from tidelog_replica.outbox import Outbox
 from tidelog_replica.partition import Partition
-from tidelog_replica.session import Session
 from tidelog_replica.settings import ReplicaSettings
 
 TIMER = "leader"
@@ -196,7 +197,7 @@ class Upstream:
         if outcome.what == "failed":
             self._active.pop(key, None)
             self._paused[key] = now + self._settings.fetch_backoff_s
-            if outcome.code == OPENING:
+            if outcome.code in (OPENING, BUSY):
                 self._failing_since.pop(key, None)
                 return
             since = self._failing_since.setdefault(key, now)
@@ -206,6 +207,32 @@ class Upstream:
         self._failing_since.pop(key, None)
         if outcome.what == "more":
             self._active[key] = None
+        elif outcome.what == "restart":
+            self._restart(partition, now)
+
+    def _restart(self, partition: Partition, now: float) -> None:
+        """Have the copy start over where the leader's log begins; nothing else is asked for it meanwhile."""
+        role, key = partition.following, partition.key
+        if role is not None:
+            timeout_s = self._settings.replica_max_leader_timeout_s
+            self._active.pop(key, None)
+            self._paused[key] = now + timeout_s + self._settings.fetch_backoff_max_s
+            message = LogSnapshot(self._node, self._broker_epoch, *key, role.core.leader_epoch)
+            self._outbox.call(self._leader, message, timeout_s, partial(self._on_snapshot, partition, role))
+
+    def _on_snapshot(self, partition: Partition, role: Following, answer: Message | TidelogError, now: float) -> None:
+        if self._closed or partition.following is not role:
+            return
+        self._paused.pop(partition.key, None)
+        if not isinstance(answer, LogSnapshotAnswer):
+            code = answer.code if isinstance(answer, TidelogError) else "MALFORMED"
+            outcome = Outcome("failed", code)
+        elif self._outbox.jobs.busy(partition.key):
+            outcome = Outcome("failed", BUSY)
+        else:
+            outcome = partition.take(Following.on_snapshot, answer)
+        self._continue(partition, outcome, now)
+        self.kick(now)
 
     def _answered(self, asked: list[TopicPartition], answer: Message | TidelogError, now: float) -> bool:
         """The call is over. False where it failed: then all is asked again after a pause."""
@@ -312,92 +339,3 @@ class Upstream:
         if self._suspect:
             due = min(due, self._report_at)
         return due
-
-
-class Upstreams:
-    """All leader servers that are followed here, and who follows whom."""
-
-    def __init__(
-        self,
-        node: NodeId,
-        session: Session,
-        settings: ReplicaSettings,
-        outbox: Outbox,
-        timers: Timers,
-        touch: Callable[[Partition], None],
-    ) -> None:
-        self._node = node
-        self._session = session
-        self._settings = settings
-        self._outbox = outbox
-        self._timers = timers
-        self._touch = touch
-        self._upstreams: dict[NodeId, Upstream] = {}
-        self._follows: dict[TopicPartition, NodeId] = {}
-
-    def follow(self, partition: Partition, now: float) -> None:
-        """Ask the leader that the partition's role names, and no other; nobody, where it has no such role."""
-        following, key = partition.following, partition.key
-        if following is None:
-            self.unfollow(key)
-            return
-        leader = following.core.leader
-        if self._follows.get(key) != leader:
-            self.unfollow(key)
-        self._follows[key] = leader
-        upstream = self._upstreams.get(leader)
-        if upstream is None:
-            upstream = self._upstreams[leader] = Upstream(
-                leader,
-                self._node,
-                self._session.broker_epoch,
-                self._settings,
-                self._outbox,
-                self._timers,
-                self._touch,
-                now,
-            )
-        upstream.attach(partition, following.core.leader_epoch)
-        upstream.kick(now)
-
-    def unfollow(self, key: TopicPartition) -> None:
-        """The partition follows nobody."""
-        leader = self._follows.pop(key, None)
-        if leader is not None:
-            self._upstreams[leader].detach(key)
-
-    def confirm(self, partition: Partition, now: float) -> None:
-        """Readers may wait for a proof of the partition's leader."""
-        leader = self._follows.get(partition.key)
-        if leader is not None:
-            self._upstreams[leader].confirm(partition, now)
-
-    def kick(self, keys: Sequence[TopicPartition], now: float) -> None:
-        """These partitions have something to tell or to ask their leaders, if they follow any."""
-        leaders: dict[NodeId, None] = {}
-        for key in keys:
-            leader = self._follows.get(key)
-            if leader is not None:
-                self._upstreams[leader].activate(key)
-                leaders[leader] = None
-        for leader in leaders:
-            self._upstreams[leader].kick(now)
-
-    def on_down(self, leader: NodeId, now: float) -> None:
-        """The link to a server broke or could not be opened."""
-        upstream = self._upstreams.get(leader)
-        if upstream is not None:
-            upstream.on_down(now)
-
-    def on_tick(self, leader: NodeId, now: float) -> None:
-        """The timer of this name, a leader's, is due."""
-        upstream = self._upstreams.get(leader)
-        if upstream is not None:
-            upstream.on_tick(now)
-
-    def clear(self) -> None:
-        """Follow nobody: this server's life is over."""
-        for upstream in self._upstreams.values():
-            upstream.close()
-        self._upstreams.clear()
-        self._follows.clear()

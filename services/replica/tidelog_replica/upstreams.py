@@ -1,0 +1,103 @@
+"""All leader servers that are followed here, and who follows whom."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from tidelog.types import NodeId, TopicPartition
+
+from tidelog_replica.core.timers import Timers
+from tidelog_replica.outbox import Outbox
+from tidelog_replica.partition import Partition
+from tidelog_replica.session import Session
+from tidelog_replica.settings import ReplicaSettings
+from tidelog_replica.upstream import Upstream
+
+
+class Upstreams:
+    """One ``Upstream`` per leader server; each partition is followed at one."""
+
+    def __init__(
+        self,
+        node: NodeId,
+        session: Session,
+        settings: ReplicaSettings,
+        outbox: Outbox,
+        timers: Timers,
+        touch: Callable[[Partition], None],
+    ) -> None:
+        self._node = node
+        self._session = session
+        self._settings = settings
+        self._outbox = outbox
+        self._timers = timers
+        self._touch = touch
+        self._upstreams: dict[NodeId, Upstream] = {}
+        self._follows: dict[TopicPartition, NodeId] = {}
+
+    def follow(self, partition: Partition, now: float) -> None:
+        """Ask the leader that the partition's role names, and no other; nobody, where it has no such role."""
+        following, key = partition.following, partition.key
+        if following is None:
+            self.unfollow(key)
+            return
+        leader = following.core.leader
+        if self._follows.get(key) != leader:
+            self.unfollow(key)
+        self._follows[key] = leader
+        upstream = self._upstreams.get(leader)
+        if upstream is None:
+            upstream = self._upstreams[leader] = Upstream(
+                leader,
+                self._node,
+                self._session.broker_epoch,
+                self._settings,
+                self._outbox,
+                self._timers,
+                self._touch,
+                now,
+            )
+        upstream.attach(partition, following.core.leader_epoch)
+        upstream.kick(now)
+
+    def unfollow(self, key: TopicPartition) -> None:
+        """The partition follows nobody."""
+        leader = self._follows.pop(key, None)
+        if leader is not None:
+            self._upstreams[leader].detach(key)
+
+    def confirm(self, partition: Partition, now: float) -> None:
+        """Readers may wait for a proof of the partition's leader."""
+        leader = self._follows.get(partition.key)
+        if leader is not None:
+            self._upstreams[leader].confirm(partition, now)
+
+    def kick(self, keys: Sequence[TopicPartition], now: float) -> None:
+        """These partitions have something to tell or to ask their leaders, if they follow any."""
+        leaders: dict[NodeId, None] = {}
+        for key in keys:
+            leader = self._follows.get(key)
+            if leader is not None:
+                self._upstreams[leader].activate(key)
+                leaders[leader] = None
+        for leader in leaders:
+            self._upstreams[leader].kick(now)
+
+    def on_down(self, leader: NodeId, now: float) -> None:
+        """The link to a server broke or could not be opened."""
+        upstream = self._upstreams.get(leader)
+        if upstream is not None:
+            upstream.on_down(now)
+
+    def on_tick(self, leader: NodeId, now: float) -> None:
+        """The timer of this name, a leader's, is due."""
+        upstream = self._upstreams.get(leader)
+        if upstream is not None:
+            upstream.on_tick(now)
+
+    def clear(self) -> None:
+        """Follow nobody: this server's life is over."""
+        for upstream in self._upstreams.values():
+            upstream.close()
+        self._upstreams.clear()
+        self._follows.clear()
