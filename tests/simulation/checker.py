@@ -229,21 +229,27 @@ class _Check:
                         self.flag("conflict", text)
 
     def check_latest(self) -> None:
-        """A9: a linearizable "latest" covers every ``all`` ack that came before the question."""
-        acks = sorted(
+        """A9: a linearizable "latest" covers every ``all`` ack that came before the question, and every such answer.
+        Of a read that may be stale by so much, the question counts as asked that much earlier."""
+        known = [
             (op.end, op.partition, op.offset + len(op.values))
             for op in self.sends
             if op.result == OK and op.level == "all" and not self.may_be_lost(op.partition, op.epoch, op.offset)
-        )
+        ]
+        for op in self.latest:
+            if op.linearizable:
+                kept = min((loss.start for loss in self.losses.get(op.partition, ())), default=op.offset)
+                known.append((op.end, op.partition, min(op.offset, kept)))
+        known.sort()
         covered: dict[str, int] = {}
         place = 0
         for op in sorted(self.latest, key=lambda op: op.start):
-            while place < len(acks) and acks[place][0] < op.start:
-                _, partition, end = acks[place]
+            while place < len(known) and known[place][0] < op.start:
+                _, partition, end = known[place]
                 covered[partition] = max(covered.get(partition, 0), end)
                 place += 1
             if op.linearizable and op.offset < covered.get(op.partition, 0):
-                text = f"{op.partition}: latest {op.offset}, but {covered[op.partition]} was acked before"
+                text = f"{op.partition}: latest {op.offset}, but {covered[op.partition]} was known before"
                 self.flag("stale_latest", text)
 
     def check_progress(self) -> None:

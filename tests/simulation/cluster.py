@@ -75,7 +75,7 @@ class Cluster:
             if name.startswith("p"):
                 self.clients.append(Producer(self, name, rng, options.producers[int(name[1:]) - 1]))
             else:
-                self.clients.append(Consumer(self, name, rng))
+                self.clients.append(Consumer(self, name, rng, any_replica=name != "k1"))
 
     # --- what the parts ask ------------------------------------------------------------------------------
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import random
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tidelog.errors import TidelogError
 from tidelog.records import decode_batch, split
-from tidelog.types import TopicPartition
+from tidelog.types import PartitionState, TopicPartition
 from tidelog.wire.messages import (
     ListOffset,
     OffsetAnswer,
@@ -22,11 +23,39 @@ if TYPE_CHECKING:
     from simulation.cluster import Cluster
 
 
+@dataclass(frozen=True, slots=True)
+class Freshness:
+    """What a read promises: everything committed until ``max_staleness_ms`` before it (``bounded``), before it at all
+    (``linearizable``), or nothing of the kind (``eventual``)."""
+
+    consistency: str = "eventual"
+    max_staleness_ms: int = -1
+
+    def since(self, start: float) -> float | None:
+        """What was acked before this time must be known to the answer of a read that began at ``start``."""
+        if self.consistency == "eventual":
+            return None
+        return start - max(0, self.max_staleness_ms) / 1000
+
+
+FRESHNESS = (
+    Freshness(),
+    Freshness(),
+    Freshness("linearizable"),
+    Freshness("bounded", 0),
+    Freshness("bounded", 100),
+    Freshness("bounded", 1000),
+)
+
+
 class Consumer(Client):
     """Reads every partition from the start, remembers all, and asks now and then where the log ends."""
 
-    def __init__(self, cluster: Cluster, name: str, rng: random.Random, pace: float = 0.1) -> None:
+    def __init__(
+        self, cluster: Cluster, name: str, rng: random.Random, pace: float = 0.1, any_replica: bool = False
+    ) -> None:
         super().__init__(cluster, name, rng)
+        self.any_replica = any_replica
         self.pace = pace
         self.positions: dict[TopicPartition, tuple[int, int]] = {}
         """Next offset and the leader epoch of the record before it."""
@@ -58,11 +87,28 @@ class Consumer(Client):
             ask = ListOffset(key.topic_id, key.partition, "latest", leader_epoch=state.leader_epoch)
             self.call(state.leader, ask, 2.0, lambda answer: self._on_latest(key, start, ask.leader_epoch, answer))
             return
-        wait = self.rng.choice((0, 200))
+        node, freshness = self._choose(state)
         request = ReadRequest(
-            key.topic_id, key.partition, offset, epoch, state.leader_epoch, self.rng.choice((1, 4096)), wait
+            key.topic_id,
+            key.partition,
+            offset,
+            epoch,
+            state.leader_epoch,
+            self.rng.choice((1, 4096)),
+            self.rng.choice((0, 200)),
+            freshness.consistency,
+            freshness.max_staleness_ms,
+            node != state.leader,
         )
-        self.call(state.leader, request, 2.0, lambda answer: self._on_read(key, start, answer))
+        self.call(node, request, 2.0, lambda answer: self._on_read(key, start, freshness, answer))
+
+    def _choose(self, state: PartitionState) -> tuple[str, Freshness]:
+        """Whom to ask, and what must not be missing from the answer."""
+        assert state.leader is not None
+        fresh = self.rng.choice(FRESHNESS)
+        if not self.any_replica or fresh.consistency == "linearizable":
+            return state.leader, fresh
+        return self.rng.choice(state.replicas), fresh
 
     def _on_latest(self, key: TopicPartition, start: float, epoch: int, answer: Any) -> None:
         del self._busy[key]
@@ -72,7 +118,9 @@ class Consumer(Client):
             now = (epoch, answer.offset)
             self.cluster.invariants.on_latest(self, key, self._latest.get(key, (-1, 0)), now)
             self._latest[key] = now
-            self.cluster.history.operations.append(Latest(self.name, name, answer.offset, start, self.loop.now))
+            self.cluster.history.operations.append(
+                Latest(self.name, name, answer.offset, start, self.loop.now, linearizable=True)
+            )
         else:
             self._on_error(key, answer)
 
@@ -85,16 +133,23 @@ class Consumer(Client):
             self.positions[key] = (offset, -1)
             self._went_back[key] = None
 
-    def _on_read(self, key: TopicPartition, start: float, answer: Any) -> None:
+    def _on_read(self, key: TopicPartition, start: float, freshness: Freshness, answer: Any) -> None:
         del self._busy[key]
         if not isinstance(answer, ReadAnswer):
             self._on_error(key, answer)
             return
+        name = self.cluster.partition_name(key)
+        known_until = freshness.since(start)
+        if known_until is not None:
+            self.cluster.count(f"reads {freshness.consistency}")
+            told = Latest(self.name, name, answer.high_watermark, known_until, self.loop.now, linearizable=True)
+            self.cluster.history.operations.append(told)
         before = self._highest.get(key, (-1, 0))
         if answer.leader_epoch < before[0]:
             return  # an answer of a leader that was replaced: a client drops it
-        self.cluster.invariants.on_consumer_hw(self, key, before, answer)
-        self._highest[key] = (answer.leader_epoch, answer.high_watermark)
+        if not self.any_replica:  # another replica may know less
+            self.cluster.invariants.on_consumer_hw(self, key, before, answer)
+            self._highest[key] = (answer.leader_epoch, answer.high_watermark)
         position, epoch = self.positions.get(key, (0, -1))
         wanted, rows, epochs = position, [], []
         for header, batch in split(answer.payload):
@@ -108,7 +163,6 @@ class Consumer(Client):
         if rows:
             self.positions[key] = (rows[-1][0] + 1, epoch)
             self.cluster.count("rows read", len(rows))
-            name = self.cluster.partition_name(key)
             back = key in self._went_back
             self._went_back.pop(key, None)
             self.cluster.history.operations.append(

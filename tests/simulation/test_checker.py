@@ -264,3 +264,15 @@ def test_records_of_a_deleted_topic_are_gone_by_right_but_not_changed():
     assert kinds(history) == set()
     history.operations.append(Read("k9", "a/0", 0, ((0, b"other"),), 952.0, 953.0))
     assert "conflict" in kinds(history)
+
+
+def test_a_linearizable_answer_covers_every_earlier_one():
+    history = sound_history(2)
+    end = len(history.final["a/0"])
+    history.operations.append(Latest("k8", "a/0", end, 970.0, 971.0, linearizable=True))
+    assert kinds(history) == set()
+    history.operations.append(Latest("k9", "a/0", end + 1, 972.0, 973.0, linearizable=True))
+    history.operations.append(Latest("k8", "a/0", end, 972.5, 973.5, linearizable=True))
+    assert kinds(history) == set(), "they overlap in time"
+    history.operations.append(Latest("k8", "a/0", end, 974.0, 975.0, linearizable=True))
+    assert kinds(history) == {"stale_latest"}
