@@ -73,6 +73,7 @@ class Held:
     log: Any = None
     view: View | None = None
     durable: int = 0
+    changes: int = 0
     seen: tuple[int, ...] = ()
 
 

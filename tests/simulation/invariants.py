@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any
 from tidelog.records import BatchHeader, decode_batch, split
 from tidelog.types import Acks, TopicPartition
 
-from simulation.controller_invariants import ControllerInvariants
+from simulation.deep import STRIDE, DeepChecks
 from simulation.ghost import Chain, Committed, Digest, Held, sequence_of
 from simulation.views import View, views
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from simulation.processes import SimProcess
 
 
-class Invariants(ControllerInvariants):
+class Invariants(DeepChecks):
     """The ghost and its checks. Every failure is a ``Violation``."""
 
     def __init__(self, cluster: Cluster) -> None:
@@ -51,6 +51,7 @@ class Invariants(ControllerInvariants):
         self._batches: dict[tuple[TopicPartition, int, int], Digest] = {}
         """By leader epoch and base offset: the digest up to that batch."""
         self._committed: dict[TopicPartition, Committed] = {}
+        self._chains = {}
 
     def committed_end(self, key: TopicPartition) -> int:
         """Everything below it was committed by some leader."""
@@ -111,6 +112,10 @@ class Invariants(ControllerInvariants):
             if held.seen != seen or (held.view is not None and held.view.maximal_isr != view.maximal_isr):
                 self._check_partition(process, key, view, held)
                 held.seen, held.view, held.durable = seen, view, log.durable
+                held.changes += 1
+                if held.changes % STRIDE == 1:
+                    self._check_deep(process.name, key, process.core.partitions[key], held.chain)
+                    self._check_waiting(process.name, process.core)
 
     def _opened(self, process: SimProcess, key: TopicPartition, log: Any) -> Held:
         """Recovery returns a prefix of what was there, with everything that was flushed (R4)."""
@@ -387,11 +392,7 @@ class Invariants(ControllerInvariants):
             fresh = Chain()
             self._grow(name, key, held.log, fresh)
             self._demand(fresh.digests == held.chain.digests, f"R2 {name} {key}: the log is not what was appended")
-            epochs = held.log.epochs
-            for header in fresh.headers:
-                epoch, end = epochs.end_of(header.leader_epoch, held.log.end)
-                inside = epoch == header.leader_epoch and end >= header.end_offset
-                self._demand(inside, f"R5 {name} {key}: the epoch cache has {epoch}..{end} for {header.base_offset}")
+            self._check_deep(name, key, self.cluster.replica(name).core.partitions[key], fresh)
 
     def rows(self, name: str, key: TopicPartition) -> list[tuple[int, bytes]]:
         """All records of a log, in order."""

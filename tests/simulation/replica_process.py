@@ -204,9 +204,18 @@ class ReplicaProcess(SimProcess):
                 self._drop_controller()
 
     def _answer(self, token: int, answer: Any) -> None:
-        self.submit(
-            f"answer {token} {self._label(answer)}", lambda: self.core.on_answer(token, answer, self.loop.now)
+        label = f"answer {token} {self._label(answer)}"
+        self._submit_fenced(label, answer, lambda: self.core.on_answer(token, answer, self.loop.now))
+
+    def on_message(self, link: SimLink, id: int | None, message: Any) -> None:
+        self._submit_fenced(
+            self._label(message, link.other(self.name)),
+            message,
+            lambda: self.core.on_request(link.number, id, message, self.loop.now),
         )
+
+    def _submit_fenced(self, label: str, message: Any, action: Callable[[], Sequence[Any]]) -> None:
+        self.submit(label, lambda: self.cluster.invariants.fenced(self.name, self.core, message, action))
 
     def _start_flush(self, effect: StartFlush) -> None:
         """A thread syncs the files: what is written in the meantime may or may not be covered."""
@@ -273,7 +282,9 @@ class ReplicaProcess(SimProcess):
         if frame.kind != "answer":
             if isinstance(frame.body, MetadataUpdate):
                 update = frame.body
-                self.submit(f"metadata {update.index}", lambda: self.core.on_metadata(update, self.loop.now))
+                self._submit_fenced(
+                    f"metadata {update.index}", update, lambda: self.core.on_metadata(update, self.loop.now)
+                )
             else:
                 super().on_frame(link, frame)
             return

@@ -1,0 +1,130 @@
+"""Checks that cost more than a step may: done on each log now and then, and on all at the end.
+
+epochs      the leader-epoch cache says of every batch what its header says
+producers   the producers' state is the one recomputed from the log
+hash chain  the product's own chain names the same prefix by the same hash, on every replica and in every life (R2)
+queues      bounded; who waits has a deadline, and the server's timer is not later
+fencing     a message of an older leader epoch, life or metadata index changes nothing
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tidelog.types import TopicPartition
+from tidelog.wire.messages import EpochOffset, Fetch, FetchAnswer, MetadataUpdate
+from tidelog_replica.core.producers import ProducerState
+from tidelog_replica.core.waiters import Waiters
+from tidelog_replica.node import ReplicaNode
+from tidelog_replica.partition import Partition
+
+from simulation.controller_invariants import ControllerInvariants
+from simulation.ghost import Chain, Digest
+from simulation.views import view
+
+STRIDE = 64
+"""A log is looked into after every so many changes."""
+NEWEST = 200
+"""So many of its newest batches."""
+MAX_CALLS = 200
+"""More unanswered calls of one server would be a leak: it asks a few peers about a few partitions."""
+
+
+class DeepChecks(ControllerInvariants):
+    """See above."""
+
+    _chains: dict[tuple[TopicPartition, Digest], bytes]
+    """The product's hash chain by the ghost's."""
+
+    def _check_deep(self, name: str, key: TopicPartition, partition: Partition, chain: Chain) -> None:
+        who, log = f"{name} {key.partition}", partition.log
+        for header in chain.headers[-NEWEST:]:
+            epoch = log.epoch_at(header.end_offset)
+            self._demand(
+                epoch == header.leader_epoch,
+                f"R5 {who}: the epoch cache has {epoch} for {header.base_offset}, of {header.leader_epoch}",
+            )
+        told, wanted = partition.producers.snapshot(), ProducerState(chain.headers).snapshot()
+        self._demand(told == wanted, f"R10 {who}: the producers' state is {told}, the log says {wanted}")
+        for end in chain.ends[-1:]:
+            boundary, hashed = log.chain_at(end)
+            known = self._chains.setdefault((key, chain.at[end]), hashed)
+            self._demand(boundary == end and known == hashed, f"R2 {who}: another hash chain up to {end}")
+
+    def _check_waiting(self, name: str, node: ReplicaNode) -> None:
+        """Everybody who waits has a deadline that the timer knows."""
+        bound = self.cluster.replica_settings.partition_max_waiting
+        due = node.deadline()
+        for key, partition in node.partitions.items():
+            for waiters in _waiters(partition.role):
+                who = f"QUEUE {name} {key.partition}"
+                self._demand(len(waiters) <= bound, f"{who}: {len(waiters)} wait")
+                if len(waiters):
+                    earliest = waiters.deadline
+                    known = earliest is not None and due is not None and due <= earliest
+                    self._demand(known, f"{who}: waiters until {earliest}, the timer is set to {due}")
+        calls = len(node._outbox._calls)
+        self._demand(calls <= MAX_CALLS, f"QUEUE {name}: {calls} calls are not answered")
+
+    def fenced(
+        self, name: str, node: ReplicaNode, message: Any, action: Callable[[], Sequence[Any]]
+    ) -> Sequence[Any]:
+        """Give the server a message. Where it is out of date nothing may change."""
+        stale = [partition for key, partition in node.partitions.items() if _is_stale(partition, key, node, message)]
+        before = [fingerprint(partition) for partition in stale]
+        effects = action()
+        for partition, was in zip(stale, before, strict=True):
+            now = fingerprint(partition)
+            self._demand(
+                was == now, f"R6 {name} {partition.key.partition}: {message} came too late, and {was} is {now}"
+            )
+        if stale:
+            self.cluster.count("messages out of date")
+        return effects
+
+
+def _waiters(role: object) -> list[Waiters[Any]]:
+    """All queues of a role and of what it is made of."""
+    found: list[Waiters[Any]] = []
+    for part in (role, getattr(role, "_reading", None), getattr(role, "reading", None)):
+        if part is not None:
+            found += [value for value in vars(part).values() if isinstance(value, Waiters)]
+    return found
+
+
+def _is_stale(partition: Partition, key: TopicPartition, node: ReplicaNode, message: Any) -> bool:
+    """Whether the message is about that partition, and of an earlier leader epoch, life, or state."""
+    if isinstance(message, MetadataUpdate):
+        return message.index <= node._assignment._image.index
+    if not isinstance(message, Fetch | EpochOffset | FetchAnswer):
+        return False
+    parts = [part for part in message.parts if (part.topic_id, part.partition) == key]
+    if not parts or partition.role is None:
+        return False
+    if isinstance(message, FetchAnswer):
+        following = partition.following
+        return following is not None and parts[0].leader_epoch not in (-1, following.core.leader_epoch)
+    leading = partition.leading
+    if leading is None:
+        return True  # nobody fetches from a follower
+    progress = leading.core.followers.get(message.node)
+    older_life = progress is not None and message.broker_epoch < progress.broker_epoch
+    return older_life or all(part.leader_epoch < leading.core.leader_epoch for part in parts)
+
+
+def fingerprint(partition: Partition) -> tuple[Any, ...]:
+    """All that a message could change of a partition."""
+    seen, leading = view(partition), partition.leading
+    followers = () if leading is None else (repr(leading.core.followers), leading.core.proposal, leading.core.isr)
+    log = partition.log
+    return (
+        log.start,
+        log.end,
+        log.durable,
+        seen.leads,
+        seen.leader_epoch,
+        seen.epoch,
+        seen.high_watermark,
+        followers,
+    )
