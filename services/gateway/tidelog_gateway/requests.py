@@ -5,10 +5,11 @@ Each runs in a task of its own and is answered when it ends. None is on the hot 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import trio
-from tidelog.errors import TidelogError, TimedOut
+from tidelog.errors import TidelogError
 from tidelog.link import Link
 from tidelog.types import TopicState
 from tidelog.wire.messages import (
@@ -18,6 +19,7 @@ from tidelog.wire.messages import (
     CreateTopic,
     DeleteTopic,
     DescribeQuorum,
+    Digest,
     Done,
     History,
     InitProducer,
@@ -39,6 +41,7 @@ from tidelog_gateway.shell import Answered, Shell
 CONTROLLER_TIMEOUT_S = 10.0
 OFFSETS_TIMEOUT_S = 2.0
 """A leader that does not tell its offsets in this time leaves them unknown (-1) in a metadata answer."""
+DIGEST_TIMEOUT_S = 5.0
 PRODUCER_ID_BLOCK = 1000
 
 KINDS = (
@@ -47,6 +50,7 @@ KINDS = (
     CreateTopic,
     DeleteTopic,
     DescribeQuorum,
+    Digest,
     History,
     InitProducer,
     Metadata,
@@ -76,6 +80,9 @@ class Requests:
         match message:
             case Metadata():
                 return await self._describe(message)
+            case Digest(node):
+                peers = self._shell.peers
+                return await self._call(lambda done: peers.start_call(node, message, DIGEST_TIMEOUT_S, done))
             case InitProducer():
                 return ProducerId(await self._next_producer_id())
             case CreateTopic():
@@ -154,6 +161,10 @@ class Requests:
         found[topic_id, partition, at] = answer.offset
 
     async def _ask(self, message: ListOffset) -> Message:
+        return await self._call(lambda done: self._shell.ask_leader(message, OFFSETS_TIMEOUT_S, done))
+
+    async def _call(self, start: Callable[[Answered], None]) -> Message:
+        """The answer of a call that ``start`` begins and that is answered in any case."""
         answered = trio.Event()
         answers: list[Message | TidelogError] = []
 
@@ -161,13 +172,11 @@ class Requests:
             answers.append(answer)
             answered.set()
 
-        self._shell.ask_leader(message, OFFSETS_TIMEOUT_S, done)
-        with trio.move_on_after(OFFSETS_TIMEOUT_S + 1):
-            await answered.wait()
-        answer = answers[0] if answers else TimedOut("no answer of the leader")
-        if isinstance(answer, TidelogError):
-            raise answer
-        return answer
+        start(done)
+        await answered.wait()
+        if isinstance(answers[0], TidelogError):
+            raise answers[0]
+        return answers[0]
 
 
 def _topic_info(topic: TopicState) -> TopicInfo:

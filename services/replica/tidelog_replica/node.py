@@ -31,6 +31,7 @@ from tidelog.wire.messages import (
     AlterIsr,
     AlterIsrAnswer,
     ConfirmLeader,
+    Digest,
     Done,
     EpochOffset,
     Fetch,
@@ -156,6 +157,8 @@ class ReplicaNode:
                 self._requests.epoch_offset(source, id, message)
             case LogSnapshot():
                 self._requests.log_snapshot(source, id, message)
+            case Digest():
+                self._requests.digest(source, id, message)
             case Notify():
                 self._on_notify(message, now)
             case _:

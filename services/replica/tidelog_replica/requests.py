@@ -6,13 +6,16 @@ controller, too: a leader that is cut off must not serve beside its successor fo
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Concatenate, ParamSpec, TypeVar
 
 from tidelog.errors import TidelogError, refuse
 from tidelog.types import Buffer, NodeId, TopicPartition
 from tidelog.wire.codec import payload_view
 from tidelog.wire.messages import (
+    Digest,
+    DigestAnswer,
+    DigestEntry,
     EpochEnd,
     EpochOffset,
     EpochOffsetAnswer,
@@ -38,6 +41,9 @@ from tidelog_replica.settings import ReplicaSettings
 
 SHARE_MIN_BYTES = 64 << 10
 """A fetch answer gives a partition this much at least, while there is room at all."""
+
+DIGEST_MAX_OFFSETS = 64
+"""Asked for at a time: each may cost a read of a few KiB."""
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -187,7 +193,31 @@ class Requests:
         if refused is not None:
             self._outbox.answer(source, id, refused)
 
+    def digest(self, source: int, id: int | None, asked: Digest) -> None:
+        """The hash chain of the log here, in whatever role."""
+        key = TopicPartition(asked.topic_id, asked.partition)
+        partition = self._assignment.partitions.get(key)
+        if asked.node != self._node:
+            answer: DigestAnswer | TidelogError = refuse("NOT_REPLICA", f"this is {self._node}, not {asked.node}")
+        elif len(asked.offsets) > DIGEST_MAX_OFFSETS or min(asked.offsets, default=0) < 0:
+            answer = refuse("MALFORMED", f"at most {DIGEST_MAX_OFFSETS} offsets at a time, none negative")
+        elif partition is None:
+            answer = self._assignment.refusal(key)
+        else:
+            found: list[DigestAnswer] = []
+            partition.guard(lambda: found.append(_digest(partition, asked.offsets)))
+            self._touch(partition)
+            answer = found[0] if found else partition.refusal()
+        self._outbox.answer(source, id, answer)
+
     def _lost_session(self, now: float) -> TidelogError | None:
         if self._session.live(now) or not self._session.registered:
             return None
         return refuse("NOT_LEADER", f"{self._node} has lost its session with the controller", leader="")
+
+
+def _digest(partition: Partition, offsets: Sequence[int]) -> DigestAnswer:
+    log = partition.log
+    entries = tuple(DigestEntry(offset, *log.chain_at(offset)) for offset in offsets)
+    epoch = log.epochs.latest()
+    return DigestAnswer(log.start, log.end, partition.high_watermark, epoch, log.comparable_from, entries)

@@ -17,6 +17,7 @@ from tidelog.errors import ConfigError, TidelogError, refuse
 from tidelog.link import PROTOCOL_VERSION, Link, serve_links
 from tidelog.transport import MAX_MESSAGE_BYTES, Transport
 from tidelog.wire.messages import (
+    Digest,
     EpochOffset,
     Fetch,
     Hello,
@@ -36,7 +37,7 @@ from tidelog_replica.shell import DiskFailed, Shell
 
 ALLOWED = {
     "replica": frozenset({Fetch.OP, EpochOffset.OP, Notify.OP, ListOffset.OP, LogSnapshot.OP, Read.OP}),
-    "gateway": frozenset({Produce.OP, Read.OP, ListOffset.OP}),
+    "gateway": frozenset({Produce.OP, Read.OP, ListOffset.OP, Digest.OP}),
 }
 """Who may send what: clients come through a gateway."""
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")

@@ -33,6 +33,7 @@ COMMANDS = {
     "consume": "consume",
     "status": "status",
     "why": "status",
+    "verify": "verify",
     "demo": "demo",
 }
 """Command -> module of this package that defines it."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import replace
 from datetime import datetime
@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 import trio
 
 from tidelog.client.clock import wall_ms
+from tidelog.client.comparing import Comparison, compare
 from tidelog.client.connection import Connection
 from tidelog.client.consumer import Consumer, Plan
 from tidelog.client.options import ConsumerOptions, ProducerOptions
@@ -25,6 +26,8 @@ from tidelog.wire.messages import (
     CreateTopic,
     DeleteTopic,
     DescribeQuorum,
+    Digest,
+    DigestAnswer,
     History,
     HistoryAnswer,
     HistoryEntry,
@@ -194,6 +197,20 @@ class Log:
             return answer
 
         return await _gather(ask, partitions)
+
+    # --- replicas ----------------------------------------------------------------------------------------------
+
+    async def digest(self, topic_id: str, partition: int, node: str, offsets: Iterable[int] = ()) -> DigestAnswer:
+        """Bounds of the log of one replica, and its hash chain at each of up to 64 offsets. Raises ``OFFLINE``,
+        ``NOT_LEADER`` (it has no such partition), ``UNREACHABLE``."""
+        return await self._ask(Digest(node, topic_id, partition, tuple(offsets)), DigestAnswer)
+
+    async def compare_replicas(self, topic: TopicInfo, partition: int, live: Collection[str]) -> Comparison:
+        """Whether the logs of a partition's replicas and learners, as far as they are among ``live``, are the same
+        below all their high watermarks (``tidelog.client.comparing``)."""
+        info = topic.partitions[partition]
+        nodes = [node for node in (*info.replicas, *info.learners) if node in live]
+        return await compare(nodes, lambda node, offsets: self.digest(topic.topic_id, partition, node, offsets))
 
     # --- how -------------------------------------------------------------------------------------------------
 

@@ -1,0 +1,105 @@
+"""``tidelog verify --replicas`` against a real cluster, sound and tampered with."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import tidelog
+import trio
+from click.testing import CliRunner, Result
+from crc32c import crc32c
+from tidelog.cli.main import main
+from tidelog.records import HEADER, read_header
+
+from .harness import Cluster, running, wait_registered
+
+CHECKED_FROM = 16
+"""What the CRC of a batch covers begins here."""
+
+
+async def verify(cluster: Cluster, *arguments: str) -> Result:
+    """The command, in a thread: it has a loop of its own."""
+    command = ["verify", "--replicas", *arguments, "--gateway", cluster.gateway]
+    return await trio.to_thread.run_sync(CliRunner().invoke, main, command)
+
+
+async def fill(log: tidelog.Log, topic: str, batches: int) -> None:
+    """Batches of a record each."""
+    await log.create_topic(topic, replication_factor=3)
+    async with log.producer(topic, tidelog.ProducerOptions(max_in_flight=1, linger_s=0)) as producer:
+        for number in range(batches):
+            await producer.send(b"%d" % number)
+
+
+async def in_sync(log: tidelog.Log, topic: str) -> None:
+    """Until all three replicas are in sync."""
+    with trio.fail_after(30):
+        while len((await log.describe(topic)).partitions[0].isr) < 3:  # noqa: ASYNC110 (nothing tells of it)
+            await trio.sleep(0.05)
+
+
+def tamper(folder: Path, number: int) -> int:
+    """Change what no checksum of its own tells: another timestamp in the header of a batch, with the right CRC.
+    Returns the batch's base offset."""
+    [path] = folder.glob("*/*.log")
+    data, position = bytearray(path.read_bytes()), 0
+    for _ in range(number):
+        position += read_header(data, position).batch_length
+    header = read_header(data, position)
+    end = position + header.batch_length
+    HEADER.pack_into(data, position, *header._replace(max_timestamp=header.max_timestamp + 1))
+    crc = crc32c(memoryview(data)[position + CHECKED_FROM : end])
+    HEADER.pack_into(data, position, *header._replace(max_timestamp=header.max_timestamp + 1, crc32c=crc))
+    path.write_bytes(data)
+    for derived in folder.glob("*/*.index"):
+        derived.unlink()
+    return header.base_offset
+
+
+async def test_sound_replicas_have_no_difference(tmp_path: Path) -> None:
+    async with running(tmp_path) as cluster, tidelog.connect(cluster.gateway) as log:
+        await fill(log, "orders", 30)
+        await fill(log, "bills", 3)
+        await in_sync(log, "orders")
+        done = await verify(cluster)
+        assert done.exit_code == 0, done.output
+        assert "no difference; 2 partitions" in done.output
+        done = await verify(cluster, "orders/0", "--json")
+        (found,) = json.loads(done.stdout)
+        assert (found["topic"], found["partition"], sorted(found["compared"])) == ("orders", 0, ["r1", "r2", "r3"])
+        assert found["difference"] is None
+        wrong = await verify(cluster, "orders/7")
+        assert wrong.exit_code == 1 and "partitions 0 to 0" in wrong.output
+
+
+async def test_a_planted_difference_that_only_the_chain_can_tell_is_found_and_placed(tmp_path: Path) -> None:
+    async with running(tmp_path) as cluster, tidelog.connect(cluster.gateway) as log:
+        await fill(log, "orders", 30)
+        victim = (await log.describe("orders")).partitions[0].replicas[-1]
+        await cluster.stop(victim)
+        offset = tamper(tmp_path / victim, 17)
+        await cluster.start(victim)
+        await wait_registered(cluster, 3)
+        await in_sync(log, "orders")
+        done = await verify(cluster, "orders", "--json")
+        assert done.exit_code == 1
+        (found,) = json.loads(done.stdout)
+        assert found["difference"]["offset"] == offset
+        sides: dict[str, Any] = found["difference"]["sides"]
+        chains = {node: side["chain"] for node, side in sides.items()}
+        odd = chains.pop(victim)
+        assert len(set(chains.values())) == 1 and odd not in chains.values()
+        done = await verify(cluster, "orders")
+        assert f"orders/0: replicas differ from offset {offset}" in done.output
+        assert "1 of 1 partitions differ" in done.output
+
+
+async def test_a_replica_that_is_down_is_named_and_the_others_are_compared(tmp_path: Path) -> None:
+    async with running(tmp_path) as cluster, tidelog.connect(cluster.gateway) as log:
+        await fill(log, "orders", 5)
+        await cluster.stop("r3")
+        done = await verify(cluster, "orders")
+        assert "r3" in done.output
+        assert "no difference" in done.output
