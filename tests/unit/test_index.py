@@ -32,7 +32,8 @@ def build(rows):
 def test_it_never_points_past_what_is_sought_and_never_far_before_it(rows):
     index, every, end, size = build(rows)
     for offset, position, _ in every:
-        found, earlier, before = index.for_offset(offset)
+        begins, found, earlier, before = index.for_offset(offset)
+        assert begins == next(row[0] for row in every if row[1] == found)
         assert found <= position
         steps = [row for row in every if found <= row[1] < position]
         assert position - found < INTERVAL_BYTES + 6000 and (not steps or steps[-1][1] - found < INTERVAL_BYTES)

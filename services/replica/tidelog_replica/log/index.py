@@ -47,6 +47,8 @@ class Summary(NamedTuple):
 class Entry(NamedTuple):
     """Where to begin to read: at ``position``; what is true before it."""
 
+    offset: int
+    """With which the batch there begins; -1 where the index is empty."""
     position: int
     earlier: int
     """Largest timestamp of the segment before it, ms; -1 for none."""
@@ -95,9 +97,9 @@ class SparseIndex:
 
     def _entry(self, place: int) -> Entry:
         if place < 0:
-            return Entry(0, -1, self._before)
+            return Entry(self._offsets[0] if self._offsets else -1, 0, -1, self._before)
         chain = bytes(self._chains[place * CHAIN_BYTES : (place + 1) * CHAIN_BYTES])
-        return Entry(self._positions[place], self._earlier[place], chain)
+        return Entry(self._offsets[place], self._positions[place], self._earlier[place], chain)
 
     def truncate_to(self, position: int) -> None:
         """Forget the entries at or past ``position``."""

@@ -79,6 +79,8 @@ class Log(Cleanable):
         self._high_watermark = found.high_watermark
         self._compacted = Checkpoint(self._disk, f"{self._directory}/{COMPACTED}")
         self._synced = self.end
+        if (self._compacted.value or 0) > self.end:  # what grows there now was never compacted
+            self._compacted.write(self.end, sync=True)
         self._epochs_grown = found.epochs_grown
         self._directory_grown = found.directory_grown
         self._rolled = False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from bisect import bisect_right
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -15,6 +16,8 @@ from tidelog_replica.core.retention import Extent
 from tidelog_replica.log.checkpoint import Checkpoint
 from tidelog_replica.log.segment import CorruptLog, Segment
 from tidelog_replica.log.tail import Tail
+
+_STAMP = struct.Struct(">qI")  # base offset, leader epoch: how a batch begins
 
 
 class Beginning(NamedTuple):
@@ -67,9 +70,18 @@ class Readable:
             return found
         segment = self._segments[self._segment_of(offset)]
         try:
-            return segment.read(offset, max_bytes, end)
+            found = segment.read(offset, max_bytes, end)
+            self._check_stamps(segment, found)
+            return found
         except OSError as error:
             raise self._damage(segment, error) from error
+
+    def _check_stamps(self, segment: Segment, batches: list[Buffer]) -> None:
+        """No CRC covers base offset and leader epoch of a batch: its reader could not tell that they are damaged."""
+        for batch in batches:
+            offset, epoch = _STAMP.unpack_from(batch)
+            if epoch != self.epochs.epoch_before(offset + 1):
+                raise CorruptLog(segment.path, f"batch at offset {offset} names leader epoch {epoch}")
 
     def _damage(self, segment: Segment, error: OSError) -> OSError:
         """A full segment that cannot be read is as good as damaged, and may be had from others; where the one that is

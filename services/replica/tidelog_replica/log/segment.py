@@ -209,7 +209,7 @@ class Segment:
 
     def cut(self, end: int) -> None:
         """End at offset ``end``, or before the batch that holds it; not synced."""
-        start, earlier, chain = self.index.for_offset(end)
+        _, start, earlier, chain = self.index.for_offset(end)
         for position, header, head in self._walk(start):
             if header.end_offset > end:
                 self.index.truncate_to(position)
@@ -226,7 +226,7 @@ class Segment:
     def read(self, offset: int, max_bytes: int, end: int) -> list[Buffer]:
         """Whole batches from the one that holds ``offset``, below ``end``; at least one if there is any. Mostly one
         ``pread``."""
-        position = self.index.for_offset(offset).position
+        expected, position, _, _ = self.index.for_offset(offset)
         window = Window(self.file, self.size, max_bytes + INTERVAL_BYTES)
         found: list[Buffer] = []
         used = 0
@@ -234,7 +234,11 @@ class Segment:
             if found and not window.holds(position, HEADER_BYTES):
                 break
             header = self._header(window, position)
-            size = header.batch_length
+            if header.base_offset != expected or header.end_offset > self.end_offset:
+                raise CorruptLog(
+                    self.path, f"at byte {position}: batch at offset {header.base_offset}, not {expected}"
+                )
+            size, expected = header.batch_length, header.end_offset
             if header.end_offset > end or (found and (used + size > max_bytes or not window.holds(position, size))):
                 break
             if header.end_offset > offset:
@@ -253,7 +257,7 @@ class Segment:
         """The last end of a batch at or below ``offset``, and the hash chain up to there."""
         if offset >= self.end_offset:
             return self.end_offset, self.chain
-        position, _, chain = self.index.for_offset(offset)
+        _, position, _, chain = self.index.for_offset(offset)
         for _, header, head in self._walk(position):
             if header.end_offset > offset:
                 return header.base_offset, chain

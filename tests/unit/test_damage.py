@@ -1,0 +1,144 @@
+"""A whole log, with all that can stand in its directory, and one byte of it flipped, or one file cut: every one."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+from logs import PATH, flush, open_log, produced, set_mark, sound
+from simulation.sim_disk import SimDisk
+from tidelog.errors import CorruptBatch
+from tidelog.records import check_batch, read_header
+from tidelog.types import TopicConfig
+from tidelog_replica.core.producers import ProducerState
+from tidelog_replica.log.log import CorruptLog, Log
+from tidelog_replica.log.tail import Tail
+
+CONFIG = TopicConfig(segment_max_bytes=400, cleanup="compact,delete")
+COUNT = 18
+WHOLE = [produced(n, 1 + (n > 7), 1 + n % 2, n // 2) for n in range(COUNT)]
+PRODUCERS = ProducerState(map(read_header, WHOLE)).snapshot()
+
+
+def built(durable: int) -> tuple[SimDisk, int]:
+    """A log that has lost its first segments to retention, and was compacted once; synced up to ``durable``."""
+    disk = SimDisk()
+    log = open_log(disk, CONFIG)
+    for each in WHOLE:
+        log.append([each])
+    flush(log)
+    log.write_high_watermark(COUNT - 1)
+    log.advance_start(7)
+    log.compact(COUNT - 1, 5000)
+    start = log.start
+    assert 0 < start <= 7 and len(log.extents()) >= 3
+    log.close()
+    for name in disk.listdir(PATH):
+        disk.replace(f"{PATH}/{name}", disk.read(f"{PATH}/{name}"))
+    if durable < COUNT:
+        for name in disk.listdir(PATH):
+            if name.endswith(".index") and int(name[:20]) + 3 > durable:
+                disk.unlink(f"{PATH}/{name}")
+        set_mark(disk, durable)
+    return disk, start
+
+
+def stored(log: Log) -> list[bytes]:
+    log._tail = Tail(log.end)
+    found, offset = [], log.start
+    while offset < log.end:
+        step = log.read(offset, 300)
+        assert step, f"nothing at {offset} of {log.end}"
+        found += map(bytes, step)
+        offset = read_header(found[-1]).end_offset
+    return found
+
+
+def judge(disk: SimDisk, name: str, data: bytes, start: int, durable: int) -> str:
+    """What became of the log: ``whole``, ``shorter``, ``refused``, or ``seen`` where reading shows the damage."""
+    after = disk.clone()
+    after.replace(f"{PATH}/{name}", data)
+    try:
+        log = open_log(after, CONFIG)
+    except CorruptLog:
+        return "refused"
+    assert log.start == start and log.end >= durable, name
+    try:
+        found = stored(log)
+        for each in found:
+            check_batch(each)
+        sound(log)
+    except (CorruptLog, CorruptBatch):
+        return "seen"
+    assert found == WHOLE[start : start + len(found)] and log.end == start + len(found)
+    assert log.producers.snapshot() == ProducerState(map(read_header, WHOLE[: log.end])).snapshot()
+    assert log.epoch_at(start) == 1
+    return "whole" if log.end == COUNT else "shorter"
+
+
+def variants(data: bytes) -> list[bytes]:
+    flipped = [data[:p] + bytes([data[p] ^ 1 << p % 8]) + data[p + 1 :] for p in range(len(data))]
+    return [*flipped, *(data[:p] for p in range(len(data)))]
+
+
+DISK, START = built(COUNT)
+NAMES = DISK.listdir(PATH)
+
+
+def kinds(name: str) -> str:
+    return name.rpartition(".")[2] if "." in name else name.partition("-0")[0]
+
+
+def test_every_kind_of_file_is_there():
+    expected = {"log", "index", "producers", "leader-epochs", "recovery-mark", "high-watermark", "log-start"}
+    assert {kinds(name) for name in NAMES} == expected | {"compacted-to"}
+    assert judge(DISK, "nothing", b"", START, COUNT) == "whole"
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if not name.endswith(".log")])
+def test_D5_damage_beside_the_segments_changes_nothing(name):
+    for data in (*variants(DISK.read(f"{PATH}/{name}")), b"", b"\xff" * 300, Random(1).randbytes(200)):
+        assert judge(DISK, name, data, START, COUNT) == "whole"
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name.endswith(".log")])
+def test_D3_damage_to_what_was_durable_is_told_at_the_opening_or_seen_in_reading(name):
+    data = DISK.read(f"{PATH}/{name}")
+    for each in variants(data):
+        assert judge(DISK, name, each, START, COUNT) in ("refused", "seen")
+
+
+@pytest.mark.parametrize("position", [-1, -2])
+def test_D4_damage_above_the_mark_leaves_what_is_before_it(position):
+    names = [name for name in NAMES if name.endswith(".log")]
+    durable = int(names[position][:20])
+    disk, _ = built(durable)
+    for name in names[position:]:
+        outcomes = {judge(disk, name, each, START, durable) for each in variants(disk.read(f"{PATH}/{name}"))}
+        assert outcomes == {"shorter"}
+
+
+def test_a_batch_that_a_failed_flush_left_in_the_page_cache_is_durable_when_the_next_life_counts_it_so():
+    """The sync that fails drops the pages as clean: they can be read, and no later sync would write them."""
+    for killed_with in (1, 12):
+        disk = SimDisk()
+        log = open_log(disk, CONFIG)
+        log.append(WHOLE[:2])
+        flush(log)
+        log.assign_epoch(2)
+        log.append([produced(n, 2, 5, n) for n in range(2, 2 + killed_with)])
+        pending = log.begin_flush()
+        assert pending is not None
+        disk.fail_syncs()
+        with pytest.raises(OSError, match="simulated"):
+            pending.run()
+        disk.heal()  # and the process dies before it can cut anything
+        log = open_log(disk, CONFIG)
+        told = log.durable
+        assert told > 2
+        for seed in range(25):
+            after = disk.clone()
+            after.crash(Random(seed))
+            found = open_log(after, CONFIG)
+            assert found.end == told and found.epochs.entries == log.epochs.entries
+            sound(found)
