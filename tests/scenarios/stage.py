@@ -343,7 +343,10 @@ class Stage(Cluster):
 
     def replace_disk(self, node: str, disk: SimDisk | None = None) -> None:
         """A dead server gets another disk: a new one, another's, or an old copy of its own."""
-        assert not self.processes[node].running
-        self.replica(node).disk = disk or SimDisk()
-        for held in [held for held in self.invariants._before_crash if held[0] == node]:
-            del self.invariants._before_crash[held]  # what it held is gone, and known to be
+        self.replica(node).change_disk(disk or SimDisk())
+
+    def flip(self, node: str, path: str, position: int) -> None:
+        """One bit of a server's file is another now, and nobody noticed."""
+        self.replica(node).disk.flip(path, position, 3)
+        if not self.processes[node].running:
+            self.invariants.on_disk_changed(self.replica(node))

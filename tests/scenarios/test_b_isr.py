@@ -35,6 +35,27 @@ def test_B1_a_proposed_member_counts_before_the_answer_comes(seconds_late):
     stage.settle()
 
 
+def test_B1_a_late_copy_of_an_addition_is_refused_when_its_member_has_left_again():
+    stage = Stage(min_insync_replicas="1")
+    first, (_, third) = stage.first, stage.others
+    stage.kill(third)
+    stage.until(lambda: third not in stage.now.isr)
+    copies = stage.hold(lambda sender, receiver, m: isinstance(m, AlterIsr))
+    stage.restart(third)
+    stage.until(lambda: bool(copies.messages))
+    copies.deliver(again=True)
+    copies.holding = False
+    stage.until(lambda: third in stage.now.isr)
+    stage.cut(third, first)
+    stage.put(b"without it")
+    assert third not in stage.now.isr
+    before = stage.now
+    copies.deliver()
+    stage.run_for(0.5)
+    assert stage.now == before
+    stage.settle()
+
+
 def watch_for_proposal(stage: Stage, node: str, look: Callable[[], Any] = lambda: None) -> list[Any]:
     """What is seen by ``look`` whenever the leader proposes to add the node to the ISR."""
     found: list[Any] = []

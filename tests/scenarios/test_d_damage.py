@@ -1,0 +1,141 @@
+"""D. Damage and what was lost for good: found, never served, made good from another replica."""
+
+from __future__ import annotations
+
+from tidelog.types import TopicConfig
+from unit.replica_net import Net
+
+from scenarios.stage import Stage
+
+SMALL = "2048"
+VALUES = [(b"%d" % number).ljust(400) for number in range(12)]
+
+
+def with_closed_segments(replicas: int) -> Stage:
+    """A cluster whose logs have several closed segments, everything committed and known to be."""
+    stage = Stage(replicas=replicas, segment_max_bytes=SMALL, min_insync_replicas="2")
+    for value in VALUES:
+        stage.put(value)
+    stage.until(stage.in_sync)
+    stage.run_for(1.5)
+    assert all(len(stage.files(node, ".log")) > 2 for node in stage.replicas)
+    return stage
+
+
+def test_D3_a_flipped_bit_on_each_of_a_minority_is_found_and_repaired_from_a_peer():
+    stage = with_closed_segments(5)
+    damaged = stage.others[:2]
+    before = {path: stage.replica(stage.first).disk.read(path) for path in stage.files(stage.first, ".log")}
+    stage.kill(*damaged)
+    for node in damaged:
+        stage.flip(node, stage.files(node, ".log")[-1], 200)
+    stage.restart(*damaged)
+    stage.put(b"meanwhile")
+    stage.until(stage.in_sync)
+    for node in damaged:
+        assert stage.happened("segment_quarantined", node) or stage.happened("log_truncated", node)
+        assert stage.values(node) == [*VALUES, b"meanwhile"]
+        disk = stage.replica(node).disk
+        assert all(disk.read(path)[: len(data)] == data for path, data in before.items()), "byte for byte"
+    stage.settle()
+
+
+def test_D3_a_leader_that_meets_a_hole_in_its_log_resigns_and_nothing_of_it_is_served():
+    stage = with_closed_segments(3)
+    first, (second, third) = stage.first, stage.others
+    stage.kill(second)
+    stage.restart(second)
+    stage.until(stage.in_sync)
+    path = stage.files(second, ".log")[0]
+    stage.flip(second, path, 16)  # in the header of the first batch
+    stage.kill(first)
+    stage.until(lambda: stage.leads(second))
+    assert stage.read_all() == VALUES
+    assert stage.leader == third, "the reader met the damage, and the leader resigned"
+    (resigned,) = [change for change in stage.changes if change.cause == "data_lost"]
+    assert (resigned.leader, resigned.isr, resigned.evidence["reason"]) == (third, (third,), "corrupt_log")
+    stage.until(lambda: second in stage.now.isr)
+    assert stage.replica(second).disk.read(path) == stage.replica(third).disk.read(path)
+    stage.settle()
+
+
+def test_D8_a_follower_that_retention_has_overtaken_starts_over_at_the_log_start_and_says_so():
+    net = Net(config=TopicConfig(min_insync_replicas=1, segment_max_bytes=600))
+    net.start()
+    net.create()
+    net.send("r1", b"first")
+    net.advance(4)
+    net.stop("r3")
+    net.lead("r1", "r1 r2")
+    for number in range(1, 40):
+        net.send("r1", b"%d" % number)
+    net.advance(4)
+    for name in ("r1", "r2"):
+        net.partition(name).log.advance_start(36)
+    start = net.partition("r1").log.start
+    assert 1 < start <= 36
+    net.start("r3")
+    net.advance(4)
+    ((name, event),) = net.happened("copy_restarted")
+    assert (name, event.fields["old_end"], event.fields["start"]) == ("r3", 1, start)
+    assert net.values("r3") == net.values("r1") == [b"%d" % number for number in range(start, 40)]
+    assert net.partition("r3").log.start == start
+    net.advance(4)
+    assert "r3" in net.state().isr
+
+
+def test_D10_an_old_copy_of_a_disk_is_noticed_and_does_not_lead_though_nobody_else_is_there():
+    """The copy was made before m1 was committed; its server was the last of the ISR."""
+    stage = Stage(min_insync_replicas="1")
+    first, others = stage.first, stage.others
+    stage.put(b"m0")
+    stage.until(stage.in_sync)
+    stage.kill(first)
+    copy = stage.replica(first).disk.clone()
+    stage.restart(first)
+    stage.until(stage.in_sync)
+    for node in others:
+        stage.kill(node)
+    stage.until(lambda: stage.now.isr == (first,))
+    stage.put(b"m1")
+    stage.kill(first)
+    stage.replace_disk(first, copy)
+    stage.restart(first, *others)
+    stage.run_for(5.0)
+    assert stage.leader == "", "nobody holds m1"
+    lost = [change for change in stage.changes if "data" in change.evidence]
+    assert lost[0].evidence["data"] == "wiped, or restored from an old copy"
+
+
+def test_D10_a_wiped_disk_comes_back_as_an_empty_replica_and_is_filled():
+    stage = Stage(min_insync_replicas="1")
+    first = stage.first
+    stage.put(b"m0")
+    stage.kill(first)
+    stage.replace_disk(first)
+    stage.restart(first)
+    stage.until(lambda: stage.leader in stage.others)
+    assert stage.read_all() == [b"m0"]
+    stage.until(lambda: first in stage.now.isr)
+    assert stage.values(first) == [b"m0"]
+    stage.settle()
+
+
+def test_D2_under_flush_os_a_node_that_lost_power_does_not_lead_without_what_was_acked():
+    """What was acked is nowhere but in the page cache of a process that was killed: its data are safe, those of the
+    one that lost power are not."""
+    stage = Stage(flush="os", min_insync_replicas="2")
+    first, (second, third) = stage.first, stage.others
+    stage.put(b"m0")
+    stage.kill(second)
+    stage.until(lambda: second not in stage.now.isr)
+    stage.put(b"m1")
+    stage.kill(first)
+    stage.lose_power(third)
+    stage.restart(second, third)
+    stage.run_for(5.0)
+    assert stage.leader == "", "neither of the two holds m1"
+    stage.restart(first)
+    stage.until(lambda: stage.leader == first)
+    assert stage.read_all() == [b"m0", b"m1"]
+    stage.settle()
