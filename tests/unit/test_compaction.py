@@ -202,6 +202,19 @@ def test_tombstones_stay_for_their_time_and_delete_until_then():
         same_shape(later, [*rows, *more])
 
 
+def test_a_tombstones_time_begins_with_the_pass_that_has_seen_its_key():
+    """A map of keys that was full before it cannot have removed what it deletes."""
+    log = log_of(keyed(0, (b"x", b"1")), keyed(1, (b"a", b"1")), *(keyed(n, (b"a", None)) for n in range(2, 20)))
+    compaction = log.begin_compaction(log.end, NOW, 0.0, keys_at_once=1)
+    assert compaction is not None
+    while log.complete_compaction(compaction, compaction.run()):
+        continue
+    assert log.compacted_to == 1
+    assert [first_compacted_ms(each) for each in stored(log)] == [None] * 20
+    log.compact(log.end, NOW + 7, keys_at_once=1)
+    assert {first_compacted_ms(each) for each in stored(log)} == {None, NOW + 7}
+
+
 def test_a_tombstone_is_marked_also_where_its_batch_loses_nothing():
     log = log_of(*(keyed(n, (b"key-%d" % n, None)) for n in range(20)))
     log.compact(log.end, NOW)

@@ -118,18 +118,19 @@ def test_D4_damage_above_the_mark_leaves_what_is_before_it(position):
         assert outcomes == {"shorter"}
 
 
-def test_a_batch_that_a_failed_flush_left_in_the_page_cache_is_durable_when_the_next_life_counts_it_so():
-    """The sync that fails drops the pages as clean: they can be read, and no later sync would write them."""
+@pytest.mark.parametrize("fails_at", [0, 1])
+def test_a_batch_that_a_failed_flush_left_in_the_page_cache_is_durable_when_the_next_life_counts_it_so(fails_at):
+    """Its own bytes, or the epoch file that tells its epoch. The sync that fails drops the pages as clean: they can be
+    read, and no later sync would write them."""
     for killed_with in (1, 12):
         disk = SimDisk()
         log = open_log(disk, CONFIG)
         log.append(WHOLE[:2])
         flush(log)
-        log.assign_epoch(2)
         log.append([produced(n, 2, 5, n) for n in range(2, 2 + killed_with)])
         pending = log.begin_flush()
         assert pending is not None
-        disk.fail_syncs()
+        disk.fail_syncs(after=fails_at)
         with pytest.raises(OSError, match="simulated"):
             pending.run()
         disk.heal()  # and the process dies before it can cut anything
