@@ -75,6 +75,8 @@ class Net:
         self.controller_up = True
         self.boot = boot
         """The run of the operating system, of every machine."""
+        self.wall_ms = 0
+        """The wall clock of every machine."""
         self.refuse_isr: TidelogError | None = None
         self.index = 0
         self.servers: dict[str, ServerState] = {}
@@ -101,7 +103,15 @@ class Net:
         for name in names or self.names:
             rng = random.Random(f"{name} {self.index}")
             node = ReplicaNode(
-                name, f"sim://{name}", self.disks[name], directory, self.settings, rng, "c", boot=self.boot
+                name,
+                f"sim://{name}",
+                self.disks[name],
+                directory,
+                self.settings,
+                rng,
+                "c",
+                boot=self.boot,
+                wall_ms=lambda: self.wall_ms,
             )
             self.nodes[name] = node
             self._take(name, node.start(self.now))

@@ -120,8 +120,8 @@ def test_D4_damage_above_the_mark_leaves_what_is_before_it(position):
 
 @pytest.mark.parametrize("fails_at", [0, 1])
 def test_a_batch_that_a_failed_flush_left_in_the_page_cache_is_durable_when_the_next_life_counts_it_so(fails_at):
-    """Its own bytes, or the epoch file that tells its epoch. The sync that fails drops the pages as clean: they can be
-    read, and no later sync would write them."""
+    """Its own bytes, or the epoch file that tells its epoch. The sync that fails drops the pages as clean: they can
+    be read, and no later sync would write them."""
     for killed_with in (1, 12):
         disk = SimDisk()
         log = open_log(disk, CONFIG)

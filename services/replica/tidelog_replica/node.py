@@ -10,6 +10,7 @@ Inputs are methods that take ``now`` (seconds); each returns the effects it brin
     Requests     what followers and clients ask                  ``requests.py``
     Outbox       effects and unanswered calls                    ``outbox.py``
     Jobs         long disk work in threads                       ``jobs.py``
+    Cleaning     retention, compaction                           ``cleaning.py``
 
 Every input that may have moved a partition touches it; when the input is over each touched partition is settled
 once: flushes begin, waiters are woken in bulk, a due ISR proposal is sent, its timer is set. Acks to one link leave
@@ -45,6 +46,7 @@ from tidelog.wire.messages import (
 )
 
 from tidelog_replica.assignment import Assignment
+from tidelog_replica.cleaning import Cleaning
 from tidelog_replica.core.leader import Proposal
 from tidelog_replica.core.timers import Timers
 from tidelog_replica.following import MORE, Following
@@ -63,7 +65,7 @@ from tidelog_replica.upstreams import Upstreams
 
 __all__ = ["ReplicaNode", "StartFlush", "StartJob"]
 
-_SESSION, _CHECKPOINT = ("session", ""), ("checkpoint", "")
+_SESSION, _CHECKPOINT, _CLEANING = ("session", ""), ("checkpoint", ""), ("cleaning", "")
 
 
 class ReplicaNode:
@@ -97,6 +99,7 @@ class ReplicaNode:
         self._assignment = Assignment(
             node_id, disk, directory, self._session, self._upstreams, settings, outbox, self._timers, self._touch
         )
+        self._cleaning = Cleaning(self._assignment.partitions, settings, outbox, wall_ms)
         self._requests = Requests(node_id, self._assignment, self._session, settings, outbox, self._touch)
 
     @property
@@ -118,6 +121,7 @@ class ReplicaNode:
 
     def start(self, now: float) -> list[Effect]:
         """Begin to live: register. Raises ``ConfigError`` when the data directory is another's, ``OSError``."""
+        self._cleaning.start(now)
         self._session.start(now)
         return self._finish(now)
 
@@ -210,6 +214,8 @@ class ReplicaNode:
                 self._upstreams.on_tick(name, now)
             elif kind == REPAIR_TIMER:
                 self._assignment.repairs.on_tick(name, now)
+            elif key == _CLEANING:
+                self._cleaning.on_tick(now)
             elif key == _SESSION:
                 self._session.on_tick(now)
             else:
@@ -261,6 +267,7 @@ class ReplicaNode:
                 self._timers.set(_CHECKPOINT, now + self._settings.checkpoint_interval_s)
             self._timers.set(key, partition.deadline())
         self._timers.set(_SESSION, self._session.deadline())
+        self._timers.set(_CLEANING, self._cleaning.deadline())
         if self._outbox.stopping and not self._lives.distrusted:
             self._distrust()
         return self._outbox.drain()

@@ -6,6 +6,7 @@ import fcntl
 import os
 import random
 import resource
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -109,7 +110,15 @@ async def _serve(
             url = config.advertised_url or listening
             rng = random.Random()
             node = ReplicaNode(
-                config.node, url, disk, config.data_dir, config.settings, rng, config.cluster, boot=boot_id()
+                config.node,
+                url,
+                disk,
+                config.data_dir,
+                config.settings,
+                rng,
+                config.cluster,
+                boot=boot_id(),
+                wall_ms=wall_ms,
             )
             hello = Hello(PROTOCOL_VERSION, "replica", config.node, config.cluster)
             shell = Shell(config.node, node, transport, hello, config.controllers, clock, config.job_threads)
@@ -136,6 +145,11 @@ async def _start(shell: Shell, nursery: trio.Nursery, flush_threads: int) -> Non
     nursery.start_soon(shell.run_until_stopped)
     shell.start()
     nursery.start_soon(shell.controllers.run)
+
+
+def wall_ms() -> int:
+    """The wall clock in milliseconds; records age by it, and nothing else goes by it."""
+    return time.time_ns() // 1_000_000
 
 
 def boot_id() -> str:
