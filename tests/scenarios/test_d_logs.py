@@ -7,11 +7,14 @@ from random import Random
 
 import pytest
 from simulation.sim_disk import PowerLost, SimDisk
+from tidelog.records import NewRecord, encode_batch, read_header
+from tidelog.types import TopicConfig
 from tidelog_replica.core.producers import ProducerState
 from tidelog_replica.log.log import Log
 
-from scenarios.two_logs import SMALL, append, flush, headers, open_log, values
+from scenarios.two_logs import SMALL, append, append_as_leader, flush, headers, open_log, records, values
 
+COMPACTED = TopicConfig(segment_max_bytes=400, cleanup="compact")
 COUNT = 14
 """Records that are there and flushed, each its own offset, in several segments."""
 
@@ -75,3 +78,61 @@ def test_D7_power_lost_at_each_step_leaves_no_hole_and_no_duplicate(change: Call
             flush(found)
             has_no_hole(open_log(after, SMALL))
     raise AssertionError("the change never ends")
+
+
+def keyed_changes(disk: SimDisk) -> Log:
+    """A table of three keys, changed again and again, over several segments of a compacted topic."""
+    log = open_log(disk, COMPACTED)
+    for offset in range(20):
+        record = NewRecord((b"%d" % offset).ljust(80), b"key %d" % (offset % 3), 1000 + offset)
+        append_as_leader(log, encode_batch([record]), 1)
+    flush(log)
+    log.close()
+    return open_log(disk, COMPACTED)
+
+
+def table(log: Log) -> dict[bytes | None, bytes | None]:
+    """What a reader of the whole log knows at the end."""
+    return {record.key: record.value for record in records(log)}
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_D7_power_lost_at_each_step_of_a_compaction_costs_no_key_and_moves_no_offset(seed):
+    expected = table(keyed_changes(SimDisk()))
+    for step in range(1000):
+        disk = SimDisk()
+        log = keyed_changes(disk)
+        disk.lose_power(after=step)
+        try:
+            log.compact(log.end, 10_000)
+        except PowerLost:
+            disk.crash(Random(1000 * seed + step))
+        else:
+            assert step > 10, "a compaction is made of many writes"
+            assert len(records(open_log(disk, COMPACTED))) < 20, "and makes room"
+            return
+        found = open_log(disk, COMPACTED)
+        assert headers(found) == [(offset, 1) for offset in range(20)], "every offset is covered, once"
+        assert table(found) == expected
+        found.compact(found.end, 10_000)
+        assert table(open_log(disk, COMPACTED)) == expected
+    raise AssertionError("the compaction never ends")
+
+
+@pytest.mark.parametrize("end", range(21))
+def test_A15_truncation_of_a_compacted_segment_leaves_log_index_and_time_index_right(end):
+    disk = SimDisk()
+    log = keyed_changes(disk)
+    log.compact(log.end, 10_000)
+    left = [record.offset for record in records(log)]
+    assert left[0] > 0, "the first records are gone"
+    log.truncate(end)
+    for same in (log, open_log(disk.clone(), COMPACTED)):
+        assert headers(same) == [(offset, 1) for offset in range(end)]
+        assert [record.offset for record in records(same)] == [offset for offset in left if offset < end]
+        for offset in range(end):
+            (batch,) = same.read(offset, 1)
+            assert read_header(batch).base_offset == offset
+            found = same.offset_for_timestamp(1000 + offset, end)
+            assert found is not None and found[0] == offset
+        assert same.offset_for_timestamp(1000 + end, end) is None

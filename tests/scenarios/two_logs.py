@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from appending import append_as_leader
 from simulation.sim_disk import SimDisk
-from tidelog.records import NewRecord, decode_batch, encode_batch, split
+from tidelog.records import NewRecord, Record, decode_batch, encode_batch, split
 from tidelog.types import PartitionState, TopicConfig, TopicPartition
 from tidelog.wire.messages import FetchedPart, FetchPart
 from tidelog_replica.core.follower import Follower
@@ -60,16 +60,21 @@ def headers(log: Log) -> list[tuple[int, int]]:
     return [(header.base_offset, header.leader_epoch) for header in log.headers()]
 
 
-def values(log: Log) -> list[bytes | None]:
-    """All records."""
-    found: list[bytes | None] = []
+def records(log: Log) -> list[Record]:
+    """All records, in order."""
+    found: list[Record] = []
     offset = log.start
     while offset < log.end:
         for buffer in log.read(offset, 1 << 20):
             for header, batch in split(buffer):
-                found += [record.value for record in decode_batch(batch)]
+                found += decode_batch(batch)
                 offset = header.end_offset
     return found
+
+
+def values(log: Log) -> list[bytes | None]:
+    """Their values."""
+    return [record.value for record in records(log)]
 
 
 def leader_over(log: Log, epoch: int, *, isr: tuple[str, ...] = ("a",)) -> Leading:
