@@ -6,7 +6,7 @@ import random
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tidelog.errors import TidelogError
+from tidelog.errors import CorruptBatch, TidelogError
 from tidelog.records import decode_batch, split
 from tidelog.types import PartitionState, TopicPartition
 from tidelog.wire.messages import (
@@ -100,7 +100,7 @@ class Consumer(Client):
             freshness.max_staleness_ms,
             node != state.leader,
         )
-        self.call(node, request, 2.0, lambda answer: self._on_read(key, start, freshness, answer))
+        self.call(node, request, 2.0, lambda answer: self._on_read(key, node, start, freshness, answer))
 
     def _choose(self, state: PartitionState) -> tuple[str, Freshness]:
         """Whom to ask, and what must not be missing from the answer."""
@@ -133,7 +133,7 @@ class Consumer(Client):
             self.positions[key] = (offset, -1)
             self._went_back[key] = None
 
-    def _on_read(self, key: TopicPartition, start: float, freshness: Freshness, answer: Any) -> None:
+    def _on_read(self, key: TopicPartition, node: str, start: float, freshness: Freshness, answer: Any) -> None:
         del self._busy[key]
         if not isinstance(answer, ReadAnswer):
             self._on_error(key, answer)
@@ -152,10 +152,15 @@ class Consumer(Client):
             self._highest[key] = (answer.leader_epoch, answer.high_watermark)
         position, epoch = self.positions.get(key, (0, -1))
         wanted, rows, epochs = position, [], []
-        for header, batch in split(answer.payload):
+        try:
+            batches = [(header, batch, decode_batch(batch)) for header, batch in split(answer.payload)]
+        except CorruptBatch:
+            self.cluster.invariants.on_corrupt_batch(self, key, node)
+            return
+        for header, batch, records in batches:
             self.cluster.invariants.on_visible(self, key, header, batch)
             epoch = header.leader_epoch
-            for record in decode_batch(batch):
+            for record in records:
                 if record.offset >= wanted:
                     assert record.value is not None
                     rows.append((record.offset, record.value))

@@ -5,6 +5,8 @@ from __future__ import annotations
 import errno
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
+from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from simulation.replica_process import ReplicaProcess, lives_are_known
@@ -32,6 +34,8 @@ class Damage:
         self.cluster = cluster
         self.loop = cluster.loop
         self.healed = False
+        self.rotten: set[str] = set()
+        """The replica server whose disk has rotted, if any."""
         self._slow: dict[str, float] = {}
         self._stalled: dict[str, float] = {}
         self._doomed: dict[str, _Doom] = {}
@@ -48,6 +52,7 @@ class Damage:
             disk = getattr(process, "disk", None)
             if disk is not None:
                 disk.heal()
+                disk.unrot()
             process.end_flushes()
             process.thaw()
             if not process.running:
@@ -177,6 +182,24 @@ class Damage:
         """A flush that begins now ends only after this (KIP-501)."""
         self._stalled[target.name] = self.loop.now + seconds
 
+    def bit_rot(self, target: SimProcess, place: float, bit: int) -> None:
+        """A bit flips in a closed segment of one replica server; only ever of one in a run, so that the others have
+        what it held."""
+        if not isinstance(target, ReplicaProcess) or not self.rotten <= {target.name}:
+            return
+        disk = target.disk
+        logs = [path for path in disk.files() if path.endswith(".log")]
+        closed = [p for p, after in pairwise(logs) if _folder(p) == _folder(after) and disk.stable_size(p)]
+        if closed:
+            position = int(place * sum(map(disk.stable_size, closed)))
+            for path in closed:
+                if position < disk.stable_size(path):
+                    self.cluster.count("bits flipped")
+                    self.rotten.add(target.name)
+                    disk.flip(path, position, bit)
+                    return
+                position -= disk.stable_size(path)
+
     def wipe_disk(self, target: SimProcess, seconds: float) -> None:
         """The machine gets a new, empty disk."""
         self._change_disk(target, SimDisk(), seconds)
@@ -266,3 +289,7 @@ def revive(process: SimProcess) -> None:
     """Start it if it is down."""
     if not process.running:
         process.start()
+
+
+def _folder(path: str) -> str:
+    return str(PurePosixPath(path).parent)

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from simulation.damage import Damage
-from simulation.strikes import TRIGGERS, Dice, Names, Strike, Swarm
+from simulation.strikes import REPLICAS_ONLY, TRIGGERS, Dice, Names, Strike, Swarm
 
 if TYPE_CHECKING:
     from simulation.cluster import Cluster
@@ -75,7 +75,9 @@ class Faults(Damage):
         """One fault, at ``target`` or at anybody."""
         cluster, rates = self.cluster, self.swarm.rates
         kind = self.rng.choices(list(rates), list(rates.values()))[0]
-        if target is None:
+        if kind in REPLICAS_ONLY and target not in cluster.replicas:
+            target = self.rng.choice(cluster.replicas)
+        elif target is None:
             target = self.rng.choice([*cluster.replicas, *(cluster.controllers if self.swarm.controllers else ())])
         names = Names(
             cluster.controllers,

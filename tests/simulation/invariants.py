@@ -87,7 +87,8 @@ class Invariants(DeepChecks):
             self._before_crash[name, key] = (held.chain, durable)
         for (name, key), (chain, _) in self._before_crash.items():
             topic = self.metadata.topics.get(key.topic_id)
-            if power and name == process.name and topic is not None and topic.config.flush == "os":
+            lazy = power and topic is not None and topic.config.flush == "os"
+            if name == process.name and (lazy or process.name in self.cluster.faults.rotten):
                 self._before_crash[name, key] = (chain, 0)
 
     def on_disk_changed(self, process: SimProcess) -> None:
@@ -165,9 +166,8 @@ class Invariants(DeepChecks):
         new = []
         disk = self.cluster.replica(name).disk
         while chain.end < log.end:
-            disk.quiet = True
-            buffers = log.read(chain.end, 1 << 20)
-            disk.quiet = False
+            with disk.watched():
+                buffers = log.read(chain.end, 1 << 20)
             for buffer in buffers:
                 for header, batch in split(buffer):
                     where = f"{name} {key.partition}: batch at {header.base_offset}"
@@ -338,6 +338,12 @@ class Invariants(DeepChecks):
             f" {header.leader_epoch}, which is not committed",
         )
 
+    def on_corrupt_batch(self, client: Any, key: TopicPartition, node: str) -> None:
+        """A consumer got a batch that its checksum contradicts: only from a disk that has rotted."""
+        self.cluster.count("corrupt batches read")
+        rotten = node in self.cluster.faults.rotten
+        self._demand(rotten, f"R7 {client.name} {key.partition}: {node} served a corrupt batch")
+
     def on_consumer_hw(self, client: Any, key: TopicPartition, before: tuple[int, int], answer: Any) -> None:
         """The HW that a consumer is told never goes back, whoever leads (R5); a new leader tells none (-1) until it
         knows the end."""
@@ -396,11 +402,13 @@ class Invariants(DeepChecks):
 
     def rows(self, name: str, key: TopicPartition) -> list[tuple[int, bytes]]:
         """All records of a log, in order."""
-        held = self._held[name, key]
+        held, disk = self._held[name, key], self.cluster.replica(name).disk
         rows = []
         offset = held.log.start
         while offset < held.log.end:
-            for buffer in held.log.read(offset, 1 << 20):
+            with disk.watched():
+                buffers = held.log.read(offset, 1 << 20)
+            for buffer in buffers:
                 for header, batch in split(buffer):
                     rows += [(record.offset, record.value or b"") for record in decode_batch(batch)]
                     offset = header.end_offset

@@ -100,7 +100,7 @@ def draw_topic(rng: random.Random, name: str, replicas: int) -> TopicOptions:
         "unclean_election": rng.choice(("false", "false", UNCLEAN)),
         "commit_rule": rng.choice(COMMIT_RULES),
         "replica_max_lag_ms": rng.choice(("1600", "3000")),
-        "segment_max_bytes": rng.choice(("2048", "1048576")),
+        "segment_max_bytes": rng.choice(("1024", "4096", "1048576")),
     }
     minimum = rng.choice((0, 0, 1, factor))
     if minimum:

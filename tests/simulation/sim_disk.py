@@ -18,84 +18,20 @@ from __future__ import annotations
 import copy
 import errno
 import os
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from random import Random
 from typing import NoReturn
 
 from tidelog.disk import File
 from tidelog.types import Buffer
 
+from simulation.sim_inode import Inode, Resize, Write
+
 
 class PowerLost(BaseException):
     """Raised by every call from the moment the power is gone until ``crash``; no handler of errors catches it."""
-
-
-@dataclass(slots=True)
-class _Write:
-    position: int
-    data: bytes
-
-    def apply(self, content: bytearray) -> None:
-        end = self.position + len(self.data)
-        if len(content) < end:
-            content.extend(bytes(end - len(content)))
-        content[self.position : end] = self.data
-
-
-@dataclass(slots=True)
-class _Resize:
-    size: int
-
-    def apply(self, content: bytearray) -> None:
-        del content[self.size :]
-        content.extend(bytes(self.size - len(content)))
-
-
-@dataclass(slots=True)
-class _Inode:
-    content: bytearray = field(default_factory=bytearray)
-    stable: bytearray = field(default_factory=bytearray)
-    pending: list[_Write | _Resize] = field(default_factory=list)
-
-    def change(self, change: _Write | _Resize) -> None:
-        change.apply(self.content)
-        self.pending.append(change)
-
-    def sync(self) -> None:
-        for change in self.pending:
-            change.apply(self.stable)
-        self.pending.clear()
-
-    def crash(self, rng: Random, kept: float) -> None:
-        for change in self.pending:
-            if rng.random() < kept:
-                change.apply(self.stable)
-            elif isinstance(change, _Write) and change.data and not self._holds(change):
-                _damage(change, rng)
-                change.apply(self.stable)
-        self.pending.clear()
-        self.content = bytearray(self.stable)
-
-    def _holds(self, write: _Write) -> bool:
-        """The same bytes are stable there: a sector that is written again with what it holds is never torn."""
-        return self.stable[write.position : write.position + len(write.data)] == write.data
-
-
-def _damage(write: _Write, rng: Random) -> None:
-    """What is left of a write that was not synced and not kept."""
-    fate = rng.choice(("lost", "torn", "flipped", "zero"))
-    length = rng.randrange(len(write.data) + 1)
-    if fate == "zero":
-        write.data = bytes(len(write.data))
-    else:
-        write.data = b"" if fate == "lost" else write.data[:length]
-    if fate == "flipped" and write.data:
-        damaged = bytearray(write.data)
-        damaged[rng.randrange(length)] ^= 1 << rng.randrange(8)
-        write.data = bytes(damaged)
-    if not write.data:
-        write.position = 0
 
 
 @dataclass(slots=True)
@@ -115,7 +51,7 @@ class _Fault:
 
 
 class _SimFile:
-    def __init__(self, disk: SimDisk, path: str, inode: _Inode) -> None:
+    def __init__(self, disk: SimDisk, path: str, inode: Inode) -> None:
         self._disk = disk
         self._path = path
         self._inode = inode
@@ -147,17 +83,17 @@ class _SimFile:
             if position + len(data) > len(self._inode.content):
                 self._disk._check_room(self._path)
         except OSError:
-            self._inode.change(_Write(position, data[: len(data) // 2]))  # what stands there now is unknown
+            self._inode.change(Write(position, data[: len(data) // 2]))  # what stands there now is unknown
             raise
         if data:
-            self._inode.change(_Write(position, data))
+            self._inode.change(Write(position, data))
         if not power:
             self._disk._die()
 
     def truncate(self, size: int) -> None:
         self._check()
         power = self._disk._change()
-        self._inode.change(_Resize(size))
+        self._inode.change(Resize(size))
         if not power:
             self._disk._die()
 
@@ -177,7 +113,7 @@ class _SimFile:
         self._closed = True
 
 
-_Names = dict[str, _Inode | None]
+_Names = dict[str, Inode | None]
 
 
 class SimDisk:
@@ -187,8 +123,8 @@ class SimDisk:
     def __init__(self) -> None:
         self.life = 0
         self.changes = 0
-        self._names: dict[str, _Inode] = {}
-        self._stable: dict[str, _Inode] = {}
+        self._names: dict[str, Inode] = {}
+        self._stable: dict[str, Inode] = {}
         self._pending: dict[str, list[_Names]] = {}
         self._directories: dict[str, None] = {"/": None, "": None}
         self._writes, self._reads, self._syncs = _Fault(), _Fault(), _Fault()
@@ -196,8 +132,7 @@ class SimDisk:
         self._dead = False
         self.full = False
         """No file grows, and none is made."""
-        self.quiet = False
-        """Somebody looks on from outside: reads meet no faults."""
+        self._quiet = False
 
     # --- Disk --------------------------------------------------------------------------------------------
 
@@ -209,7 +144,7 @@ class SimDisk:
             if not create:
                 raise FileNotFoundError(errno.ENOENT, "simulated: no such file", path)
             self._check_room(path)
-            inode = _Inode()
+            inode = Inode()
             self._rename({path: inode})
         return _SimFile(self, path, inode)
 
@@ -325,15 +260,43 @@ class SimDisk:
 
     def replace(self, path: str, data: bytes) -> None:
         """The file holds these bytes, durably: damage done from outside. No open file is affected."""
-        self._names[path] = self._stable[path] = _Inode(bytearray(data), bytearray(data))
+        self._names[path] = self._stable[path] = Inode(bytearray(data), bytearray(data))
         self._pending.pop(_parent(path), None)
 
     def flip(self, path: str, position: int, bit: int) -> None:
         """One bit of a file changes where it lies, durably; whoever has the file open reads it so."""
-        inode = self._names[path]
-        inode.content[position] ^= 1 << bit
-        if position < len(inode.stable):
-            inode.stable[position] ^= 1 << bit
+        self._names[path].flip(position, bit)
+
+    @contextmanager
+    def watched(self) -> Iterator[None]:
+        """Somebody looks on from outside: reads meet no faults, and no rot."""
+        rotten = [inode for inode in self._names.values() if inode.flips]
+        for inode in rotten:
+            inode.turn(0)
+        self._quiet = True
+        yield
+        self._quiet = False
+        for inode in rotten:
+            inode.turn(0)
+
+    def unrot(self) -> None:
+        """Every bit that has flipped, and is not written over, is as it was."""
+        for inode in self._names.values():
+            inode.turn(0)
+            inode.flips.clear()
+
+    @property
+    def rotten(self) -> bool:
+        """Some bit on it has flipped and lies there yet."""
+        return any(inode.flips for inode in self._names.values())
+
+    def files(self) -> list[str]:
+        """The paths of all files."""
+        return sorted(self._names)
+
+    def stable_size(self, path: str) -> int:
+        """So many bytes of it are stable."""
+        return len(self._names[path].stable)
 
     def exists(self, path: str) -> bool:
         """Whether there is such a file."""
@@ -345,7 +308,7 @@ class SimDisk:
 
     # --- inside ------------------------------------------------------------------------------------------
 
-    def _inode(self, path: str) -> _Inode:
+    def _inode(self, path: str) -> Inode:
         self._read(path)
         if path not in self._names:
             raise FileNotFoundError(errno.ENOENT, "simulated: no such file", path)
@@ -364,7 +327,7 @@ class SimDisk:
     def _read(self, path: str) -> None:
         if self._dead:
             self._die()
-        if not self.quiet:
+        if not self._quiet:
             self._reads.strike(path)
 
     def _check_room(self, path: str) -> None:
@@ -386,7 +349,7 @@ class SimDisk:
         raise PowerLost("the power is gone")
 
 
-def _apply(names: dict[str, _Inode], change: _Names) -> None:
+def _apply(names: dict[str, Inode], change: _Names) -> None:
     for path, inode in change.items():
         if inode is None:
             names.pop(path, None)

@@ -164,6 +164,9 @@ class Dice:
         """Around the time after which a laggard leaves the ISR."""
         return {"seconds": round(self.rng.choice((0.5, 1.2, 3.0)) * FAILURE_S, 4)}
 
+    def bit_rot(self, target: str) -> Values:
+        return {"place": round(self.rng.random(), 6), "bit": self.rng.randrange(8)}
+
     def wipe_disk(self, target: str) -> Values:
         return self._for()
 
@@ -206,6 +209,7 @@ KINDS = (
     "read_error",
     "disk_full",
     "stall_disk",
+    "bit_rot",
     "wipe_disk",
     "restore_disk",
     "clock_jump",
@@ -213,6 +217,18 @@ KINDS = (
     "crash_at_effect",
     "crash_at_write",
 )
+REPLICAS_ONLY = (
+    "sync_error",
+    "write_error",
+    "read_error",
+    "disk_full",
+    "stall_disk",
+    "bit_rot",
+    "wipe_disk",
+    "restore_disk",
+    "crash_at_write",
+)
+"""Kinds that are nothing to a controller, whose disk is simple."""
 
 
 @dataclass(frozen=True, slots=True)

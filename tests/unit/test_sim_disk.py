@@ -191,10 +191,26 @@ def test_who_looks_on_from_outside_meets_no_read_errors():
     disk = fresh()
     file = disk.open(FILE, create=True)
     disk.fail_reads()
-    disk.quiet = True
-    assert file.pread(4, 0) == b""
-    disk.quiet = False
+    with disk.watched():
+        assert file.pread(4, 0) == b""
     with pytest.raises(OSError):
         file.pread(4, 0)
     disk.fail_reads(0)
     assert file.pread(4, 0) == b""
+
+
+def test_who_looks_on_from_outside_sees_no_rot_which_a_write_or_a_cut_ends():
+    disk = fresh()
+    file = disk.open(FILE, create=True)
+    file.pwritev([b"abcd"], 0)
+    file.sync()
+    disk.flip(FILE, 1, 0)
+    disk.flip(FILE, 3, 0)
+    with disk.watched():
+        assert disk.read(FILE) == b"abcd"
+    assert disk.read(FILE) == b"acce" and disk.rotten
+    file.pwritev([b"BC"], 1)
+    file.truncate(3)
+    with disk.watched():
+        assert disk.read(FILE) == b"aBC"
+    assert disk.read(FILE) == b"aBC" and not disk.rotten

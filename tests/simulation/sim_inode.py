@@ -1,0 +1,95 @@
+"""One file of the simulated disk: what programs read, what is stable, and the changes in between."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from random import Random
+
+
+@dataclass(slots=True)
+class Write:
+    position: int
+    data: bytes
+
+    def covers(self, position: int) -> bool:
+        return self.position <= position < self.position + len(self.data)
+
+    def apply(self, content: bytearray) -> None:
+        end = self.position + len(self.data)
+        if len(content) < end:
+            content.extend(bytes(end - len(content)))
+        content[self.position : end] = self.data
+
+
+@dataclass(slots=True)
+class Resize:
+    size: int
+
+    def covers(self, position: int) -> bool:
+        return position >= self.size
+
+    def apply(self, content: bytearray) -> None:
+        del content[self.size :]
+        content.extend(bytes(self.size - len(content)))
+
+
+@dataclass(slots=True)
+class Inode:
+    content: bytearray = field(default_factory=bytearray)
+    stable: bytearray = field(default_factory=bytearray)
+    pending: list[Write | Resize] = field(default_factory=list)
+    flips: list[tuple[int, int]] = field(default_factory=list)
+    """Bits that have rotted, by position, and are not written over yet."""
+
+    def flip(self, position: int, bit: int) -> None:
+        """One bit changes where it lies."""
+        self.flips.append((position, bit))
+        self.turn()
+
+    def turn(self, places: int = -1) -> None:
+        """Turn the newest flips (default: the last one) over."""
+        for position, bit in self.flips[places:]:
+            self.content[position] ^= 1 << bit
+            if position < len(self.stable):
+                self.stable[position] ^= 1 << bit
+
+    def change(self, change: Write | Resize) -> None:
+        change.apply(self.content)
+        self.pending.append(change)
+        if self.flips:
+            self.flips = [flip for flip in self.flips if not change.covers(flip[0])]
+
+    def sync(self) -> None:
+        for change in self.pending:
+            change.apply(self.stable)
+        self.pending.clear()
+
+    def crash(self, rng: Random, kept: float) -> None:
+        for change in self.pending:
+            if rng.random() < kept:
+                change.apply(self.stable)
+            elif isinstance(change, Write) and change.data and not self._holds(change):
+                _damage(change, rng)
+                change.apply(self.stable)
+        self.pending.clear()
+        self.content = bytearray(self.stable)
+
+    def _holds(self, write: Write) -> bool:
+        """The same bytes are stable there: a sector that is written again with what it holds is never torn."""
+        return self.stable[write.position : write.position + len(write.data)] == write.data
+
+
+def _damage(write: Write, rng: Random) -> None:
+    """What is left of a write that was not synced and not kept."""
+    fate = rng.choice(("lost", "torn", "flipped", "zero"))
+    length = rng.randrange(len(write.data) + 1)
+    if fate == "zero":
+        write.data = bytes(len(write.data))
+    else:
+        write.data = b"" if fate == "lost" else write.data[:length]
+    if fate == "flipped" and write.data:
+        damaged = bytearray(write.data)
+        damaged[rng.randrange(length)] ^= 1 << rng.randrange(8)
+        write.data = bytes(damaged)
+    if not write.data:
+        write.position = 0
