@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+from dataclasses import replace
 
 import pytest
 from replica_net import KEY, Net, code
@@ -90,6 +91,22 @@ def test_the_leader_decides_and_its_followers_take_it_over():
         net.stop(name)
     net.start()
     assert starts(net) == [first] * 3
+
+
+def test_settings_that_change_count_from_then_on():
+    net = aged(TopicConfig(min_insync_replicas=2, segment_max_bytes=400))
+    net.advance(40)
+    assert starts(net) == [0, 0, 0]
+    topic = net.topics[KEY.topic_id]
+    net.topics[KEY.topic_id] = replace(topic, config=replace(CONFIG, min_insync_replicas=3, max_batch_bytes=200))
+    net.broadcast()
+    net.run()
+    net.advance(40)
+    assert min(starts(net)) > 20
+    assert code(net.acks[net.send("r1", b"." * 300)]) == "BATCH_TOO_LARGE"
+    net.stop("r3")
+    net.lead("r1", "r1 r2")
+    assert code(net.acks[net.send("r1", b"two of three are in sync")]) == "NOT_ENOUGH_REPLICAS"
 
 
 def test_a_follower_that_only_lags_keeps_what_it_does_not_know_to_be_committed():

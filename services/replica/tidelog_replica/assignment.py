@@ -127,6 +127,10 @@ class Assignment:
                 continue
             self._acted_on[topic_id] = topic
             for number, state in enumerate(topic.partitions):
+                partition = self.partitions.get(TopicPartition(topic_id, number))
+                if partition is not None and partition.config != topic.config:
+                    partition.configure(topic.config, now)
+                    self._touch(partition)
                 if known is None or number >= len(known.partitions) or known.partitions[number] != state:
                     self._assign(topic, TopicPartition(topic_id, number), state, now)
         self._openings.begin()
@@ -173,6 +177,7 @@ class Assignment:
         self, key: TopicPartition, opened: Opened, config: TopicConfig, state: PartitionState | None, now: float
     ) -> None:
         log, producers = opened.log, opened.producers
+        log.configure(config)  # it may have changed meanwhile
         partition = Partition(key, config, self._node, log, self.servers, self._settings, self._outbox, producers)
         self.partitions[key] = partition
         if state is not None:

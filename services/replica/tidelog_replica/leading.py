@@ -254,6 +254,12 @@ class Leading:
         if not self.core.has_quorum:
             self._fail(self._for_all.take_all(), "NOT_ENOUGH_REPLICAS", "the in-sync replicas became too few")
 
+    def configure(self, config: TopicConfig, now: float) -> None:
+        """The topic's settings changed."""
+        self._config = config
+        max_lag_s = config.replica_max_lag_ms / 1000
+        self.core.configure(config.min_insync_replicas, max_lag_s, config.replica_max_lag_records, now)
+
     def due_proposal(self, now: float) -> Proposal | None:
         """An ISR proposal that must be sent to the controller now."""
         return self.core.due_proposal(now)

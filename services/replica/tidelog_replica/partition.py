@@ -152,6 +152,13 @@ class Partition:
             self.role = Following(self.key, core, self.log, self.producers, self._settings, self._outbox)
             self._event("follower_became", leader=state.leader, leader_epoch=state.leader_epoch)
 
+    def configure(self, config: TopicConfig, now: float) -> None:
+        """The topic's settings changed."""
+        self.config = config
+        self.log.configure(config)
+        if isinstance(self.role, Leading):
+            self.role.configure(config, now)
+
     def retire(self, message: str) -> None:
         """Give up the role: this server's life at the controller, or its part in this partition, is over."""
         self.state = None

@@ -127,6 +127,13 @@ class Leader:
         kept, others = self.followers, (n for n in state.replicas + state.learners if n != self.node)
         self.followers = {n: kept.get(n) or Progress(now, self._log_end, now) for n in others}
 
+    def configure(self, min_insync_replicas: int, max_lag_s: float, max_lag_records: int, now: float) -> None:
+        """The topic's settings changed."""
+        self._min_insync_replicas = min_insync_replicas
+        self._max_lag_s, self._max_lag_records = max_lag_s, max_lag_records
+        self._advance()
+        self._consider(now)
+
     # --- what others may know --------------------------------------------------------------------------
 
     @property

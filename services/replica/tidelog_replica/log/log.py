@@ -61,7 +61,6 @@ class Log(Cleanable):
         self._flush: Flush | None = None
         self._retired: list[File] = []
         self._advance: Advance | None = None
-        self._told_durable = 0
         self._take(found)
 
     def _take(self, found: Recovered) -> None:
@@ -98,15 +97,15 @@ class Log(Cleanable):
     @property
     def durable(self) -> int:
         """Everything below it is durable under the topic's flush policy; under ``os`` that is the log end."""
-        return self.end if self._lazy else max(self._synced, self._told_durable)
+        return self.end if self._lazy else self._synced
 
     @property
     def _lazy(self) -> bool:
         return self._config.flush == "os"
 
     def configure(self, config: TopicConfig) -> None:
-        """The topic's settings changed. ``durable`` does not go back by that."""
-        self._told_durable = self.durable
+        """The topic's settings changed; not the flush policy, which never does."""
+        assert config.flush == self._config.flush
         self._config = config
 
     # --- append ------------------------------------------------------------------------------------------
@@ -273,7 +272,6 @@ class Log(Cleanable):
         self._epochs_file.sync()
         self._epochs_grown = False
         self.end = self._synced = active.end_offset
-        self._told_durable = min(self._told_durable, self.end)
         self._tail.truncate_to(self.end)
         self._mark.write(self.end)
 
@@ -304,7 +302,6 @@ class Log(Cleanable):
             self._close(self._epochs_file)
             origin = Origin(start, last_epoch, chain or NO_CHAIN)
             reset.begin(self._disk, self._directory, origin, producers)
-            self._told_durable = 0
             self._tail.shrink_to(0)
             self._take(recover(self._disk, self._directory))
 
