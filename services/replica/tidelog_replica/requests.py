@@ -32,6 +32,7 @@ from tidelog.wire.messages import (
 )
 
 from tidelog_replica.assignment import Assignment
+from tidelog_replica.core.throttle import BITE_BYTES
 from tidelog_replica.leading import Leading
 from tidelog_replica.outbox import Outbox
 from tidelog_replica.partition import Partition
@@ -104,19 +105,29 @@ class Requests:
 
     def fetch(self, source: int, id: int | None, fetch: Fetch, now: float) -> None:
         """One answer for all parts, of at most ``max_bytes`` and a batch: each part may take an equal share of what
-        the parts before it left. A part that finds no room is notified, so that its follower asks again."""
+        the parts before it left. A part that finds no room is notified, so that its follower asks again. Where some
+        of the parts are in sync the others get a bite only: those must not wait for a large answer."""
         if self._is_fenced(source, id, fetch.node, fetch.broker_epoch):
             return
         room = min(fetch.max_bytes, self._settings.fetch_max_bytes)
         parts: list[FetchedPart] = []
         payload: list[Buffer] = []
+        live = [self._is_live(fetch.node, part) for part in fetch.parts]
+        bite = min(room, BITE_BYTES) if any(live) else room
         for number, part in enumerate(fetch.parts):
-            share = min(room, max(room // (len(fetch.parts) - number), SHARE_MIN_BYTES))
+            left = room if live[number] else min(room, bite)
+            share = min(left, max(left // (len(fetch.parts) - number), SHARE_MIN_BYTES))
             fetched, batches = self._fetch_part(source, fetch, part, share, now)
             parts.append(fetched)
             payload += batches
             room -= fetched.size
+            bite -= 0 if live[number] else fetched.size
         self._outbox.answer(source, id, FetchAnswer(tuple(parts), payload or b""))
+
+    def _is_live(self, node: NodeId, part: FetchPart) -> bool:
+        partition = self._assignment.partitions.get(TopicPartition(part.topic_id, part.partition))
+        leading = None if partition is None else partition.leading
+        return leading is not None and node in leading.core.isr
 
     def _fetch_part(
         self, source: int, fetch: Fetch, part: FetchPart, share: int, now: float

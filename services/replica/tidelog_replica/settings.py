@@ -30,6 +30,13 @@ class ReplicaSettings:
     notify_max_bytes: int = setting(
         64 << 10, "Most bytes of batches that a partition sends to an idle follower unasked; 0: none.", 0, 1 << 20
     )
+    catchup_max_bytes_per_s: int = setting(
+        64 << 20,
+        "Most bytes per second that this server fetches of partitions in which it is not in sync: about a third of"
+        " what one link was seen to carry, so that catching up leaves most of it to live traffic. 0: no limit.",
+        0,
+        1 << 40,
+    )
     fetch_backoff_s: float = setting(0.05, "First pause after a failed fetch; it doubles.", 0.001, 60)
     fetch_backoff_max_s: float = setting(0.5, "Longest pause after a failed fetch.", 0.001, 60)
     isr_retry_s: float = setting(0.5, "Pause before an unanswered ISR proposal is sent again.", 0.01, 60)

@@ -10,6 +10,10 @@ One call is in flight at a time, an epoch dialogue or a fetch, over all *active*
 So a busy partition does not carry the idle ones along, and an idle server asks once per idle wait. A failed call
 pauses the whole loop, for longer each time; the next attach or answer ends that.
 
+Partitions in whose ISR this server is come first in every fetch. The others are *behind*: they are asked for as the
+throttle (``core/throttle.py``) allows, and where live ones are followed here too in small bites, so that no live one
+waits for a large answer.
+
 The leader is reported to the controller when it does not answer at all, at once and every
 ``leader_report_interval_s``; or, per partition, when it says it is offline or answers nothing but errors for
 ``replica_max_leader_timeout_s``. Only for partitions in whose ISR this server is: other reports do not count.
@@ -19,6 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from math import inf
 
 from tidelog.effects import CONTROLLER
 from tidelog.errors import TidelogError
@@ -38,12 +43,14 @@ from tidelog.wire.messages import (
     SuspectPart,
 )
 
+from tidelog_replica.core.throttle import BITE_BYTES, Throttle
 from tidelog_replica.core.timers import Timers
 from tidelog_replica.following import BUSY, OPENING, Following, Outcome
 from tidelog_replica.outbox import Outbox
 from tidelog_replica.partition import Partition
 from tidelog_replica.settings import ReplicaSettings
 
+Questions = dict[TopicPartition, FetchPart]
 TIMER = "leader"
 """First part of an upstream's timer key; the second is the leader's name."""
 UNANSWERED = ("UNREACHABLE", "REQUEST_TIMED_OUT")
@@ -62,6 +69,7 @@ class Upstream:
         outbox: Outbox,
         timers: Timers,
         touch: Callable[[Partition], None],
+        throttle: Throttle,
         now: float,
     ) -> None:
         self._leader = leader
@@ -71,6 +79,11 @@ class Upstream:
         self._outbox = outbox
         self._timers = timers
         self._touch = touch
+        self._throttle = throttle
+        self._open_at = now
+        """Until then nothing is asked for what is behind."""
+        self._live_at = -inf
+        """When something live was asked for last."""
         self._followed: dict[TopicPartition, Partition] = {}
         self._leader_epochs: dict[TopicPartition, int] = {}
         self._active: dict[TopicPartition, None] = {}
@@ -129,7 +142,8 @@ class Upstream:
         if self._pause_until is not None and now < self._pause_until:
             return
         dialogues: dict[TopicPartition, EpochPart] = {}
-        fetches: dict[TopicPartition, FetchPart] = {}
+        live: Questions = {}
+        behind: Questions = {}
         for key in self._active:
             partition = self._followed[key]
             role = partition.following
@@ -139,18 +153,34 @@ class Upstream:
             if question is not None:
                 dialogues[key] = question
             elif not dialogues:
-                fetches[key] = role.fetch_request()
+                (live if self._is_live(partition) else behind)[key] = role.fetch_request()
         if dialogues:
-            message: Message = EpochOffset(self._node, self._broker_epoch, tuple(dialogues.values()))
+            message = EpochOffset(self._node, self._broker_epoch, tuple(dialogues.values()))
             for key in dialogues:
                 del self._active[key]
             self._call(message, partial(self._on_epoch_ends, dialogues))
         else:
-            self._active.clear()
-            if fetches:
-                size = self._settings.fetch_max_bytes
-                message = Fetch(self._node, self._broker_epoch, size, tuple(fetches.values()))
-                self._call(message, partial(self._on_fetched, fetches, now))
+            self._fetch(live, behind, now)
+
+    def _fetch(
+        self, live: dict[TopicPartition, FetchPart], behind: dict[TopicPartition, FetchPart], now: float
+    ) -> None:
+        """Ask for the live ones, and for those behind if it is time; else these stay active."""
+        self._open_at = self._throttle.open_at(now) if behind else now
+        asked = live | behind if self._open_at <= now else live
+        self._active = {} if self._open_at <= now else dict.fromkeys(behind)
+        if live:
+            self._live_at = now
+        if asked:
+            size = self._settings.fetch_max_bytes
+            if not live:
+                lonely = now >= self._live_at + 2 * self._settings.replica_max_idle_wait_s
+                size = self._throttle.bite(size if lonely else min(size, BITE_BYTES))
+            message = Fetch(self._node, self._broker_epoch, size, tuple(asked.values()))
+            self._call(message, partial(self._on_fetched, asked, now))
+
+    def _is_live(self, partition: Partition) -> bool:
+        return partition.state is not None and self._node in partition.state.isr
 
     def _call(self, message: Message, done: Callable[[Message | TidelogError, float], None]) -> None:
         self._in_flight = True
@@ -185,6 +215,8 @@ class Upstream:
             batches = data[position : position + part.size]
             position += part.size
             if partition is not None and (part.topic_id, part.partition) == key:
+                if len(batches) and not self._is_live(partition):
+                    self._throttle.spend(len(batches), now)
                 outcome = partition.take(Following.on_fetched, question, part, batches, sent)
                 self._continue(partition, outcome, now)
         self.kick(now)
@@ -338,4 +370,6 @@ class Upstream:
             due = min(due, min(self._paused.values()))
         if self._suspect:
             due = min(due, self._report_at)
+        if self._active and not self._in_flight and self._pause_until is None:
+            due = min(due, self._open_at)
         return due

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 from tidelog.types import NodeId, TopicPartition
 
+from tidelog_replica.core.throttle import Throttle
 from tidelog_replica.core.timers import Timers
 from tidelog_replica.outbox import Outbox
 from tidelog_replica.partition import Partition
@@ -32,6 +33,7 @@ class Upstreams:
         self._outbox = outbox
         self._timers = timers
         self._touch = touch
+        self._bucket: Throttle | None = None
         self._upstreams: dict[NodeId, Upstream] = {}
         self._follows: dict[TopicPartition, NodeId] = {}
 
@@ -55,10 +57,17 @@ class Upstreams:
                 self._outbox,
                 self._timers,
                 self._touch,
+                self._throttle(now),
                 now,
             )
         upstream.attach(partition, following.core.leader_epoch)
         upstream.kick(now)
+
+    def _throttle(self, now: float) -> Throttle:
+        """One for the whole server."""
+        if self._bucket is None:
+            self._bucket = Throttle(self._settings.catchup_max_bytes_per_s, now)
+        return self._bucket
 
     def unfollow(self, key: TopicPartition) -> None:
         """The partition follows nobody."""
