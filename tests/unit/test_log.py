@@ -166,7 +166,7 @@ def test_truncation_at_every_offset_leaves_whole_batches_and_their_epochs():
         assert content(open_log(disk)) == kept + more
 
 
-def test_truncating_at_the_end_forgets_empty_epochs_durably_and_nothing_else():
+def test_truncating_at_the_end_forgets_empty_epochs_and_nothing_else():
     disk = SimDisk()
     log, made = filled(disk)
     log.assign_epoch(9)
@@ -180,14 +180,41 @@ def test_truncating_at_the_end_forgets_empty_epochs_durably_and_nothing_else():
     assert log.epochs.entries == [(1, 0)] and content(log) == made
 
 
-def test_an_assigned_epoch_is_durable_though_nothing_was_appended():
+def test_an_assigned_epoch_costs_no_sync_and_is_durable_with_its_first_batch():
     disk = SimDisk()
-    log, _ = filled(disk)
-    log.assign_epoch(3)
-    for seed in range(20):
+    log, made = filled(disk)
+    disk.fail_syncs()
+    log.assign_epoch(3)  # a server may come to lead a thousand logs at once
+    disk.heal()
+    new = batch(20, 3)
+    log.append([new])
+    for seed in range(40):
         after = disk.clone()
         after.crash(Random(seed))
-        assert open_log(after).epochs.entries == [(1, 0), (3, 20)]
+        found = open_log(after)
+        assert found.epochs.entries[:1] == [(1, 0)]
+        assert content(found) in (made, [*made, new])
+        sound(found)
+    flush(log)
+    for seed in range(40):
+        after = disk.clone()
+        after.crash(Random(seed))
+        found = open_log(after)
+        assert found.epochs.entries == [(1, 0), (3, 20)] and content(found) == [*made, new]
+
+
+def test_under_os_a_full_segment_is_synced_so_that_the_next_opening_need_not_read_it():
+    disk = SimDisk()
+    log = open_log(disk, TopicConfig(flush="os", segment_max_bytes=500))
+    log.append([batch(0, 1)])
+    assert log.begin_flush() is None and log.durable == log.end == 1
+    for offset in range(1, 6):
+        log.append([batch(offset, 1)])
+    assert len(log._segments) == 2
+    flush(log)
+    assert log.begin_flush() is None
+    disk.crash(Random(0))
+    assert open_log(disk).end >= 4
 
 
 def test_the_high_watermark_survives_and_is_never_above_the_log_end():

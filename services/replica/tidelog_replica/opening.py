@@ -109,6 +109,8 @@ class Openings:
         self._wanted: dict[TopicPartition, _Wanted] = {}
         self._waiting: tuple[dict[TopicPartition, None], ...] = tuple({} for _ in range(NEEDS))
         self._running = 0
+        self._opened = 0
+        """Since there was nothing to open."""
 
     def __contains__(self, key: TopicPartition) -> bool:
         return key in self._wanted
@@ -164,6 +166,7 @@ class Openings:
         self._running -= 1
         wanted = self._wanted.pop(key)
         if isinstance(result, Opened):
+            self._opened += 1
             if wanted.deleted:
                 self.delete(key, result.log)
             else:
@@ -175,6 +178,9 @@ class Openings:
             else:
                 self._on_broken(key, result, wanted.config, wanted.state, now)
         self.begin()
+        if not self._wanted and self._opened:
+            self._outbox.event("logs_opened", count=self._opened)
+            self._opened = 0
 
     # --- deleting ----------------------------------------------------------------------------------------
 

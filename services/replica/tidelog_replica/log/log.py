@@ -137,14 +137,11 @@ class Log(Cleanable):
             self.end = end
 
     def assign_epoch(self, epoch: int) -> None:
-        """``epoch`` begins at the log end, durably. The leader does this before it appends. Raises ``OSError``."""
+        """``epoch`` begins at the log end. The leader does this before it appends; durable with the first batch of the
+        epoch: a server that comes to lead a thousand partitions at once must not wait for as many syncs. Before that
+        batch is durable nobody relies on the epoch, which is never resumed. Raises ``OSError``."""
         with Change(self):
             self._begin_epoch(epoch, self.end)
-            self._epochs_file.sync()
-            self._epochs_grown = False
-            if self._directory_grown:
-                self._disk.sync_dir(self._directory)
-                self._directory_grown = False
 
     def _begin_epoch(self, epoch: int, start: int) -> None:
         if self.epochs.assign(epoch, start):
@@ -195,10 +192,11 @@ class Log(Cleanable):
     # --- flush -------------------------------------------------------------------------------------------
 
     def begin_flush(self) -> Flush | None:
-        """What to sync now; None where nothing waits for it (always under ``os``). The caller runs it and then calls
-        ``complete_flush``, or, where it failed, nothing any more."""
+        """What to sync now; None where nothing waits for it (under ``os``: unless a segment is full, so that the next
+        opening reads no more than the last one). The caller runs it and then calls ``complete_flush``, or, where it
+        failed, nothing any more."""
         assert self._flush is None, "one flush at a time"
-        if self._lazy or self._synced == self.end or not self._usable:
+        if self._synced == self.end or not self._usable or (self._lazy and self._bases[-1] <= self._synced):
             return None
         files = [segment.file for segment in self._segments[self._segment_of(self._synced) :]]
         if self._epochs_grown:
@@ -250,7 +248,7 @@ class Log(Cleanable):
             if self.epochs.truncate_to(self._segments[-1].end_offset):
                 self._epochs_file.pwritev([self.epochs.last_bytes(0)], self.epochs.position(0))
                 self._epochs_file.truncate(self.epochs.position(0) + ENTRY_BYTES)
-                self._epochs_file.sync()
+                self._epochs_grown = True
 
     def _cut_segments(self, end: int) -> None:
         keep = self._segment_of(end)
