@@ -1,7 +1,7 @@
 """The design model ``replication.pml`` under SPIN: which scopes are searched to the end, and how.
 
 SPIN turns the model into C, the compiler makes it fast, and the program visits every reachable state. Both tools are
-Debian's (``apt-get install spin gcc``); where one is missing, ``available`` says so and the tests are skipped, visibly.
+Debian's (``apt-get install spin gcc``); where one is missing, the tests are skipped, visibly.
 """
 
 from __future__ import annotations

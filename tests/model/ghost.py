@@ -1,0 +1,190 @@
+"""What must hold, whatever happens: R1 to R9 of ``docs/architecture.md``, looked at after every step.
+
+The ghost sees more than any server: every append and every move of a high watermark, everywhere. Log matching (R2) is
+checked at each append against all that was ever appended: a record is known by (offset, leader epoch) and has one
+content and one predecessor. So two logs agree up to an offset when the record before it has the same epoch in both,
+and everything else is a comparison of two numbers.
+
+What is committed is for ever the same, with two exceptions that the topic asks for: after an unclean election, and
+with commit rule ``leader`` after any, a new *line* begins with what its first leader has; servers of the line before
+may go on for a while, and what they commit does not count.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tidelog.types import NodeId, PartitionState, ServerState
+
+if TYPE_CHECKING:
+    from tidelog_replica.leading import Leading
+
+    from model.server import Server
+
+
+class Violation(AssertionError):
+    """An invariant does not hold."""
+
+
+def must(holds: bool, said: str) -> None:
+    """Raise ``Violation`` where something does not hold."""
+    if not holds:
+        raise Violation(said)
+
+
+class Ghost:
+    """``line``: the leader epoch in which the present line began; -1 as long as all is clean."""
+
+    def __init__(self, commit_rule: str) -> None:
+        self.committed: list[int] = []
+        """Leader epochs of the committed records, by offset."""
+        self.acked = 0
+        self.lost = 0
+        """Records that an unclean election threw away."""
+        self.line = -1
+        self.state: PartitionState | None = None
+        self.servers: dict[NodeId, ServerState] = {}
+        self.quorum = commit_rule == "quorum"
+        self._any_leader_begins = commit_rule == "leader"
+        self._all: list[Server] = []
+        self._begun = True
+        self._records: dict[tuple[int, int], tuple[bytes, int]] = {}
+        self._leaders: dict[int, tuple[NodeId, int]] = {}
+        self._told: dict[int, int] = {}
+        """HW by leader epoch."""
+        self._role: dict[NodeId, Leading] = {}
+
+    # --- what servers do -----------------------------------------------------------------------------------
+
+    def on_append(self, server: Server, offset: int, batch: bytes, epoch: int, before: int) -> None:
+        """A batch is being appended; the record before it is of epoch ``before``."""
+        partition = server.partition
+        assert partition is not None and partition.state is not None
+        known = partition.state.leader_epoch
+        if partition.leading is not None or partition.role is None:  # also while it is becoming the leader
+            must(epoch == known, f"R6: {server.name} appends in epoch {epoch} and knows {known}")
+            leader = self._leaders.setdefault(epoch, (server.name, server.broker_epoch))
+            must(leader == (server.name, server.broker_epoch), f"R1: {leader} and {server.name} append in {epoch}")
+        must(epoch <= known, f"R6: {server.name} takes epoch {epoch} and knows {known}")
+        must(before <= epoch, f"R5: epoch {epoch} behind {before} at {offset} of {server.name}")
+        first = self._records.setdefault((offset, epoch), (batch, before))
+        must(
+            first == (batch, before),
+            f"R2: {server.name} has another record at offset {offset} of epoch {epoch}, or before",
+        )
+
+    def on_settled(self, server: Server) -> None:
+        """The end of an input of a server."""
+        partition = server.partition
+        assert partition is not None
+        must(partition.offline is None, f"{server.name} went offline: {partition.offline}")
+        log, hw = partition.log, partition.high_watermark
+        must(0 <= hw <= log.end, f"HW {hw} of {server.name}, whose log ends at {log.end}")
+        leading = partition.leading
+        if leading is None:
+            return
+        if self._role.get(server.name) is not leading:
+            self._role[server.name] = leading
+            self._on_leader(server)
+        self._commit(server, leading)
+        self.check_superset(server)
+
+    def _on_leader(self, server: Server) -> None:
+        partition = server.partition
+        assert partition is not None and partition.leading is not None
+        epoch = partition.leading.core.leader_epoch
+        if self._any_leader_begins and epoch > self.line:
+            self.line, self._begun = epoch, False
+        if epoch < self.line:
+            return
+        if not self._begun:
+            self._begun = True
+            self._told = {e: 0 for e in self._told if e >= self.line}
+            end = min(len(self.committed), len(server.disk.row))
+            while end and server.disk.row[end - 1] != self.committed[end - 1]:
+                end -= 1
+            self.lost += len(self.committed) - end
+            del self.committed[end:]
+        before = max((told for e, told in self._told.items() if e < epoch), default=0)
+        self._must_hold(server, len(server.disk.row), before, f"R3: {server.name} leads in epoch {epoch} and")
+
+    def _must_hold(self, server: Server, end: int, committed: int, said: str) -> None:
+        """Its log, as far as ``end``, holds the first ``committed`` records of all that is committed."""
+        if committed:
+            must(end >= committed, f"{said} has {end} of {committed} committed records")
+            row, epoch = server.disk.row, self.committed[committed - 1]
+            must(
+                row[committed - 1] == epoch, f"{said} has epoch {row[committed - 1]} at {committed - 1}, not {epoch}"
+            )
+
+    def _commit(self, server: Server, leading: Leading) -> None:
+        core, row = leading.core, server.disk.row
+        hw, epoch = core.high_watermark, core.leader_epoch
+        if epoch < self.line or (self._told.get(epoch) == hw and not core.knows_end):
+            return
+        grown = hw > len(self.committed)
+        self.committed += row[len(self.committed) : hw]
+        if hw:
+            mine, theirs = row[hw - 1], self.committed[hw - 1]
+            must(mine == theirs, f"R7: {server.name} commits epoch {mine} at {hw - 1}, where {theirs} was committed")
+        must(hw >= self._told.get(epoch, 0), f"R5: the HW of {server.name} goes back to {hw}")
+        self._told[epoch] = hw
+        if core.knows_end:
+            top = max(told for e, told in self._told.items() if e <= epoch)
+            must(hw >= top, f"R5: {server.name} tells {hw} for the end, where {top} was told before")
+        if grown:
+            self.check_members()
+
+    def on_ack(self, server: Server, batch: bytes, offset: int) -> None:
+        """A producer is told that its batch is committed at ``offset``."""
+        assert server.partition is not None and server.partition.state is not None
+        if server.partition.state.leader_epoch < self.line:
+            return
+        must(offset < len(self.committed), f"R4: offset {offset} is acked, {len(self.committed)} are committed")
+        stored = self._records[offset, self.committed[offset]][0]
+        must(stored[16:] == batch[16:], f"R4: another record than was acked is committed at {offset}")
+        self.acked += 1
+
+    # --- what the controller says ----------------------------------------------------------------------------
+
+    def on_state(self, state: PartitionState, servers: dict[NodeId, ServerState], all_servers: list[Server]) -> None:
+        """The controller's new state."""
+        old = self.state
+        self.state, self.servers, self._all = state, servers, all_servers
+        if old is not None:
+            must(state.epoch >= old.epoch and state.leader_epoch >= old.leader_epoch, "R5: an epoch goes back")
+        if state.unclean_epoch > self.line and not self._any_leader_begins:
+            self.line, self._begun = state.unclean_epoch, False
+        self.check_members()
+        for server in all_servers:
+            self.check_superset(server)
+
+    def check_superset(self, server: Server) -> None:
+        """R8, of a leader in the controller's present leader epoch."""
+        leading, state = None if server.partition is None else server.partition.leading, self.state
+        if leading is None or state is None or state.sealing or leading.core.leader_epoch != state.leader_epoch:
+            return
+        known = self.servers.get(server.name)
+        if known is not None and known.broker_epoch == server.broker_epoch:
+            missing = [node for node in state.isr if node not in leading.core.maximal_isr]
+            must(self._any_leader_begins or not missing, f"R8: {server.name} leads and does not count {missing}")
+
+    def check_members(self) -> None:
+        """R3, R4: whoever may lead next holds everything committed, durably; with ``quorum`` every majority of those
+        whose promises hold has one who does."""
+        state = self.state
+        if state is None or self._any_leader_begins or not self._begun or not self.committed:
+            return
+        committed, epoch = len(self.committed), self.committed[-1]
+        short = []
+        for server in self._all:
+            if server.name not in state.isr and server.name not in state.elr:
+                continue
+            row = server.disk.row
+            if not server.hurt and not (server.durable >= committed and row[committed - 1] == epoch):
+                short.append(server)
+        for server in short:
+            if self.quorum:
+                must(2 * len(short) <= len(state.replicas), f"R3: {[s.name for s in short]} can seal without it")
+            else:
+                self._must_hold(server, server.durable, committed, f"R3: {server.name}, in ISR or ELR,")

@@ -1,0 +1,346 @@
+"""A replica server with one partition, for the model: the real roles (``partition.py``, ``leading.py``,
+``following.py`` and their cores) and the real ``lives.py`` over a log in memory.
+
+Around them stands the least that a server does: it registers, acts on metadata from its registration on, asks its
+leader one thing at a time, passes proposals and seals to the controller. Inputs are methods; what they bring about is
+appended to ``sent``. Time stands still but for the leader's judgement of lag (``lag``), which is a step of its own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from tidelog.effects import Call, Post
+from tidelog.errors import TidelogError
+from tidelog.records import NewRecord, encode_batch
+from tidelog.types import Acks, NodeId, PartitionState, ServerState, TopicConfig, TopicPartition
+from tidelog.wire.messages import (
+    AlterIsr,
+    AlterIsrAnswer,
+    EpochEnd,
+    EpochPart,
+    FetchedPart,
+    FetchPart,
+    Message,
+    Produced,
+    ProducePart,
+    Register,
+    Registered,
+)
+from tidelog_replica.core.leader import Proposal
+from tidelog_replica.core.producers import ProducerState
+from tidelog_replica.following import Following
+from tidelog_replica.lives import Lives
+from tidelog_replica.outbox import Outbox, StartFlush
+from tidelog_replica.partition import Partition
+from tidelog_replica.settings import ReplicaSettings
+
+from model.ghost import Ghost
+from model.memory_log import Disk, Flush, MemoryLog
+
+KEY = TopicPartition("t", 0)
+CONTROLLER = "controller"
+NOW = 0.0
+LATER = 1000.0
+"""A time at which every follower that is not level is overdue, and every pause is over."""
+SETTINGS = ReplicaSettings()
+BATCHES = [encode_batch([NewRecord(b"%d" % number, None, 0)]) for number in range(200)]
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """A message on its way. ``life``: of the process that waits for this answer; "" for requests."""
+
+    source: NodeId
+    to: NodeId
+    body: Any
+    life: str = ""
+
+    @property
+    def kind(self) -> str:
+        """For people, and to find it again while a walk is shrunk."""
+        return type(self.body).__name__
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A follower's question: a fetch or the dialogue's. ``epochs``: the state that it acts on is compared with."""
+
+    node: NodeId
+    broker_epoch: int
+    part: FetchPart | EpochPart
+    life: str
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """The leader's answer to it."""
+
+    asked: Asked
+    part: FetchedPart | EpochEnd
+    data: bytes = b""
+
+
+class Server:
+    """``run``: the operating system's. ``up`` while a process lives."""
+
+    def __init__(self, name: NodeId, ghost: Ghost, lazy: bool) -> None:
+        self.name = name
+        self.lazy = lazy
+        self.disk = Disk()
+        self.sent: list[Sent] = []
+        self.runs = 0
+        self.births = 0
+        self.tries = 0
+        self.hurt = False
+        """It has lost what it had vouched for, and the controller does not know yet."""
+        self.up = False
+        self._ghost = ghost
+        self._clear()
+
+    def _clear(self) -> None:
+        self.lives: Lives | None = None
+        self.life = ""
+        self.asking = ""
+        """Which registration is unanswered."""
+        self.broker_epoch = -1
+        self.index = -1
+        self.view = -1
+        """Index of the metadata that it acted on last."""
+        self.partition: Partition | None = None
+        self.servers: dict[NodeId, ServerState] = {}
+        self.outbox = Outbox()
+        self.flush: Flush | None = None
+        self.proposals: dict[int, Proposal] = {}
+
+    @property
+    def durable(self) -> int:
+        """Up to where its log is vouched for: what is lost below counts as ``hurt``."""
+        if self.partition is not None:
+            return self.partition.log.durable
+        return len(self.disk.row) if self.lazy else self.disk.synced
+
+    # --- life --------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """A process begins, or one that is not registered asks again."""
+        if not self.up:
+            self.up = True
+            self.births += 1
+            self.life = f"{self.name}.{self.births}"
+            self.lives = Lives(self.disk, "d", self.name, "", f"run {self.runs}")  # type: ignore[arg-type]
+            self.lives.begin(self.life)
+        assert self.lives is not None
+        lives = self.lives
+        self.tries += 1
+        self.asking = f"{self.life} try {self.tries}"
+        self._send(CONTROLLER, Register(self.name, "", lives.cluster, lives.names, lives.clean), self.asking)
+
+    def power_loss(self, end: int) -> None:
+        """The machine stops; of what was not flushed it kept what is below ``end``."""
+        self.hurt = self.hurt or end < self.durable
+        self.disk.keep(end)
+        self.runs += 1
+        self.die()
+
+    def die(self) -> None:
+        """The process ends at once; the page cache is left, so a lazy log has all that it had."""
+        self.up = False
+        self._clear()
+
+    def stop(self) -> None:
+        """It ends in order."""
+        assert self.lives is not None
+        partition, whole = self.partition, self.partition is not None and self.partition.offline is None
+        if whole and partition is not None:
+            partition.flushing = False
+            partition.close()
+        self.lives.end(whole)
+        self.die()
+
+    def wipe(self) -> None:
+        """Somebody puts an empty disk in its place."""
+        self.disk = Disk()
+        self.hurt = True
+
+    # --- the controller ----------------------------------------------------------------------------------
+
+    def on_registered(self, answer: Registered) -> None:
+        """It has a broker epoch now."""
+        assert self.lives is not None
+        self.asking = ""
+        self.lives.on_registered("c")
+        self.broker_epoch, self.index = answer.broker_epoch, answer.index
+
+    def on_fenced_life(self) -> None:
+        """A heartbeat was refused: a later registration of this server counts."""
+        self.broker_epoch = self.index = self.view = -1
+        if self.partition is not None:
+            self.partition.retire("a later life has registered")
+        self._finish()
+
+    def on_metadata(
+        self, index: int, servers: dict[NodeId, ServerState], config: TopicConfig, state: PartitionState
+    ) -> None:
+        """The controller's metadata at ``index``."""
+        if self.broker_epoch < 0 or index < self.index or index <= self.view:
+            return
+        self.view = index
+        changed = servers != self.servers
+        self.servers.clear()
+        self.servers.update(servers)
+        partition = self.partition
+        if partition is None:
+            partition = self.partition = self._open(config)
+        elif changed and partition.leading is not None:
+            partition.leading.core.on_tick(NOW)
+        partition.on_state(state, self.broker_epoch, NOW)
+        self._finish()
+        self.ask()
+
+    def _open(self, config: TopicConfig) -> Partition:
+        def on_append(offset: int, batch: bytes, epoch: int, before: int) -> None:
+            self._ghost.on_append(self, offset, batch, epoch, before)
+
+        log: Any = MemoryLog(self.disk, self.lazy, on_append)
+        return Partition(KEY, config, self.name, log, self.servers, SETTINGS, self.outbox, ProducerState())
+
+    def on_isr_answer(self, asked: AlterIsr, answer: Message | TidelogError) -> None:
+        """As ``ReplicaNode`` takes it."""
+        partition, leading = self.partition, None if self.partition is None else self.partition.leading
+        proposal = self.proposals.get(asked.epoch)
+        if partition is None or leading is None or proposal is None or leading.core.proposal is not proposal:
+            return
+        state = partition.state
+        if isinstance(answer, AlterIsrAnswer) and state is not None and answer.epoch > state.epoch:
+            partition.on_state(replace(state, epoch=answer.epoch, isr=answer.isr), self.broker_epoch, NOW)
+        elif isinstance(answer, TidelogError) and answer.code in ("NOT_LEADER", "FENCED_LEADER_EPOCH"):
+            partition.step_down(answer.message)
+        leading.core.on_proposal_unanswered(proposal, NOW)
+        self._finish()
+
+    def resend(self) -> bool:
+        """The proposal in flight is sent again."""
+        leading = None if self.partition is None else self.partition.leading
+        if leading is None or leading.core.proposal is None:
+            return False
+        leading.core.on_proposal_unanswered(leading.core.proposal, NOW)
+        self._finish(LATER)
+        return True
+
+    # --- producers, time -----------------------------------------------------------------------------------
+
+    def produce(self, number: int) -> bool:
+        """A record that wants ``all``; refused or taken."""
+        if self.partition is None or self.partition.leading is None:
+            return False
+        part = ProducePart(number, *KEY, Acks.ALL, 0, len(BATCHES[number]))
+        leading = self.partition.leading
+        self.partition.guard(lambda: leading.produce(1, part, BATCHES[number], NOW))
+        self._finish()
+        return True
+
+    def flushed(self) -> bool:
+        """The flush under way ends."""
+        flush, partition = self.flush, self.partition
+        if flush is None or partition is None:
+            return False
+        self.flush = None
+        partition.on_flushed(flush, None)  # type: ignore[arg-type]
+        self._finish()
+        self.ask()
+        return True
+
+    def lag(self) -> bool:
+        """Much time passes: a leader looks who has not kept up."""
+        leading = None if self.partition is None else self.partition.leading
+        if leading is None:
+            return False
+        leading.core.on_tick(LATER)
+        self._finish(LATER)
+        return True
+
+    def checkpoint(self) -> bool:
+        """The HW is written down."""
+        if self.partition is None or not self.partition.checkpoint_due:
+            return False
+        self.partition.checkpoint()
+        return True
+
+    # --- followers and leaders -----------------------------------------------------------------------------
+
+    def ask(self) -> bool:
+        """A follower asks its leader what it wants to know next."""
+        following = None if self.partition is None else self.partition.following
+        if following is None:
+            return False
+        part = following.epoch_request() or following.fetch_request()
+        self._send(following.core.leader, Asked(self.name, self.broker_epoch, part, self.life))
+        return True
+
+    def on_asked(self, asked: Asked) -> None:
+        """As ``Requests.fetch`` and ``epoch_offset`` serve one part. What is refused is not answered here."""
+        known = self.servers.get(asked.node)
+        partition = self.partition
+        if partition is None or partition.leading is None:
+            return
+        if known is not None and asked.broker_epoch < known.broker_epoch:
+            return
+        leading, part = partition.leading, asked.part
+        told: list[Told] = []
+
+        def serve() -> None:
+            if isinstance(part, EpochPart):
+                told.append(Told(asked, leading.epoch_end(asked.node, asked.broker_epoch, part)))
+            else:
+                fetched, data = leading.fetch(asked.node, asked.broker_epoch, 2, part, 1 << 20, NOW)
+                told.append(Told(asked, fetched, b"".join(data)))
+
+        partition.guard(serve)
+        for answer in told:
+            self._send(asked.node, answer, asked.life)
+        self._finish()
+
+    def on_told(self, told: Told) -> None:
+        """As ``Upstream`` takes an answer."""
+        partition, asked, outcome = self.partition, told.asked.part, None
+        if partition is None or partition.following is None:
+            return
+        if isinstance(asked, EpochPart) and isinstance(told.part, EpochEnd):
+            outcome = partition.take(Following.on_epoch_end, asked, told.part)
+        elif isinstance(asked, FetchPart) and isinstance(told.part, FetchedPart):
+            outcome = partition.take(Following.on_fetched, asked, told.part, memoryview(told.data), NOW)
+        self._finish()
+        if outcome is not None and outcome.what == "more":
+            self.ask()
+
+    # --- the end of every input ----------------------------------------------------------------------------
+
+    def _send(self, to: NodeId, body: Any, life: str = "") -> None:
+        self.sent.append(Sent(self.name, to, body, life))
+
+    def _finish(self, now: float = NOW) -> None:
+        partition = self.partition
+        if partition is None:
+            return
+        partition.settle(NOW)
+        leading = partition.leading
+        if leading is not None:
+            self._propose(leading.due_proposal(now), leading.core.leader_epoch)
+        self._ghost.on_settled(self)
+        for effect in self.outbox.drain():
+            if isinstance(effect, StartFlush):
+                self.flush = effect.flush  # type: ignore[assignment]
+            elif isinstance(effect, Call):
+                self._send(CONTROLLER, effect.message)
+            elif isinstance(effect, Post) and isinstance(effect.message, Produced):
+                for ack in effect.message.acks:
+                    if ack.error is None:
+                        self._ghost.on_ack(self, BATCHES[ack.id], ack.offset)
+
+    def _propose(self, proposal: Proposal | None, leader_epoch: int) -> None:
+        if proposal is not None:
+            self.proposals = {proposal.epoch: proposal}
+            fields = (proposal.epoch, proposal.isr, proposal.cause, proposal.evidence)
+            self._send(CONTROLLER, AlterIsr(self.name, self.broker_epoch, *KEY, leader_epoch, *fields))
