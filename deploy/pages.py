@@ -35,7 +35,7 @@ TOPIC_SETTINGS = {
         "max_batch_bytes": "A larger batch is refused.",
         "replica_max_lag_ms": "A follower that was not caught up for this long leaves the in-sync set.",
         "replica_max_lag_records": "And one that is further behind, though it could have fetched; 0: not judged.",
-        "cleanup": "What makes room: `delete`: retention; `compact`: the last record of each key stays.",
+        "cleanup": "`delete`: retention; `compact`: the last record of each key stays, and all records without one.",
         "retention_ms": "Closed segments whose newest record is older are deleted; -1: never.",
         "retention_bytes": "The oldest closed segments are deleted while the rest holds this much; -1: no bound.",
         "retention_records": "The same in records.",

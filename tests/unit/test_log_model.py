@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from logs import batches, content, epochs_of, open_log, sound
 from simulation.sim_disk import SimDisk
 from tidelog.records import read_header
+from tidelog_replica.core.producers import ProducerState
 
 actions = st.lists(
     st.one_of(
@@ -17,6 +18,8 @@ actions = st.lists(
         st.tuples(st.just("lead"), st.integers(1, 2)),
         st.tuples(st.just("flush"), st.booleans()),
         st.tuples(st.just("truncate"), st.integers(0, 12)),
+        st.tuples(st.just("retain"), st.integers(0, 20)),
+        st.tuples(st.just("start_over"), st.integers(0, 9)),
         st.tuples(st.just("reopen"), st.none()),
         st.tuples(st.just("crash"), st.integers(0, 2**32)),
     ),
@@ -64,6 +67,19 @@ class Model:
         self.durable = self.log.end if back else self.durable
         self.epoch += 1
 
+    def retain(self, back):
+        offset = max(0, self.log.end - back)
+        self.log.advance_start(offset)  # a flush may be under way
+        self.stored = [each for each in self.stored if read_header(each).base_offset >= self.log.start]
+        self.durable = max(self.durable, self.log.start)
+
+    def start_over(self, ahead):
+        """As a follower whom retention has overtaken."""
+        start = self.log.end + ahead
+        self.epoch += 1
+        self.log.reset(start, self.epoch if start else -1, b"c" * 16, ProducerState())
+        self.stored, self.durable = [], start
+
     def reopen(self, _):
         self.log.close()
         self.pending, self.log = None, open_log(self.disk)
@@ -89,5 +105,6 @@ def test_it_does_what_a_list_of_batches_does(actions):
         assert log.durable == model.durable
         sound(log)
         known = dict(log.epochs.entries)
-        assert all(known[epoch] == start for epoch, start in epochs_of(model.stored))
+        assert all(known[e] == start for e, start in epochs_of(model.stored) if start > log.start)
+        assert not model.stored or read_header(model.stored[0]).base_offset == log.start
     assert open_log(model.disk).end == model.log.end

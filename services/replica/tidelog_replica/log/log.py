@@ -216,7 +216,7 @@ class Log(Cleanable):
         self._retired.clear()
         if flush.generation == self._generation and self._usable:
             with Change(self):
-                self._synced = flush.end
+                self._synced = max(self._synced, flush.end)  # the start may have moved past it
                 self._mark.write(flush.end)
 
     def discard_unsynced(self) -> None:
