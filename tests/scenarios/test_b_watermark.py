@@ -5,7 +5,7 @@ from __future__ import annotations
 from tidelog.errors import TidelogError
 from tidelog.records import NewRecord, encode_batch, read_header, stamp_prefix
 from tidelog.types import Acks, TopicConfig
-from tidelog.wire.messages import Fetch, FetchAnswer, FetchedPart, ListOffset, OffsetAnswer, Read
+from tidelog.wire.messages import Fetch, FetchAnswer, FetchedPart, ListOffset, Notify, OffsetAnswer, Read
 from unit.replica_net import Net, cluster, code
 
 from scenarios.stage import Stage
@@ -169,7 +169,7 @@ def test_B17_readers_of_a_new_leader_that_does_not_know_the_hw_wait_and_never_se
     first, (second, _) = stage.first, stage.others
     stage.put(b"m0")
     stage.until(lambda: stage.hw(second) == 1)
-    stage.hold(lambda sender, receiver, m: isinstance(m, FetchAnswer) and m.parts[0].high_watermark == 2)
+    stage.hold(lambda sender, receiver, m: isinstance(m, FetchAnswer | Notify) and m.parts[0].high_watermark == 2)
     stage.put(b"m1")
     latest = ListOffset(*stage.key, "latest")
     assert stage.ask(first, latest) == OffsetAnswer(2, 0)

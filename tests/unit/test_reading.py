@@ -100,6 +100,17 @@ def test_waiting_readers_leave_with_the_followers_role() -> None:
     assert code(net.answers[waiting]) == "NOT_LEADER"
 
 
+def test_a_learner_serves_readers_too() -> None:
+    net = Net(3, config=TopicConfig(min_insync_replicas=1))
+    net.start()
+    net.create()
+    net.push(replicas=("r1", "r2"), isr=("r1", "r2"), learners=("r3",))
+    net.run()
+    net.send("r1", b"a")
+    net.advance(4)
+    assert values(bounded(net, "r3", 0, 100, max_wait_ms=500)) == [b"a"]
+
+
 # --- within a bound ------------------------------------------------------------------------------------------
 
 
@@ -278,3 +289,35 @@ def test_followers_are_no_place_for_linearizable_reads() -> None:
 def test_a_read_that_makes_no_sense_is_refused(fields: dict[str, Any]) -> None:
     net = cluster()
     assert code(net.answers[net.read("r1", 0, **fields)]) == "MALFORMED"
+
+
+# --- news at followers -----------------------------------------------------------------------------------------
+
+
+def test_readers_that_wait_at_a_follower_hear_of_a_commit_when_it_happens() -> None:
+    net = cluster()
+    net.send("r1", b"a")
+    net.advance(4)
+    waiting = [net.read(name, 1, any_replica=True, max_wait_ms=5000) for name in ("r2", "r3")]
+    net.advance(1)
+    net.send("r1", b"b")
+    assert [values(net.answers[id]) for id in waiting] == [[b"b"], [b"b"]]
+
+
+def test_where_nobody_reads_a_commit_costs_no_further_message() -> None:
+    net = cluster(config=TopicConfig(min_insync_replicas=2, flush="os"))
+    net.send("r1", b"a")
+    net.advance(1)
+    before = len(net.messages(Fetch))
+    net.send("r1", b"b")
+    assert len(net.messages(Fetch)) - before == 2
+
+
+def test_a_follower_tells_its_leader_once_that_somebody_reads() -> None:
+    net = cluster()
+    net.send("r1", b"a")
+    net.advance(4)
+    before = len(net.messages(Fetch, "r2"))
+    for _ in range(5):
+        net.read("r2", 1, any_replica=True, max_wait_ms=5000)
+    assert [fetch.parts[0].readers for fetch in net.messages(Fetch, "r2")[before:]] == [True]

@@ -155,7 +155,7 @@ class Assignment:
     # --- partitions --------------------------------------------------------------------------------------
 
     def _assign(self, topic: TopicState, key: TopicPartition, state: PartitionState, now: float) -> None:
-        if self._node not in state.replicas:
+        if self._node not in state.replicas + state.learners:
             self._unassign(key)
             return
         partition = self.partitions.get(key)

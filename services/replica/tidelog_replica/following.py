@@ -79,6 +79,8 @@ class Following:
         self._agreed = False
         """The last fetch has shown that the own log is the beginning of the leader's."""
         self._asking_latest = False
+        self._readers = False
+        """What the last fetch said of readers."""
         self.leader_start = 0
         """Where the leader's log begins, as it said last."""
         core.begin(log.epochs)
@@ -99,7 +101,15 @@ class Following:
         assert self.core.asking is None
         log = self._log
         last_epoch = log.epoch_at(log.end)
-        return FetchPart(*self._key, self.core.leader_epoch, log.end, last_epoch, log.durable, self._stamp)
+        self._readers = self.reading.waits_for_news
+        return FetchPart(
+            *self._key, self.core.leader_epoch, log.end, last_epoch, log.durable, self._stamp, self._readers
+        )
+
+    @property
+    def must_tell(self) -> bool:
+        """Readers wait here, and the leader does not know."""
+        return self.reading.waits_for_news and not self._readers
 
     def on_stamp(self, stamp: int) -> None:
         """The leader has sent this with an answer or notice; the next fetch tells it so."""
@@ -151,17 +161,16 @@ class Following:
 
     def on_notified(self, part: NotifyPart, data: memoryview) -> Outcome:
         """The leader's notice, lost, doubled, late or not. Batches in it are taken where they are exactly what comes
-        next; whatever else asked for the same then comes too late. ``idle``: there is nothing to ask now; where there
-        will be, the end of the flush says so."""
+        next; whatever else asked for the same then comes too late. The HW is good for whatever the own log holds: it
+        is the beginning of the leader's."""
         log, core = self._log, self.core
         if part.leader_epoch != core.leader_epoch:
             return IDLE
         self.on_stamp(part.stamp)
-        if not len(data) or core.asking is not None or not self._agreed:
-            return MORE
-        if not self._continues(data) or not self._append(data):
-            return MORE
-        core.on_high_watermark(part.high_watermark, log.end)
+        if core.asking is None and self._agreed:
+            if len(data) and self._continues(data):
+                self._append(data)
+            core.on_high_watermark(part.high_watermark, log.end)
         return MORE
 
     def _continues(self, data: memoryview) -> bool:

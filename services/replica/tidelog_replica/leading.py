@@ -24,8 +24,9 @@ from tidelog.wire.messages import (
     ProducePart,
 )
 
-from tidelog_replica.core.leader import Leader, Proposal, Waiting, divergence
+from tidelog_replica.core.leader import Leader, Proposal, divergence
 from tidelog_replica.core.producers import ProducerState, Refused
+from tidelog_replica.core.progress import Waiting
 from tidelog_replica.core.waiters import Waiters
 from tidelog_replica.log.log import Log
 from tidelog_replica.outbox import Outbox
@@ -180,7 +181,7 @@ class Leading:
             return self._fetched(node, now, diverging=diverging), []
         core.on_fetch(node, broker_epoch, min(part.durable, part.offset), now, part.stamp)
         if part.offset >= log.end:
-            core.wait(node, source)
+            core.wait(node, source, part.readers)
             return self._fetched(node, now), []
         if max_bytes <= 0:
             self._notify(Waiting(node, source, log.end), now)

@@ -147,7 +147,7 @@ class Partition:
         self._resign("NOT_LEADER", f"{state.leader or 'nobody'} leads in leader epoch {state.leader_epoch}")
         if state.leader == self._node:
             self.guard(lambda: self._lead(state, broker_epoch, now))
-        elif state.leader is not None and self._node in state.replicas:
+        elif state.leader is not None and self._node in state.replicas + state.learners:
             core = Follower(state.leader, state.leader_epoch, self._high_watermark)
             self.role = Following(self.key, core, self.log, self.producers, self._settings, self._outbox)
             self._event("follower_became", leader=state.leader, leader_epoch=state.leader_epoch)

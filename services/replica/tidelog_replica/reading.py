@@ -97,6 +97,11 @@ class Reading:
         self._proof = (core.confirmed_at, core.knows_end)
         """What the waiting readers have been judged by."""
 
+    @property
+    def waits_for_news(self) -> bool:
+        """Somebody waits for the HW."""
+        return len(self._for_news) > 0
+
     # --- requests ----------------------------------------------------------------------------------------
 
     def read(self, source: int, id: int | None, read: Read, now: float) -> None:

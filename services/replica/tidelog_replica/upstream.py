@@ -292,11 +292,16 @@ class Upstream:
     # --- readers -----------------------------------------------------------------------------------------
 
     def confirm(self, partition: Partition, now: float) -> None:
-        """Ask how far the log is committed, where readers wait for the proof that no more is: beside the loop, whose
-        answers never wait."""
+        """Ask how far the log is committed, where readers wait for the proof that no more is (beside the loop, whose
+        answers never wait), and have the leader know that some wait for more."""
         role = partition.following
-        question = None if role is None else role.latest_request()
-        if role is not None and question is not None:
+        if role is None:
+            return
+        if role.must_tell and partition.key not in self._active and partition.key not in self._paused:
+            self.activate(partition.key)
+            self.kick(now)
+        question = role.latest_request()
+        if question is not None:
             done = partial(self._on_latest, partition, role, now)
             self._outbox.call(self._leader, question, self._settings.replica_max_leader_timeout_s, done)
 

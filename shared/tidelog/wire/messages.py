@@ -453,6 +453,8 @@ class FetchPart:
     """Everything below it is on the follower's stable storage."""
     stamp: int = 0
     """The greatest that came with an answer or notice of this leader epoch: this fetch was sent after that."""
+    readers: bool = False
+    """Readers wait at the follower: it wants to be notified when the HW moves, too."""
 
 
 @dataclass(frozen=True, slots=True)

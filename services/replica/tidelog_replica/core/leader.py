@@ -39,14 +39,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from tidelog.errors import TidelogError, refuse
 from tidelog.types import NodeId, PartitionState, ServerState
 from tidelog.wire.messages import IsrMember
 
 from tidelog_replica.core.epochs import EpochCache
-from tidelog_replica.core.progress import Progress
+from tidelog_replica.core.progress import Progress, Waiting
 from tidelog_replica.core.vouching import Vouching
 
 
@@ -58,14 +57,6 @@ class Proposal:
     isr: tuple[IsrMember, ...]
     cause: str
     evidence: dict[str, str]
-
-
-class Waiting(NamedTuple):
-    """A follower that idles, to be notified over link ``source``. What it has is what was below ``offset`` here."""
-
-    node: NodeId
-    source: int
-    offset: int
 
 
 class Leader:
@@ -207,11 +198,10 @@ class Leader:
         elif node in self.replicas:
             self._consider(now)
 
-    def wait(self, node: NodeId, source: int) -> None:
-        """The follower has all there is: notify it over ``source`` when something comes, or, where somebody waits for
-        it to vouch and its fetch was sent too early for that, at once."""
-        progress = self.followers[node]
-        progress.waiting, progress.waits_at = source, self._log_end
+    def wait(self, node: NodeId, source: int, readers: bool = False) -> None:
+        """The follower has all there is: notify it over ``source`` when something comes, with ``readers`` also when
+        the HW moves; or, where somebody waits for it to vouch and its fetch was sent too early for that, at once."""
+        self.followers[node].wait(source, self._log_end, self.high_watermark if readers else math.inf)
         vouching = self._vouching
         if not vouching.has_vouched(node) and node in self._electors and self._vouched_at() < vouching.asked_at:
             self._notify(node)
@@ -234,8 +224,11 @@ class Leader:
                 progress.waiting = None
 
     def _advance(self) -> None:
-        if self.has_quorum:
-            self.high_watermark = max(self.high_watermark, self._committed_end())
+        end = self._committed_end() if self.has_quorum else 0
+        if end > self.high_watermark:
+            self.high_watermark = end
+            for node in [node for node, progress in self.followers.items() if progress.told < end]:
+                self._notify(node)
 
     def _committed_end(self) -> int:
         """The commit rule; the ISR is not below its minimum."""

@@ -14,9 +14,20 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import NamedTuple
+
+from tidelog.types import NodeId
 
 RECORDS_PATIENCE = 0.1
 """Part of ``max_lag_s`` in which a follower has to come within ``max_lag_records`` of where the log ended."""
+
+
+class Waiting(NamedTuple):
+    """A follower that idles, to be notified over link ``source``. What it has is what was below ``offset`` here."""
+
+    node: NodeId
+    source: int
+    offset: int
 
 
 @dataclass(slots=True)
@@ -40,6 +51,12 @@ class Progress:
     """The link over which it wants to be notified of new data."""
     waits_at: int = -1
     """Where its log ended, as the leader's did, when it began to wait."""
+    told: float = math.inf
+    """It also wants to know when the HW gets past this."""
+
+    def wait(self, source: int, log_end: int, told: float) -> None:
+        """It idles; see ``waiting``, ``waits_at``, ``told``."""
+        self.waiting, self.waits_at, self.told = source, log_end, told
 
     def on_append(self, log_end: int, now: float) -> None:
         """The log ends at ``log_end`` now."""
