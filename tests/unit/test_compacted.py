@@ -10,7 +10,7 @@ from crc32c import crc32c
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_consumer_core import Bench
-from test_records import SMALL, new_records
+from test_records import GOLDEN, SMALL, golden, new_records
 from tidelog.compacted import first_compacted_ms, thin_batch
 from tidelog.errors import CorruptBatch
 from tidelog.records import (
@@ -155,6 +155,18 @@ def test_a_flip_of_any_bit_behind_the_stamp_is_noticed(codec):
         damaged[position] ^= 1 << (position % 8)
         with pytest.raises(CorruptBatch):
             check_batch(damaged)
+
+
+def test_golden_files_are_still_what_is_written_and_read():
+    whole = golden("full", "none")
+    thin = (GOLDEN / "batch-v1-sparse-none.bin").read_bytes()
+    assert thin == thin_batch(decode_columns(whole), whole, [0, 2], 1_700_000_100_000)
+    assert decode_batch(thin) == [decode_batch(whole)[place] for place in (0, 2)]
+    control = (GOLDEN / "batch-v1-control.bin").read_bytes()
+    assert control == stamped(encode_control("epoch", timestamp_ms=1_700_000_000_000), 123_456_789_012, 9)
+    assert (
+        chain_after(NO_CHAIN, whole).hex() == chain_after(NO_CHAIN, thin).hex() == "96095aae05f9f97d3967eeed1efa80bc"
+    )
 
 
 # --- consumers -------------------------------------------------------------------------------------------

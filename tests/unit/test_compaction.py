@@ -284,6 +284,21 @@ def test_A15_truncation_within_and_at_the_edges_of_compacted_segments():
             same_shape(again, [*kept, *more])
 
 
+def test_what_grows_where_a_compacted_part_was_cut_off_is_dirty():
+    for reopen in (False, True):
+        disk = SimDisk()
+        log = log_of(*changes(40, 4), disk=disk)
+        log.compact(log.end, NOW)
+        log.truncate(3)
+        if reopen:
+            log = Log.open(disk, PATH, CONFIG)
+        for n in range(log.end, 60):
+            log.append([keyed(n, (b"new", b"%d" % n))])
+        log.compact(log.end, NOW)
+        closed = log.extents()[-1].base
+        assert [r.offset for r in records(stored(log)) if r.key == b"new" and r.offset < closed] == [closed - 1]
+
+
 # --- crashes ---------------------------------------------------------------------------------------------
 
 

@@ -215,6 +215,25 @@ def test_without_policy_the_start_moves_past_what_was_ever_synced():
     check(open_log(disk, lazy), log.start)
 
 
+def test_a_flush_that_ends_when_the_start_has_moved_past_it_takes_nothing_back():
+    """A follower may know more to be committed than it has flushed."""
+    disk = SimDisk()
+    log = open_log(disk)
+    log.append(STORED[:4])
+    pending = log.begin_flush()
+    assert pending is not None
+    log.append(STORED[4:])
+    log.advance_start(15)
+    pending.run()
+    log.complete_flush(pending)
+    assert log.durable == log.start > 4
+    flush(log)
+    for seed in range(10):
+        after = disk.clone()
+        after.crash(Random(seed))
+        check(open_log(after), log.start)
+
+
 # --- a copy that starts over -----------------------------------------------------------------------------
 
 

@@ -22,7 +22,6 @@ from tidelog.errors import ProtocolError
 
 from tidelog_replica.core.epochs import EpochCache
 from tidelog_replica.core.producers import ProducerState
-from tidelog_replica.log.checkpoint import Checkpoint
 from tidelog_replica.log.files import COMPACTED, EPOCHS, HIGH_WATERMARK, LOG_START, MARK, RESET
 from tidelog_replica.log.origin import Origin, write_origin
 from tidelog_replica.log.snapshots import Snapshots
@@ -79,5 +78,4 @@ def _replace(disk: Disk, directory: str, origin: Origin, producers: ProducerStat
         Snapshots(disk, directory).write(origin.start, origin.chain, producers, sync=True)
     entries = [(origin.last_epoch, origin.start - 1)] if origin.last_epoch >= 0 and origin.start else []
     disk.write_atomic(f"{directory}/{EPOCHS}", EpochCache(entries).to_bytes())
-    Checkpoint(disk, f"{directory}/{MARK}").write(origin.start, sync=True)
     write_origin(disk, directory, origin)
