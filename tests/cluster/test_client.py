@@ -103,3 +103,25 @@ async def test_a_consumer_and_a_producer_outlive_their_gateway(tmp_path: Path) -
                                 await cluster.stop("g1")
             assert seen == [b"%d" % n for n in range(1000)]
             assert [record.value for record in await read_all(log, "orders")] == seen
+
+
+async def test_a_consumer_of_any_replica_gets_all_that_is_committed_and_outlives_its_replica(tmp_path: Path) -> None:
+    async with running(tmp_path) as cluster, tidelog.connect(cluster.gateway) as log:
+        await log.create_topic("orders", replication_factor=3)
+        seen: list[bytes | None] = []
+        reading = log.consume("orders", start="earliest", read_from="any", consistency="bounded", max_staleness_s=2.0)
+        with trio.fail_after(60):
+            async with log.producer("orders") as producer, reading as consumer:
+                for n in range(30):
+                    await producer.send(b"%d" % n)
+                    seen.append((await consumer.__anext__()).value)
+                    if n == 10:  # one of the two copies that are not the leader; it comes back
+                        partition = (await log.describe("orders")).partitions[0]
+                        copy = next(node for node in partition.isr if node != partition.leader)
+                        await cluster.stop(copy)
+                    if n == 20:
+                        await cluster.start(copy)
+                        while len((partition := (await log.describe("orders")).partitions[0]).isr) < 3:
+                            pass
+                        await cluster.stop(partition.leader)
+        assert seen == [b"%d" % n for n in range(30)]
