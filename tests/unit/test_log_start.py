@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from random import Random
 
 import pytest
-from logs import PATH, SMALL, batch, batches, content, flush, open_log, produced, sound
-from simulation.sim_disk import PowerLost, SimDisk
-from tidelog.records import NO_CHAIN, chain_after, read_header
+from logs import PATH, batch, content, flush, open_log
+from retired import COUNT, HEADERS, STORED, at_each_step, built, chain_to, check, filled, stable
+from simulation.sim_disk import SimDisk
+from tidelog.records import NO_CHAIN
 from tidelog.types import TopicConfig
 from tidelog_replica.core.producers import ProducerState
 from tidelog_replica.log.files import LOG_START, RESET
@@ -16,81 +16,6 @@ from tidelog_replica.log.log import CorruptLog, Log
 from tidelog_replica.log.origin import Origin
 from tidelog_replica.log.recovery import EPOCHS, MARK
 from tidelog_replica.log.segment import Segment
-from tidelog_replica.log.tail import Tail
-
-COUNT = 30
-
-
-def made(count: int = COUNT) -> list[bytes]:
-    """Batches of three producers, one of which falls silent early; the leader epoch changes at 5, 13 and 21."""
-    batches, sequences = [], {1: 0, 2: 0, 3: 0}
-    for offset in range(count):
-        epoch = 1 + sum(offset >= start for start in (5, 13, 21))
-        producer = 3 if offset < 2 else 1 + offset % 2
-        batches.append(produced(offset, epoch, producer, sequences[producer]))
-        sequences[producer] += 1
-    return batches
-
-
-STORED = made()
-HEADERS = [read_header(each) for each in STORED]
-ALL = ProducerState(HEADERS).snapshot()
-
-
-def chain_to(offset: int) -> bytes:
-    chain = NO_CHAIN
-    for each in STORED[:offset]:
-        chain = chain_after(chain, each)
-    return chain
-
-
-def filled(disk: SimDisk, config: TopicConfig = SMALL) -> Log:
-    log = open_log(disk, config)
-    for each in STORED:
-        log.append([each])
-    flush(log)
-    return log
-
-
-def stable(disk: SimDisk) -> SimDisk:
-    for name in disk.listdir(PATH):
-        disk.replace(f"{PATH}/{name}", disk.read(f"{PATH}/{name}"))
-    return disk
-
-
-def check(log: Log, start: int) -> None:
-    """A log of ``STORED`` from ``start`` on, which knows what came before."""
-    assert (log.start, log.end) == (start, COUNT)
-    assert content(log) == content(log, from_disk=True) == STORED[start:]
-    assert log.epoch_at(start) == (HEADERS[start - 1].leader_epoch if start else -1)
-    assert log.chain_at(start) == (start, chain_to(start))
-    assert log.producers.snapshot() == ALL
-    sound(log)
-
-
-def at_each_step(
-    prepare: Callable[[], SimDisk], action: Callable[[Log], object], judge: Callable[[Log], None], steps_at_least: int
-) -> None:
-    """Lose power at the first change of ``action``, at the second, …"""
-    steps = 0
-    while True:
-        disk = prepare()
-        log = open_log(disk)
-        disk.lose_power(after=steps)
-        try:
-            action(log)
-        except PowerLost:
-            pass
-        else:
-            break
-        for seed in range(12):
-            after = disk.clone()
-            after.crash(Random(seed))
-            judge(open_log(after))
-            judge(open_log(after))
-        steps += 1
-    assert steps >= steps_at_least
-
 
 # --- retention -------------------------------------------------------------------------------------------
 
@@ -158,18 +83,12 @@ def test_D7_retention_may_be_cut_off_at_each_step():
         starts.add(log.start)
         check(log, log.start)
 
-    at_each_step(lambda: stable(_built()), lambda log: log.advance_start(15), judge, 6)
+    at_each_step(lambda: stable(built()), lambda log: log.advance_start(15), judge, 6)
     assert len(starts) == 2
 
 
-def _built() -> SimDisk:
-    disk = SimDisk()
-    filled(disk).close()
-    return disk
-
-
 def test_a_first_segment_that_is_gone_is_damage_and_one_too_many_is_not():
-    disk = _built()
+    disk = built()
     first = Segment(disk, PATH, 0)
     kept = disk.read(first.path)
     disk.unlink(first.path)
@@ -187,7 +106,7 @@ def test_a_first_segment_that_is_gone_is_damage_and_one_too_many_is_not():
 
 
 def test_D5_no_damage_to_the_file_of_the_log_start_changes_the_log():
-    disk = _built()
+    disk = built()
     open_log(disk).advance_start(15)
     start = open_log(disk).start
     path = f"{PATH}/{LOG_START}"
@@ -275,7 +194,7 @@ def test_starting_over_may_be_cut_off_at_each_step(start):
             assert log.producers.snapshot() == past.snapshot()
             assert log.read_high_watermark() == start
 
-    at_each_step(lambda: stable(_built()), lambda log: log.reset(start, 7, b"c" * 16, past), judge, 20)
+    at_each_step(lambda: stable(built()), lambda log: log.reset(start, 7, b"c" * 16, past), judge, 20)
 
 
 def test_starting_over_goes_on_where_a_flush_is_under_way():
@@ -294,127 +213,11 @@ def test_starting_over_goes_on_where_a_flush_is_under_way():
 
 
 def test_a_damaged_wish_to_start_over_is_passed_over():
-    disk = _built()
+    disk = built()
     for data in (b"", b"garbage", Origin(3, 1).to_bytes(), bytes(100)):
         disk.replace(f"{PATH}/{RESET}", data)
         check(open_log(disk), 0)
         assert RESET not in disk.listdir(PATH)
-
-
-# --- producers -------------------------------------------------------------------------------------------
-
-
-def snapshots(disk: SimDisk) -> list[str]:
-    return [name for name in disk.listdir(PATH) if name.startswith("producers-")]
-
-
-def test_the_producers_are_known_after_a_restart_without_reading_the_whole_log():
-    disk = _built()
-    assert snapshots(disk)[-1].endswith(f"{COUNT:020d}")
-    for segment in open_log(disk)._segments[:-1]:
-        disk.replace(segment.path, bytes(segment.size))
-    assert open_log(disk).producers.snapshot() == ALL
-
-
-def test_a_producer_whose_batches_are_all_gone_is_still_known():
-    disk = SimDisk()
-    log = filled(disk)
-    log.advance_start(COUNT)
-    assert 3 in open_log(disk).producers.snapshot()
-
-
-def test_D5_no_damage_to_a_snapshot_changes_what_is_known_of_the_producers():
-    disk = _built()
-    newest = f"{PATH}/{snapshots(disk)[-1]}"
-    data = disk.read(newest)
-    changed = [data[:cut] for cut in range(len(data))]
-    changed += [data[:p] + bytes([data[p] ^ 1 << p % 8]) + data[p + 1 :] for p in range(len(data))]
-    for each in changed:
-        after = disk.clone()
-        after.replace(newest, each)
-        assert open_log(after).producers.snapshot() == ALL
-    for name in snapshots(disk):
-        disk.replace(f"{PATH}/{name}", b"")
-    check(open_log(disk), 0)
-
-
-def test_a_snapshot_of_another_history_is_not_believed():
-    """It was written above a cut, and the log has grown past that offset again."""
-    disk = _built()
-    name = snapshots(disk)[-1]
-    data = disk.read(f"{PATH}/{name}")
-    log = open_log(disk)
-    log.truncate(20)
-    assert name not in disk.listdir(PATH)
-    assert log.producers.snapshot() == ProducerState(HEADERS[:20]).snapshot()
-    log.append([produced(offset, 9, 8, offset - 20) for offset in range(20, COUNT)])
-    flush(log)
-    expected = log.producers.snapshot()
-    log.close()
-    disk.replace(f"{PATH}/{name}", data)
-    assert open_log(disk).producers.snapshot() == expected
-
-
-def test_the_producers_of_a_log_that_was_cut_are_those_of_what_is_left():
-    for end in range(COUNT + 1):
-        log = filled(SimDisk())
-        log.truncate(end)
-        assert log.producers.snapshot() == ProducerState(HEADERS[:end]).snapshot()
-
-
-def test_only_the_newest_snapshots_and_the_one_at_the_start_stay():
-    disk = SimDisk()
-    log = filled(disk)
-    assert len(snapshots(disk)) == 2
-    log.advance_start(8)
-    for offset in range(COUNT, 3 * COUNT):
-        log.append([produced(offset, 4, 1, offset)])
-    flush(log)
-    log.truncate(COUNT)
-    assert snapshots(disk) == [f"producers-{log.start:020d}"]
-    check(log, log.start)
-
-
-# --- chain -----------------------------------------------------------------------------------------------
-
-
-def test_the_chain_at_every_offset_is_that_of_the_batches_before_it():
-    disk = SimDisk()
-    log = open_log(disk)
-    many = batches(0, 1, [1, 2, 3] * 8)
-    log.append(many)
-    flush(log)
-    for each in (log, open_log(disk)):
-        chain, boundary = NO_CHAIN, 0
-        for stored in many:
-            header = read_header(stored)
-            for offset in range(header.base_offset, header.end_offset):
-                assert each.chain_at(offset) == (boundary, chain)
-            chain, boundary = chain_after(chain, stored), header.end_offset
-        assert each.chain_at(boundary) == each.chain_at(boundary + 9) == (boundary, chain)
-
-
-def test_an_index_whose_chain_is_not_that_of_the_headers_is_noticed():
-    disk = _built()
-    log = open_log(disk)
-    first = log._segments[0]
-    data = bytearray(disk.read(first.path))
-    data[40] ^= 1  # in max_timestamp of the first batch: nothing but its CRC and the chain cover it
-    disk.replace(first.path, bytes(data))
-    log = open_log(disk)
-    log._segments[0]._index = None
-    disk.unlink(first.index_path)
-    with pytest.raises(CorruptLog, match="hash chain"):
-        log.chain_at(1)
-
-
-def test_memory_forgets_what_retention_took():
-    log = filled(SimDisk())
-    assert log._tail.read(0, 100, COUNT) is not None
-    log.advance_start(15)
-    assert log._tail.read(log.start - 1, 100, COUNT) is None
-    assert log._tail.read(log.start, 100, COUNT) is not None
-    assert isinstance(log._tail, Tail)
 
 
 # --- age -------------------------------------------------------------------------------------------------

@@ -1,0 +1,93 @@
+"""A log of three producers and four leader epochs, for the tests of what a log knows of its past."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+
+from logs import PATH, SMALL, content, flush, open_log, produced, sound
+from simulation.sim_disk import PowerLost, SimDisk
+from tidelog.records import NO_CHAIN, chain_after, read_header
+from tidelog.types import TopicConfig
+from tidelog_replica.core.producers import ProducerState
+from tidelog_replica.log.log import Log
+
+COUNT = 30
+
+
+def made(count: int = COUNT) -> list[bytes]:
+    """Batches of three producers, one of which falls silent early; the leader epoch changes at 5, 13 and 21."""
+    batches, sequences = [], {1: 0, 2: 0, 3: 0}
+    for offset in range(count):
+        epoch = 1 + sum(offset >= start for start in (5, 13, 21))
+        producer = 3 if offset < 2 else 1 + offset % 2
+        batches.append(produced(offset, epoch, producer, sequences[producer]))
+        sequences[producer] += 1
+    return batches
+
+
+STORED = made()
+HEADERS = [read_header(each) for each in STORED]
+ALL = ProducerState(HEADERS).snapshot()
+
+
+def chain_to(offset: int) -> bytes:
+    chain = NO_CHAIN
+    for each in STORED[:offset]:
+        chain = chain_after(chain, each)
+    return chain
+
+
+def filled(disk: SimDisk, config: TopicConfig = SMALL) -> Log:
+    log = open_log(disk, config)
+    for each in STORED:
+        log.append([each])
+    flush(log)
+    return log
+
+
+def stable(disk: SimDisk) -> SimDisk:
+    for name in disk.listdir(PATH):
+        disk.replace(f"{PATH}/{name}", disk.read(f"{PATH}/{name}"))
+    return disk
+
+
+def check(log: Log, start: int) -> None:
+    """A log of ``STORED`` from ``start`` on, which knows what came before."""
+    assert (log.start, log.end) == (start, COUNT)
+    assert content(log) == content(log, from_disk=True) == STORED[start:]
+    assert log.epoch_at(start) == (HEADERS[start - 1].leader_epoch if start else -1)
+    assert log.chain_at(start) == (start, chain_to(start))
+    assert log.producers.snapshot() == ALL
+    sound(log)
+
+
+def at_each_step(
+    prepare: Callable[[], SimDisk], action: Callable[[Log], object], judge: Callable[[Log], None], steps_at_least: int
+) -> None:
+    """Lose power at the first change of ``action``, at the second, …"""
+    steps = 0
+    while True:
+        disk = prepare()
+        log = open_log(disk)
+        disk.lose_power(after=steps)
+        try:
+            action(log)
+        except PowerLost:
+            pass
+        else:
+            break
+        for seed in range(12):
+            after = disk.clone()
+            after.crash(Random(seed))
+            judge(open_log(after))
+            judge(open_log(after))
+        steps += 1
+    assert steps >= steps_at_least
+
+
+def built() -> SimDisk:
+    """The disk of such a log, closed."""
+    disk = SimDisk()
+    filled(disk).close()
+    return disk

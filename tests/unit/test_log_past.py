@@ -1,0 +1,127 @@
+"""What a log tells of all that was ever in it: the state of the producers, the hash chain."""
+
+from __future__ import annotations
+
+import pytest
+from logs import PATH, batches, flush, open_log, produced
+from retired import ALL, COUNT, HEADERS, built, check, filled
+from simulation.sim_disk import SimDisk
+from tidelog.records import NO_CHAIN, chain_after, read_header
+from tidelog_replica.core.producers import ProducerState
+from tidelog_replica.log.log import CorruptLog
+from tidelog_replica.log.tail import Tail
+
+# --- producers -------------------------------------------------------------------------------------------
+
+
+def snapshots(disk: SimDisk) -> list[str]:
+    return [name for name in disk.listdir(PATH) if name.startswith("producers-")]
+
+
+def test_the_producers_are_known_after_a_restart_without_reading_the_whole_log():
+    disk = built()
+    assert snapshots(disk)[-1].endswith(f"{COUNT:020d}")
+    for segment in open_log(disk)._segments[:-1]:
+        disk.replace(segment.path, bytes(segment.size))
+    assert open_log(disk).producers.snapshot() == ALL
+
+
+def test_a_producer_whose_batches_are_all_gone_is_still_known():
+    disk = SimDisk()
+    log = filled(disk)
+    log.advance_start(COUNT)
+    assert 3 in open_log(disk).producers.snapshot()
+
+
+def test_D5_no_damage_to_a_snapshot_changes_what_is_known_of_the_producers():
+    disk = built()
+    newest = f"{PATH}/{snapshots(disk)[-1]}"
+    data = disk.read(newest)
+    changed = [data[:cut] for cut in range(len(data))]
+    changed += [data[:p] + bytes([data[p] ^ 1 << p % 8]) + data[p + 1 :] for p in range(len(data))]
+    for each in changed:
+        after = disk.clone()
+        after.replace(newest, each)
+        assert open_log(after).producers.snapshot() == ALL
+    for name in snapshots(disk):
+        disk.replace(f"{PATH}/{name}", b"")
+    check(open_log(disk), 0)
+
+
+def test_a_snapshot_of_another_history_is_not_believed():
+    """It was written above a cut, and the log has grown past that offset again."""
+    disk = built()
+    name = snapshots(disk)[-1]
+    data = disk.read(f"{PATH}/{name}")
+    log = open_log(disk)
+    log.truncate(20)
+    assert name not in disk.listdir(PATH)
+    assert log.producers.snapshot() == ProducerState(HEADERS[:20]).snapshot()
+    log.append([produced(offset, 9, 8, offset - 20) for offset in range(20, COUNT)])
+    flush(log)
+    expected = log.producers.snapshot()
+    log.close()
+    disk.replace(f"{PATH}/{name}", data)
+    assert open_log(disk).producers.snapshot() == expected
+
+
+def test_the_producers_of_a_log_that_was_cut_are_those_of_what_is_left():
+    for end in range(COUNT + 1):
+        log = filled(SimDisk())
+        log.truncate(end)
+        assert log.producers.snapshot() == ProducerState(HEADERS[:end]).snapshot()
+
+
+def test_only_the_newest_snapshots_and_the_one_at_the_start_stay():
+    disk = SimDisk()
+    log = filled(disk)
+    assert len(snapshots(disk)) == 2
+    log.advance_start(8)
+    for offset in range(COUNT, 3 * COUNT):
+        log.append([produced(offset, 4, 1, offset)])
+    flush(log)
+    log.truncate(COUNT)
+    assert snapshots(disk) == [f"producers-{log.start:020d}"]
+    check(log, log.start)
+
+
+# --- chain -----------------------------------------------------------------------------------------------
+
+
+def test_the_chain_at_every_offset_is_that_of_the_batches_before_it():
+    disk = SimDisk()
+    log = open_log(disk)
+    many = batches(0, 1, [1, 2, 3] * 8)
+    log.append(many)
+    flush(log)
+    for each in (log, open_log(disk)):
+        chain, boundary = NO_CHAIN, 0
+        for stored in many:
+            header = read_header(stored)
+            for offset in range(header.base_offset, header.end_offset):
+                assert each.chain_at(offset) == (boundary, chain)
+            chain, boundary = chain_after(chain, stored), header.end_offset
+        assert each.chain_at(boundary) == each.chain_at(boundary + 9) == (boundary, chain)
+
+
+def test_an_index_whose_chain_is_not_that_of_the_headers_is_noticed():
+    disk = built()
+    log = open_log(disk)
+    first = log._segments[0]
+    data = bytearray(disk.read(first.path))
+    data[40] ^= 1  # in max_timestamp of the first batch: nothing but its CRC and the chain cover it
+    disk.replace(first.path, bytes(data))
+    log = open_log(disk)
+    log._segments[0]._index = None
+    disk.unlink(first.index_path)
+    with pytest.raises(CorruptLog, match="hash chain"):
+        log.chain_at(1)
+
+
+def test_memory_forgets_what_retention_took():
+    log = filled(SimDisk())
+    assert log._tail.read(0, 100, COUNT) is not None
+    log.advance_start(15)
+    assert log._tail.read(log.start - 1, 100, COUNT) is None
+    assert log._tail.read(log.start, 100, COUNT) is not None
+    assert isinstance(log._tail, Tail)
