@@ -137,9 +137,9 @@ class Log(Cleanable):
             self.end = end
 
     def assign_epoch(self, epoch: int) -> None:
-        """``epoch`` begins at the log end. The leader does this before it appends; durable with the epoch's first batch:
-        a server that comes to lead a thousand partitions at once must not wait for as many syncs. Before that batch is
-        durable nobody relies on the epoch, which is never resumed. Raises ``OSError``."""
+        """``epoch`` begins at the log end. The leader does this before it appends. It is durable with the epoch's
+        first batch: a server that comes to lead a thousand partitions at once must not wait for as many syncs. Before
+        that batch is durable nobody relies on the epoch, which is never resumed. Raises ``OSError``."""
         with Change(self):
             self._begin_epoch(epoch, self.end)
 
