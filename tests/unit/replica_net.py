@@ -1,50 +1,38 @@
 """Replica servers on a toy network with a toy controller: messages arrive at once and in order unless a test says
-otherwise. The controller does only what the test tells it (``lead``, ``push``) and what a proposal asks for."""
+otherwise."""
 
 from __future__ import annotations
 
 import random
 from collections import deque
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from typing import Any
 
 from simulation.sim_disk import SimDisk
 from tidelog.effects import CONTROLLER, Answer, Call, Event, Post
-from tidelog.errors import TidelogError, TimedOut, Unreachable, from_info, refuse
+from tidelog.errors import TidelogError, TimedOut, Unreachable, from_info
 from tidelog.records import NewRecord, decode_batch, encode_batch, split
-from tidelog.types import Acks, ClusterImage, PartitionState, ServerState, TopicConfig, TopicPartition, TopicState
-from tidelog.wire.image import encode_delta, encode_image
+from tidelog.types import Acks, TopicConfig, TopicPartition
 from tidelog.wire.messages import (
-    AlterIsr,
-    AlterIsrAnswer,
-    ConfirmLeader,
-    Done,
-    HandOver,
-    Heartbeat,
     Message,
     MetadataUpdate,
     Produce,
     Produced,
     ProducePart,
     Read,
-    Register,
-    Registered,
-    ReportLeader,
-    Watch,
 )
 from tidelog_replica.jobs import run_job
 from tidelog_replica.node import ReplicaNode, StartFlush, StartJob
 from tidelog_replica.outbox import Stop
 from tidelog_replica.partition import Partition
 from tidelog_replica.settings import ReplicaSettings
+from toy_controller import KEY, ToyController
 
-KEY = TopicPartition("t1", 0)
 CLIENT = 900
 """Source of the test's own requests."""
 
 
-class Net:
+class Net(ToyController):
     """Nodes r1..rn, their disks, and a controller that is always there unless ``controller_up`` is False."""
 
     def __init__(
@@ -54,9 +42,9 @@ class Net:
         settings: ReplicaSettings | None = None,
         boot: str = "",
     ):
+        names = [f"r{i + 1}" for i in range(nodes)]
+        super().__init__(names, config or TopicConfig(min_insync_replicas=min(2, nodes)))
         self.now = 100.0
-        self.names = [f"r{i + 1}" for i in range(nodes)]
-        self.config = config or TopicConfig(min_insync_replicas=min(2, nodes))
         self.settings = settings or ReplicaSettings()
         self.disks = {name: SimDisk() for name in self.names}
         self.nodes: dict[str, ReplicaNode] = {}
@@ -77,16 +65,8 @@ class Net:
         """The run of the operating system, of every machine."""
         self.wall_ms = 0
         """The wall clock of every machine."""
-        self.refuse_isr: TidelogError | None = None
-        self.index = 0
-        self.servers: dict[str, ServerState] = {}
-        self.topics: dict[str, TopicState] = {}
-        self.watchers: list[str] = []
-        self.reports: list[ReportLeader] = []
-        self.hand_overs: list[HandOver] = []
         self.stopped: list[str] = []
         """Nodes that asked for the end of their process, which this net does not grant."""
-        self.proposals: list[AlterIsr] = []
         self.events: list[tuple[str, Event]] = []
         self.sent: list[tuple[str, Any]] = []
         self.acks: dict[int, Any] = {}
@@ -210,7 +190,7 @@ class Net:
     def deliver(self, name: str, call: Call) -> None:
         """Bring a call to where it goes."""
         if call.to == CONTROLLER:
-            answer = self._control(name, call.message) if self.controller_up else Unreachable("no controller")
+            answer = self.control(name, call.message) if self.controller_up else Unreachable("no controller")
             self._answer(name, call.token, answer)
         elif call.to not in self.nodes or (name, call.to) in self.cut:
             self._answer(name, call.token, Unreachable("cut"))
@@ -245,112 +225,12 @@ class Net:
         elif not self.drop_notify and (name := self.names[source]) in self.nodes:
             self._take(name, self.nodes[name].on_request(0, None, message, self.now))
 
-    # --- controller --------------------------------------------------------------------------------------
-
-    def _control(self, name: str, message: Message) -> Message | TidelogError:
-        match message:
-            case Register():
-                self.index += 1
-                life = self.index
-                self.servers[name] = ServerState(name, message.url, life, fenced=False)
-                self.broadcast()
-                return Registered(life, life, 3000, "c")
-            case Heartbeat():
-                if message.broker_epoch != self.servers[name].broker_epoch:
-                    return refuse("FENCED_BROKER_EPOCH", "a later life registered")
-                return Done()
-            case Watch():
-                if name not in self.watchers:
-                    self.watchers.append(name)
-                self._tell(name, self.image())
-                return Done()
-            case ReportLeader():
-                self.reports.append(message)
-                return Done()
-            case ConfirmLeader():
-                state = self.state(message.partition)
-                if (state.leader, state.leader_epoch) != (name, message.leader_epoch):
-                    return refuse("FENCED_LEADER_EPOCH", f"{state.leader} leads in {state.leader_epoch}")
-                return Done()
-            case HandOver():
-                self.hand_overs.append(message)
-                self._hand_over(name, message)
-                return Done()
-            case AlterIsr():
-                self.proposals.append(message)
-                return self.refuse_isr or self._alter_isr(message)
-        raise AssertionError(message)
-
-    def _hand_over(self, name: str, message: HandOver) -> None:
-        """What the server held is lost: another member leads, if there is one."""
-        assert message.lost
-        for part in message.parts:
-            state = self.state(part.partition)
-            isr = tuple(node for node in state.isr if node != name)
-            leader = state.leader if state.leader != name else next(iter(isr), None)
-            epoch = state.leader_epoch + (leader != state.leader)
-            self.push(part.partition, isr=isr, leader=leader, leader_epoch=epoch)
-
-    def _alter_isr(self, message: AlterIsr) -> Message | TidelogError:
-        state = self.state(message.partition)
-        if message.epoch != state.epoch:
-            return refuse("STALE_EPOCH", f"the epoch is {state.epoch}")
-        self.push(message.partition, isr=tuple(member.node for member in message.isr))
-        state = self.state(message.partition)
-        return AlterIsrAnswer(state.epoch, state.isr)
-
-    def image(self) -> MetadataUpdate:
-        """The whole metadata."""
-        image = ClusterImage(self.index, "c", tuple(self.servers.values()), tuple(self.topics.values()))
-        return MetadataUpdate(self.index, True, encode_image(image))
-
     def _tell(self, name: str, update: MetadataUpdate) -> None:
         def arrive() -> None:
             if name in self.nodes:
                 self._take(name, self.nodes[name].on_metadata(update, self.now))
 
         self._queue.append(arrive)
-
-    def state(self, partition: int = 0) -> PartitionState:
-        """What the controller says of a partition of the topic."""
-        return self.topics[KEY.topic_id].partitions[partition]
-
-    def create(self, partitions: int = 1, leader: str = "r1") -> None:
-        """Create the topic, everybody in sync."""
-        replicas = (leader, *(name for name in self.names if name != leader))
-        state = PartitionState(replicas, replicas, leader, 0, 0)
-        self.topics[KEY.topic_id] = TopicState(KEY.topic_id, "events", self.config, (state,) * partitions)
-        self.broadcast()
-        self.run()
-
-    def push(self, partition: int = 0, **changes: Any) -> None:
-        """Change a partition's state by a new epoch, and tell all who watch."""
-        topic = self.topics[KEY.topic_id]
-        partitions = list(topic.partitions)
-        partitions[partition] = replace(partitions[partition], epoch=partitions[partition].epoch + 1, **changes)
-        self.topics[KEY.topic_id] = replace(topic, partitions=tuple(partitions))
-        self.broadcast()
-
-    def lead(self, leader: str, isr: str, partition: int = 0) -> None:
-        """Elect a leader."""
-        epoch = self.state(partition).leader_epoch + 1
-        self.push(partition, leader=leader, isr=tuple(isr.split()), leader_epoch=epoch)
-        self.run()
-
-    def broadcast(self) -> None:
-        """Tell all who watch how things are."""
-        self.index += 1
-        delta = encode_delta(tuple(self.servers.values()), tuple(self.topics.values()), ())
-        for name in self.watchers:
-            self._tell(name, MetadataUpdate(self.index, False, delta))
-
-    def delete(self) -> None:
-        """Delete the topic."""
-        del self.topics[KEY.topic_id]
-        self.index += 1
-        for name in self.watchers:
-            self._tell(name, MetadataUpdate(self.index, False, encode_delta((), (), (KEY.topic_id,))))
-        self.run()
 
     # --- clients -----------------------------------------------------------------------------------------
 
