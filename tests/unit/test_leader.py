@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from tidelog.types import PartitionState, ServerState
 from tidelog.wire.messages import IsrMember
-from tidelog_replica.core.epochs import EpochCache
-from tidelog_replica.core.leader import Leader, divergence
+from tidelog_replica.core.epochs import EpochCache, divergence
+from tidelog_replica.core.leader import Leader
 
 LAG = 10.0
 

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import ceil, inf
+from typing import Any
 
 from tidelog.errors import CorruptBatch, TidelogError, refuse
-from tidelog.records import BatchHeader, check_batch, stamp_prefix
+from tidelog.records import BatchHeader, check_batch, encode_control, read_header, stamp_prefix
 from tidelog.types import Acks, Buffer, NodeId, PartitionState, TopicConfig, TopicPartition
 from tidelog.wire.messages import (
     EpochEnd,
@@ -24,7 +25,8 @@ from tidelog.wire.messages import (
     ProducePart,
 )
 
-from tidelog_replica.core.leader import Leader, Proposal, divergence
+from tidelog_replica.core.epochs import divergence
+from tidelog_replica.core.leader import Leader, Proposal
 from tidelog_replica.core.producers import ProducerState, Refused
 from tidelog_replica.core.progress import Waiting
 from tidelog_replica.core.waiters import Waiters
@@ -42,6 +44,16 @@ class _Pending:
     deadline: float
     source: int
     ack: ProduceAck
+
+
+def leader_settings(config: TopicConfig) -> dict[str, Any]:
+    """What the core needs to know of a topic's settings, and may change."""
+    return {
+        "min_insync_replicas": config.min_insync_replicas,
+        "max_lag_s": config.replica_max_lag_ms / 1000,
+        "max_lag_records": config.replica_max_lag_records,
+        "unclean_election": config.unclean_election,
+    }
 
 
 class Leading:
@@ -110,6 +122,14 @@ class Leading:
             self._log.append(batches)
             self.core.on_append(self._log.end, now)
 
+    def begin_epoch(self) -> None:
+        """Append a control batch, the first of this leader epoch: under commit rule ``quorum`` nothing before it is
+        known to be committed until it is."""
+        batch = encode_control("leader")
+        stamp = stamp_prefix(self._next_offset, self.core.leader_epoch, read_header(batch).crc32c)
+        self._unwritten.append(stamp + batch[len(stamp) :])
+        self._next_offset += 1
+
     def _check(self, part: ProducePart, batch: Buffer) -> BatchHeader:
         """What is wrong with the request itself, whatever the log holds. Raises ``TidelogError``."""
         refusal = self.core.refusal(part.leader_epoch)
@@ -136,6 +156,8 @@ class Leading:
 
     def _admit(self, part: ProducePart) -> None:
         """Whether a new batch may be appended now. Raises ``TidelogError``."""
+        if self.core.stalled:
+            raise refuse("OFFLINE", "the leader's disk does not answer; another replica is to lead")
         if part.acks == Acks.ALL and not self.core.has_quorum:
             isr, minimum = len(self.core.isr), self.core.min_insync
             raise refuse("NOT_ENOUGH_REPLICAS", f"{isr} in sync, at least {minimum} must be", in_sync=isr)
@@ -258,8 +280,7 @@ class Leading:
     def configure(self, config: TopicConfig, now: float) -> None:
         """The topic's settings changed."""
         self._config = config
-        max_lag_s = config.replica_max_lag_ms / 1000
-        self.core.configure(config.min_insync_replicas, max_lag_s, config.replica_max_lag_records, now)
+        self.core.configure(**leader_settings(config), now=now)
 
     def due_proposal(self, now: float) -> Proposal | None:
         """An ISR proposal that must be sent to the controller now."""

@@ -27,7 +27,7 @@ from tidelog.errors import TidelogError, refuse
 from tidelog.types import NodeId
 from tidelog.wire.messages import ListOffset, OffsetAnswer, Read, ReadAnswer
 
-from tidelog_replica.core.leader import divergence
+from tidelog_replica.core.epochs import divergence
 from tidelog_replica.core.waiters import Waiters
 from tidelog_replica.log.log import Log
 from tidelog_replica.outbox import Outbox

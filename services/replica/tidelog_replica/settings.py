@@ -40,6 +40,12 @@ class ReplicaSettings:
     fetch_backoff_s: float = setting(0.05, "First pause after a failed fetch; it doubles.", 0.001, 60)
     fetch_backoff_max_s: float = setting(0.5, "Longest pause after a failed fetch.", 0.001, 60)
     isr_retry_s: float = setting(0.5, "Pause before an unanswered ISR proposal is sent again.", 0.01, 60)
+    disk_stall_s: float = setting(
+        5.0, "A leader whose flush takes longer hands over; at most half of the topic's lag time.", 0.01, 600
+    )
+    proof_patience_s: float = setting(
+        0.2, "Wait for the followers to prove who leads, before the controllers are asked.", 0.001, 60
+    )
     ack_timeout_s: float = setting(5.0, "Wait for an ack when the producer names none.", 0.01, 600)
     ack_timeout_max_s: float = setting(120.0, "Longer waits of producers are cut to this.", 0.01, 3600)
     read_wait_max_s: float = setting(30.0, "Longest time that a read waits for news.", 0.01, 600)

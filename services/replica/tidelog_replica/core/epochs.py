@@ -128,6 +128,21 @@ class EpochCache:
         return cache, bytes(data[cache.position(0) :]) == cache.last_bytes(0)
 
 
+def divergence(
+    offset: int, last_epoch: int, epochs: EpochCache, log_start: int, log_end: int
+) -> tuple[int, int] | None:
+    """Where a log whose record before ``offset`` has ``last_epoch`` parts from this one: (epoch, end offset) of the
+    largest epoch here at or below ``last_epoch`` (KIP-279). None: up to ``offset`` they agree.
+
+    Where no such epoch is known here, ``last_epoch`` itself ends at the start of this log: nothing is common."""
+    if last_epoch < 0:
+        return None
+    epoch, end = epochs.end_of(last_epoch, log_end)
+    if epoch < 0:
+        return None if offset <= log_start else (last_epoch, log_start)
+    return None if epoch == last_epoch and offset <= end else (epoch, end)
+
+
 def _entry(epoch: int, start: int) -> bytes:
     entry = _ENTRY.pack(epoch, start)
     return entry + _CRC.pack(crc32c(entry))

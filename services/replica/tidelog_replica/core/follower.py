@@ -22,8 +22,13 @@ committed itself lies below ``h``; so does, since ``s - c`` <= ``m - c``, everyt
 An answer whose HW is not reached yet is kept until it is; later ones are passed over meanwhile, so that one is
 reached at last.
 
-Invariants: the HW is at most the log end and never goes back; what lies below it is never cut (R4: only an
-unclean election could ask for that); a batch is taken only at the log end, in the expected leader epoch.
+What lies below the HW is committed, and is cut only where the topic's settings allow that it gets lost: after an
+unclean election, by a replica whose log knows no epoch from that election's on (who does has agreed with its line,
+and can be asked for nothing more); or under commit rule ``leader``, where copies may lag. Then the HW goes back to
+where the logs part, which is counted as a loss. Whoever else asks for such a cut is refused (R4).
+
+Invariants: the HW is at most the log end and goes back in such a loss only; a batch is taken only at the log end, in
+the expected leader epoch.
 """
 
 from __future__ import annotations
@@ -52,6 +57,9 @@ class Follower:
     """Everything committed until then, anywhere, lies below the HW (seconds of the own clock)."""
     asked_at: float = -inf
     """Somebody waits for ``confirmed_at`` to reach this."""
+    unclean_epoch: int = -1
+    """Leader epoch that the last unclean election began; -1: there was none."""
+    commit_rule: str = "isr"
     _proof: tuple[int, float] | None = None
     """What ``confirmed_at`` becomes (second) when the HW reaches an offset (first)."""
 
@@ -86,6 +94,14 @@ class Follower:
             return None
         self.asking = None
         return agreed_end(epoch, end, epochs, log_start, log_end)
+
+    def may_cut(self, end: int, latest: int) -> bool:
+        """Whether the log, whose latest epoch is ``latest``, may be made to end at ``end``."""
+        return end >= self.high_watermark or self.commit_rule == "leader" or self.unclean_epoch > latest
+
+    def on_loss(self, end: int) -> None:
+        """What was committed from ``end`` on is lost."""
+        self.high_watermark, self.confirmed_at, self._proof = end, -inf, None
 
     def on_high_watermark(self, leader_high_watermark: int, log_end: int) -> bool:
         """The leader's HW as it came with an answer, after its batches were appended. Whether the own one moved."""

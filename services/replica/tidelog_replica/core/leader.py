@@ -44,7 +44,6 @@ from tidelog.errors import TidelogError, refuse
 from tidelog.types import NodeId, PartitionState, ServerState
 from tidelog.wire.messages import IsrMember
 
-from tidelog_replica.core.epochs import EpochCache
 from tidelog_replica.core.progress import Progress, Waiting
 from tidelog_replica.core.vouching import Vouching
 
@@ -97,13 +96,14 @@ class Leader:
         self._broker_epoch = broker_epoch
         self._servers = servers
         self._rule = commit_rule
-        self._elr = state.elr
-        self._any_may_lead = unclean_election
+        self.eligible = state.elr
+        """Replicas outside the ISR that the controller may elect."""
         self._vouching = Vouching(patience_s, retry_s)
         self._notices: list[Waiting] = []
         self._min_insync_replicas = min_insync_replicas
         self._max_lag_s = max_lag_s
         self._max_lag_records = max_lag_records
+        self._any_may_lead = unclean_election
         self._retry_s = retry_s
         self._retry_at: float | None = None
         self._log_end = log_end
@@ -118,10 +118,13 @@ class Leader:
         kept, others = self.followers, (n for n in state.replicas + state.learners if n != self.node)
         self.followers = {n: kept.get(n) or Progress(now, self._log_end, now) for n in others}
 
-    def configure(self, min_insync_replicas: int, max_lag_s: float, max_lag_records: int, now: float) -> None:
+    def configure(
+        self, *, min_insync_replicas: int, max_lag_s: float, max_lag_records: int, unclean_election: bool, now: float
+    ) -> None:
         """The topic's settings changed."""
         self._min_insync_replicas = min_insync_replicas
         self._max_lag_s, self._max_lag_records = max_lag_s, max_lag_records
+        self._any_may_lead = unclean_election
         self._advance()
         self._consider(now)
 
@@ -279,7 +282,7 @@ class Leader:
         """Whom the controller may elect next."""
         if self._any_may_lead or self._rule == "quorum":
             return self.replicas
-        return tuple(n for n in self.replicas if n in self._counted or n in self._elr)
+        return tuple(n for n in self.replicas if n in self._counted or n in self.eligible)
 
     # --- the in-sync replicas ----------------------------------------------------------------------------
 
@@ -287,7 +290,7 @@ class Leader:
         """The controller's newer state of the same leader epoch. It settles the proposal in flight."""
         assert state.leader_epoch == self.leader_epoch and state.epoch > self.epoch
         self.epoch = state.epoch
-        self.isr, self._elr, self.replicas = state.isr, state.elr, state.replicas
+        self.isr, self.eligible, self.replicas = state.isr, state.elr, state.replicas
         self._know_followers(state, now)
         self.proposal = self._retry_at = None
         self._count()
@@ -376,18 +379,3 @@ class Leader:
         proposed = () if self.proposal is None else tuple(member.node for member in self.proposal.isr)
         self._counted = tuple(node for node in self.replicas if node in self.isr or node in proposed)
         self._advance()
-
-
-def divergence(
-    offset: int, last_epoch: int, epochs: EpochCache, log_start: int, log_end: int
-) -> tuple[int, int] | None:
-    """Where a log whose record before ``offset`` has ``last_epoch`` parts from this one: (epoch, end offset) of the
-    largest epoch here at or below ``last_epoch`` (KIP-279). None: up to ``offset`` they agree.
-
-    Where no such epoch is known here, ``last_epoch`` itself ends at the start of this log: nothing is common."""
-    if last_epoch < 0:
-        return None
-    epoch, end = epochs.end_of(last_epoch, log_end)
-    if epoch < 0:
-        return None if offset <= log_start else (last_epoch, log_start)
-    return None if epoch == last_epoch and offset <= end else (epoch, end)
