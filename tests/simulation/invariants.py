@@ -148,7 +148,7 @@ class Invariants(ClientInvariants):
         )
         if before is not None:
             self._demand(
-                view.high_watermark >= before.high_watermark,
+                view.high_watermark >= before.high_watermark or self._loses_here(key, view, before),
                 f"R5 {who}: HW went from {before.high_watermark} to {view.high_watermark}",
             )
             if view.leader_epoch >= 0:
@@ -226,6 +226,12 @@ class Invariants(ClientInvariants):
         return topic.config.commit_rule == "leader" or (
             pending is not None and self._newest_leader(key) < pending[-1] <= epoch
         )
+
+    def _loses_here(self, key: TopicPartition, view: View, before: View) -> bool:
+        """Whether the HW may go back, with the log: the follower agrees with a line that lacks what was committed."""
+        topic = self.metadata.topics.get(key.topic_id)
+        lossy = key in self.unclean or (topic is not None and topic.config.commit_rule == "leader")
+        return lossy and not view.leads and view.high_watermark == view.log.end
 
     def _lose(self, key: TopicPartition, before_epoch: int, start: int) -> None:
         self.cluster.count("losses allowed")

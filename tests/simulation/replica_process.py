@@ -117,7 +117,13 @@ class ReplicaProcess(SimProcess):
         return self.running and self.core.broker_epoch >= 0
 
     def supervise(self) -> None:
-        """The server ended itself: whoever watches over the process starts it again."""
+        """The server ended itself: whoever watches over the process starts it again. It does not end before it has
+        made sure that its next life trusts nothing."""
+        try:
+            self.core.distrust()
+        except OSError:
+            self.later(1.0, self.supervise)
+            return
         self.stop(power=False)
         self.start()
 

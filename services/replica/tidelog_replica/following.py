@@ -6,6 +6,7 @@ still open: same leader epoch, same log end. Any ``OSError`` is the caller's: th
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import inf
 from typing import NamedTuple
 
@@ -67,6 +68,7 @@ class Following:
         producers: ProducerState,
         settings: ReplicaSettings,
         outbox: Outbox,
+        on_loss: Callable[[int, int], None] = lambda start, end: None,
     ) -> None:
         self.core = core
         self.reading = Reading(core, log, settings, outbox, core.leader)
@@ -74,6 +76,7 @@ class Following:
         self._log = log
         self._producers = producers
         self._outbox = outbox
+        self._on_loss = on_loss
         self._stamp = 0
         """The greatest that the leader has sent in this leader epoch."""
         self._agreed = False
@@ -220,13 +223,18 @@ class Following:
         return True
 
     def _cut(self, end: int) -> None:
-        """Make the log end at ``end``; also forget empty epochs there, which the leader may not share."""
-        log = self._log
-        if end < self.core.high_watermark:
+        """Make the log end at ``end``; also forget empty epochs there, which the leader may not share. Where that
+        cuts committed records and may, ``on_loss`` (their start and end) comes first: no crash may leave a HW above
+        what is committed."""
+        log, high_watermark = self._log, self.core.high_watermark
+        if not self.core.may_cut(end, log.epochs.latest()):
             raise Refusal(
                 f"leader {self.core.leader} of epoch {self.core.leader_epoch} asks to cut the log at {end}, below"
-                f" the high watermark {self.core.high_watermark}: committed records would be lost"
+                f" the high watermark {high_watermark}: committed records would be lost"
             )
+        if end < high_watermark:
+            self._on_loss(end, high_watermark)
+            self.core.on_loss(end)
         if end < log.end:
             self._outbox.event(
                 "log_truncated",

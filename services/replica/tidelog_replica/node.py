@@ -9,6 +9,7 @@ Inputs are methods that take ``now`` (seconds); each returns the effects it brin
     Repairs      logs that are damaged                           ``repair.py``
     Requests     what followers and clients ask                  ``requests.py``
     Outbox       effects and unanswered calls                    ``outbox.py``
+    Petitions    what the controller is asked for partitions     ``petitions.py``
     Jobs         long disk work in threads                       ``jobs.py``
     Cleaning     retention, compaction                           ``cleaning.py``
 
@@ -56,6 +57,8 @@ from tidelog_replica.lives import Lives
 from tidelog_replica.log.log import Flush
 from tidelog_replica.outbox import Effect, Outbox, StartFlush, StartJob
 from tidelog_replica.partition import Partition
+from tidelog_replica.petitions import TIMER as PETITIONS_TIMER
+from tidelog_replica.petitions import Petitions
 from tidelog_replica.repair import TIMER as REPAIR_TIMER
 from tidelog_replica.requests import Requests
 from tidelog_replica.session import Random, Session
@@ -100,6 +103,7 @@ class ReplicaNode:
             node_id, disk, directory, self._session, self._upstreams, settings, outbox, self._timers, self._touch
         )
         self._cleaning = Cleaning(self._assignment.partitions, settings, outbox, wall_ms)
+        self._petitions = Petitions(node_id, self._session, settings, outbox, self._timers)
         self._requests = Requests(node_id, self._assignment, self._session, settings, outbox, self._touch)
 
     @property
@@ -210,6 +214,8 @@ class ReplicaNode:
                 continue
             assert isinstance(key, tuple)
             kind, name = key
+            if kind == PETITIONS_TIMER:
+                continue  # the end of every input sends what is due
             if kind == LEADER_TIMER:
                 self._upstreams.on_tick(name, now)
             elif kind == REPAIR_TIMER:
@@ -262,10 +268,12 @@ class ReplicaNode:
                 self._upstreams.unfollow(key)
             else:
                 self._upstreams.confirm(partition, now)
+            self._petitions.gather(partition, now)
             if partition.checkpoint_due and key not in self._checkpoints:
                 self._checkpoints[key] = partition
                 self._timers.set(_CHECKPOINT, now + self._settings.checkpoint_interval_s)
             self._timers.set(key, partition.deadline())
+        self._petitions.send(now)
         self._timers.set(_SESSION, self._session.deadline())
         self._timers.set(_CLEANING, self._cleaning.deadline())
         if self._outbox.stopping and not self._lives.distrusted:
@@ -332,7 +340,8 @@ class ReplicaNode:
             return
         state = partition.state
         if isinstance(answer, AlterIsrAnswer) and state is not None and answer.epoch > state.epoch:
-            new = replace(state, epoch=answer.epoch, isr=answer.isr)
+            left = tuple(n for n in state.replicas if n in state.isr + state.elr and n not in answer.isr)
+            new = replace(state, epoch=answer.epoch, isr=answer.isr, elr=left)  # at most; the metadata says who
             partition.on_state(new, self._session.broker_epoch, now)
         elif isinstance(answer, TidelogError) and answer.code in ("NOT_LEADER", "FENCED_LEADER_EPOCH"):
             partition.step_down(answer.message)

@@ -2,8 +2,13 @@
 
     idle        no leader is known, or this server's registration is not answered yet
     leading     ``Leading``
-    following   ``Following``
+    following   ``Following``; a learner too
+    sealed      commit rule ``quorum``, between two leaders: nothing of an older leader epoch is taken or served any
+                more, and the controller is told, again and again, how far the log reaches, when all of it is durable
     offline     the disk failed, or committed records would have to be cut: refuses everything until a restart
+
+A leader whose flush takes longer than ``disk_stall_s`` is *stalled*: it takes no more batches and asks the controller
+to let another lead (KIP-501), again and again until one does or the disk answers.
 
 Every input ends with ``settle``. An ``OSError`` of the log at any point takes the partition offline and acks nobody:
 after a failed write or flush nobody can say what is on the disk (a second flush may succeed with the data gone).
@@ -21,7 +26,7 @@ from tidelog_replica.core.follower import Follower
 from tidelog_replica.core.leader import Leader
 from tidelog_replica.core.producers import ProducerState
 from tidelog_replica.following import Following, Outcome, Refusal
-from tidelog_replica.leading import Leading
+from tidelog_replica.leading import Leading, leader_settings
 from tidelog_replica.log.log import Flush, Log
 from tidelog_replica.log.segment import CorruptLog
 from tidelog_replica.outbox import Outbox
@@ -64,6 +69,10 @@ class Partition:
         self._high_watermark = max(log.start, min(log.read_high_watermark(), log.end))
         self._checkpoint = self._high_watermark
         self._next_flush = 0.0
+        self._flush_began = 0.0
+        self.petition_at = 0.0
+        """When the controller is next told that the log is sealed, or asked to let another lead."""
+        self._losses: list[tuple[int, int, int]] = []
 
     # --- what it is --------------------------------------------------------------------------------------
 
@@ -136,8 +145,11 @@ class Partition:
         """The controller's state, if it is newer than what was acted on."""
         old = self.state
         if old is not None and state.epoch <= old.epoch:
+            if state.epoch == old.epoch and isinstance(self.role, Leading):
+                self.role.core.eligible = state.elr  # the answer to an ISR proposal does not tell it
             return
         self.state = state
+        self.petition_at = now
         if self.offline is not None:
             return
         if old is not None and old.leader_epoch == state.leader_epoch and self.role is not None:
@@ -148,8 +160,16 @@ class Partition:
         if state.leader == self._node:
             self.guard(lambda: self._lead(state, broker_epoch, now))
         elif state.leader is not None and self._node in state.replicas + state.learners:
-            core = Follower(state.leader, state.leader_epoch, self._high_watermark)
-            self.role = Following(self.key, core, self.log, self.producers, self._settings, self._outbox)
+            core = Follower(
+                state.leader,
+                state.leader_epoch,
+                self._high_watermark,
+                unclean_epoch=state.unclean_epoch,
+                commit_rule=self.config.commit_rule,
+            )
+            self.role = Following(
+                self.key, core, self.log, self.producers, self._settings, self._outbox, self._on_loss
+            )
             self._event("follower_became", leader=state.leader, leader_epoch=state.leader_epoch)
 
     def configure(self, config: TopicConfig, now: float) -> None:
@@ -168,6 +188,14 @@ class Partition:
         """The controller says that another leads; which, its next state will tell."""
         self._resign("NOT_LEADER", message)
 
+    def _on_loss(self, start: int, end: int) -> None:
+        """Committed records are about to be cut, which an unclean election or the commit rule allows."""
+        self.log.lower_high_watermark(start)
+        self._checkpoint = start
+        assert self.state is not None
+        self._losses.append((self.state.leader_epoch, start, end))
+        self._event("committed_records_lost", start=start, end=end, leader_epoch=self.state.leader_epoch)
+
     def _lead(self, state: PartitionState, broker_epoch: int, now: float) -> None:
         log, latest = self.log, self.log.epochs.latest()
         if self._node not in state.isr or state.leader_epoch <= latest:
@@ -180,15 +208,18 @@ class Partition:
             broker_epoch,
             state,
             self._servers,
-            min_insync_replicas=self.config.min_insync_replicas,
-            max_lag_s=self.config.replica_max_lag_ms / 1000,
+            **leader_settings(self.config),
+            commit_rule=self.config.commit_rule,
             retry_s=self._settings.isr_retry_s,
+            patience_s=self._settings.proof_patience_s,
             high_watermark=self._high_watermark,
             log_end=log.end,
             durable=log.durable,
             now=now,
         )
         self.role = Leading(self.key, self.config, core, log, self.producers, self._settings, self._outbox)
+        if self.config.commit_rule == "quorum":
+            self.role.begin_epoch()
         self._event(
             "leader_became", leader_epoch=state.leader_epoch, log_end=log.end, high_watermark=core.high_watermark
         )
@@ -230,6 +261,7 @@ class Partition:
                 self.role.write(now)
             self._flush(now)
             if isinstance(self.role, Leading):
+                self._watch_disk(self.role, now)
                 self.role.settle(now)
             elif isinstance(self.role, Following):
                 self.role.reading.settle(now)
@@ -242,10 +274,25 @@ class Partition:
         flush = self.log.begin_flush()
         if flush is None:
             return
-        self.flushing = True
+        self.flushing, self._flush_began = True, now
         if self.config.flush == "interval":
             self._next_flush = now + self.config.flush_interval_ms / 1000
         self._outbox.start_flush(self.key, flush)
+
+    @property
+    def _stalls_at(self) -> float:
+        """When the flush that is under way takes too long."""
+        return self._flush_began + min(self._settings.disk_stall_s, self.config.replica_max_lag_ms / 2000)
+
+    def _watch_disk(self, role: Leading, now: float) -> None:
+        stalled = self.flushing and now >= self._stalls_at
+        if stalled == role.core.stalled:
+            return
+        role.core.stalled = stalled
+        self.petition_at = now
+        self._event("disk_stalled" if stalled else "disk_answers", seconds=round(now - self._flush_began, 3))
+        if not stalled:
+            role.core.on_tick(now)
 
     def on_flushed(self, flush: Flush, error: OSError | None) -> None:
         """A flush ended. One that failed is never tried again."""
@@ -276,9 +323,33 @@ class Partition:
             return None
         role = self.role
         due = None if role is None else role.deadline() if isinstance(role, Leading) else role.reading.deadline()
+        times = [] if due is None else [due]
         if self.config.flush == "interval" and not self.flushing and self.log.durable < self.log.end:
-            due = self._next_flush if due is None else min(due, self._next_flush)
-        return due
+            times.append(self._next_flush)
+        if self.is_sealed or self.hands_over:
+            times.append(self.petition_at)
+        elif isinstance(role, Leading) and self.flushing and not role.core.stalled:
+            times.append(self._stalls_at)
+        return min(times, default=None)
+
+    # --- what the controller is to know ------------------------------------------------------------------
+
+    @property
+    def is_sealed(self) -> bool:
+        """Nothing more comes, and what is there is durable."""
+        sealing = self.state is not None and self.state.sealing and self.offline is None
+        return sealing and self.log.durable == self.log.end
+
+    @property
+    def hands_over(self) -> bool:
+        """Another must lead: the disk stalls, and there are others in sync."""
+        role = self.role
+        return isinstance(role, Leading) and role.core.stalled and len(role.core.isr) > 1
+
+    def take_losses(self) -> list[tuple[int, int, int]]:
+        """Committed records that were cut, and are not reported yet: leader epoch, start, end."""
+        losses, self._losses = self._losses, []
+        return losses
 
     @property
     def checkpoint_due(self) -> bool:

@@ -1,0 +1,98 @@
+"""What this server has to tell the controller of its partitions, or to ask for them, until it has had its effect.
+
+    Seal        a sealed log's end; the partition says it again every heartbeat while the sealing lasts
+    HandOver    another must lead; the partition says it again until one does
+    ReportLoss  committed records were cut; once, but until it is answered
+
+All that is due at the end of one input goes out in as few messages as there are kinds. Answers of the first two do
+not matter: the metadata tells what came of them. Losses are kept until the controller has them, ``KEPT`` at most, and
+one call is under way at a time.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from functools import partial
+
+from tidelog.effects import CONTROLLER
+from tidelog.errors import TidelogError
+from tidelog.types import NodeId, TopicPartition
+from tidelog.wire.messages import HandOver, Message, ReportLoss, Seal, SealPart, SuspectPart
+
+from tidelog_replica.core.timers import Timers
+from tidelog_replica.outbox import Outbox
+from tidelog_replica.partition import Partition
+from tidelog_replica.session import Session
+from tidelog_replica.settings import ReplicaSettings
+
+TIMER = "petitions"
+"""First part of the timer key."""
+KEPT = 1024
+"""Most losses that wait to be reported; each stands for an unclean election that this server lived through."""
+
+Loss = tuple[TopicPartition, int, int, int]
+"""Where, leader epoch, start, end."""
+
+
+class Petitions:
+    """``gather`` for every partition that an input touched, then ``send``."""
+
+    def __init__(
+        self, node: NodeId, session: Session, settings: ReplicaSettings, outbox: Outbox, timers: Timers
+    ) -> None:
+        self._node = node
+        self._session = session
+        self._settings = settings
+        self._outbox = outbox
+        self._timers = timers
+        self._seals: list[SealPart] = []
+        self._hand_overs: list[SuspectPart] = []
+        self._losses: deque[Loss] = deque(maxlen=KEPT)
+        self._reporting = False
+        self._report_at = 0.0
+
+    def gather(self, partition: Partition, now: float) -> None:
+        """What is due of a partition."""
+        key, state, log = partition.key, partition.state, partition.log
+        if state is not None and now >= partition.petition_at:
+            if partition.is_sealed:
+                self._seals.append(SealPart(*key, state.leader_epoch, log.epoch_at(log.end), log.end))
+                partition.petition_at = now + self._settings.heartbeat_s
+            elif partition.hands_over:
+                self._hand_overs.append(SuspectPart(*key, state.epoch, state.leader_epoch))
+                partition.petition_at = now + self._settings.isr_retry_s
+        self._losses.extend((partition.key, *loss) for loss in partition.take_losses())
+
+    def send(self, now: float) -> None:
+        """The end of an input."""
+        life = self._session.broker_epoch
+        if self._seals:
+            seals, self._seals = tuple(self._seals), []
+            self._call(Seal(self._node, life, seals))
+        if self._hand_overs:
+            parts, self._hand_overs = tuple(self._hand_overs), []
+            self._call(HandOver(self._node, life, "disk_stalled", parts))
+        if self._losses and not self._reporting and self._session.registered:
+            if now >= self._report_at:
+                self._report(self._losses[0], life)
+            else:
+                self._timers.set((TIMER, ""), self._report_at)
+
+    def _call(self, message: Message) -> None:
+        timeout_s = self._settings.controller_timeout_s
+        self._outbox.call(CONTROLLER, message, timeout_s, lambda answer, now: None)
+
+    def _report(self, loss: Loss, life: int) -> None:
+        key, leader_epoch, start, end = loss
+        self._reporting = True
+        message = ReportLoss(self._node, life, *key, leader_epoch, start, end)
+        done = partial(self._on_reported, loss)
+        self._outbox.call(CONTROLLER, message, self._settings.controller_timeout_s, done)
+
+    def _on_reported(self, loss: Loss, answer: Message | TidelogError, now: float) -> None:
+        """A refusal that no repetition changes (the topic is gone) is an answer too."""
+        self._reporting = False
+        if isinstance(answer, TidelogError) and (answer.retriable or answer.code == "FENCED_BROKER_EPOCH"):
+            self._report_at = now + self._settings.controller_retry_s
+        elif self._losses and self._losses[0] is loss:
+            self._losses.popleft()
