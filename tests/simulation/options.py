@@ -87,8 +87,8 @@ class Options:
         )
 
 
-UNCLEAN = "false"
-COMMIT_RULES = ("isr", "isr", "isr", "isr")
+UNCLEAN = "true"
+COMMIT_RULES = ("isr", "isr", "isr", "leader")
 
 
 def draw_topic(rng: random.Random, name: str, replicas: int) -> TopicOptions:
