@@ -118,6 +118,24 @@ def test_D4_damage_above_the_mark_leaves_what_is_before_it(position):
         assert outcomes == {"shorter"}
 
 
+def test_under_os_a_failed_flush_takes_nothing_that_was_told_to_be_there():
+    disk = SimDisk()
+    lazy = TopicConfig(segment_max_bytes=400, flush="os")
+    log = open_log(disk, lazy)
+    log.append(WHOLE)
+    pending = log.begin_flush()
+    assert pending is not None
+    disk.fail_syncs()
+    with pytest.raises(OSError, match="simulated"):
+        pending.run()
+    disk.heal()
+    log.discard_unsynced()
+    log = open_log(disk, lazy)
+    assert log.end == COUNT
+    disk.crash(Random(2))
+    assert open_log(disk, lazy).end == COUNT
+
+
 @pytest.mark.parametrize("fails_at", [0, 1])
 def test_a_batch_that_a_failed_flush_left_in_the_page_cache_is_durable_when_the_next_life_counts_it_so(fails_at):
     """Its own bytes, or the epoch file that tells its epoch. The sync that fails drops the pages as clean: they can

@@ -221,9 +221,11 @@ class Log(Cleanable):
 
     def discard_unsynced(self) -> None:
         """A flush failed: cut what it covered out of the files. It may be nowhere but in the page cache, where it
-        looks sound and counts as clean: the next life would sync it with success, and lose it with the next power
-        loss. The log is unusable. Raises ``OSError``: then only a restart of the machine helps."""
+        looks sound and counts as clean. Under ``os`` it stays: it was told to be as safe as it gets, and the next
+        opening writes it again. The log is unusable. Raises ``OSError``."""
         self._usable = False
+        if self._lazy:
+            return
         keep = self._segment_of(self._synced)
         for segment in reversed(self._segments[keep + 1 :]):
             remove(self._disk, segment.path)
