@@ -1,7 +1,8 @@
 """``python -m simulation``: run many seeds, replay one, shrink one.
 
 ``--seeds 0:1000`` runs a range over all cores, ``--seed 7`` one in the open, ``--case FILE`` what a failure was
-shrunk to, ``--shrink 7`` makes a failing seed small.
+shrunk to, ``--shrink 7`` makes a failing seed small. ``--bytes`` runs the services' real shells, the client and
+trio-websocket over streams in memory.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ import hashlib
 import json
 import os
 import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from rich.progress import (
@@ -24,16 +27,17 @@ from rich.progress import (
 )
 from rich.text import Text
 
-from simulation.runner import DURATION, Case, Result, Tally, run_case, run_many
+from simulation.runner import DURATION, Case, Result, Tally, run_bytes, run_case, run_many, run_seed
 from simulation.shrink import Shrinker
 
+Trace = Callable[[str], None]
 OUT = Path(__file__).resolve().parents[2] / "build" / "simulation"
 """Where failures leave their cases and traces."""
 SHRUNK = 3
 """How many failures of a range are shrunk: one of each kind, and no more kinds than this."""
 
 
-def replay(case: Case, trace: bool) -> int:
+def replay(case: Case, trace: bool, run: Callable[[Trace], Result]) -> int:
     """Run one case in the open: its trace, its counts, its digest. 1 when it fails."""
     digest = hashlib.blake2b(digest_size=16)
 
@@ -42,7 +46,7 @@ def replay(case: Case, trace: bool) -> int:
         if trace:
             print(line)
 
-    result = run_case(case, take)
+    result = run(take)
     for name, count in sorted(result.counts.items()):
         print(f"{count:8} {name}")
     print(f"seed {case.seed}: {result.steps} steps, {result.seconds:.1f} s, trace {digest.hexdigest()}")
@@ -51,13 +55,13 @@ def replay(case: Case, trace: bool) -> int:
     return 0 if result.fault is None else 1
 
 
-def keep(case: Case, out: Path) -> tuple[Path, Path]:
+def keep(case: Case, out: Path, run: Callable[[Trace], Result]) -> tuple[Path, Path]:
     """Write a failing case and its trace down; their paths."""
     out.mkdir(parents=True, exist_ok=True)
     saved, traced = out / f"seed-{case.seed}.json", out / f"seed-{case.seed}.trace"
     case.save(saved)
     with traced.open("w") as file:
-        result = run_case(case, lambda line: print(line, file=file))
+        result = run(lambda line: print(line, file=file))
         print(f"{result.fault}", file=file)
     return saved, traced
 
@@ -66,7 +70,7 @@ def shrink(failed: Result, out: Path) -> None:
     """Make it small, say what is left, and leave it in ``out``."""
     shrinker = Shrinker(failed)
     small = shrinker.shrink()
-    saved, traced = keep(small, out)
+    saved, traced = keep(small, out, partial(run_case, small))
     print(f"seed {failed.seed}, shrunk to {len(small.strikes or ())} strikes of {len(failed.strikes)},")
     print(f"  clients {' '.join(small.clients or ('as drawn',))}, {small.duration} s:")
     for strike in small.strikes or ():
@@ -88,22 +92,24 @@ class _Rate(ProgressColumn):
         return Text(f"{len(tally.failed)} failed", style) + Text(rates)
 
 
-def run_range(seeds: range, duration: float, jobs: int, out: Path) -> Tally:
+def run_range(seeds: range, duration: float, jobs: int, out: Path, byte_level: bool = False) -> Tally:
     """All of them, with a progress bar; failures at once with the command that replays them."""
     tally = Tally()
     columns = (BarColumn(), MofNCompleteColumn(), _Rate(tally), TextColumn("ETA"), TimeRemainingColumn())
+    flags = " --bytes" if byte_level else "" if duration == DURATION else f" --duration {duration}"
+    run = run_bytes if byte_level else partial(run_seed, duration=duration)
     with Progress(*columns, transient=not sys.stdout.isatty()) as progress:
         task = progress.add_task("seeds", total=len(seeds))
-        for result in run_many(seeds, duration, jobs):
+        for result in run_many(seeds, run, jobs):
             tally.add(result)
             progress.advance(task)
             if result.fault is not None:
                 case = result.case
-                _, traced = keep(case, out)
+                again = partial(run_bytes, case.seed) if byte_level else partial(run_case, case)
+                _, traced = keep(case, out, again)
                 say = progress.console.out
                 say(f"seed {case.seed}: {result.fault}", highlight=False)
-                length = "" if duration == DURATION else f" --duration {duration}"
-                say(f"  replay: cd tests; python -m simulation --seed {case.seed}{length} --trace", highlight=False)
+                say(f"  replay: cd tests; python -m simulation --seed {case.seed}{flags} --trace", highlight=False)
                 say(f"  trace:  {traced}", highlight=False)
     return tally
 
@@ -126,6 +132,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--seeds", default="0:200", metavar="A:B", help="run A up to, but without, B")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes; default: one per core")
     parser.add_argument("--duration", type=float, default=DURATION, help="virtual seconds of load per seed")
+    parser.add_argument("--bytes", action="store_true", help="the byte level: real shells, client and WebSockets")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write a summary of the counts")
     parser.add_argument("--out", type=Path, default=OUT, metavar="DIR", help="where failures leave case and trace")
     parser.add_argument("--no-shrink", action="store_true", help="leave failures as long as they are")
@@ -135,10 +142,10 @@ def parse() -> argparse.Namespace:
 def main() -> int:
     """Exit code 0 when no seed failed."""
     arguments = parse()
-    if arguments.case is not None:
-        return replay(Case.load(arguments.case), arguments.trace)
-    if arguments.seed is not None:
-        return replay(Case(arguments.seed, arguments.duration), arguments.trace)
+    if arguments.seed is not None or arguments.case is not None:
+        case = Case(arguments.seed, arguments.duration) if arguments.case is None else Case.load(arguments.case)
+        again = partial(run_bytes, case.seed) if arguments.bytes else partial(run_case, case)
+        return replay(case, arguments.trace, again)
     if arguments.shrink is not None:
         result = run_case(Case(arguments.shrink, arguments.duration))
         if result.fault is None:
@@ -147,13 +154,13 @@ def main() -> int:
         shrink(result, arguments.out)
         return 1
     first, last = (int(text) for text in arguments.seeds.split(":"))
-    tally = run_range(range(first, last), arguments.duration, arguments.jobs, arguments.out)
+    tally = run_range(range(first, last), arguments.duration, arguments.jobs, arguments.out, arguments.bytes)
     report(tally)
     if arguments.json is not None:
         arguments.json.write_text(json.dumps(tally.data(), indent=1) + "\n")
     kinds: dict[str, Result] = {}
     for result in tally.failed:
-        if result.fault is not None:
+        if result.fault is not None and not arguments.bytes:
             kinds.setdefault(result.fault.kind, result)
     for result in [] if arguments.no_shrink else list(kinds.values())[:SHRUNK]:
         shrink(result, arguments.out)

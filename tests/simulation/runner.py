@@ -13,6 +13,7 @@ from typing import Any
 
 from simulation.cluster import Cluster, Options
 from simulation.ghost import Violation
+from simulation.shells.run import ByteCluster
 from simulation.strikes import Strike
 
 DURATION = 7.0
@@ -106,21 +107,31 @@ def run_seed(seed: int, duration: float = DURATION) -> Result:
     return run_case(Case(seed, duration))
 
 
-@dataclass(frozen=True, slots=True)
-class _Run:
-    duration: float
+def run_bytes(seed: int, trace: Callable[[str], None] | None = None) -> Result:
+    """The run of a seed at the byte level."""
+    cluster = ByteCluster(seed, trace)
+    fault = None
+    try:
+        cluster.run()
+    except Exception as error:  # also groups of them: what a nursery raised
+        fault = Fault.of(innermost(error))
+    return Result(Case(seed), fault, cluster.counts, cluster.counts.get("pieces received", 0), cluster.seconds)
 
-    def __call__(self, seed: int) -> Result:
-        return run_seed(seed, self.duration)
+
+def innermost(error: Exception) -> Exception:
+    """The first exception that is no group."""
+    while isinstance(error, ExceptionGroup):
+        error = error.exceptions[0]
+    return error
 
 
-def run_many(seeds: range, duration: float, jobs: int) -> Iterator[Result]:
+def run_many(seeds: range, run: Callable[[int], Result], jobs: int) -> Iterator[Result]:
     """Results as they come, over ``jobs`` processes."""
     if jobs == 1:
-        yield from (run_seed(seed, duration) for seed in seeds)
+        yield from map(run, seeds)
         return
     with multiprocessing.Pool(jobs) as pool:
-        yield from pool.imap_unordered(_Run(duration), seeds, chunksize=2)
+        yield from pool.imap_unordered(run, seeds, chunksize=2)
 
 
 class Tally:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from mutants.test_mutants import truncate_to_the_high_watermark
 
 from simulation import __main__ as program
 from simulation.cluster import Cluster
+from simulation.planted import truncate_to_the_high_watermark
 from simulation.runner import Case, Fault, Result, Tally, run_case, run_seed
 from simulation.shrink import Shrinker
 from simulation.strikes import Strike

@@ -1,0 +1,25 @@
+"""Faults of the product, planted to see that they are found."""
+
+from __future__ import annotations
+
+import pytest
+from tidelog_replica.core.producers import ProducerState
+from tidelog_replica.following import Following
+
+
+def forget_sequences(patch: pytest.MonkeyPatch) -> None:
+    """Every batch of an idempotent producer is new."""
+    patch.setattr(ProducerState, "check", lambda self, header: None)
+
+
+def truncate_to_the_high_watermark(patch: pytest.MonkeyPatch) -> None:
+    """A new follower cuts its log at its HW, and asks nobody (before KIP-101)."""
+    begin = Following.__init__
+
+    def cut(self: Following, *arguments: object) -> None:
+        begin(self, *arguments)  # type: ignore[arg-type]
+        self._log.truncate(self.core.high_watermark)
+        self._producers.rebuild(self._log.headers())
+        self.core.asking = None
+
+    patch.setattr(Following, "__init__", cut)

@@ -1,0 +1,105 @@
+"""The processes of a cluster as task trees: started, killed without a goodbye, started again on what is left."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from random import Random
+
+import trio
+from tidelog.websocket import WebSocketTransport
+from tidelog_controller.config import ControllerConfig
+from tidelog_controller.server import serve as serve_controller
+from tidelog_gateway.config import GatewayConfig
+from tidelog_gateway.server import serve as serve_gateway
+from tidelog_replica.config import ReplicaConfig
+from tidelog_replica.server import serve as serve_replica
+from tidelog_replica.shell import DiskFailed
+
+from simulation.options import CONTROLLER_SETTINGS, REPLICA_SETTINGS
+from simulation.shells.streams import NODE, Net
+from simulation.sim_disk import SimDisk
+
+CONTROLLERS = {f"c{n}": f"ws://c{n}:9192" for n in (1, 2, 3)}
+REPLICAS = ("r1", "r2", "r3")
+GATEWAY_URL = "ws://g1:9292"
+
+
+class Services:
+    """All processes by name. ``folder`` holds what the controllers keep, in real files."""
+
+    def __init__(self, net: Net, nursery: trio.Nursery, folder: Path, rng: Random) -> None:
+        self.net = net
+        self.disks = {node: SimDisk() for node in REPLICAS}
+        self.names = (*CONTROLLERS, *REPLICAS, "g1")
+        self.exits = 0
+        """How often a server has ended itself."""
+        self._nursery = nursery
+        self._folder = folder
+        self._rng = rng
+        self._scopes: dict[str, trio.CancelScope] = {}
+
+    def running(self, node: str) -> bool:
+        """Whether it lives."""
+        return node in self._scopes
+
+    def start(self, node: str) -> None:
+        """Begin a life."""
+        if not self.running(node):
+            self._scopes[node] = trio.CancelScope()
+            self._nursery.start_soon(self._live, node, self._scopes[node])
+
+    def kill(self, node: str, power: bool = False) -> None:
+        """It dies here and now: first it is cut off from network and disk, so that nothing which its tasks do on
+        their way out can be noticed. The next life finds what the disk holds."""
+        scope = self._scopes.pop(node, None)
+        if scope is None:
+            return
+        self.net.detach(node)
+        if node in self.disks:
+            self.disks[node] = left = self.disks[node].clone()
+            left.heal()
+            if power:
+                left.crash(self._rng)
+        scope.cancel()
+
+    def start_later(self, node: str, seconds: float) -> None:
+        """Begin a life after a while, if none has begun."""
+
+        async def later() -> None:
+            await trio.sleep(seconds)
+            self.start(node)
+
+        self._nursery.start_soon(later)
+
+    async def _live(self, node: str, scope: trio.CancelScope) -> None:
+        NODE.set(node)
+        with scope:
+            try:
+                await self._serve(node)()
+            except* DiskFailed:
+                self.exits += 1
+        if self._scopes.get(node) is scope:  # it ended by itself: its supervisor starts it again
+            self.kill(node)
+            await trio.sleep(0.3)
+            self.start(node)
+
+    def _serve(self, node: str) -> Callable[[], Awaitable[None]]:
+        transport, urls = WebSocketTransport(), tuple(CONTROLLERS.values())
+        if node.startswith("c"):
+            controller = ControllerConfig(
+                node=node,
+                cluster="sim",
+                host=node,
+                data_dir=str(self._folder / node),
+                peers=CONTROLLERS,
+                settings=CONTROLLER_SETTINGS,
+            )
+            return lambda: serve_controller(controller, transport=transport)
+        if node.startswith("r"):
+            replica = ReplicaConfig(
+                node=node, host=node, data_dir="/data", controllers=urls, settings=REPLICA_SETTINGS
+            )
+            return lambda: serve_replica(replica, transport=transport, disk=self.disks[node])
+        gateway = GatewayConfig(node=node, host=node, controllers=urls)
+        return lambda: serve_gateway(gateway, transport=transport)

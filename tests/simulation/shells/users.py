@@ -1,0 +1,158 @@
+"""Applications: they use the real client, and remember what they sent and saw."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import tidelog
+import trio
+from tidelog.errors import TidelogError
+from tidelog.types import Position
+
+from simulation.history import FAILED, OK, UNKNOWN, History, Read, Send
+from simulation.shells.services import GATEWAY_URL
+from simulation.shells.streams import NODE
+
+TOPIC = "t"
+PAUSE_S = 0.2
+
+
+@asynccontextmanager
+async def connected() -> AsyncIterator[tidelog.Log]:
+    """A client, as soon as there is a gateway that answers."""
+    while True:
+        try:
+            async with tidelog.connect(GATEWAY_URL) as log:
+                yield log
+                return
+        except TidelogError:
+            await trio.sleep(PAUSE_S)
+
+
+async def create_topic(partitions: int, config: dict[str, object]) -> None:
+    """Until it is there."""
+    NODE.set("admin")
+    while True:
+        try:
+            async with tidelog.connect(GATEWAY_URL) as log:
+                topics = await log.topics()
+                if not any(topic.name == TOPIC for topic in topics):
+                    await log.create_topic(TOPIC, partitions=partitions, replication_factor=3, config=config)
+                return
+        except TidelogError:
+            await trio.sleep(PAUSE_S)
+
+
+class Sender:
+    """Sends one record after the other until it is told to stop, each with a deadline."""
+
+    def __init__(self, name: str, history: History, rng: random.Random, partitions: int) -> None:
+        self.name = name
+        self.stopped = False
+        self.done = trio.Event()
+        self._history = history
+        self._rng = rng
+        self._partitions = partitions
+        self._sent = 0
+        self._lives = 0
+
+    async def run(self) -> None:
+        """A new producer after every send that did not succeed: an earlier one may land late."""
+        NODE.set(self.name)
+        options = tidelog.ProducerOptions(delivery_timeout_s=6.0, request_timeout_s=2.0)
+        while not self.stopped:
+            self._lives += 1
+            self._sent += 1
+            try:
+                async with tidelog.connect(GATEWAY_URL) as log, log.producer(TOPIC, options) as producer:
+                    while not self.stopped and await self._send(producer):
+                        self._sent += 1
+            except TidelogError:
+                await trio.sleep(PAUSE_S)
+        self.done.set()
+
+    async def _send(self, producer: tidelog.Producer) -> bool:
+        await trio.sleep(self._rng.expovariate(1 / 0.05))
+        partition = self._rng.randrange(self._partitions)
+        value = f"{self.name}:{TOPIC}/{partition}:{self._sent}".encode()
+        start, result, offset, epoch = trio.current_time(), UNKNOWN, -1, -1
+        try:
+            ack = await producer.send(value, partition=partition)
+        except TidelogError as error:
+            result = UNKNOWN if error.unknown_outcome else FAILED
+        else:
+            result, offset, epoch = OK, ack.offset, ack.leader_epoch
+        self._history.operations.append(
+            Send(
+                f"{self.name}.{self._lives}",
+                f"{TOPIC}/{partition}",
+                self._sent,
+                (value,),
+                start,
+                trio.current_time(),
+                result,
+                offset,
+                epoch=epoch,
+            )
+        )
+        return result == OK
+
+
+class Receiver:
+    """Consumes everything from the start, over as many connections as it takes."""
+
+    def __init__(self, name: str, history: History, partitions: int, options: tidelog.ConsumerOptions) -> None:
+        self.name = name
+        self.positions = dict.fromkeys(range(partitions), 0)
+        self._epochs = dict.fromkeys(range(partitions), -1)
+        self._history = history
+        self._options = options
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        NODE.set(self.name)
+        while True:
+            start = {p: Position(self._epochs[p], offset) for p, offset in self.positions.items()}
+            try:
+                async with tidelog.connect(GATEWAY_URL) as log:
+                    async for record in log.consume(TOPIC, start=start, options=self._options):
+                        self._saw(record)
+            except TidelogError as error:
+                assert error.code not in ("LOG_TRUNCATED", "OFFSET_OUT_OF_RANGE"), error
+                await trio.sleep(PAUSE_S)
+
+    def _saw(self, record: tidelog.Record) -> None:
+        now, partition = trio.current_time(), record.partition
+        assert record.value is not None
+        self._history.operations.append(
+            Read(
+                self.name,
+                f"{TOPIC}/{partition}",
+                self.positions[partition],
+                ((record.offset, record.value),),
+                now,
+                now,
+                (record.leader_epoch,),
+            )
+        )
+        self.positions[partition] = record.offset + 1
+        self._epochs[partition] = record.leader_epoch
+
+
+async def drain(history: History) -> None:
+    """What a fresh consumer finds is the final log. Again until it gets to the end."""
+    NODE.set("drain")
+    while True:
+        final: dict[str, list[tuple[int, bytes]]] = {}
+        try:
+            async with tidelog.connect(GATEWAY_URL) as log:
+                async for record in log.consume(TOPIC, start="earliest", end="latest"):
+                    assert record.value is not None
+                    final.setdefault(f"{TOPIC}/{record.partition}", []).append((record.offset, record.value))
+        except TidelogError:
+            await trio.sleep(PAUSE_S)
+            continue
+        history.final = final
+        return
