@@ -100,7 +100,7 @@ class Ghost:
         if not self._begun:
             self._begun = True
             self._told = {e: 0 for e in self._told if e >= self.line}
-            end = min(len(self.committed), len(server.disk.row))
+            end = min(len(self.committed), server.durable)  # what is not flushed may be lost again
             while end and server.disk.row[end - 1] != self.committed[end - 1]:
                 end -= 1
             self.lost += len(self.committed) - end

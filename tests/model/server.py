@@ -30,10 +30,12 @@ from tidelog.wire.messages import (
 )
 from tidelog_replica.core.leader import Proposal
 from tidelog_replica.core.producers import ProducerState
+from tidelog_replica.core.timers import Timers
 from tidelog_replica.following import Following
 from tidelog_replica.lives import Lives
 from tidelog_replica.outbox import Outbox, StartFlush
 from tidelog_replica.partition import Partition
+from tidelog_replica.petitions import Petitions
 from tidelog_replica.settings import ReplicaSettings
 
 from model.ghost import Ghost
@@ -56,6 +58,8 @@ class Sent:
     to: NodeId
     body: Any
     life: str = ""
+    held: bool = False
+    """It comes late, or again (``search.py``)."""
 
     @property
     def kind(self) -> str:
@@ -96,7 +100,7 @@ class Server:
         self.hurt = False
         """It has lost what it had vouched for, and the controller does not know yet."""
         self.up = False
-        self._ghost = ghost
+        self.ghost = ghost
         self._clear()
 
     def _clear(self) -> None:
@@ -111,8 +115,15 @@ class Server:
         self.partition: Partition | None = None
         self.servers: dict[NodeId, ServerState] = {}
         self.outbox = Outbox()
+        session: Any = self
+        self.petitions = Petitions(self.name, session, SETTINGS, self.outbox, Timers())
         self.flush: Flush | None = None
         self.proposals: dict[int, Proposal] = {}
+
+    @property
+    def registered(self) -> bool:
+        """As ``Session.registered``."""
+        return self.broker_epoch >= 0
 
     @property
     def durable(self) -> int:
@@ -170,6 +181,7 @@ class Server:
         """It has a broker epoch now."""
         assert self.lives is not None
         self.asking = ""
+        self.hurt = False
         self.lives.on_registered("c")
         self.broker_epoch, self.index = answer.broker_epoch, answer.index
 
@@ -200,11 +212,11 @@ class Server:
         self.ask()
 
     def _open(self, config: TopicConfig) -> Partition:
-        def on_append(offset: int, batch: bytes, epoch: int, before: int) -> None:
-            self._ghost.on_append(self, offset, batch, epoch, before)
-
-        log: Any = MemoryLog(self.disk, self.lazy, on_append)
+        log: Any = MemoryLog(self.disk, self.lazy, self._on_append)
         return Partition(KEY, config, self.name, log, self.servers, SETTINGS, self.outbox, ProducerState())
+
+    def _on_append(self, offset: int, batch: bytes, epoch: int, before: int) -> None:
+        self.ghost.on_append(self, offset, batch, epoch, before)
 
     def on_isr_answer(self, asked: AlterIsr, answer: Message | TidelogError) -> None:
         """As ``ReplicaNode`` takes it."""
@@ -221,11 +233,15 @@ class Server:
         self._finish()
 
     def resend(self) -> bool:
-        """The proposal in flight is sent again."""
-        leading = None if self.partition is None else self.partition.leading
-        if leading is None or leading.core.proposal is None:
+        """The proposal in flight, or the seal, is sent again."""
+        partition = self.partition
+        if partition is None:
             return False
-        leading.core.on_proposal_unanswered(leading.core.proposal, NOW)
+        leading = partition.leading
+        if leading is not None and leading.core.proposal is not None:
+            leading.core.on_proposal_unanswered(leading.core.proposal, NOW)
+        elif not partition.is_sealed:
+            return False
         self._finish(LATER)
         return True
 
@@ -328,7 +344,10 @@ class Server:
         leading = partition.leading
         if leading is not None:
             self._propose(leading.due_proposal(now), leading.core.leader_epoch)
-        self._ghost.on_settled(self)
+        self.petitions.gather(partition, now)
+        partition.petition_at = NOW if now == NOW and not partition.is_sealed else LATER
+        self.petitions.send(now)
+        self.ghost.on_settled(self)
         for effect in self.outbox.drain():
             if isinstance(effect, StartFlush):
                 self.flush = effect.flush  # type: ignore[assignment]
@@ -337,7 +356,7 @@ class Server:
             elif isinstance(effect, Post) and isinstance(effect.message, Produced):
                 for ack in effect.message.acks:
                     if ack.error is None:
-                        self._ghost.on_ack(self, BATCHES[ack.id], ack.offset)
+                        self.ghost.on_ack(self, BATCHES[ack.id], ack.offset)
 
     def _propose(self, proposal: Proposal | None, leader_epoch: int) -> None:
         if proposal is not None:

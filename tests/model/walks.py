@@ -73,9 +73,9 @@ def draw_setting(rng: random.Random) -> Setting:
     return Setting(replicas, rng.choice(SPARES), config)
 
 
-RULES = ("isr", "isr", "isr", "leader")
-SPARES = (0,)
-UNCLEAN = 0.0
+RULES = ("isr", "isr", "isr", "quorum", "quorum", "leader")
+SPARES = (0, 0, 0, 1)
+UNCLEAN = 0.2
 
 
 def walk(seed: int, length: int = STEPS) -> Result:

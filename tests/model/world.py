@@ -119,11 +119,7 @@ class World:
     def _on_controller(self, sent: Sent) -> None:
         body = sent.body
         if isinstance(body, Register):
-            server = self.servers[body.node]
-            present = server.up and server.life == body.lives[-1]
             safe = self._is_safe(body)
-            if present:
-                server.hurt = False
             answer = self.apply(RegisterServer(0, body.node, "", body.lives, body.clean))
             if isinstance(answer, Registered):
                 self.net.append(Sent(CONTROLLER, body.node, Registering(answer, sent.life)))

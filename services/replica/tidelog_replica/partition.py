@@ -212,7 +212,8 @@ class Partition:
             commit_rule=self.config.commit_rule,
             retry_s=self._settings.isr_retry_s,
             patience_s=self._settings.proof_patience_s,
-            high_watermark=self._high_watermark,
+            # what was committed is durable on every member; after an unclean election what is not may be lost again
+            high_watermark=min(self._high_watermark, log.durable),
             log_end=log.end,
             durable=log.durable,
             now=now,

@@ -1,0 +1,591 @@
+"""``python -m model.search``: every state that the real cores can reach within a small scope, breadth first.
+
+A state is (controller, servers, messages in flight, what is committed, who led which epoch, budgets). Each component
+value is interned to a number, and each *component transition* (value, input) to its outcome: a server is thawed from
+its pickle, the real code runs, and it is frozen again, once for each distinct pair; after that a step of the whole is
+a look into a table. Invariants are looked at on the facts of the components, so they cost little, too.
+
+What keeps the space small: a server learns the newest metadata only; it has one question to its leader in flight (a
+newer one takes the older one's place, which is its loss) and one proposal; what may come late or twice is *held*, as
+often as the scope allows; nothing is ever refused for lack of time but when the leader looks for laggards.
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import pickle
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+from tidelog.types import NodeId, PartitionState, TopicConfig
+from tidelog.wire.messages import AlterIsr
+from tidelog_controller.core.commands import UnfenceServer
+from tidelog_controller.core.state import MetadataState
+from tidelog_replica.core import leader as leader_module
+
+from model.ghost import Ghost, Violation, must
+from model.server import CONTROLLER, KEY, Asked, Sent, Server, Told
+from model.world import Setting, World
+
+
+DEFAULTS = TopicConfig()
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """How far the search goes."""
+
+    replicas: int = 3
+    records: int = 1
+    leader_epochs: int = 2
+    """Leader changes."""
+    crashes: int = 1
+    expirations: int = 1
+    proposals: int = 1
+    held: int = 0
+    config: TopicConfig = DEFAULTS
+
+
+class Budget(NamedTuple):
+    """What is left of it."""
+
+    records: int
+    crashes: int
+    expirations: int
+    proposals: int
+    held: int
+
+
+class State(NamedTuple):
+    """One state of the whole; numbers stand for interned values."""
+
+    control: int
+    servers: tuple[int, ...]
+    net: tuple[int, ...]
+    ghost: int
+    budget: Budget
+
+
+Move = tuple[int, tuple[int, ...]]
+"""What a component transition leads to: its next value, and messages."""
+
+Option = tuple[str, str, Any, Callable[[Server], bool]]
+"""A step that a server may take: its name, the budget that it costs, its input, and what is done."""
+
+
+class Facts(NamedTuple):
+    """What invariants need of a server's value."""
+
+    name: NodeId
+    up: bool
+    hurt: bool
+    broker_epoch: int
+    leads: int
+    """Leader epoch; -1: does not lead."""
+    high_watermark: int
+    row: tuple[int, ...]
+    batches: tuple[bytes, ...]
+    durable: int
+    maximal_isr: tuple[NodeId, ...]
+    offline: str | None
+    end_known: bool
+
+
+class Silent(Ghost):
+    """Looks at nothing: here invariants are looked at from outside."""
+
+    def on_append(self, server: Server, offset: int, batch: bytes, epoch: int, before: int) -> None:
+        """See above."""
+
+    def on_settled(self, server: Server) -> None:
+        """See above."""
+
+    def on_ack(self, server: Server, batch: bytes, offset: int) -> None:
+        """See above."""
+
+    def on_state(self, *arguments: Any) -> None:
+        """See above."""
+
+
+class Unasked:
+    """In the place of ``Vouching``: nobody reads here, and its stamps would make every state a new one."""
+
+    def __init__(self, *arguments: float) -> None:
+        self.asked_at = 0.0
+
+    def stamp(self, node: NodeId, now: float) -> int:
+        """None."""
+        return 0
+
+    def on_fetch(self, node: NodeId, stamp: int) -> None:
+        """Nothing."""
+
+    def since(self, others: Any, enough: int) -> float:
+        """Always."""
+        return 0.0
+
+    def has_vouched(self, node: NodeId) -> bool:
+        """All have."""
+        return True
+
+
+def freeze(value: Any, seen: dict[int, Any]) -> Any:
+    """A value as nested tuples; the second sight of an object is its first in short."""
+    kind = type(value)
+    if kind in (int, str, bytes, bool, float, type(None)):
+        return value
+    if kind in (tuple, list):
+        return tuple(freeze(item, seen) for item in value)
+    if id(value) in seen:
+        return "again"
+    seen[id(value)] = value
+    if kind is dict:
+        return tuple((freeze(key, seen), freeze(item, seen)) for key, item in value.items())
+    if kind.__name__ in SHARED or callable(value):
+        return kind.__name__
+    names = getattr(value, "__dict__", None)
+    if names is None:
+        names = {name: getattr(value, name) for name in kind.__slots__}
+    return (kind.__name__, *(freeze(item, seen) for item in names.values()))
+
+
+SHARED = ("Outbox", "Silent", "ReplicaSettings", "TopicConfig", "Unasked")
+"""Without a state of their own between inputs: one object serves every value of a server."""
+
+
+class Components:
+    """Interned servers and messages, and their transitions."""
+
+    def __init__(self) -> None:
+        self.frozen: list[bytes] = []
+        self.facts: list[Facts] = []
+        self.messages: list[Sent] = []
+        self.asker: list[NodeId] = []
+        """Whose question, or the answer to it, a message is; "" for others, and for what is held."""
+        self.holdings: list[int] = []
+        """Equal numbers: equal as far as invariants between servers go."""
+        self._holdings: dict[Any, int] = {}
+        self.calls = 0
+        self._servers: dict[Any, int] = {}
+        self._messages: dict[Any, int] = {}
+        self._shared: dict[str, Any] = {}
+        self._moves: dict[tuple[int, Any], Move | None] = {}
+
+    def message(self, sent: Sent) -> int:
+        """The number of a message."""
+        if isinstance(sent.body, AlterIsr):
+            sent = replace(sent, body=replace(sent.body, evidence={}, cause=""))
+        key = freeze(sent, {})
+        number = self._messages.setdefault(key, len(self.messages))
+        if number == len(self.messages):
+            self.messages.append(sent)
+            body = sent.body
+            asker = body.node if isinstance(body, Asked) else body.asked.node if isinstance(body, Told) else ""
+            self.asker.append("" if sent.held else asker)
+        return number
+
+    def server(self, server: Server) -> int:
+        """The number of a server's value."""
+        key = freeze(server, {})
+        number = self._servers.setdefault(key, len(self.frozen))
+        if number == len(self.frozen):
+            self.frozen.append(self._freeze(server))
+            facts = _facts(server)
+            self.facts.append(facts)
+            held = facts._replace(up=True, broker_epoch=0, high_watermark=0, end_known=False)
+            self.holdings.append(self._holdings.setdefault(held, len(self._holdings)))
+        return number
+
+    def move(self, number: int, input: Any, act: Callable[[Server], bool]) -> Move | None:
+        """The value and the messages that an input leads to; None where it changes nothing."""
+        key = (number, input)
+        if key not in self._moves:
+            self.calls += 1
+            server = self._thaw(self.frozen[number])
+            done = act(server)
+            sent = tuple(self.message(message) for message in server.sent)
+            server.sent.clear()
+            after = self.server(server)
+            self._moves[key] = None if not done or (after == number and not sent) else (after, sent)
+        return self._moves[key]
+
+    def _freeze(self, server: Server) -> bytes:
+        file = io.BytesIO()
+        pickler = pickle.Pickler(file, 5)
+        shared = self._shared
+
+        def persistent_id(value: Any) -> str | None:
+            name = type(value).__name__
+            if name not in SHARED:
+                return None
+            label = f"{name} {server.name}" if name == "Outbox" else name
+            shared.setdefault(label, value)
+            return label
+
+        pickler.persistent_id = persistent_id  # type: ignore[method-assign]
+        pickler.dump(server)
+        return file.getvalue()
+
+    def _thaw(self, data: bytes) -> Server:
+        unpickler = pickle.Unpickler(io.BytesIO(data))
+        unpickler.persistent_load = self._shared.__getitem__  # type: ignore[method-assign, assignment]
+        server: Server = unpickler.load()
+        return server
+
+
+def _facts(server: Server) -> Facts:
+    partition = server.partition
+    core = None if partition is None or partition.leading is None else partition.leading.core
+    return Facts(
+        server.name,
+        server.up,
+        server.hurt,
+        server.broker_epoch,
+        -1 if core is None else core.leader_epoch,
+        0 if partition is None else partition.high_watermark,
+        tuple(server.disk.row),
+        tuple(server.disk.batches),
+        server.durable,
+        () if core is None else core.maximal_isr,
+        None if partition is None else partition.offline,
+        core is not None and core.knows_end,
+    )
+
+
+class Search:
+    """``run`` visits every state within the scope, or all up to the first violation."""
+
+    def __init__(self, scope: Scope) -> None:
+        self.scope = scope
+        self.parts = Components()
+        self.controls: list[MetadataState] = []
+        self._controls: dict[Any, int] = {}
+        self._decisions: dict[tuple[int, Any], Move | None] = {}
+        world = World(Setting(scope.replicas, 0, scope.config))
+        self.names = tuple(world.servers)
+        self._options: dict[int, list[Option]] = {}
+        self._joined: dict[tuple[tuple[int, ...], tuple[int, ...]], tuple[int, ...]] = {}
+        self._ghosts: list[tuple[tuple[int, ...], tuple[tuple[int, NodeId, int], ...]]] = []
+        """What is committed, and who has led which leader epoch in which life."""
+        self._ghost_numbers: dict[Any, int] = {}
+        self._witnessed: dict[tuple[int, int, int, int], int] = {}
+        self._checked: set[Any] = set()
+        self._desk = world
+        for server in world.servers.values():
+            server.ghost = Silent("isr")
+        world.ghost = Silent("isr")
+        self.first = State(
+            self._control(world.state),
+            tuple(self.parts.server(server) for server in world.servers.values()),
+            (),
+            self._ghost((), ()),
+            Budget(scope.records, scope.crashes, scope.expirations, scope.proposals, scope.held),
+        )
+
+    # --- the controller ----------------------------------------------------------------------------------
+
+    def _control(self, state: MetadataState) -> int:
+        key = freeze((state.index, state.servers, state.topics, state.earlier_lives), {})
+        number = self._controls.setdefault(key, len(self.controls))
+        if number == len(self.controls):
+            self.controls.append(state)
+        return number
+
+    def _decide(self, number: int, input: Any, act: Callable[[World], object]) -> Move | None:
+        """As ``Components.move``, of the controller. A command that changes nothing is as if it had not been."""
+        key = (number, input)
+        if key not in self._decisions:
+            desk, before = self._desk, self.controls[number]
+            desk.state, desk.net = before, []
+            act(desk)
+            changed = (desk.state.servers, desk.state.topics) != (before.servers, before.topics)
+            after = self._control(desk.state) if changed else number
+            sent = tuple(self.parts.message(message) for message in desk.net)
+            self._decisions[key] = (after, sent) if changed or sent else None
+        return self._decisions[key]
+
+    # --- steps -----------------------------------------------------------------------------------------------
+
+    def steps(self, state: State) -> Iterator[tuple[str, State]]:
+        """Every step from here."""
+        yield from self._deliveries(state)
+        for place in range(len(self.names)):
+            yield from self._own_steps(state, place)
+        for label, spent, moved in self._decisions_of(state):
+            left = _spend(state.budget, spent)
+            if left is not None and moved is not None:
+                after = self._after_control(state, moved, state.net)
+                if after is not None:
+                    yield label, after._replace(budget=left)
+
+    def _deliveries(self, state: State) -> Iterator[tuple[str, State]]:
+        messages = self.parts.messages
+        for at, number in enumerate(state.net):
+            sent = messages[number]
+            rest = state.net[:at] + state.net[at + 1 :]
+            if sent.to == CONTROLLER:
+                moved = self._decide(state.control, number, lambda desk, sent=sent: desk._on_controller(sent))
+                after = state._replace(net=rest) if moved is None else self._after_control(state, moved, rest)
+            else:
+                place = self.names.index(sent.to)
+                done = self.parts.move(state.servers[place], number, lambda server, sent=sent: _take(server, sent))
+                after = self._after_move(state, place, done, rest) if done else state._replace(net=rest)
+            if after is not None:
+                yield f"deliver {sent.kind} {sent.source} > {sent.to}", after
+            if state.budget.held and not sent.held and not isinstance(sent.body, Told):
+                net = tuple(sorted((*state.net, self.parts.message(replace(sent, held=True)))))
+                budget = state.budget._replace(held=state.budget.held - 1)
+                yield f"hold {sent.kind} {sent.source} > {sent.to}", state._replace(net=net, budget=budget)
+
+    def _own_steps(self, state: State, place: int) -> Iterator[tuple[str, State]]:
+        number, name = state.servers[place], self.names[place]
+        options = self._options.get(number)
+        if options is None:
+            options = self._options[number] = self._options_of(number)
+        for label, spent, what, act in options:
+            left = _spend(state.budget, spent)
+            if left is None or (label == "ask" and self._has_question(state.net, name)):
+                continue
+            moved = self.parts.move(number, what, act)
+            if moved is None:
+                continue
+            after = self._after_move(state, place, moved, state.net)
+            yield f"{label} {name}", after if left is state.budget else after._replace(budget=left)
+        control = state.control
+        learned = self.parts.move(number, ("learn", control), lambda server: _learn(server, self.controls[control]))
+        if learned is not None:
+            yield f"learn {name}", self._after_move(state, place, learned, state.net)
+
+    def _options_of(self, number: int) -> list[Option]:
+        """What a server may do by itself, though it may come to nothing."""
+        facts = self.parts.facts[number]
+        if not facts.up:
+            return [("start", "", "start", lambda server: server.start() is None)]
+        return [
+            ("flush", "", "flush", Server.flushed),
+            ("ask", "", "ask", Server.ask),
+            ("produce", "records", "produce", lambda server: server.produce(len(facts.row))),
+            ("lag", "proposals", "lag", Server.lag),
+            *(
+                ("crash", "crashes", ("crash", end), lambda server, end=end: server.power_loss(end) is None)
+                for end in range(facts.durable, len(facts.row) + 1)
+            ),
+        ]
+
+    def _decisions_of(self, state: State) -> Iterator[tuple[str, str, Move | None]]:
+        for place, name in enumerate(self.names):
+            known = self.controls[state.control].servers[name]
+            if known.fenced:
+                facts = self.parts.facts[state.servers[place]]
+                if facts.up and facts.broker_epoch == known.broker_epoch:
+                    command = UnfenceServer(0, name, known.broker_epoch)
+                    moved = self._decide(state.control, command, lambda desk, command=command: desk.apply(command))
+                    yield f"heartbeat {name}", "", moved
+            elif state.budget.expirations:
+                moved = self._decide(state.control, ("expire", name), lambda desk, name=name: desk.do_expire(name))
+                yield f"expire {name}", "expirations", moved
+        if state.budget.expirations:
+            yield "replace", "expirations", self._decide(state.control, "replace", World.do_replace)
+
+    # --- what a step leads to ------------------------------------------------------------------------------
+
+    def _has_question(self, net: tuple[int, ...], name: NodeId) -> bool:
+        return any(self.parts.asker[number] == name for number in net)
+
+    def _join(self, net: tuple[int, ...], sent: tuple[int, ...]) -> tuple[int, ...]:
+        """The net with new messages; older ones of the same sender and kind have been lost."""
+        if not sent:
+            return net
+        joined = self._joined.get((net, sent))
+        if joined is None:
+            joined = net
+            for number in sent:
+                new, asker = self.parts.messages[number], self.parts.asker[number]
+                kept = []
+                for other in joined:
+                    old = self.parts.messages[other]
+                    same = not old.held and (old.kind, old.source, old.to) == (new.kind, new.source, new.to)
+                    if not same and not (asker and self.parts.asker[other] == asker):
+                        kept.append(other)
+                joined = tuple(sorted((*kept, number)))
+            self._joined[net, sent] = joined
+        return joined
+
+    def _after_move(self, state: State, place: int, moved: Move, net: tuple[int, ...]) -> State:
+        number, sent = moved
+        servers, old = state.servers, state.servers[place]
+        ghost = state.ghost
+        if number != old:
+            servers = (*servers[:place], number, *servers[place + 1 :])
+            key = (old, number, ghost, state.control)
+            seen = self._witnessed.get(key)
+            if seen is None:
+                seen = self._witnessed[key] = self._witness(*key)
+            ghost = seen
+            if ghost != state.ghost or self.parts.holdings[number] != self.parts.holdings[old]:
+                self._check(state.control, servers, ghost)
+        return State(state.control, servers, self._join(net, sent), ghost, state.budget)
+
+    def _witness(self, old: int, number: int, ghost: int, control: int) -> int:
+        """What is committed, and who leads, after a server's value has changed."""
+        facts, before = self.parts.facts[number], self.parts.facts[old]
+        committed, leaders = self._ghosts[ghost]
+        must(facts.offline is None, f"{facts.name} went offline: {facts.offline}")
+        if facts.leads >= 0:
+            if facts.leads != before.leads:
+                entry = (facts.leads, facts.name, facts.broker_epoch)
+                must(all(other[0] != facts.leads for other in leaders), f"R1: {entry} leads, and did {leaders}")
+                leaders = tuple(sorted((*leaders, entry)))
+                if facts.leads == self._partition(control).leader_epoch:
+                    must(facts.row[: len(committed)] == committed, f"R3: {facts.name} leads without {committed}")
+            hw = facts.high_watermark
+            must(facts.row[: min(hw, len(committed))] == committed[:hw], f"R7: {facts.name} commits something else")
+            if hw > len(committed):
+                committed = facts.row[:hw]
+        return self._ghost(committed, leaders)
+
+    def _ghost(self, committed: tuple[int, ...], leaders: tuple[tuple[int, NodeId, int], ...]) -> int:
+        number = self._ghost_numbers.setdefault((committed, leaders), len(self._ghosts))
+        if number == len(self._ghosts):
+            self._ghosts.append((committed, leaders))
+        return number
+
+    def _after_control(self, state: State, moved: Move, net: tuple[int, ...]) -> State | None:
+        """None where the scope ends."""
+        if self._partition(moved[0]).leader_epoch > self.scope.leader_epochs:
+            return None
+        if moved[0] != state.control:
+            self._check(moved[0], state.servers, state.ghost)
+        return state._replace(control=moved[0], net=self._join(net, moved[1]))
+
+    def _partition(self, control: int) -> PartitionState:
+        return self.controls[control].topics[KEY.topic_id].partitions[0]
+
+    def _check(self, control: int, servers: tuple[int, ...], ghost: int) -> None:
+        partition, committed = self._partition(control), self._ghosts[ghost][0]
+        key = (partition, ghost, tuple([self.parts.holdings[number] for number in servers]))
+        if key in self._checked:
+            return
+        self._checked.add(key)
+        members = (*partition.isr, *partition.elr)
+        facts = [self.parts.facts[number] for number in servers]
+        for one in facts:
+            if one.name in members and not one.hurt:
+                held = one.durable >= len(committed) and one.row[: len(committed)] == committed
+                must(held, f"R3: {one.name}, in ISR or ELR, has {one.row} durable to {one.durable}, not {committed}")
+            if one.leads == partition.leader_epoch:
+                must(set(partition.isr) <= set(one.maximal_isr), f"R8: {one.name} does not count {partition.isr}")
+            for other in facts:
+                for offset, (mine, theirs) in enumerate(zip(one.row, other.row, strict=False)):
+                    if mine == theirs:
+                        same = one.batches[: offset + 1] == other.batches[: offset + 1]
+                        must(same, f"R2: {one.name} and {other.name} differ at or below {offset} of epoch {mine}")
+
+    # --- the search ------------------------------------------------------------------------------------------
+
+    def run(self, most: int = 20_000_000) -> Outcome:
+        """Breadth first, so that the first violation has one of the shortest traces."""
+        began = time.perf_counter()
+        come_from: dict[State, tuple[State, str] | None] = {self.first: None}
+        level, depth = [self.first], 0
+        while level and len(come_from) < most:
+            following = []
+            for state in level:
+                step = ""
+                try:
+                    for step, after in self.steps(state):
+                        if after not in come_from:
+                            come_from[after] = (state, step)
+                            following.append(after)
+                except (Violation, AssertionError) as error:
+                    trace = [*_path(come_from, state), f"after {step or 'the first step'}: {error}"]
+                    return Outcome(len(come_from), depth, self.parts.calls, time.perf_counter() - began, tuple(trace))
+            level, depth = following, depth + 1
+        assert not level, "the search did not end"
+        return Outcome(len(come_from), depth, self.parts.calls, time.perf_counter() - began, ())
+
+
+class Outcome(NamedTuple):
+    """``trace``: the steps to the violation, and it; () when there is none."""
+
+    states: int
+    depth: int
+    calls: int
+    """How often real code ran in a server."""
+    seconds: float
+    trace: tuple[str, ...]
+
+
+def _path(come_from: dict[State, tuple[State, str] | None], state: State) -> list[str]:
+    steps = []
+    back = come_from[state]
+    while back is not None:
+        state, step = back
+        steps.append(step)
+        back = come_from[state]
+    return steps[::-1]
+
+
+def _take(server: Server, sent: Sent) -> bool:
+    desk = _Desk(server)
+    World._hand_over(desk, sent)  # type: ignore[arg-type]
+    return True
+
+
+class _Desk:
+    """The one server that a message goes to, in the place of a world."""
+
+    def __init__(self, server: Server) -> None:
+        self.servers = {server.name: server}
+
+    def _collect(self, server: Server) -> None:
+        """What it sends is taken by ``Components``."""
+
+
+def _learn(server: Server, state: MetadataState) -> bool:
+    if server.broker_epoch < 0 or state.index < server.index or state.index <= server.view:
+        return False
+    topic = state.topics[KEY.topic_id]
+    server.on_metadata(state.index, state.servers, topic.config, topic.partitions[0])
+    return True
+
+
+def _spend(budget: Budget, what: str) -> Budget | None:
+    """What is left after that; None where there is none."""
+    if not what:
+        return budget
+    left: int = getattr(budget, what)
+    return budget._replace(**{what: left - 1}) if left else None
+
+
+SMALL = Scope(crashes=1, expirations=1, proposals=0)
+LARGE = Scope(crashes=1, expirations=2, proposals=1, held=1)
+
+
+def search(scope: Scope) -> Outcome:
+    """Search a scope."""
+    vouching = leader_module.Vouching
+    leader_module.Vouching = Unasked  # type: ignore[misc, assignment]
+    try:
+        return Search(scope).run()
+    finally:
+        leader_module.Vouching = vouching  # type: ignore[misc]
+
+
+def main() -> int:
+    """Exit code 0 when no state breaks an invariant."""
+    parser = argparse.ArgumentParser(prog="python -m model.search", description=__doc__)
+    parser.add_argument("--large", action="store_true")
+    outcome = search(LARGE if parser.parse_args().large else SMALL)
+    for line in outcome.trace:
+        print(line)
+    print(f"{outcome.states} states, depth {outcome.depth}, {outcome.calls} real calls, {outcome.seconds:.1f} s")
+    return 1 if outcome.trace else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
