@@ -122,7 +122,8 @@ class Bench:
         each = (after - before) / self.partitions
         CONSOLE.print(
             f"{what:20} {self.partitions} partitions in {seconds:6.1f} s;"
-            f" RSS {before / 1e6:.0f} to {after / 1e6:.0f} MB, {each / 1000:.1f} KB each; {descriptors(self._pid)} descriptors; {cpu_s(self._pid):.1f} s of CPU"
+            f" RSS {before / 1e6:.0f} to {after / 1e6:.0f} MB, {each / 1000:.1f} KB each;"
+            f" {descriptors(self._pid)} descriptors; {cpu_s(self._pid):.1f} s of CPU"
         )
 
     async def _tell_idle(self) -> None:

@@ -29,6 +29,7 @@ REPLICA_SETTINGS = ReplicaSettings(
     isr_retry_s=0.3,
     checkpoint_interval_s=1.0,
     fetch_max_bytes=64 << 10,
+    scrub_interval_s=24.0,
 )
 
 

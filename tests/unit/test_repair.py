@@ -341,3 +341,17 @@ def test_only_the_hole_is_read_and_the_log_opens_as_it_was():
     assert reads and all(int(damaged[:20]) <= read.offset < int(following[:20]) for read in reads)
     log = Log.open(net.disks["r3"], PATH, SMALL)
     assert log.end == len(VALUES)
+
+
+def test_what_is_repaired_is_durable():
+    net = filled()
+    before, damaged = files(net, "r3"), segments(net, "r3")[1]
+    net.stop("r3")
+    break_header(net, "r3", damaged)
+    net.start("r3")
+    while not net.happened("segment_repaired"):
+        net.advance(0.1)
+    for seed in range(20):
+        disk = net.disks["r3"].clone()
+        disk.crash(Random(seed))
+        assert disk.read(f"{PATH}/{damaged}") == before[damaged]

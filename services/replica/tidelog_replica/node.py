@@ -12,6 +12,7 @@ Inputs are methods that take ``now`` (seconds); each returns the effects it brin
     Petitions    what the controller is asked for partitions     ``petitions.py``
     Jobs         long disk work in threads                       ``jobs.py``
     Cleaning     retention, compaction                           ``cleaning.py``
+    Scrubbing    full segments are read again                    ``scrubbing.py``
 
 Every input that may have moved a partition touches it; when the input is over each touched partition is settled
 once: flushes begin, waiters are woken in bulk, a due ISR proposal is sent, its timer is set. Acks to one link leave
@@ -61,6 +62,7 @@ from tidelog_replica.petitions import TIMER as PETITIONS_TIMER
 from tidelog_replica.petitions import Petitions
 from tidelog_replica.repair import TIMER as REPAIR_TIMER
 from tidelog_replica.requests import Requests
+from tidelog_replica.scrubbing import Scrubbing
 from tidelog_replica.session import Random, Session
 from tidelog_replica.settings import ReplicaSettings
 from tidelog_replica.upstream import TIMER as LEADER_TIMER
@@ -68,7 +70,8 @@ from tidelog_replica.upstreams import Upstreams
 
 __all__ = ["ReplicaNode", "StartFlush", "StartJob"]
 
-_SESSION, _CHECKPOINT, _CLEANING = ("session", ""), ("checkpoint", ""), ("cleaning", "")
+_SESSION, _CHECKPOINT = ("session", ""), ("checkpoint", "")
+_CLEANING, _SCRUBBING = ("cleaning", ""), ("scrubbing", "")
 
 
 class ReplicaNode:
@@ -102,6 +105,7 @@ class ReplicaNode:
         self._assignment = Assignment(
             node_id, disk, directory, self._session, self._upstreams, settings, outbox, self._timers, self._touch
         )
+        self._scrubbing = Scrubbing(self._assignment.partitions, disk, settings, outbox, self._touch)
         self._cleaning = Cleaning(self._assignment.partitions, settings, outbox, wall_ms)
         self._petitions = Petitions(node_id, self._session, settings, outbox, self._timers)
         self._requests = Requests(node_id, self._assignment, self._session, settings, outbox, self._touch)
@@ -126,6 +130,7 @@ class ReplicaNode:
     def start(self, now: float) -> list[Effect]:
         """Begin to live: register. Raises ``ConfigError`` when the data directory is another's, ``OSError``."""
         self._cleaning.start(now)
+        self._scrubbing.start(now)
         self._session.start(now)
         return self._finish(now)
 
@@ -222,6 +227,8 @@ class ReplicaNode:
                 self._assignment.repairs.on_tick(name, now)
             elif key == _CLEANING:
                 self._cleaning.on_tick(now)
+            elif key == _SCRUBBING:
+                self._scrubbing.on_tick(now)
             elif key == _SESSION:
                 self._session.on_tick(now)
             else:
@@ -276,6 +283,7 @@ class ReplicaNode:
         self._petitions.send(now)
         self._timers.set(_SESSION, self._session.deadline())
         self._timers.set(_CLEANING, self._cleaning.deadline())
+        self._timers.set(_SCRUBBING, self._scrubbing.deadline())
         if self._outbox.stopping and not self._lives.distrusted:
             self._distrust()
         return self._outbox.drain()

@@ -66,6 +66,13 @@ class ReplicaSettings:
         64 << 20, "Memory for the newest batches of all logs together, which are served without the disk.", 0, 1 << 36
     )
 
+    scrub_bytes_per_s: int = setting(
+        4 << 20, "How fast full segments are read again to find damage; 0: not at all.", 0, 1 << 36
+    )
+    scrub_interval_s: float = setting(
+        86_400.0, "Seconds from one round of that to the next; the first begins after a 24th.", 1, 31_536_000
+    )
+
     def __post_init__(self) -> None:
         faults = [
             f"{f.name} = {getattr(self, f.name)}: must be from {f.metadata['min']} to {f.metadata['max']}"

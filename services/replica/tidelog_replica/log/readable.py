@@ -90,6 +90,11 @@ class Readable:
             return error
         return CorruptLog(segment.path, f"it cannot be read: {error.strerror}")
 
+    def full_segment_after(self, base: int) -> Segment | None:
+        """The first segment that begins later than ``base`` and is not written any more."""
+        place = bisect_right(self._bases, base)
+        return self._segments[place] if place < len(self._segments) - 1 else None
+
     def epoch_at(self, offset: int) -> int:
         """Leader epoch of the record before ``offset``; -1 where there is none."""
         return self.epochs.epoch_before(offset)

@@ -1,0 +1,121 @@
+"""Reading a full segment again, piece by piece, to see whether the disk still has what was written.
+
+Every batch is checked as its writer checked it: CRC, length, counts. What no CRC covers is checked against what the
+log knows: the offsets follow each other, the leader epochs are those of the epoch cache, and the hash chain from the
+segment's beginning comes out at its end as it was when the segment was written. Last the index file: one that is
+damaged, or describes another segment, is removed, since it can be made again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from tidelog.disk import Disk, File
+from tidelog.errors import CorruptBatch
+from tidelog.records import HEADER_BYTES, chain_after, check_batch, read_header
+
+from tidelog_replica.core.epochs import EpochCache
+from tidelog_replica.log.index import SparseIndex, read_summary
+from tidelog_replica.log.segment import CorruptLog, Segment, Window
+
+
+class Place(NamedTuple):
+    """How far a segment is checked."""
+
+    position: int
+    offset: int
+    chain: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A full segment as it was when its check began."""
+
+    path: str
+    index_path: str
+    base: int
+    end: int
+    size: int
+    chain_before: bytes
+    chain: bytes
+
+    @classmethod
+    def of(cls, segment: Segment) -> Target:
+        """The segment, now."""
+        return cls(
+            segment.path,
+            segment.index_path,
+            segment.base,
+            segment.end_offset,
+            segment.size,
+            segment.chain_before,
+            segment.chain,
+        )
+
+    @property
+    def beginning(self) -> Place:
+        """Where its check begins."""
+        return Place(0, self.base, self.chain_before)
+
+
+@dataclass(frozen=True, slots=True)
+class Scrub:
+    """Check about ``length`` bytes from ``place`` on. The result is where the next piece begins; at the segment's end
+    also whether its index file was removed. Raises ``CorruptLog``, and other ``OSError``s where it cannot be read."""
+
+    disk: Disk
+    target: Target
+    place: Place
+    length: int
+    epochs: EpochCache
+    """A copy: the log goes on."""
+
+    def run(self) -> tuple[Place, bool]:
+        """See ``Job``."""
+        target = self.target
+        file = self.disk.open(target.path)
+        try:
+            if file.size() < target.size:
+                raise CorruptLog(target.path, f"it has {file.size()} bytes, not {target.size}")
+            place = self._check(file)
+        finally:
+            file.close()
+        if place.position < target.size:
+            return place, False
+        if place.offset != target.end:
+            raise CorruptLog(target.path, f"it ends at offset {place.offset}, not {target.end}")
+        if place.chain != target.chain:
+            raise CorruptLog(target.path, "the hash chain of its headers is not the one noted when it was written")
+        return place, self._removed_index()
+
+    def _check(self, file: File) -> Place:
+        target, (position, offset, chain) = self.target, self.place
+        window = Window(file, target.size, self.length)
+        stop = min(position + self.length, target.size)
+        try:
+            while position < stop:
+                header = read_header(window.get(position, HEADER_BYTES))
+                batch = window.get(position, min(header.batch_length, target.size - position))
+                check_batch(batch)
+                if header.base_offset != offset:
+                    raise CorruptBatch(f"batch at offset {header.base_offset}, expected {offset}")
+                if header.leader_epoch != self.epochs.epoch_before(offset + 1):
+                    raise CorruptBatch(f"batch at offset {offset} names leader epoch {header.leader_epoch}")
+                position, offset, chain = position + header.batch_length, header.end_offset, chain_after(chain, batch)
+        except CorruptBatch as error:
+            raise CorruptLog(target.path, f"at byte {position}: {error.message}") from error
+        return Place(position, offset, chain)
+
+    def _removed_index(self) -> bool:
+        target = self.target
+        try:
+            data = self.disk.read(target.index_path)
+        except FileNotFoundError:
+            return False
+        summary = read_summary(data)
+        described = summary is not None and summary[:3] == (target.base, target.end, target.size)
+        if described and SparseIndex.from_bytes(data) is not None:
+            return False
+        self.disk.unlink(target.index_path)
+        return True

@@ -1,0 +1,207 @@
+"""The scrubber: what the disk has lost of full segments is found while others still hold it, and costs little."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from logs import PATH as LOG_PATH
+from logs import STORED, build, open_log
+from replica_net import KEY, Net, cluster
+from simulation.sim_disk import SimDisk
+from tidelog.types import TopicConfig, TopicPartition
+from tidelog_replica.log.scrub import Scrub, Target
+from tidelog_replica.outbox import StartJob
+from tidelog_replica.scrubbing import KEY as SCRUBBER
+from tidelog_replica.settings import ReplicaSettings
+
+PATH = f"/data/{KEY.topic_id}-0"
+VALUES = [f"{number:02}".encode() * 20 for number in range(12)]
+ROUND_S = 240.0
+FIRST_S = ROUND_S / 24
+
+
+def filled(rate: int = 4 << 20, nodes: int = 3, **settings: Any) -> Net:
+    """Logs of several segments; the first round of scrubbing is still to come."""
+    net = Net(
+        nodes,
+        config=TopicConfig(segment_max_bytes=400),
+        settings=ReplicaSettings(scrub_interval_s=ROUND_S, scrub_bytes_per_s=rate, **settings),
+    )
+    net.start()
+    net.create()
+    for value in VALUES:
+        net.send("r1", value)
+    net.advance(5)
+    return net
+
+
+def segments(net: Net, name: str) -> list[str]:
+    return [f"{PATH}/{file}" for file in net.disks[name].listdir(PATH) if file.endswith(".log")]
+
+
+def flip(disk: SimDisk, path: str, at: int) -> None:
+    data = bytearray(disk.read(path))
+    data[at] ^= 1
+    disk.replace(path, bytes(data))
+
+
+def reopen(net: Net, name: str) -> None:
+    """The server's open files see what was done to the disk."""
+    for segment in net.partition(name).log._segments:
+        file = segment.release()
+        if file is not None:
+            file.close()
+
+
+def scrubbed(net: Net) -> list[tuple[str, int]]:
+    return [(name, event.fields["segments"]) for name, event in net.happened("scrubbed")]
+
+
+def test_a_sound_server_is_read_once_a_round_and_nothing_else_happens():
+    net = filled()
+    full = len(segments(net, "r1")) - 1
+    assert full > 2
+    net.advance(FIRST_S)
+    assert sorted(scrubbed(net)) == [(name, full) for name in net.names]
+    net.advance(ROUND_S - 5)
+    assert len(scrubbed(net)) == 3
+    net.advance(10)
+    assert sorted(scrubbed(net)) == sorted(2 * [(name, full) for name in net.names])
+    assert net.happened("segment_quarantined") == net.happened("index_removed") == []
+
+
+@pytest.mark.parametrize("at", [3, 11, 15, 16, 80, 100])
+def test_D2_a_flipped_bit_is_found_and_repaired_though_nobody_reads_there(at: int):
+    """Base offset, leader epoch's or CRC's bytes, magic, body."""
+    net = filled()
+    path = segments(net, "r3")[1]
+    before = net.disks["r3"].read(path)
+    flip(net.disks["r3"], path, at)
+    reopen(net, "r3")
+    net.advance(FIRST_S + 20)
+    assert [name for name, _ in net.happened("segment_repaired")] == ["r3"]
+    assert net.disks["r3"].read(path) == before
+    assert "r3" in net.state().isr and net.values("r3") == VALUES
+
+
+def test_D3_the_leader_resigns_when_its_scrubber_finds_damage():
+    net = filled()
+    flip(net.disks["r1"], segments(net, "r1")[0], 100)
+    reopen(net, "r1")
+    net.advance(FIRST_S + 20)
+    assert net.state().leader == "r2" and net.hand_overs[0].lost
+    assert "r1" in net.state().isr and net.values("r1") == VALUES
+    assert net.stopped == []
+
+
+def test_a_segment_that_is_gone_or_too_short_is_damage():
+    for damage in ("gone", "short"):
+        net = filled()
+        path = segments(net, "r3")[2]
+        if damage == "gone":
+            net.disks["r3"].unlink(path)
+        else:
+            net.disks["r3"].replace(path, net.disks["r3"].read(path)[:-10])
+        reopen(net, "r3")
+        net.advance(FIRST_S + 20)
+        assert [event.fields["segment"] for _, event in net.happened("segment_repaired")] == [int(path[-24:-4])]
+        assert net.values("r3") == VALUES
+
+
+def test_a_damaged_index_is_removed_and_made_again():
+    net = filled()
+    path = segments(net, "r3")[0].replace(".log", ".index")
+    flip(net.disks["r3"], path, 30)
+    net.advance(FIRST_S)
+    assert [event.fields["segment"] for _, event in net.happened("index_removed")] == [0]
+    assert path.rpartition("/")[2] not in net.disks["r3"].listdir(PATH)
+    assert net.happened("segment_quarantined") == []
+    net.stop("r3")
+    net.start("r3")
+    net.advance(5)
+    assert net.values("r3") == VALUES
+
+
+def test_it_reads_no_faster_than_it_may():
+    net = filled(rate=100)
+    size = sum(len(net.disks["r1"].read(path)) for path in segments(net, "r1")[:-1])
+    net.advance(FIRST_S - 5 + size / 100 - 2)
+    assert scrubbed(net) == []
+    net.advance(4)
+    assert len(scrubbed(net)) == 3
+
+
+def test_it_can_be_switched_off():
+    net = filled(rate=0)
+    net.advance(2 * ROUND_S)
+    assert scrubbed(net) == []
+
+
+@pytest.mark.parametrize("change", ["deleted", "restarted", "cut", "retained"])
+def test_what_changes_in_the_middle_of_a_check_is_passed_over(change: str):
+    net = filled()
+    net.slow_job["r1"] = []
+    net.advance(FIRST_S)
+    (job,) = [effect for effect in net.slow_job["r1"] if effect.key == SCRUBBER]
+    net.slow_job["r1"].remove(job)
+    log = net.partition("r1").log
+    if change == "deleted":
+        net.delete()
+    elif change == "restarted":
+        net.partition("r1").fail("found by a test")
+    elif change == "cut":
+        log.truncate(1)
+    else:
+        log.advance_start(len(VALUES))
+    held = net.slow_job.pop("r1")
+    for effect in held:
+        net.work("r1", effect)
+    net.run()
+    net.work("r1", job)
+    net.run()
+    net.advance(30)
+    assert [name for name, _ in net.happened("segment_quarantined")] == []
+    assert net.stopped == []
+
+
+def test_one_piece_is_read_at_a_time_for_the_whole_server():
+    net = cluster(
+        1,
+        partitions=3,
+        config=TopicConfig(segment_max_bytes=400),
+        settings=ReplicaSettings(scrub_interval_s=ROUND_S),
+    )
+    for value in VALUES:
+        for partition in range(3):
+            net.send("r1", value, partition=partition)
+    net.slow_job["r1"] = []
+    seen: list[StartJob] = []
+    net.advance(2 * FIRST_S)
+    while waiting := net.slow_job["r1"]:
+        assert len(waiting) == 1
+        seen.append(waiting.pop())
+        net.work("r1", seen[-1])
+        net.run()
+        net.advance(1)
+    paths = list(dict.fromkeys(effect.job.target.path for effect in seen))  # type: ignore[attr-defined]
+    assert {path.split("/")[2] for path in paths} == {f"{KEY.topic_id}-{number}" for number in range(3)}
+    assert scrubbed(net) == [("r1", len(paths))]
+    assert TopicPartition(KEY.topic_id, 0) in net.nodes["r1"].partitions
+
+
+def test_a_check_goes_on_where_the_last_piece_ended():
+    disk = build()
+    log = open_log(disk)
+    for base in (-1, 0):
+        segment = log.full_segment_after(base)
+        assert segment is not None
+        target = Target.of(segment)
+        place, pieces = target.beginning, 0
+        while place.position < target.size:
+            place, removed = Scrub(disk, target, place, 50, log.epochs).run()
+            pieces += 1
+            assert not removed
+        assert pieces > 2 and (place.offset, place.chain) == (target.end, target.chain)
+    assert log.full_segment_after(target.base) is None, "the last one is written"
+    assert sum(map(len, STORED)) > target.size and target.path.startswith(LOG_PATH)
