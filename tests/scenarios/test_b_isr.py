@@ -259,3 +259,23 @@ def test_B16_a_notify_that_comes_twice_or_late_costs_no_more_than_a_fetch(when):
     assert fetches(stage, 1.0) <= 30
     assert fetches(stage, 10.0) <= idle_fetches(stage, 10.0) + 2
     stage.settle()
+
+
+def test_B9_a_leader_whose_disk_stalls_hands_over_and_its_followers_stay_in_the_isr():
+    stage = Stage(min_insync_replicas="2")
+    first, others = stage.first, stage.others
+    stage.put(b"m0")
+    stage.stall_flushes(first)
+    batch = stage.send(b"m1", patience=60.0)
+    stage.until(lambda: all(b"m1" in stage.values(node) for node in others))
+    began = stage.loop.now
+    stage.always(lambda: None if set(others) <= set(stage.now.isr) else pytest.fail("a follower left the ISR"))
+    stage.until(lambda: stage.leader in others)
+    assert stage.loop.now - began < 2.0, "sooner than replica_max_lag_ms would have removed anybody"
+    assert stage.changes[-1].cause == "handed_over"
+    stage.until(lambda: batch.result == OK)
+    stage.put(b"m2")
+    stage.run_for(40.0 - (stage.loop.now - began))
+    assert first not in stage.now.isr, "nobody waits for a disk that does not answer"
+    assert stage.read_all() == [b"m0", b"m1", b"m2"]
+    stage.settle()

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from replica_net import Net, cluster, code
 from tidelog.errors import TidelogError
 from tidelog.records import NewRecord, encode_batch, read_header, stamp_prefix
 from tidelog.types import Acks, TopicConfig
 from tidelog.wire.messages import Fetch, FetchAnswer, FetchedPart, ListOffset, Notify, OffsetAnswer, Read
-from unit.replica_net import Net, cluster, code
 
 from scenarios.stage import Stage
 from scenarios.two_logs import agree, follower_over, headers, leader_over, log_of, take, values

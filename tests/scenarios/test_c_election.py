@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tidelog.errors import TidelogError
 from tidelog.types import Acks
-from tidelog.wire.messages import Fetch, Read, ReportLeader, SuspectPart
+from tidelog.wire.messages import Fetch, ListOffset, Read, ReportLeader, SuspectPart
 
 from scenarios.stage import Stage
 
@@ -94,4 +94,22 @@ def test_E4_a_position_on_a_line_that_was_cut_off_is_an_error_that_names_the_pla
     assert sound.payload
     beyond = stage.ask(stage.leader, Read(*stage.key, offset=9, last_epoch=1))
     assert beyond.code in ("LOG_TRUNCATED", "OFFSET_OUT_OF_RANGE")
+    stage.settle()
+
+
+def test_C4_a_leader_that_is_cut_off_tells_no_latest_offset_beside_its_successor():
+    """Clients still reach it, and its session has not ended: only the others' word that they follow it is missing."""
+    stage = Stage(min_insync_replicas="1")
+    first = stage.first
+    stage.put(b"m0")
+    latest = ListOffset(*stage.key, "latest")
+    assert stage.ask(first, latest).offset == 1
+    stage.isolate(first)
+    stage.until(lambda: stage.leader in stage.others and stage.leads(stage.leader))
+    assert stage.leads(first), "it has not heard of it"
+    stage.put(b"m1", by="other")
+    assert stage.leads(first) and stage.hw(first) == 1
+    answer = stage.ask(first, latest)
+    assert isinstance(answer, TidelogError), "it would be 1, and 2 is committed"
+    assert stage.ask(stage.leader, latest).offset == 2
     stage.settle()

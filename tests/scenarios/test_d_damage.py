@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from replica_net import Net
 from tidelog.types import TopicConfig
-from unit.replica_net import Net
 
 from scenarios.stage import Stage
 
