@@ -275,3 +275,16 @@ def test_divergence_names_the_epoch_and_its_end() -> None:
     assert divergence(4, 2, epochs, 0, 9) == (1, 5), "epoch 2 is unknown here"
     assert divergence(3, 0, epochs, 0, 9) == (0, 0), "nothing in common"
     assert divergence(0, -1, epochs, 0, 9) is None
+
+
+def test_who_has_left_the_isr_counts_for_nothing_until_it_has_fetched_again() -> None:
+    """It may have told the controller that what it held is lost: what it told its leader before is worth nothing."""
+    leader = make(log_end=10)
+    leader.on_fetch("r2", 2, 10, 1.0)
+    leader.on_fetch("r3", 3, 10, 1.0)
+    leader.wait("r3", 77)
+    leader.on_state(state("r1 r2", epoch=6), 2.0)
+    assert leader.proposal is None
+    assert [waiting.node for waiting in leader.take_notices()] == ["r3"], "it is asked to fetch"
+    leader.on_fetch("r3", 3, 10, 2.1)
+    assert leader.proposal is not None and len(leader.proposal.isr) == 3

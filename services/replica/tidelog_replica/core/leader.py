@@ -15,7 +15,8 @@ addition counts from the moment it is proposed, a removal only when the controll
 one proposal is in flight; it is sent again *identical* until a state of a newer epoch arrives. No lost, late or
 refusing answer clears it: a delayed copy could still be committed.
 
-A follower counts for nothing until it has fetched in this leader epoch; what counts is its *flushed* end.
+A follower counts for nothing until it has fetched in this leader epoch, and again when it has left the ISR, perhaps
+because what it had is lost; what counts is its *flushed* end.
 
     in sync    not overdue (``progress.py``); judged by the leader's own timer, also when nobody fetches
     may join   fetched in this epoch, durable at or past the HW *and* the start of this epoch, in the broker epoch
@@ -290,8 +291,13 @@ class Leader:
         """The controller's newer state of the same leader epoch. It settles the proposal in flight."""
         assert state.leader_epoch == self.leader_epoch and state.epoch > self.epoch
         self.epoch = state.epoch
+        before = self.isr
         self.isr, self.eligible, self.replicas = state.isr, state.elr, state.replicas
         self._know_followers(state, now)
+        for node in before:
+            if node in self.followers and node not in self.isr:
+                self.followers[node].forget()
+                self._notify(node)
         self.proposal = self._retry_at = None
         self._count()
         self._consider(now)

@@ -58,6 +58,11 @@ class Progress:
         """It idles; see ``waiting``, ``waits_at``, ``told``."""
         self.waiting, self.waits_at, self.told = source, log_end, told
 
+    def forget(self) -> None:
+        """It left the ISR, and perhaps because what it had is lost: it counts for nothing until it fetches again."""
+        self.durable = -1
+        self.level = False
+
     def on_append(self, log_end: int, now: float) -> None:
         """The log ends at ``log_end`` now."""
         if self.level:
