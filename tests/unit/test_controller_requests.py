@@ -56,7 +56,7 @@ class Cluster(ControllerNet):
         return HandOver(node, self.epochs[node], "shutdown", parts, lost)
 
     def seal(self, node: str, end: int) -> None:
-        part = SealPart(self.topic_id, 0, self.partition.leader_epoch, 0, end)
+        part = SealPart(self.topic_id, 0, self.partition.leader_epoch, end, 0)
         assert self.answer(self.to, Seal(node, self.epochs[node], (part,))) == Done()
 
     def settle(self) -> None:

@@ -8,6 +8,7 @@ import pytest
 from replica_net import KEY, Net, cluster, code, outcome
 from tidelog.errors import TimedOut, refuse
 from tidelog.types import Acks, TopicConfig
+from tidelog.wire import codec
 from tidelog.wire.messages import EpochOffset, Fetch, HandOver, Produce, ReportLoss, Seal
 from tidelog_replica.settings import ReplicaSettings
 
@@ -363,3 +364,16 @@ def test_nothing_is_sent_where_nothing_is_due(rule: str) -> None:
     net.advance(30)
     assert not net.messages(Seal) and not net.messages(HandOver) and not net.messages(ReportLoss)
     assert not net.messages(Produce)
+
+
+def test_an_empty_log_is_sealed_too() -> None:
+    net = Net(3, config=QUORUM)
+    net.start()
+    net.hold = lambda name, call: isinstance(call.message, EpochOffset | Fetch)
+    net.slow_flush["r1"] = []
+    net.create()
+    seal(net)
+    (part,) = next(message for message in net.seals if message.node == "r2").parts
+    assert (part.last_epoch, part.end) == (-1, 0)
+    head, _ = codec.encode(net.seals[0], id=1)
+    assert codec.decode(head, answers=lambda re: None).message == net.seals[0]

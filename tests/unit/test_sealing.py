@@ -167,7 +167,7 @@ class Active:
     def seal(self, node: str, last_epoch: int, end: int, *, leader_epoch: int | None = None, now: float = 1.0) -> str:
         """A seal; the leader that is elected by it."""
         epoch = self.log.partition.leader_epoch if leader_epoch is None else leader_epoch
-        part = SealPart("id", 0, epoch, last_epoch, end)
+        part = SealPart("id", 0, epoch, end, last_epoch)
         seal = Seal(node, self.log.epoch_of(node), (part,))
         decision = self.elections.on_seal(self.log.state, seal, now, 0)
         if decision is None:
@@ -279,5 +279,5 @@ def test_who_handed_over_does_not_count_while_the_others_are_enough(log: Log) ->
 def test_deleted_topics_are_forgotten(active: Active) -> None:
     active.seal("r2", 0, 10)
     active.apply(RemoveTopic(0, "id"))
-    part = SealPart("id", 0, 1, 0, 10)
+    part = SealPart("id", 0, 1, 10, 0)
     assert active.elections.on_seal(active.log.state, Seal("r3", 3, (part,)), 1.0, 0) is None

@@ -56,7 +56,7 @@ class Petitions:
         key, state, log = partition.key, partition.state, partition.log
         if state is not None and now >= partition.petition_at:
             if partition.is_sealed:
-                self._seals.append(SealPart(*key, state.leader_epoch, log.epoch_at(log.end), log.end))
+                self._seals.append(SealPart(*key, state.leader_epoch, log.end, log.epoch_at(log.end)))
                 partition.petition_at = now + self._settings.heartbeat_s
             elif partition.hands_over:
                 self._hand_overs.append(SuspectPart(*key, state.epoch, state.leader_epoch))

@@ -196,8 +196,8 @@ class SealPart:
     topic_id: str
     partition: int
     leader_epoch: int
-    last_epoch: int
     end: int
+    last_epoch: int = -1
 
 
 @dataclass(frozen=True, slots=True)
