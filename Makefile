@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/installed
 
-.PHONY: venv demo test tidy simulate bench pages lock clean help
+.PHONY: venv demo test tidy simulate mutants bench pages lock clean help
 
 help:
 	@echo "make demo      a cluster of real processes takes records, loses a leader, loses nothing; Spark reads the result"
@@ -11,6 +11,7 @@ help:
 	@echo "make venv      .venv with everything; .venv/bin/tidelog is the command"
 	@echo "make tidy      style, types, dependency rules"
 	@echo "make simulate SEEDS=1000 [FIRST=0]  the deterministic simulation over many seeds, on all cores"
+	@echo "make mutants   every rule broken on purpose: who notices?"
 	@echo "make bench     throughput and latency of the whole path"
 	@echo "make pages     write the pages of docs/ that come from the code"
 	@echo "make lock      renew constraints.txt from pyproject.toml"
@@ -38,6 +39,10 @@ SEEDS ?= 1000
 FIRST ?= 0
 simulate: $(STAMP)
 	cd tests && ../$(BIN)/python -m simulation --seeds $(FIRST):$$(($(FIRST) + $(SEEDS))) $(if $(JOBS),--jobs $(JOBS))
+	cd tests && ../$(BIN)/python -m simulation --seeds $(FIRST):$$(($(FIRST) + $(SEEDS) / 10)) --bytes $(if $(JOBS),--jobs $(JOBS))
+
+mutants: $(STAMP)
+	cd tests && ../$(BIN)/python -m mutants $(if $(JOBS),--jobs $(JOBS))
 
 bench: $(STAMP)
 	$(BIN)/python deploy/bench/bench.py

@@ -152,8 +152,9 @@ class Cluster:
         topics = self.invariants.metadata.topics
         alive = []
         for key in self.partitions:
-            state = self.state(key)
-            if state.leader or state.isr or state.elr or topics[key.topic_id].config.unclean_election:
+            state, config = self.state(key), topics[key.topic_id].config
+            members = 2 * len(state.isr) > len(state.replicas) if config.commit_rule == "quorum" else state.isr
+            if state.leader or members or state.elr or config.unclean_election:
                 alive.append(key)
         return alive
 

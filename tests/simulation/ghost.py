@@ -47,6 +47,13 @@ class Chain:
         """Whether this log holds exactly that prefix."""
         return end == 0 or self.at.get(end) == digest
 
+    def before_control(self, leader_epoch: int) -> tuple[int, Digest]:
+        """End and digest without the control batch that begins that leader epoch, if it is the last one."""
+        if self.headers and self.headers[-1].is_control and self.headers[-1].leader_epoch == leader_epoch:
+            end = self.headers[-1].base_offset
+            return end, self.at.get(end, b"")
+        return self.end, self.last
+
     def add(self, header: BatchHeader, digest: Digest) -> None:
         self.ends.append(header.end_offset)
         self.digests.append(digest)

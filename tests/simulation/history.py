@@ -90,6 +90,8 @@ class History:
     """Longest time (s) in such a span without a send that succeeds, where some are tried."""
     deleted: set[str] = field(default_factory=set)
     """Partitions of topics that were deleted: what was in them is gone by right."""
+    control: dict[str, set[int]] = field(default_factory=dict)
+    """Offsets that the cluster itself took: no record stands there."""
     losses: list[Loss] = field(default_factory=list)
     retained_from: dict[str, int] = field(default_factory=dict)
     """Where retention removed the start of a partition: first offset still there."""

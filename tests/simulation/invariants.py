@@ -109,7 +109,7 @@ class Invariants(ClientInvariants):
             seen = (log.start, log.end, log.durable, view.high_watermark, view.leader_epoch, view.epoch, view.leads)
             held = self._held.get((process.name, key))
             if held is None or held.log is not log:
-                held = self._opened(process, key, log)
+                held = self._opened(process, key, log, view.leader_epoch)
             if held.seen != seen or (held.view is not None and held.view.maximal_isr != view.maximal_isr):
                 self._check_partition(process, key, view, held)
                 held.seen, held.view, held.durable = seen, view, log.durable
@@ -118,8 +118,9 @@ class Invariants(ClientInvariants):
                     self._check_deep(process.name, key, process.core.partitions[key], held.chain)
                     self._check_waiting(process.name, process.core)
 
-    def _opened(self, process: SimProcess, key: TopicPartition, log: Any) -> Held:
-        """Recovery returns a prefix of what was there, with everything that was flushed (R4)."""
+    def _opened(self, process: SimProcess, key: TopicPartition, log: Any, leader_epoch: int) -> Held:
+        """Recovery returns a prefix of what was there, with everything that was flushed (R4). Behind it a leader may
+        have put the first batch of its epoch already."""
         held = Held(Chain(), log)
         self._held[process.name, key] = held
         self._grow(process.name, key, log, held.chain)
@@ -128,7 +129,8 @@ class Invariants(ClientInvariants):
             chain, durable = before
             text = f"R4 {process.name} {key}: recovered to {log.end}"
             self._demand(log.end >= durable, f"{text}, but {durable} was durable")
-            shorter = chain.agrees(log.end, held.chain.last)
+            end, last = held.chain.before_control(leader_epoch)
+            shorter = chain.agrees(log.end, held.chain.last) or (end >= durable and chain.agrees(end, last))
             longer = held.chain.agrees(chain.end, chain.last)  # by what its last step wrote
             self._demand(shorter or longer, f"{text}, which is not what was appended")
         return held
@@ -136,6 +138,7 @@ class Invariants(ClientInvariants):
     def _check_partition(self, process: SimProcess, key: TopicPartition, view: View, held: Held) -> None:
         name, log, chain, before = process.name, view.log, held.chain, held.view
         who = f"{name} {key.partition}"
+        told = chain.at.get(before.high_watermark) if before is not None else None
         if log.end < chain.end:
             self.cluster.count("truncations")
             self.cluster.count("records truncated", chain.end - log.end)
@@ -148,7 +151,9 @@ class Invariants(ClientInvariants):
         )
         if before is not None:
             self._demand(
-                view.high_watermark >= before.high_watermark or self._loses_here(key, view, before),
+                view.high_watermark >= before.high_watermark
+                or told in self._of(key).lost
+                or self._leads_anew_alone(key, view, before),
                 f"R5 {who}: HW went from {before.high_watermark} to {view.high_watermark}",
             )
             if view.leader_epoch >= 0:
@@ -180,6 +185,9 @@ class Invariants(ClientInvariants):
                     digest = hashlib.blake2b(chain.last + bytes(batch), digest_size=12).digest()
                     known = self._batches.setdefault((key, header.leader_epoch, header.base_offset), digest)
                     self._demand(known == digest, f"R2 {where} of epoch {header.leader_epoch} differs from another's")
+                    if header.is_control:
+                        taken = self.cluster.history.control.setdefault(self.cluster.partition_name(key), set())
+                        taken.update(range(header.base_offset, header.end_offset))
                     chain.add(header, digest)
                     new.append(header)
         return new
@@ -202,6 +210,13 @@ class Invariants(ClientInvariants):
             f" up to {committed.end}; it ends at {chain.end}",
         )
         self._led[key, view.leader_epoch] = dict(chain.at)
+
+    def _leads_anew_alone(self, key: TopicPartition, view: View, before: View) -> bool:
+        """Where records may be lost, a new leader counts as committed only what it has flushed itself."""
+        topic = self.metadata.topics.get(key.topic_id)
+        lossy = key in self.unclean or (topic is not None and topic.config.commit_rule == "leader")
+        anew = view.leads and view.leader_epoch > before.leader_epoch
+        return lossy and anew and view.high_watermark >= min(before.high_watermark, view.log.durable)
 
     def _newest_leader(self, key: TopicPartition, below: int = 1 << 62) -> int:
         """The newest leader epoch, of those below, in which somebody has led; -1: none."""
@@ -226,12 +241,6 @@ class Invariants(ClientInvariants):
         return topic.config.commit_rule == "leader" or (
             pending is not None and self._newest_leader(key) < pending[-1] <= epoch
         )
-
-    def _loses_here(self, key: TopicPartition, view: View, before: View) -> bool:
-        """Whether the HW may go back, with the log: the follower agrees with a line that lacks what was committed."""
-        topic = self.metadata.topics.get(key.topic_id)
-        lossy = key in self.unclean or (topic is not None and topic.config.commit_rule == "leader")
-        return lossy and not view.leads and view.high_watermark == view.log.end
 
     def _lose(self, key: TopicPartition, before_epoch: int, start: int) -> None:
         self.cluster.count("losses allowed")
@@ -301,6 +310,9 @@ class Invariants(ClientInvariants):
         state, committed = self.metadata.partition(*key), self._of(key)
         if state is None or self._is_losing(key, state.leader_epoch):
             return
+        if self.metadata.topics[key.topic_id].config.commit_rule == "quorum":
+            self._check_majority(key, state.replicas, committed, when)
+            return
         for node in state.isr + state.elr:
             held = self._held.get((node, key))
             if held is None:
@@ -310,6 +322,19 @@ class Invariants(ClientInvariants):
                 f"R3 {node} {key.partition} is in ISR {state.isr} or ELR {state.elr} of epoch {state.epoch}, not with"
                 f" all up to {committed.end} (end {held.chain.end}, durable {held.log.durable}), {when}",
             )
+
+    def _check_majority(self, key: TopicPartition, replicas: Sequence[str], committed: Committed, when: str) -> None:
+        """A majority of all replicas holds what is committed, durably, whether they live or not (R3, R4)."""
+        there = []
+        for node in replicas:
+            held, before = self._held.get((node, key)), self._before_crash.get((node, key))
+            chain, durable = (held.chain, held.log.durable) if held else before or (Chain(), 0)
+            if chain.agrees(committed.end, committed.digest) and durable >= committed.end:
+                there.append(node)
+            elif self.cluster.replica(node).lost == "disk":
+                there.append(node)  # it had it, and the controller will hear that it has not
+        enough = 2 * len(there) > len(replicas) or key in self.unclean
+        self._demand(enough, f"R3 {key.partition}: only {there} of {replicas} hold all up to {committed.end}, {when}")
 
     def _check_below_hw(self, who: str, key: TopicPartition, view: View, chain: Chain) -> None:
         """What a replica takes for committed is what was committed (R7)."""

@@ -89,7 +89,7 @@ class Options:
 
 
 UNCLEAN = "true"
-COMMIT_RULES = ("isr", "isr", "isr", "leader")
+COMMIT_RULES = ("isr", "isr", "isr", "quorum", "leader")
 
 
 def draw_topic(rng: random.Random, name: str, replicas: int) -> TopicOptions:
@@ -103,6 +103,8 @@ def draw_topic(rng: random.Random, name: str, replicas: int) -> TopicOptions:
         "replica_max_lag_ms": rng.choice(("1600", "3000")),
         "segment_max_bytes": rng.choice(("1024", "4096", "1048576")),
     }
+    if config["commit_rule"] == "quorum":
+        config["flush"] = "fsync"
     minimum = rng.choice((0, 0, 1, factor))
     if minimum:
         config["min_insync_replicas"] = str(minimum)

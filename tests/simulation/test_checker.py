@@ -276,3 +276,15 @@ def test_a_linearizable_answer_covers_every_earlier_one():
     assert kinds(history) == set(), "they overlap in time"
     history.operations.append(Latest("k8", "a/0", end, 974.0, 975.0, linearizable=True))
     assert kinds(history) == {"stale_latest"}
+
+
+def test_offsets_that_the_cluster_took_itself_are_no_gap():
+    history = sound_history(4)
+    end = len(history.final["a/0"])
+    history.operations.append(Send("p9", "a/0", 0, (b"p9",), 950.0, 951.0, OK, end + 2))
+    history.operations.append(Read("k9", "a/0", end, ((end + 2, b"p9"),), 952.0, 953.0))
+    for rows in (history.final["a/0"], *(dump["a/0"] for dump in history.dumps.values())):
+        rows.append((end + 2, b"p9"))
+    assert {"gap", "consumer_skip"} <= kinds(history)
+    history.control = {"a/0": {end, end + 1}}
+    assert kinds(history) == set()
