@@ -184,6 +184,8 @@ class Cluster:
                 client.stopped = True
         self.until(lambda: all(c.idle for c in self.clients if isinstance(c, Producer)), 10.0)
         self.until(self.in_sync, self.options.patience)
+        self.until(self.no_rot, self.options.patience)
+        self.until(self.in_sync, self.options.patience)
         self.until(self.all_read, 10.0)
         self.judge()
 
@@ -191,6 +193,15 @@ class Cluster:
         """All topics exist, and every partition has a leader and all replicas in its ISR."""
         states = [self.state(key) for key in self.living]
         return self.admin.done and all(s.leader is not None and len(s.isr) == len(s.replicas) for s in states)
+
+    def no_rot(self) -> bool:
+        """Every damaged segment of a log that is in use was found and fetched again."""
+        for name in self.faults.rotten:
+            for path in self.replica(name).disk.rotten:
+                topic_id, _, number = path.split("/")[-2].rpartition("-")
+                if path.endswith(".log") and (topic_id, int(number)) in self.living:
+                    return False
+        return True
 
     def all_read(self) -> bool:
         """Every consumer has seen everything."""

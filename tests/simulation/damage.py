@@ -52,7 +52,6 @@ class Damage:
             disk = getattr(process, "disk", None)
             if disk is not None:
                 disk.heal()
-                disk.unrot()
             process.end_flushes()
             process.thaw()
             if not process.running:

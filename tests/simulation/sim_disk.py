@@ -279,16 +279,10 @@ class SimDisk:
         for inode in rotten:
             inode.turn(0)
 
-    def unrot(self) -> None:
-        """Every bit that has flipped, and is not written over, is as it was."""
-        for inode in self._names.values():
-            inode.turn(0)
-            inode.flips.clear()
-
     @property
-    def rotten(self) -> bool:
-        """Some bit on it has flipped and lies there yet."""
-        return any(inode.flips for inode in self._names.values())
+    def rotten(self) -> list[str]:
+        """Files in which some bit has flipped and lies there yet."""
+        return [path for path, inode in self._names.items() if inode.flips]
 
     def files(self) -> list[str]:
         """The paths of all files."""
