@@ -124,6 +124,9 @@ class ReplicaProcess(SimProcess):
         except OSError:
             self.later(1.0, self.supervise)
             return
+        except PowerLost:
+            self.cluster.faults.power_lost(self)
+            return
         self.stop(power=False)
         self.start()
 
