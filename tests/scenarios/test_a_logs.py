@@ -162,44 +162,48 @@ def test_A14_power_lost_at_each_write_of_a_truncation_leaves_logs_that_converge(
     raise AssertionError("the truncation never ends")
 
 
-def fresh(disk: SimDisk) -> Log:
-    """The same log in another process: what it knows comes from the disk."""
-    return open_log(disk.clone(), SMALL)
+LARGE = TopicConfig(segment_max_bytes=10_000)
+"""Segments of five batches of 2 KB: long enough for more than one entry in their sparse indexes."""
+TIMES = [5, 3, 9, 9, 12, 4, 20, 21, 30, 29, 31, 40, 50, 50, 60, 61]
 
 
-@pytest.mark.parametrize("end", range(14))
+def put(log: Log, offset: int, epoch: int, size: int = 1900) -> None:
+    """A record that is its own offset."""
+    record = NewRecord((b"%d" % offset).ljust(size), b"key", TIMES[offset])
+    append_as_leader(log, encode_batch([record]), epoch)
+
+
+def is_right(log: Log, epochs: list[int]) -> None:
+    """Every offset, leader epoch and time leads to its record, which is its own offset."""
+    assert log.end == len(epochs)
+    assert [value.strip() for value in values(log) if value is not None] == [b"%d" % o for o in range(log.end)]
+    assert [log.epoch_at(offset + 1) for offset in range(log.end)] == epochs
+    for offset in range(log.end):
+        (batch,) = log.read(offset, 1)
+        assert read_header(batch).base_offset == offset
+    for time in range(max(TIMES) + 2):
+        naive = next(((offset, TIMES[offset]) for offset in range(log.end) if TIMES[offset] >= time), None)
+        assert log.offset_for_timestamp(time, log.end) == naive
+
+
+@pytest.mark.parametrize("end", range(len(TIMES) + 1))
 def test_A15_after_a_truncation_at_any_offset_log_index_and_time_index_are_right(end):
-    """Offset 0, segment edges and offsets between; also for the next process that opens the log."""
+    """Offset 0, segment edges and offsets between; also for the next process that opens the log, and when it grows
+    again with batches of another size."""
     disk = SimDisk()
-    log, times = open_log(disk, SMALL), [5, 3, 9, 9, 12, 4, 20, 21, 30, 29, 31, 40, 50, 50]
-    for offset, time in enumerate(times):
-        append_as_leader(log, encode_batch([NewRecord(b"%d" % offset, b"key", time)]), 1 + offset // 4)
+    log, epochs = open_log(disk, LARGE), [1 + offset // 4 for offset in range(len(TIMES))]
+    for offset, epoch in enumerate(epochs):
+        put(log, offset, epoch)
     flush(log)
     edges = [int(name[:20]) for name in disk.listdir("/log") if name.endswith(".log")]
-    assert len(edges) > 3
+    assert len(edges) > 3 and set(edges) < set(range(len(TIMES))), "some of the ends are edges, some are not"
+    log.close()
+    log = open_log(disk, LARGE)
     log.truncate(end)
-    for same in (log, fresh(disk)):
-        assert same.end == end
-        assert values(same) == [b"%d" % offset for offset in range(end)]
-        assert [epoch for epoch, start in same.epochs.entries if start < end] == sorted(
-            {1 + o // 4 for o in range(end)}
-        )
-        for offset in range(end):
-            (batch,) = same.read(offset, 1)
-            assert read_header(batch).base_offset == offset
-        for time in range(52):
-            naive = next(((offset, times[offset]) for offset in range(end) if times[offset] >= time), None)
-            assert same.offset_for_timestamp(time, end) == naive
-    append(log, 9, b"new")
+    is_right(log, epochs[:end])
+    is_right(open_log(disk.clone(), LARGE), epochs[:end])
+    for offset in range(end, len(TIMES)):
+        put(log, offset, 9, 1000 + 400 * (offset % 3))
     flush(log)
-    assert values(fresh(disk)) == [*(b"%d" % offset for offset in range(end)), b"new"]
-
-
-def test_the_truncations_above_meet_segment_edges():
-    """What A15 rests on."""
-    disk = SimDisk()
-    log = open_log(disk, TopicConfig(segment_max_bytes=300))
-    for offset in range(14):
-        append_as_leader(log, encode_batch([NewRecord(b"%d" % offset, b"key", 1)]), 1)
-    edges = [int(name[:20]) for name in disk.listdir("/log") if name.endswith(".log")]
-    assert edges == sorted(edges) and set(edges) < set(range(14)) and len(edges) > 3
+    log.close()
+    is_right(open_log(disk, LARGE), epochs[:end] + [9] * (len(TIMES) - end))

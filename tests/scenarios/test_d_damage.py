@@ -139,3 +139,18 @@ def test_D2_under_flush_os_a_node_that_lost_power_does_not_lead_without_what_was
     stage.until(lambda: stage.leader == first)
     assert stage.read_all() == [b"m0", b"m1"]
     stage.settle()
+
+
+def test_D3_a_flipped_bit_that_nobody_has_read_yet_is_found_by_the_scrubber():
+    stage = with_closed_segments(3)
+    _, (second, third) = stage.first, stage.others
+    for node in (second, third):
+        path = stage.files(node, ".log")[1]
+        sound = stage.replica(node).disk.read(path)
+        stage.flip(node, path, 120)  # in the records of a batch: its header is sound
+        stage.until(lambda: bool(stage.happened("segment_repaired", node)), 120.0)  # noqa: B023 (asked at once)
+        stage.until(stage.in_sync)
+        assert stage.replica(node).disk.read(path) == sound
+        assert stage.happened("segment_quarantined", node)
+    assert [change.cause for change in stage.changes].count("data_lost") == 2, "out of the ISR until then"
+    stage.settle()

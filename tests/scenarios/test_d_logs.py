@@ -136,3 +136,5 @@ def test_A15_truncation_of_a_compacted_segment_leaves_log_index_and_time_index_r
             found = same.offset_for_timestamp(1000 + offset, end)
             assert found is not None and found[0] == offset
         assert same.offset_for_timestamp(1000 + end, end) is None
+    append(log, 2, b"after it")
+    assert values(log)[-1] == b"after it" and log.epoch_at(end + 1) == 2
