@@ -42,6 +42,16 @@ def test_every_life_that_began_since_the_last_registered_one_is_named() -> None:
     assert begin(disk, "e").names == ("d", "e")
 
 
+def test_a_life_that_takes_another_name_is_as_clean_as_before() -> None:
+    disk = SimDisk()
+    registered(disk, "a").end(all_flushed=True)
+    lives = begin(disk, "b", boot="")
+    lives.rename("d")
+    assert (lives.names, lives.clean) == (("a", "b", "d"), True)
+    disk.crash(Random(1))
+    assert begin(disk, "e").names == ("a", "b", "d", "e")
+
+
 def test_a_life_is_on_the_disk_before_it_is_told_to_anybody() -> None:
     disk = SimDisk()
     registered(disk, "a")

@@ -7,11 +7,12 @@ from dataclasses import replace
 
 import pytest
 from replica_net import Net, cluster, code, outcome
-from tidelog.errors import ConfigError
+from tidelog.errors import ConfigError, TidelogError, refuse
 from tidelog.types import Acks, TopicConfig
 from tidelog.wire.messages import (
     Fetch,
     Heartbeat,
+    Message,
     Register,
     Watch,
 )
@@ -223,6 +224,29 @@ def test_a_server_that_registers_again_is_the_same_life_and_clean() -> None:
     net.advance(1)
     first, again = net.messages(Register, "r2")
     assert (again.lives, again.clean) == (first.lives, True)
+
+
+def test_a_life_that_is_refused_takes_another_name_and_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its name is one of an earlier life: a registration from before its disk was swapped has come late."""
+    net = cluster()
+    known = net.messages(Register, "r2")[-1].lives[-1]
+
+    def control(name: str, message: Message) -> Message | TidelogError:
+        if isinstance(message, Register) and message.lives[-1] == known:
+            return refuse("FENCED_BROKER_EPOCH", "r2 has begun another life since")
+        return answer(name, message)
+
+    answer = net.control
+    monkeypatch.setattr(net, "control", control)
+    net.servers["r2"] = replace(net.servers["r2"], broker_epoch=99)
+    net.advance(5)
+    refused, accepted = net.messages(Register, "r2")[-2:]
+    assert refused.lives == (known,)
+    assert accepted.lives == (known, accepted.lives[1]) and accepted.clean, "nothing that it wrote is lost"
+    assert net.send("r1", b"a") and net.values("r2") == [b"a"]
+    net.stop("r2")
+    net.start("r2")
+    assert net.messages(Register, "r2")[-1].lives[0] == accepted.lives[1], "the directory knows it too"
 
 
 @pytest.mark.parametrize("flush", ["fsync", "interval", "os"])

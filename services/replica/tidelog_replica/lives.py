@@ -20,6 +20,7 @@ only its silence keeps the next life from trusting what is there; a restart of t
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 
 from tidelog.disk import Disk
 from tidelog.errors import ConfigError
@@ -61,8 +62,11 @@ class Lives:
         if marker is not None:
             self._disk.unlink(self._path("clean-shutdown"))
             self._disk.sync_dir(self.directory)
-        self.names = (*stored[:1], *stored[1:][-(KEPT - 2) :], name)
-        self._write_meta()
+        self._add_name(stored, name)
+
+    def rename(self, name: str) -> None:
+        """This life has another name from now on: the controller refuses the one it had. Raises ``OSError``."""
+        self._add_name(self.names, name)
 
     def on_registered(self, cluster: str) -> None:
         """The controller knows this life now: nothing before it matters any more, and what it writes is there as long
@@ -107,6 +111,10 @@ class Lives:
             )
         self.cluster = self.cluster or cluster
         return lives
+
+    def _add_name(self, names: Sequence[str], name: str) -> None:
+        self.names = (*names[:1], *names[1:][-(KEPT - 2) :], name)
+        self._write_meta()
 
     def _write_boot(self) -> None:
         if self._boot:

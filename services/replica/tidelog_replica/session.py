@@ -12,7 +12,9 @@ Its successor may be elected sooner, by reports: until then it may answer with a
 can never commit. The price: without any controller nobody is served for longer than that.
 
 What the data directory says of itself, and whether anything in it may be lost, goes with the registration
-(``lives.py``). A server that registers again without having ended is the same life, and clean.
+(``lives.py``). A server that registers again without having ended is the same life, and clean. Where a registration
+is refused because the controller has seen a later life of this server (an old message that was under way came in
+between), the life takes another name, or it would be refused for ever.
 """
 
 from __future__ import annotations
@@ -73,8 +75,11 @@ class Session:
 
     def start(self, now: float) -> None:
         """Begin a life. Raises ``ConfigError`` when the data directory is not this node's."""
-        self._lives.begin(f"{int(self._rng.random() * 2**52):013x}")
+        self._lives.begin(self._new_name())
         self._register(now)
+
+    def _new_name(self) -> str:
+        return f"{int(self._rng.random() * 2**52):013x}"
 
     def live(self, now: float) -> bool:
         """Registered, and the controller cannot have ended the session yet."""
@@ -126,6 +131,8 @@ class Session:
             if isinstance(answer, TidelogError) and answer.code == "WRONG_CLUSTER":
                 raise ConfigError(f"{self._lives.directory}: {answer.message}")
             self._due = now + self._settings.controller_retry_s * (0.5 + self._rng.random())
+            if isinstance(answer, TidelogError) and answer.code == "FENCED_BROKER_EPOCH":
+                self._on_disk(lambda: self._lives.rename(self._new_name()))
             return
         lives = self._lives
         if lives.cluster not in ("", answer.cluster):
@@ -133,10 +140,7 @@ class Session:
                 f"the controller is of cluster {answer.cluster}, {lives.directory} of {lives.cluster}:"
                 " name the controllers of that cluster, or take an empty directory"
             )
-        try:
-            lives.on_registered(answer.cluster)
-        except OSError as error:
-            self._outbox.stop(f"{lives.directory}: {error}")
+        if not self._on_disk(lambda: lives.on_registered(answer.cluster)):
             return
         self.registered = True
         self.broker_epoch = answer.broker_epoch
@@ -147,6 +151,15 @@ class Session:
         self._outbox.event("registered", broker_epoch=self.broker_epoch, index=self.index, cluster=lives.cluster)
         self._watch()
         self._on_begin(now)
+
+    def _on_disk(self, write: Callable[[], None]) -> bool:
+        """Write to the data directory; False, and this process ends, where the disk fails."""
+        try:
+            write()
+        except OSError as error:
+            self._outbox.stop(f"{self._lives.directory}: {error}")
+            return False
+        return True
 
     def _watch(self) -> None:
         self._watching = True
