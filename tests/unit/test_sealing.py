@@ -92,6 +92,21 @@ def test_a_reported_leader_is_sealed_off(log: Log) -> None:
     assert sealing(log) and log.last.cause == "leader_reported"
 
 
+def test_a_reported_leader_stays_where_no_majority_could_seal_it_off() -> None:
+    """It may be well; to put it off would leave an unclean election."""
+    log = Log()
+    servers = ("r1", "r2", "r3", "r4", "r5")
+    log.register(*servers)
+    log.topic(*servers, commit_rule="quorum", unclean_election=True)
+    log.fence("r3", "r4", "r5")
+    before = log.partition
+    log.write(log.report())
+    assert log.partition == before and before.leader == "r1"
+    log.unfence("r3")
+    log.write(log.report())
+    assert sealing(log)
+
+
 def test_a_leader_hands_over_by_a_seal_where_the_others_are_a_majority(log: Log) -> None:
     log.hand_over("r1")
     assert sealing(log) and who(log.partition)[1] == "r1 r2 r3", "its promise holds"
@@ -274,6 +289,15 @@ def test_who_handed_over_does_not_count_while_the_others_are_enough(log: Log) ->
     active.apply(active.decision)
     assert log.partition.sealing, "r3 is gone"
     assert active.seal("r2", 0, 10) == "r1"
+
+
+def test_who_was_reported_does_not_count_either(log: Log) -> None:
+    """Its log reaches furthest; yet its followers could not fetch it."""
+    active = Active(log)
+    active.apply(log.report())
+    assert active.seal("r1", 0, 20) == "-"
+    assert active.seal("r2", 0, 10) == "-"
+    assert active.seal("r3", 0, 12) == "r3"
 
 
 def test_deleted_topics_are_forgotten(active: Active) -> None:

@@ -19,7 +19,7 @@ the ISR, or of another epoch, do not count.
 
 A sealed partition is led again when a majority of its replicas, live and in the ISR, has sealed the old epochs: by
 the one with the greatest (last epoch, log end), in replica order among equals. A server that has handed the partition
-over does not count while the others are a majority without it.
+over, or was reported, does not count while the others are a majority without it.
 
 A decision is in flight from its proposal until it is applied, and is not made again meanwhile.
 """
@@ -57,11 +57,11 @@ class _Suspicion:
 @dataclass(slots=True)
 class _Sealing:
     """What is known of one partition in the leader epoch in which it is sealed: the seals, each with the sender's
-    life, and who handed it over."""
+    life, and who handed it over or was reported."""
 
     leader_epoch: int
     seals: dict[NodeId, tuple[int, SealPart]] = field(default_factory=dict)
-    leaving: NodeId | None = None
+    avoided: NodeId | None = None
 
 
 @dataclass(slots=True)
@@ -230,7 +230,7 @@ class Elections:
         """Who leads next, if a majority has sealed."""
         majority = len(partition.replicas) // 2 + 1
         members = [n for n in partition.isr if self.is_live(state, n, now)]
-        others = [n for n in members if n != sealing.leaving]
+        others = [n for n in members if n != sealing.avoided]
         if len(others) >= majority:
             members = others
         seals = {
@@ -266,21 +266,26 @@ class Elections:
             case ReplaceLeaders():
                 for part in command.parts:
                     self._in_flight.pop(("replace", f"{part.topic_id}/{part.partition}", part.epoch), None)
+                self._avoid(state, changed, command.leader)
             case ElectSealed():
                 for sealed in command.parts:
                     name = f"{sealed.topic_id}/{sealed.partition}"
                     self._in_flight.pop(("seal", name, sealed.leader_epoch), None)
             case LeaveParts():
-                for key in changed:
-                    partition = state.partition(*key)
-                    if partition is not None and partition.sealing:
-                        self._sealing(key, partition.leader_epoch).leaving = command.node
+                self._avoid(state, changed, command.node)
             case RemoveTopic():
                 for known in (self._suspicions, self._sealings):
                     for key in [key for key in known if key.topic_id == command.topic_id]:
                         del known[key]
             case _:
                 return
+
+    def _avoid(self, state: MetadataState, changed: list[TopicPartition], node: NodeId) -> None:
+        """``node`` is not to lead again what is being sealed because of it."""
+        for key in changed:
+            partition = state.partition(*key)
+            if partition is not None and partition.sealing:
+                self._sealing(key, partition.leader_epoch).avoided = node
 
     def _begin(self, decision: tuple[str, str, int]) -> bool:
         """Whether this decision is new; it is in flight now."""

@@ -64,7 +64,7 @@ def elect(
     if renew or leader not in isr or leader is None or not is_live(leader):
         renew = True
         quorum = config.commit_rule == "quorum"
-        sealing = quorum and 2 * sum(map(is_live, isr)) > len(partition.replicas)
+        sealing = quorum and can_be_sealed(partition, isr, is_live)
         leader = None if quorum else _first_live((*isr, *elr), is_live, leaving)
         if leader is None and not sealing and config.unclean_election:
             leader = _first_live((last, *isr, *partition.replicas), is_live, leaving or lost)
@@ -115,8 +115,15 @@ def first_state(replicas: tuple[NodeId, ...], config: TopicConfig, is_live: IsLi
 
 def can_take_over(partition: PartitionState, config: TopicConfig, node: NodeId, is_live: IsLive) -> bool:
     """Whether the others of ISR and ELR can lead without ``node``."""
-    others = [n for n in (*partition.isr, *partition.elr) if n != node and is_live(n)]
-    return 2 * len(others) > len(partition.replicas) if config.commit_rule == "quorum" else bool(others)
+    others = without((*partition.isr, *partition.elr), node)
+    if config.commit_rule == "quorum":
+        return can_be_sealed(partition, others, is_live)
+    return any(map(is_live, others))
+
+
+def can_be_sealed(partition: PartitionState, nodes: Iterable[NodeId], is_live: IsLive) -> bool:
+    """Whether those of ``nodes`` that are live are a majority of the replicas."""
+    return 2 * sum(map(is_live, nodes)) > len(partition.replicas)
 
 
 def without(nodes: tuple[NodeId, ...], node: NodeId) -> tuple[NodeId, ...]:

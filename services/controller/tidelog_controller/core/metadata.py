@@ -57,7 +57,7 @@ from tidelog_controller.core.commands import (
     UnfenceServer,
 )
 from tidelog_controller.core.draft import Draft
-from tidelog_controller.core.leadership import can_take_over, elect, elect_sealed, first_state, without
+from tidelog_controller.core.leadership import can_be_sealed, can_take_over, elect, elect_sealed, first_state, without
 from tidelog_controller.core.state import Applied, MetadataState
 
 __all__ = ["Applied", "MetadataState", "apply", "skip"]
@@ -283,7 +283,8 @@ def _change_isr(draft: Draft, command: ChangeIsr) -> AlterIsrAnswer | TidelogErr
 
 def _replace_leaders(draft: Draft, command: ReplaceLeaders) -> Done:
     """The failed leader leaves the ISR in the same change: nobody fetches in its epoch any more, so it commits
-    nothing, and the new leader's HW need not wait for it. A partition that moved on is left alone."""
+    nothing, and the new leader's HW need not wait for it. A partition that moved on is left alone, as is one in which
+    nobody else could lead without loss: a leader that is reported may yet be well."""
     for part in command.parts:
         key = TopicPartition(part.topic_id, part.partition)
         partition = draft.state.partition(*key)
@@ -293,8 +294,9 @@ def _replace_leaders(draft: Draft, command: ReplaceLeaders) -> Done:
             part.epoch,
         ):
             continue
-        if any(draft.is_live(node) for node in without(partition.isr, command.leader)):
-            config = draft.state.topics[part.topic_id].config
+        config, others = draft.state.topics[part.topic_id].config, without(partition.isr, command.leader)
+        sealable = config.commit_rule != "quorum" or can_be_sealed(partition, partition.isr, draft.is_live)
+        if sealable and any(map(draft.is_live, others)):
             isr = _remaining(partition, config, command.leader)
             new = elect(partition, config, isr, draft.is_live, renew=True)
             draft.change(key, new, "leader_reported", part.evidence)
