@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/installed
 
-.PHONY: venv demo test tidy simulate mutants bench pages lock clean help
+.PHONY: venv demo test tidy simulate model-check spin mutants bench pages lock clean help
 
 help:
 	@echo "make demo      a cluster of real processes takes records, loses a leader, loses nothing; Spark reads the result"
@@ -11,6 +11,7 @@ help:
 	@echo "make venv      .venv with everything; .venv/bin/tidelog is the command"
 	@echo "make tidy      style, types, dependency rules"
 	@echo "make simulate SEEDS=1000 [FIRST=0]  the deterministic simulation over many seeds, on all cores"
+	@echo "make model-check [MINUTES=10]   the larger searches of design and cores, and random walks for so long"
 	@echo "make mutants   every rule broken on purpose: who notices?"
 	@echo "make bench     throughput and latency of the whole path"
 	@echo "make pages     write the pages of docs/ that come from the code"
@@ -29,8 +30,14 @@ $(STAMP): pyproject.toml constraints.txt
 demo: $(STAMP)
 	$(BIN)/tidelog demo
 
-test: $(STAMP)
+test: $(STAMP) spin
 	$(BIN)/python -m pytest
+
+# The design model needs spin and a C compiler; where they cannot be had its tests are skipped, and say so.
+spin:
+	@{ command -v spin && command -v gcc; } >/dev/null || \
+	{ [ "$$(id -u)" = 0 ] && command -v apt-get && apt-get update && apt-get install -y --no-install-recommends spin gcc libc6-dev; } >/dev/null 2>&1 || \
+	echo "spin or gcc is missing and cannot be installed here: the design model is not checked (apt-get install spin gcc)"
 
 tidy: $(STAMP)
 	$(BIN)/python -m pytest tests/test_tidy.py
@@ -41,8 +48,15 @@ simulate: $(STAMP)
 	cd tests && ../$(BIN)/python -m simulation --seeds $(FIRST):$$(($(FIRST) + $(SEEDS))) $(if $(JOBS),--jobs $(JOBS))
 	cd tests && ../$(BIN)/python -m simulation --seeds $(FIRST):$$(($(FIRST) + $(SEEDS) / 10)) --bytes $(if $(JOBS),--jobs $(JOBS))
 
-mutants: $(STAMP)
+MINUTES ?= 10
+model-check: $(STAMP) spin
+	cd tests && ../$(BIN)/python -m model.spin
+	cd tests && ../$(BIN)/python -m model.search --large
+	cd tests && ../$(BIN)/python -m model.walks --seeds 1000000: --minutes $(MINUTES)
+
+mutants: $(STAMP) spin
 	cd tests && ../$(BIN)/python -m mutants $(if $(JOBS),--jobs $(JOBS))
+	cd tests && ../$(BIN)/python -m model.mutants
 
 bench: $(STAMP)
 	$(BIN)/python deploy/bench/bench.py

@@ -1,0 +1,94 @@
+"""``python -m mutants``: break every rule in turn, and see who notices. Exit code 0 when each is noticed."""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import os
+import sys
+import time
+from dataclasses import dataclass
+
+from mutants import MUTANTS
+from mutants.engines import Notice, fewest_faults, scenarios, try_scenario, try_seed
+from mutants.results import Record, load, save, write_page
+from mutants.rules import Mutant
+
+SEEDS = 20
+SHRINK_RUNS = 40
+
+
+@dataclass(frozen=True, slots=True)
+class Try:
+    """One mutant against both engines, in a process of its own."""
+
+    seeds: int
+    shrink: bool
+
+    def __call__(self, name: str) -> tuple[str, Record, float]:
+        began, mutant = time.monotonic(), MUTANTS[name]
+        staged = (try_scenario(mutant, case, run) for case, run in scenarios().items())
+        scenario = next(filter(None, staged), None)
+        found, seed = None, -1
+        while found is None and seed + 1 < self.seeds:
+            seed += 1
+            found = try_seed(mutant, seed)
+        faults = fewest_faults(mutant, seed, SHRINK_RUNS) if found is not None and self.shrink else -1
+        return name, _record(scenario, found, seed, faults, self.seeds), time.monotonic() - began
+
+
+def _record(scenario: Notice | None, found: Notice | None, seed: int, faults: int, seeds: int) -> Record:
+    told = found or scenario
+    return Record(
+        scenario=scenario.where if scenario else "",
+        scenario_steps=scenario.steps if scenario else 0,
+        seed=seed if found else -1,
+        seeds_tried=seed + 1 if found else seeds,
+        seed_steps=found.steps if found else 0,
+        faults=faults,
+        told=told.what if told else "",
+    )
+
+
+def control(seeds: int) -> Notice | None:
+    """What is noticed when nothing is broken; for a mutant to be noticed means something only where that is None."""
+    whole = Mutant("whole", "", "", "", lambda patch: None)
+    staged = (try_scenario(whole, case, run) for case, run in scenarios().items())
+    seeded = (try_seed(whole, seed) for seed in range(seeds))
+    return next(filter(None, staged), None) or next(filter(None, seeded), None)
+
+
+def main() -> int:
+    """See the module."""
+    parser = argparse.ArgumentParser(prog="python -m mutants", description=__doc__)
+    parser.add_argument("names", nargs="*", help="only these mutants")
+    parser.add_argument("--seeds", type=int, default=SEEDS, help="most seeds of the simulation per mutant")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--shrink", action="store_true", help="also see how few faults are enough")
+    parser.add_argument("--write", action="store_true", help="keep the records, and write docs/reliability.md")
+    parser.add_argument("--page", action="store_true", help="run nothing: write docs/reliability.md from the records")
+    arguments = parser.parse_args()
+    if arguments.page:
+        write_page(load())
+        return 0
+    names = arguments.names or list(MUTANTS)
+    records = load() if arguments.write else {}
+    if (found := control(arguments.seeds)) is not None:
+        print(f"with nothing broken {found.where} fails too: {found.what}")
+        return 2
+    missed = 0
+    with multiprocessing.Pool(arguments.jobs, maxtasksperchild=1) as pool:
+        for name, record, took in pool.imap_unordered(Try(arguments.seeds, arguments.shrink), names):
+            records[name] = record
+            missed += not record.noticed
+            by = f"scenario {record.scenario or 'none'}, seed {record.seed if record.seed >= 0 else 'none'}"
+            print(f"{'noticed' if record.noticed else 'MISSED '} {name}: {by} ({took:.0f} s)", flush=True)
+    if arguments.write:
+        save(records)
+        write_page(records)
+    print(f"{len(names) - missed} of {len(names)} mutants noticed")
+    return 1 if missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,173 @@
+"""Rules of the controller, broken."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tidelog_controller.core import leadership, metadata
+from tidelog_controller.core.raft import Raft
+from tidelog_controller.core.state import MetadataState
+
+from mutants.rules import Patch, breaks
+
+
+def elects(patch: Patch, change) -> None:
+    """Every election goes through ``change(elect, …)``."""
+    elect = metadata.elect
+
+    def other(*arguments, **options):
+        return change(elect, *arguments, **options)
+
+    for module in (leadership, metadata):
+        patch.setattr(module, "elect", other)
+
+
+def renew_no_leader_epoch(patch: Patch) -> None:
+    """Half of a mutant: a leader that registers anew as the last of its ISR keeps its leader epoch."""
+
+    def again(elect, partition, config, isr, is_live, *, renew=False, **options):
+        same = partition.leader in isr and partition.leader is not None and is_live(partition.leader)
+        return elect(partition, config, isr, is_live, renew=renew and not same, **options)
+
+    elects(patch, again)
+
+
+@breaks("rule 1", "Every process start is a new broker epoch.")
+def keep_the_broker_epoch(patch: Patch) -> None:
+    """A server that registers again gets the number that it had."""
+    put = metadata.Draft.put_server
+
+    def keep(self, server, *rest):
+        known = self.state.servers.get(server.node)
+        put(self, server if known is None else replace(server, broker_epoch=known.broker_epoch), *rest)
+
+    patch.setattr(metadata.Draft, "put_server", keep)
+    register = metadata._register
+
+    def answer(draft, command, index):
+        known = draft.state.servers.get(command.node)
+        given = register(draft, command, index)
+        return given if known is None else replace(given, broker_epoch=known.broker_epoch)
+
+    patch.setattr(metadata, "_register", answer)
+
+
+@breaks("rule 3", "A server that registers anew leaves the ISR where others remain.")
+def stay_in_the_isr(patch: Patch) -> None:
+    """A server whose session ended, or that registers anew, keeps its place beside others."""
+    patch.setattr(metadata, "without", lambda isr, node: isr)
+
+
+@breaks("KIP-903", "A member is added to the ISR only in the life in which the leader saw it.")
+def believe_any_life(patch: Patch) -> None:
+    """The broker epochs of proposed members are not compared."""
+    patch.setattr(MetadataState, "in_life", lambda self, node, broker_epoch: node in self.servers)
+
+
+@breaks("KIP-497", "A proposal holds only for the epoch in which it was made.")
+def take_stale_proposals(patch: Patch) -> None:
+    """The epoch of a proposal is not compared with the partition's."""
+    change_isr = metadata._change_isr
+
+    def take(draft, command):
+        partition = draft.state.partition(command.topic_id, command.partition)
+        return change_isr(draft, command if partition is None else replace(command, epoch=partition.epoch))
+
+    patch.setattr(metadata, "_change_isr", take)
+
+
+@breaks("KIP-966", "The ELR ends when the ISR is large enough again.")
+def keep_the_elr(patch: Patch) -> None:
+    """Who was eligible once stays so, though the HW moves on without it."""
+
+    def eligible(partition, config, isr, lost):
+        known = (*partition.elr, *partition.isr)
+        return tuple(node for node in partition.replicas if node in known and node not in isr and node != lost)
+
+    patch.setattr(leadership, "_eligible", eligible)
+
+
+@breaks("KIP-966", "Only who left an ISR below its minimum is eligible.")
+def forget_the_elr(patch: Patch) -> None:
+    """Nobody is: with the last of the ISR gone the partition has no leader, though another holds everything."""
+    patch.setattr(leadership, "_eligible", lambda *arguments: ())
+
+
+@breaks("KIP-966", "Who may have lost what it had is neither in the ISR nor eligible.")
+def keep_unclean_members_eligible(patch: Patch) -> None:
+    """A server that restarted uncleanly keeps its place, whatever its flush policy promised."""
+
+    def trust(elect, partition, config, isr, is_live, *, lost=None, wiped=False, **options):
+        return elect(partition, config, isr, is_live, **options)
+
+    elects(patch, trust)
+
+
+def registers(patch: Patch, change) -> None:
+    """What the controller is told at a registration goes through ``change(state, command)``."""
+    register = metadata._register
+    patch.setattr(
+        metadata, "_register", lambda draft, command, index: register(draft, change(draft.state, command), index)
+    )
+
+
+@breaks("KIP-966", "After an unclean restart nothing that was only written counts.")
+def trust_unclean_restarts(patch: Patch) -> None:
+    """Every restart passes for clean."""
+    registers(patch, lambda state, command: replace(command, clean=True))
+
+
+@breaks("lives", "A directory that does not know its server's last life was wiped, or restored from an old copy.")
+def trust_any_disk(patch: Patch) -> None:
+    """Every directory passes for the one that was there before."""
+
+    def know(state, command):
+        known = state.servers.get(command.node)
+        return command if known is None else replace(command, lives=(known.life, *command.lives))
+
+    registers(patch, know)
+
+
+@breaks("KIP-966", "Without leave to lose records nobody leads of whom it is not known that it holds everything.")
+def elect_anybody(patch: Patch) -> None:
+    """Every topic allows unclean elections."""
+
+    def allow(elect, partition, config, *rest, **options):
+        return elect(partition, replace(config, unclean_election=True), *rest, **options)
+
+    elects(patch, allow)
+
+
+@breaks("KIP-841", "A server without a live session is not elected.")
+def elect_the_dead(patch: Patch) -> None:
+    """The first in replica order leads, whether it lives or not."""
+    patch.setattr(
+        leadership,
+        "_first_live",
+        lambda nodes, is_live, avoided: next((node for node in nodes if node is not None and node != avoided), None),
+    )
+
+
+@breaks("Raft 5.4.1", "A controller votes only for one whose log is not behind its own.")
+def vote_for_anybody(patch: Patch) -> None:
+    """Logs are not compared."""
+    decide = Raft._on_request_vote
+
+    def vote(self, sender, request, now):
+        mine = (self.log.last_term, self.log.last_index)
+        if mine > (request.last_term, request.last_index) and request.term > mine[0]:
+            request = replace(request, last_term=mine[0], last_index=mine[1])
+        decide(self, sender, request, now)
+
+    patch.setattr(Raft, "_on_request_vote", vote)
+
+
+@breaks("Raft 5.3", "An entry is committed when a majority holds it.")
+def commit_on_a_minority(patch: Patch) -> None:
+    """The active controller commits what it has written itself."""
+
+    def advance(self):
+        if self.log.last_index > self.commit_index:
+            self._commit(self.log.last_index)
+
+    patch.setattr(Raft, "_advance_commit", advance)

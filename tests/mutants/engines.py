@@ -1,0 +1,123 @@
+"""Two engines that a mutant may be noticed by: the scenarios, and the seeds of the simulation.
+
+The third, random walks and exhaustive search over the cores, has mutants of its own: ``python -m model.mutants``.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import itertools
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from simulation.cluster import Cluster
+from simulation.loop import Loop
+from simulation.runner import Case, run_case
+from simulation.shrink import Shrinker
+
+from mutants.rules import Mutant
+
+SCENARIO = re.compile(r"test_[A-E][0-9]+_")
+STEPS_MAX = 400_000
+"""A scenario or seed that takes so many steps spins."""
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """How a mutant was noticed. ``steps`` of the simulated cluster until then; 0: there was none."""
+
+    where: str
+    what: str
+    steps: int
+
+
+class Spins(Exception):
+    """The mutant makes the cluster busy without end."""
+
+
+@contextmanager
+def broken(mutant: Mutant) -> Iterator[list[Cluster]]:
+    """The rule is broken meanwhile; the clusters that come about."""
+    clusters: list[Cluster] = []
+    begin, run_until = Cluster.__init__, Loop.run_until
+
+    def note(self: Cluster, *arguments: Any, **options: Any) -> None:
+        clusters.append(self)
+        begin(self, *arguments, **options)
+
+    def run(self: Loop, time: float, stop: Callable[[], bool] | None = None) -> None:
+        limit = self.steps + STEPS_MAX
+
+        def stop_or_spin() -> bool:
+            if self.steps > limit:
+                raise Spins(f"{STEPS_MAX} steps within {time - self.now} s")
+            return stop is not None and stop()
+
+        run_until(self, time, stop_or_spin)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Cluster, "__init__", note)
+        patch.setattr(Loop, "run_until", run)
+        mutant.apply(patch)
+        yield clusters
+
+
+def scenarios() -> dict[str, Callable[[], None]]:
+    """Every case of every scenario, by a name as pytest has it. Those that break a rule themselves are left out."""
+    found: dict[str, Callable[[], None]] = {}
+    for path in sorted((Path(__file__).parent.parent / "scenarios").glob("test_*.py")):
+        module = importlib.import_module(f"scenarios.{path.stem}")
+        for name, function in vars(module).items():
+            if SCENARIO.match(name) and "monkeypatch" not in inspect.signature(function).parameters:
+                for values in _parameters(function):
+                    label = f"[{'-'.join(map(str, values.values()))}]" if values else ""
+                    found[f"{name}{label}"] = partial(function, **values)
+    return found
+
+
+def _parameters(function: Any) -> Iterator[dict[str, Any]]:
+    """What ``parametrize`` gives a test, case by case."""
+    axes = []
+    for mark in getattr(function, "pytestmark", ()):
+        names, values = mark.args[0], list(mark.args[1])
+        names = [name.strip() for name in names.split(",")] if isinstance(names, str) else list(names)
+        sets = [getattr(value, "values", value if len(names) > 1 else (value,)) for value in values]
+        axes.append([dict(zip(names, values, strict=True)) for values in sets])
+    for combination in itertools.product(*axes):
+        yield {name: value for part in combination for name, value in part.items()}
+
+
+def try_scenario(mutant: Mutant, name: str, scenario: Callable[[], None]) -> Notice | None:
+    """Run one with the rule broken; None where it succeeds all the same."""
+    with broken(mutant) as clusters:
+        try:
+            scenario()
+        except (Exception, pytest.fail.Exception) as error:
+            return Notice(name, _told(error), sum(cluster.loop.steps for cluster in clusters))
+    return None
+
+
+def try_seed(mutant: Mutant, seed: int) -> Notice | None:
+    """Run one with the rule broken; None where it holds all the same."""
+    with broken(mutant):
+        result = run_case(Case(seed))
+    return None if result.fault is None else Notice(f"seed {seed}", str(result.fault), result.steps)
+
+
+def fewest_faults(mutant: Mutant, seed: int, runs: int) -> int:
+    """How many faults of that seed are left when those that are not needed are dropped, within so many runs."""
+    with broken(mutant):
+        case = Shrinker(run_case(Case(seed)), runs).shrink()
+    return len(case.strikes or ())
+
+
+def _told(error: BaseException) -> str:
+    lines = str(error).strip().split("\n")
+    return f"{type(error).__name__}: {lines[0] or 'an assertion fails'}"

@@ -1,0 +1,301 @@
+"""Rules of leader and follower, broken."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tidelog_replica import leading as leading_module
+from tidelog_replica import reading as reading_module
+from tidelog_replica.core.follower import Follower
+from tidelog_replica.core.leader import Leader
+from tidelog_replica.core.producers import ProducerState
+from tidelog_replica.core.progress import Progress
+from tidelog_replica.core.vouching import Vouching
+from tidelog_replica.following import Following
+from tidelog_replica.leading import Leading
+from tidelog_replica.log.log import Log
+from tidelog_replica.partition import Partition
+from tidelog_replica.reading import Reading
+
+from mutants.rules import Patch, breaks
+
+
+@breaks("rule 2", "No leader epoch is ever resumed after a restart, not even by the same server.")
+def resume_a_leader_epoch(patch: Patch) -> None:
+    """A leader that finds its own last epoch in its log goes on in it; the controller gives no new one."""
+    from mutants.controller import renew_no_leader_epoch
+
+    renew_no_leader_epoch(patch)
+    lead = Partition._lead
+
+    def resume(self, state, broker_epoch, now):
+        latest = self.log.epochs.latest
+        if state.leader_epoch != latest():
+            lead(self, state, broker_epoch, now)
+            return
+        assign = self.log.assign_epoch
+        self.log.assign_epoch = lambda epoch: None
+        self.log.epochs.latest = lambda: state.leader_epoch - 1
+        try:
+            lead(self, state, broker_epoch, now)
+        finally:
+            self.log.epochs.latest, self.log.assign_epoch = latest, assign
+
+    patch.setattr(Partition, "_lead", resume)
+
+
+@breaks("rule 4", "What is not flushed is not durable, neither on the leader nor on a follower.")
+def acknowledge_before_the_flush(patch: Patch) -> None:
+    """Written counts as durable."""
+    patch.setattr(Log, "durable", property(lambda self: self.end))
+
+
+@breaks("rule 4", "A follower's acknowledged offset is its flushed end.")
+def acknowledge_what_a_follower_has_written(patch: Patch) -> None:
+    """A follower tells its log end as its durable offset; the leader counts its own flushes as it should."""
+    ask = Following.fetch_request
+    patch.setattr(Following, "fetch_request", lambda self: replace(ask(self), durable=self._log.end))
+
+
+@breaks("KIP-497, rule 5", "A member counts from the moment its addition is proposed.")
+def commit_without_proposed_members(patch: Patch) -> None:
+    """The HW counts the ISR that the leader knows, not the members that it has proposed."""
+
+    def count(self):
+        self._counted = self.isr
+        self._advance()
+
+    patch.setattr(Leader, "_count", count)
+
+
+@breaks("KIP-497, rule 5", "A removal takes effect only when the controller's new state arrives.")
+def shrink_before_the_controller_has(patch: Patch) -> None:
+    """The leader commits without a member as soon as it has proposed to remove it."""
+
+    def count(self):
+        members = self.isr if self.proposal is None else tuple(member.node for member in self.proposal.isr)
+        self._counted = tuple(node for node in self.replicas if node in members)
+        self._advance()
+
+    patch.setattr(Leader, "_count", count)
+
+
+@breaks("rule 5", "No lost or refusing answer settles a proposal, only a newer epoch does.")
+def forget_an_unanswered_proposal(patch: Patch) -> None:
+    """A proposal whose answer is lost is dropped: its members count no longer."""
+
+    def forget(self, proposal, now):
+        if proposal is self.proposal:
+            self.proposal = self._retry_at = None
+            self._count()
+
+    patch.setattr(Leader, "on_proposal_unanswered", forget)
+
+
+@breaks("rule 6", "Who joins the ISR has reached the HW and the start of the leader epoch.")
+def join_at_the_high_watermark(patch: Patch) -> None:
+    """A follower may join at the HW, which is stale on a new leader."""
+
+    def may_join(self, node):
+        progress, server = self.followers[node], self._servers.get(node)
+        current = server is not None and not server.fenced and server.broker_epoch == progress.broker_epoch
+        return progress.broker_epoch >= 0 and current and progress.durable >= self.high_watermark
+
+    patch.setattr(Leader, "_may_join", may_join)
+
+
+@breaks("KIP-903", "A follower joins only in the life in which it fetched.")
+def join_in_any_life(patch: Patch) -> None:
+    """Position and life of a follower are not compared: what an earlier life had counts for the present one."""
+
+    def may_join(self, node):
+        progress, server = self.followers[node], self._servers.get(node)
+        return progress.durable >= max(self.high_watermark, self.epoch_start) and not (
+            server is None or server.fenced
+        )
+
+    patch.setattr(Leader, "_may_join", may_join)
+
+
+@breaks("KIP-903", "Who has left the ISR counts for nothing until it fetches again.")
+def remember_who_left_the_isr(patch: Patch) -> None:
+    """Its position stands, though it may have left because what it had is lost."""
+    patch.setattr(Progress, "forget", lambda self: None)
+
+
+@breaks("R4", "Committed is what every ISR member has flushed.")
+def commit_alone(patch: Patch) -> None:
+    """Committed is what the leader has flushed."""
+
+    def advance(self):
+        if self.has_quorum:
+            self.high_watermark = max(self.high_watermark, self._durable)
+
+    patch.setattr(Leader, "_advance", advance)
+
+
+@breaks("KIP-966", "The HW stands still while the ISR is smaller than min_insync_replicas.")
+def commit_below_the_minimum(patch: Patch) -> None:
+    """A leader alone commits, whatever the topic demands."""
+    patch.setattr(Leader, "has_quorum", True)
+
+
+@breaks("KIP-101, rule 7", "A follower never truncates to its HW.")
+def truncate_to_the_high_watermark(patch: Patch) -> None:
+    """A new follower cuts its log at its HW, and asks nobody."""
+    begin = Following.__init__
+
+    def cut(self, *arguments, **options):
+        begin(self, *arguments, **options)
+        self._log.truncate(self.core.high_watermark)
+        self._producers.rebuild(self._log.headers())
+        self.core.asking = None
+
+    patch.setattr(Following, "__init__", cut)
+
+
+@breaks("KIP-101, rule 7", "The leader-epoch dialogue comes before the first fetch of every leader epoch.")
+def never_truncate(patch: Patch) -> None:
+    """A new follower fetches from its log end, whatever the leader has there."""
+    patch.setattr(Follower, "begin", lambda self, epochs: setattr(self, "asking", None))
+    patch.setattr(leading_module, "divergence", lambda *arguments: None)
+
+
+@breaks("KIP-279, rule 7", "The answer in the dialogue names an epoch; where it is unknown the follower asks again.")
+def believe_the_end_offset(patch: Patch) -> None:
+    """Only the end offset of the answer counts."""
+
+    def believe(self, asked, epoch, end, epochs, log_start, log_end):
+        self.asking = None
+        return max(log_start, min(end, log_end))
+
+    patch.setattr(Follower, "on_epoch_end", believe)
+    patch.setattr(leading_module, "divergence", lambda *arguments: None)
+
+
+@breaks("KAFKA-13141", "The position of a follower whose log diverges is not recorded.")
+def count_diverged_followers(patch: Patch) -> None:
+    """It is recorded as if it were a position in the leader's log."""
+    fetch = Leading.fetch
+
+    def record(self, node, broker_epoch, source, part, max_bytes, now):
+        if self.core.follower_refusal(node, broker_epoch, part.leader_epoch) is None:
+            self.core.on_fetch(node, broker_epoch, min(part.durable, part.offset), now)
+        return fetch(self, node, broker_epoch, source, part, max_bytes, now)
+
+    patch.setattr(Leading, "fetch", record)
+    patch.setattr(Follower, "begin", lambda self, epochs: setattr(self, "asking", None))
+
+
+@breaks("rule 8", "A leader serves nobody who names another leader epoch.")
+def serve_any_leader_epoch(patch: Patch) -> None:
+    """Fetches and dialogues of older and newer leader epochs are served."""
+    patch.setattr(Leader, "refusal", lambda self, leader_epoch: None)
+
+
+@breaks("rule 8", "A follower takes an answer only from the leader of its epoch, for its log end.")
+def take_late_answers(patch: Patch) -> None:
+    """The leader epoch of question and answer is not compared, nor the offset asked for."""
+    on_fetched = Following.on_fetched
+
+    def take(self, asked, part, data, *rest, **options):
+        epoch, end = self.core.leader_epoch, self._log.end
+        if part.error is None and self.core.asking is None:
+            asked, part = replace(asked, leader_epoch=epoch, offset=end), replace(part, leader_epoch=epoch)
+        return on_fetched(self, asked, part, data, *rest, **options)
+
+    patch.setattr(Following, "on_fetched", take)
+    patch.setattr("tidelog_replica.following.fault_of", lambda headers, *rest: None)
+
+
+@breaks("KIP-207, rule 9", "A new leader tells no end of the log before its HW has reached the start of its epoch.")
+def tell_the_end_too_early(patch: Patch) -> None:
+    """A stale HW passes for the end."""
+    patch.setattr(Leader, "knows_end", True)
+
+
+@breaks("rule 9", "The latest offset is told only by a leader whose leadership was confirmed after the request came.")
+def confirm_leadership_at_once(patch: Patch) -> None:
+    """A leader takes its own word for it."""
+    patch.setattr(Vouching, "since", lambda self, others, enough: self.asked_at)
+
+
+@breaks("KIP-320", "A reader whose position lies on a line that was cut off is told so.")
+def ignore_the_epochs_of_readers(patch: Patch) -> None:
+    """The epoch in a reader's position is not looked at."""
+    patch.setattr(reading_module, "divergence", lambda *arguments: None)
+
+
+@breaks("R7", "Consumers read below the HW.")
+def read_beyond_the_high_watermark(patch: Patch) -> None:
+    """They get what is not committed."""
+    answer = Reading._answer
+
+    def give_all(self, source, id, read):
+        core = self._core
+        self._core = _Open(core, self._log.end)
+        try:
+            answer(self, source, id, read)
+        finally:
+            self._core = core
+
+    patch.setattr(Reading, "_answer", give_all)
+
+
+class _Open:
+    """What a role's core knows, with all of the log committed."""
+
+    def __init__(self, core, end):
+        self._core = core
+        self.high_watermark = end
+
+    def __getattr__(self, name):
+        return getattr(self._core, name)
+
+
+@breaks("R5", "A follower's HW is at most its own log end.")
+def believe_the_leaders_high_watermark(patch: Patch) -> None:
+    """The leader's HW is taken as it comes."""
+
+    def take(self, leader_high_watermark, log_end):
+        moved = leader_high_watermark > self.high_watermark
+        self.high_watermark = max(self.high_watermark, leader_high_watermark)
+        return moved
+
+    patch.setattr(Follower, "on_high_watermark", take)
+
+
+@breaks("liftbridge#354", "Who is not in the ISR refuses to lead.")
+def lead_from_outside_the_isr(patch: Patch) -> None:
+    """The metadata's word is enough."""
+    lead = Partition._lead
+
+    def obey(self, state, broker_epoch, now):
+        isr = state.isr if self._node in state.isr else (*state.isr, self._node)
+        lead(self, replace(state, isr=isr), broker_epoch, now)
+
+    patch.setattr(Partition, "_lead", obey)
+
+
+@breaks("KIP-98", "A batch that is in the log already is not appended again.")
+def forget_sequences(patch: Patch) -> None:
+    """Every batch of an idempotent producer is new."""
+    patch.setattr(ProducerState, "check", lambda self, header: None)
+
+
+@breaks("KAFKA-9752", "A follower that has fallen silent leaves the ISR by the leader's own timer.")
+def judge_followers_only_when_they_fetch(patch: Patch) -> None:
+    """The leader has no timer."""
+    patch.setattr(Leader, "on_tick", lambda self, now: None)
+    patch.setattr(Leader, "deadline", lambda self: self._retry_at if self.proposal is not None else None)
+
+
+@breaks("R4", "Who cannot know whether a batch is committed does not ack it.")
+def ack_when_the_isr_gets_too_small(patch: Patch) -> None:
+    """Batches that wait when the ISR falls below its minimum are acked as if they were committed."""
+
+    def fail(self, waiters, code, message):
+        for pending in waiters:
+            self._outbox.ack(pending.source, pending.ack)
+
+    patch.setattr(Leading, "_fail", fail)

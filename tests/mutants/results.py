@@ -1,0 +1,125 @@
+"""What was seen when the mutants were run: records, and the table of ``docs/reliability.md`` made from them."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from mutants import MUTANTS
+from mutants.engines import scenarios
+
+RECORDS = Path(__file__).resolve().with_name("records.json")
+PAGE = RECORDS.parent.parent.parent / "docs" / "reliability.md"
+BEGIN, END = "<!-- mutants: written by python -m mutants --write -->", "<!-- end of mutants -->"
+SCENARIOS_BEGIN = "<!-- scenarios: written by python -m mutants --page -->"
+SCENARIOS_END = "<!-- end of scenarios -->"
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """How one mutant fared."""
+
+    scenario: str = ""
+    """The first that notices it; "" for none."""
+    scenario_steps: int = 0
+    """Steps of the simulated cluster until then; 0 where the scenario has no cluster."""
+    seed: int = -1
+    """The first of the simulation's seeds that notices it; -1: none of those that were tried."""
+    seeds_tried: int = 0
+    seed_steps: int = 0
+    faults: int = -1
+    """Injected faults that are left of that seed when it is shrunk."""
+    told: str = ""
+    """What the seed, or else the scenario, failed with."""
+
+    @property
+    def noticed(self) -> bool:
+        """By any engine."""
+        return bool(self.scenario) or self.seed >= 0
+
+
+def load() -> dict[str, Record]:
+    """The records, by mutant."""
+    return {name: Record(**record) for name, record in json.loads(RECORDS.read_text()).items()}
+
+
+def save(records: dict[str, Record]) -> None:
+    """In the order of the mutants; those of mutants that are gone go too."""
+    data = {name: asdict(records[name]) for name in MUTANTS if name in records}
+    RECORDS.write_text(json.dumps(data, indent=1) + "\n")
+
+
+def table(records: dict[str, Record]) -> str:
+    """The table, as Markdown."""
+    lines = ["| rule | broken | scenario | simulation | seen as |", "|---|---|---|---|---|"]
+    for name, mutant in MUTANTS.items():
+        record = records.get(name, Record())
+        cells = (f"{mutant.rule} ({mutant.source})", mutant.broken, _scenario(record), _seed(record), _kind(record))
+        lines.append("| " + " | ".join(cell.replace("|", "/") for cell in cells) + " |")
+    noticed = sum(records.get(name, Record()).noticed for name in MUTANTS)
+    both = sum(bool(r.scenario) and r.seed >= 0 for r in records.values())
+    seen = f"{noticed} of {len(MUTANTS)} mutants were noticed, {both} of them by both engines."
+    return "\n".join([seen, "", *lines])
+
+
+def _scenario(record: Record) -> str:
+    if not record.scenario:
+        return "none"
+    scenario = record.scenario.removeprefix("test_").split("_")[0]
+    return f"{scenario}, {record.scenario_steps} steps" if record.scenario_steps else scenario
+
+
+def _seed(record: Record) -> str:
+    if record.seed < 0:
+        return f"not in {record.seeds_tried} seeds"
+    faults = f", {record.faults} faults" if record.faults >= 0 else ""
+    return f"{_ordinal(record.seed + 1)} seed, {record.seed_steps} steps{faults}"
+
+
+def _ordinal(number: int) -> str:
+    suffix = "th" if number % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
+    return f"{number}{suffix}"
+
+
+def _kind(record: Record) -> str:
+    """The invariant or anomaly, without what differs from run to run."""
+    text = re.sub(r"^Violation: ", "", record.told)
+    found = re.match(r"(R\d+|RAFT|AssertionError: not within|[A-Z]\w+Error|[a-z][\w ]*:)", text)
+    kind = found.group(1).rstrip(":") if found else text.split(":")[0]
+    if kind == "AssertionError: not within":
+        return "no progress"
+    return "the scenario's own assertion" if kind in ("AssertionError", "ValueError", "AttributeError") else kind
+
+
+def scenario_table() -> str:
+    """Every scenario, by id, as Markdown."""
+    found: dict[tuple[str, int], list[tuple[str, str, int]]] = {}
+    counts: dict[tuple[str, str], int] = {}
+    for name, run in scenarios().items():
+        test = (run.func.__module__, name.partition("[")[0])  # type: ignore[attr-defined]
+        counts[test] = counts.get(test, 0) + 1
+    for (module, test), cases in counts.items():
+        id, _, words = test.removeprefix("test_").partition("_")
+        found.setdefault((id[0], int(id[1:])), []).append((words.replace("_", " "), module.split(".")[1], cases))
+    lines = ["| id | what must hold | test | cases |", "|---|---|---|---|"]
+    for (letter, number), tests in sorted(found.items()):
+        for words, module, cases in tests:
+            lines.append(f"| {letter}{number} | {words} | `{module}.py` | {cases} |")
+    seen = f"{len(found)} scenarios, {len(counts)} tests, {sum(counts.values())} cases."
+    return "\n".join([seen, "", *lines])
+
+
+def sections(records: dict[str, Record]) -> list[tuple[str, str, str]]:
+    """What stands between which marks of the page."""
+    return [(SCENARIOS_BEGIN, scenario_table(), SCENARIOS_END), (BEGIN, table(records), END)]
+
+
+def write_page(records: dict[str, Record]) -> None:
+    """Put the tables where they stand in the page."""
+    text = PAGE.read_text()
+    for begin, content, end in sections(records):
+        before, rest = text.split(begin)
+        text = f"{before}{begin}\n{content}\n{end}{rest.split(end)[1]}"
+    PAGE.write_text(text)

@@ -1,0 +1,41 @@
+"""What a mutant is: one rule that guards an invariant, broken on purpose by a few lines put in its place."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pytest
+
+Patch = pytest.MonkeyPatch
+Break = Callable[[Patch], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Mutant:
+    """A broken rule."""
+
+    name: str
+    source: str
+    """Where the rule comes from: a KIP, or its number among the rules that small model checks showed to be needed."""
+    rule: str
+    """The rule as it should be, one sentence."""
+    broken: str
+    """What is done instead."""
+    apply: Break
+
+
+MUTANTS: dict[str, Mutant] = {}
+"""All, by name."""
+
+
+def breaks(source: str, rule: str) -> Callable[[Break], Break]:
+    """The function breaks this rule; its docstring says how."""
+
+    def add(function: Break) -> Break:
+        name = function.__name__
+        assert name not in MUTANTS and function.__doc__
+        MUTANTS[name] = Mutant(name, source, rule, " ".join(function.__doc__.split()), function)
+        return function
+
+    return add
