@@ -5,7 +5,7 @@ from __future__ import annotations
 from random import Random
 
 import pytest
-from logs import PATH, flush, open_log, produced, set_mark, sound
+from logs import PATH, SEGMENTS, STORED, build, flush, open_log, produced, set_mark, sound
 from simulation.sim_disk import SimDisk
 from tidelog.errors import CorruptBatch
 from tidelog.records import check_batch, read_header
@@ -161,3 +161,14 @@ def test_a_batch_that_a_failed_flush_left_in_the_page_cache_is_durable_when_the_
             found = open_log(after, CONFIG)
             assert found.end == told and found.epochs.entries == log.epochs.entries
             sound(found)
+
+
+def test_a_batch_whose_records_the_disk_changed_is_not_read():
+    disk = build()
+    data = bytearray(disk.read(SEGMENTS[0]))
+    data[len(STORED[0]) - 1] ^= 1  # in the body of the first batch: its header is sound
+    disk.replace(SEGMENTS[0], bytes(data))
+    log = open_log(disk)
+    with pytest.raises(CorruptLog, match="CRC"):
+        log.read(0, 300)
+    assert log.read(1, 300)[:2] == STORED[1:3], "the others are"

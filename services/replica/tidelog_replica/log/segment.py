@@ -19,6 +19,7 @@ from tidelog.records import (
     SPARSE_HEADER_BYTES,
     BatchHeader,
     chain_after,
+    check_batch,
     read_header,
 )
 from tidelog.types import Buffer
@@ -242,10 +243,18 @@ class Segment:
             if header.end_offset > end or (found and (used + size > max_bytes or not window.holds(position, size))):
                 break
             if header.end_offset > offset:
-                found.append(window.get(position, size))
+                found.append(self._whole(window.get(position, size), position))
                 used += size
             position += size
         return found
+
+    def _whole(self, batch: memoryview, position: int) -> memoryview:
+        """The batch, if its CRC says that it is what was written: what the disk changed is never served."""
+        try:
+            check_batch(batch)
+        except CorruptBatch as error:
+            raise CorruptLog(self.path, f"at byte {position}: {error.message}") from error
+        return batch
 
     def headers(self, offset: int) -> Iterator[BatchHeader]:
         """The headers of all batches from the one that holds ``offset``."""
