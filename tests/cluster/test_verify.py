@@ -72,6 +72,9 @@ async def test_sound_replicas_have_no_difference(tmp_path: Path) -> None:
         assert found["difference"] is None
         wrong = await verify(cluster, "orders/7")
         assert wrong.exit_code == 1 and "partitions 0 to 0" in wrong.output
+        await log.create_topic("empty", replication_factor=3)
+        done = await verify(cluster, "empty")
+        assert done.exit_code == 0, done.output
 
 
 async def test_a_planted_difference_that_only_the_chain_can_tell_is_found_and_placed(tmp_path: Path) -> None:

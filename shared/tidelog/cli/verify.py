@@ -69,7 +69,8 @@ async def _compare_all(log: Log, metadata: MetadataAnswer, chosen: list[tuple[To
     found: dict[tuple[str, int], Found] = {}
     limit = trio.CapacityLimiter(AT_ONCE)
     columns = (TextColumn("comparing replicas"), BarColumn(), MofNCompleteColumn(), TextColumn("partitions"))
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+    console = Console(stderr=True)
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
         bar = progress.add_task("", total=len(chosen))
 
         async def one(topic: TopicInfo, partition: int) -> None:

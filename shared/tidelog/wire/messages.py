@@ -708,7 +708,7 @@ class DigestAnswer(Message):
     log_start: int
     log_end: int
     high_watermark: int
-    leader_epoch: int
+    leader_epoch: int = -1
     comparable_from: int = 0
     entries: tuple[DigestEntry, ...] = ()
 
