@@ -23,8 +23,9 @@ of the replicas, in the ISR all of them, the one with the greatest (last epoch, 
 can have committed something has a member among them (Raft 5.4.1, as a vote that comes after the fact).
 
 **Unclean election**, where the topic allows it: with nobody live of whom it is known that it holds everything (with
-``quorum``: no majority of promises), the last leader leads if it is live, else the first live replica. Records may
-be lost, and ``unclean_epoch`` tells every replica that it may have to cut what was committed.
+``quorum``: no majority of promises), the last leader leads if it is live, else the first live replica; whoever has
+just lost what it had, or may have, only if no other is live. Records may be lost, and ``unclean_epoch`` tells every
+replica that it may have to cut what was committed.
 """
 
 from __future__ import annotations
@@ -52,8 +53,8 @@ def elect(
 
     The leader stays while it is a live member of ``isr``, but not with ``renew`` (it restarted, or is not to go on):
     if the same server leads again it does so in a new leader epoch. ``leaving`` leads only where nobody else can.
-    ``lost`` may have lost what it had: it is in neither ISR nor ELR; ``wiped``: certainly all of it, so that having
-    led last says nothing for it."""
+    ``lost`` may have lost what it had: it is in neither ISR nor ELR, and leads only where nobody else is live;
+    ``wiped``: certainly all of it, so that having led last says nothing for it later either."""
     assert all(node in partition.replicas for node in isr), "an ISR holds replicas only"
     isr = tuple(node for node in partition.replicas if node in isr and node != lost)
     elr = _eligible(partition, config, isr, lost)
