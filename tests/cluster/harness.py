@@ -36,6 +36,7 @@ from tidelog_gateway.config import GatewayConfig
 from tidelog_gateway.server import serve as serve_gateway
 from tidelog_replica.config import ReplicaConfig
 from tidelog_replica.server import serve as serve_replica
+from tidelog_replica.settings import ReplicaSettings
 
 
 def free_ports(count: int) -> list[int]:
@@ -50,9 +51,10 @@ def free_ports(count: int) -> list[int]:
 
 
 class Cluster:
-    """Starts and stops its processes, which are tasks here. A stopped one loses its connections at once."""
+    """Starts and stops its processes, which are tasks here. A stopped one loses its connections at once, but for a
+    replica server, which waits ``shutdown_s`` for others to take over."""
 
-    def __init__(self, folder: Path, nursery: trio.Nursery, controllers: int) -> None:
+    def __init__(self, folder: Path, nursery: trio.Nursery, controllers: int, shutdown_s: float) -> None:
         self.transport = WebSocketTransport()
         self._folder = folder
         self._nursery = nursery
@@ -61,6 +63,7 @@ class Cluster:
         ports = free_ports(controllers)
         self.controllers = {f"c{i + 1}": f"ws://127.0.0.1:{port}" for i, port in enumerate(ports)}
         self.gateway = ""
+        self._shutdown_s = shutdown_s
 
     async def start(self, node: str) -> str:
         """Start a process by its name (``c1``, ``r2``, ``g1``); returns its URL."""
@@ -90,7 +93,8 @@ class Cluster:
             )
             await serve_controller(controller, transport=self.transport, task_status=task_status)
         elif node.startswith("r"):
-            replica = ReplicaConfig(node=node, port=0, data_dir=folder, controllers=urls)
+            settings = ReplicaSettings(shutdown_s=self._shutdown_s)
+            replica = ReplicaConfig(node=node, port=0, data_dir=folder, controllers=urls, settings=settings)
             await serve_replica(replica, transport=self.transport, task_status=task_status)
         else:
             gateway = GatewayConfig(node=node, port=0, controllers=urls)
@@ -98,10 +102,12 @@ class Cluster:
 
 
 @asynccontextmanager
-async def running(folder: Path, *, controllers: int = 1, replicas: int = 3) -> AsyncIterator[Cluster]:
+async def running(
+    folder: Path, *, controllers: int = 1, replicas: int = 3, shutdown_s: float = 0.0
+) -> AsyncIterator[Cluster]:
     """A cluster whose gateway listens and knows all the replica servers."""
     async with trio.open_nursery() as nursery:
-        cluster = Cluster(folder, nursery, controllers)
+        cluster = Cluster(folder, nursery, controllers, shutdown_s)
         for node in cluster.controllers:
             await cluster.start(node)
         for number in range(1, replicas + 1):

@@ -114,3 +114,20 @@ async def wait_in_sync(client: Client, topic: str, replicas: int) -> None:
 async def stop_all(cluster: Cluster) -> None:
     for node in ("g1", "r1", "r2", "r3", *cluster.controllers):
         await cluster.stop(node)
+
+
+async def test_C15_replica_servers_stopped_in_order_one_after_the_other_fail_no_produce(tmp_path: Path) -> None:
+    async with running(tmp_path, shutdown_s=20.0) as cluster, connected(cluster) as client:
+        await client.init()
+        topic_id = await client.create("orders", min_insync_replicas="2")
+        for node in ("r1", "r2", "r3"):
+            await wait_in_sync(client, "orders", 3)
+            ids = [client.send(topic_id, b"%d" % number) for number in range(20)]
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(cluster.stop, node)
+                ids += [client.send(topic_id, b"%d" % number) for number in range(20)]
+            errors = [(await client.wait_ack(id)).error for id in ids]
+            assert {error.code for error in errors if error} <= {"DUPLICATE_SEQUENCE"}, "written, by an earlier try"
+            assert (tmp_path / node / "clean-shutdown").exists()
+            await cluster.start(node)
+            assert not (tmp_path / node / "clean-shutdown").exists()

@@ -36,6 +36,8 @@ class ToyController:
         self.names = names
         self.config = config
         self.refuse_isr: TidelogError | None = None
+        self.grants_hand_overs = False
+        """Also of servers that hold everything."""
         self.refuse_loss: TidelogError | None = None
         self.index = 0
         self.servers: dict[str, ServerState] = {}
@@ -82,7 +84,7 @@ class ToyController:
                 return Done()
             case HandOver():
                 self.hand_overs.append(message)
-                if message.lost:
+                if message.lost or self.grants_hand_overs:
                     self._hand_over(name, message)
                 return Done()
             case Seal():

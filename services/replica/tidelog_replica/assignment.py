@@ -143,6 +143,13 @@ class Assignment:
                 leading.core.on_tick(now)
                 self._touch(partition)
 
+    def leave(self, now: float) -> None:
+        """The server is about to end: others are to lead, and not to wait for it."""
+        self._upstreams.leave()
+        for partition in self.partitions.values():
+            partition.leaving, partition.petition_at = True, now
+            self._touch(partition)
+
     def end_life(self, reason: str) -> None:
         """This server's life at the controller is over: no role goes on."""
         self._acted_on.clear()

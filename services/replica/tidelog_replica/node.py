@@ -239,6 +239,17 @@ class ReplicaNode:
         """When ``on_tick`` is wanted."""
         return self._timers.deadline()
 
+    def leave(self, now: float) -> list[Effect]:
+        """Be about to end: ask the controller to let others lead, and go on without this server. It serves what it
+        leads until they do."""
+        self._assignment.leave(now)
+        return self._finish(now)
+
+    @property
+    def has_left(self) -> bool:
+        """Nobody who could go on without this server still waits for it."""
+        return not self._session.registered or not any(p.hands_over for p in self.partitions.values())
+
     def close(self) -> bool:
         """End in order: nothing is served any more, and no flush or job is under way. Everything is written down and
         flushed; whether the next life may rely on that. Raises ``OSError``: then it may not."""

@@ -70,6 +70,8 @@ class Partition:
         self._checkpoint = self._high_watermark
         self._next_flush = 0.0
         self._flush_began = 0.0
+        self.leaving = False
+        """The server is about to end: others are to lead, and not to wait for it."""
         self.petition_at = 0.0
         """When the controller is next told that the log is sealed, or asked to let another lead."""
         self._losses: list[tuple[int, int, int]] = []
@@ -343,9 +345,14 @@ class Partition:
 
     @property
     def hands_over(self) -> bool:
-        """Another must lead: the disk stalls, and there are others in sync."""
-        role = self.role
-        return isinstance(role, Leading) and role.core.stalled and len(role.core.isr) > 1
+        """Others in sync must go on without this server: it ends, or it leads and its disk stalls."""
+        state, role = self.state, self.role
+        if state is None or self._node not in state.isr or len(state.isr) < 2:
+            return False
+        leads = isinstance(role, Leading)
+        if self.leaving and (leads or self.config.commit_rule != "quorum"):
+            return True
+        return isinstance(role, Leading) and role.core.stalled
 
     def take_losses(self) -> list[tuple[int, int, int]]:
         """Committed records that were cut, and are not reported yet: leader epoch, start, end."""

@@ -1,7 +1,7 @@
 """What this server has to tell the controller of its partitions, or to ask for them, until it has had its effect.
 
     Seal        a sealed log's end; the partition says it again every heartbeat while the sealing lasts
-    HandOver    another must lead; the partition says it again until one does
+    HandOver    others must go on without this server, which ends, or leads while its disk stalls; again until they do
     ReportLoss  committed records were cut; once, but until it is answered
 
 All that is due at the end of one input goes out in as few messages as there are kinds. Answers of the first two do
@@ -46,7 +46,8 @@ class Petitions:
         self._outbox = outbox
         self._timers = timers
         self._seals: list[SealPart] = []
-        self._hand_overs: list[SuspectPart] = []
+        self._hand_overs: dict[str, list[SuspectPart]] = {}
+        """By reason."""
         self._losses: deque[Loss] = deque(maxlen=KEPT)
         self._reporting = False
         self._report_at = 0.0
@@ -59,7 +60,9 @@ class Petitions:
                 self._seals.append(SealPart(*key, state.leader_epoch, log.end, log.epoch_at(log.end)))
                 partition.petition_at = now + self._settings.heartbeat_s
             elif partition.hands_over:
-                self._hand_overs.append(SuspectPart(*key, state.epoch, state.leader_epoch))
+                reason = "shutdown" if partition.leaving else "disk_stalled"
+                part = SuspectPart(*key, state.epoch, state.leader_epoch)
+                self._hand_overs.setdefault(reason, []).append(part)
                 partition.petition_at = now + self._settings.isr_retry_s
         self._losses.extend((partition.key, *loss) for loss in partition.take_losses())
 
@@ -69,9 +72,9 @@ class Petitions:
         if self._seals:
             seals, self._seals = tuple(self._seals), []
             self._call(Seal(self._node, life, seals))
-        if self._hand_overs:
-            parts, self._hand_overs = tuple(self._hand_overs), []
-            self._call(HandOver(self._node, life, "disk_stalled", parts))
+        hand_overs, self._hand_overs = self._hand_overs, {}
+        for reason, parts in hand_overs.items():
+            self._call(HandOver(self._node, life, reason, tuple(parts)))
         if self._losses and not self._reporting and self._session.registered:
             if now >= self._report_at:
                 self._report(self._losses[0], life)

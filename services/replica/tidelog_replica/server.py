@@ -9,6 +9,7 @@ import resource
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import structlog
@@ -71,6 +72,32 @@ async def _serve(
     clock: Callable[[], float],
     task_status: trio.TaskStatus[str],
 ) -> None:
+    """What serves is shielded from the cancellation: it ends when others have taken over, or in vain could have."""
+    serving, ended = trio.CancelScope(shield=True), trio.Event()
+    async with trio.open_nursery() as nursery:
+        shell, url = await nursery.start(partial(_run, config, transport, disk, clock, serving, ended))
+        structlog.get_logger().info("replica_started", node=config.node, url=url)
+        task_status.started(url)
+        try:
+            await ended.wait()
+        except trio.Cancelled:
+            if not ended.is_set():
+                with trio.move_on_after(config.settings.shutdown_s, shield=True):
+                    await shell.leave()
+                serving.cancel()
+            raise
+
+
+async def _run(
+    config: ReplicaConfig,
+    transport: Transport,
+    disk: Disk,
+    clock: Callable[[], float],
+    serving: trio.CancelScope,
+    ended: trio.Event,
+    task_status: trio.TaskStatus[tuple[Shell, str]],
+) -> None:
+    """Until ``serving`` is cancelled, then end in order. ``ended``: nothing is served any more."""
     shell: Shell | None = None
 
     def welcome(hello: Hello) -> Welcome | TidelogError:
@@ -92,48 +119,53 @@ async def _serve(
         assert shell is not None
         shell.on_message(link, id, message)
 
+    listen = partial(
+        serve_links,
+        transport,
+        config.host,
+        config.port,
+        welcome,
+        on_message,
+        allowed=ALLOWED,
+        on_open=on_open,
+        on_close=on_close,
+    )
     try:
-        async with trio.open_nursery() as nursery:
-            listening = await nursery.start(
-                lambda task_status: serve_links(
-                    transport,
-                    config.host,
-                    config.port,
-                    welcome,
-                    on_message,
-                    allowed=ALLOWED,
-                    on_open=on_open,
-                    on_close=on_close,
-                    task_status=task_status,
-                )
-            )
-            url = config.advertised_url or listening
-            rng = random.Random()
-            node = ReplicaNode(
-                config.node,
-                url,
-                disk,
-                config.data_dir,
-                config.settings,
-                rng,
-                config.cluster,
-                boot=boot_id(),
-                wall_ms=wall_ms,
-            )
-            hello = Hello(PROTOCOL_VERSION, "replica", config.node, config.cluster)
-            shell = Shell(config.node, node, transport, hello, config.controllers, clock, config.job_threads)
-            await _start(shell, nursery, config.flush_threads)
-            structlog.get_logger().info("replica_started", node=config.node, url=url)
-            task_status.started(url)
+        with serving:
+            try:
+                async with trio.open_nursery() as nursery:
+                    listening = await nursery.start(listen)
+                    url = config.advertised_url or listening
+                    shell = _make_shell(config, transport, disk, clock, url)
+                    await _start(shell, nursery, config.flush_threads)
+                    task_status.started((shell, url))
+            finally:
+                ended.set()
     except* DiskFailed:
         assert shell is not None
         with trio.CancelScope(shield=True):
             await shell.wait_distrusted()
         raise
-    except* trio.Cancelled:
-        if shell is not None:
-            shell.close()
-        raise
+    if shell is not None:
+        shell.close()
+
+
+def _make_shell(
+    config: ReplicaConfig, transport: Transport, disk: Disk, clock: Callable[[], float], url: str
+) -> Shell:
+    node = ReplicaNode(
+        config.node,
+        url,
+        disk,
+        config.data_dir,
+        config.settings,
+        random.Random(),
+        config.cluster,
+        boot=boot_id(),
+        wall_ms=wall_ms,
+    )
+    hello = Hello(PROTOCOL_VERSION, "replica", config.node, config.cluster)
+    return Shell(config.node, node, transport, hello, config.controllers, clock, config.job_threads)
 
 
 async def _start(shell: Shell, nursery: trio.Nursery, flush_threads: int) -> None:

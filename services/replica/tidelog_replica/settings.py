@@ -43,6 +43,9 @@ class ReplicaSettings:
     disk_stall_s: float = setting(
         5.0, "A leader whose flush takes longer hands over; at most half of the topic's lag time.", 0.01, 600
     )
+    shutdown_s: float = setting(
+        3.0, "Longest time that a server which is stopped waits for others to take over; 0: it just ends.", 0, 600
+    )
     proof_patience_s: float = setting(
         0.2, "Wait for the followers to prove who leads, before the controllers are asked.", 0.001, 60
     )

@@ -65,7 +65,7 @@ class Shell:
             hello,
             on_message=self._on_controller_message,
             on_up=lambda: self._do(node.on_controller_up(clock())),
-            on_down=lambda: self._do(node.on_controller_down(clock())),
+            on_down=self._on_controller_down,
             on_trouble=self._on_controller_trouble,
         )
         self._image = ClusterImage()
@@ -81,6 +81,8 @@ class Shell:
         self._job_threads = job_threads
         self._stopped = trio.Event()
         self._stop_reason = ""
+        self._leaving = False
+        self._left = trio.Event()
         self._closing = False
         """Nobody is there any more to be told anything."""
 
@@ -120,6 +122,11 @@ class Shell:
             self._image = apply_update(self._image, message)
         self.peers.set_addresses({s.node: s.url for s in self._image.servers if s.node != self._node_id})
         self._do(self._node.on_metadata(message, self._clock()))
+        self._look_whether_left()
+
+    def _on_controller_down(self) -> None:
+        self._do(self._node.on_controller_down(self._clock()))
+        self._look_whether_left()
 
     def _on_controller_trouble(self, url: str, error: TidelogError) -> None:
         logs.perform(Event("controller_failed", {"url": url, "error": str(error)}), node=self._node_id)
@@ -206,6 +213,20 @@ class Shell:
             with burst():
                 for (key, flush), error in zip(taken, errors, strict=True):
                     self._do(self._node.on_flushed(key, flush, error, self._clock()))
+
+    async def leave(self) -> None:
+        """Until others have taken over what this server leads, and no leader waits for it; as long as there is a
+        controller to see to that."""
+        self._leaving = True
+        self._do(self._node.leave(self._clock()))
+        self._look_whether_left()
+        await self._left.wait()
+
+    def _look_whether_left(self) -> None:
+        if not self._leaving:
+            return
+        if self._node.has_left or self.controllers.link is None:
+            self._left.set()
 
     def close(self) -> None:
         """End in order, when no task of the shell runs any more: flush what waits for it, and have the node write

@@ -36,10 +36,18 @@ class Upstreams:
         self._bucket: Throttle | None = None
         self._upstreams: dict[NodeId, Upstream] = {}
         self._follows: dict[TopicPartition, NodeId] = {}
+        self._left = False
+
+    def leave(self) -> None:
+        """The server is about to end: nothing is asked any more, so that no leader waits for it."""
+        self.clear()
+        self._left = True
 
     def follow(self, partition: Partition, now: float) -> None:
         """Ask the leader that the partition's role names, and no other; nobody, where it has no such role."""
         following, key = partition.following, partition.key
+        if self._left:
+            return
         if following is None:
             self.unfollow(key)
             return

@@ -19,8 +19,9 @@ A follower counts for nothing until it has fetched in this leader epoch, and aga
 because what it had is lost; what counts is its *flushed* end.
 
     in sync    not overdue (``progress.py``); judged by the leader's own timer, also when nobody fetches
-    may join   fetched in this epoch, durable at or past the HW *and* the start of this epoch, in the broker epoch
-               that the metadata knows, not fenced (with the HW alone, three leader changes lose data)
+    may join   fetched in this epoch and since it left the ISR, durable at or past the HW *and* the start of this
+               epoch, in the broker epoch that the metadata knows, not fenced (with the HW alone, three leader changes
+               lose data)
 
 While the leader's own disk stalls (``stalled``) nobody is removed: leadership is handed over first (KIP-501).
 A *learner* is a follower like the others, but in no ISR and no rule.
@@ -288,12 +289,18 @@ class Leader:
     # --- the in-sync replicas ----------------------------------------------------------------------------
 
     def on_state(self, state: PartitionState, now: float) -> None:
-        """The controller's newer state of the same leader epoch. It settles the proposal in flight."""
+        """The controller's newer state of the same leader epoch. It settles the proposal in flight. Who has left the
+        ISR may be on its way out: it joins again when it has asked again, and is told to."""
         assert state.leader_epoch == self.leader_epoch and state.epoch > self.epoch
         self.epoch = state.epoch
         before = self.isr
+        left = [node for node in self.isr if node not in state.isr]
         self.isr, self.eligible, self.replicas = state.isr, state.elr, state.replicas
         self._know_followers(state, now)
+        for node in left:
+            if node in self.followers:
+                self.followers[node].asked = False
+                self._notify(node)
         for node in before:
             if node in self.followers and node not in self.isr:
                 self.followers[node].forget()
@@ -337,7 +344,7 @@ class Leader:
     def _may_join(self, node: NodeId) -> bool:
         progress, server = self.followers[node], self._servers.get(node)
         return (
-            progress.broker_epoch >= 0
+            progress.asked
             and server is not None
             and not server.fenced
             and server.broker_epoch == progress.broker_epoch
