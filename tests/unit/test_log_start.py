@@ -113,7 +113,7 @@ def test_D5_no_damage_to_the_file_of_the_log_start_changes_the_log():
     data = disk.read(path)
     changed = [data[:cut] for cut in range(len(data))]
     changed += [data[:p] + bytes([data[p] ^ 1 << p % 8]) + data[p + 1 :] for p in range(len(data))]
-    changed += [b"", data + b"x", bytes(len(data)), Origin(17, 5).to_bytes(), Origin(1000, 7).to_bytes()]
+    changed += [b"", data + b"x", bytes(len(data)), Origin(17, 5).to_bytes(PATH), Origin(1000, 7).to_bytes(PATH)]
     for each in changed:
         after = disk.clone()
         after.replace(path, each)
@@ -214,7 +214,7 @@ def test_starting_over_goes_on_where_a_flush_is_under_way():
 
 def test_a_damaged_wish_to_start_over_is_passed_over():
     disk = built()
-    for data in (b"", b"garbage", Origin(3, 1).to_bytes(), bytes(100)):
+    for data in (b"", b"garbage", Origin(3, 1).to_bytes(PATH), bytes(100)):
         disk.replace(f"{PATH}/{RESET}", data)
         check(open_log(disk), 0)
         assert RESET not in disk.listdir(PATH)

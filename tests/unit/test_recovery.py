@@ -25,6 +25,7 @@ from logs import (
 from simulation.sim_disk import SimDisk
 from tidelog.records import read_header
 from tidelog_replica.core.epochs import EpochCache
+from tidelog_replica.log.files import seed_of
 from tidelog_replica.log.log import CorruptLog, Log
 from tidelog_replica.log.recovery import EPOCHS, HIGH_WATERMARK, MARK
 
@@ -232,7 +233,7 @@ def test_the_epoch_file_is_made_again_where_it_is_damaged():
 
 def test_an_epoch_that_begins_past_the_log_end_is_forgotten_and_one_at_the_end_is_not():
     disk = build(durable=0)
-    cache = EpochCache([*epochs_of(STORED), (5, END), (6, END + 1)])
+    cache = EpochCache([*epochs_of(STORED), (5, END), (6, END + 1)], seed_of(PATH))
     disk.replace(f"{PATH}/{EPOCHS}", cache.to_bytes())
     assert open_log(disk).epochs.entries == [*epochs_of(STORED), (5, END)]
 

@@ -31,9 +31,11 @@ ENTRY_BYTES = _ENTRY.size + _CRC.size
 
 
 class EpochCache:
-    """Entries (epoch, start offset), oldest first. A method never raises but for our own bugs."""
+    """Entries (epoch, start offset), oldest first. A method never raises but for our own bugs. ``seed`` begins the
+    CRCs of the file: it tells one log's file from another's."""
 
-    def __init__(self, entries: Iterable[tuple[int, int]] = ()) -> None:
+    def __init__(self, entries: Iterable[tuple[int, int]] = (), seed: int = 0) -> None:
+        self._seed = seed
         self._epochs: list[int] = []
         self._starts: list[int] = []
         self._dropped = 0
@@ -106,21 +108,21 @@ class EpochCache:
     def last_bytes(self, entries: int = 1) -> bytes:
         """The end of the file: the last ``entries`` entries and the count. It stands at ``position(entries)``."""
         first = len(self) - entries
-        count = _entry(_COUNT, self._dropped + len(self))
-        return b"".join(map(_entry, self._epochs[first:], self._starts[first:])) + count
+        rows = [*zip(self._epochs[first:], self._starts[first:], strict=True), (_COUNT, self._dropped + len(self))]
+        return b"".join(_entry(*row, self._seed) for row in rows)
 
     def position(self, entries: int = 1) -> int:
         """Where in the file the last ``entries`` entries begin."""
         return (self._dropped + len(self) - entries) * ENTRY_BYTES
 
     @classmethod
-    def from_bytes(cls, data: Buffer) -> tuple[EpochCache, bool]:
+    def from_bytes(cls, data: Buffer, seed: int = 0) -> tuple[EpochCache, bool]:
         """The valid entries at the beginning of ``data``, and whether ``data`` is a whole file."""
-        cache = cls()
+        cache = cls(seed=seed)
         for position in range(0, len(data) - ENTRY_BYTES + 1, ENTRY_BYTES):
             entry = data[position : position + ENTRY_BYTES]
             epoch, start = _ENTRY.unpack_from(entry)
-            if _CRC.unpack_from(entry, _ENTRY.size)[0] != crc32c(entry[: _ENTRY.size]):
+            if _CRC.unpack_from(entry, _ENTRY.size)[0] != crc32c(entry[: _ENTRY.size], seed):
                 break
             if epoch <= cache.latest() or start < (cache._starts[-1] if cache._starts else 0):
                 break
@@ -143,6 +145,6 @@ def divergence(
     return None if epoch == last_epoch and offset <= end else (epoch, end)
 
 
-def _entry(epoch: int, start: int) -> bytes:
+def _entry(epoch: int, start: int, seed: int) -> bytes:
     entry = _ENTRY.pack(epoch, start)
-    return entry + _CRC.pack(crc32c(entry))
+    return entry + _CRC.pack(crc32c(entry, seed))

@@ -12,6 +12,8 @@ import struct
 from crc32c import crc32c
 from tidelog.disk import Disk
 
+from tidelog_replica.log.files import seed_of
+
 _NUMBERS = struct.Struct(">Qq")
 _SLOT = struct.Struct(">QqI")
 _SLOTS = 64
@@ -25,13 +27,14 @@ class Checkpoint:
         self._disk = disk
         self._path = path
         self._sequence = 0
+        self._seed = seed_of(path.rpartition("/")[0])
         try:
             data = disk.read(path)
         except FileNotFoundError:
             return
         for position in range(0, len(data) - _SLOT.size + 1, _SLOT.size):
             sequence, value, crc = _SLOT.unpack_from(data, position)
-            if crc == crc32c(_NUMBERS.pack(sequence, value)) and sequence > self._sequence:
+            if crc == crc32c(_NUMBERS.pack(sequence, value), self._seed) and sequence > self._sequence:
                 self._sequence, self.value = sequence, value
 
     def write(self, value: int, *, sync: bool = False) -> None:
@@ -39,7 +42,7 @@ class Checkpoint:
         if value == self.value and not sync:
             return
         self._sequence += 1
-        slot = _SLOT.pack(self._sequence, value, crc32c(_NUMBERS.pack(self._sequence, value)))
+        slot = _SLOT.pack(self._sequence, value, crc32c(_NUMBERS.pack(self._sequence, value), self._seed))
         file = self._disk.open(self._path, create=True)
         try:
             file.pwritev([slot], self._sequence % _SLOTS * _SLOT.size)

@@ -33,6 +33,7 @@ from tidelog.types import Buffer
 
 from tidelog_replica.core.epochs import EpochCache
 from tidelog_replica.log.checkpoint import Checkpoint
+from tidelog_replica.log.files import seed_of
 from tidelog_replica.log.recovery import EPOCHS, MARK
 from tidelog_replica.log.segment import CorruptLog
 
@@ -209,6 +210,6 @@ class Close:
 
 def _epochs(disk: Disk, path: str) -> EpochCache:
     try:
-        return EpochCache.from_bytes(disk.read(f"{path}/{EPOCHS}"))[0]
+        return EpochCache.from_bytes(disk.read(f"{path}/{EPOCHS}"), seed_of(path))[0]
     except FileNotFoundError:
         return EpochCache()

@@ -1,4 +1,7 @@
-"""The names of the files in a log's directory, besides ``<base>.log``, ``.index`` and ``producers-<offset>``."""
+"""The files in a log's directory, besides ``<base>.log``, ``.index`` and ``producers-<offset>``: their names, and
+what binds them to it."""
+
+from crc32c import crc32c
 
 MARK = "recovery-mark"
 """Below it everything was synced: a ``Checkpoint``."""
@@ -14,3 +17,10 @@ RESET = "reset"
 """The log is to be thrown away: see ``reset.py``."""
 CLEANED = ".cleaned"
 """Ends the name of a compacted segment that does not stand in its place yet."""
+
+
+def seed_of(directory: str) -> int:
+    """Where the CRCs of these files begin: with the name of the directory, so that a file of another partition counts
+    as damaged here, however sound it is."""
+    seed: int = crc32c(directory.rpartition("/")[2].encode())
+    return seed

@@ -5,7 +5,8 @@ offset, the leader epoch of the record before it and the hash chain up to it. Th
 segment below it is unlinked, so a first segment that begins later than it says was lost, not retired; one that begins
 earlier is the rest of a retention that a crash interrupted.
 
-The file, big-endian: magic ``TLLS``, start i64, last epoch i64 (-1: none), chain 16 bytes, CRC32C of all that.
+The file, big-endian: magic ``TLLS``, start i64, last epoch i64 (-1: none), chain 16 bytes, CRC32C of all that
+(it begins with ``seed_of`` the directory).
 """
 
 from __future__ import annotations
@@ -18,11 +19,12 @@ from tidelog.disk import Disk
 from tidelog.records import NO_CHAIN
 from tidelog.types import Buffer
 
-from tidelog_replica.log.files import LOG_START
+from tidelog_replica.log.files import LOG_START, seed_of
 
 _FIELDS = struct.Struct(">4sqq16s")
 _CRC = struct.Struct(">I")
 _MAGIC = b"TLLS"
+ORIGIN_BYTES = _FIELDS.size + _CRC.size
 
 
 class Origin(NamedTuple):
@@ -35,19 +37,19 @@ class Origin(NamedTuple):
     chain: bytes = NO_CHAIN
     """Hash chain of everything before it."""
 
-    def to_bytes(self) -> bytes:
-        """The file."""
+    def to_bytes(self, directory: str) -> bytes:
+        """The file, for this directory only."""
         fields = _FIELDS.pack(_MAGIC, *self)
-        return fields + _CRC.pack(crc32c(fields))
+        return fields + _CRC.pack(crc32c(fields, seed_of(directory)))
 
     @classmethod
-    def from_bytes(cls, data: Buffer) -> Origin | None:
-        """What the file says; None where it is damaged."""
-        if len(data) != _FIELDS.size + _CRC.size:
+    def from_bytes(cls, data: Buffer, directory: str) -> Origin | None:
+        """What the file says; None where it is damaged, or of another directory."""
+        if len(data) != ORIGIN_BYTES:
             return None
         fields = bytes(data[: _FIELDS.size])
         magic, *found = _FIELDS.unpack(fields)
-        if magic != _MAGIC or _CRC.unpack_from(data, _FIELDS.size)[0] != crc32c(fields):
+        if magic != _MAGIC or _CRC.unpack_from(data, _FIELDS.size)[0] != crc32c(fields, seed_of(directory)):
             return None
         return cls._make(found)
 
@@ -55,11 +57,11 @@ class Origin(NamedTuple):
 def read_origin(disk: Disk, directory: str) -> Origin | None:
     """What the log in ``directory`` says of its beginning; None where the file is missing or damaged."""
     try:
-        return Origin.from_bytes(disk.read(f"{directory}/{LOG_START}"))
+        return Origin.from_bytes(disk.read(f"{directory}/{LOG_START}"), directory)
     except FileNotFoundError:
         return None
 
 
 def write_origin(disk: Disk, directory: str, origin: Origin) -> None:
     """Durably, in one step. Raises ``OSError``."""
-    disk.write_atomic(f"{directory}/{LOG_START}", origin.to_bytes())
+    disk.write_atomic(f"{directory}/{LOG_START}", origin.to_bytes(directory))

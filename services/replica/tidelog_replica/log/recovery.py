@@ -50,6 +50,7 @@ from tidelog_replica.log.files import EPOCHS as EPOCHS
 from tidelog_replica.log.files import HIGH_WATERMARK as HIGH_WATERMARK
 from tidelog_replica.log.files import LOG_START as LOG_START
 from tidelog_replica.log.files import MARK as MARK
+from tidelog_replica.log.files import seed_of
 from tidelog_replica.log.origin import Origin, read_origin
 from tidelog_replica.log.segment import BATCHES_CHUNK_BYTES, CorruptLog, Segment, Window, close, remove, walk
 from tidelog_replica.log.snapshots import Snapshots
@@ -108,7 +109,7 @@ def recover(disk: Disk, directory: str) -> Recovered:
     end = segments[-1].end_offset
     unsynced = mark.value is None or end > floor or cut
     if told != origin:
-        _write(disk, f"{directory}/{LOG_START}", origin.to_bytes())
+        _write(disk, f"{directory}/{LOG_START}", origin.to_bytes(directory))
         unsynced = True
     _clear(disk, directory, names, retired, origin.start, end)
     if unsynced:
@@ -179,7 +180,8 @@ class _Epochs:
             self._data = disk.read(self._path)
         except FileNotFoundError:
             self._data = b""
-        self.cache, self.whole = EpochCache.from_bytes(self._data)
+        self._seed = seed_of(directory)
+        self.cache, self.whole = EpochCache.from_bytes(self._data, self._seed)
         """The file is there and undamaged: what it does not say is not so."""
         if not self.whole and told is not None and told.last_epoch > self.cache.latest():
             self.cache.assign(told.last_epoch, max(0, told.start - 1))
@@ -200,7 +202,7 @@ class _Epochs:
         open it. Durable where that changes it, and where the segments were ``unsynced``, too."""
         self.cache.truncate_to(end + 1)
         self.cache.advance_to(start)
-        self.cache = EpochCache(self.cache.entries)
+        self.cache = EpochCache(self.cache.entries, self._seed)
         data = self.cache.to_bytes()
         if data != self._data:
             self._disk.write_atomic(self._path, data)

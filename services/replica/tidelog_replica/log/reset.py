@@ -22,8 +22,8 @@ from tidelog.errors import ProtocolError
 
 from tidelog_replica.core.epochs import EpochCache
 from tidelog_replica.core.producers import ProducerState
-from tidelog_replica.log.files import COMPACTED, EPOCHS, HIGH_WATERMARK, LOG_START, MARK, RESET
-from tidelog_replica.log.origin import Origin, write_origin
+from tidelog_replica.log.files import COMPACTED, EPOCHS, HIGH_WATERMARK, LOG_START, MARK, RESET, seed_of
+from tidelog_replica.log.origin import ORIGIN_BYTES, Origin, write_origin
 from tidelog_replica.log.snapshots import Snapshots
 
 _OF_THE_LOG = re.compile(
@@ -31,12 +31,11 @@ _OF_THE_LOG = re.compile(
     r"(\.new|\.cleaned)?"
 )
 _CRC = struct.Struct(">I")
-_ORIGIN_BYTES = len(Origin().to_bytes())
 
 
 def begin(disk: Disk, directory: str, origin: Origin, producers: ProducerState) -> None:
     """Write the wish down. Raises ``OSError``."""
-    data = origin.to_bytes() + producers.to_bytes()
+    data = origin.to_bytes(directory) + producers.to_bytes()
     disk.write_atomic(f"{directory}/{RESET}", data + _CRC.pack(crc32c(data)))
 
 
@@ -46,19 +45,19 @@ def finish(disk: Disk, directory: str) -> None:
         data = disk.read(f"{directory}/{RESET}")
     except FileNotFoundError:
         return
-    wish = _read(data)
+    wish = _read(data, directory)
     if wish is not None:
         _replace(disk, directory, *wish)
     disk.unlink(f"{directory}/{RESET}")
     disk.sync_dir(directory)
 
 
-def _read(data: bytes) -> tuple[Origin, ProducerState] | None:
-    if len(data) < _ORIGIN_BYTES + _CRC.size or _CRC.unpack(data[-_CRC.size :])[0] != crc32c(data[: -_CRC.size]):
+def _read(data: bytes, directory: str) -> tuple[Origin, ProducerState] | None:
+    if len(data) < ORIGIN_BYTES + _CRC.size or _CRC.unpack(data[-_CRC.size :])[0] != crc32c(data[: -_CRC.size]):
         return None
-    origin = Origin.from_bytes(data[:_ORIGIN_BYTES])
+    origin = Origin.from_bytes(data[:ORIGIN_BYTES], directory)
     try:
-        producers = ProducerState.from_bytes(data[_ORIGIN_BYTES : -_CRC.size])
+        producers = ProducerState.from_bytes(data[ORIGIN_BYTES : -_CRC.size])
     except ProtocolError:
         return None
     return None if origin is None else (origin, producers)
@@ -77,5 +76,5 @@ def _replace(disk: Disk, directory: str, origin: Origin, producers: ProducerStat
     if origin.start:
         Snapshots(disk, directory).write(origin.start, origin.chain, producers, sync=True)
     entries = [(origin.last_epoch, origin.start - 1)] if origin.last_epoch >= 0 and origin.start else []
-    disk.write_atomic(f"{directory}/{EPOCHS}", EpochCache(entries).to_bytes())
+    disk.write_atomic(f"{directory}/{EPOCHS}", EpochCache(entries, seed_of(directory)).to_bytes())
     write_origin(disk, directory, origin)
