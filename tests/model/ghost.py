@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tidelog.types import NodeId, PartitionState, ServerState
+from tidelog.types import NodeId, PartitionState, ServerState, TopicConfig
 
 if TYPE_CHECKING:
     from tidelog_replica.leading import Leading
@@ -35,7 +35,9 @@ def must(holds: bool, said: str) -> None:
 class Ghost:
     """``line``: the leader epoch in which the present line began; -1 as long as all is clean."""
 
-    def __init__(self, commit_rule: str) -> None:
+    def __init__(self, config: TopicConfig) -> None:
+        commit_rule = config.commit_rule
+        self._may_lose = config.unclean_election
         self.committed: list[int] = []
         """Leader epochs of the committed records, by offset."""
         self.acked = 0
@@ -153,6 +155,8 @@ class Ghost:
         self.state, self.servers, self._all = state, servers, all_servers
         if old is not None:
             must(state.epoch >= old.epoch and state.leader_epoch >= old.leader_epoch, "R5: an epoch goes back")
+        must(state.leader is None or not servers[state.leader].fenced, f"R3: {state.leader}, fenced, is elected")
+        must(self._may_lose or state.unclean_epoch < 0, "R3: an unclean election that the topic does not allow")
         if state.unclean_epoch > self.line and not self._any_leader_begins:
             self.line, self._begun = state.unclean_epoch, False
         self.check_members()

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from tidelog.records import read_header
+from tidelog.records import BatchHeader, read_header
 from tidelog_replica.core.epochs import EpochCache
 from tidelog_replica.core.producers import ProducerState
 
@@ -91,6 +91,10 @@ class MemoryLog:
     def epoch_at(self, offset: int) -> int:
         """Of the record before ``offset``; -1 for none."""
         return self.disk.row[offset - 1] if offset else -1
+
+    def headers(self) -> list[BatchHeader]:
+        """Of all batches."""
+        return [read_header(batch) for batch in self.disk.batches]
 
     def append(self, batches: Sequence[bytes | bytearray | memoryview]) -> None:
         """As ``Log.append``."""

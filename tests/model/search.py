@@ -13,10 +13,12 @@ often as the scope allows; nothing is ever refused for lack of time but when the
 from __future__ import annotations
 
 import argparse
+import gc
 import io
 import pickle
 import sys
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
@@ -30,7 +32,6 @@ from tidelog_replica.core import leader as leader_module
 from model.ghost import Ghost, Violation, must
 from model.server import CONTROLLER, KEY, Asked, Sent, Server, Told
 from model.world import Setting, World
-
 
 DEFAULTS = TopicConfig()
 
@@ -138,7 +139,7 @@ def freeze(value: Any, seen: dict[int, Any]) -> Any:
     kind = type(value)
     if kind in (int, str, bytes, bool, float, type(None)):
         return value
-    if kind in (tuple, list):
+    if kind in (tuple, list, deque):
         return tuple(freeze(item, seen) for item in value)
     if id(value) in seen:
         return "again"
@@ -276,8 +277,8 @@ class Search:
         self._checked: set[Any] = set()
         self._desk = world
         for server in world.servers.values():
-            server.ghost = Silent("isr")
-        world.ghost = Silent("isr")
+            server.ghost = Silent(scope.config)
+        world.ghost = Silent(scope.config)
         self.first = State(
             self._control(world.state),
             tuple(self.parts.server(server) for server in world.servers.values()),
@@ -490,19 +491,25 @@ class Search:
     def run(self, most: int = 20_000_000) -> Outcome:
         """Breadth first, so that the first violation has one of the shortest traces."""
         began = time.perf_counter()
+        gc.disable()  # millions of tuples, none of them garbage
+        try:
+            return self._run(most, began)
+        finally:
+            gc.enable()
+
+    def _run(self, most: int, began: float) -> Outcome:
         come_from: dict[State, tuple[State, str] | None] = {self.first: None}
         level, depth = [self.first], 0
         while level and len(come_from) < most:
             following = []
             for state in level:
-                step = ""
                 try:
                     for step, after in self.steps(state):
                         if after not in come_from:
                             come_from[after] = (state, step)
                             following.append(after)
                 except (Violation, AssertionError) as error:
-                    trace = [*_path(come_from, state), f"after {step or 'the first step'}: {error}"]
+                    trace = [*_path(come_from, state), f"then: {error}"]
                     return Outcome(len(come_from), depth, self.parts.calls, time.perf_counter() - began, tuple(trace))
             level, depth = following, depth + 1
         assert not level, "the search did not end"
@@ -562,8 +569,8 @@ def _spend(budget: Budget, what: str) -> Budget | None:
     return budget._replace(**{what: left - 1}) if left else None
 
 
-SMALL = Scope(crashes=1, expirations=1, proposals=0)
-LARGE = Scope(crashes=1, expirations=2, proposals=1, held=1)
+SMALL = Scope(leader_epochs=1, crashes=1, expirations=0, proposals=0)
+LARGE = Scope(leader_epochs=1, crashes=1, expirations=1, proposals=0)
 
 
 def search(scope: Scope) -> Outcome:

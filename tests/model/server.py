@@ -128,8 +128,6 @@ class Server:
     @property
     def durable(self) -> int:
         """Up to where its log is vouched for: what is lost below counts as ``hurt``."""
-        if self.partition is not None:
-            return self.partition.log.durable
         return len(self.disk.row) if self.lazy else self.disk.synced
 
     # --- life --------------------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ HAPPENED = {
     "wipe": 15,
     "expire": 150,
     "replace": 40,
-    "hand_over": 15,
+    "hand_over": 5,
     "lag": 60,
     "lose": 500,
     "double": 400,

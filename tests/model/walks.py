@@ -22,7 +22,6 @@ from dataclasses import asdict, dataclass
 
 from tidelog.types import TopicConfig
 
-from model.ghost import Violation
 from model.world import Setting, Step, World
 
 STEPS = 120
@@ -56,6 +55,8 @@ class Result:
     setting: Setting
     steps: tuple[Step, ...]
     fault: str
+    healing: bool
+    """Whether that was when no more faults came."""
     counts: dict[str, int]
 
 
@@ -82,7 +83,7 @@ def walk(seed: int, length: int = STEPS) -> Result:
     """One walk, to its end or to its first violation."""
     rng = random.Random(seed)
     setting = draw_setting(rng)
-    world, done, fault = World(setting), list[Step](), ""
+    world, done, fault, healing = World(setting), list[Step](), "", False
     weights = {what: weight * rng.choice((1, 1, 2, 4)) for what, weight in WEIGHTS.items()}
     weights |= {what: weight * rng.choice((0, 1, 1, 3)) for what, weight in FAULTS.items()}
     budgets = {what: rng.randint(0, most) for what, most in BUDGETS.items()}
@@ -114,10 +115,11 @@ def walk(seed: int, length: int = STEPS) -> Result:
                 done.pop()
             elif what in budgets:
                 budgets[what] -= 1
+        healing = True
         world.heal()
-    except (Violation, AssertionError) as error:
+    except Exception as error:
         fault = f"{type(error).__name__}: {error}"
-    return Result(seed, setting, tuple(done), fault, counts_of(world, done))
+    return Result(seed, setting, tuple(done), fault, healing, counts_of(world, done))
 
 
 def counts_of(world: World, done: Iterable[Step]) -> dict[str, int]:
@@ -139,7 +141,7 @@ def replay(setting: Setting, steps: Iterable[Step], *, tell: bool = False, heali
                 print(f"  {what:40} {_partition(world)}")
         if healing:
             world.heal()
-    except (Violation, AssertionError) as error:
+    except Exception as error:
         return f"{type(error).__name__}: {error}"
     return ""
 
@@ -163,14 +165,13 @@ def _partition(world: World) -> str:
 def shrink(result: Result) -> tuple[Step, ...]:
     """Fewer steps that still break the same invariant (its first word); none of them can be left out."""
     kind = result.fault.split(":")[1][:4]
-    healing = "R11" in kind
     steps, size, before = list(result.steps), max(1, len(result.steps) // 2), -1
     while size or before != len(steps):
         size = size or 1
         before, at = len(steps), 0
         while at < len(steps):
             fewer = steps[:at] + steps[at + size :]
-            fault = replay(result.setting, fewer, healing=healing)
+            fault = replay(result.setting, fewer, healing=result.healing)
             if fault and fault.split(":")[1][:4] == kind:
                 steps = fewer
             else:
@@ -213,7 +214,7 @@ def main() -> int:
         replay(result.setting, result.steps, tell=True)
         print(result.fault)
         return 1 if result.fault else 0
-    first, last = map(int, arguments.seeds.split(":"))
+    first, last = (int(text or 0) for text in arguments.seeds.split(":"))
     began, totals, failed, seed = time.monotonic(), dict[str, int](), 0, first
     while (time.monotonic() - began < arguments.minutes * 60) if arguments.minutes else seed < last:
         result = walk(seed)

@@ -36,6 +36,8 @@ from model.server import BATCHES, CONTROLLER, KEY, Asked, Sent, Server, Told
 Step = tuple[Any, ...]
 NET = 40
 """Most messages in flight: the oldest are lost."""
+MESSAGES = 5000
+"""Many times what one round brings about."""
 ROUNDS = 60
 """In so many rounds without faults everything must be well again."""
 
@@ -72,7 +74,7 @@ class World:
     def __init__(self, setting: Setting) -> None:
         self.setting = setting
         config = setting.config
-        self.ghost = Ghost(config.commit_rule)
+        self.ghost = Ghost(config)
         names = [f"r{number + 1}" for number in range(setting.replicas + setting.spares)]
         self.servers = {name: Server(name, self.ghost, config.flush == "os") for name in names}
         self.net: list[Sent] = []
@@ -343,8 +345,10 @@ class World:
                 self.do(("learn", name, 0))
                 if not told and self._whole():
                     told = self.do(("produce", name))
-            while self.net:
-                self.do(("deliver", 0))
+            for _ in range(MESSAGES):
+                if not self.do(("deliver", 0)):
+                    break
+            must(not self.net, f"R11: {MESSAGES} messages without new input, and no end")
             if told and self._whole():
                 return
         if not self._hopeless():

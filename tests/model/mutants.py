@@ -1,0 +1,286 @@
+"""``python -m model.mutants``: rules broken on purpose, and which engine notices it how soon.
+
+design    a rule of ``replication.pml`` left out (``-DM_…``); breadth first, so the trace is a shortest one
+walks     a rule of the product broken (``tests/mutants``); the first seed that notices, its steps, shrunk
+search    the same broken rules; the states visited until then, the length of a shortest trace
+
+python -m model.mutants [--engine design] [--json]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+
+import pytest
+from mutants import MUTANTS
+from mutants.rules import Mutant, Patch
+
+from model import spin
+from model.memory_log import MemoryLog
+from model.search import SMALL, Scope, search
+from model.walks import shrink, walk
+
+SEEDS = 300
+"""A mutant that survives so many walks is not noticed by them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Design:
+    """A rule left out of the design model."""
+
+    source: str
+    rule: str
+    broken: str
+    scope: dict[str, int]
+
+
+DESIGN: dict[str, Design] = {
+    "M_TRUNCATE_TO_HW": Design(
+        "KIP-101",
+        "A follower asks where its last epoch ends.",
+        "It cuts its log at its high watermark.",
+        {"R": 1, "E": 3, "ALTERS": 0, "FOLLOWER_HW": 1},
+    ),
+    "M_NO_EPOCH_IN_ANSWER": Design(
+        "KIP-279",
+        "The answer of the dialogue names an epoch.",
+        "It is an offset only.",
+        {"R": 2, "E": 4, "ALTERS": 1},
+    ),
+    "M_NEVER_TRUNCATE": Design(
+        "rule 7", "The dialogue is finished before the first fetch.", "There is none.", {"R": 2, "E": 3, "ALTERS": 0}
+    ),
+    "M_JOIN_AT_HW": Design(
+        "rule 6",
+        "Who joins the ISR has reached the start of the leader epoch.",
+        "The high watermark is enough. (Four replicas show it.)",
+        {"N": 4, "R": 1, "E": 3, "ALTERS": 1},
+    ),
+    "M_RESUME": Design(
+        "rule 2",
+        "No leader epoch is resumed after a restart.",
+        "A leader that is chosen again goes on in its epoch.",
+        {"R": 2, "E": 3, "ALTERS": 1, "FENCES": 1},
+    ),
+    "M_ACK_UNFLUSHED": Design(
+        "rule 4",
+        "A follower's acknowledged offset is its flushed end.",
+        "It is its log end.",
+        {"R": 1, "E": 3, "ALTERS": 0},
+    ),
+    "M_LEADER_UNFLUSHED": Design(
+        "rule 4", "The leader counts itself by its flushed end.", "By its log end.", {"R": 1, "E": 3, "ALTERS": 0}
+    ),
+    "M_SHRINK_AT_ONCE": Design(
+        "rule 5",
+        "A shrink takes effect when the controller's state arrives.",
+        "When it is proposed.",
+        {"R": 1, "E": 3, "ALTERS": 1},
+    ),
+    "M_COMMITTED_ISR_ONLY": Design(
+        "KIP-497",
+        "The leader counts the maximal ISR.",
+        "It counts the ISR that it knows to be committed.",
+        {"R": 1, "E": 3, "ALTERS": 1},
+    ),
+    "M_FORGET_PROPOSAL": Design(
+        "rule 5",
+        "Only a newer epoch settles a proposal.",
+        "One that is not answered is forgotten, and may be applied later.",
+        {"R": 1, "E": 3, "ALTERS": 1},
+    ),
+    "M_ANY_EPOCH": Design(
+        "rule 8",
+        "Messages carry the leader epoch and are dropped on mismatch.",
+        "A leader counts followers of other epochs.",
+        {"R": 1, "E": 3, "ALTERS": 1},
+    ),
+    "M_NO_BROKER_EPOCH": Design(
+        "KIP-903",
+        "A fetch of an earlier life counts for nothing.",
+        "A late one counts as if it were of this life.",
+        {"R": 1, "E": 4, "ALTERS": 1, "LATES": 1, "LOSSES": 1, "CRASHES": 0},
+    ),
+    "M_NO_LIFE_CHECK": Design(
+        "KIP-903",
+        "A member joins in the life in which the leader saw it.",
+        "In any life.",
+        {"R": 1, "E": 4, "ALTERS": 1, "LOSSES": 1, "CRASHES": 0},
+    ),
+    "M_STAY_IN_ISR": Design(
+        "rule 3",
+        "Who registers leaves the ISR where others remain.",
+        "It stays.",
+        {"R": 1, "E": 3, "ALTERS": 0, "LOSSES": 1, "CRASHES": 0, "FENCES": 0},
+    ),
+    "M_LAST_MEMBER_STAYS": Design(
+        "KIP-966",
+        "Who may have lost data leaves the ISR even as the last one.",
+        "The last one stays and leads.",
+        {"R": 1, "E": 4, "ALTERS": 0, "LOSSES": 1, "CRASHES": 0, "FENCES": 2},
+    ),
+    "M_ELR_KEEPS_UNSAFE": Design(
+        "KIP-966",
+        "Who may have lost data is not eligible.",
+        "It stays in the ELR.",
+        {"R": 1, "E": 4, "ALTERS": 0, "LOSSES": 1, "CRASHES": 0, "MIN": 2},
+    ),
+    "M_MIN_IGNORED": Design(
+        "KIP-966",
+        "The HW stands still while the ISR is below its minimum.",
+        "It moves, beside the eligible.",
+        {"R": 1, "E": 4, "ALTERS": 0, "MIN": 2, "FENCES": 2, "CRASHES": 0},
+    ),
+    "M_NO_OWN_EPOCH": Design(
+        "Raft 5.4.2",
+        "A quorum leader commits past the start of its own epoch only.",
+        "Also what earlier epochs left.",
+        {"QUORUM": 1, "R": 2, "E": 7, "ALTERS": 0, "FENCES": 3, "CRASHES": 0},
+    ),
+    "M_NO_SEAL": Design(
+        "quorum",
+        "Who has sealed fetches no more in older epochs.",
+        "It tells its end and fetches on.",
+        {"QUORUM": 1, "R": 1, "E": 5, "ALTERS": 0, "FENCES": 2, "CRASHES": 0},
+    ),
+    "M_LONGEST_LOG": Design(
+        "Raft 5.4.1",
+        "The greatest (last epoch, end) leads.",
+        "The longest log leads.",
+        {"QUORUM": 1, "R": 2, "E": 5, "ALTERS": 0, "FENCES": 2, "CRASHES": 0},
+    ),
+    "M_MINORITY_SEALS": Design(
+        "quorum",
+        "A majority must have sealed.",
+        "One is enough.",
+        {"QUORUM": 1, "R": 1, "E": 5, "ALTERS": 0, "FENCES": 2, "CRASHES": 0},
+    ),
+    "M_WIPED_MEMBER": Design(
+        "quorum",
+        "Whose data are lost has no promise until it has caught up.",
+        "It keeps its promise.",
+        {"QUORUM": 1, "R": 1, "E": 4, "ALTERS": 0, "FENCES": 1, "LOSSES": 1, "CRASHES": 0},
+    ),
+}
+
+IN_MEMORY: dict[str, Callable[[Patch], None]] = {
+    "acknowledge_before_the_flush": lambda patch: patch.setattr(MemoryLog, "durable", property(lambda log: log.end)),
+}
+"""What breaks the same rule of the log in memory."""
+
+
+BEYOND: dict[str, str] = {
+    "stay_in_the_isr": "loses nothing by itself: who is not safe leaves all the same, and positions are flushed ones",
+    "forget_the_elr": "costs availability, loses nothing",
+    "vote_for_anybody": "Raft",
+    "commit_on_a_minority": "Raft",
+    "confirm_leadership_at_once": "readers",
+    "ignore_the_epochs_of_readers": "readers",
+    "read_beyond_the_high_watermark": "readers",
+    "tell_the_end_too_early": "readers",
+    "believe_the_leaders_high_watermark": "readers",
+    "forget_sequences": "producers that retry",
+    "judge_followers_only_when_they_fetch": "time",
+    "ack_when_the_isr_gets_too_small": "producers that wait",
+    "trust_the_page_cache": "storage",
+    "retry_a_failed_flush": "storage",
+    "cut_at_any_bad_batch": "storage",
+    "believe_the_tail": "storage",
+}
+"""What walks cannot see, and why."""
+
+SEARCHED = ("acknowledge_before_the_flush", "acknowledge_what_a_follower_has_written", "commit_alone")
+"""What the small scope of the search shows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """How an engine has noticed a mutant. ``effort``: states, or seeds; ``trace``: steps of the (shrunk) trace."""
+
+    name: str
+    engine: str
+    source: str
+    rule: str
+    broken: str
+    noticed: bool
+    effort: int = 0
+    trace: int = 0
+    what: str = ""
+
+
+def by_design(name: str, *, shortest: bool = True) -> Found:
+    """The design model without a rule."""
+    mutant = DESIGN[name]
+    found = spin.search({**mutant.scope, name: 1}, shortest=shortest)
+    told = (mutant.source, mutant.rule, mutant.broken)
+    what = found.error.split("\n")[0]
+    return Found(name, "design", *told, bool(found.error), found.states, found.depth, what)
+
+
+def broken(mutant: Mutant, patch: Patch) -> None:
+    """Break a rule of the product."""
+    mutant.apply(patch)
+    IN_MEMORY.get(mutant.name, lambda patch: None)(patch)
+
+
+def by_walks(mutant: Mutant, seeds: int = SEEDS) -> Found:
+    """Random walks with a rule of the product broken."""
+    told = (mutant.source, mutant.rule, mutant.broken)
+    with pytest.MonkeyPatch.context() as patch:
+        broken(mutant, patch)
+        for seed in range(seeds):
+            result = walk(seed)
+            if result.fault:
+                return Found(mutant.name, "walks", *told, True, seed + 1, len(shrink(result)), result.fault)
+    return Found(mutant.name, "walks", *told, False, seeds)
+
+
+def by_search(mutant: Mutant, scope: Scope = SMALL) -> Found:
+    """Every state of a scope with a rule of the product broken."""
+    told = (mutant.source, mutant.rule, mutant.broken)
+    with pytest.MonkeyPatch.context() as patch:
+        broken(mutant, patch)
+        outcome = search(scope)
+    what = outcome.trace[-1] if outcome.trace else ""
+    return Found(mutant.name, "search", *told, bool(outcome.trace), outcome.states, len(outcome.trace) - 1, what)
+
+
+def all_of(engine: str) -> Iterator[Found]:
+    """Every mutant of an engine; of ``search`` those that its scope can show."""
+    if engine == "design":
+        yield from map(by_design, DESIGN)
+    elif engine == "walks":
+        yield from (by_walks(mutant) for mutant in MUTANTS.values() if mutant.name not in BEYOND)
+    else:
+        yield from (by_search(MUTANTS[name]) for name in SEARCHED)
+
+
+def main() -> int:
+    """Exit code 0 when all are noticed."""
+    parser = argparse.ArgumentParser(prog="python -m model.mutants", description=__doc__)
+    parser.add_argument("--engine", choices=("design", "walks", "search"))
+    parser.add_argument("--json", action="store_true")
+    arguments = parser.parse_args()
+    results = []
+    for engine in [arguments.engine] if arguments.engine else ["design", "walks", "search"]:
+        if engine == "design" and spin.missing():
+            print(f"the design model was NOT checked, missing here: {spin.missing()}", file=sys.stderr)
+            continue
+        for found in all_of(engine):
+            results.append(found)
+            if not arguments.json:
+                unit = "seeds" if engine == "walks" else "states"
+                seen = f"{found.effort} {unit}, {found.trace} steps: {found.what}"
+                seen = seen if found.noticed else "NOT NOTICED"
+                print(f"{engine:7} {found.name:42} {seen}"[:200], flush=True)
+    if arguments.json:
+        print(json.dumps([asdict(found) for found in results], indent=1))
+    return 0 if all(found.noticed for found in results) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
