@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from replica_net import KEY, Net, cluster, code
 from simulation.sim_disk import PowerLost, SimDisk
+from tidelog.errors import refuse
 from tidelog.types import TopicConfig
 from tidelog.wire.messages import Read, ReadAnswer
 from tidelog_replica.log.log import Log
@@ -241,7 +242,9 @@ def test_what_does_not_fit_starts_the_copy_over():
     assert net.values("r3") == VALUES and "r3" in net.state().isr
 
 
-def test_what_the_leader_never_commits_is_not_waited_for_for_ever():
+@pytest.mark.parametrize("refusal", ["", "OFFSET_NOT_AVAILABLE"])
+def test_what_the_leader_never_commits_is_not_waited_for_for_ever(refusal):
+    """Also where it says that it cannot commit more: perhaps it lacks just this member of the ISR."""
     net = filled()
     damaged = segments(net, "r3")[1]
     net.stop("r3")
@@ -249,7 +252,8 @@ def test_what_the_leader_never_commits_is_not_waited_for_for_ever():
 
     def answer_nothing(name: str, call: Any) -> bool:
         if name == "r3" and isinstance(call.message, Read):
-            net._answer(name, call.token, ReadAnswer(0, int(damaged[:20]), 0, b""))
+            empty = ReadAnswer(0, int(damaged[:20]), 0, b"")
+            net._answer(name, call.token, refuse(refusal, "not yet") if refusal else empty)
             return True
         return False
 
