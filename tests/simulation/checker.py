@@ -145,7 +145,8 @@ class _Check:
                 continue
             final = self.final.get(op.partition, {})
             for place, value in enumerate(op.values):
-                if self.may_be_lost(op.partition, op.epoch, op.offset + place):
+                offset = op.offset + place
+                if self.may_be_lost(op.partition, op.epoch, offset) or not self._is_kept(op.partition, offset):
                     continue
                 if value not in self.offsets:
                     self.flag("lost_write", f"{op.partition}: {value!r} acked at {op.offset + place} is gone")

@@ -70,6 +70,12 @@ class ClientInvariants(DeepChecks):
         """A consumer that read committed records is told that its position is gone (R7): only where they could be
         lost. Where it goes on."""
         offset, epoch = position
-        excused = error.code == "LOG_TRUNCATED" and self._of(key).covered(epoch, offset - 1)
+        committed = self._of(key)
+        if error.code == "OFFSET_OUT_OF_RANGE" and offset < int(error.detail["log_start"]) <= committed.start:
+            self.cluster.count("positions overtaken by retention")
+            return int(error.detail["log_start"])
+        if error.code == "OFFSET_OUT_OF_RANGE" and any(loss.start < offset for loss in committed.losses):
+            return int(error.detail["high_watermark"])  # it had no record before it that names an epoch
+        excused = error.code == "LOG_TRUNCATED" and committed.covered(epoch, offset - 1)
         self._demand(excused, f"R7 {client.name} {key.partition}: position {position} is answered {error}")
         return int(error.detail["end_offset"])

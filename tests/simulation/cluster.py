@@ -224,6 +224,7 @@ class Cluster:
                 continue
             state = self.state(key)
             assert state.leader is not None
+            self.history.retained_from[name] = self.replica(state.leader).core.partitions[key].log.start
             self.history.final[name] = self.invariants.rows(state.leader, key)
             for node in state.replicas:
                 self.history.dumps.setdefault(node, {})[name] = self.invariants.rows(node, key)

@@ -34,18 +34,23 @@ class Chain:
     """Digest by end offset."""
     sequences: dict[Sequences, int] = field(default_factory=dict)
     """Where each producer's batch stands."""
+    base: int = 0
+    """Where the log began when it was opened; what was before it is known by ``base_digest`` only."""
+    base_digest: Digest = b""
 
     @property
     def end(self) -> int:
-        return self.ends[-1] if self.ends else 0
+        return self.ends[-1] if self.ends else self.base
 
     @property
     def last(self) -> Digest:
-        return self.digests[-1] if self.digests else b""
+        return self.digests[-1] if self.digests else self.base_digest
 
     def agrees(self, end: int, digest: Digest) -> bool:
-        """Whether this log holds exactly that prefix."""
-        return end == 0 or self.at.get(end) == digest
+        """Whether this log holds exactly that prefix, as far as it is still there."""
+        if end <= self.base:
+            return end < self.base or digest == self.base_digest
+        return self.at.get(end) == digest
 
     def before_control(self, leader_epoch: int) -> tuple[int, Digest]:
         """End and digest without the control batch that begins that leader epoch, if it is the last one."""
@@ -92,6 +97,10 @@ class Committed:
     digest: Digest = b""
     at: dict[int, Digest] = field(default_factory=dict)
     """Digest by end offset of each committed batch."""
+    before: dict[int, Digest] = field(default_factory=dict)
+    """Digest by end offset of everything that was ever committed, lost or not."""
+    start: int = 0
+    """Where the log began that began latest: retention has removed what is before."""
     lost: dict[Digest, int] = field(default_factory=dict)
     """Prefixes that were committed and may be gone, each with the leader epoch before which it was committed."""
     losses: list[Loss] = field(default_factory=list)

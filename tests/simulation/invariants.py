@@ -28,9 +28,9 @@ from typing import TYPE_CHECKING, Any
 from tidelog.records import BatchHeader, decode_batch, split
 from tidelog.types import TopicPartition
 
-from simulation.client_invariants import ClientInvariants
 from simulation.deep import STRIDE
 from simulation.ghost import Chain, Committed, Digest, Held, sequence_of
+from simulation.losses import Losses
 from simulation.views import View, views
 
 if TYPE_CHECKING:
@@ -38,20 +38,19 @@ if TYPE_CHECKING:
     from simulation.processes import SimProcess
 
 
-class Invariants(ClientInvariants):
+class Invariants(Losses):
     """The ghost and its checks. Every failure is a ``Violation``."""
 
     def __init__(self, cluster: Cluster) -> None:
         super().__init__(cluster)
         self._held: dict[tuple[str, TopicPartition], Held] = {}
         self._before_crash: dict[tuple[str, TopicPartition], tuple[Chain, int]] = {}
-        self._leaders: dict[tuple[TopicPartition, int], tuple[str, int]] = {}
-        """Who leads a leader epoch, and in which life."""
+        self._leaders = {}
         self._led: dict[tuple[TopicPartition, int], dict[int, Digest]] = {}
         """Prefixes that the leader of a leader epoch has had in its log, by end offset."""
         self._batches = {}
         self._committed: dict[TopicPartition, Committed] = {}
-        self._chains = {}
+        self._chains, self._producers = {}, {}
 
     def committed_end(self, key: TopicPartition) -> int:
         """Everything below it was committed by some leader."""
@@ -121,7 +120,7 @@ class Invariants(ClientInvariants):
     def _opened(self, process: SimProcess, key: TopicPartition, log: Any, leader_epoch: int) -> Held:
         """Recovery returns a prefix of what was there, with everything that was flushed (R4). Behind it a leader may
         have put the first batch of its epoch already."""
-        held = Held(Chain(), log)
+        held = Held(self._chain_from(process.name, key, log), log)
         self._held[process.name, key] = held
         self._grow(process.name, key, log, held.chain)
         before = self._before_crash.pop((process.name, key), None)
@@ -135,9 +134,27 @@ class Invariants(ClientInvariants):
             self._demand(shorter or longer, f"{text}, which is not what was appended")
         return held
 
+    def _chain_from(self, name: str, key: TopicPartition, log: Any) -> Chain:
+        """An empty chain from where the log begins: only what is committed may have been removed before."""
+        committed = self._of(key)
+        if log.start > committed.start:
+            committed.start = log.start
+            self.cluster.count("log starts moved")
+        digest = committed.before.get(log.start, b"")
+        sound = log.start == 0 or bool(digest)
+        self._demand(
+            sound, f"R3 {name} {key.partition}: the log begins at {log.start}, not at an edge of what is committed"
+        )
+        return Chain(base=log.start, base_digest=digest)
+
     def _check_partition(self, process: SimProcess, key: TopicPartition, view: View, held: Held) -> None:
         name, log, chain, before = process.name, view.log, held.chain, held.view
         who = f"{name} {key.partition}"
+        if log.start > chain.end:  # retention has overtaken it: the copy starts over
+            self.cluster.count("copies started over")
+            chain = held.chain = self._chain_from(name, key, log)
+        elif log.start > self._of(key).start:
+            self._chain_from(name, key, log)
         told = chain.at.get(before.high_watermark) if before is not None else None
         if log.end < chain.end:
             self.cluster.count("truncations")
@@ -211,42 +228,6 @@ class Invariants(ClientInvariants):
         )
         self._led[key, view.leader_epoch] = dict(chain.at)
 
-    def _leads_anew_alone(self, key: TopicPartition, view: View, before: View) -> bool:
-        """Where records may be lost, a new leader counts as committed only what it has flushed itself."""
-        topic = self.metadata.topics.get(key.topic_id)
-        lossy = key in self.unclean or (topic is not None and topic.config.commit_rule == "leader")
-        anew = view.leads and view.leader_epoch > before.leader_epoch
-        return lossy and anew and view.high_watermark >= min(before.high_watermark, view.log.durable)
-
-    def _newest_leader(self, key: TopicPartition, below: int = 1 << 62) -> int:
-        """The newest leader epoch, of those below, in which somebody has led; -1: none."""
-        return max((epoch for led, epoch in self._leaders if led == key and epoch < below), default=-1)
-
-    def _may_lose(self, key: TopicPartition, epoch: int) -> bool:
-        """Whether the leader of that epoch may lack what was committed before it: under the commit rule ``leader``,
-        and the first that leads after an unclean election."""
-        topic = self.metadata.topics.get(key.topic_id)
-        if topic is None or topic.config.commit_rule == "leader":
-            return topic is not None
-        if key not in self.unclean:
-            return False
-        before = self._newest_leader(key, epoch)
-        return any(before < unclean <= epoch for unclean in self.unclean[key])
-
-    def _is_losing(self, key: TopicPartition, epoch: int) -> bool:
-        """Members promise nothing under the commit rule ``leader``; and after an unclean election nobody knows what
-        is lost before its leader leads."""
-        topic = self.metadata.topics[key.topic_id]
-        pending = self.unclean.get(key)
-        return topic.config.commit_rule == "leader" or (
-            pending is not None and self._newest_leader(key) < pending[-1] <= epoch
-        )
-
-    def _lose(self, key: TopicPartition, before_epoch: int, start: int) -> None:
-        self.cluster.count("losses allowed")
-        loss = self._of(key).lose(self.cluster.partition_name(key), before_epoch, start)
-        self.cluster.history.losses.append(loss)
-
     def _grew(self, process: SimProcess, key: TopicPartition, view: View, chain: Chain) -> None:
         new = self._grow(process.name, key, view.log, chain)
         who = f"{process.name} {key.partition}"
@@ -280,7 +261,7 @@ class Invariants(ClientInvariants):
         for header in chain.headers[self._first_above(chain, committed.end) :]:
             if header.end_offset > view.high_watermark:
                 break
-            committed.at[header.end_offset] = chain.at[header.end_offset]
+            committed.at[header.end_offset] = committed.before[header.end_offset] = chain.at[header.end_offset]
             committed.end, committed.digest = header.end_offset, chain.at[header.end_offset]
         edge = committed.end == view.high_watermark
         self._demand(edge, f"R5 {name} {key.partition}: HW {view.high_watermark} is not at a batch edge")
@@ -331,7 +312,7 @@ class Invariants(ClientInvariants):
             chain, durable = (held.chain, held.log.durable) if held else before or (Chain(), 0)
             if chain.agrees(committed.end, committed.digest) and durable >= committed.end:
                 there.append(node)
-            elif self.cluster.replica(node).lost == "disk":
+            elif self.cluster.replica(node).lost == "disk" or node in self.cluster.faults.rotten:
                 there.append(node)  # it had it, and the controller will hear that it has not
         enough = 2 * len(there) > len(replicas) or key in self.unclean
         self._demand(enough, f"R3 {key.partition}: only {there} of {replicas} hold all up to {committed.end}, {when}")
@@ -341,7 +322,7 @@ class Invariants(ClientInvariants):
         committed, high_watermark = self._of(key), view.high_watermark
         if high_watermark == 0:
             return
-        digest = chain.at.get(high_watermark)
+        digest = chain.base_digest if high_watermark == chain.base else chain.at.get(high_watermark)
         self._demand(
             digest is not None and (digest == committed.at.get(high_watermark) or digest in committed.lost),
             f"R7 {who}: HW {high_watermark}, but below it is not what was committed (up to {committed.end})",
@@ -372,9 +353,10 @@ class Invariants(ClientInvariants):
         for (name, key), held in self._held.items():
             if key not in self.cluster.replica(name).core.partitions:
                 continue  # deleted
-            fresh = Chain()
+            fresh = self._chain_from(name, key, held.log)
             self._grow(name, key, held.log, fresh)
-            self._demand(fresh.digests == held.chain.digests, f"R2 {name} {key}: the log is not what was appended")
+            kept = held.chain.digests[len(held.chain.digests) - len(fresh.digests) :]
+            self._demand(fresh.digests == kept, f"R2 {name} {key}: the log is not what was appended")
             self._check_deep(name, key, self.cluster.replica(name).core.partitions[key], fresh)
 
     def rows(self, name: str, key: TopicPartition) -> list[tuple[int, bytes]]:

@@ -29,6 +29,7 @@ REPLICA_SETTINGS = ReplicaSettings(
     isr_retry_s=0.3,
     checkpoint_interval_s=1.0,
     fetch_max_bytes=64 << 10,
+    retention_check_interval_s=0.7,
     scrub_interval_s=24.0,
 )
 
@@ -105,6 +106,12 @@ def draw_topic(rng: random.Random, name: str, replicas: int) -> TopicOptions:
     }
     if config["commit_rule"] == "quorum":
         config["flush"] = "fsync"
+    retention = rng.choice(("", "", "", "retention_records", "retention_bytes", "retention_ms"))
+    if retention:
+        config[retention] = {"retention_records": "40", "retention_bytes": "3000", "retention_ms": "2000"}[retention]
+        config["segment_max_bytes"] = "1024"
+    if rng.random() < 0.2:
+        config["replica_max_lag_records"] = "20"
     minimum = rng.choice((0, 0, 1, factor))
     if minimum:
         config["min_insync_replicas"] = str(minimum)

@@ -14,6 +14,7 @@ from typing import Any
 from simulation.cluster import Cluster, Options
 from simulation.ghost import Violation
 from simulation.shells.run import ByteCluster
+from simulation.sim_disk import PowerLost
 from simulation.strikes import Strike
 
 DURATION = 7.0
@@ -58,7 +59,7 @@ class Fault:
     text: str
 
     @classmethod
-    def of(cls, error: Exception) -> Fault:
+    def of(cls, error: BaseException) -> Fault:
         """From what the run raised."""
         frames = traceback.extract_tb(error.__traceback__)
         where = f"{frames[-1].filename.rsplit('/', 1)[-1]}:{frames[-1].lineno}"
@@ -96,7 +97,7 @@ def run_case(case: Case, trace: Callable[[str], None] | None = None) -> Result:
     fault = None
     try:
         cluster.run()
-    except Exception as error:
+    except (Exception, PowerLost) as error:
         fault = Fault.of(error)
     struck = () if fault is None else tuple(cluster.faults.struck)
     return Result(case, fault, cluster.counts, cluster.loop.steps, cluster.loop.now, struck)

@@ -1,0 +1,56 @@
+"""What may be lost, and what that means for the rest: unclean elections, and the commit rule ``leader``.
+
+Nothing is excused in general. A *loss* begins when a leader that may lack committed records leads: what it lacks is
+lost from there on, record by record (``Committed.lost``, ``History.losses``), and so is what a leader that has not
+heard of its successor commits afterwards.
+"""
+
+from __future__ import annotations
+
+from tidelog.types import TopicPartition
+
+from simulation.client_invariants import ClientInvariants
+from simulation.views import View
+
+
+class Losses(ClientInvariants):
+    """See above."""
+
+    _leaders: dict[tuple[TopicPartition, int], tuple[str, int]]
+    """Who leads a leader epoch, and in which life."""
+
+    def _leads_anew_alone(self, key: TopicPartition, view: View, before: View) -> bool:
+        """Where records may be lost, a new leader counts as committed only what it has flushed itself."""
+        topic = self.metadata.topics.get(key.topic_id)
+        lossy = key in self.unclean or (topic is not None and topic.config.commit_rule == "leader")
+        anew = view.leads and view.leader_epoch > before.leader_epoch
+        return lossy and anew and view.high_watermark >= min(before.high_watermark, view.log.durable)
+
+    def _newest_leader(self, key: TopicPartition, below: int = 1 << 62) -> int:
+        """The newest leader epoch, of those below, in which somebody has led; -1: none."""
+        return max((epoch for led, epoch in self._leaders if led == key and epoch < below), default=-1)
+
+    def _may_lose(self, key: TopicPartition, epoch: int) -> bool:
+        """Whether the leader of that epoch may lack what was committed before it: under the commit rule ``leader``,
+        and the first that leads after an unclean election."""
+        topic = self.metadata.topics.get(key.topic_id)
+        if topic is None or topic.config.commit_rule == "leader":
+            return topic is not None
+        if key not in self.unclean:
+            return False
+        before = self._newest_leader(key, epoch)
+        return any(before < unclean <= epoch for unclean in self.unclean[key])
+
+    def _is_losing(self, key: TopicPartition, epoch: int) -> bool:
+        """Members promise nothing under the commit rule ``leader``; and after an unclean election nobody knows what
+        is lost before its leader leads."""
+        topic = self.metadata.topics[key.topic_id]
+        pending = self.unclean.get(key)
+        return topic.config.commit_rule == "leader" or (
+            pending is not None and self._newest_leader(key) < pending[-1] <= epoch
+        )
+
+    def _lose(self, key: TopicPartition, before_epoch: int, start: int) -> None:
+        self.cluster.count("losses allowed")
+        loss = self._of(key).lose(self.cluster.partition_name(key), before_epoch, start)
+        self.cluster.history.losses.append(loss)
