@@ -60,8 +60,7 @@ class Lives:
         if self.clean:
             self._write_boot()
         if marker is not None:
-            self._disk.unlink(self._path("clean-shutdown"))
-            self._disk.sync_dir(self.directory)
+            self._disk.unlink(self._path("clean-shutdown"))  # durable with meta, below
         self._add_name(stored, name)
 
     def rename(self, name: str) -> None:

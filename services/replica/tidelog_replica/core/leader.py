@@ -294,13 +294,8 @@ class Leader:
         assert state.leader_epoch == self.leader_epoch and state.epoch > self.epoch
         self.epoch = state.epoch
         before = self.isr
-        left = [node for node in self.isr if node not in state.isr]
         self.isr, self.eligible, self.replicas = state.isr, state.elr, state.replicas
         self._know_followers(state, now)
-        for node in left:
-            if node in self.followers:
-                self.followers[node].asked = False
-                self._notify(node)
         for node in before:
             if node in self.followers and node not in self.isr:
                 self.followers[node].forget()
@@ -344,7 +339,7 @@ class Leader:
     def _may_join(self, node: NodeId) -> bool:
         progress, server = self.followers[node], self._servers.get(node)
         return (
-            progress.asked
+            progress.broker_epoch >= 0
             and server is not None
             and not server.fenced
             and server.broker_epoch == progress.broker_epoch

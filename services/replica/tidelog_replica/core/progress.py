@@ -42,8 +42,6 @@ class Progress:
     broker_epoch: int = -1
     """Life in which it fetched; -1: it has not fetched in this leader epoch."""
     durable: int = -1
-    asked: bool = False
-    """It has fetched since it last left the ISR."""
     level: bool = False
     """It has everything, and nothing was appended since."""
     asked_end: int = 0
@@ -78,7 +76,6 @@ class Progress:
         if broker_epoch == self.broker_epoch:
             durable = max(durable, self.durable)
         self.broker_epoch = broker_epoch
-        self.asked = True
         self.durable = durable
         self.level = durable >= log_end
         if self.level:
