@@ -24,7 +24,7 @@ from model.memory_log import MemoryLog
 from model.search import SMALL, Scope, search
 from model.walks import shrink, walk
 
-SEEDS = 300
+SEEDS = 1500
 """A mutant that survives so many walks is not noticed by them."""
 
 
@@ -176,6 +176,11 @@ IN_MEMORY: dict[str, Callable[[Patch], None]] = {
 BEYOND: dict[str, str] = {
     "stay_in_the_isr": "loses nothing by itself: who is not safe leaves all the same, and positions are flushed ones",
     "forget_the_elr": "costs availability, loses nothing",
+    "believe_any_life": "a race too rare here, which the design model shows: M_NO_LIFE_CHECK",
+    "remember_who_left_the_isr": "hidden by other rules: fetches and additions name their lives",
+    "serve_any_leader_epoch": "hidden by other rules: followers and controller look at the epoch as well",
+    "lead_from_outside_the_isr": "the controller never asks for it",
+    "take_any_directory": "data directories of other nodes",
     "vote_for_anybody": "Raft",
     "commit_on_a_minority": "Raft",
     "confirm_leadership_at_once": "readers",

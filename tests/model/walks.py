@@ -43,7 +43,7 @@ FAULTS = {
     "hand_over": 1,
     "learner": 1,
 }
-BUDGETS = {"power": 6, "die": 4, "stop": 2, "wipe": 1, "expire": 6, "replace": 3, "hand_over": 2, "learner": 2}
+BUDGETS = {"power": 6, "die": 4, "stop": 2, "wipe": 3, "expire": 6, "replace": 3, "hand_over": 2, "learner": 2}
 """At most so many of those in one walk; a walk draws its own number."""
 
 
@@ -90,6 +90,7 @@ def walk(seed: int, length: int = STEPS) -> Result:
     names = list(world.servers)
     kinds = [what for what, weight in weights.items() for _ in range(weight)]
     choose, below = rng.random, len(kinds)
+    haste = rng.choice((0.5, 1, 2))  # above 1 the oldest messages come first, below the newest
     try:
         for _ in range(20 * length):  # where nothing can happen any more, it ends earlier
             if len(done) == length:
@@ -101,7 +102,7 @@ def walk(seed: int, length: int = STEPS) -> Result:
                 if not world.net:
                     what = "ask"
                 else:
-                    step: Step = (what, int(choose() * choose() * len(world.net)))
+                    step: Step = (what, int(choose() ** haste * len(world.net)))
             if what == "learn":
                 step = (what, names[int(choose() * len(names))], int(choose() * 3) if choose() < 0.3 else 0)
             elif what == "power":
