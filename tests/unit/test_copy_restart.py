@@ -145,3 +145,24 @@ def test_a_snapshot_is_for_followers_of_this_leader_epoch() -> None:
     assert code(ask("r2", life, epoch - 1)) == "FENCED_LEADER_EPOCH"
     assert code(ask("r2", 0, epoch)) == "FENCED_BROKER_EPOCH"
     assert code(ask("r9", 99, epoch)) == "NOT_REPLICA"
+
+
+def test_an_unclean_leader_that_ends_before_the_own_log_begins_is_copied_from_its_start() -> None:
+    """Retention has left r2 nothing of what the new leader, r3, has: no end of r2's log is a beginning of r3's."""
+    net = overtaken()
+    net.stop("r1")
+    old = net.partition("r2").log
+    begin, end = old.start, old.end
+    epoch = net.state().leader_epoch + 1
+    net.push(leader="r3", isr=("r3",), leader_epoch=epoch, unclean_epoch=epoch)
+    net.start("r3")
+    net.advance(4)
+    net.send("r3", b"other line")
+    net.advance(4)
+    assert net.partition("r3").log.end == 2 < begin
+    ((name, event),) = net.happened("copy_restarted")
+    assert (name, event.fields["old_end"], event.fields["start"]) == ("r2", end, 0)
+    ((name, event),) = net.happened("committed_records_lost")
+    assert (name, event.fields["start"], event.fields["end"]) == ("r2", begin, end)
+    assert net.values("r2") == [b"first", b"other line"]
+    same(net, "r2", "r3")

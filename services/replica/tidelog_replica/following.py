@@ -81,6 +81,8 @@ class Following:
         """The greatest that the leader has sent in this leader epoch."""
         self._agreed = False
         """The last fetch has shown that the own log is the beginning of the leader's."""
+        self._parted = False
+        """The own log parts from the leader's before it begins, and may be lost: the copy is to start over."""
         self._asking_latest = False
         self._readers = False
         """What the last fetch said of readers."""
@@ -127,10 +129,8 @@ class Following:
         if part.epoch > asked.epoch:
             return Outcome("failed", "MALFORMED")
         log = self._log
-        end = self.core.on_epoch_end(asked.epoch, part.epoch, part.end_offset, log.epochs, log.start, log.end)
-        if end is not None:
-            self._cut(end)
-        return MORE
+        end = self.core.on_epoch_end(asked.epoch, part.epoch, part.end_offset, log.epochs, 0, log.end)
+        return MORE if end is None else self._agree(end)
 
     def on_fetched(self, asked: FetchPart, part: FetchedPart, data: memoryview, sent: float = -inf) -> Outcome:
         """The leader's answer to a fetch that was sent at ``sent``, if that is known. Raises ``Refusal``."""
@@ -150,11 +150,8 @@ class Following:
         self.leader_start = part.log_start
         self._agreed = part.diverging_epoch < 0
         if part.diverging_epoch >= 0:
-            end = agreed_end(part.diverging_epoch, part.diverging_end, log.epochs, log.start, log.end)
-            if end >= log.end:
-                return Outcome("failed", "MALFORMED")
-            self._cut(end)
-            return MORE
+            end = agreed_end(part.diverging_epoch, part.diverging_end, log.epochs, 0, log.end)
+            return Outcome("failed", "MALFORMED") if end >= log.end else self._agree(end)
         if len(data) and not self._append(data):
             return Outcome("failed", "CORRUPT_BATCH")
         core.on_high_watermark(part.high_watermark, log.end)
@@ -222,6 +219,16 @@ class Following:
         log.append([batch for _, batch in batches])
         return True
 
+    def _agree(self, end: int) -> Outcome:
+        """The logs agree up to ``end`` at most. Where that is before the own log begins, and what it holds may be
+        lost, nothing of it is known to be the leader's: the copy starts over."""
+        log = self._log
+        if end < log.start and self.core.may_cut(end, log.epochs.latest()):
+            self._parted = True
+            return RESTART
+        self._cut(max(end, log.start))
+        return MORE
+
     def _cut(self, end: int) -> None:
         """Make the log end at ``end``; also forget empty epochs there, which the leader may not share. Where that
         cuts committed records and may, ``on_loss`` (their start and end) comes first: no crash may leave a HW above
@@ -248,10 +255,10 @@ class Following:
         log.truncate(end)
 
     def on_snapshot(self, answer: LogSnapshotAnswer) -> Outcome:
-        """What a copy must know that begins where the leader's log does: all of the own log goes, whatever it held
-        was committed and retired. Raises ``OSError``."""
+        """What a copy must know that begins where the leader's log does: all of the own log goes; whatever it held
+        was committed and retired, or may be lost. Raises ``OSError``."""
         log, start, end = self._log, answer.log_start, self._log.end
-        if start <= end:
+        if start <= end and not self._parted:
             return Outcome("failed", BUSY)  # its log is about to begin later: ask again
         payload = answer.payload
         assert not isinstance(payload, list)
@@ -259,6 +266,11 @@ class Following:
             producers = ProducerState.from_bytes(payload)
         except ProtocolError:
             return Outcome("failed", "MALFORMED")
+        if self._parted:
+            self._parted = False
+            if self.core.high_watermark > log.start:
+                self._on_loss(log.start, self.core.high_watermark)
+            self.core.on_loss(min(log.start, start))
         log.reset(start, answer.last_epoch, answer.chain, producers)
         self._agreed = False
         self.core.on_high_watermark(start, log.end)
