@@ -165,8 +165,9 @@ class Consumer(Client):
                     assert record.value is not None
                     rows.append((record.offset, record.value))
                     epochs.append(epoch)
+        if batches:
+            self.positions[key] = (batches[-1][0].end_offset, epoch)  # the last may be one of the cluster's own
         if rows:
-            self.positions[key] = (rows[-1][0] + 1, epoch)
             self.cluster.count("rows read", len(rows))
             back = key in self._went_back
             self._went_back.pop(key, None)

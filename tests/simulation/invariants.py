@@ -127,7 +127,8 @@ class Invariants(Losses):
         if before is not None:
             chain, durable = before
             text = f"R4 {process.name} {key}: recovered to {log.end}"
-            self._demand(log.end >= durable, f"{text}, but {durable} was durable")
+            whole = log.end >= durable or process.name in self.cluster.faults.rotten
+            self._demand(whole, f"{text}, but {durable} was durable")
             end, last = held.chain.before_control(leader_epoch)
             shorter = chain.agrees(log.end, held.chain.last) or (end >= durable and chain.agrees(end, last))
             longer = held.chain.agrees(chain.end, chain.last)  # by what its last step wrote
@@ -150,12 +151,12 @@ class Invariants(Losses):
     def _check_partition(self, process: SimProcess, key: TopicPartition, view: View, held: Held) -> None:
         name, log, chain, before = process.name, view.log, held.chain, held.view
         who = f"{name} {key.partition}"
-        if log.start > chain.end:  # retention has overtaken it: the copy starts over
+        told = chain.at.get(before.high_watermark, chain.base_digest) if before is not None else None
+        if log.start > chain.end or log.start < chain.base:  # retention has overtaken it, or it was on a lost line
             self.cluster.count("copies started over")
             chain = held.chain = self._chain_from(name, key, log)
         elif log.start > self._of(key).start:
             self._chain_from(name, key, log)
-        told = chain.at.get(before.high_watermark) if before is not None else None
         if log.end < chain.end:
             self.cluster.count("truncations")
             self.cluster.count("records truncated", chain.end - log.end)

@@ -17,6 +17,7 @@ CHUNKS = 11
 
 KNOWN_SEEDS = (
     9,  # after a failed flush the next life took for durable what was only in the page cache
+    121,  # after an unclean election a follower whose log began above the leader's end asked for ever
     50,  # a repair waited for ever for a leader that could not commit without the member being repaired
 )
 """Every seed that ever failed because of the product, so that it is run for ever."""
