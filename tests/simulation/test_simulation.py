@@ -17,6 +17,7 @@ CHUNKS = 11
 
 KNOWN_SEEDS = (
     9,  # after a failed flush the next life took for durable what was only in the page cache
+    146,  # what was never committed outlived the leader's log start, which had forgotten the epoch it was of
     121,  # after an unclean election a follower whose log began above the leader's end asked for ever
     50,  # a repair waited for ever for a leader that could not commit without the member being repaired
 )
@@ -32,12 +33,11 @@ HAPPENED = {
     "rows read": 4000,
     "crashed at an effect": 5,
     "partition_offline": 5,
-    "topics deleted": 1,
     "strikes after an event": 50,
     "reads linearizable": 100,
     "reads bounded": 300,
     "log_start_moved": 20,
-    "messages out of date": 10,
+    "messages out of date": 3,
 }
 """What must have happened in a chunk, at least: a run in which nothing fails proves nothing."""
 

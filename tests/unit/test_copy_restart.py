@@ -166,3 +166,33 @@ def test_an_unclean_leader_that_ends_before_the_own_log_begins_is_copied_from_it
     assert (name, event.fields["start"], event.fields["end"]) == ("r2", begin, end)
     assert net.values("r2") == [b"first", b"other line"]
     same(net, "r2", "r3")
+
+
+def test_what_was_never_committed_does_not_outlive_the_leaders_log_start() -> None:
+    """r1's tail is longer than what retention has removed at r2; the epoch in which they part is forgotten there."""
+    net = Net(config=CONFIG)
+    net.start()
+    net.create()
+    net.send("r1", b"first")
+    net.advance(4)
+    net.stop("r2")
+    net.stop("r3")
+    for number in range(60):
+        net.send("r1", b"stale %d" % number)
+    net.stop("r1")
+    net.start("r2")
+    net.start("r3")
+    net.lead("r2", "r2 r3")
+    for number in range(40):
+        net.send("r2", b"%d" % number)
+    net.advance(4)
+    for name in ("r2", "r3"):
+        log = net.partition(name).log
+        log.advance_start(log.end - 4)
+    start = net.partition("r2").log.start
+    assert 1 < start < 61
+    net.start("r1")
+    net.advance(4)
+    same(net, "r1", "r2", "r3")
+    assert net.partition("r1").log.start == start
+    assert not any(value.startswith(b"stale") for value in net.values("r1"))

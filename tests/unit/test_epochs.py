@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tidelog_replica.core.epochs import ENTRY_BYTES, EpochCache
+from tidelog_replica.core.epochs import ENTRY_BYTES, EpochCache, divergence
 
 
 def test_an_empty_cache_knows_nothing():
@@ -114,3 +114,12 @@ def test_the_end_of_the_file_is_enough_to_write_a_new_epoch():
     cache.truncate_to(10)
     data[cache.position(0) :] = cache.last_bytes(0)
     assert bytes(data) == cache.to_bytes()
+
+
+def test_an_epoch_older_than_all_that_a_trimmed_log_knows_ended_before_the_log_starts():
+    """The record before the start, 14, is of epoch 5, which began at 11: epoch 0 ended there at the latest."""
+    trimmed = EpochCache([(5, 11), (6, 20)])
+    assert divergence(18, 0, trimmed, 15, 30) == (0, 11)
+    assert divergence(15, 0, trimmed, 15, 30) == (0, 11), "it is of another line"
+    assert divergence(15, 5, trimmed, 15, 30) is None
+    assert divergence(11, 0, trimmed, 15, 30) is None

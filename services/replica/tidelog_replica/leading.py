@@ -252,14 +252,14 @@ class Leading:
         self._outbox.notify(waiting.source, part, batches)
 
     def epoch_end(self, node: NodeId, broker_epoch: int, part: EpochPart) -> EpochEnd:
-        """Where an epoch ends in this log (KIP-101). An epoch older than all that a trimmed log knows ends at its
+        """Where an epoch ends in this log (KIP-101). An epoch older than all that a trimmed log knows ended before its
         start; in a log that was never trimmed it does not exist."""
         refusal = self.core.follower_refusal(node, broker_epoch, part.leader_epoch)
         if refusal is not None:
             return EpochEnd(*self._key, error=refusal.to_info())
         epoch, end = self._log.epochs.end_of(part.epoch, self._log.end)
         if epoch < 0 and self._log.start > 0:
-            epoch, end = part.epoch, self._log.start
+            epoch, end = part.epoch, self._log.epochs.ends_before(self._log.start)
         return EpochEnd(*self._key, epoch, end)
 
     def snapshot(self, node: NodeId, broker_epoch: int, leader_epoch: int) -> LogSnapshotAnswer | TidelogError:

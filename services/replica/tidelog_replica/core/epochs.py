@@ -72,6 +72,11 @@ class EpochCache:
         """The largest known epoch; -1 for none."""
         return self._epochs[-1] if self._epochs else -1
 
+    def ends_before(self, log_start: int) -> int:
+        """Where at most an epoch ends that is older than all that are known, in a log that starts at ``log_start``:
+        where the oldest known one begins, which is that of the record before the start."""
+        return min(log_start, self._starts[0]) if self._starts else log_start
+
     def end_of(self, epoch: int, log_end: int) -> tuple[int, int]:
         """The largest known epoch <= ``epoch``, and the offset where it ends; (-1, -1) where there is none."""
         place = bisect_right(self._epochs, epoch)
@@ -136,12 +141,13 @@ def divergence(
     """Where a log whose record before ``offset`` has ``last_epoch`` parts from this one: (epoch, end offset) of the
     largest epoch here at or below ``last_epoch`` (KIP-279). None: up to ``offset`` they agree.
 
-    Where no such epoch is known here, ``last_epoch`` itself ends at the start of this log: nothing is common."""
+    Where no such epoch is known here, ``last_epoch`` itself ended before the start of this log: nothing is common."""
     if last_epoch < 0:
         return None
     epoch, end = epochs.end_of(last_epoch, log_end)
     if epoch < 0:
-        return None if offset <= log_start else (last_epoch, log_start)
+        end = epochs.ends_before(log_start)
+        return None if offset <= end else (last_epoch, end)
     return None if epoch == last_epoch and offset <= end else (epoch, end)
 
 
