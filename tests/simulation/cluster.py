@@ -184,7 +184,7 @@ class Cluster:
                 client.stopped = True
         self.until(lambda: all(c.idle for c in self.clients if isinstance(c, Producer)), 10.0)
         self.until(self.in_sync, self.options.patience)
-        self.until(self.no_rot, self.options.patience)
+        self.until(self.no_rot, 6 * self.options.patience)  # one damaged segment of a log is found at a time
         self.until(self.in_sync, self.options.patience)
         self.until(self.all_read, 10.0)
         self.judge()

@@ -276,7 +276,7 @@ class Repairs:
         if isinstance(answer, TidelogError) and answer.code in ("OFFSET_OUT_OF_RANGE", "LOG_TRUNCATED"):
             self._misfit(key, repair, answer.message, now)
             return
-        if isinstance(answer, ReadAnswer) or answer.code == "OFFSET_NOT_AVAILABLE":
+        if not isinstance(answer, TidelogError) or answer.code == "OFFSET_NOT_AVAILABLE":
             # a leader that lacks this very member may not be able to commit more
             since = repair.stalled_since = now if repair.stalled_since is None else repair.stalled_since
             if now - since >= STALLED_S:
