@@ -13,7 +13,7 @@ import pytest
 from simulation.runner import run_seed
 
 CHUNK = 20
-CHUNKS = 11
+CHUNKS = 9
 
 KNOWN_SEEDS = (
     9,  # after a failed flush the next life took for durable what was only in the page cache

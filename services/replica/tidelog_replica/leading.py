@@ -252,8 +252,8 @@ class Leading:
         self._outbox.notify(waiting.source, part, batches)
 
     def epoch_end(self, node: NodeId, broker_epoch: int, part: EpochPart) -> EpochEnd:
-        """Where an epoch ends in this log (KIP-101). An epoch older than all that a trimmed log knows ended before its
-        start; in a log that was never trimmed it does not exist."""
+        """Where an epoch ends in this log (KIP-101). An epoch older than all that a trimmed log knows ended before
+        its start; in a log that was never trimmed it does not exist."""
         refusal = self.core.follower_refusal(node, broker_epoch, part.leader_epoch)
         if refusal is not None:
             return EpochEnd(*self._key, error=refusal.to_info())
