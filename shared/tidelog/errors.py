@@ -49,8 +49,17 @@ CODES: dict[str, Meaning] = {
     "INVALID_TOPIC": Meaning("a topic name is 1 to 249 of A-Z a-z 0-9 . _ -, and not . or .."),
     "INVALID_CONFIG": Meaning("a setting is unknown or out of range"),
     "INVALID_REPLICATION_FACTOR": Meaning("fewer live replica servers than the replication factor"),
+    "INVALID_REPLICAS": Meaning(
+        "replicas are distinct, registered, live servers, min_insync_replicas of them at least"
+    ),
+    "UNKNOWN_SERVER": Meaning("no replica server of that name is registered"),
+    "NOT_IN_SYNC": Meaning("the server is not in sync: it cannot lead without loss", True, True),
+    "NO_REASSIGNMENT": Meaning("no reassignment of the partition is in progress"),
     "NOT_ACTIVE_CONTROLLER": Meaning("this controller is not the active one", True, True),
     "NO_QUORUM": Meaning("the controllers have no majority", True),
+    "CHANGE_IN_PROGRESS": Meaning("another change of the group of controllers is not committed yet", True),
+    "QUORUM_AT_RISK": Meaning("the change would leave fewer live controllers than a majority"),
+    "UNKNOWN_CONTROLLER": Meaning("no controller of that name is in the group"),
     "STALE_EPOCH": Meaning("the partition's epoch has moved on", False, True),
     "UNAUTHENTICATED": Meaning("no valid credentials"),
     "FORBIDDEN": Meaning("not allowed to this kind of peer"),

@@ -112,6 +112,17 @@ class PartitionState:
     there on may have to cut committed records."""
     sealing: bool = False
     """Commit rule ``quorum``: the old epoch is being sealed; every replica tells how far its log reaches."""
+    successor: NodeId | None = None
+    """Leadership is being transferred to this member of the ISR: the leader takes no more batches and hands over when
+    it has everything; or until this is withdrawn, in a newer epoch."""
+    target: tuple[NodeId, ...] = ()
+    """A reassignment is in progress: the replicas that are to be, in preferred order. Of the learners those that are
+    in it join the replicas as soon as they have caught up."""
+    origin: tuple[NodeId, ...] = ()
+    """The replicas when the reassignment began, to which it can be cancelled."""
+    departed: tuple[NodeId, ...] = ()
+    """Servers that ended to have a copy in this leader epoch; one of them comes back in a new leader epoch only, since
+    what it told the leader before is true no more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +146,10 @@ class ServerState:
     """A fenced server leads nothing and joins no ISR: it has not registered yet, or its session ended."""
     life: str = ""
     """Name that the data directory has for this life; a wiped or restored directory does not know the last one."""
+    rack: str = ""
+    """What fails together has the same rack; "": the server is one of its own."""
+    draining: bool = False
+    """It is to lead nothing where another can, and gets no new replicas."""
 
 
 @dataclass(frozen=True, slots=True)

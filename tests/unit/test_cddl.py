@@ -226,7 +226,7 @@ def test_metadata(servers: list[ServerState], topics: list[TopicState]) -> None:
 def test_metadata_states_are_complete() -> None:
     """Every field of the states is in the file: one more key would pass, one less would not."""
     state = TopicState("t", "n", TopicConfig(), (example(PartitionState, full=True),))
-    image = cbor2.loads(encode_image(ClusterImage(1, "c", (ServerState("r1", "ws://x", 1, False, "l"),), (state,))))
+    image = cbor2.loads(encode_image(ClusterImage(1, "c", (example(ServerState, full=True),), (state,))))
     for path, cls in (
         (image["servers"][0], ServerState),
         (image["topics"][0], TopicState),
@@ -242,7 +242,7 @@ def test_metadata_states_are_complete() -> None:
 
 
 def test_raft_entries_and_batch_bodies() -> None:
-    schema("raft-entries").validate_cbor(cbor2.dumps([[1, b""], [2, b"x"]]))
+    schema("raft-entries").validate_cbor(cbor2.dumps([[1, b""], [2, b"x"], [2, [b"y"]]]))
     batch = encode_batch([NewRecord(b"v", b"k", 5, (("h", b"1"),)), NewRecord(None, None, 3, ())])
     schema("batch-body").validate_cbor(bytes(batch[64:]))
     thin = thin_batch(decode_columns(batch), batch, [1], 9)

@@ -10,6 +10,8 @@ the default is -1), ``bool``, ``str``, ``bytes``, ``dict[str, str]``, ``X | None
   is the request's ``ANSWER``;
 - a one-way message: ``{op, …}``.
 
+A request with ``client`` and ``sequence`` (from 1) is done at most once: the same again gets the same answer.
+
 Several parts share one payload: each part's ``size`` says how many bytes are its own, in the order of the parts.
 """
 
@@ -104,6 +106,7 @@ class Register(Message):
     cluster: str = ""
     lives: tuple[str, ...] = ()
     clean: bool = False
+    rack: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +180,8 @@ class ReportLeader(Message):
 class HandOver(Message):
     """A server asks to be taken out of leadership and ISR of partitions, in favour of others (KIP-501; also an
     orderly shutdown). Where nobody else can take over all stays as it is; but not with ``lost``: what the server
-    held of them is damaged, it leaves ISR and ELR in any case."""
+    held of them is damaged, it leaves ISR and ELR in any case. With ``ready`` it leaves nothing: it leads, has taken
+    no batch since it heard of a successor, and that one has everything now and is to lead."""
 
     OP: ClassVar[str] = "hand_over"
     ANSWER: ClassVar[type[Message]] = Done
@@ -186,6 +190,7 @@ class HandOver(Message):
     reason: str
     parts: tuple[SuspectPart, ...]
     lost: bool = False
+    ready: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,6 +285,8 @@ class CreateTopic(Message):
     partitions: int = 1
     replication_factor: int = 1
     config: dict[str, str] = field(default_factory=dict)
+    client: str = ""
+    sequence: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,6 +296,8 @@ class DeleteTopic(Message):
     OP: ClassVar[str] = "delete_topic"
     ANSWER: ClassVar[type[Message]] = Done
     name: str
+    client: str = ""
+    sequence: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -299,6 +308,8 @@ class AlterTopic(Message):
     ANSWER: ClassVar[type[Message]] = Done
     name: str
     config: dict[str, str]
+    client: str = ""
+    sequence: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -310,6 +321,99 @@ class AlterLearners(Message):
     name: str
     partition: int
     learners: tuple[str, ...] = ()
+    client: str = ""
+    sequence: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class GrowTopic(Message):
+    """Give a topic more partitions: ``partitions`` in all. Those that there are keep their records and numbers."""
+
+    OP: ClassVar[str] = "grow_topic"
+    ANSWER: ClassVar[type[Message]] = Done
+    name: str
+    partitions: int
+    client: str = ""
+    sequence: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class TransferLeader(Message):
+    """Have ``server``, which is in sync, lead a partition ("": the preferred replica). Answered when it has begun: the
+    leader takes no more batches, and hands over when the other has everything; or it is given up after a while, with
+    nothing lost. The metadata and the history say which."""
+
+    OP: ClassVar[str] = "transfer_leader"
+    ANSWER: ClassVar[type[Message]] = Done
+    name: str
+    partition: int
+    server: str = ""
+    client: str = ""
+    sequence: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Reassign(Message):
+    """Have these servers be the replicas of a partition, the preferred leader first. Answered when it has begun: new
+    ones copy as learners, join, and then the others go. Takes the place of a reassignment in progress."""
+
+    OP: ClassVar[str] = "reassign"
+    ANSWER: ClassVar[type[Message]] = Done
+    name: str
+    partition: int
+    replicas: tuple[str, ...]
+    client: str = ""
+    sequence: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class CancelReassignment(Message):
+    """Go back to the replicas that there were when the reassignment began."""
+
+    OP: ClassVar[str] = "cancel_reassignment"
+    ANSWER: ClassVar[type[Message]] = Done
+    name: str
+    partition: int
+    client: str = ""
+    sequence: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class DrainServer(Message):
+    """Have a replica server lead nothing where another can, and get no new replicas, until ``drain`` is false."""
+
+    OP: ClassVar[str] = "drain_server"
+    ANSWER: ClassVar[type[Message]] = Done
+    server: str
+    drain: bool = True
+    client: str = ""
+    sequence: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedMove:
+    """Part: a reassignment that would even out the load, and why."""
+
+    name: str
+    partition: int
+    replicas: tuple[str, ...]
+    target: tuple[str, ...]
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class RebalancePlan(Message):
+    """Answer: reassignments, none of them begun."""
+
+    moves: tuple[PlannedMove, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PlanRebalance(Message):
+    """Which reassignments would spread the replicas over racks and servers? Nothing is changed."""
+
+    OP: ClassVar[str] = "plan_rebalance"
+    ANSWER: ClassVar[type[Message]] = RebalancePlan
 
 
 @dataclass(frozen=True, slots=True)
@@ -351,6 +455,11 @@ class ControllerInfo:
     url: str
     role: str
     """``leader`` (the active controller), ``follower``, ``candidate`` or ``unknown``."""
+    voter: bool = True
+    match: int = -1
+    """Its log agrees with the active controller's up to this index; -1 where that is not known."""
+    lost: bool = False
+    """Its store is not the one that the configuration knows: without a vote until it is added again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -372,6 +481,27 @@ class DescribeQuorum(Message):
 
 
 @dataclass(frozen=True, slots=True)
+class AddController(Message):
+    """Take a controller into the group: a learner first, a voter as soon as it has caught up. One that is there
+    already with a lost store begins again. ``CHANGE_IN_PROGRESS`` while another change is; ``QUORUM_AT_RISK``
+    where it would leave fewer live voters than a majority."""
+
+    OP: ClassVar[str] = "add_controller"
+    ANSWER: ClassVar[type[Message]] = Done
+    node: str
+    url: str
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveController(Message):
+    """Take a controller out of the group; errors as with ``AddController``."""
+
+    OP: ClassVar[str] = "remove_controller"
+    ANSWER: ClassVar[type[Message]] = Done
+    node: str
+
+
+@dataclass(frozen=True, slots=True)
 class ProducerIds(Message):
     """Answer: the ids first .. first + count - 1 are the asker's alone."""
 
@@ -386,6 +516,8 @@ class AllocateProducerIds(Message):
     OP: ClassVar[str] = "allocate_producer_ids"
     ANSWER: ClassVar[type[Message]] = ProducerIds
     count: int
+    client: str = ""
+    sequence: int = 0
 
 
 # --- controller: Raft (one-way; the core correlates) -----------------------------------------------------
@@ -393,28 +525,33 @@ class AllocateProducerIds(Message):
 
 @dataclass(frozen=True, slots=True)
 class RequestVote(Message):
-    """Raft §5.2; ``pre`` is the pre-vote of Ongaro's dissertation §9.6."""
+    """Raft §5.2; ``pre`` is the pre-vote of Ongaro's dissertation §9.6. ``transfer``: the leader itself wants this
+    election (dissertation §3.10), so having heard from it is no reason to refuse."""
 
     OP: ClassVar[str] = "request_vote"
     term: int
     last_index: int
     last_term: int
     pre: bool = False
+    transfer: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Vote(Message):
-    """Answer to a (pre-)vote request."""
+    """Answer to a (pre-)vote request. ``store`` names the voter's storage: one that was lost and made anew has no
+    vote until the configuration says so."""
 
     OP: ClassVar[str] = "vote"
     term: int
     granted: bool
     pre: bool = False
+    store: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class AppendEntries(Message):
-    """Raft §5.3, also the heartbeat. ``payload``: CBOR array of [term, command bytes]."""
+    """Raft §5.3, also the heartbeat. ``payload``: CBOR array of [term, data], or [term, [data]] for a configuration.
+    ``round`` numbers the leader's heartbeats: the answer names it (ReadIndex, dissertation §6.4)."""
 
     OP: ClassVar[str] = "append_entries"
     term: int
@@ -422,17 +559,84 @@ class AppendEntries(Message):
     prev_term: int
     commit: int
     payload: Payload = b""
+    round: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class AppendResult(Message):
-    """``match`` is the last index known to agree when ``ok``, else a hint where to try next (with its term)."""
+    """``match`` is the last index known to agree when ``ok``, else a hint where to try next (with its term).
+    ``store`` as in ``Vote``; ``round`` is that of the message answered."""
 
     OP: ClassVar[str] = "append_result"
     term: int
     ok: bool
     match: int
     hint_term: int = 0
+    round: int = 0
+    store: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ControllerMember:
+    """Part: a controller in the configuration. ``store`` is its storage, "" while it is not known; only that store
+    votes. Without ``voter`` it is a learner: it gets the log and counts for nothing."""
+
+    node: str
+    url: str = ""
+    voter: bool = True
+    store: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class InstallSnapshot(Message):
+    """Raft §7: a follower needs entries that the leader has compacted away. ``payload`` is a piece of the snapshot
+    from byte ``offset`` on, b"" in a heartbeat; the whole has ``size`` bytes and CRC-32 ``crc``, and stands for all
+    up to ``index`` with ``last_term`` and the configuration ``members``."""
+
+    OP: ClassVar[str] = "install_snapshot"
+    term: int
+    index: int
+    last_term: int
+    size: int
+    crc: int
+    members: tuple[ControllerMember, ...]
+    offset: int = 0
+    payload: Payload = b""
+    round: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotResult(Message):
+    """The receiver has the snapshot of ``index`` up to byte ``offset``; once it has it all it says so with an
+    ``AppendResult``."""
+
+    OP: ClassVar[str] = "snapshot_result"
+    term: int
+    index: int
+    offset: int
+    round: int = 0
+    store: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class TimeoutNow(Message):
+    """Leadership transfer (dissertation §3.10): the leader of ``term`` asks the receiver to stand at once."""
+
+    OP: ClassVar[str] = "timeout_now"
+    term: int
+
+
+@dataclass(frozen=True, slots=True)
+class Meet(Message):
+    """Between controllers of which one has an empty store. While the cluster is founded each tells its ``store`` and
+    what it has heard of the receiver's (``yours``). With ``founded`` the sender has been founded: ``yours`` is the
+    receiver's store as its configuration says, and ``members`` that configuration if it is still the first."""
+
+    OP: ClassVar[str] = "meet"
+    store: str
+    yours: str = ""
+    founded: bool = False
+    members: tuple[ControllerMember, ...] = ()
 
 
 # --- replica: between replica servers --------------------------------------------------------------------
@@ -742,6 +946,9 @@ class PartitionInfo:
     high_watermark: int = -1
     elr: tuple[str, ...] = ()
     learners: tuple[str, ...] = ()
+    successor: str = ""
+    target: tuple[str, ...] = ()
+    """A reassignment to these replicas is in progress."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -762,6 +969,8 @@ class ServerInfo:
     url: str
     broker_epoch: int
     fenced: bool
+    rack: str = ""
+    draining: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,6 +39,7 @@ class RegisterServer(Command):
     lives: tuple[str, ...] = ()
     """As in ``wire.messages.Register``."""
     clean: bool = False
+    rack: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +126,7 @@ class LeaveParts(Command):
     reason: str
     parts: tuple[SuspectPart, ...]
     lost: bool
+    ready: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,6 +196,52 @@ class SetLearners(Command):
 
 
 @dataclass(frozen=True, slots=True)
+class SetSuccessor(Command):
+    """Leadership is to go to ``successor``; "": it stays where it is after all. Only if the partition is still in this
+    epoch."""
+
+    KIND: ClassVar[str] = "set_successor"
+    topic_id: str
+    partition: int
+    epoch: int
+    successor: NodeId
+    cause: str
+    evidence: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class SetReplicas(Command):
+    """These are to be the replicas, the preferred leader first. Only if the partition is still in this epoch."""
+
+    KIND: ClassVar[str] = "set_replicas"
+    topic_id: str
+    partition: int
+    epoch: int
+    replicas: tuple[NodeId, ...]
+    cause: str
+    evidence: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class AddPartitions(Command):
+    """A topic that has ``first`` partitions gets more; ``replicas`` is their placement, as in ``AddTopic``."""
+
+    KIND: ClassVar[str] = "add_partitions"
+    topic_id: str
+    first: int
+    replicas: tuple[tuple[NodeId, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SetDraining(Command):
+    """Whether a server is to lead nothing and to get no replicas."""
+
+    KIND: ClassVar[str] = "set_draining"
+    node: NodeId
+    draining: bool
+
+
+@dataclass(frozen=True, slots=True)
 class TakeProducerIds(Command):
     """Give away the next ``count`` producer ids."""
 
@@ -217,6 +265,10 @@ KINDS: dict[str, type[Command]] = {
         RecordLoss,
         ChangeTopic,
         SetLearners,
+        SetSuccessor,
+        SetReplicas,
+        AddPartitions,
+        SetDraining,
         TakeProducerIds,
     )
 }

@@ -59,6 +59,12 @@ class Draft:
             key = TopicPartition(topic.topic_id, number)
             self._record(key, partition, "settings_changed", "alter_topic", evidence)
 
+    def add_partitions(self, topic: TopicState, partitions: tuple[PartitionState, ...]) -> None:
+        """A topic has these, too, after those that it had; nothing else of it changes with this command."""
+        self._partitions[topic.topic_id] = [*topic.partitions, *partitions]
+        for number, partition in enumerate(partitions, len(topic.partitions)):
+            self._record(TopicPartition(topic.topic_id, number), partition, "created", "grow_topic", {})
+
     def copies_of(self, node: NodeId) -> Iterator[tuple[TopicPartition, PartitionState, TopicConfig]]:
         """The partitions that ``node`` is a replica of, in the order of the topics' creation."""
         for topic in self.state.topics.values():
@@ -72,6 +78,7 @@ class Draft:
         if new == old:
             return
         assert new.epoch == old.epoch + 1, "every change is one epoch"
+        new = _with_departed(old, new)
         partitions = self._partitions.setdefault(key.topic_id, list(self.state.topics[key.topic_id].partitions))
         partitions[key.partition] = new
         cause, evidence = _told(old, new, cause, evidence)
@@ -126,11 +133,21 @@ class Draft:
             if key.topic_id not in open_topics:
                 open_topics[key.topic_id] = list(self.state.history[key.topic_id])
             kept = open_topics[key.topic_id]
+            kept += [()] * (key.partition + 1 - len(kept))
             kept[key.partition] = (*kept[key.partition], entry)[-HISTORY_LENGTH:]
         history = {**self.state.history, **{k: tuple(v) for k, v in open_topics.items()}}
         for topic_id in self._removed:
             del history[topic_id]
         return history
+
+
+def _with_departed(old: PartitionState, new: PartitionState) -> PartitionState:
+    """Remember who ends to have a copy, as long as the leader epoch lasts."""
+    if new.leader_epoch != old.leader_epoch:
+        return new
+    copies = new.replicas + new.learners
+    gone = tuple(n for n in old.replicas + old.learners if n not in copies and n not in new.departed)
+    return replace(new, departed=new.departed + gone) if gone else new
 
 
 def _event(old: PartitionState, new: PartitionState) -> str:
@@ -143,6 +160,12 @@ def _event(old: PartitionState, new: PartitionState) -> str:
         return "isr_changed"
     if new.elr != old.elr:
         return "elr_changed"
+    if new.replicas != old.replicas:
+        return "replicas_changed"
+    if new.target != old.target:
+        return "reassignment_began"
+    if new.successor != old.successor:
+        return "transfer_began" if new.successor is not None else "transfer_withdrawn"
     if new.learners != old.learners:
         return "learners_changed"
     return "last_leader_forgotten" if new.last_leader != old.last_leader else "isr_refused"
@@ -158,6 +181,10 @@ def _told(
         cause = "unclean_election"
     elif new.leader_epoch != old.leader_epoch and new.leader is not None and new.leader not in old.isr:
         more = {"elected_from": "elr"}
+    if new.replicas != old.replicas:
+        more["replicas"] = " ".join(new.replicas)
+    if new.target != old.target:
+        more["reassigned_to"] = " ".join(new.target or new.replicas)
     if new.elr or old.elr:
         more["elr"] = " ".join(new.elr)
     return cause, {**evidence, **more}

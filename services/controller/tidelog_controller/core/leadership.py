@@ -78,6 +78,8 @@ def elect(
         elr = _eligible(partition, config, isr, lost)
     new_epoch = renew and not (leader is None and partition.leader is None)
     leader_epoch = partition.leader_epoch + (1 if new_epoch else 0)
+    successor = partition.successor
+    keeps = not new_epoch and successor is not None and successor in isr and is_live(successor)
     new = replace(
         partition,
         isr=isr,
@@ -87,6 +89,8 @@ def elect(
         last_leader=last if leader is None else None,
         unclean_epoch=leader_epoch if unclean else partition.unclean_epoch,
         sealing=sealing,
+        successor=successor if keeps else None,
+        departed=() if new_epoch else partition.departed,
     )
     return partition if new == partition else replace(new, epoch=partition.epoch + 1)
 
@@ -101,6 +105,7 @@ def elect_sealed(partition: PartitionState, leader: NodeId) -> PartitionState:
         epoch=partition.epoch + 1,
         last_leader=None,
         sealing=False,
+        departed=(),
     )
 
 

@@ -2,7 +2,7 @@
 
 ``apply(state, command, index)`` gives the next state. It reads no clock, throws no dice and does no I/O, so every
 controller that applied the same entries holds the same state, and a replayed log rebuilds it. Leaders are chosen, and
-epochs grow, in ``leadership.py`` alone.
+epochs grow, in ``leadership.py``; how leadership and replicas move at somebody's wish is in ``moving.py``.
 
 A server that registers may have lost data. It is *safe* for a partition when its data directory is the one of its
 last life (*continuous*: it knows that life's name; else it was wiped, or restored from an old copy) and nothing that
@@ -40,6 +40,7 @@ from tidelog.types import NodeId, PartitionState, ServerState, TopicConfig, Topi
 from tidelog.wire.messages import AlterIsrAnswer, Done, Message, ProducerIds, Registered, TopicCreated
 
 from tidelog_controller.core.commands import (
+    AddPartitions,
     AddTopic,
     ChangeIsr,
     ChangeTopic,
@@ -52,12 +53,24 @@ from tidelog_controller.core.commands import (
     RegisterServer,
     RemoveTopic,
     ReplaceLeaders,
+    SetDraining,
     SetLearners,
+    SetReplicas,
+    SetSuccessor,
     TakeProducerIds,
     UnfenceServer,
 )
 from tidelog_controller.core.draft import Draft
 from tidelog_controller.core.leadership import can_be_sealed, can_take_over, elect, elect_sealed, first_state, without
+from tidelog_controller.core.moving import (
+    add_partitions,
+    pass_on,
+    set_draining,
+    set_replicas,
+    set_successor,
+    with_copies,
+    with_proposed,
+)
 from tidelog_controller.core.state import Applied, MetadataState
 
 __all__ = ["Applied", "MetadataState", "apply", "skip"]
@@ -98,13 +111,21 @@ def _answer(draft: Draft, command: Command, index: int) -> Message | TidelogErro
         case ReplaceLeaders():
             return _replace_leaders(draft, command)
         case LeaveParts():
-            return _leave_parts(draft, command)
+            return pass_on(draft, command) if command.ready else _leave_parts(draft, command)
         case ElectSealed():
             return _elect_sealed(draft, command)
         case ConfirmLeadership():
             return _leads(draft.state, command) or Done()
         case RecordLoss():
             return _record_loss(draft, command)
+        case SetSuccessor():
+            return set_successor(draft, command)
+        case SetReplicas():
+            return set_replicas(draft, command)
+        case AddPartitions():
+            return add_partitions(draft, command)
+        case SetDraining():
+            return set_draining(draft, command)
         case TakeProducerIds():
             first = draft.next_producer_id
             draft.next_producer_id += command.count
@@ -126,7 +147,9 @@ def _register(draft: Draft, command: RegisterServer, index: int) -> Registered |
     continuous = known is None or known.life in ("", *command.lives)
     former = (*draft.state.earlier_lives.get(node, ()), known.life if known is not None else "", *command.lives)
     earlier = tuple(dict.fromkeys(name for name in former if name not in ("", life)))[-EARLIER_LIVES:]
-    draft.put_server(ServerState(node, command.url, index, fenced=False, life=life), earlier)
+    draining = known is not None and known.draining
+    server = ServerState(node, command.url, index, fenced=False, life=life, rack=command.rack, draining=draining)
+    draft.put_server(server, earlier)
     evidence = {"node": node, "broker_epoch": str(index), "restart": "clean" if command.clean else "unclean"}
     if not continuous:
         evidence["data"] = "wiped, or restored from an old copy"
@@ -224,8 +247,11 @@ def _set_learners(draft: Draft, command: SetLearners) -> Done | TidelogError:
     partition = draft.state.partition(*key)
     if partition is None:
         return refuse("UNKNOWN_TOPIC", "the topic is deleted already")
-    if partition.learners != command.learners:
-        new = replace(partition, learners=command.learners, epoch=partition.epoch + 1)
+    joining = tuple(node for node in partition.learners if node in partition.target)
+    learners = tuple(dict.fromkeys(command.learners + joining))
+    if partition.learners != learners:
+        config, base = draft.state.topics[command.topic_id].config, replace(partition, learners=learners)
+        new = with_copies(partition, base, config, partition.isr, draft.is_live)
         draft.change(key, new, "alter_learners", {"learners": " ".join(command.learners)})
     return Done()
 
@@ -257,25 +283,28 @@ def _change_isr(draft: Draft, command: ChangeIsr) -> AlterIsrAnswer | TidelogErr
     if partition.epoch != command.epoch:
         return refuse("STALE_EPOCH", f"the epoch is {partition.epoch}, not {command.epoch}", epoch=partition.epoch)
     members = tuple(member.node for member in command.isr)
-    if command.node not in members or any(node not in partition.replicas for node in members):
+    known = partition.replicas + tuple(node for node in partition.learners if node in partition.target)
+    if command.node not in members or any(node not in known for node in members):
         return refuse("NOT_REPLICA", "an ISR holds the leader and replicas only", members=", ".join(members))
     config, judged = state.topics[command.topic_id].config, command.isr
+    moved = with_proposed(partition, config, members)
+    if isinstance(moved, TidelogError):
+        return moved
     if config.commit_rule == "quorum":  # those that are in it may be away; their promises hold all the same
-        if any(node not in members for node in partition.isr):
+        if any(node not in members for node in partition.isr if node in moved.replicas):
             return refuse("UNSUPPORTED", "with commit rule quorum nobody is taken out of the ISR")
         judged = tuple(member for member in command.isr if member.node not in partition.isr)
     unfit = [m.node for m in judged if not (state.is_live(m.node) and state.in_life(m.node, m.broker_epoch))]
     if unfit:
-        moved = replace(partition, epoch=partition.epoch + 1)
-        draft.change(key, moved, command.cause, {**command.evidence, "unfit": ", ".join(unfit)})
+        same = replace(partition, epoch=partition.epoch + 1)
+        draft.change(key, same, command.cause, {**command.evidence, "unfit": ", ".join(unfit)})
         return refuse(
             "STALE_EPOCH",
-            f"fenced or restarted since: {', '.join(unfit)}; now epoch {moved.epoch}",
-            epoch=moved.epoch,
+            f"fenced or restarted since: {', '.join(unfit)}; now epoch {same.epoch}",
+            epoch=same.epoch,
         )
-    new = elect(partition, config, members, draft.is_live)
-    if new is partition:  # no change is also a change, so that the proposer sees a newer epoch
-        new = replace(partition, epoch=partition.epoch + 1)
+    # no change is also a change, so that the proposer sees a newer epoch
+    new = replace(elect(moved, config, members, draft.is_live), epoch=partition.epoch + 1)
     assert new.leader == command.node
     draft.change(key, new, command.cause, command.evidence)
     return AlterIsrAnswer(new.epoch, new.isr)
