@@ -177,7 +177,8 @@ class ReportLeader(Message):
 class HandOver(Message):
     """A server asks to be taken out of leadership and ISR of partitions, in favour of others (KIP-501; also an
     orderly shutdown). Where nobody else can take over all stays as it is; but not with ``lost``: what the server
-    held of them is damaged, it leaves ISR and ELR in any case."""
+    held of them is damaged, it leaves ISR and ELR in any case, and every part gets a newer epoch. ``lost`` is refused
+    with ``STALE_EPOCH``, whole, where a part has moved on."""
 
     OP: ClassVar[str] = "hand_over"
     ANSWER: ClassVar[type[Message]] = Done

@@ -75,7 +75,7 @@ class Draft:
         partitions = self._partitions.setdefault(key.topic_id, list(self.state.topics[key.topic_id].partitions))
         partitions[key.partition] = new
         cause, evidence = _told(old, new, cause, evidence)
-        self._record(key, new, _event(old, new), cause, evidence)
+        self._record(key, new, _event(old, new, cause), cause, evidence)
 
     def note(self, key: TopicPartition, event: str, cause: str, evidence: dict[str, str]) -> None:
         """Remember something of a partition that changes nothing of it."""
@@ -133,7 +133,7 @@ class Draft:
         return history
 
 
-def _event(old: PartitionState, new: PartitionState) -> str:
+def _event(old: PartitionState, new: PartitionState, cause: str) -> str:
     """The history's word for a change: its most important part."""
     if new.leader_epoch != old.leader_epoch:
         return "leader_elected" if new.leader is not None else "sealing" if new.sealing else "offline"
@@ -145,7 +145,9 @@ def _event(old: PartitionState, new: PartitionState) -> str:
         return "elr_changed"
     if new.learners != old.learners:
         return "learners_changed"
-    return "last_leader_forgotten" if new.last_leader != old.last_leader else "isr_refused"
+    if new.last_leader != old.last_leader:
+        return "last_leader_forgotten"
+    return "copy_lost" if cause == "data_lost" else "isr_refused"
 
 
 def _told(
