@@ -63,6 +63,8 @@ class Proposal:
 class Leader:
     """Decides with offsets. ``servers`` is a live view of the metadata's servers, kept by the caller."""
 
+    agrees = True
+
     def __init__(
         self,
         node: NodeId,
