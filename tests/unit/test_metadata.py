@@ -352,6 +352,23 @@ def test_the_eligible_are_forgotten_when_the_isr_alone_is_enough(log: Log) -> No
     assert who(log.partition) == ("r1", "r1 r2", "")
 
 
+def test_a_greater_minimum_is_a_new_epoch_so_that_no_leader_commits_without_it(log: Log) -> None:
+    """A proposal under way was made by a leader that may commit alone; were it to count, those that it leaves out
+    would be eligible, and lack what is committed."""
+    alone = log.proposal("r1")
+    log.configure(min_insync_replicas=2)
+    assert (log.partition.epoch, log.partition.leader_epoch) == (1, 0)
+    assert (log.last.event, log.last.epoch, log.last.evidence) == (
+        "settings_changed",
+        1,
+        {"min_insync_replicas": "1 -> 2"},
+    )
+    assert code(log.write(alone)) == "STALE_EPOCH"
+    assert who(log.partition) == ("r1", "r1 r2 r3", "")
+    log.configure(min_insync_replicas=1)
+    assert log.partition.epoch == 1, "a leader that waits for more than it must commits nothing wrong"
+
+
 def test_learners_are_set_in_a_new_epoch(log: Log) -> None:
     log.write(SetLearners(0, "id", 0, ("r4", "r5")))
     assert (log.partition.learners, log.partition.epoch, log.partition.leader_epoch) == (("r4", "r5"), 1, 0)

@@ -52,12 +52,9 @@ class Draft:
         """The topic is gone."""
         self._removed.append(topic_id)
 
-    def put_config(self, topic: TopicState, config: TopicConfig, evidence: dict[str, str]) -> None:
-        """The topic has these settings from now on; every partition's history says so."""
+    def put_config(self, topic: TopicState, config: TopicConfig) -> None:
+        """The topic has these settings from now on."""
         self._configs[topic.topic_id] = config
-        for number, partition in enumerate(topic.partitions):
-            key = TopicPartition(topic.topic_id, number)
-            self._record(key, partition, "settings_changed", "alter_topic", evidence)
 
     def copies_of(self, node: NodeId) -> Iterator[tuple[TopicPartition, PartitionState, TopicConfig]]:
         """The partitions that ``node`` is a replica of, in the order of the topics' creation."""
@@ -147,7 +144,7 @@ def _event(old: PartitionState, new: PartitionState, cause: str) -> str:
         return "learners_changed"
     if new.last_leader != old.last_leader:
         return "last_leader_forgotten"
-    return "copy_lost" if cause == "data_lost" else "isr_refused"
+    return {"data_lost": "copy_lost", "alter_topic": "settings_changed"}.get(cause, "isr_refused")
 
 
 def _told(

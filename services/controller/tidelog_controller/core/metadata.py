@@ -203,7 +203,8 @@ def _remove_topic(draft: Draft, command: RemoveTopic) -> Done | TidelogError:
 
 def _change_topic(draft: Draft, command: ChangeTopic) -> Done | TidelogError:
     """A smaller ``min_insync_replicas`` lets the HW move on without the ELR, which ends with the same change; an
-    unclean election that is allowed now happens now."""
+    unclean election that is allowed now happens now. A greater one is a new epoch: who leaves the ISR from now on is
+    eligible, and no proposal counts any more of a leader that may yet commit without it."""
     topic = draft.state.topics.get(command.topic_id)
     if topic is None:
         return refuse("UNKNOWN_TOPIC", "the topic is deleted already")
@@ -212,10 +213,15 @@ def _change_topic(draft: Draft, command: ChangeTopic) -> Done | TidelogError:
         return Done()
     before, after = topic.config.texts(), config.texts()
     evidence = {name: f"{before[name]} -> {after[name]}" for name in after if after[name] != before[name]}
-    draft.put_config(topic, config, evidence)
+    draft.put_config(topic, config)
     for number, partition in enumerate(topic.partitions):
+        key = TopicPartition(topic.topic_id, number)
         new = elect(partition, config, partition.isr, draft.is_live)
-        draft.change(TopicPartition(topic.topic_id, number), new, "alter_topic", evidence)
+        if new is partition and config.min_insync_replicas > topic.config.min_insync_replicas:
+            new = replace(partition, epoch=partition.epoch + 1)
+        else:
+            draft.note(key, "settings_changed", "alter_topic", evidence)
+        draft.change(key, new, "alter_topic", evidence)
     return Done()
 
 
