@@ -54,8 +54,8 @@ def elect(
 
     The leader stays while it is a live member of ``isr``, but not with ``renew`` (it restarted, or is not to go on):
     if the same server leads again it does so in a new leader epoch. ``leaving`` leads only where nobody else can.
-    ``lost`` may have lost what it had: it is in neither ISR nor ELR, and leads only where nobody else is live, or if it
-    led last; ``wiped``: it has lost all of it for certain, and having led last says nothing for it, now or later."""
+    ``lost`` may have lost what it had: it is in neither ISR nor ELR, and leads only where nobody else is live, or if
+    it led last; ``wiped``: it has certainly lost all of it; having led last says nothing for it, now or later."""
     assert all(node in partition.replicas for node in isr), "an ISR holds replicas only"
     isr = tuple(node for node in partition.replicas if node in isr and node != lost)
     elr = _eligible(partition, config, isr, lost)
