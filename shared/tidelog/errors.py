@@ -50,7 +50,7 @@ CODES: dict[str, Meaning] = {
     "INVALID_CONFIG": Meaning("a setting is unknown or out of range"),
     "INVALID_REPLICATION_FACTOR": Meaning("fewer live replica servers than the replication factor"),
     "INVALID_REPLICAS": Meaning(
-        "replicas are distinct, registered, live servers, min_insync_replicas of them at least"
+        "replicas are distinct live servers, at least min_insync_replicas of them"
     ),
     "UNKNOWN_SERVER": Meaning("no replica server of that name is registered"),
     "NOT_IN_SYNC": Meaning("the server is not in sync: it cannot lead without loss", True, True),

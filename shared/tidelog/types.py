@@ -121,7 +121,7 @@ class PartitionState:
     origin: tuple[NodeId, ...] = ()
     """The replicas when the reassignment began, to which it can be cancelled."""
     departed: tuple[NodeId, ...] = ()
-    """Servers that ended to have a copy in this leader epoch; one of them comes back in a new leader epoch only, since
+    """Servers that ended to have a copy in this leader epoch; one of them comes back in a new leader epoch only:
     what it told the leader before is true no more."""
 
 

@@ -148,6 +148,11 @@ class MemoryLog:
         """The checkpoint."""
         return self.disk.high_watermark
 
+    @property
+    def written_high_watermark(self) -> int:
+        """The checkpoint, also above the log end."""
+        return self.disk.high_watermark
+
     def write_high_watermark(self, high_watermark: int) -> None:
         """The checkpoint; durable at once, which is the harder case."""
         self.disk.high_watermark = high_watermark

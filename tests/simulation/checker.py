@@ -191,7 +191,8 @@ class _Check:
 
     def check_reads(self) -> None:
         """A3, A5 (reads that differ), A7."""
-        shown: dict[tuple[str, int, bool], bytes] = {}
+        shown: dict[tuple[str, int, int], bytes] = {}
+        """By the leader epoch where it may be lost: each loss may have shown another record there."""
         positions: dict[tuple[str, str], int] = {}
         for read in self.reads:
             who = (read.process, read.partition)
@@ -206,7 +207,7 @@ class _Check:
                     text = f"{read.partition}: {read.process} got {offset} instead of {wanted}"
                     self.flag("consumer_skip", text)
                 wanted = offset + 1
-                before = shown.setdefault((read.partition, offset, lost), value)
+                before = shown.setdefault((read.partition, offset, epoch if lost else -1), value)
                 if before != value:
                     self.flag("conflict", f"{read.partition}: {offset} was shown as {before!r} and as {value!r}")
                 elif not lost and self._is_kept(read.partition, offset):

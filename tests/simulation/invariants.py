@@ -96,9 +96,12 @@ class Invariants(Losses):
             del self._before_crash[found]
 
     def _common_end(self, key: TopicPartition, chain: Chain) -> int:
-        """How far this log is what was committed: no step may cut below that."""
+        """How far this log is what was committed: no step may cut below that. A log that begins later and is empty
+        yet holds what is committed up to there."""
         committed = self._of(key).at
-        return next((end for end in reversed(chain.ends) if committed.get(end) == chain.at[end]), 0)
+        based = committed.get(chain.base) == chain.base_digest
+        ends = (end for end in reversed(chain.ends) if committed.get(end) == chain.at[end])
+        return next(ends, chain.base if based else 0)
 
     # --- replica servers ---------------------------------------------------------------------------------
 

@@ -255,6 +255,18 @@ def test_other_records_may_stand_where_lost_ones_were_shown():
     assert kinds(history) == set()
 
 
+def test_each_loss_at_an_offset_may_have_shown_another_record_but_one_leader_epoch_shows_one():
+    history = sound_history(3)
+    start = lost_tail(history, epoch=4)
+    history.losses = [Loss("a/0", 5, start), Loss("a/0", 6, start)]
+    history.operations.append(Send("p9", "a/0", 0, (b"p9",), 950.0, 951.0, OK, start, epoch=5))
+    history.operations.append(Read("k9", "a/0", start, ((start, b"p9"),), 952.0, 953.0, (5,)))
+    assert kinds(history) == set(), "shown in epoch 4 and in epoch 5, and both are lost"
+    history.operations.append(Send("p8", "a/0", 0, (b"p8",), 950.0, 951.0, UNKNOWN))
+    history.operations.append(Read("k8", "a/0", start, ((start, b"p8"),), 954.0, 955.0, (5,)))
+    assert kinds(history) == {"conflict"}
+
+
 def test_records_of_a_deleted_topic_are_gone_by_right_but_not_changed():
     history = sound_history(1)
     del history.final["a/0"]

@@ -20,6 +20,9 @@ KNOWN_SEEDS = (
     146,  # what was never committed outlived the leader's log start, which had forgotten the epoch it was of
     121,  # after an unclean election a follower whose log began above the leader's end asked for ever
     50,  # a repair waited for ever for a leader that could not commit without the member being repaired
+    254,  # a former leader, now a follower, served what its new leader did not have, and refused what that had served
+    294,  # the same
+    7304,  # the same
 )
 """Every seed that ever failed because of the product, so that it is run for ever."""
 

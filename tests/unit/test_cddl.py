@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from tidelog.compacted import thin_batch
 from tidelog.errors import CODES, ProtocolError, refuse
 from tidelog.records import SPARSE_HEADER_BYTES, NewRecord, decode_columns, encode_batch, encode_control
-from tidelog.types import ClusterImage, PartitionState, ServerState, TopicConfig, TopicState
+from tidelog.types import ClusterImage, PartitionState, ServerState, TopicConfig, TopicPartition, TopicState
 from tidelog.wire import codec
 from tidelog.wire.codec import MESSAGES
 from tidelog.wire.compiled import MAX_INT, default_of, hints, is_payload, lowest_of, optional_of
@@ -220,7 +220,8 @@ def test_any_error_can_be_read_or_is_refused(info: ErrorInfo) -> None:
 def test_metadata(servers: list[ServerState], topics: list[TopicState]) -> None:
     image = ClusterImage(3, "c", tuple(servers), tuple(topics))
     schema("metadata-image").validate_cbor(encode_image(image))
-    schema("metadata-delta").validate_cbor(encode_delta(servers, topics, ["gone"]))
+    partitions = [(TopicPartition(t.topic_id, n), state) for t in topics for n, state in enumerate(t.partitions)]
+    schema("metadata-delta").validate_cbor(encode_delta(servers, topics, ["gone"], partitions))
 
 
 def test_metadata_states_are_complete() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from random import Random
 
 import pytest
@@ -116,6 +117,43 @@ def test_D4_damage_above_the_mark_leaves_what_is_before_it(position):
     for name in names[position:]:
         outcomes = {judge(disk, name, each, START, durable) for each in variants(disk.read(f"{PATH}/{name}"))}
         assert outcomes == {"shorter"}
+
+
+QUESTIONS: dict[str, Callable[[Log], object]] = {
+    "producers": lambda log: log.producers.snapshot(),
+    "headers": lambda log: list(log.headers()),
+    "chain": lambda log: [log.chain_at(offset) for offset in range(log.start, log.end + 1)],
+    "times": lambda log: [log.offset_for_timestamp(time, log.end) for time in range(995, 1000 + COUNT + 5)],
+    "left after a cut": lambda log: (log.truncate(log.start + 4), log.producers.snapshot(), log.chain_at(log.end)),
+}
+"""What a log answers from its batch headers alone."""
+
+
+@pytest.mark.parametrize("indexed", [True, False])
+@pytest.mark.parametrize("name", [name for name in NAMES if name.endswith(".log")])
+def test_no_header_that_the_disk_changed_is_believed(name, indexed):
+    """A flipped bit in the header of a batch that nobody reads. The producers have to be learned from the headers
+    anew: the only snapshot is that of the log's start."""
+    disk = DISK.clone()
+    for other in NAMES:
+        if (kinds(other) == "producers" and other != f"producers-{START:020d}") or (
+            other.endswith(".index") and not indexed
+        ):
+            disk.unlink(f"{PATH}/{other}")
+    truth = {question: ask(open_log(disk.clone(), CONFIG)) for question, ask in QUESTIONS.items()}
+    refused: set[str] = set()
+    data = disk.read(f"{PATH}/{name}")
+    for position in range(len(data)):
+        after = disk.clone()
+        after.flip(f"{PATH}/{name}", position, position % 8)
+        for question, ask in QUESTIONS.items():
+            try:
+                answer = ask(open_log(after, CONFIG))
+            except CorruptLog:
+                refused.add(question)
+            else:
+                assert answer == truth[question]
+    assert refused == set(QUESTIONS)
 
 
 def test_under_os_a_failed_flush_takes_nothing_that_was_told_to_be_there():

@@ -7,7 +7,7 @@ from dataclasses import fields
 import cbor2
 import pytest
 from tidelog.errors import ProtocolError
-from tidelog.types import ClusterImage, PartitionState, ServerState, TopicConfig, TopicState
+from tidelog.types import ClusterImage, PartitionState, ServerState, TopicConfig, TopicPartition, TopicState
 from tidelog.wire import codec
 from tidelog.wire.image import apply_update, encode_delta, encode_image
 from tidelog.wire.messages import MetadataUpdate
@@ -21,6 +21,7 @@ def topic(number: int, *, partitions: int = 1, leader: str | None = "r1") -> Top
     return TopicState(f"{number:032x}", f"topic-{number}", TopicConfig(min_insync_replicas=2), states)
 
 
+PARTS = cbor2.dumps({"servers": [], "topics": [], "partitions": [["t", 0]], "deleted": []})
 IMAGE = ClusterImage(9, "c", (R1, R2), (topic(1), topic(2, partitions=3, leader=None)))
 
 
@@ -38,6 +39,26 @@ def test_a_delta_replaces_adds_and_deletes() -> None:
     delta = encode_delta([awake, r3], [topic(2), topic(3)], [topic(1).topic_id])
     image = apply_update(IMAGE, MetadataUpdate(10, payload=delta))
     assert image == ClusterImage(10, "c", (R1, awake, r3), (topic(2), topic(3)))
+
+
+def test_a_changed_partition_is_told_alone() -> None:
+    state = PartitionState(("r1", "r2"), ("r2",), "r2", 4, 8)
+    large, key = topic(2, partitions=5000), TopicPartition(topic(2).topic_id, 4321)
+    delta = encode_delta([], [], [], [(key, state)])
+    assert len(delta) < 400
+    before = ClusterImage(9, "c", (R1,), (topic(1), large))
+    after = apply_update(before, MetadataUpdate(10, payload=delta))
+    assert after.topics[0] is before.topics[0]
+    assert after.topics[1].partitions[4321] == state
+    assert after.topics[1].partitions[:4321] + after.topics[1].partitions[4322:] == large.partitions[:-1]
+
+
+@pytest.mark.parametrize("key", [("f" * 32, 0), (topic(2).topic_id, 3), (topic(2).topic_id, -1)])
+def test_a_change_of_a_partition_that_nobody_has_told_of_is_refused(key: tuple[str, int]) -> None:
+    state = PartitionState(("r1",), ("r1",), "r1", 0, 0)
+    delta = encode_delta([], [], [], [(TopicPartition(*key), state)])
+    with pytest.raises(ProtocolError, match="nobody has told of"):
+        apply_update(IMAGE, MetadataUpdate(10, payload=delta))
 
 
 def test_a_delta_that_is_not_newer_changes_nothing() -> None:
@@ -86,13 +107,15 @@ def test_a_wrong_image_is_refused(content: object) -> None:
         apply_update(IMAGE, MetadataUpdate(10, whole=True, payload=cbor2.dumps(content)))
 
 
-@pytest.mark.parametrize("payload", [b"", b"\xa0\x00", b"\xc1\x01", cbor2.dumps({"servers": [], "topics": []})])
+@pytest.mark.parametrize(
+    "payload", [b"", b"\xa0\x00", b"\xc1\x01", cbor2.dumps({"servers": [], "topics": []}), PARTS]
+)
 def test_a_wrong_delta_is_refused(payload: bytes) -> None:
     with pytest.raises(ProtocolError):
         apply_update(IMAGE, MetadataUpdate(10, payload=payload))
 
 
 def test_deleted_ids_are_texts() -> None:
-    payload = cbor2.dumps({"servers": [], "topics": [], "deleted": [1]})
+    payload = cbor2.dumps({"servers": [], "topics": [], "partitions": [], "deleted": [1]})
     with pytest.raises(ProtocolError, match="ids of topics"):
         apply_update(IMAGE, MetadataUpdate(10, payload=payload))

@@ -286,5 +286,8 @@ def test_who_has_left_the_isr_counts_for_nothing_until_it_has_fetched_again() ->
     leader.on_state(state("r1 r2", epoch=6), 2.0)
     assert leader.proposal is None
     assert [waiting.node for waiting in leader.take_notices()] == ["r3"], "it is asked to fetch"
-    leader.on_fetch("r3", 3, 10, 2.1)
+    stamp = leader.stamp("r3", 2.0)
+    leader.on_fetch("r3", 3, 10, 2.1, stamp - 1)
+    assert leader.proposal is None, "this one was on its way"
+    leader.on_fetch("r3", 3, 10, 2.2, stamp)
     assert leader.proposal is not None and len(leader.proposal.isr) == 3

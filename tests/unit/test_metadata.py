@@ -265,6 +265,31 @@ def test_who_lost_its_data_is_not_eligible_any_more(log: Log) -> None:
     assert who(log.partition) == ("r1", "r1 r3", "") and log.last.event == "elr_changed"
 
 
+def test_a_loss_outside_the_isr_is_a_new_epoch_so_that_no_proposal_under_way_brings_the_copy_in(log: Log) -> None:
+    log.shrink("r1", "r2")
+    before = log.partition
+    log.hand_over("r3", lost=True)
+    assert log.partition == replace(before, epoch=before.epoch + 1)
+    assert (log.last.event, log.last.cause) == ("copy_lost", "data_lost")
+
+
+def test_a_loss_told_for_an_older_epoch_is_refused_and_must_be_told_again(log: Log) -> None:
+    before = log.partition
+    assert code(log.hand_over("r3", age=-1, lost=True)) == "STALE_EPOCH"
+    assert log.partition == before
+
+
+def test_whose_data_are_lost_leads_an_unclean_epoch_where_that_is_allowed_and_nobody_else_is_live(log: Log) -> None:
+    log.configure(unclean_election=True)
+    log.shrink("r1")
+    log.fence("r2")
+    log.fence("r3")
+    epoch = log.partition.leader_epoch
+    log.hand_over("r1", lost=True)
+    assert who(log.partition) == ("r1", "r1", "")
+    assert log.partition.leader_epoch == log.partition.unclean_epoch == epoch + 1
+
+
 def test_handing_over_counts_in_the_present_life_and_epoch_only(log: Log) -> None:
     before = log.partition
     assert log.hand_over("r1", age=-1).answer == Done()
@@ -325,6 +350,23 @@ def test_the_eligible_are_forgotten_when_the_isr_alone_is_enough(log: Log) -> No
     assert who(log.partition) == ("r1", "r1 r2", ""), "from now on the HW moves on without r3"
     log.configure(min_insync_replicas=3)
     assert who(log.partition) == ("r1", "r1 r2", "")
+
+
+def test_a_greater_minimum_is_a_new_epoch_so_that_no_leader_commits_without_it(log: Log) -> None:
+    """A proposal under way was made by a leader that may commit alone; were it to count, those that it leaves out
+    would be eligible, and lack what is committed."""
+    alone = log.proposal("r1")
+    log.configure(min_insync_replicas=2)
+    assert (log.partition.epoch, log.partition.leader_epoch) == (1, 0)
+    assert (log.last.event, log.last.epoch, log.last.evidence) == (
+        "settings_changed",
+        1,
+        {"min_insync_replicas": "1 -> 2"},
+    )
+    assert code(log.write(alone)) == "STALE_EPOCH"
+    assert who(log.partition) == ("r1", "r1 r2 r3", "")
+    log.configure(min_insync_replicas=1)
+    assert log.partition.epoch == 1, "a leader that waits for more than it must commits nothing wrong"
 
 
 def test_learners_are_set_in_a_new_epoch(log: Log) -> None:

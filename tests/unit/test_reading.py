@@ -93,6 +93,59 @@ def test_a_position_above_a_followers_high_watermark_is_not_judged_by_what_may_s
     assert code(read(net, "r3", 2, last_epoch=0)) == "OFFSET_NOT_AVAILABLE"
 
 
+def parted(config: TopicConfig, **election: Any) -> Net:
+    """r1 has committed "lost" alone at offset 1; r2 leads without it in leader epoch 1, and has "b" there. r1 knows
+    that, and cannot reach r2 yet."""
+    net = cluster(config=config)
+    net.send("r1", b"a")
+    net.advance(4)
+    net.cut |= {("r2", "r1"), ("r3", "r1"), ("r1", "r2")}
+    net.drop_notify = True
+    net.push(isr=("r1",))
+    net.run()
+    net.send("r1", b"lost")
+    net.drop_notify = False
+    net.push(leader="r2", isr=("r2", "r3"), leader_epoch=1, **election)
+    net.run()
+    net.send("r2", b"b")
+    net.advance(4)
+    return net
+
+
+@pytest.mark.parametrize(
+    ("config", "election"),
+    [
+        (TopicConfig(min_insync_replicas=1, commit_rule="leader"), {}),
+        (TopicConfig(min_insync_replicas=1, unclean_election=True), {"unclean_epoch": 1}),
+    ],
+    ids=["commit rule leader", "unclean election"],
+)
+def test_R7_where_records_may_be_lost_a_follower_serves_nothing_before_it_agrees_with_its_leader(
+    config: TopicConfig, election: dict[str, Any]
+) -> None:
+    net = parted(config, **election)
+    assert net.partition("r1").following is not None
+    assert net.partition("r1").high_watermark == 2
+    for offset, last_epoch in ((0, -1), (1, 0), (2, 1)):
+        answer = read(net, "r1", offset, last_epoch=last_epoch)
+        assert code(answer) == "OFFSET_NOT_AVAILABLE", (offset, last_epoch, answer)
+    net.cut.clear()
+    net.advance(4)
+    assert values(read(net, "r1", 0)) == [b"a", b"b"]
+    assert read(net, "r1", 2, last_epoch=1).payload == b""
+
+
+def test_where_none_may_be_lost_a_follower_serves_on_without_its_leader() -> None:
+    net = cluster(config=TopicConfig(min_insync_replicas=1))
+    net.send("r1", b"a")
+    net.advance(4)
+    cut_off(net, "r3")
+    net.watchers.append("r3")
+    net.lead("r2", "r1 r2 r3")
+    assert net.partition("r3").state == net.state()
+    assert values(read(net, "r3", 0)) == [b"a"]
+
+
 def test_waiting_readers_leave_with_the_followers_role() -> None:
     net = cluster()
     waiting = net.read("r2", 0, any_replica=True, max_wait_ms=5000)

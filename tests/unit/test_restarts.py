@@ -254,6 +254,31 @@ def test_the_last_leader_is_the_first_choice() -> None:
     assert log.partition.last_leader is None, "known while nobody leads"
 
 
+@pytest.mark.parametrize("fenced", [False, True])
+def test_the_last_leader_is_the_first_choice_also_by_its_own_registration(fenced: bool) -> None:
+    log = alone(flush="os", unclean_election=True)
+    if fenced:
+        log.fence("r2", "r3", "r1")
+        log.power_up("r1")
+        assert (who(log.partition), log.partition.unclean_epoch) == (("r1", "r1", ""), 2), "nobody else was there"
+    else:
+        log.power_up("r1")
+        assert (who(log.partition), log.partition.unclean_epoch) == (("r1", "r1", ""), 1), "the others lag behind it"
+
+
+def test_who_may_have_lost_what_it_had_and_did_not_lead_last_is_no_choice_beside_others() -> None:
+    log = alone(flush="os", unclean_election=True)
+    log.fence("r1")
+    assert who(log.partition) == ("r2", "r2", "")
+    log.fence("r3", "r2")
+    assert (who(log.partition), log.partition.last_leader) == (("-", "r2", ""), "r2")
+    log.power_up("r1")
+    assert who(log.partition) == ("r1", "r1", ""), "nobody else is live"
+    log.fence("r1")
+    log.power_up("r3")
+    assert who(log.partition) == ("r3", "r3", "")
+
+
 def test_an_empty_directory_is_the_last_choice() -> None:
     log = alone(unclean_election=True)
     log.power_up("r1", wiped=True)
@@ -265,10 +290,13 @@ def test_an_empty_directory_is_the_last_choice() -> None:
     assert who(log.partition) == ("r1", "r1", ""), "but better than nobody"
 
 
-def test_who_gave_up_its_damaged_copy_is_not_elected_by_that() -> None:
+def test_who_gave_up_its_damaged_copy_is_not_elected_by_that_beside_others() -> None:
     log = alone(unclean_election=True)
-    log.fence("r2", "r3")
+    log.fence("r2")
     log.hand_over("r1", lost=True)
-    assert who(log.partition) == ("-", "", "")
-    log.unfence("r3")
+    assert who(log.partition) == ("r3", "r3", "")
+    log = alone()
+    log.hand_over("r1", lost=True)
+    assert (who(log.partition), log.partition.last_leader) == (("-", "", ""), None)
+    log.configure(unclean_election=True)
     assert log.partition.leader == "r1", "the first live one in replica order"

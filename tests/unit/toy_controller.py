@@ -84,6 +84,8 @@ class ToyController:
                 return Done()
             case HandOver():
                 self.hand_overs.append(message)
+                if message.lost and any(part.epoch != self.state(part.partition).epoch for part in message.parts):
+                    return refuse("STALE_EPOCH", "the partition has moved on")
                 if message.lost or self.grants_hand_overs:
                     self._hand_over(name, message)
                 return Done()

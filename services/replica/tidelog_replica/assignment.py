@@ -221,6 +221,7 @@ class Assignment:
 
     def _close(self, partition: Partition, now: float) -> None:
         try:
+            partition.log.write_high_watermark(max(partition.committed, partition.high_watermark))
             partition.log.close()
         except OSError as error:
             self._outbox.stop(f"{self._openings.path(partition.key)}: {error}")

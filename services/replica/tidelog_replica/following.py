@@ -79,8 +79,6 @@ class Following:
         self._on_loss = on_loss
         self._stamp = 0
         """The greatest that the leader has sent in this leader epoch."""
-        self._agreed = False
-        """The last fetch has shown that the own log is the beginning of the leader's."""
         self._parted = False
         """The own log parts from the leader's before it begins, and may be lost: the copy is to start over."""
         self._asking_latest = False
@@ -148,7 +146,7 @@ class Following:
         if part.leader_epoch != core.leader_epoch:
             return Outcome("failed", "FENCED_LEADER_EPOCH")
         self.leader_start = part.log_start
-        self._agreed = part.diverging_epoch < 0
+        core.agreed = part.diverging_epoch < 0
         if part.diverging_epoch >= 0:
             end = agreed_end(part.diverging_epoch, part.diverging_end, log.epochs, 0, log.end)
             return Outcome("failed", "MALFORMED") if end >= log.end else self._agree(end)
@@ -167,7 +165,7 @@ class Following:
         if part.leader_epoch != core.leader_epoch:
             return IDLE
         self.on_stamp(part.stamp)
-        if core.asking is None and self._agreed:
+        if core.asking is None and core.agreed:
             if len(data) and self._continues(data):
                 self._append(data)
             core.on_high_watermark(part.high_watermark, log.end)
@@ -272,7 +270,7 @@ class Following:
                 self._on_loss(log.start, self.core.high_watermark)
             self.core.on_loss(min(log.start, start))
         log.reset(start, answer.last_epoch, answer.chain, producers)
-        self._agreed = False
+        self.core.agreed = False
         self.core.on_high_watermark(start, log.end)
         self._outbox.event(
             "copy_restarted",

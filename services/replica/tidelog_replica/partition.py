@@ -68,6 +68,8 @@ class Partition:
         self._outbox = outbox
         self._high_watermark = max(log.start, min(log.read_high_watermark(), log.end))
         self._checkpoint = self._high_watermark
+        self.committed = log.written_high_watermark
+        """The HW as it was once: above the present one where the log has lost what lies between."""
         self._next_flush = 0.0
         self._flush_began = 0.0
         self.leaving = False
@@ -147,8 +149,10 @@ class Partition:
         """The controller's state, if it is newer than what was acted on."""
         old = self.state
         if old is not None and state.epoch <= old.epoch:
-            if state.epoch == old.epoch and isinstance(self.role, Leading):
-                self.role.core.eligible = state.elr  # the answer to an ISR proposal does not tell it
+            if state.epoch == old.epoch:  # the answer to an ISR proposal does not tell the ELR
+                self.state = state
+                if isinstance(self.role, Leading):
+                    self.role.core.eligible = state.elr
             return
         self.state = state
         self.petition_at = now
@@ -191,9 +195,10 @@ class Partition:
         self._resign("NOT_LEADER", message)
 
     def _on_loss(self, start: int, end: int) -> None:
-        """Committed records are about to be cut, which an unclean election or the commit rule allows."""
+        """Committed records are about to be cut, or are gone, which an unclean election or the commit rule allows."""
+        end = max(end, self.committed)
         self.log.lower_high_watermark(start)
-        self._checkpoint = start
+        self._checkpoint = self.committed = start
         assert self.state is not None
         self._losses.append((self.state.leader_epoch, start, end))
         self._event("committed_records_lost", start=start, end=end, leader_epoch=self.state.leader_epoch)
@@ -204,6 +209,8 @@ class Partition:
             # never its own judge of being in sync; and no leader epoch is ever resumed (R1)
             self._event("leadership_refused", isr=list(state.isr), leader_epoch=state.leader_epoch, latest=latest)
             return
+        if state.unclean_epoch > latest and self.committed > log.end:
+            self._on_loss(log.end, self.committed)  # this log is all there is now
         log.assign_epoch(state.leader_epoch)
         core = Leader(
             self._node,
@@ -349,10 +356,8 @@ class Partition:
         state, role = self.state, self.role
         if state is None or self._node not in state.isr or len(state.isr) < 2:
             return False
-        leads = isinstance(role, Leading)
-        if self.leaving and (leads or self.config.commit_rule != "quorum"):
-            return True
-        return isinstance(role, Leading) and role.core.stalled
+        leaves = self.leaving and (isinstance(role, Leading) or self.config.commit_rule != "quorum")
+        return leaves or (isinstance(role, Leading) and role.core.stalled)
 
     def take_losses(self) -> list[tuple[int, int, int]]:
         """Committed records that were cut, and are not reported yet: leader epoch, start, end."""

@@ -12,7 +12,8 @@ moves the bytes and keeps who waits. A request passes three stages, each of whic
 
 A follower's HW may be behind the position of a reader who comes from another replica: such a read waits for it as for
 news, then ``OFFSET_NOT_AVAILABLE``. Only below its HW does a follower know that a position diverges: the log up to
-there is the same on all replicas, what lies above may still be cut.
+there is the same on all replicas, what lies above may still be cut. Where committed records may have been lost, the
+HW itself says nothing until the follower's log is known to agree with its leader's: ``OFFSET_NOT_AVAILABLE``.
 
 Any ``OSError`` is the caller's: the partition goes offline.
 """
@@ -50,6 +51,10 @@ class Committed(Protocol):
     @property
     def knows_end(self) -> bool:
         """The HW may be told: no leader before has told a higher one."""
+
+    @property
+    def agrees(self) -> bool:
+        """What lies below the HW is what the leader has there."""
 
     @property
     def confirmed_at(self) -> float:
@@ -177,6 +182,8 @@ class Reading:
             return refusal
         if read.last_epoch > core.leader_epoch:
             return self._refuse("UNKNOWN_LEADER_EPOCH", f"the position names leader epoch {read.last_epoch}")
+        if not core.agrees:
+            return self._not_agreed()
         if read.offset < log.start:
             return self._refuse("OFFSET_OUT_OF_RANGE", f"{read.offset} is below the log start {log.start}")
         if read.offset > hw and self._leader is not None:
@@ -231,6 +238,10 @@ class Reading:
     def _end_not_known(self) -> TidelogError:
         text = f"committed up to {self._core.high_watermark} at least; not known further yet"
         return self._refuse("OFFSET_NOT_AVAILABLE", text)
+
+    def _not_agreed(self) -> TidelogError:
+        text = f"the log here is not known yet to be the beginning of that of {self._leader}, the leader"
+        return refuse("OFFSET_NOT_AVAILABLE", text, leader=self._leader or "")
 
     def _refuse(self, code: str, message: str, **detail: int) -> TidelogError:
         """With what the reader needs to know to find its way."""

@@ -3,9 +3,9 @@
 Damage is met when a log opens, when somebody reads, or by the scrubber. The log is closed then, the partition serves
 and follows nobody, and goes through
 
-    handing over   this server leads it or is in its ISR or ELR: it tells the controller that what it held is lost,
-                   and again until the metadata agrees. Only then may anything of the log change: until then somebody
-                   may count on what is there
+    handing over   it tells the controller that what it held is lost, and again until that is in the metadata, in a
+                   newer epoch than any that it knew; also where it is no member: it may be about to become one. Only
+                   then may anything of the log change: until then somebody may count on what is there
     waiting        nobody else leads: what this server has is perhaps all there is, and is left alone
     set aside      a job quarantines the damaged segment
     filling        where that left a hole, what the leader has committed there is read and written, batch by batch
@@ -15,7 +15,8 @@ So a hole is never served, never led with, never acknowledged: while there is on
 log does not fit (its own begins later; or what lies behind the hole was never committed), and where the same segment
 is damaged again, the copy starts over with nothing.
 
-An unclean election may choose this server because nobody else is left: then what precedes the damage is served.
+An unclean election may choose this server because nobody else is left: then what precedes the damage is served, in a
+leader epoch in which nothing else has been.
 """
 
 from __future__ import annotations
@@ -53,6 +54,8 @@ class _Repair:
     reason: str
     base: int | None
     """Of the damaged segment; None: the log as a whole."""
+    lost_at: PartitionState | None = None
+    """The state in which the controller has taken note of the loss: in newer ones nobody counts on what was here."""
     hole: Hole | None = None
     offset: int = 0
     """Filled up to here …"""
@@ -170,17 +173,16 @@ class Repairs:
         if now < repair.pause_until:
             self._timers.set((TIMER, key), repair.pause_until)
             return
-        alone = state.leader == self._node and state.unclean_epoch == state.leader_epoch
-        if alone and repair.base is not None:
-            self._work(key, repair, SetAside(self._disk, self._path(key), repair.base, cut=True), self._on_set_aside)
-        elif self._node in (state.leader, *state.isr, *state.elr):
+        lost_at = repair.lost_at
+        if lost_at is None:
             self._hand_over(key, repair, state, now)
-        elif state.leader is None:
+        elif state.leader is None or state.epoch <= lost_at.epoch:
             return
         elif repair.base is None:
             self._work(key, repair, StartOver(self._disk, self._path(key)), self._on_set_aside)
-        elif repair.hole is None:
-            self._work(key, repair, SetAside(self._disk, self._path(key), repair.base), self._on_set_aside)
+        elif repair.hole is None or state.leader == self._node:
+            alone = state.leader == self._node
+            self._work(key, repair, SetAside(self._disk, self._path(key), repair.base, cut=alone), self._on_set_aside)
         elif repair.offset < repair.hole.end:
             self._read(key, repair, repair.hole, state, now)
         else:
@@ -191,10 +193,29 @@ class Repairs:
         self._timers.set((TIMER, key), repair.pause_until)
 
     def _hand_over(self, key: TopicPartition, repair: _Repair, state: PartitionState, now: float) -> None:
+        repair.busy = True
         part = SuspectPart(*key, state.epoch, state.leader_epoch)
         message = HandOver(self._node, self._session.broker_epoch, REASON, (part,), lost=True)
-        self._outbox.call(CONTROLLER, message, self._settings.controller_timeout_s, lambda answer, now: None)
-        self._pause(key, repair, self._settings.isr_retry_s, now)
+        done = partial(self._on_handed_over, key, repair, state)
+        self._outbox.call(CONTROLLER, message, self._settings.controller_timeout_s, done)
+
+    def _on_handed_over(
+        self,
+        key: TopicPartition,
+        repair: _Repair,
+        state: PartitionState,
+        answer: Message | TidelogError,
+        now: float,
+    ) -> None:
+        """Refused where the partition has moved on: then the same with its newer state."""
+        if self._repairs.get(key) is not repair:
+            return
+        repair.busy = False
+        if isinstance(answer, TidelogError):
+            self._pause(key, repair, self._settings.isr_retry_s, now)
+        else:
+            repair.lost_at = state
+            self._step(key, now)
 
     # --- jobs --------------------------------------------------------------------------------------------
 

@@ -1,8 +1,10 @@
 """The cluster's metadata as bytes: the payload of ``MetadataUpdate`` (``metadata-payload`` in ``tidelog.cddl``).
 
-A whole image is a map ``{cluster, servers, topics}``; a delta is a map ``{servers, topics, deleted}`` with what
-changed, each entire. Both are decoded as strictly as headers are, but not as short: an image of 10,000 partitions
-is about 1 MB. A topic's settings are all written out, so that a reader with other defaults sees the same topic.
+A whole image is a map ``{cluster, servers, topics}``; a delta is a map ``{servers, topics, partitions, deleted}``: a
+server, a topic that is new or has other settings, or a partition that changed, each entire. So a delta is as long as
+what happened, however large the topics are. Both are decoded as strictly as headers are, but not as short: an image
+of 10,000 partitions is about 1 MB. A topic's settings are all written out, so that a reader with other defaults sees
+the same topic.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from typing import Any
 import cbor2
 
 from tidelog.errors import ProtocolError
-from tidelog.types import ClusterImage, PartitionState, ServerState, TopicConfig, TopicState
+from tidelog.types import ClusterImage, PartitionState, ServerState, TopicConfig, TopicPartition, TopicState
 from tidelog.wire.cbor import loads_strict
 from tidelog.wire.codec import from_map, payload_view, to_map
 from tidelog.wire.messages import MetadataUpdate
@@ -26,10 +28,22 @@ def encode_image(image: ClusterImage) -> bytes:
     return cbor2.dumps({"cluster": image.cluster, "servers": servers, "topics": [_topic(t) for t in image.topics]})
 
 
-def encode_delta(servers: Sequence[ServerState], topics: Sequence[TopicState], deleted_ids: Sequence[str]) -> bytes:
-    """What changed: servers and topics as they are now, and the ids of topics that are gone."""
-    changed = {"servers": [to_map(server) for server in servers], "topics": [_topic(topic) for topic in topics]}
-    return cbor2.dumps({**changed, "deleted": list(deleted_ids)})
+def encode_delta(
+    servers: Sequence[ServerState],
+    topics: Sequence[TopicState],
+    deleted_ids: Sequence[str],
+    partitions: Sequence[tuple[TopicPartition, PartitionState]] = (),
+) -> bytes:
+    """What changed: servers, topics, and partitions of other topics, as they are now; the ids of topics that are
+    gone."""
+    return cbor2.dumps(
+        {
+            "servers": [to_map(server) for server in servers],
+            "topics": [_topic(topic) for topic in topics],
+            "partitions": [[*key, to_map(state)] for key, state in partitions],
+            "deleted": list(deleted_ids),
+        }
+    )
 
 
 def apply_update(image: ClusterImage, update: MetadataUpdate) -> ClusterImage:
@@ -52,6 +66,8 @@ def apply_update(image: ClusterImage, update: MetadataUpdate) -> ClusterImage:
         raise ProtocolError("metadata: deleted holds ids of topics, which are texts")
     merged_servers = {server.node: server for server in (*image.servers, *servers)}
     merged_topics = {topic.topic_id: topic for topic in (*image.topics, *topics)}
+    for topic_id, changed in _read_partitions(content).items():
+        merged_topics[topic_id] = _with_partitions(merged_topics.get(topic_id), changed)
     for topic_id in deleted:
         merged_topics.pop(topic_id, None)
     return replace(
@@ -74,6 +90,25 @@ def _read_topic(content: object) -> TopicState:
     config = from_map(TopicConfig, content.get("config"))
     partitions = tuple([from_map(PartitionState, partition) for partition in _items(content, "partitions")])
     return TopicState(content["topic_id"], content["name"], config, partitions)
+
+
+def _read_partitions(content: dict[Any, Any]) -> dict[str, dict[int, PartitionState]]:
+    """By topic id and number."""
+    changed: dict[str, dict[int, PartitionState]] = {}
+    for item in _items(content, "partitions"):
+        if type(item) is not list or [type(part) for part in item[:2]] != [str, int] or len(item) < 3:
+            raise ProtocolError("metadata: a changed partition is [topic id, number, state]")
+        changed.setdefault(item[0], {})[item[1]] = from_map(PartitionState, item[2])
+    return changed
+
+
+def _with_partitions(topic: TopicState | None, changed: dict[int, PartitionState]) -> TopicState:
+    if topic is None or not all([0 <= number < len(topic.partitions) for number in changed]):
+        raise ProtocolError("metadata: a partition changed that nobody has told of")
+    partitions = list(topic.partitions)
+    for number, state in changed.items():
+        partitions[number] = state
+    return replace(topic, partitions=tuple(partitions))
 
 
 def _items(content: dict[Any, Any], key: str) -> list[Any]:

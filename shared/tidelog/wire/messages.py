@@ -180,8 +180,9 @@ class ReportLeader(Message):
 class HandOver(Message):
     """A server asks to be taken out of leadership and ISR of partitions, in favour of others (KIP-501; also an
     orderly shutdown). Where nobody else can take over all stays as it is; but not with ``lost``: what the server
-    held of them is damaged, it leaves ISR and ELR in any case. With ``ready`` it leaves nothing: it leads, has taken
-    no batch since it heard of a successor, and that one has everything now and is to lead."""
+    held of them is damaged, it leaves ISR and ELR in any case, and every part gets a newer epoch. ``lost`` is refused
+    with ``STALE_EPOCH``, whole, where a part has moved on. With ``ready`` the server leaves nothing: it leads, has
+    taken no batch since it heard of a successor, and that one has everything now and is to lead."""
 
     OP: ClassVar[str] = "hand_over"
     ANSWER: ClassVar[type[Message]] = Done
@@ -339,9 +340,9 @@ class GrowTopic(Message):
 
 @dataclass(frozen=True, slots=True)
 class TransferLeader(Message):
-    """Have ``server``, which is in sync, lead a partition ("": the preferred replica). Answered when it has begun: the
-    leader takes no more batches, and hands over when the other has everything; or it is given up after a while, with
-    nothing lost. The metadata and the history say which."""
+    """Have ``server``, which is in sync, lead a partition ("": the preferred replica). Answered when it has begun:
+    the leader takes no more batches, and hands over when the other has everything; or it is given up after a while,
+    with nothing lost. The metadata and the history say which."""
 
     OP: ClassVar[str] = "transfer_leader"
     ANSWER: ClassVar[type[Message]] = Done

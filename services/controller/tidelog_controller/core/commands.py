@@ -197,8 +197,8 @@ class SetLearners(Command):
 
 @dataclass(frozen=True, slots=True)
 class SetSuccessor(Command):
-    """Leadership is to go to ``successor``; "": it stays where it is after all. Only if the partition is still in this
-    epoch."""
+    """Leadership is to go to ``successor``; "": it stays where it is after all. Only if the partition is still in
+    this epoch."""
 
     KIND: ClassVar[str] = "set_successor"
     topic_id: str

@@ -24,7 +24,7 @@ from tidelog.config import setting
 from tidelog.effects import Answer, Event, Post, Send
 from tidelog.errors import TidelogError, refuse
 from tidelog.types import NodeId
-from tidelog.wire.image import encode_delta, encode_image
+from tidelog.wire.image import encode_image
 from tidelog.wire.messages import (
     AllocateProducerIds,
     AlterIsr,
@@ -64,7 +64,7 @@ from tidelog_controller.core.commands import (
     encode_command,
 )
 from tidelog_controller.core.election import Elections
-from tidelog_controller.core.events import events_of
+from tidelog_controller.core.events import delta_of, events_of
 from tidelog_controller.core.metadata import apply, skip
 from tidelog_controller.core.placement import Dice
 from tidelog_controller.core.raft import Apply, Entry, Persist, Raft, RaftEffect, RaftSettings, RoleChanged, Stored
@@ -328,8 +328,7 @@ class Controller:
             self.elections.on_applied(self.state, command, changed, now)
             effects += events_of(before, applied)
         if applied.visible and self._watchers:
-            delta = encode_delta(applied.servers, applied.topics, applied.deleted_ids)
-            update = MetadataUpdate(entry.index, payload=delta)
+            update = MetadataUpdate(entry.index, payload=delta_of(before, applied))
             effects += [Post(source, update) for source in self._watchers]
         pending = self._pending.pop(entry.index, None)
         if pending is not None:

@@ -52,12 +52,9 @@ class Draft:
         """The topic is gone."""
         self._removed.append(topic_id)
 
-    def put_config(self, topic: TopicState, config: TopicConfig, evidence: dict[str, str]) -> None:
-        """The topic has these settings from now on; every partition's history says so."""
+    def put_config(self, topic: TopicState, config: TopicConfig) -> None:
+        """The topic has these settings from now on."""
         self._configs[topic.topic_id] = config
-        for number, partition in enumerate(topic.partitions):
-            key = TopicPartition(topic.topic_id, number)
-            self._record(key, partition, "settings_changed", "alter_topic", evidence)
 
     def add_partitions(self, topic: TopicState, partitions: tuple[PartitionState, ...]) -> None:
         """A topic has these, too, after those that it had; nothing else of it changes with this command."""
@@ -82,7 +79,7 @@ class Draft:
         partitions = self._partitions.setdefault(key.topic_id, list(self.state.topics[key.topic_id].partitions))
         partitions[key.partition] = new
         cause, evidence = _told(old, new, cause, evidence)
-        self._record(key, new, _event(old, new), cause, evidence)
+        self._record(key, new, _event(old, new, cause), cause, evidence)
 
     def note(self, key: TopicPartition, event: str, cause: str, evidence: dict[str, str]) -> None:
         """Remember something of a partition that changes nothing of it."""
@@ -150,7 +147,7 @@ def _with_departed(old: PartitionState, new: PartitionState) -> PartitionState:
     return replace(new, departed=new.departed + gone) if gone else new
 
 
-def _event(old: PartitionState, new: PartitionState) -> str:
+def _event(old: PartitionState, new: PartitionState, cause: str) -> str:
     """The history's word for a change: its most important part."""
     if new.leader_epoch != old.leader_epoch:
         return "leader_elected" if new.leader is not None else "sealing" if new.sealing else "offline"
@@ -168,7 +165,9 @@ def _event(old: PartitionState, new: PartitionState) -> str:
         return "transfer_began" if new.successor is not None else "transfer_withdrawn"
     if new.learners != old.learners:
         return "learners_changed"
-    return "last_leader_forgotten" if new.last_leader != old.last_leader else "isr_refused"
+    if new.last_leader != old.last_leader:
+        return "last_leader_forgotten"
+    return {"data_lost": "copy_lost", "alter_topic": "settings_changed"}.get(cause, "isr_refused")
 
 
 def _told(

@@ -1,10 +1,27 @@
-"""What a command did, as lines for the active controller's log."""
+"""What a command did, as others hear of it: a delta for watchers, lines for the active controller's log."""
 
 from __future__ import annotations
 
 from tidelog.effects import Event
+from tidelog.wire.image import encode_delta
 
 from tidelog_controller.core.state import Applied, MetadataState
+
+
+def delta_of(before: MetadataState, applied: Applied) -> bytes:
+    """What watchers lack: as long as what changed, however many partitions the topics have."""
+    whole = []
+    for topic in applied.topics:
+        old = before.topics.get(topic.topic_id)
+        if old is None or old.config != topic.config or len(old.partitions) != len(topic.partitions):
+            whole.append(topic)
+    told = {topic.topic_id for topic in whole}
+    partitions = []
+    for key in dict.fromkeys(key for key, _ in applied.changes):
+        state = applied.state.partition(*key)
+        if key.topic_id not in told and state is not None and state is not before.partition(*key):
+            partitions.append((key, state))
+    return encode_delta(applied.servers, whole, applied.deleted_ids, partitions)
 
 
 def events_of(before: MetadataState, applied: Applied) -> list[Event]:

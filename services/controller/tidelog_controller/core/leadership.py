@@ -23,9 +23,10 @@ of the replicas, in the ISR all of them, the one with the greatest (last epoch, 
 can have committed something has a member among them (Raft 5.4.1, as a vote that comes after the fact).
 
 **Unclean election**, where the topic allows it: with nobody live of whom it is known that it holds everything (with
-``quorum``: no majority of promises), the last leader leads if it is live, else the first live replica; whoever has
-just lost what it had, or may have, only if no other is live. Records may be lost, and ``unclean_epoch`` tells every
-replica that it may have to cut what was committed.
+``quorum``: no majority of promises), the last leader leads if it is live and has not lost all that it had: also if it
+has just registered and may lack what it had not flushed, since every other live replica lags further behind. Else the
+first live replica; of those one that has just lost what it had, or may have, only if no other is live. Records may be
+lost, and ``unclean_epoch`` tells every replica that it may have to cut what was committed.
 """
 
 from __future__ import annotations
@@ -53,8 +54,8 @@ def elect(
 
     The leader stays while it is a live member of ``isr``, but not with ``renew`` (it restarted, or is not to go on):
     if the same server leads again it does so in a new leader epoch. ``leaving`` leads only where nobody else can.
-    ``lost`` may have lost what it had: it is in neither ISR nor ELR, and leads only where nobody else is live;
-    ``wiped``: certainly all of it, so that having led last says nothing for it later either."""
+    ``lost`` may have lost what it had: it is in neither ISR nor ELR, and leads only where nobody else is live, or if
+    it led last; ``wiped``: it has certainly lost all of it; having led last says nothing for it, now or later."""
     assert all(node in partition.replicas for node in isr), "an ISR holds replicas only"
     isr = tuple(node for node in partition.replicas if node in isr and node != lost)
     elr = _eligible(partition, config, isr, lost)
@@ -68,7 +69,8 @@ def elect(
         sealing = quorum and can_be_sealed(partition, isr, is_live)
         leader = None if quorum else _first_live((*isr, *elr), is_live, leaving)
         if leader is None and not sealing and config.unclean_election:
-            leader = _first_live((last, *isr, *partition.replicas), is_live, leaving or lost)
+            others = _first_live((*isr, *partition.replicas), is_live, lost)
+            leader = last if last is not None and is_live(last) else others
             unclean = leader is not None
         sealing = quorum and leader is None
     if unclean and leader is not None:

@@ -226,7 +226,8 @@ def _remove_topic(draft: Draft, command: RemoveTopic) -> Done | TidelogError:
 
 def _change_topic(draft: Draft, command: ChangeTopic) -> Done | TidelogError:
     """A smaller ``min_insync_replicas`` lets the HW move on without the ELR, which ends with the same change; an
-    unclean election that is allowed now happens now."""
+    unclean election that is allowed now happens now. A greater one is a new epoch: who leaves the ISR from now on is
+    eligible, and no proposal counts any more of a leader that may yet commit without it."""
     topic = draft.state.topics.get(command.topic_id)
     if topic is None:
         return refuse("UNKNOWN_TOPIC", "the topic is deleted already")
@@ -235,10 +236,15 @@ def _change_topic(draft: Draft, command: ChangeTopic) -> Done | TidelogError:
         return Done()
     before, after = topic.config.texts(), config.texts()
     evidence = {name: f"{before[name]} -> {after[name]}" for name in after if after[name] != before[name]}
-    draft.put_config(topic, config, evidence)
+    draft.put_config(topic, config)
     for number, partition in enumerate(topic.partitions):
+        key = TopicPartition(topic.topic_id, number)
         new = elect(partition, config, partition.isr, draft.is_live)
-        draft.change(TopicPartition(topic.topic_id, number), new, "alter_topic", evidence)
+        if new is partition and config.min_insync_replicas > topic.config.min_insync_replicas:
+            new = replace(partition, epoch=partition.epoch + 1)
+        else:
+            draft.note(key, "settings_changed", "alter_topic", evidence)
+        draft.change(key, new, "alter_topic", evidence)
     return Done()
 
 
@@ -333,24 +339,27 @@ def _replace_leaders(draft: Draft, command: ReplaceLeaders) -> Done:
 
 
 def _leave_parts(draft: Draft, command: LeaveParts) -> Done | TidelogError:
-    """Parts that moved on are passed over, as are those in which nobody else can lead: unless what the server held
-    is lost, then it does not help to go on with it."""
+    """Parts that moved on are passed over, as are those in which nobody else can lead. Where what the server held is
+    lost, nothing is passed over: afterwards every part is in a newer epoch, in which nobody counts on it, or it leads
+    by an unclean election; no older ISR proposal counts any more. Or nothing is changed."""
     node = command.node
     if not draft.state.in_life(node, command.broker_epoch):
         return refuse("FENCED_BROKER_EPOCH", f"{node} is in a later life")
-    evidence = {"node": node, "reason": command.reason}
-
-    def others(other: NodeId) -> bool:
-        return other != node and draft.is_live(other)
-
+    parts = []
     for part in dict.fromkeys(command.parts):
         key = TopicPartition(part.topic_id, part.partition)
         partition = draft.state.partition(*key)
-        if partition is None or (partition.leader_epoch, partition.epoch) != (part.leader_epoch, part.epoch):
-            continue
-        config = draft.state.topics[part.topic_id].config
+        if partition is not None and (partition.leader_epoch, partition.epoch) == (part.leader_epoch, part.epoch):
+            if node in partition.replicas + partition.learners:
+                parts.append((key, partition))
+        elif command.lost:
+            return refuse("STALE_EPOCH", f"partition {key.partition} of {key.topic_id} is not in epoch {part.epoch}")
+    evidence = {"node": node, "reason": command.reason}
+    for key, partition in parts:
+        config = draft.state.topics[key.topic_id].config
         if command.lost:
-            new = elect(partition, config, partition.isr, others, lost=node, wiped=True)
+            new = elect(partition, config, partition.isr, draft.is_live, lost=node, wiped=True)
+            new = new if new != partition else replace(partition, epoch=partition.epoch + 1)
             draft.change(key, new, "data_lost", evidence)
         elif node in partition.isr and can_take_over(partition, config, node, draft.is_live):
             quorum = config.commit_rule == "quorum"

@@ -25,7 +25,9 @@ reached at last.
 What lies below the HW is committed, and is cut only where the topic's settings allow that it gets lost: after an
 unclean election, by a replica whose log knows no epoch from that election's on (who does has agreed with its line,
 and can be asked for nothing more); or under commit rule ``leader``, where copies may lag. Then the HW goes back to
-where the logs part, which is counted as a loss. Whoever else asks for such a cut is refused (R4).
+where the logs part, which is counted as a loss. Whoever else asks for such a cut is refused (R4). Where that may
+be, the HW that this replica enters the leader epoch with may be that of a line which is lost: readers get nothing
+(``agrees``) until a fetch has shown that the log is the beginning of the leader's.
 
 Invariants: the HW is at most the log end and goes back in such a loss only; a batch is taken only at the log end, in
 the expected leader epoch.
@@ -60,6 +62,10 @@ class Follower:
     unclean_epoch: int = -1
     """Leader epoch that the last unclean election began; -1: there was none."""
     commit_rule: str = "isr"
+    agreed: bool = False
+    """The last fetch has shown that the own log is the beginning of the leader's."""
+    _may_part: bool = False
+    """What lay below the HW when this leader epoch was entered may be lost."""
     _proof: tuple[int, float] | None = None
     """What ``confirmed_at`` becomes (second) when the HW reaches an offset (first)."""
 
@@ -67,6 +73,11 @@ class Follower:
     def knows_end(self) -> bool:
         """The HW may be told: readers of a follower know that it may be behind."""
         return True
+
+    @property
+    def agrees(self) -> bool:
+        """What lies below the HW is what the leader has there."""
+        return self.agreed or not self._may_part
 
     def refusal(self, leader_epoch: int) -> TidelogError | None:
         """Whether a request that names this leader epoch may be served; -1 names none."""
@@ -80,6 +91,7 @@ class Follower:
         """Enter the leader epoch."""
         latest = epochs.latest()
         self.asking = latest if latest >= 0 else None
+        self._may_part = self._may_lose(latest)
 
     def on_epoch_end(
         self, asked: int, epoch: int, end: int, epochs: EpochCache, log_start: int, log_end: int
@@ -97,7 +109,10 @@ class Follower:
 
     def may_cut(self, end: int, latest: int) -> bool:
         """Whether the log, whose latest epoch is ``latest``, may be made to end at ``end``."""
-        return end >= self.high_watermark or self.commit_rule == "leader" or self.unclean_epoch > latest
+        return end >= self.high_watermark or self._may_lose(latest)
+
+    def _may_lose(self, latest: int) -> bool:
+        return self.commit_rule == "leader" or self.unclean_epoch > latest
 
     def on_loss(self, end: int) -> None:
         """What was committed from ``end`` on is lost."""

@@ -63,6 +63,8 @@ class Proposal:
 class Leader:
     """Decides with offsets. ``servers`` is a live view of the metadata's servers, kept by the caller."""
 
+    agrees = True
+
     def __init__(
         self,
         node: NodeId,
@@ -197,7 +199,14 @@ class Leader:
         """A follower that does not diverge has flushed up to ``durable``; ``stamp`` is the greatest that it had seen
         in this leader epoch."""
         self._vouching.on_fetch(node, stamp)
-        self.followers[node].on_fetch(broker_epoch, durable, self._log_end, self._max_lag_records, now)
+        progress = self.followers[node]
+        progress.on_fetch(
+            broker_epoch,
+            durable if stamp > progress.forgotten_at else -1,
+            self._log_end,
+            self._max_lag_records,
+            now,
+        )
         if node in self._counted:
             self._advance()
         elif node in self.replicas:
@@ -205,10 +214,12 @@ class Leader:
 
     def wait(self, node: NodeId, source: int, readers: bool = False) -> None:
         """The follower has all there is: notify it over ``source`` when something comes, with ``readers`` also when
-        the HW moves; or, where somebody waits for it to vouch and its fetch was sent too early for that, at once."""
-        self.followers[node].wait(source, self._log_end, self.high_watermark if readers else math.inf)
-        vouching = self._vouching
-        if not vouching.has_vouched(node) and node in self._electors and self._vouched_at() < vouching.asked_at:
+        the HW moves; or at once, where its fetch was sent too early to count, or to vouch for what somebody waits
+        for."""
+        progress, vouching = self.followers[node], self._vouching
+        progress.wait(source, self._log_end, self.high_watermark if readers else math.inf)
+        asked = node in self._electors and self._vouched_at() < vouching.asked_at
+        if progress.durable < 0 <= progress.forgotten_at or (asked and not vouching.has_vouched(node)):
             self._notify(node)
 
     def _notify(self, node: NodeId) -> None:
@@ -289,16 +300,15 @@ class Leader:
     # --- the in-sync replicas ----------------------------------------------------------------------------
 
     def on_state(self, state: PartitionState, now: float) -> None:
-        """The controller's newer state of the same leader epoch. It settles the proposal in flight. Who has left the
-        ISR may be on its way out: it joins again when it has asked again, and is told to."""
+        """The controller's newer state of the same leader epoch. It settles the proposal in flight. Who is outside
+        the ISR may be on its way out, or have lost what it had: it joins when it has asked again, and is told to."""
         assert state.leader_epoch == self.leader_epoch and state.epoch > self.epoch
         self.epoch = state.epoch
-        before = self.isr
         self.isr, self.eligible, self.replicas = state.isr, state.elr, state.replicas
         self._know_followers(state, now)
-        for node in before:
-            if node in self.followers and node not in self.isr:
-                self.followers[node].forget()
+        for node, progress in self.followers.items():
+            if node not in self.isr:
+                progress.forget(self._vouching.last_stamp)
                 self._notify(node)
         self.proposal = self._retry_at = None
         self._count()

@@ -51,6 +51,8 @@ class Progress:
     """The link over which it wants to be notified of new data."""
     waits_at: int = -1
     """Where its log ended, as the leader's did, when it began to wait."""
+    forgotten_at: int = -1
+    """Only fetches count that show a greater stamp."""
     told: float = math.inf
     """It also wants to know when the HW gets past this."""
 
@@ -58,10 +60,12 @@ class Progress:
         """It idles; see ``waiting``, ``waits_at``, ``told``."""
         self.waiting, self.waits_at, self.told = source, log_end, told
 
-    def forget(self) -> None:
-        """It left the ISR, and perhaps because what it had is lost: it counts for nothing until it fetches again."""
+    def forget(self, stamp: int) -> None:
+        """It is outside the ISR, and perhaps because what it had is lost: it counts for nothing until a fetch shows
+        that it was sent after a message that bears a greater stamp than this."""
         self.durable = -1
         self.level = False
+        self.forgotten_at = stamp
 
     def on_append(self, log_end: int, now: float) -> None:
         """The log ends at ``log_end`` now."""

@@ -55,6 +55,11 @@ class Vouching:
         """When the controller is asked, unless the followers have vouched by then."""
         self._calling = False
 
+    @property
+    def last_stamp(self) -> int:
+        """Of the newest message: what is sent from now on bears a greater one."""
+        return self._stamp
+
     def stamp(self, node: NodeId, now: float) -> int:
         """For a message that leaves for ``node`` now."""
         self._stamp += 1

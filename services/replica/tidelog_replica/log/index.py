@@ -95,6 +95,13 @@ class SparseIndex:
         """At or before the first batch with a record at or after ``timestamp_ms``."""
         return self._entry(bisect_left(self._earlier, timestamp_ms) - 1)
 
+    def edge_after(self, position: int, last: tuple[int, bytes]) -> tuple[int, bytes]:
+        """Position and chain of the next entry behind ``position``; ``last``, the segment's end, behind them all."""
+        place = bisect_right(self._positions, position)
+        if place == len(self._positions) or self._positions[place] >= last[0]:
+            return last
+        return self._positions[place], self._entry(place).chain
+
     def _entry(self, place: int) -> Entry:
         if place < 0:
             return Entry(self._offsets[0] if self._offsets else -1, 0, -1, self._before)

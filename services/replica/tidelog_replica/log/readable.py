@@ -131,4 +131,9 @@ class Readable:
 
     def read_high_watermark(self) -> int:
         """The HW as last written down, not above the log end; the log start where it is not known."""
-        return max(self.start, min(self._high_watermark.value or 0, self.end))
+        return max(self.start, min(self.written_high_watermark, self.end))
+
+    @property
+    def written_high_watermark(self) -> int:
+        """The same also where it is above the log end: what lies between is lost here."""
+        return self._high_watermark.value or 0

@@ -12,9 +12,9 @@ what a bad batch means, wherever it stands:
 Without a readable mark, everything below the last segment counts as synced, and nothing in it.
 
 Every batch from the segment that holds the mark on is read whole: CRC, consecutive offsets, leader epoch. Segments
-that end at or before the mark are trusted if their index file describes them, else their headers are walked; they
-must join without a gap. The last one, too, is trusted where it ends at the mark and an index file, which a log that
-is closed leaves behind, describes it: a clean start reads no batch.
+that end at or before the mark are trusted if their index file describes them, else they are read whole, too: what is
+noted then is what later reads are held to. They must join without a gap. The last one, too, is trusted where it ends
+at the mark and an index file, which a log that is closed leaves behind, describes it: a clean start reads no batch.
 
 What lies above the mark is written again, with the same bytes, before it is synced and counts: a flush that failed in
 a former life may have left it in the page cache as clean, where it can be read and no sync makes it durable.
@@ -40,7 +40,7 @@ from itertools import pairwise
 
 from tidelog.disk import Disk, File
 from tidelog.errors import CorruptBatch
-from tidelog.records import HEADER_BYTES, BatchHeader, check_batch, read_header
+from tidelog.records import HEADER_BYTES, MAX_OFFSET, BatchHeader, check_batch, read_header
 
 from tidelog_replica.core.epochs import EpochCache
 from tidelog_replica.log import reset
@@ -52,7 +52,7 @@ from tidelog_replica.log.files import LOG_START as LOG_START
 from tidelog_replica.log.files import MARK as MARK
 from tidelog_replica.log.files import seed_of
 from tidelog_replica.log.origin import Origin, read_origin
-from tidelog_replica.log.segment import BATCHES_CHUNK_BYTES, CorruptLog, Segment, Window, close, remove, walk
+from tidelog_replica.log.segment import BATCHES_CHUNK_BYTES, CorruptLog, Segment, Window, close, remove
 from tidelog_replica.log.snapshots import Snapshots
 
 _SEGMENT_NAME = re.compile(r"[0-9]{20}\.log")
@@ -218,15 +218,9 @@ def _trust(segment: Segment, end: int, epochs: _Epochs) -> None:
     if epochs.whole and segment.trust(end):
         close(segment)
         return
-    size = segment.file.size()
-    try:
-        for _, header, head in walk(segment.file, 0, size):
-            fault = _misplaced(segment, header) or epochs.fault_of(header)
-            if fault is not None:
-                raise CorruptBatch(fault)
-            segment.note(header, head)
-    except CorruptBatch as error:
-        raise CorruptLog(segment.path, f"at byte {segment.size}: {error.message}") from error
+    fault = _fill(segment, MAX_OFFSET, epochs)
+    if fault is not None:
+        raise CorruptLog(segment.path, f"at byte {segment.size}: {fault}")
     if segment.end_offset != end:
         raise CorruptLog(segment.path, f"ends at offset {segment.end_offset}, the next segment begins at {end}")
     segment.seal()

@@ -3,7 +3,9 @@
 The file is named after the offset of its first record. A segment is written at its end only; one that is full is
 *sealed*: its index goes to a file, and memory needs neither until somebody reads there. Compaction puts another file
 in the place of a sealed segment, with the same batches, thinned out. Headers are read, records never. What a header
-on disk must not say is ``CorruptLog``: an ``OSError``, because the disk broke its promise.
+on disk must not say is ``CorruptLog``: an ``OSError``, because the disk broke its promise. A batch that is served is
+checked by its CRC; headers that are read without their batches are used only where they lead to the hash chain that
+the index has noted behind them, so no bit that has rotted in one is believed.
 """
 
 from __future__ import annotations
@@ -24,10 +26,11 @@ from tidelog.records import (
 )
 from tidelog.types import Buffer
 
-from tidelog_replica.log.index import HEAD_BYTES, INTERVAL_BYTES, SparseIndex, Summary, read_summary
+from tidelog_replica.log.index import HEAD_BYTES, INTERVAL_BYTES, Entry, SparseIndex, Summary, read_summary
 
 HEADERS_CHUNK_BYTES = 64 << 10
 BATCHES_CHUNK_BYTES = 1 << 20
+OTHER_CHAIN = "the hash chain of its headers is not the one noted when it was written"
 
 
 class CorruptLog(OSError):
@@ -134,12 +137,15 @@ class Segment:
 
     def _scan_index(self) -> SparseIndex:
         index, earlier, chain = SparseIndex(self.chain_before), -1, self.chain_before
-        for position, header, head in self._walk(0):
-            index.note(header.base_offset, position, earlier, chain)
-            earlier = max(earlier, header.max_timestamp)
-            chain = chain_after(chain, head)
+        try:
+            for position, header, head in walk(self.file, 0, self.size):
+                index.note(header.base_offset, position, earlier, chain)
+                earlier = max(earlier, header.max_timestamp)
+                chain = chain_after(chain, head)
+        except CorruptBatch as error:
+            raise CorruptLog(self.path, error.message) from error
         if chain != self.chain:
-            raise CorruptLog(self.path, "the hash chain of its headers is not the one noted when it was written")
+            raise CorruptLog(self.path, OTHER_CHAIN)
         return index
 
     def seal(self) -> None:
@@ -210,8 +216,9 @@ class Segment:
 
     def cut(self, end: int) -> None:
         """End at offset ``end``, or before the batch that holds it; not synced."""
-        _, start, earlier, chain = self.index.for_offset(end)
-        for position, header, head in self._walk(start):
+        begin = self.index.for_offset(end)
+        earlier, chain = begin.earlier, begin.chain
+        for position, header, head in self._walk(begin):
             if header.end_offset > end:
                 self.index.truncate_to(position)
                 self.file.truncate(position)
@@ -258,7 +265,7 @@ class Segment:
 
     def headers(self, offset: int) -> Iterator[BatchHeader]:
         """The headers of all batches from the one that holds ``offset``."""
-        for _, header, _ in self._walk(self.index.for_offset(offset).position):
+        for _, header, _ in self._walk(self.index.for_offset(offset)):
             if header.end_offset > offset:
                 yield header
 
@@ -266,8 +273,9 @@ class Segment:
         """The last end of a batch at or below ``offset``, and the hash chain up to there."""
         if offset >= self.end_offset:
             return self.end_offset, self.chain
-        _, position, _, chain = self.index.for_offset(offset)
-        for _, header, head in self._walk(position):
+        begin = self.index.for_offset(offset)
+        chain = begin.chain
+        for _, header, head in self._walk(begin):
             if header.end_offset > offset:
                 return header.base_offset, chain
             chain = chain_after(chain, head)
@@ -277,14 +285,28 @@ class Segment:
         """Header of the first batch with a record at or after ``timestamp_ms``."""
         if self.max_timestamp < timestamp_ms:
             return None
-        for _, header, _ in self._walk(self.index.for_timestamp(timestamp_ms).position):
+        for _, header, _ in self._walk(self.index.for_timestamp(timestamp_ms)):
             if header.max_timestamp >= timestamp_ms:
                 return header
         return None
 
-    def _walk(self, position: int) -> Iterator[tuple[int, BatchHeader, memoryview]]:
+    def _walk(self, begin: Entry) -> Iterator[tuple[int, BatchHeader, memoryview]]:
+        """As ``walk``, from ``begin`` on; what lies between two entries of the index when it is known to be sound."""
+        last = (self.size, self.chain)
+        edge, chain = self.index.edge_after(begin.position, last), begin.chain
+        waiting: list[tuple[int, BatchHeader, memoryview]] = []
         try:
-            yield from walk(self.file, position, self.size)
+            for position, header, head in walk(self.file, begin.position, self.size):
+                chain = chain_after(chain, head)
+                waiting.append((position, header, head))
+                end = position + header.size
+                if end < edge[0]:
+                    continue
+                if (end, chain) != edge:
+                    raise CorruptLog(self.path, OTHER_CHAIN)
+                yield from waiting
+                waiting.clear()
+                edge = self.index.edge_after(end, last)
         except CorruptBatch as error:
             raise CorruptLog(self.path, error.message) from error
 
