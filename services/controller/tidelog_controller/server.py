@@ -18,20 +18,26 @@ from tidelog.wire.messages import (
     AlterTopic,
     AppendEntries,
     AppendResult,
+    CancelReassignment,
     ConfirmLeader,
     CreateTopic,
     DeleteTopic,
     DescribeQuorum,
+    DrainServer,
+    GrowTopic,
     HandOver,
     Heartbeat,
     Hello,
     History,
     Message,
+    PlanRebalance,
+    Reassign,
     Register,
     ReportLeader,
     ReportLoss,
     RequestVote,
     Seal,
+    TransferLeader,
     Vote,
     Watch,
     Welcome,
@@ -49,7 +55,8 @@ ALLOWED = {
     | {Register.OP, Heartbeat.OP, AlterIsr.OP, ReportLeader.OP, Watch.OP}
     | {HandOver.OP, Seal.OP, ConfirmLeader.OP, ReportLoss.OP},
     "gateway": _ANYBODY
-    | {CreateTopic.OP, DeleteTopic.OP, AlterTopic.OP, AlterLearners.OP}
+    | {CreateTopic.OP, DeleteTopic.OP, AlterTopic.OP, AlterLearners.OP, GrowTopic.OP}
+    | {TransferLeader.OP, Reassign.OP, CancelReassignment.OP, DrainServer.OP, PlanRebalance.OP}
     | {History.OP, AllocateProducerIds.OP, Watch.OP},
     "client": _ANYBODY,
 }

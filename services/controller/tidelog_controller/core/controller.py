@@ -51,6 +51,7 @@ from tidelog.wire.messages import (
     Watch,
 )
 
+from tidelog_controller.core.balance import Balance, BalanceSettings
 from tidelog_controller.core.commands import (
     ChangeIsr,
     Command,
@@ -66,6 +67,7 @@ from tidelog_controller.core.commands import (
 from tidelog_controller.core.election import Elections
 from tidelog_controller.core.events import delta_of, events_of
 from tidelog_controller.core.metadata import apply, skip
+from tidelog_controller.core.moves import Move, plan_move
 from tidelog_controller.core.placement import Dice
 from tidelog_controller.core.raft import Apply, Entry, Persist, Raft, RaftEffect, RaftSettings, RoleChanged, Stored
 from tidelog_controller.core.state import MetadataState
@@ -88,6 +90,7 @@ class ControllerSettings:
     leader_report_window_s: float = setting(5.0, "how long a report of a dead leader counts", 0.05, 600.0)
     request_timeout_s: float = setting(5.0, "how long a request waits for a majority of the controllers", 0.05, 600.0)
     max_pending: int = setting(4096, "requests waiting for Raft; more are refused", 1, 1 << 20)
+    balance: BalanceSettings = field(default_factory=BalanceSettings)
     raft: RaftSettings = field(default_factory=RaftSettings)
 
 
@@ -122,6 +125,7 @@ class Controller:
         self.elections = Elections(
             settings.session_timeout_s, settings.broken_link_grace_s, settings.leader_report_window_s
         )
+        self.balance = Balance(settings.balance)
         self.active = False
         self._dice = rng
         self._leading_term: int | None = None
@@ -152,7 +156,7 @@ class Controller:
         if isinstance(message, History):
             return _answer(source, id, self._history(message))
         command = self._command(message, wall_ms)
-        if isinstance(command, TidelogError):
+        if not isinstance(command, Command):
             return _answer(source, id, command)
         if len(self._pending) >= self.settings.max_pending:
             return _answer(source, id, refuse("OVERLOADED", f"{len(self._pending)} requests wait for a majority"))
@@ -173,6 +177,8 @@ class Controller:
         if self.active:
             for fence in self.elections.expired(self.state, now, wall_ms):
                 effects += self._propose(fence, now)
+            for transfer in self.balance.due(self.state, now, wall_ms):
+                effects += self._propose(transfer, now)
         deadline = self.deadline()
         assert deadline is None or deadline > now, (deadline, now)
         return effects
@@ -183,13 +189,16 @@ class Controller:
         if self._pending:
             deadlines.append(next(iter(self._pending.values())).deadline)  # all wait equally long: oldest first
         if self.active:
-            deadlines.append(self.elections.deadline(self.state))
+            deadlines += [self.elections.deadline(self.state), self.balance.deadline()]
         return min((d for d in deadlines if d is not None), default=None)
 
     # --- requests ----------------------------------------------------------------------------------------
 
-    def _command(self, message: Message, wall_ms: int) -> Command | TidelogError:
-        """The command that a request asks for, as far as the present state lets it; the log has the last word."""
+    def _command(self, message: Message, wall_ms: int) -> Command | Message | TidelogError:
+        """The command that a request asks for, as far as the present state lets it; the log has the last word. Or the
+        answer, where nothing is to be changed."""
+        if isinstance(message, Move):
+            return plan_move(self.state, message, self._dice, wall_ms)
         match message:
             case Register():
                 return self._register(message, wall_ms)
@@ -229,7 +238,7 @@ class Controller:
             )
         if not message.node or not message.url:
             return refuse("MALFORMED", "a replica server registers with its node id and its url")
-        return RegisterServer(wall_ms, message.node, message.url, message.lives, message.clean)
+        return RegisterServer(wall_ms, message.node, message.url, message.lives, message.clean, message.rack)
 
     def _on_sign_of_life(
         self, source: int, id: int | None, message: Heartbeat | ReportLeader | Seal, now: float, wall_ms: int
@@ -309,6 +318,7 @@ class Controller:
         if self.active:
             self.active = False
             self.elections.clear()
+            self.balance.clear()
             waiting, self._pending = self._pending, {}
             error = self._not_active(unknown_outcome=True)
             effects.append(Event("controller_stepped_down", {"term": change.term, "requests_failed": len(waiting)}))
@@ -326,6 +336,7 @@ class Controller:
         if self.active:
             changed = [key for key, _ in applied.changes if before.partition(*key) != self.state.partition(*key)]
             self.elections.on_applied(self.state, command, changed, now)
+            self.balance.on_applied(before, self.state, command, changed, now)
             effects += events_of(before, applied)
         if applied.visible and self._watchers:
             update = MetadataUpdate(entry.index, payload=delta_of(before, applied))
@@ -344,6 +355,7 @@ class Controller:
     def _become_active(self, now: float) -> list[ControllerEffect]:
         self.active = True
         self.elections.become_active(self.state, now)
+        self.balance.become_active(self.state, now)
         return [Event("controller_active", {"term": self._leading_term, "index": self.state.index})]
 
     def _give_up(self, now: float) -> list[ControllerEffect]:

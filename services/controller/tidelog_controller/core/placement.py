@@ -1,20 +1,23 @@
-"""Where the replicas of a new topic go, and which of them is the preferred leader.
+"""Where the replicas of new partitions go, and which of them is the preferred leader.
 
-For each partition in turn: the servers with the fewest replicas, by lot among equals; then, among those chosen,
-the one that is preferred leader of the fewest partitions, by lot among equals (Liftbridge chooses the first
-leader at random; here chance only decides between equally loaded ones). The preferred leader stands first; the
-order of the others is that of their being chosen, so that elections spread too. What is placed counts at once,
-so a topic of many partitions spreads by itself.
+For each partition in turn its replicas are chosen one after the other: on the rack with the fewest of them so far
+(what fails together should hold one copy; a server without a rack is one of its own), there on the server with the
+fewest replicas of all, by lot among equals. Then, among those chosen, the preferred leader is the one that is it for
+the fewest partitions, by lot among equals (Liftbridge chooses the first leader at random; here chance only decides
+between equally loaded ones). It stands first; the order of the others is that of their being chosen, so that elections
+spread too. What is placed counts at once, so a topic of many partitions spreads by itself.
 
 The choice is made once, by the active controller, before it proposes; the command holds the outcome.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
 from tidelog.types import NodeId, TopicState
+
+from tidelog_controller.core.state import MetadataState
 
 
 class Dice(Protocol):
@@ -27,16 +30,31 @@ class Dice(Protocol):
         """``k`` random bits."""
 
 
-class Placement:
-    """Loads of the servers, from the topics that there are."""
+def racks_of(state: MetadataState) -> dict[NodeId, str]:
+    """The rack of every server; one that names none is a rack of its own."""
+    return {
+        node: f"rack {server.rack}" if server.rack else f"server {node}" for node, server in state.servers.items()
+    }
 
-    def __init__(self, topics: Iterable[TopicState], dice: Dice) -> None:
+
+def candidates(state: MetadataState, replication_factor: int) -> list[NodeId]:
+    """The live servers that may get new replicas: those that are being drained only where the others do not suffice."""
+    live = [node for node in state.servers if state.is_live(node)]
+    staying = [node for node in live if not state.servers[node].draining]
+    return staying if len(staying) >= replication_factor else live
+
+
+class Placement:
+    """Loads of the servers, from the topics that there are. ``racks`` by server; those not named are their own."""
+
+    def __init__(self, topics: Iterable[TopicState], dice: Dice, racks: Mapping[NodeId, str] | None = None) -> None:
         self._dice = dice
+        self._racks = racks or {}
         self._replicas: dict[NodeId, int] = {}
         self._leaders: dict[NodeId, int] = {}
         for topic in topics:
             for partition in topic.partitions:
-                self._count(partition.replicas)
+                self._count(partition.target or partition.replicas)
 
     def place(
         self, servers: Sequence[NodeId], partitions: int, replication_factor: int
@@ -46,14 +64,24 @@ class Placement:
         return tuple(self._place_one(servers, replication_factor) for _ in range(partitions))
 
     def _place_one(self, servers: Sequence[NodeId], replication_factor: int) -> tuple[NodeId, ...]:
-        chosen = self._sorted(servers, self._replicas)[:replication_factor]
-        preferred = self._sorted(chosen, self._leaders)[0]
+        chances = {node: self._dice.random() for node in servers}
+        used: dict[str, int] = {}
+        chosen: list[NodeId] = []
+
+        def wish(node: NodeId) -> tuple[int, int, float]:
+            return used.get(self._rack(node), 0), self._replicas.get(node, 0), chances[node]
+
+        while len(chosen) < replication_factor:
+            node = min((node for node in servers if node not in chosen), key=wish)
+            chosen.append(node)
+            used[self._rack(node)] = used.get(self._rack(node), 0) + 1
+        preferred = min(chosen, key=lambda node: (self._leaders.get(node, 0), self._dice.random()))
         replicas = (preferred, *(node for node in chosen if node != preferred))
         self._count(replicas)
         return replicas
 
-    def _sorted(self, servers: Sequence[NodeId], load: dict[NodeId, int]) -> list[NodeId]:
-        return sorted(servers, key=lambda node: (load.get(node, 0), self._dice.random()))
+    def _rack(self, node: NodeId) -> str:
+        return self._racks.get(node, node)
 
     def _count(self, replicas: tuple[NodeId, ...]) -> None:
         for node in replicas:

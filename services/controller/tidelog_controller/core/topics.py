@@ -16,7 +16,7 @@ from tidelog.types import TOPIC_NAME, TopicConfig
 from tidelog.wire.messages import AlterLearners, AlterTopic, CreateTopic
 
 from tidelog_controller.core.commands import AddTopic, ChangeTopic, SetLearners
-from tidelog_controller.core.placement import Dice, Placement
+from tidelog_controller.core.placement import Dice, Placement, candidates, racks_of
 from tidelog_controller.core.state import MetadataState
 
 MAX_PARTITIONS = 10_000
@@ -116,8 +116,8 @@ def plan_topic(state: MetadataState, wish: CreateTopic, dice: Dice, wall_ms: int
     if faults:
         return refuse("INVALID_CONFIG", "; ".join(faults))
     topic_id = f"{dice.getrandbits(128):032x}"
-    placement = Placement(state.topics.values(), dice)
-    replicas = placement.place(live, wish.partitions, wish.replication_factor)
+    placement = Placement(state.topics.values(), dice, racks_of(state))
+    replicas = placement.place(candidates(state, wish.replication_factor), wish.partitions, wish.replication_factor)
     return AddTopic(wall_ms, topic_id, wish.name, config, replicas)
 
 

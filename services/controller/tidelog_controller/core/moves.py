@@ -1,0 +1,135 @@
+"""From a wish that leadership or replicas move to the command that begins it, or to the refusal that says everything
+wrong with it. What the commands mean is in ``moving.py``; random choices are made here, before they are proposed."""
+
+from __future__ import annotations
+
+from tidelog.errors import TidelogError, refuse
+from tidelog.types import PartitionState
+from tidelog.wire.messages import (
+    CancelReassignment,
+    DrainServer,
+    GrowTopic,
+    Message,
+    PlanRebalance,
+    Reassign,
+    TransferLeader,
+)
+
+from tidelog_controller.core.commands import AddPartitions, Command, SetDraining, SetReplicas, SetSuccessor
+from tidelog_controller.core.moving import why_not_replicas, why_not_successor
+from tidelog_controller.core.placement import Dice, Placement, candidates, racks_of
+from tidelog_controller.core.rebalance import plan_rebalance
+from tidelog_controller.core.state import MetadataState
+from tidelog_controller.core.topics import MAX_PARTITIONS
+
+Move = TransferLeader | Reassign | CancelReassignment | GrowTopic | DrainServer | PlanRebalance
+
+
+def plan_move(state: MetadataState, wish: Move, dice: Dice, wall_ms: int) -> Command | Message | TidelogError:
+    """The command that does what is wished; an answer where nothing needs to be changed; or the refusal."""
+    match wish:
+        case TransferLeader():
+            return _plan_transfer(state, wish, wall_ms)
+        case Reassign():
+            return _plan_reassignment(state, wish, wall_ms)
+        case CancelReassignment():
+            return _plan_cancellation(state, wish, wall_ms)
+        case GrowTopic():
+            return _plan_growth(state, wish, dice, wall_ms)
+        case DrainServer():
+            if wish.server not in state.servers:
+                return _unknown_server(state, wish.server)
+            return SetDraining(wall_ms, wish.server, wish.drain)
+        case PlanRebalance():
+            return plan_rebalance(state)
+
+
+def _plan_transfer(state: MetadataState, wish: TransferLeader, wall_ms: int) -> SetSuccessor | TidelogError:
+    """Refusals: ``UNKNOWN_TOPIC``, ``UNKNOWN_SERVER``, ``OFFLINE``, ``NOT_REPLICA``, ``NOT_IN_SYNC``."""
+    found = _partition(state, wish.name, wish.partition)
+    if isinstance(found, TidelogError):
+        return found
+    server = wish.server or found.replicas[0]
+    if server not in state.servers:
+        return _unknown_server(state, server)
+    refusal = why_not_successor(found, server, state.is_live)
+    if refusal is not None:
+        return refusal
+    evidence = {"from": found.leader or "", "to": server}
+    topic_id = state.names[wish.name]
+    return SetSuccessor(wall_ms, topic_id, wish.partition, found.epoch, server, "operator", evidence)
+
+
+def _plan_reassignment(state: MetadataState, wish: Reassign, wall_ms: int) -> SetReplicas | TidelogError:
+    """Refusals: ``UNKNOWN_TOPIC``, ``UNKNOWN_SERVER``, ``INVALID_REPLICAS`` (all faults in one)."""
+    found = _partition(state, wish.name, wish.partition)
+    if isinstance(found, TidelogError):
+        return found
+    for server in wish.replicas:
+        if server not in state.servers:
+            return _unknown_server(state, server)
+    topic_id = state.names[wish.name]
+    refusal = why_not_replicas(found, state.topics[topic_id].config, wish.replicas, state.is_live)
+    if refusal is not None:
+        return refusal
+    evidence = {"replicas_before": " ".join(found.replicas)}
+    return SetReplicas(wall_ms, topic_id, wish.partition, found.epoch, wish.replicas, "reassign", evidence)
+
+
+def _plan_cancellation(state: MetadataState, wish: CancelReassignment, wall_ms: int) -> SetReplicas | TidelogError:
+    """Refusals: ``UNKNOWN_TOPIC``, ``NO_REASSIGNMENT``, ``INVALID_REPLICAS`` (an old replica is gone meanwhile)."""
+    found = _partition(state, wish.name, wish.partition)
+    if isinstance(found, TidelogError):
+        return found
+    where = f"{wish.name}/{wish.partition}"
+    if not found.target:
+        return refuse("NO_REASSIGNMENT", f"no reassignment of {where} is in progress")
+    if found.target == found.origin:
+        return refuse("NO_REASSIGNMENT", f"the reassignment of {where} is being cancelled already")
+    topic_id = state.names[wish.name]
+    refusal = why_not_replicas(found, state.topics[topic_id].config, found.origin, state.is_live)
+    if refusal is not None:
+        return refusal
+    evidence = {"given_up": " ".join(found.target)}
+    return SetReplicas(
+        wall_ms, topic_id, wish.partition, found.epoch, found.origin, "reassignment_cancelled", evidence
+    )
+
+
+def _plan_growth(state: MetadataState, wish: GrowTopic, dice: Dice, wall_ms: int) -> AddPartitions | TidelogError:
+    """New partitions have as many replicas as the first one. Refusals: ``UNKNOWN_TOPIC``, ``INVALID_CONFIG`` (a topic
+    does not shrink), ``INVALID_REPLICATION_FACTOR``."""
+    topic = state.topics.get(state.names.get(wish.name, ""))
+    if topic is None:
+        return refuse("UNKNOWN_TOPIC", f"there is no topic named {wish.name!r}")
+    present = len(topic.partitions)
+    if not present < wish.partitions <= MAX_PARTITIONS:
+        return refuse(
+            "INVALID_CONFIG",
+            f"partitions is {wish.partitions}; {wish.name} has {present}, and a topic grows, to {MAX_PARTITIONS} at most",
+        )
+    factor = len(topic.partitions[0].target or topic.partitions[0].replicas)
+    servers = candidates(state, factor)
+    if len(servers) < factor:
+        names = ", ".join(sorted(servers)) or "none"
+        return refuse(
+            "INVALID_REPLICATION_FACTOR",
+            f"{wish.name} has {factor} replicas a partition, and {len(servers)} replica servers are live: {names}",
+            live=len(servers),
+        )
+    placement = Placement(state.topics.values(), dice, racks_of(state))
+    return AddPartitions(
+        wall_ms, topic.topic_id, present, placement.place(servers, wish.partitions - present, factor)
+    )
+
+
+def _partition(state: MetadataState, name: str, number: int) -> PartitionState | TidelogError:
+    found = state.partition(state.names.get(name, ""), number)
+    if found is None:
+        return refuse("UNKNOWN_TOPIC", f"there is no partition {number} of a topic named {name!r}")
+    return found
+
+
+def _unknown_server(state: MetadataState, server: str) -> TidelogError:
+    known = ", ".join(sorted(state.servers)) or "none"
+    return refuse("UNKNOWN_SERVER", f"no replica server {server!r} is registered; there are {known}")
