@@ -346,8 +346,7 @@ def test_a_learner_copies_and_counts_for_nothing() -> None:
     net.push(learners=())
     net.run()
     net.send("r1", b"b")
-    assert net.values("r3") == [b"a"]
-    assert net.partition("r3").role is None
+    assert (KEY not in net.nodes["r3"].partitions) and net.values("r1") == [b"a", b"b"], "its copy is deleted"
 
 
 # --- a stalled disk --------------------------------------------------------------------------------------

@@ -4,9 +4,11 @@ Updates are kept in an image from the first watch on, but acted on only in a reg
 registration's own index on: what is older was decided about a former life of this server (also in late answers). A
 partition's state is acted on once, when its epoch is newer than the last.
 
-Data is deleted only when a delta *names* its topic id as deleted; that is final, in every life. A whole image without
-the topic, however new, only ends the role (``partition_unassigned``): a node never deletes data because its metadata
-looks empty. What was deleted while this server was away stays on its disk until somebody removes it.
+Data is deleted only when a delta *names* its topic id as deleted, which is final, in every life; or when the state of
+the partition names others, and not this server, as its replicas and learners (also what an earlier life has left). A
+whole image without the topic, however new, only ends the role (``partition_unassigned``): a node never deletes data
+because its metadata looks empty. Topics deleted while this server was away stay on its disk until somebody removes
+them. A partition that returns while its old copy is being deleted begins with an empty one.
 """
 
 from __future__ import annotations
@@ -75,6 +77,18 @@ class Assignment:
         """Topics as the partitions here know them."""
         self._ending: dict[TopicPartition, Partition] = {}
         """Deleted or damaged, with a flush under way in a thread."""
+        self._returning: dict[TopicPartition, tuple[TopicConfig, PartitionState]] = {}
+        """Of those, the ones that this server has a part in again."""
+        self._disk, self._directory = disk, directory
+        self._found: dict[TopicPartition, None] = {}
+        """Copies of earlier lives that are not in use yet."""
+
+    def start(self) -> None:
+        """Look what earlier lives have left. Raises ``OSError``."""
+        for name in self._disk.listdir(self._directory):
+            topic_id, dash, number = name.rpartition("-")
+            if dash and number.isdecimal():
+                self._found[TopicPartition(topic_id, int(number))] = None
 
     def refusal(self, key: TopicPartition) -> TidelogError:
         """Why a partition that is not open here serves nobody."""
@@ -148,6 +162,9 @@ class Assignment:
         self._upstreams.leave()
         for partition in self.partitions.values():
             partition.leaving, partition.petition_at = True, now
+            if partition.leading is not None:
+                partition.leading.leaves = True
+                partition.petition_at = now + self._settings.isr_retry_s
             self._touch(partition)
 
     def end_life(self, reason: str) -> None:
@@ -163,13 +180,18 @@ class Assignment:
 
     def _assign(self, topic: TopicState, key: TopicPartition, state: PartitionState, now: float) -> None:
         if self._node not in state.replicas + state.learners:
-            self._unassign(key)
+            self._returning.pop(key, None)
+            if key in self.partitions or key in self._openings or key in self.repairs or key in self._found:
+                self._remove(key)
             return
+        self._found.pop(key, None)
         partition = self.partitions.get(key)
         if partition is not None:
             self._act_on(partition, state, now)
         elif key in self.broken:
             return
+        elif key in self._ending and key not in self.repairs:
+            self._returning[key] = (topic.config, state)
         elif key in self.repairs:
             self.repairs.on_state(key, topic.config, state, now)
         else:
@@ -242,19 +264,24 @@ class Assignment:
         """The committed metadata has named the topic id as deleted."""
         self._acted_on.pop(topic.topic_id, None)
         for number in range(len(topic.partitions)):
-            key = TopicPartition(topic.topic_id, number)
-            partition = self.partitions.get(key)
-            if partition is None:  # not here; or on its way, damaged, left over from an earlier life
-                self.repairs.forget(key)
-                if key not in self._ending:
-                    self._openings.delete(key, None)
-                continue
-            self._unassign(key)
-            del self.partitions[key]
-            if partition.flushing:
-                self._ending[key] = partition
-            else:
-                self._openings.delete(key, partition.log)
+            self._returning.pop(TopicPartition(topic.topic_id, number), None)
+            self._remove(TopicPartition(topic.topic_id, number))
+
+    def _remove(self, key: TopicPartition) -> None:
+        """This server has no copy any more."""
+        self._found.pop(key, None)
+        partition = self.partitions.get(key)
+        if partition is None:  # not here; or on its way, damaged, left over from an earlier life
+            self.repairs.forget(key)
+            if key not in self._ending:
+                self._openings.delete(key, None)
+            return
+        self._unassign(key)
+        del self.partitions[key]
+        if partition.flushing:
+            self._ending[key] = partition
+        else:
+            self._openings.delete(key, partition.log)
 
     def on_flush_ended(self, key: TopicPartition, flush: Flush, error: OSError | None, now: float) -> None:
         """No thread works any more on the log of a partition that is not in use."""
@@ -266,3 +293,6 @@ class Assignment:
             self._close(partition, now)
         else:
             self._openings.delete(key, partition.log)
+            back = self._returning.pop(key, None)
+            if back is not None:
+                self._reopen(key, *back)

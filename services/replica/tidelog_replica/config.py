@@ -18,6 +18,9 @@ class ReplicaConfig:
     host: str = setting("127.0.0.1", "Address to listen on.")
     port: int = setting(9092, "Port to listen on; 0 takes a free one.", 0, 65535)
     advertised_url: str = setting("", "URL under which others reach this server; empty: the one listened on.")
+    rack: str = setting(
+        "", "What fails together (rack, zone): replicas go to different ones; empty: a rack of its own."
+    )
     data_dir: str = setting("data", "Folder of the log; one process at a time may use it.")
     controllers: tuple[str, ...] = setting(("ws://127.0.0.1:9192",), "URLs of the controllers.")
     flush_threads: int = setting(2, "Flushes that run side by side.", 1, 64)

@@ -26,9 +26,10 @@ from tidelog.wire.messages import (
 )
 
 from tidelog_replica.core.epochs import divergence
-from tidelog_replica.core.leader import Leader, Proposal
+from tidelog_replica.core.leader import Leader
 from tidelog_replica.core.producers import ProducerState, Refused
 from tidelog_replica.core.progress import Waiting
+from tidelog_replica.core.proposing import Proposal
 from tidelog_replica.core.waiters import Waiters
 from tidelog_replica.log.log import Log
 from tidelog_replica.outbox import Outbox
@@ -83,11 +84,41 @@ class Leading:
         self._for_all: Waiters[_Pending] = Waiters()
         self._for_leader: Waiters[_Pending] = Waiters()
         self.reading = Reading(core, log, settings, outbox)
+        self.leaves = False
+        """This server is about to end."""
+        self._relieved = False
 
     @property
     def high_watermark(self) -> int:
         """Everything below it is committed."""
         return self.core.high_watermark
+
+    # --- another is to lead ------------------------------------------------------------------------------
+
+    @property
+    def is_handing_over(self) -> bool:
+        """Another is to lead: no batch is taken any more, so that it can reach the end of this log."""
+        return (self.leaves and len(self.core.isr) > 1) or self.core.state.successor is not None
+
+    @property
+    def is_relieved(self) -> bool:
+        """The successor has everything, and nobody waits for an ack any more: it may lead."""
+        core, successor = self.core, self.core.state.successor
+        if successor is None or successor not in core.isr:
+            return False
+        return self._is_settled and core.followers[successor].durable >= self._log.end
+
+    @property
+    def _is_settled(self) -> bool:
+        """Everything is committed that can be."""
+        return not self._unwritten and (self.high_watermark >= self._log.end or not self.core.has_quorum)
+
+    def take_relief(self) -> bool:
+        """Once in an epoch: the time has come to let another lead."""
+        if self._relieved or not (self.is_relieved or (self.leaves and self._is_settled)):
+            return False
+        self._relieved = True
+        return True
 
     # --- producers ---------------------------------------------------------------------------------------
 
@@ -158,6 +189,9 @@ class Leading:
         """Whether a new batch may be appended now. Raises ``TidelogError``."""
         if self.core.stalled:
             raise refuse("OFFLINE", "the leader's disk does not answer; another replica is to lead")
+        if self.is_handing_over:
+            successor = self.core.state.successor or "another replica"
+            raise refuse("OFFLINE", f"leadership is being handed over to {successor}", handing_over=1)
         if part.acks == Acks.ALL and not self.core.has_quorum:
             isr, minimum = len(self.core.isr), self.core.min_insync
             raise refuse("NOT_ENOUGH_REPLICAS", f"{isr} in sync, at least {minimum} must be", in_sync=isr)
@@ -274,6 +308,7 @@ class Leading:
         """The ISR changed. Where it is too small now, those who wait for it learn that at once (their batches may
         still be committed later)."""
         self.core.on_state(state, now)
+        self._relieved = False
         if not self.core.has_quorum:
             self._fail(self._for_all.take_all(), "NOT_ENOUGH_REPLICAS", "the in-sync replicas became too few")
 

@@ -49,7 +49,7 @@ from tidelog.wire.messages import (
 
 from tidelog_replica.assignment import Assignment
 from tidelog_replica.cleaning import Cleaning
-from tidelog_replica.core.leader import Proposal
+from tidelog_replica.core.proposing import Proposal
 from tidelog_replica.core.timers import Timers
 from tidelog_replica.following import MORE, Following
 from tidelog_replica.jobs import Job
@@ -77,7 +77,7 @@ _CLEANING, _SCRUBBING = ("cleaning", ""), ("scrubbing", "")
 class ReplicaNode:
     """See the module. ``cluster`` "": the one that the data directory or the first registration names. ``boot``: the
     run of the operating system, "" where it is not known. ``wall_ms``: the wall clock, by which records age, ms since
-    1970."""
+    1970. ``rack``: what fails together."""
 
     def __init__(
         self,
@@ -91,6 +91,7 @@ class ReplicaNode:
         *,
         boot: str = "",
         wall_ms: Callable[[], int] = lambda: 0,
+        rack: str = "",
     ) -> None:
         self.node_id = node_id
         self._settings = settings
@@ -100,7 +101,9 @@ class ReplicaNode:
         self._touched: dict[TopicPartition, Partition] = {}
         self._checkpoints: dict[TopicPartition, Partition] = {}
         self._lives = Lives(disk, directory, node_id, cluster, boot)
-        self._session = Session(node_id, url, self._lives, settings, rng, outbox, self._begin_life, self._end_life)
+        self._session = Session(
+            node_id, url, self._lives, settings, rng, outbox, self._begin_life, self._end_life, rack
+        )
         self._upstreams = Upstreams(node_id, self._session, settings, outbox, self._timers, self._touch)
         self._assignment = Assignment(
             node_id, disk, directory, self._session, self._upstreams, settings, outbox, self._timers, self._touch
@@ -132,6 +135,7 @@ class ReplicaNode:
         self._cleaning.start(now)
         self._scrubbing.start(now)
         self._session.start(now)
+        self._assignment.start()
         return self._finish(now)
 
     def on_answer(self, token: int, answer: Message | TidelogError, now: float) -> list[Effect]:
@@ -358,7 +362,9 @@ class ReplicaNode:
         if partition.leading is not leading:
             return
         state = partition.state
-        if isinstance(answer, AlterIsrAnswer) and state is not None and answer.epoch > state.epoch:
+        if state is not None and state.target and isinstance(answer, AlterIsrAnswer):
+            pass  # replicas may have come or gone: the metadata says which
+        elif isinstance(answer, AlterIsrAnswer) and state is not None and answer.epoch > state.epoch:
             left = tuple(n for n in state.replicas if n in state.isr + state.elr and n not in answer.isr)
             new = replace(state, epoch=answer.epoch, isr=answer.isr, elr=left)  # at most; the metadata says who
             partition.on_state(new, self._session.broker_epoch, now)

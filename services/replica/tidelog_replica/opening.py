@@ -169,18 +169,25 @@ class Openings:
             self._opened += 1
             if wanted.deleted:
                 self.delete(key, result.log)
+                self._want_again(key, wanted)
             else:
                 self._on_open(key, result, wanted.config, wanted.state, now)
         else:
             assert isinstance(result, OSError)
             if wanted.deleted:
                 self.delete(key, None)
+                self._want_again(key, wanted)
             else:
                 self._on_broken(key, result, wanted.config, wanted.state, now)
         self.begin()
         if not self._wanted and self._opened:
             self._outbox.event("logs_opened", count=self._opened)
             self._opened = 0
+
+    def _want_again(self, key: TopicPartition, wanted: _Wanted) -> None:
+        """It was deleted before it was open; this server may have a part in it again, with a new copy."""
+        if wanted.state is not None:
+            self.want(key, wanted.config, wanted.state)
 
     # --- deleting ----------------------------------------------------------------------------------------
 

@@ -336,7 +336,7 @@ class Partition:
         times = [] if due is None else [due]
         if self.config.flush == "interval" and not self.flushing and self.log.durable < self.log.end:
             times.append(self._next_flush)
-        if self.is_sealed or self.hands_over:
+        if self.is_sealed or self.hands_over or (isinstance(role, Leading) and role.is_relieved):
             times.append(self.petition_at)
         elif isinstance(role, Leading) and self.flushing and not role.core.stalled:
             times.append(self._stalls_at)

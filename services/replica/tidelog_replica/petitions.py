@@ -1,7 +1,9 @@
 """What this server has to tell the controller of its partitions, or to ask for them, until it has had its effect.
 
     Seal        a sealed log's end; the partition says it again every heartbeat while the sealing lasts
-    HandOver    others must go on without this server, which ends, or leads while its disk stalls; again until they do
+    HandOver    others must go on without this server, which ends, or leads while its disk stalls; until they do.
+                A leader that ends takes no more batches and waits for what it has to be committed, but not for long.
+                And ``ready``, where the successor of a transfer has everything; again until it leads
     ReportLoss  committed records were cut; once, but until it is answered
 
 All that is due at the end of one input goes out in as few messages as there are kinds. Answers of the first two do
@@ -27,6 +29,8 @@ from tidelog_replica.settings import ReplicaSettings
 
 TIMER = "petitions"
 """First part of the timer key."""
+TRANSFER = "transfer"
+"""Reason of those that are ``ready``."""
 KEPT = 1024
 """Most losses that wait to be reported; each stands for an unclean election that this server lived through."""
 
@@ -54,8 +58,9 @@ class Petitions:
 
     def gather(self, partition: Partition, now: float) -> None:
         """What is due of a partition."""
-        key, state, log = partition.key, partition.state, partition.log
-        if state is not None and now >= partition.petition_at:
+        key, state, log, leading = partition.key, partition.state, partition.log, partition.leading
+        relieved = leading is not None and leading.take_relief()
+        if state is not None and (relieved or now >= partition.petition_at):
             if partition.is_sealed:
                 self._seals.append(SealPart(*key, state.leader_epoch, log.end, log.epoch_at(log.end)))
                 partition.petition_at = now + self._settings.heartbeat_s
@@ -63,6 +68,10 @@ class Petitions:
                 reason = "shutdown" if partition.leaving else "disk_stalled"
                 part = SuspectPart(*key, state.epoch, state.leader_epoch)
                 self._hand_overs.setdefault(reason, []).append(part)
+                partition.petition_at = now + self._settings.isr_retry_s
+            elif leading is not None and leading.is_relieved:
+                part = SuspectPart(*key, state.epoch, state.leader_epoch)
+                self._hand_overs.setdefault(TRANSFER, []).append(part)
                 partition.petition_at = now + self._settings.isr_retry_s
         self._losses.extend((partition.key, *loss) for loss in partition.take_losses())
 
@@ -74,7 +83,7 @@ class Petitions:
             self._call(Seal(self._node, life, seals))
         hand_overs, self._hand_overs = self._hand_overs, {}
         for reason, parts in hand_overs.items():
-            self._call(HandOver(self._node, life, reason, tuple(parts)))
+            self._call(HandOver(self._node, life, reason, tuple(parts), ready=reason == TRANSFER))
         if self._losses and not self._reporting and self._session.registered:
             if now >= self._report_at:
                 self._report(self._losses[0], life)

@@ -163,6 +163,7 @@ def _make_shell(
         config.cluster,
         boot=boot_id(),
         wall_ms=wall_ms,
+        rack=config.rack,
     )
     hello = Hello(PROTOCOL_VERSION, "replica", config.node, config.cluster)
     return Shell(config.node, node, transport, hello, config.controllers, clock, config.job_threads)

@@ -53,6 +53,7 @@ class Session:
         outbox: Outbox,
         on_begin: Callable[[float], None],
         on_end: Callable[[str], None],
+        rack: str = "",
     ) -> None:
         self.registered = False
         self.broker_epoch = -1
@@ -60,6 +61,7 @@ class Session:
         """Metadata older than this Raft index is from before this life."""
         self._node = node
         self._url = url
+        self._rack = rack
         self._lives = lives
         self._settings = settings
         self._rng = rng
@@ -122,7 +124,7 @@ class Session:
         self._registering = True
         self._due = None
         lives = self._lives
-        message = Register(self._node, self._url, lives.cluster, lives.names, lives.clean)
+        message = Register(self._node, self._url, lives.cluster, lives.names, lives.clean, self._rack)
         self._outbox.call(CONTROLLER, message, self._settings.controller_timeout_s, partial(self._on_registered, now))
 
     def _on_registered(self, sent: float, answer: Message | TidelogError, now: float) -> None:

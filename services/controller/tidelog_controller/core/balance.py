@@ -111,7 +111,7 @@ class Balance:
             case RemoveTopic():
                 for known in (self._running, self._needed, self._wished, self._rest, self._led_since):
                     for key in [key for key in known if key.topic_id == command.topic_id]:
-                        del known[key]  # type: ignore[attr-defined]
+                        del known[key]
             case _:
                 return
 

@@ -106,7 +106,7 @@ def _plan_growth(state: MetadataState, wish: GrowTopic, dice: Dice, wall_ms: int
     if not present < wish.partitions <= MAX_PARTITIONS:
         return refuse(
             "INVALID_CONFIG",
-            f"partitions is {wish.partitions}; {wish.name} has {present}, and a topic grows, to {MAX_PARTITIONS} at most",
+            f"partitions is {wish.partitions}; {wish.name} has {present} and only grows, to {MAX_PARTITIONS} at most",
         )
     factor = len(topic.partitions[0].target or topic.partitions[0].replicas)
     servers = candidates(state, factor)

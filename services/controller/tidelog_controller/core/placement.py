@@ -4,8 +4,8 @@ For each partition in turn its replicas are chosen one after the other: on the r
 (what fails together should hold one copy; a server without a rack is one of its own), there on the server with the
 fewest replicas of all, by lot among equals. Then, among those chosen, the preferred leader is the one that is it for
 the fewest partitions, by lot among equals (Liftbridge chooses the first leader at random; here chance only decides
-between equally loaded ones). It stands first; the order of the others is that of their being chosen, so that elections
-spread too. What is placed counts at once, so a topic of many partitions spreads by itself.
+between equally loaded ones). It stands first; the order of the others is that of their being chosen, so that
+elections spread too. What is placed counts at once, so a topic of many partitions spreads by itself.
 
 The choice is made once, by the active controller, before it proposes; the command holds the outcome.
 """
@@ -38,7 +38,7 @@ def racks_of(state: MetadataState) -> dict[NodeId, str]:
 
 
 def candidates(state: MetadataState, replication_factor: int) -> list[NodeId]:
-    """The live servers that may get new replicas: those that are being drained only where the others do not suffice."""
+    """The live servers that may get new replicas; those that are being drained only where others do not suffice."""
     live = [node for node in state.servers if state.is_live(node)]
     staying = [node for node in live if not state.servers[node].draining]
     return staying if len(staying) >= replication_factor else live

@@ -40,24 +40,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from tidelog.errors import TidelogError, refuse
 from tidelog.types import NodeId, PartitionState, ServerState
 from tidelog.wire.messages import IsrMember
 
 from tidelog_replica.core.progress import Progress, Waiting
+from tidelog_replica.core.proposing import Proposal, joining, propose
 from tidelog_replica.core.vouching import Vouching
-
-
-@dataclass(frozen=True, slots=True)
-class Proposal:
-    """An ISR to be put to the controller: compare-and-set on ``epoch``."""
-
-    epoch: int
-    isr: tuple[IsrMember, ...]
-    cause: str
-    evidence: dict[str, str]
 
 
 class Leader:
@@ -87,9 +77,7 @@ class Leader:
         assert state.leader == node and node in state.isr and high_watermark <= log_end
         self.node = node
         self.leader_epoch = state.leader_epoch
-        self.epoch = state.epoch
-        self.replicas = state.replicas
-        self.isr = state.isr
+        self.state = state
         self.epoch_start = log_end
         """Where this leader epoch begins in the log."""
         self.high_watermark = high_watermark
@@ -138,6 +126,21 @@ class Leader:
     def maximal_isr(self) -> tuple[NodeId, ...]:
         """Every replica that may be in the controller's ISR."""
         return self._counted
+
+    @property
+    def epoch(self) -> int:
+        """Of the newest state that is known."""
+        return self.state.epoch
+
+    @property
+    def isr(self) -> tuple[NodeId, ...]:
+        """As the controller committed it."""
+        return self.state.isr
+
+    @property
+    def replicas(self) -> tuple[NodeId, ...]:
+        """In preferred order."""
+        return self.state.replicas
 
     @property
     def knows_end(self) -> bool:
@@ -209,7 +212,7 @@ class Leader:
         )
         if node in self._counted:
             self._advance()
-        elif node in self.replicas:
+        elif node in self.replicas or node in self.state.target:
             self._consider(now)
 
     def wait(self, node: NodeId, source: int, readers: bool = False) -> None:
@@ -267,7 +270,8 @@ class Leader:
 
     def _vouched_at(self) -> float:
         others = [node for node in self._electors if node != self.node]
-        quorum = self._rule == "quorum" and not self._any_may_lead
+        # a successor needs no seals: it must have vouched itself
+        quorum = self._rule == "quorum" and not self._any_may_lead and self.state.successor is None
         return self._vouching.since(others, len(self.replicas) // 2 if quorum else len(others))
 
     def ask_confirmation(self, now: float) -> None:
@@ -293,9 +297,9 @@ class Leader:
     @property
     def _electors(self) -> tuple[NodeId, ...]:
         """Whom the controller may elect next."""
-        if self._any_may_lead or self._rule == "quorum":
-            return self.replicas
-        return tuple(n for n in self.replicas if n in self._counted or n in self.eligible)
+        all_may = self._any_may_lead or self._rule == "quorum"
+        may = self.replicas if all_may else self.eligible
+        return tuple(n for n in self.replicas + joining(self.state) if n in self._counted or n in may)
 
     # --- the in-sync replicas ----------------------------------------------------------------------------
 
@@ -303,8 +307,7 @@ class Leader:
         """The controller's newer state of the same leader epoch. It settles the proposal in flight. Who is outside
         the ISR may be on its way out, or have lost what it had: it joins when it has asked again, and is told to."""
         assert state.leader_epoch == self.leader_epoch and state.epoch > self.epoch
-        self.epoch = state.epoch
-        self.isr, self.eligible, self.replicas = state.isr, state.elr, state.replicas
+        self.state, self.eligible = state, state.elr
         self._know_followers(state, now)
         for node, progress in self.followers.items():
             if node not in self.isr:
@@ -360,28 +363,19 @@ class Leader:
         """Propose another ISR where one is due and none is in flight."""
         if self.proposal is not None:
             return
-        evidence: dict[str, str] = {}
-        members = []
-        for node in self.replicas:
-            if node == self.node:
-                members.append(node)
-                continue
-            progress = self.followers[node]
-            if node in self.isr:
-                if now < self._overdue_at(node):
-                    members.append(node)
-                else:
-                    behind_ms = round((now - progress.caught_up_at) * 1000)
-                    evidence[f"{node}.behind_ms"] = str(behind_ms)
-                    evidence[f"{node}.durable"] = str(progress.durable)
-            elif self._may_join(node):
-                members.append(node)
-                evidence[f"{node}.durable"] = str(progress.durable)
-        if not evidence:
+        wanted = propose(
+            self.node,
+            self.state,
+            self._rule,
+            self.followers,
+            lambda node: now >= self._overdue_at(node),
+            self._may_join,
+            now,
+        )
+        if wanted is None:
             return
-        evidence["log_end"] = str(self._log_end)
-        evidence["high_watermark"] = str(self.high_watermark)
-        cause = "follower_lagging" if len(members) < len(self.isr) else "follower_caught_up"
+        members, cause, evidence = wanted
+        evidence |= {"log_end": str(self._log_end), "high_watermark": str(self.high_watermark)}
         isr = tuple(IsrMember(node, self._life_of(node)) for node in members)
         self.proposal = Proposal(self.epoch, isr, cause, evidence)
         self._retry_at = now
@@ -395,5 +389,6 @@ class Leader:
 
     def _count(self) -> None:
         proposed = () if self.proposal is None else tuple(member.node for member in self.proposal.isr)
-        self._counted = tuple(node for node in self.replicas if node in self.isr or node in proposed)
+        known = self.replicas + joining(self.state)
+        self._counted = tuple(node for node in known if node in self.isr or node in proposed)
         self._advance()
