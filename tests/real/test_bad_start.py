@@ -111,7 +111,7 @@ def test_data_directory_of_another(cluster: Cluster, node: str, tmp_path: Path) 
     data = tmp_path / "data"
     shutil.copytree(cluster.folder / node / "data", data)
     if process.role == "controller":
-        RaftStorage(data, cluster.local.cluster, node).close()  # SQLite joins the copied files into one
+        RaftStorage(data, cluster.local.cluster, node, "s").close()  # SQLite joins the copied files into one
     before = contents(data)
     others = ["--config", cluster.folder / node / "config.toml", "--port", "0", "--data-dir", data]
     peers = ["--peers", f"other={process.url}"] if process.role == "controller" else []

@@ -62,12 +62,14 @@ class ControllerInvariants(Checks):
     def _check_leader_completeness(self, name: str, raft: Any) -> None:
         """A leader has what was committed in earlier terms (not in later ones: its votes may have come late)."""
         earlier = [entry for entry, term in self._raft_committed if term < raft.term]
-        same = list(raft.log.slice(1, len(earlier))) == earlier
+        here = list(raft.log.slice(1, len(earlier)))
+        same = raft.log.base.index + len(here) >= len(earlier) and here == earlier[raft.log.base.index :]
         self._demand(same, f"RAFT {name} leads term {raft.term} without the {len(earlier)} entries committed before")
 
     def _check_committed_entries(self, name: str, raft: Any, before: int) -> None:
         for entry in raft.log.slice(before + 1, raft.commit_index):
             if entry.index > len(self._raft_committed):
+                self._demand(entry.index == len(self._raft_committed) + 1, f"RAFT nobody saw what is before {entry}")
                 self._raft_committed.append((entry, raft.term))
             same = self._raft_committed[entry.index - 1][0] == entry
             self._demand(same, f"RAFT {name} committed another entry {entry.index}")
@@ -75,7 +77,7 @@ class ControllerInvariants(Checks):
     def _check_state(self, process: SimProcess, state: MetadataState) -> None:
         known = self._states.get(state.index)
         if known is not None:
-            same = known.image() == state.image() and known.next_producer_id == state.next_producer_id
+            same = known == state
             self._demand(same, f"RAFT {process.name} holds another state at index {state.index}")
         else:
             self._states[state.index] = state
@@ -154,10 +156,11 @@ class ControllerInvariants(Checks):
 
     def on_send(self, process: SimProcess, effect: Send) -> None:
         """A controller is about to send: what it tells must be durable."""
-        message, stored = effect.message, process.store.load()  # type: ignore[attr-defined]
+        message, stored = effect.message, process.store.stored  # type: ignore[attr-defined]
         if isinstance(message, AppendResult) and message.ok:
-            kept = len(stored.entries) >= message.match and stored.term >= message.term
-            self._demand(kept, f"RAFT {process.name} confirms {message.match}, stored {len(stored.entries)}")
+            last = stored.base.index + len(stored.entries)
+            kept = last >= message.match and stored.term >= message.term
+            self._demand(kept, f"RAFT {process.name} confirms {message.match}, stored {last}")
         if isinstance(message, Vote) and message.granted and not message.pre:
             voted = (stored.term, stored.voted_for) == (message.term, effect.to)
             self._demand(voted, f"RAFT {process.name} votes for {effect.to} in {message.term}, stored {stored.term}")

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from tidelog.effects import Send
 from tidelog.wire.messages import Message
+from tidelog_controller.core.consensus import AddressesChanged, MakeSnapshot
 from tidelog_controller.core.controller import Controller
-from tidelog_controller.core.raft_log import Persist, Stored
+from tidelog_controller.core.machine import decode_state, encode_state
+from tidelog_controller.core.raft_log import Persist, Stored, apply_persist
 
 from simulation.processes import SimProcess
 from simulation.sim_network import SimLink
@@ -20,22 +23,21 @@ if TYPE_CHECKING:
 class RaftStore:
     """A controller's storage: what ``perform`` took is durable."""
 
-    def __init__(self) -> None:
-        self._stored = Stored()
+    def __init__(self, name: str, *, lost: bool = False) -> None:
+        self.stored = Stored(store=name, lost=lost)
 
     def load(self) -> Stored:
         """What a new life finds."""
-        return Stored(self._stored.term, self._stored.voted_for, list(self._stored.entries))
+        return replace(self.stored, entries=list(self.stored.entries))
 
     def perform(self, persist: Persist) -> None:
         """Make it durable."""
-        stored = self._stored
-        stored.term, stored.voted_for = persist.term, persist.voted_for
-        if persist.truncate_from is not None:
-            del stored.entries[persist.truncate_from - 1 :]
-        for entry in persist.entries:
-            assert entry.index == len(stored.entries) + 1, (entry.index, len(stored.entries))
-            stored.entries.append(entry)
+        self.stored = apply_persist(self.stored, persist)
+
+    @property
+    def last_index(self) -> int:
+        """The last entry that is durable."""
+        return self.stored.base.index + len(self.stored.entries)
 
 
 class ControllerProcess(SimProcess):
@@ -45,7 +47,7 @@ class ControllerProcess(SimProcess):
 
     def __init__(self, cluster: Cluster, name: str) -> None:
         super().__init__(cluster, name)
-        self.store = RaftStore()
+        self.store = RaftStore(f"store 1 of {name}")
 
     def begin(self) -> None:
         cluster = self.cluster
@@ -85,5 +87,10 @@ class ControllerProcess(SimProcess):
         elif isinstance(effect, Send):
             self.cluster.invariants.on_send(self, effect)
             self.network.datagram(self.name, effect.to, effect.message)
-        else:
+        elif isinstance(effect, MakeSnapshot):
+            data = encode_state(effect.state)
+            assert decode_state(data) == effect.state, "a snapshot is not the state"
+            self.cluster.count("snapshots taken")
+            self.submit("snapshot", lambda: self.core.on_snapshot(effect.index, data, self.loop.now))
+        elif not isinstance(effect, AddressesChanged):
             super().perform(effect)

@@ -18,7 +18,13 @@ CONTROLLER_SETTINGS = ControllerSettings(
     session_timeout_s=1.5,
     leader_report_window_s=2.0,
     request_timeout_s=2.0,
-    raft=RaftSettings(heartbeat_s=0.2, election_timeout_min_s=0.6, election_timeout_max_s=1.2),
+    raft=RaftSettings(
+        heartbeat_s=0.2,
+        election_timeout_min_s=0.6,
+        election_timeout_max_s=1.2,
+        snapshot_threshold=12,
+        snapshot_chunk_bytes=2048,
+    ),
 )
 REPLICA_SETTINGS = ReplicaSettings(
     heartbeat_s=0.4,

@@ -11,7 +11,9 @@ from tidelog.errors import TidelogError
 from tidelog.types import ClusterImage, NodeId
 from tidelog.wire.image import apply_update
 from tidelog.wire.messages import Message, MetadataUpdate
+from tidelog_controller.core.consensus import MakeSnapshot
 from tidelog_controller.core.controller import Controller, ControllerEffect, ControllerSettings
+from tidelog_controller.core.machine import encode_state
 from tidelog_controller.core.raft_log import Persist, Stored, apply_persist
 
 
@@ -22,7 +24,7 @@ class ControllerNet:
         self.now = 0.0
         self.settings = settings or ControllerSettings()
         self.urls = {f"c{i + 1}": f"ws://c{i + 1}" for i in range(count)}
-        self.disks = {node: Stored() for node in self.urls}
+        self.disks = {node: Stored(store=f"store of {node}") for node in self.urls}
         self.nodes: dict[NodeId, Controller] = {}
         self.cut: set[NodeId] = set()
         self.events: list[tuple[NodeId, Event]] = []
@@ -113,6 +115,7 @@ class ControllerNet:
         return next((n for n, c in self.nodes.items() if c.active and n not in self.cut), None)
 
     def _perform(self, node: NodeId, effects: list[ControllerEffect]) -> None:
+        made = []
         for effect in effects:
             match effect:
                 case Persist():
@@ -130,3 +133,8 @@ class ControllerNet:
                     self.order.setdefault(effect.source, []).append(effect.message)
                 case Event():
                     self.events.append((node, effect))
+                case MakeSnapshot():
+                    made.append(effect)
+        for effect in made:
+            if node in self.nodes:
+                self._perform(node, self.nodes[node].on_snapshot(effect.index, encode_state(effect.state), self.now))

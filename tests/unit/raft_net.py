@@ -9,12 +9,26 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from tidelog.effects import Send
 from tidelog.types import NodeId
 from tidelog.wire.messages import AppendEntries, Message, Vote
-from tidelog_controller.core.raft import Apply, Entry, Persist, Raft, RaftEffect, RaftSettings, RoleChanged, Stored
-from tidelog_controller.core.raft_log import apply_persist, encode_entries
+from tidelog_controller.core.members import members_of
+from tidelog_controller.core.raft import (
+    Apply,
+    Entry,
+    Persist,
+    Raft,
+    RaftEffect,
+    RaftSettings,
+    Restore,
+    RoleChanged,
+    Snapshot,
+    Stored,
+    TakeSnapshot,
+)
+from tidelog_controller.core.raft_log import Base, apply_persist, encode_entries
 
 THREE = ("c1", "c2", "c3")
 FIVE = ("c1", "c2", "c3", "c4", "c5")
@@ -35,7 +49,14 @@ def core(
     settings: RaftSettings = SETTINGS,
 ) -> Raft:
     """Controller c1 after a restart at time 0 with this on its disk."""
-    return Raft("c1", voters, settings, Stored(term, voted_for, log(*terms)), random.Random(1), 0.0)
+    return Raft("c1", settings, of(voters, term, voted_for, log(*terms)), random.Random(1), 0.0)
+
+
+def of(
+    voters: Sequence[str], term: int = 0, voted_for: str | None = None, entries: Sequence[Entry] = (), store: str = ""
+) -> Stored:
+    """What is on the disk of a controller of a cluster that was founded with these voters."""
+    return Stored(term, voted_for, list(entries), Base(0, 0, members_of(*voters)), store=store)
 
 
 def leader(term: int, terms: Sequence[int] = (), voters: Sequence[str] = THREE, **settings: int) -> Raft:
@@ -55,7 +76,9 @@ def append(term: int, prev: tuple[int, int], entries: Sequence[Entry] = (), comm
 
 
 def sent(effects: Sequence[RaftEffect], to: str | None = None) -> list[Message]:
-    return [e.message for e in effects if isinstance(e, Send) and to in (None, e.to)]
+    """What is sent, without the numbers of heartbeats."""
+    messages = [e.message for e in effects if isinstance(e, Send) and to in (None, e.to)]
+    return [replace(m, round=0) if hasattr(m, "round") else m for m in messages]
 
 
 def applied(effects: Sequence[RaftEffect]) -> list[int]:
@@ -82,20 +105,24 @@ class Node:
         self.node_id = node_id
         self.disk = stored
         self.applied: list[Entry] = []
+        self.restored: Snapshot | None = None
+        """The snapshot that ``applied`` follows."""
         self.roles: list[RoleChanged] = []
         self.raft = self._start(now)
 
     def _start(self, now: float) -> Raft:
-        disk = Stored(self.disk.term, self.disk.voted_for, list(self.disk.entries))
-        return Raft(self.node_id, self.net.voters, self.net.settings, disk, self.net.rng, now)
+        disk = replace(self.disk, entries=list(self.disk.entries))
+        return Raft(self.node_id, self.net.settings, disk, self.net.rng, now)
 
     def restart(self, now: float) -> None:
         """A new process on the same disk."""
         self.applied = []
+        self.restored = None
         self.raft = self._start(now)
 
     def perform(self, effects: Sequence[RaftEffect]) -> None:
         """All of them in order, unless the net's ``before_effect`` raises Crash."""
+        later: list[RaftEffect] = []
         for effect in effects:
             self.net.before_effect(self, effect)
             match effect:
@@ -106,8 +133,15 @@ class Node:
                 case Apply():
                     assert effect.entries
                     self.applied.extend(effect.entries)
+                case Restore(snapshot):
+                    self.restored = snapshot
+                    self.applied = []
+                case TakeSnapshot(index):
+                    later += self.raft.on_snapshot(index, b"state after %d" % index * 9, self.net.now)
                 case RoleChanged():
                     self.roles.append(effect)
+        if later:
+            self.perform(later)
 
 
 class Net:
@@ -128,7 +162,9 @@ class Net:
         self.flying: list[Flight] = []
         self.blocked: Callable[[NodeId, NodeId], bool] = lambda sender, to: False
         self.before_effect: Callable[[Node, RaftEffect], None] = lambda node, effect: None
-        self.nodes = {v: Node(self, v, (stored or {}).get(v, Stored()), self.now) for v in self.voters}
+        founded = Base(0, 0, members_of(*self.voters))
+        disks = {v: replace((stored or {}).get(v, Stored()), base=founded) for v in self.voters}
+        self.nodes = {v: Node(self, v, disks[v], self.now) for v in self.voters}
 
     def __getitem__(self, node_id: NodeId) -> Node:
         return self.nodes[node_id]

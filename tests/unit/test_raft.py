@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 
 import pytest
-from raft_net import FIVE, LATER, SETTINGS, THREE, Net, append, core, leader, log, sent, terms_of
+from raft_net import FIVE, LATER, SETTINGS, THREE, Net, append, core, leader, log, of, sent, terms_of
 from tidelog.effects import Send
 from tidelog.wire.messages import AppendResult, Message, RequestVote, Vote
 from tidelog_controller.core.raft import (
@@ -33,7 +33,7 @@ def test_a_server_starts_as_follower_in_its_stored_term() -> None:
 def test_election_timeouts_are_random_between_the_two_bounds() -> None:
     """Raft §5.2: split votes are rare because timeouts are chosen from a fixed interval."""
     seeds = range(200)
-    found = [Raft("c1", THREE, SETTINGS, Stored(), random.Random(seed), 10.0).deadline() for seed in seeds]
+    found = [Raft("c1", SETTINGS, of(THREE), random.Random(seed), 10.0).deadline() for seed in seeds]
     deadlines = [deadline - 10.0 for deadline in found if deadline is not None]
     assert SETTINGS.election_timeout_min_s <= min(deadlines) < 0.8
     assert 1.4 < max(deadlines) < SETTINGS.election_timeout_max_s

@@ -19,6 +19,7 @@ from tidelog.effects import Send
 from tidelog.errors import ProtocolError
 from tidelog.types import NodeId
 from tidelog.wire.messages import AppendResult, Vote
+from tidelog_controller.core.members import Members
 from tidelog_controller.core.progress import Progress
 from tidelog_controller.core.raft import Apply, Entry, Persist, Raft, RaftEffect, RaftSettings, RoleChanged
 from tidelog_controller.core.raft_log import RaftLog
@@ -253,20 +254,14 @@ def commit_by_counting(patch: pytest.MonkeyPatch) -> None:
 
     def advance_commit(self: Raft) -> None:
         matches = sorted([self.log.last_index, *(p.match for p in self._progress.values())], reverse=True)
-        self._commit(matches[self.majority - 1])
+        self._commit(matches[self.members.majority - 1])
 
     patch.setattr(Raft, "_advance_commit", advance_commit)
 
 
 def half_is_a_majority(patch: pytest.MonkeyPatch) -> None:
     """One vote less is enough."""
-    original = Raft._become_follower
-
-    def become_follower(self: Raft, term: int, leader_id: NodeId | None, now: float) -> None:
-        self.majority = max(1, (len(self.peers) + 1) // 2)
-        original(self, term, leader_id, now)
-
-    patch.setattr(Raft, "_become_follower", become_follower)
+    patch.setattr(Members, "majority", property(lambda self: max(1, len(self.voters) // 2)))
 
 
 def vote_for_any_log(patch: pytest.MonkeyPatch) -> None:

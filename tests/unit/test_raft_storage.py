@@ -8,6 +8,7 @@ import shutil
 import sqlite3
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,11 @@ from tidelog_controller.storage import RaftStorage
 
 
 def open_storage(directory: Path, cluster: str = "harbour", node: str = "c1") -> RaftStorage:
-    return RaftStorage(directory, cluster, node)
+    return RaftStorage(directory, cluster, node, "s")
+
+
+def stored(term: int, voted_for: str | None, entries: Sequence[Entry]) -> Stored:
+    return Stored(term, voted_for, list(entries), store="s")
 
 
 def entries(first: int, *terms: int) -> tuple[Entry, ...]:
@@ -28,25 +33,25 @@ def filled(directory: Path) -> Stored:
     """A database with a vote and three entries, closed again."""
     storage = open_storage(directory)
     storage.perform(Persist(7, "c2", None, entries(1, 3, 3, 7)))
-    stored = storage.load()
+    found = storage.load()
     storage.close()
-    return stored
+    return found
 
 
 def test_a_new_directory_holds_the_state_of_a_new_controller(tmp_path: Path) -> None:
-    assert open_storage(tmp_path / "not" / "there").load() == Stored()
+    assert open_storage(tmp_path / "not" / "there").load() == Stored(store="s")
 
 
 def test_term_vote_and_entries_are_there_after_reopening(tmp_path: Path) -> None:
     filled(tmp_path)
-    assert open_storage(tmp_path).load() == Stored(7, "c2", list(entries(1, 3, 3, 7)))
+    assert open_storage(tmp_path).load() == stored(7, "c2", entries(1, 3, 3, 7))
 
 
 def test_a_vote_can_be_withdrawn_only_by_a_new_term_and_both_are_one_write(tmp_path: Path) -> None:
     filled(tmp_path)
     storage = open_storage(tmp_path)
     storage.perform(Persist(8, None, None, ()))
-    assert storage.load() == Stored(8, None, list(entries(1, 3, 3, 7)))
+    assert storage.load() == stored(8, None, entries(1, 3, 3, 7))
 
 
 def test_truncation_and_the_entries_that_replace_it_are_one_write(tmp_path: Path) -> None:
@@ -58,7 +63,7 @@ def test_truncation_and_the_entries_that_replace_it_are_one_write(tmp_path: Path
 
 def test_random_writes_give_what_the_storage_in_memory_gives(tmp_path: Path) -> None:
     rng = random.Random(5)
-    storage, model = open_storage(tmp_path), Stored()
+    storage, model = open_storage(tmp_path), Stored(store="s")
     for term in range(1, 60):
         last = len(model.entries)
         cut = rng.choice([None, rng.randint(1, last)]) if last else None
@@ -74,14 +79,14 @@ def test_a_killed_process_loses_nothing_that_perform_returned_from(tmp_path: Pat
         "import os, sys\n"
         "from tidelog_controller.core.raft_log import Entry, Persist\n"
         "from tidelog_controller.storage import RaftStorage\n"
-        "storage = RaftStorage(sys.argv[1], 'harbour', 'c1')\n"
+        "storage = RaftStorage(sys.argv[1], 'harbour', 'c1', 's')\n"
         "storage.perform(Persist(4, 'c3', None, (Entry(1, 4, b'x'),)))\n"
         "os.kill(os.getpid(), 9)\n"
     )
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     ended = subprocess.run([sys.executable, "-c", script, str(tmp_path)], env=environment, check=False)
     assert ended.returncode == -9
-    assert open_storage(tmp_path).load() == Stored(4, "c3", [Entry(1, 4, b"x")])
+    assert open_storage(tmp_path).load() == stored(4, "c3", [Entry(1, 4, b"x")])
 
 
 def test_a_commit_is_synced_before_perform_returns(tmp_path: Path) -> None:
@@ -121,7 +126,7 @@ def test_an_empty_file_is_damage_and_not_a_new_controller(tmp_path: Path) -> Non
 
 def test_a_crash_while_the_database_is_made_leaves_a_new_controller(tmp_path: Path) -> None:
     (tmp_path / "raft.db.new").write_bytes(b"half a database")
-    assert open_storage(tmp_path).load() == Stored()
+    assert open_storage(tmp_path).load() == Stored(store="s")
 
 
 @pytest.mark.parametrize(
@@ -187,4 +192,4 @@ def test_after_a_failed_write_nothing_more_is_accepted(tmp_path: Path) -> None:
     with pytest.raises(AssertionError, match="never tried again"):
         storage.perform(Persist(8, "c1", None, ()))
     storage.close()
-    assert open_storage(tmp_path).load() == Stored(7, "c2", list(entries(1, 3, 3, 7)))
+    assert open_storage(tmp_path).load() == stored(7, "c2", entries(1, 3, 3, 7))

@@ -22,6 +22,8 @@ class ControllerConfig:
         default_factory=dict,
         metadata={"help": "URL of every controller by name, this one included; none: this one is alone."},
     )
+    join: bool = setting(False, "Wait to be added to the group that peers names (tidelog controllers add).")
+    shutdown_s: float = setting(5.0, "Longest wait for another controller to take over at the end.", 0.0, 60.0)
     log_json: bool | None = setting(None, "Log as JSON; unset: unless on a terminal.")
     settings: ControllerSettings = field(default_factory=ControllerSettings, metadata={"help": "Times and bounds."})
 
@@ -32,6 +34,8 @@ class ControllerConfig:
             found.append(
                 f"peers: must name this controller too, and {self.node} is not among {', '.join(self.peers)}"
             )
+        if self.join and len(self.peers) < 2:
+            found.append("join: peers must name the controllers that there are, and this one")
         for node, url in self.peers.items():
             if not url.startswith("ws://"):
                 found.append(f"peers.{node} = {url!r}: must be a URL of the form ws://host:port")

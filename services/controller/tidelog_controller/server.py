@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable
+from functools import partial
 
 import structlog
 import trio
@@ -12,6 +13,7 @@ from tidelog.errors import TidelogError, refuse
 from tidelog.link import PROTOCOL_VERSION, Link, serve_links
 from tidelog.transport import MAX_MESSAGE_BYTES, Transport
 from tidelog.wire.messages import (
+    AddController,
     AllocateProducerIds,
     AlterIsr,
     AlterLearners,
@@ -29,14 +31,19 @@ from tidelog.wire.messages import (
     Heartbeat,
     Hello,
     History,
+    InstallSnapshot,
+    Meet,
     Message,
     PlanRebalance,
     Reassign,
     Register,
+    RemoveController,
     ReportLeader,
     ReportLoss,
     RequestVote,
     Seal,
+    SnapshotResult,
+    TimeoutNow,
     TransferLeader,
     Vote,
     Watch,
@@ -45,19 +52,22 @@ from tidelog.wire.messages import (
 
 from tidelog_controller.config import ControllerConfig
 from tidelog_controller.core.controller import Controller
+from tidelog_controller.core.raft_log import Stored
 from tidelog_controller.shell import Shell
-from tidelog_controller.storage import RaftStorage
+from tidelog_controller.storage import Damaged, RaftStorage, set_aside
 
 _ANYBODY = frozenset({DescribeQuorum.OP})
 ALLOWED = {
-    "controller": _ANYBODY | {RequestVote.OP, Vote.OP, AppendEntries.OP, AppendResult.OP},
+    "controller": _ANYBODY
+    | {RequestVote.OP, Vote.OP, AppendEntries.OP, AppendResult.OP, InstallSnapshot.OP, SnapshotResult.OP}
+    | {TimeoutNow.OP, Meet.OP},
     "replica": _ANYBODY
     | {Register.OP, Heartbeat.OP, AlterIsr.OP, ReportLeader.OP, Watch.OP}
     | {HandOver.OP, Seal.OP, ConfirmLeader.OP, ReportLoss.OP},
     "gateway": _ANYBODY
     | {CreateTopic.OP, DeleteTopic.OP, AlterTopic.OP, AlterLearners.OP, GrowTopic.OP}
     | {TransferLeader.OP, Reassign.OP, CancelReassignment.OP, DrainServer.OP, PlanRebalance.OP}
-    | {History.OP, AllocateProducerIds.OP, Watch.OP},
+    | {History.OP, AllocateProducerIds.OP, Watch.OP, AddController.OP, RemoveController.OP},
     "client": _ANYBODY,
 }
 """Who may send what: clients come through a gateway."""
@@ -76,23 +86,70 @@ async def serve(
     clock: Callable[[], float] = trio.current_time,
     task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    """Serve until cancelled; reports the URL when it listens. ``clock`` is trio's clock. Raises ``ConfigError`` when
-    the port or the data directory is in use, or the data is another controller's."""
-    storage = await trio.to_thread.run_sync(RaftStorage, config.data_dir, config.cluster, config.node)
+    """Serve until cancelled, which is an end in order: leadership goes to another controller first. Reports the URL
+    when it listens. ``clock`` is trio's clock. Raises ``ConfigError`` when the port or the data directory is in use,
+    or the data is another controller's."""
+    storage, stored = await trio.to_thread.run_sync(open_storage, config)
     try:
-        await _serve(config, storage, transport, clock, task_status)
+        await _serve(config, storage, stored, transport, clock, task_status)
     finally:
         storage.close()
+
+
+def open_storage(config: ControllerConfig) -> tuple[RaftStorage, Stored]:
+    """The database and what it holds. One that is damaged is put aside, where there are other controllers: this one
+    begins again with an empty one, without a vote until it is added again."""
+    storage, name = None, f"{random.SystemRandom().getrandbits(64):016x}"
+    try:
+        storage = RaftStorage(config.data_dir, config.cluster, config.node, name)
+        return storage, storage.load()
+    except Damaged as error:
+        if storage is not None:
+            storage.close()
+        if len(config.peers) < 2:
+            raise
+        aside = set_aside(config.data_dir)
+        fields = {"error": error.message, "kept_as": str(aside)}
+        again = f"tidelog controllers add {config.node} {config.peers[config.node]}"
+        structlog.get_logger().error("raft_store_damaged", node=config.node, next_step=again, **fields)
+    storage = RaftStorage(config.data_dir, config.cluster, config.node, name, lost=True)
+    return storage, storage.load()
 
 
 async def _serve(
     config: ControllerConfig,
     storage: RaftStorage,
+    stored: Stored,
     transport: Transport,
     clock: Callable[[], float],
     task_status: trio.TaskStatus[str],
 ) -> None:
-    stored = await trio.to_thread.run_sync(storage.load)
+    """What serves is shielded from the cancellation until another controller leads, or in vain could have."""
+    serving, ended = trio.CancelScope(shield=True), trio.Event()
+    async with trio.open_nursery() as nursery:
+        run = partial(_run, config, storage, stored, transport, clock, serving, ended)
+        shell, url = await nursery.start(run)
+        task_status.started(url)
+        try:
+            await ended.wait()
+        except trio.Cancelled:
+            if not ended.is_set():
+                with trio.move_on_after(config.shutdown_s, shield=True):
+                    await shell.stop()
+                serving.cancel()
+            raise
+
+
+async def _run(
+    config: ControllerConfig,
+    storage: RaftStorage,
+    stored: Stored,
+    transport: Transport,
+    clock: Callable[[], float],
+    serving: trio.CancelScope,
+    ended: trio.Event,
+    task_status: trio.TaskStatus[tuple[Shell, str]],
+) -> None:
     shell: Shell | None = None
 
     def welcome(hello: Hello) -> Welcome | TidelogError:
@@ -100,8 +157,8 @@ async def _serve(
             return refuse("OFFLINE", f"{config.node} is starting")
         if hello.cluster not in ("", config.cluster):
             return refuse("WRONG_CLUSTER", f"this is cluster {config.cluster!r}, not {hello.cluster!r}")
-        if hello.role == "controller" and (hello.node not in config.peers or hello.node == config.node):
-            return refuse("FORBIDDEN", f"{hello.node} is no other controller of this cluster: see peers")
+        if hello.role == "controller" and hello.node == config.node:
+            return refuse("FORBIDDEN", f"this is {config.node} itself: two controllers have one name")
         return Welcome(PROTOCOL_VERSION, config.cluster, config.node, "controller", MAX_MESSAGE_BYTES, MAX_IN_FLIGHT)
 
     def on_open(link: Link) -> None:
@@ -116,28 +173,51 @@ async def _serve(
         assert shell is not None
         shell.on_message(link, id, message)
 
-    async with trio.open_nursery() as nursery:
-        url = await nursery.start(
-            lambda task_status: serve_links(
-                transport,
-                config.host,
-                config.port,
-                welcome,
-                on_message,
-                allowed=ALLOWED,
-                on_open=on_open,
-                on_close=on_close,
-                task_status=task_status,
-            )
-        )
-        voters = config.peers or {config.node: url}
-        core = Controller(
-            config.node, voters, config.cluster, config.settings, stored, random.SystemRandom(), clock()
-        )
-        hello = Hello(PROTOCOL_VERSION, "controller", config.node, config.cluster)
-        shell = Shell(core, storage, transport, hello, clock, wall_ms)
-        await nursery.start(shell.peers.run)
-        shell.peers.set_addresses({node: peer_url for node, peer_url in voters.items() if node != config.node})
-        nursery.start_soon(shell.run)
-        structlog.get_logger().info("controller_started", node=config.node, url=url, entries=len(stored.entries))
-        task_status.started(url)
+    listen = partial(
+        serve_links,
+        transport,
+        config.host,
+        config.port,
+        welcome,
+        on_message,
+        allowed=ALLOWED,
+        on_open=on_open,
+        on_close=on_close,
+    )
+    try:
+        with serving:
+            async with trio.open_nursery() as nursery:
+                url = await nursery.start(listen)
+                shell = _make_shell(config, storage, stored, transport, clock, url)
+                await nursery.start(shell.peers.run)
+                shell.peers.set_addresses({n: there for n, there in shell.core.urls.items() if n != config.node})
+                nursery.start_soon(shell.run)
+                nursery.start_soon(shell.run_snapshots)
+                fields = {"entries": len(stored.entries), "store": stored.store}
+                structlog.get_logger().info("controller_started", node=config.node, url=url, **fields)
+                task_status.started((shell, url))
+    finally:
+        ended.set()
+
+
+def _make_shell(
+    config: ControllerConfig,
+    storage: RaftStorage,
+    stored: Stored,
+    transport: Transport,
+    clock: Callable[[], float],
+    url: str,
+) -> Shell:
+    peers = config.peers or {config.node: url}
+    core = Controller(
+        config.node,
+        peers,
+        config.cluster,
+        config.settings,
+        stored,
+        random.SystemRandom(),
+        clock(),
+        join=config.join,
+    )
+    hello = Hello(PROTOCOL_VERSION, "controller", config.node, config.cluster)
+    return Shell(core, storage, transport, hello, clock, wall_ms)

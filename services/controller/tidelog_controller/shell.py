@@ -15,6 +15,8 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from functools import partial
 from typing import Protocol
 
 import structlog
@@ -28,7 +30,9 @@ from tidelog.transport import Transport
 from tidelog.types import NodeId
 from tidelog.wire.messages import Hello, Message
 
+from tidelog_controller.core.consensus import AddressesChanged, MakeSnapshot
 from tidelog_controller.core.controller import Controller, ControllerEffect
+from tidelog_controller.core.machine import encode_state
 from tidelog_controller.core.raft_log import Entry, Persist
 
 INBOX = 4096
@@ -48,7 +52,8 @@ class Storage(Protocol):
 
 
 class Shell:
-    """Everything of one controller that lives while it serves. The owner runs ``run`` and ``peers``."""
+    """Everything of one controller that lives while it serves. The owner runs ``run``, ``run_snapshots`` and
+    ``peers``."""
 
     def __init__(
         self,
@@ -71,6 +76,8 @@ class Shell:
         self._up: dict[NodeId, None] = {}
         self._inbox: deque[tuple[Link | None, Input]] = deque()
         self._arrived = trio.Event()
+        self._turned = trio.Event()
+        self._snapshots, self._wanted_snapshots = trio.open_memory_channel[MakeSnapshot](1)
 
     # --- inputs ------------------------------------------------------------------------------------------
 
@@ -129,6 +136,7 @@ class Shell:
             if deadline is not None and now >= deadline:
                 effects += self.core.on_tick(now, wall_ms=self._wall_ms())
             await self._perform(effects)
+            self._turned.set()
 
     async def _wait(self) -> None:
         """Until there is an input or the core's timer is due; other tasks always get a turn before."""
@@ -160,6 +168,28 @@ class Shell:
                         self._links[effect.source].post(effect.message)
                 case Event():
                     logs.perform(effect, node=self.core.node_id)
+                case AddressesChanged(urls):
+                    self.peers.set_addresses(urls)
+                case MakeSnapshot():
+                    with suppress(trio.WouldBlock):  # busy with earlier ones: Raft will ask again
+                        self._snapshots.send_nowait(effect)
+
+    async def run_snapshots(self) -> None:
+        """Write snapshots down, one after the other, until cancelled: the owner goes on meanwhile."""
+        async for wanted in self._wanted_snapshots:
+            data = await trio.to_thread.run_sync(encode_state, wanted.state)
+            self._log.info("snapshot_taken", index=wanted.index, bytes=len(data))
+            self._put(None, partial(self._on_snapshot, wanted.index, data))
+
+    def _on_snapshot(self, index: int, data: bytes, now: float, wall_ms: int) -> Sequence[ControllerEffect]:
+        return self.core.on_snapshot(index, data, now)
+
+    async def stop(self) -> None:
+        """Hand over what this controller leads, and return when it leads no more. The caller sets a limit."""
+        self._put(None, lambda now, wall_ms: self.core.on_stop(now))
+        while not (self.core.stopping and self.core.may_stop):
+            self._turned = trio.Event()
+            await self._turned.wait()
 
 
 def merge(persists: Iterable[Persist]) -> Persist | None:
@@ -174,5 +204,12 @@ def merge(persists: Iterable[Persist]) -> Persist | None:
         if cut is not None:
             kept = tuple(entry for entry in kept if entry.index < cut)
         cuts = [c for c in (merged.truncate_from, cut) if c is not None]
-        merged = Persist(persist.term, persist.voted_for, min(cuts, default=None), kept + persist.entries)
+        merged = Persist(
+            persist.term,
+            persist.voted_for,
+            min(cuts, default=None),
+            kept + persist.entries,
+            persist.base or merged.base,
+            persist.snapshot or merged.snapshot,
+        )
     return merged

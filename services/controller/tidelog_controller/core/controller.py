@@ -2,36 +2,32 @@
 
     request -> refused, or a command -> Raft -> applied -> answer to whoever asked, deltas to all watchers
 
-- **Active** is the controller that leads Raft *and* has applied an entry of its own term: before that it may not
-  know everything that is committed. Only it serves requests; ``Watch`` and ``DescribeQuorum`` are served by all.
-- A request that changes something is answered when its command is applied, by what the command came to then.
-  When this controller ceases to be active first, or nothing was committed for ``request_timeout_s``, the answer
-  says ``unknown_outcome``: the command may still be applied.
+- Only the active controller (``consensus.py``) serves requests; ``Watch`` and ``DescribeQuorum`` are served by all.
+- A request that changes something is answered when its command is applied, by what the command came to then; a read
+  when it is sure that nobody else led when it came.
 - Watchers get the whole image once, then every change in commit order. A change is posted before the request
   that made it is answered: who asked and watches over one link never sees its own change missing.
 - Sessions, leader reports and seals are volatile (``election.py``); a new active controller grants everybody a full
   session.
-- Raft's log holds everything: after a restart it is applied again from its begin.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import Mapping
+from dataclasses import fields, replace
 from typing import Any
 
-from tidelog.config import setting
-from tidelog.effects import Answer, Event, Post, Send
+from tidelog.effects import Event, Post
 from tidelog.errors import TidelogError, refuse
 from tidelog.types import NodeId
 from tidelog.wire.image import encode_image
 from tidelog.wire.messages import (
+    AddController,
     AllocateProducerIds,
     AlterIsr,
     AlterLearners,
     AlterTopic,
     ConfirmLeader,
-    ControllerInfo,
     CreateTopic,
     DeleteTopic,
     DescribeQuorum,
@@ -42,16 +38,16 @@ from tidelog.wire.messages import (
     HistoryAnswer,
     Message,
     MetadataUpdate,
-    QuorumAnswer,
     Register,
     Registered,
+    RemoveController,
     ReportLeader,
     ReportLoss,
     Seal,
     Watch,
 )
 
-from tidelog_controller.core.balance import Balance, BalanceSettings
+from tidelog_controller.core.balance import Balance
 from tidelog_controller.core.commands import (
     ChangeIsr,
     Command,
@@ -61,16 +57,16 @@ from tidelog_controller.core.commands import (
     RegisterServer,
     RemoveTopic,
     TakeProducerIds,
-    decode_command,
-    encode_command,
 )
+from tidelog_controller.core.consensus import Consensus, ControllerEffect, ControllerSettings, answer_to
 from tidelog_controller.core.election import Elections
 from tidelog_controller.core.events import delta_of, events_of
-from tidelog_controller.core.metadata import apply, skip
+from tidelog_controller.core.metadata import apply
 from tidelog_controller.core.moves import Move, plan_move
+from tidelog_controller.core.once import RequestId
 from tidelog_controller.core.placement import Dice
-from tidelog_controller.core.raft import Apply, Entry, Persist, Raft, RaftEffect, RaftSettings, RoleChanged, Stored
-from tidelog_controller.core.state import MetadataState
+from tidelog_controller.core.raft import Entry, Persist, Stored
+from tidelog_controller.core.state import Applied, MetadataState
 from tidelog_controller.core.topics import plan_change, plan_learners, plan_topic
 
 __all__ = ["Controller", "ControllerEffect", "ControllerSettings", "Entry", "Persist", "Stored"]
@@ -78,32 +74,8 @@ __all__ = ["Controller", "ControllerEffect", "ControllerSettings", "Entry", "Per
 MAX_PRODUCER_IDS = 1_000_000
 """Most producer ids that one request may take."""
 
-ControllerEffect = Persist | Send | Answer | Post | Event
 
-
-@dataclass(frozen=True, slots=True)
-class ControllerSettings:
-    """Times and bounds of a controller; the same on all of them."""
-
-    session_timeout_s: float = setting(3.0, "silence after which a replica server is fenced", 0.05, 600.0)
-    broken_link_grace_s: float = setting(0.75, "the same, after the link of its heartbeats broke", 0.01, 600.0)
-    leader_report_window_s: float = setting(5.0, "how long a report of a dead leader counts", 0.05, 600.0)
-    request_timeout_s: float = setting(5.0, "how long a request waits for a majority of the controllers", 0.05, 600.0)
-    max_pending: int = setting(4096, "requests waiting for Raft; more are refused", 1, 1 << 20)
-    balance: BalanceSettings = field(default_factory=BalanceSettings)
-    raft: RaftSettings = field(default_factory=RaftSettings)
-
-
-@dataclass(frozen=True, slots=True)
-class _Pending:
-    """Who waits for an entry to be applied, and until when."""
-
-    source: int
-    id: int
-    deadline: float
-
-
-class Controller:
+class Controller(Consensus):
     """See above. ``wall_ms`` is the wall clock in milliseconds; it only goes into the histories."""
 
     def __init__(
@@ -115,28 +87,19 @@ class Controller:
         stored: Stored,
         rng: Dice,
         now: float,
+        *,
+        join: bool = False,
     ) -> None:
-        """``peers``: the URLs of all controllers, this one included. ``stored``: what the last life persisted."""
-        self.node_id = node_id
-        self.peers = dict(peers)
-        self.settings = settings
-        self.raft = Raft(node_id, tuple(peers), settings.raft, stored, rng, now)
-        self.state = MetadataState(cluster)
+        """``peers``: the URLs of the controllers that found the cluster, this one included, or with ``join`` of those
+        that there are. ``stored``: what the last life persisted."""
+        super().__init__(node_id, peers, cluster, settings, stored, rng, now, join)
         self.elections = Elections(
             settings.session_timeout_s, settings.broken_link_grace_s, settings.leader_report_window_s
         )
         self.balance = Balance(settings.balance)
-        self.active = False
         self._dice = rng
-        self._leading_term: int | None = None
-        self._pending: dict[int, _Pending] = {}
-        self._watchers: dict[int, None] = {}
 
     # --- inputs ------------------------------------------------------------------------------------------
-
-    def on_message(self, sender: NodeId, message: Message, now: float, *, wall_ms: int = 0) -> list[ControllerEffect]:
-        """A Raft message of another controller. Raises ``ProtocolError`` for one that no correct one sends."""
-        return self._absorb(self.raft.on_message(sender, message, now), now)
 
     def on_request(
         self, source: int, id: int | None, message: Message, now: float, *, wall_ms: int = 0
@@ -145,22 +108,38 @@ class Controller:
         match message:
             case Watch():
                 self._watchers[source] = None
-                image = MetadataUpdate(self.state.index, whole=True, payload=encode_image(self.state.image()))
-                return [*_answer(source, id, Done()), Post(source, image)]
+                return [*answer_to(source, id, Done()), self._image_for(source)]
             case DescribeQuorum():
-                return _answer(source, id, self._quorum())
+                return answer_to(source, id, self.quorum(now))
         if not self.active:
-            return _answer(source, id, self._not_active(unknown_outcome=False))
+            return answer_to(source, id, self.not_active(unknown_outcome=False))
         if isinstance(message, Heartbeat | ReportLeader | Seal):
             return self._on_sign_of_life(source, id, message, now, wall_ms)
-        if isinstance(message, History):
-            return _answer(source, id, self._history(message))
+        if id is not None and len(self._pending) + len(self._reads) >= self.settings.max_pending:
+            waiting = len(self._pending) + len(self._reads)
+            return answer_to(source, id, refuse("OVERLOADED", f"{waiting} requests wait for a majority"))
+        match message:
+            case AddController(node, url):
+                return self._change_group(self.raft.add_member(node, url, now), source, id, now)
+            case RemoveController(node):
+                return self._change_group(self.raft.remove_member(node, now), source, id, now)
+            case History() | ConfirmLeader():
+                return [] if id is None else self._begin_read(source, id, message, now)
+        return self._on_change(source, id, message, now, wall_ms)
+
+    def _on_change(
+        self, source: int, id: int | None, message: Message, now: float, wall_ms: int
+    ) -> list[ControllerEffect]:
+        """A request for a command, unless the very same request was answered before."""
+        client, sequence = getattr(message, "client", ""), getattr(message, "sequence", 0)
+        request = RequestId(client, sequence) if client and sequence else None
+        known = None if request is None else self.replicated.once.find(request)
+        if known is not None:
+            return answer_to(source, id, known)
         command = self._command(message, wall_ms)
         if not isinstance(command, Command):
-            return _answer(source, id, command)
-        if len(self._pending) >= self.settings.max_pending:
-            return _answer(source, id, refuse("OVERLOADED", f"{len(self._pending)} requests wait for a majority"))
-        return self._propose(command, now, source, id)
+            return answer_to(source, id, command)
+        return self._propose(command, now, source, id, request)
 
     def on_link_closed(self, source: int, now: float) -> list[ControllerEffect]:
         """Nobody watches or waits on that link any more. What was proposed may still be applied. A server that
@@ -168,11 +147,13 @@ class Controller:
         self.elections.on_link_closed(source, now)
         self._watchers.pop(source, None)
         self._pending = {index: p for index, p in self._pending.items() if p.source != source}
+        self._reads = {token: r for token, r in self._reads.items() if r.source != source}
         return []
 
     def on_tick(self, now: float, *, wall_ms: int = 0) -> list[ControllerEffect]:
         """Time has passed. Afterwards ``deadline()`` is None or later than ``now``."""
-        effects = self._absorb(self.raft.on_tick(now), now)
+        effects = self._absorb(self.founding.on_tick(now), now)
+        effects += self._absorb(self.raft.on_tick(now), now)
         effects += self._give_up(now)
         if self.active:
             for fence in self.elections.expired(self.state, now, wall_ms):
@@ -185,9 +166,7 @@ class Controller:
 
     def deadline(self) -> float | None:
         """When ``on_tick`` has something to do."""
-        deadlines = [self.raft.deadline()]
-        if self._pending:
-            deadlines.append(next(iter(self._pending.values())).deadline)  # all wait equally long: oldest first
+        deadlines = [self.founding.deadline(), self.raft.deadline(), self._waiting_until()]
         if self.active:
             deadlines += [self.elections.deadline(self.state), self.balance.deadline()]
         return min((d for d in deadlines if d is not None), default=None)
@@ -206,8 +185,6 @@ class Controller:
                 return ChangeIsr(wall_ms, **_fields(message))
             case HandOver():
                 return LeaveParts(wall_ms, **_fields(message))
-            case ConfirmLeader():
-                return ConfirmLeadership(wall_ms, **_fields(message))
             case ReportLoss():
                 if message.end <= message.start:
                     return refuse("MALFORMED", f"no records from {message.start} to {message.end}")
@@ -247,7 +224,7 @@ class Controller:
         What is decided from them goes through Raft on its own account."""
         if not self.state.in_life(message.node, message.broker_epoch):
             text = f"broker epoch {message.broker_epoch} of {message.node} is over, or unknown here: register"
-            return _answer(source, id, refuse("FENCED_BROKER_EPOCH", text))
+            return answer_to(source, id, refuse("FENCED_BROKER_EPOCH", text))
         decision: Command | None
         if isinstance(message, Heartbeat):
             decision = self.elections.on_heartbeat(self.state, message.node, source, now, wall_ms)
@@ -255,96 +232,46 @@ class Controller:
             decision = self.elections.on_seal(self.state, message, now, wall_ms)
         else:
             decision = self.elections.on_report(self.state, message, now, wall_ms)
-        effects = _answer(source, id, Done())
+        effects = answer_to(source, id, Done())
         return effects if decision is None else effects + self._propose(decision, now)
 
-    def _history(self, message: History) -> HistoryAnswer | TidelogError:
-        if self.state.partition(message.topic_id, message.partition) is None:
-            return refuse("UNKNOWN_TOPIC", f"no partition {message.partition} of topic id {message.topic_id}")
-        return HistoryAnswer(self.state.history[message.topic_id][message.partition])
+    def _read_now(self, request: Message) -> Message | TidelogError:
+        match request:
+            case History():
+                if self.state.partition(request.topic_id, request.partition) is None:
+                    return refuse("UNKNOWN_TOPIC", f"no partition {request.partition} of topic id {request.topic_id}")
+                return HistoryAnswer(self.state.history[request.topic_id][request.partition])
+            case _:
+                command = ConfirmLeadership(0, **_fields(request))  # changes nothing: only its answer is wanted
+                return apply(self.state, command, self.state.index).answer
 
-    def _quorum(self) -> QuorumAnswer:
-        """The group as seen from here; a leader that may not serve yet names nobody active."""
-        leader = self.raft.leader_id
-        active = leader if leader != self.node_id or self.active else None
-        own = "follower" if self.raft.role == "follower" else "candidate"
-        others = "unknown" if leader is None else "follower"
-        controllers = tuple(
-            ControllerInfo(node, url, "leader" if node == leader else own if node == self.node_id else others)
-            for node, url in self.peers.items()
-        )
-        return QuorumAnswer(active or "", self.raft.term, self.raft.commit_index, controllers)
+    # --- what was agreed on --------------------------------------------------------------------------------
 
-    def _not_active(self, *, unknown_outcome: bool) -> TidelogError:
-        leader = self.raft.leader_id if self.raft.leader_id != self.node_id else None
-        where = f"{leader} is, at {self.peers[leader]}" if leader else "none is known yet: try again"
-        return refuse(
-            "NOT_ACTIVE_CONTROLLER",
-            f"{self.node_id} is not the active controller; {where}",
-            unknown_outcome=unknown_outcome,
-            leader=leader or "",
-            url=self.peers[leader] if leader else "",
-        )
+    def _on_active(self, now: float) -> None:
+        self.elections.become_active(self.state, now)
+        self.balance.become_active(self.state, now)
 
-    # --- Raft --------------------------------------------------------------------------------------------
+    def _on_inactive(self) -> None:
+        self.elections.clear()
+        self.balance.clear()
 
-    def _propose(
-        self, command: Command, now: float, source: int = 0, id: int | None = None
-    ) -> list[ControllerEffect]:
-        index, effects = self.raft.propose(encode_command(command), now)
-        assert index is not None, "the active controller leads Raft"
-        if id is not None:
-            self._pending[index] = _Pending(source, id, now + self.settings.request_timeout_s)
-        return self._absorb(effects, now)
+    def _on_applied(self, before: MetadataState, applied: Applied, command: Command, now: float) -> list[Event]:
+        changed = [key for key, _ in applied.changes if before.partition(*key) != applied.state.partition(*key)]
+        self.elections.on_applied(applied.state, command, changed, now)
+        self.balance.on_applied(before, applied.state, command, changed, now)
+        return events_of(before, applied)
 
-    def _absorb(self, effects: Iterable[RaftEffect], now: float) -> list[ControllerEffect]:
-        """Raft's effects, with what happens here in their places."""
-        out: list[ControllerEffect] = []
-        for effect in effects:
-            match effect:
-                case Apply():
-                    for entry in effect.entries:
-                        out += self._apply(entry, now)
-                case RoleChanged():
-                    out += self._on_role(effect)
-                case _:
-                    out.append(effect)
-        return out
+    def _on_news(self, before: MetadataState, applied: Applied | None) -> list[ControllerEffect]:
+        if applied is None:
+            return [self._image_for(source) for source in self._watchers]
+        if not applied.visible or not self._watchers:
+            return []
+        update = MetadataUpdate(applied.state.index, payload=delta_of(before, applied))
+        return [Post(source, update) for source in self._watchers]
 
-    def _on_role(self, change: RoleChanged) -> list[ControllerEffect]:
-        fields = {"role": change.role, "term": change.term, "leader": change.leader_id}
-        effects: list[ControllerEffect] = [Event("raft_role_changed", fields)]
-        self._leading_term = change.term if change.role == "leader" else None
-        if self.active:
-            self.active = False
-            self.elections.clear()
-            self.balance.clear()
-            waiting, self._pending = self._pending, {}
-            error = self._not_active(unknown_outcome=True)
-            effects.append(Event("controller_stepped_down", {"term": change.term, "requests_failed": len(waiting)}))
-            effects += [Answer(pending.source, pending.id, error) for pending in waiting.values()]
-        return effects
-
-    def _apply(self, entry: Entry, now: float) -> list[ControllerEffect]:
-        if not entry.data:
-            self.state = skip(self.state, entry.index)
-            return self._become_active(now) if entry.term == self._leading_term and not self.active else []
-        command = decode_command(entry.data)
-        applied = apply(self.state, command, entry.index)
-        before, self.state = self.state, applied.state
-        effects: list[ControllerEffect] = []
-        if self.active:
-            changed = [key for key, _ in applied.changes if before.partition(*key) != self.state.partition(*key)]
-            self.elections.on_applied(self.state, command, changed, now)
-            self.balance.on_applied(before, self.state, command, changed, now)
-            effects += events_of(before, applied)
-        if applied.visible and self._watchers:
-            update = MetadataUpdate(entry.index, payload=delta_of(before, applied))
-            effects += [Post(source, update) for source in self._watchers]
-        pending = self._pending.pop(entry.index, None)
-        if pending is not None:
-            effects.append(Answer(pending.source, pending.id, self._with_settings(applied.answer)))
-        return effects
+    def _image_for(self, source: int) -> Post:
+        image = self.state.image()
+        return Post(source, MetadataUpdate(image.index, whole=True, payload=encode_image(image)))
 
     def _with_settings(self, answer: Message | TidelogError) -> Message | TidelogError:
         """The metadata does not know this controller's settings; the answer to a registration tells one."""
@@ -352,28 +279,7 @@ class Controller:
             return replace(answer, session_timeout_ms=round(self.settings.session_timeout_s * 1000))
         return answer
 
-    def _become_active(self, now: float) -> list[ControllerEffect]:
-        self.active = True
-        self.elections.become_active(self.state, now)
-        self.balance.become_active(self.state, now)
-        return [Event("controller_active", {"term": self._leading_term, "index": self.state.index})]
-
-    def _give_up(self, now: float) -> list[ControllerEffect]:
-        """Requests whose command no majority has taken in time."""
-        late = [index for index, pending in self._pending.items() if pending.deadline <= now]
-        error = refuse(
-            "NO_QUORUM",
-            f"no majority of the controllers confirmed within {self.settings.request_timeout_s} s",
-            unknown_outcome=True,
-        )
-        gone = [self._pending.pop(index) for index in late]
-        return [Answer(pending.source, pending.id, error) for pending in gone]
-
 
 def _fields(message: Message) -> dict[str, Any]:
     """A message's values by name: the command that it asks for has the same names."""
     return {known.name: getattr(message, known.name) for known in fields(message)}
-
-
-def _answer(source: int, id: int | None, message: Message | TidelogError) -> list[ControllerEffect]:
-    return [] if id is None else [Answer(source, id, message)]

@@ -1,10 +1,12 @@
 """What a leader knows of one follower's log, and what it has sent it (after etcd's ``tracker/progress.go``).
 
-Two modes. *Probing*: it is not known where the logs part ways; one AppendEntries is on its way, and its answer
+Three modes. *Probing*: it is not known where the logs part ways; one AppendEntries is on its way, and its answer
 decides. *Streaming*: the logs agree up to ``next - 1`` if nothing was lost; messages are pipelined, at most
-``window`` of them unanswered.
+``window`` of them unanswered. *Sending*: the follower needs what is compacted away; a snapshot goes out piece by
+piece.
 
     probing --ok--> streaming --rejected--> probing (at the follower's hint)
+    probing --too far back--> sending --ok--> streaming
 
 There is no timer for lost messages. A heartbeat claims (index, term) of ``next - 1``; a follower that misses
 something of what was sent rejects it, which leads back to probing; if only answers were lost, its ok confirms
@@ -14,32 +16,71 @@ everything. Answers carry no number of their request, so old ones are told apart
 - a true rejection of a message that claims ``next - 1`` or less points strictly below it: another one is old;
 - a true rejection points at or above ``match``, because what a follower has acknowledged it never loses.
 
-An old rejection that slips through costs only messages: ``next > match`` holds always.
-"""
+An old rejection that slips through costs only messages: ``next > match`` holds always. All this is of one *store*;
+when another answers under the same name (``members.py``) a new ``Progress`` begins."""
 
 from __future__ import annotations
 
+import zlib
 from collections import deque
+
+from tidelog_controller.core.raft_log import Snapshot
+
+
+class Sending:
+    """A snapshot on its way: one piece at a time, sent again at most once a heartbeat."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self.snapshot = snapshot
+        self.crc = zlib.crc32(snapshot.data)
+        self.offset = 0
+        """The follower has the bytes before it, as far as we know."""
+        self._may_send = True
+
+    def on_heartbeat(self) -> None:
+        """A piece that was lost may go out again."""
+        self._may_send = True
+
+    def on_result(self, offset: int) -> None:
+        """The follower wants the piece at ``offset``; it begins anew with 0 when its memory was lost."""
+        if offset != self.offset:
+            self.offset = min(offset, len(self.snapshot.data))
+            self._may_send = True
+
+    def take_piece(self, max_bytes: int) -> bytes:
+        """The next piece; b"" when it is on its way already, or was the last."""
+        if not self._may_send:
+            return b""
+        self._may_send = False
+        return self.snapshot.data[self.offset : self.offset + max_bytes]
 
 
 class Progress:
-    """One follower, from the leader's side, for one term of leadership."""
+    """One follower from the leader's side, for one term of leadership."""
 
-    def __init__(self, next_index: int, window: int, now: float) -> None:
+    def __init__(self, next_index: int, window: int, now: float, store: str = "") -> None:
+        self.store = store
+        """The store that answers; "": not heard yet."""
         self.match = 0
         """The follower has everything up to here, durably."""
         self.next = next_index
         """First index of the next message with entries."""
         self.probing = True
+        self.sending: Sending | None = None
         self.heard_at = now
         """When the last answer of this term came; a new leader gives everybody the benefit of the doubt."""
+        self.heard_round = 0
+        """The latest heartbeat that it has answered."""
         self._window = window
         self._probe_sent = False
         self._in_flight: deque[int] = deque()
+        self._round: tuple[int, float] | None = None
 
     @property
     def can_send(self) -> bool:
         """Whether a message with entries may go out now."""
+        if self.sending is not None:
+            return False
         return not self._probe_sent if self.probing else len(self._in_flight) < self._window
 
     def on_sent(self, last_index: int) -> None:
@@ -54,6 +95,9 @@ class Progress:
         """The follower agrees up to ``match``. True if that is news."""
         news = match > self.match
         self.match = max(self.match, match)
+        if self.sending is not None and self.match >= self.sending.snapshot.index:
+            self.sending = None
+            self.next = self.match + 1
         if self.probing and match >= self.next - 1:
             self.probing = False
             self._probe_sent = False
@@ -64,10 +108,28 @@ class Progress:
 
     def on_rejected(self, hint: int) -> bool:
         """The logs agree at ``hint`` at most. True if that is news: then send a probe."""
-        if not self.match <= hint < self.next - 1:
+        if self.sending is not None or not self.match <= hint < self.next - 1:
             return False
         self.probing = True
         self._probe_sent = False
         self._in_flight.clear()
         self.next = hint + 1
         return True
+
+    def send_snapshot(self, snapshot: Snapshot) -> None:
+        """It needs what the log no longer has."""
+        self.sending = Sending(snapshot)
+        self.probing = True
+        self._probe_sent = False
+        self._in_flight.clear()
+
+    def has_caught_up(self, last_index: int, now: float, limit_s: float) -> bool:
+        """Dissertation §4.2.1: in rounds, each up to where the log ended when it began; a learner is fit to vote when
+        a round took no longer than ``limit_s``."""
+        if self._round is None:
+            self._round = (last_index, now)
+        target, began = self._round
+        if self.match < target:
+            return False
+        self._round = (last_index, now)
+        return now - began <= limit_s

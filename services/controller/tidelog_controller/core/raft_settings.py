@@ -21,9 +21,19 @@ class RaftSettings:
         256 << 10, "command bytes in one AppendEntries; a larger one goes alone", 1, 8 << 20
     )
     append_window: int = setting(16, "unanswered AppendEntries with entries per follower", 1, 1024)
+    snapshot_threshold: int = setting(
+        8192,
+        "entries after which the metadata are written down whole; half as many stay",
+        2,
+        1 << 20,
+    )
+    snapshot_threshold_bytes: int = setting(64 << 20, "the same, in bytes of commands", 1, 1 << 30)
+    snapshot_chunk_bytes: int = setting(256 << 10, "bytes of a snapshot in one message", 1, 8 << 20)
 
     def __post_init__(self) -> None:
         if not 0 < 2 * self.heartbeat_s <= self.election_timeout_min_s < self.election_timeout_max_s:
             raise ConfigError("needed: 2 * heartbeat_s <= election_timeout_min_s < election_timeout_max_s")
         if self.append_max_bytes < 1 or self.append_window < 1:
             raise ConfigError("append_max_bytes and append_window must be at least 1")
+        if self.snapshot_threshold < 2 or self.snapshot_chunk_bytes < 1:
+            raise ConfigError("snapshot_threshold must be at least 2, snapshot_chunk_bytes at least 1")

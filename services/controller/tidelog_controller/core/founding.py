@@ -1,0 +1,105 @@
+"""How a cluster begins, and how a controller with an empty store learns that it does not.
+
+A controller with an empty store may be new, with all the others; or its disk was lost, and it has voted and promised
+what it does not know any more. It must not vote then (``members.py``), and in particular not found the cluster again
+with others that are late. So a cluster is founded only when *every* controller of the list has an empty store: each
+tells all others the name of its store (``Meet``) and what it has heard of theirs; who has heard from every other one
+that this one heard it too knows all stores, and founds. All reach the same configuration, since it is made of the
+same names, sorted.
+
+    meeting --everybody has met everybody--> founded
+       |----a founded one names this very store, and its first configuration----> founded
+       |----a founded one knows another store under this name----> lost: waits to be added again
+       |----a founded one does not know this name----> waits to be added
+
+Who waits is brought the log by the leader when it is added. ``join`` and a store that was made anew in place of a
+damaged one wait from the begin."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from tidelog.effects import Event, Send
+from tidelog.types import NodeId
+from tidelog.wire.messages import Meet
+
+from tidelog_controller.core.members import Member, Members
+from tidelog_controller.core.raft import Raft, RaftEffect
+
+MEET_EVERY_S = 0.5
+
+
+class Founding:
+    """The begin of one controller's ``Raft``."""
+
+    def __init__(self, raft: Raft, urls: Mapping[NodeId, str], *, waits: bool, now: float) -> None:
+        """``urls``: the controllers that found the cluster, this one included. ``waits``: it never founds."""
+        self.raft = raft
+        self.lost = False
+        """The others know another store under this name."""
+        self._urls = dict(urls)
+        self._peers = [node for node in urls if node != raft.node_id]
+        self._waits = waits
+        self._stores: dict[NodeId, str] = {}
+        self._met: dict[NodeId, None] = {}
+        self._meet_at = now
+
+    @property
+    def founded(self) -> bool:
+        """There is a configuration."""
+        return bool(self.raft.members.all)
+
+    def deadline(self) -> float | None:
+        """When ``on_tick`` has something to do."""
+        return None if self.founded or (self._waits and self.lost) else self._meet_at
+
+    def on_tick(self, now: float) -> Sequence[RaftEffect]:
+        """Tell those that this one has not met."""
+        deadline = self.deadline()
+        if deadline is None or now < deadline:
+            return []
+        self._meet_at = now + MEET_EVERY_S
+        effects: list[RaftEffect] = [self._meet(peer) for peer in self._peers]
+        return effects + list(self._found_if_all_met(now))
+
+    def on_meet(self, sender: NodeId, meet: Meet, now: float) -> Sequence[RaftEffect]:
+        """Another one tells what it knows."""
+        if self.founded:
+            return [] if meet.founded else [self._tell(sender)]
+        if meet.founded:
+            return self._on_founded(sender, meet, now)
+        news = self._stores.get(sender) != meet.store
+        self._stores[sender] = meet.store
+        if meet.yours == self.raft.store:
+            self._met[sender] = None
+        else:
+            self._met.pop(sender, None)
+        answer = [self._meet(sender)] if news or meet.yours != self.raft.store else []
+        return [*answer, *self._found_if_all_met(now)]
+
+    def _on_founded(self, sender: NodeId, meet: Meet, now: float) -> Sequence[RaftEffect]:
+        self._waits = True
+        if meet.yours == self.raft.store and meet.members and self.raft.log.base.index == 0:
+            return self.raft.found(Members(meet.members), now)
+        if meet.yours not in ("", self.raft.store) and not self.lost:
+            self.lost = True
+            fields = {"store": self.raft.store, "known_as": meet.yours, "told_by": sender}
+            return [Event("raft_store_lost", fields)]
+        return []
+
+    def _found_if_all_met(self, now: float) -> Sequence[RaftEffect]:
+        if self._waits or any(peer not in self._met for peer in self._peers):
+            return []
+        stores = {**self._stores, self.raft.node_id: self.raft.store}
+        members = Members(tuple(Member(node, self._urls[node], True, stores[node]) for node in sorted(self._urls)))
+        return [Event("cluster_founded", {"controllers": sorted(self._urls)}), *self.raft.found(members, now)]
+
+    def _meet(self, peer: NodeId) -> Send:
+        return Send(peer, Meet(self.raft.store, self._stores.get(peer, "")))
+
+    def _tell(self, sender: NodeId) -> Send:
+        """This one is founded: what its configuration says of the other."""
+        raft = self.raft
+        member = raft.members.find(sender)
+        first = raft.log.base.members.all if raft.log.base.index == 0 else ()
+        return Send(sender, Meet(raft.store, member.store if member is not None else "", True, first))

@@ -1,0 +1,99 @@
+"""Who takes part in Raft: the configuration (Raft §6, dissertation §4).
+
+A configuration lists members, each a voter or a learner (dissertation §4.2.1: it gets the log and counts for
+nothing). **A voter is a store, not a name**: the random name of the storage in which term, vote and log are kept.
+What is said by another store under the same name counts for no majority: the memory of that controller was lost, and
+with it votes and entries that others rely on. To the algorithm the lost store is a server that crashed for ever; the
+new one has a vote when a configuration names it. ``store`` is "" only in a learner, until it has been heard.
+
+Configurations are entries of the log and in force from when they are appended, committed or not. Each differs from
+the one before in one voter at most, so that any majority of one and any of the other overlap (dissertation §4.1)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+import cbor2
+from tidelog.types import NodeId
+from tidelog.wire.messages import ControllerMember
+
+Member = ControllerMember
+
+
+@dataclass(frozen=True, slots=True)
+class Members:
+    """One configuration; empty: none is known."""
+
+    all: tuple[Member, ...] = ()
+
+    @property
+    def voters(self) -> tuple[Member, ...]:
+        """Those that decide."""
+        return tuple(member for member in self.all if member.voter)
+
+    @property
+    def majority(self) -> int:
+        """How many voters decide."""
+        return len(self.voters) // 2 + 1
+
+    def find(self, node: NodeId) -> Member | None:
+        """The member of that name."""
+        return next((member for member in self.all if member.node == node), None)
+
+    def has_vote(self, node: NodeId, store: str) -> bool:
+        """Whether that store of that controller is a voter."""
+        member = self.find(node)
+        return member is not None and member.voter and member.store == store
+
+    def wins(self, store_of: Mapping[NodeId, str]) -> bool:
+        """Whether those that said yes, each with the store that it said it from, are a majority."""
+        yes = sum(store_of.get(voter.node) == voter.store for voter in self.voters)
+        return yes >= self.majority
+
+    def with_learner(self, node: NodeId, url: str) -> Members:
+        """With that controller as a learner, whatever it was."""
+        others = self.without(node).all
+        return Members((*others, Member(node, url, voter=False)))
+
+    def with_voter(self, node: NodeId, store: str) -> Members:
+        """With that learner as a voter from now on."""
+        return Members(tuple(replace(m, voter=True, store=store) if m.node == node else m for m in self.all))
+
+    def without(self, node: NodeId) -> Members:
+        """Without that controller."""
+        return Members(tuple(member for member in self.all if member.node != node))
+
+    def keeps_quorum(self, is_live: Callable[[NodeId], bool]) -> bool:
+        """Whether the voters that are live are a majority."""
+        return sum(is_live(voter.node) for voter in self.voters) >= self.majority
+
+
+NOBODY = Members()
+
+
+def members_of(*nodes: NodeId) -> Members:
+    """A configuration of voters whose stores have no name: for a group that never loses one."""
+    return Members(tuple(Member(node) for node in nodes))
+
+
+def encode_members(members: Members) -> bytes:
+    """The data of a configuration entry: CBOR [[node, url, voter, store], …]."""
+    return cbor2.dumps([[m.node, m.url, m.voter, m.store] for m in members.all])
+
+
+def decode_members(data: bytes) -> Members:
+    """The configuration in an entry. Raises ``ValueError`` when it is none, or names a controller twice."""
+    try:
+        rows = cbor2.loads(data)
+        found = [Member(node, url, voter, store) for node, url, voter, store in rows]
+    except (cbor2.CBORDecodeError, TypeError, RecursionError) as error:
+        raise ValueError(f"no configuration: {error}") from error
+    members = Members(tuple(found))
+    for member in found:
+        kinds = tuple(map(type, (member.node, member.url, member.voter, member.store)))
+        if kinds != (str, str, bool, str):
+            raise ValueError("no configuration: a member is name, url, voter, store")
+    if len({member.node for member in found}) != len(found) or encode_members(members) != data:
+        raise ValueError("no configuration: a controller twice, or another encoding")
+    return members

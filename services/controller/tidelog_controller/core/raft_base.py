@@ -1,0 +1,181 @@
+"""What every part of Raft needs: the server's state, its effects in order, its roles (``raft.py`` has the theory)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from tidelog.effects import Event, Send
+from tidelog.types import NodeId
+from tidelog.wire.messages import Message
+
+from tidelog_controller.core.members import Members
+from tidelog_controller.core.progress import Progress
+from tidelog_controller.core.raft_log import Apply, Persist, RaftLog, Restore, Snapshot, Stored
+from tidelog_controller.core.raft_settings import RaftSettings
+
+Role = Literal["follower", "pre_candidate", "candidate", "leader"]
+
+
+@dataclass(frozen=True, slots=True)
+class RoleChanged:
+    """This controller's role, term or idea of the leader is another than before. For information: it may stand
+    before the ``Persist`` of the new term, except that a leader's comes behind it."""
+
+    role: Role
+    term: int
+    leader_id: NodeId | None
+
+
+@dataclass(frozen=True, slots=True)
+class MembersChanged:
+    """This configuration is in force from here on, committed or not."""
+
+    members: Members
+
+
+@dataclass(frozen=True, slots=True)
+class TakeSnapshot:
+    """Write down the state machine as it is now, after entry ``index``, and bring it to ``Raft.on_snapshot``."""
+
+    index: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReadReady:
+    """ReadIndex: when read ``token`` was asked for this server led, and all that was committed then is applied
+    now."""
+
+    token: int
+
+
+RaftEffect = Persist | Send | Apply | Restore | RoleChanged | MembersChanged | TakeSnapshot | ReadReady | Event
+
+
+class Rng(Protocol):
+    """What Raft needs of ``random.Random``."""
+
+    def random(self) -> float:
+        """A number in [0, 1)."""
+
+
+class RaftBase:
+    """The state of one server."""
+
+    def __init__(self, node_id: NodeId, settings: RaftSettings, stored: Stored, rng: Rng, now: float) -> None:
+        self.node_id = node_id
+        self.store = stored.store
+        self.settings = settings
+        self.role: Role = "follower"
+        self.term = stored.term
+        self.voted_for = stored.voted_for
+        self.leader_id: NodeId | None = None
+        self.log = RaftLog(stored.entries, stored.base)
+        self.snapshot = stored.snapshot
+        self.commit_index = stored.snapshot.index if stored.snapshot is not None else 0
+        assert self.log.last_term <= self.term, "the stored log is ahead of the stored term"
+        assert self.log.base.index <= self.commit_index <= self.log.last_index, "no snapshot stands for what is gone"
+        self._rng = rng
+        self._progress: dict[NodeId, Progress] = {}
+        self._heard_leader_at = now
+        self._election_timeout_s = self._draw_timeout()
+        alone = self.is_voter and self.members.majority == 1
+        self._election_at = now if alone else now + self._election_timeout_s
+        self._heartbeat_at = now
+        self._round = 0
+        self._hard_state_dirty = False
+        self._unsaved_snapshot: Snapshot | None = None
+        self._asked_snapshot = self.commit_index
+        self._bytes_since_snapshot = 0
+        self._announced = RoleChanged("follower", self.term, None)
+        self._announced_members = self.members
+        self._effects: list[RaftEffect] = []
+
+    @property
+    def members(self) -> Members:
+        """The configuration in force."""
+        return self.log.members
+
+    @property
+    def is_voter(self) -> bool:
+        """Whether this server, with this store, may stand and counts."""
+        return self.members.has_vote(self.node_id, self.store)
+
+    # --- roles -------------------------------------------------------------------------------------------
+
+    def _become_follower(self, term: int, leader_id: NodeId | None, now: float) -> None:
+        assert term >= self.term, (term, self.term)
+        if term > self.term:
+            self._set_hard_state(term, None)
+        self._progress.clear()
+        self._change_role("follower", leader_id, now)
+
+    def _follow(self, leader: NodeId, term: int, now: float) -> None:
+        """A message of the leader of this or a later term has come."""
+        if term > self.term or self.role != "follower" or self.leader_id is None:
+            self._become_follower(term, leader, now)
+        self._heard_leader_at = now
+        self._election_at = now + self._election_timeout_s
+
+    def _change_role(self, role: Role, leader_id: NodeId | None, now: float) -> None:
+        self.role = role
+        self.leader_id = leader_id
+        self._election_timeout_s = self._draw_timeout()
+        self._election_at = now + self._election_timeout_s
+        change = RoleChanged(role, self.term, leader_id)
+        if role == "leader":
+            self._flush()
+        if change != self._announced:
+            self._announced = change
+            self._effects.append(change)
+
+    def _draw_timeout(self) -> float:
+        low, high = self.settings.election_timeout_min_s, self.settings.election_timeout_max_s
+        return low + (high - low) * self._rng.random()
+
+    # --- what is committed ---------------------------------------------------------------------------------
+
+    def _commit(self, index: int) -> None:
+        if index <= self.commit_index:
+            return
+        self._flush()
+        entries = self.log.slice(self.commit_index + 1, index)
+        self._effects.append(Apply(entries))
+        self.commit_index = index
+        self._bytes_since_snapshot += sum(len(entry.data) for entry in entries)
+        settings = self.settings
+        many = index - self._asked_snapshot >= settings.snapshot_threshold
+        if many or self._bytes_since_snapshot >= settings.snapshot_threshold_bytes:
+            self._asked_snapshot, self._bytes_since_snapshot = index, 0
+            self._effects.append(TakeSnapshot(index))
+
+    # --- effects: persist, then tell ----------------------------------------------------------------------
+
+    def _set_hard_state(self, term: int, voted_for: NodeId | None) -> None:
+        self.term = term
+        self.voted_for = voted_for
+        self._hard_state_dirty = True
+
+    def _flush(self) -> None:
+        """What was changed so far becomes durable before the next effect."""
+        if self._hard_state_dirty or self._unsaved_snapshot is not None or self.log.has_unsaved():
+            truncate_from, entries, base = self.log.take_unsaved()
+            persist = Persist(self.term, self.voted_for, truncate_from, entries, base, self._unsaved_snapshot)
+            self._effects.append(persist)
+            self._hard_state_dirty = False
+            self._unsaved_snapshot = None
+        if self.members is not self._announced_members:
+            self._announced_members = self.members
+            self._effects.append(MembersChanged(self.members))
+
+    def _send(self, to: NodeId, message: Message) -> None:
+        self._flush()
+        self._effects.append(Send(to, message))
+
+    def _say(self, name: str, **fields: object) -> None:
+        self._effects.append(Event(name, fields))
+
+    def _take_effects(self) -> list[RaftEffect]:
+        self._flush()
+        effects, self._effects = self._effects, []
+        return effects

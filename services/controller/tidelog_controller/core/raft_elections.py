@@ -1,0 +1,97 @@
+"""Elections (Raft §5.2, §5.4.1; dissertation §3.10, §4.2.3, §9.6): pre-vote, vote, and who is too late for either.
+
+A vote is given to whoever asks and is up to date, member or not (Raft §6: the voter may not know the newest
+configuration yet); the candidate counts those that its own configuration has, each with its store. So a store that
+was lost and made anew may say what it likes."""
+
+from __future__ import annotations
+
+from tidelog.errors import ProtocolError
+from tidelog.types import NodeId
+from tidelog.wire.messages import RequestVote, TimeoutNow, Vote
+
+from tidelog_controller.core.raft_members import RaftMembers
+
+
+class RaftElections(RaftMembers):
+    """See above."""
+
+    _granted: dict[NodeId, str]
+
+    def _become_pre_candidate(self, now: float) -> None:
+        self._change_role("pre_candidate", None, now)
+        self._campaign(self.term + 1, now, pre=True)
+
+    def _become_candidate(self, now: float, *, transfer: bool = False) -> None:
+        self._set_hard_state(self.term + 1, self.node_id)
+        self._change_role("candidate", None, now)
+        self._campaign(self.term, now, transfer=transfer)
+
+    def _become_leader(self, now: float) -> None:
+        assert self.role == "candidate" and self.voted_for == self.node_id
+        self._change_role("leader", self.node_id, now)
+        others = [member for member in self.members.all if member.node != self.node_id]
+        self._progress = {member.node: self._new_progress(member.store, now) for member in others}
+        self._reads.clear()
+        self._transfer = None
+        self._round = 0
+        self._incoming = None
+        self._heartbeat_at = now + self.settings.heartbeat_s
+        self.log.append(self.term, b"")
+        self._replicate_all()
+        self._advance_commit()
+
+    def _campaign(self, term: int, now: float, *, pre: bool = False, transfer: bool = False) -> None:
+        self._granted = {}
+        for voter in self.members.voters:
+            if voter.node != self.node_id:
+                request = RequestVote(term, self.log.last_index, self.log.last_term, pre, transfer)
+                self._send(voter.node, request)
+        self._count_vote(self.node_id, self.store, now)
+
+    def _count_vote(self, voter: NodeId, store: str, now: float) -> None:
+        self._granted[voter] = store
+        if not self.members.wins(self._granted):
+            return
+        if self.role == "pre_candidate":
+            self._become_candidate(now)
+        else:
+            self._become_leader(now)
+
+    def _hears_leader(self, now: float) -> bool:
+        """There is a leader that this server must not help to depose."""
+        recently = now < self._heard_leader_at + self.settings.election_timeout_min_s
+        return self.role == "leader" or (self.leader_id is not None and recently)
+
+    def _on_request_vote(self, sender: NodeId, request: RequestVote, now: float) -> None:
+        if request.term <= request.last_term or (request.last_index == 0) != (request.last_term == 0):
+            raise ProtocolError(f"request_vote of {sender}: impossible terms {request}")
+        if request.term > self.term and not request.transfer and self._hears_leader(now):
+            return
+        mine, theirs = (self.log.last_term, self.log.last_index), (request.last_term, request.last_index)
+        if request.pre:
+            granted = request.term > self.term and theirs >= mine
+            self._send(sender, Vote(request.term if granted else self.term, granted, True, self.store))
+            return
+        if request.term > self.term:
+            self._become_follower(request.term, None, now)
+        free = self.voted_for == sender or (self.voted_for is None and self.leader_id is None)
+        granted = request.term == self.term and free and theirs >= mine
+        if granted:
+            if self.voted_for != sender:
+                self._set_hard_state(self.term, sender)
+            self._election_at = now + self._election_timeout_s
+        self._send(sender, Vote(self.term, granted, store=self.store))
+
+    def _on_vote(self, sender: NodeId, vote: Vote, now: float) -> None:
+        if vote.pre and vote.granted:  # carries the term asked for, which nobody has yet
+            if self.role == "pre_candidate" and vote.term == self.term + 1:
+                self._count_vote(sender, vote.store, now)
+        elif vote.term > self.term:
+            self._become_follower(vote.term, None, now)
+        elif vote.granted and self.role == "candidate" and vote.term == self.term:
+            self._count_vote(sender, vote.store, now)
+
+    def _on_timeout_now(self, sender: NodeId, message: TimeoutNow, now: float) -> None:
+        if message.term == self.term and sender == self.leader_id and self.is_voter:
+            self._become_candidate(now, transfer=True)
