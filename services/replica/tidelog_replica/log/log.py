@@ -257,7 +257,8 @@ class Log(Cleanable):
         """End at ``end``, durably; a batch that would be cut in two goes whole. Epochs that begin there or later are
         forgotten. Everything that is left is durable. Raises ``OSError``; the log is then unusable.
 
-        Crash-safe at each step: first the mark comes down, durably, and whatever is then found above it may be cut.
+        Crash-safe at each step: first the mark comes down, durably, to where the log is to end; whatever is then found
+        above it may be cut, and nothing below. Damage that is met is met before that.
         """
         assert self.start <= end <= self.end, f"cut at {end}, of {self.start} to {self.end}"
         with Change(self):
@@ -272,9 +273,10 @@ class Log(Cleanable):
 
     def _cut_segments(self, end: int) -> None:
         keep = self._segment_of(end)
+        edge, _ = self._segments[keep].chain_at(end)
         if (self._compacted.value or 0) > end:
             self._compacted.write(end, sync=True)
-        self._mark.write(min(self._synced, self._segments[keep].base), sync=True)
+        self._mark.write(min(self._synced, edge), sync=True)
         for segment in reversed(self._segments[keep + 1 :]):
             self._retire(segment)
             segment.unlink()
