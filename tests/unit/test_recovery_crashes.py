@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from random import Random
 
 import pytest
@@ -87,10 +88,8 @@ def test_a_truncation_gives_up_nothing_below_it_that_the_disk_has_damaged(positi
         for seed in range(5):
             after = disk.clone()
             after.crash(Random(seed))
-            try:
+            with suppress(CorruptLog):
                 assert open_log(after).end >= kept
-            except CorruptLog:
-                pass
         steps += 1
 
 

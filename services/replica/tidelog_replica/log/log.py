@@ -257,7 +257,7 @@ class Log(Cleanable):
         """End at ``end``, durably; a batch that would be cut in two goes whole. Epochs that begin there or later are
         forgotten. Everything that is left is durable. Raises ``OSError``; the log is then unusable.
 
-        Crash-safe at each step: first the mark comes down, durably, to where the log is to end; whatever is then found
+        Crash-safe at each step: first the mark comes down, durably, to where the log is to end; what is then found
         above it may be cut, and nothing below. Damage that is met is met before that.
         """
         assert self.start <= end <= self.end, f"cut at {end}, of {self.start} to {self.end}"
