@@ -90,6 +90,17 @@ class Held:
 
 
 @dataclass(slots=True)
+class Before:
+    """One partition on one server that is down, or has not opened its log yet."""
+
+    chain: Chain
+    durable: int
+    """When its last step was over: what it may have told others that it has."""
+    kept: int
+    """What is there when the log opens, at least."""
+
+
+@dataclass(slots=True)
 class Committed:
     """What leaders have committed of a partition."""
 
