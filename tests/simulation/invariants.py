@@ -216,11 +216,12 @@ class Invariants(Losses):
     def _became_leader(self, process: SimProcess, key: TopicPartition, view: View, chain: Chain) -> None:
         self.cluster.count("elections")
         self._happened("leader", process)
-        first = self._leaders.setdefault((key, view.leader_epoch), (process.name, process.life))
+        first = self._leaders.get((key, view.leader_epoch))  # nobody resumes one, not even in the same life
         self._demand(
-            first == (process.name, process.life),
+            first is None,
             f"R1 {process.name} leads {key.partition} in leader epoch {view.leader_epoch}, after {first}",
         )
+        self._leaders[key, view.leader_epoch] = (process.name, process.life)
         committed = self._of(key)
         late = self._newest_leader(key) > view.leader_epoch
         if not late and not chain.agrees(committed.end, committed.digest) and self._may_lose(key, view.leader_epoch):
