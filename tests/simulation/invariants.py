@@ -123,7 +123,7 @@ class Invariants(Losses):
     def _opened(self, process: SimProcess, key: TopicPartition, log: Any, leader_epoch: int) -> Held:
         """Recovery returns a prefix of what was there, with everything that was flushed (R4). Behind it a leader may
         have put the first batch of its epoch already."""
-        held = Held(self._chain_from(process.name, key, log), log)
+        held = Held(self._chain_from(process.name, key, log), log, log.epochs)
         self._held[process.name, key] = held
         self._grow(process.name, key, log, held.chain)
         before = self._before_crash.pop((process.name, key), None)
@@ -155,9 +155,10 @@ class Invariants(Losses):
         name, log, chain, before = process.name, view.log, held.chain, held.view
         who = f"{name} {key.partition}"
         told = chain.at.get(before.high_watermark, chain.base_digest) if before is not None else None
-        if log.start > chain.end or log.start < chain.base:  # retention has overtaken it, or it was on a lost line
+        if log.epochs is not held.epochs or log.start > chain.end:  # overtaken by retention, or on a lost line
             self.cluster.count("copies started over")
-            chain = held.chain = self._chain_from(name, key, log)
+            chain, held.epochs = self._chain_from(name, key, log), log.epochs
+            held.chain = chain
         elif log.start > self._of(key).start:
             self._chain_from(name, key, log)
         if log.end < chain.end:
