@@ -56,7 +56,7 @@ class Chain:
         """End and digest without the control batch that begins that leader epoch, if it is the last one."""
         if self.headers and self.headers[-1].is_control and self.headers[-1].leader_epoch == leader_epoch:
             end = self.headers[-1].base_offset
-            return end, self.at.get(end, b"")
+            return end, self.base_digest if end == self.base else self.at[end]
         return self.end, self.last
 
     def add(self, header: BatchHeader, digest: Digest) -> None:
@@ -83,10 +83,23 @@ class Held:
 
     chain: Chain
     log: Any = None
+    epochs: Any = None
+    """The log's leader-epoch cache; a log that was thrown away and begun anew has another."""
     view: View | None = None
     durable: int = 0
     changes: int = 0
     seen: tuple[int, ...] = ()
+
+
+@dataclass(slots=True)
+class Before:
+    """One partition on one server that is down, or has not opened its log yet."""
+
+    chain: Chain
+    durable: int
+    """When its last step was over: what it may have told others that it has."""
+    kept: int
+    """What is there when the log opens, at least."""
 
 
 @dataclass(slots=True)

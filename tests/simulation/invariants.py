@@ -26,10 +26,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from tidelog.records import BatchHeader, decode_batch, split
-from tidelog.types import TopicPartition
+from tidelog.types import PartitionState, TopicPartition
 
 from simulation.deep import STRIDE
-from simulation.ghost import Chain, Committed, Digest, Held, sequence_of
+from simulation.ghost import Before, Chain, Committed, Digest, Held, sequence_of
 from simulation.losses import Losses
 from simulation.views import View, views
 
@@ -44,7 +44,7 @@ class Invariants(Losses):
     def __init__(self, cluster: Cluster) -> None:
         super().__init__(cluster)
         self._held: dict[tuple[str, TopicPartition], Held] = {}
-        self._before_crash: dict[tuple[str, TopicPartition], tuple[Chain, int]] = {}
+        self._before_crash: dict[tuple[str, TopicPartition], Before] = {}
         self._leaders = {}
         self._led: dict[tuple[TopicPartition, int], dict[int, Digest]] = {}
         """Prefixes that the leader of a leader epoch has had in its log, by end offset."""
@@ -80,15 +80,15 @@ class Invariants(Losses):
         healthy = [key for key, _ in views(process.core)] if process.name in self.cluster.replicas else []
         for name, key in [found for found in self._held if found[0] == process.name]:
             held = self._held.pop((name, key))
-            durable = held.durable
+            kept = held.durable
             if in_mid_step or key not in healthy:
-                durable = min(durable, self._common_end(key, held.chain))
-            self._before_crash[name, key] = (held.chain, durable)
-        for (name, key), (chain, _) in self._before_crash.items():
+                kept = min(kept, self._common_end(key, held.chain))
+            self._before_crash[name, key] = Before(held.chain, held.durable, kept)
+        for (name, key), before in self._before_crash.items():
             topic = self.metadata.topics.get(key.topic_id)
             lazy = power and topic is not None and topic.config.flush == "os"
             if name == process.name and (lazy or process.name in self.cluster.faults.rotten):
-                self._before_crash[name, key] = (chain, 0)
+                before.kept = 0
 
     def on_disk_changed(self, process: SimProcess) -> None:
         """Nothing that it had must be there."""
@@ -123,17 +123,17 @@ class Invariants(Losses):
     def _opened(self, process: SimProcess, key: TopicPartition, log: Any, leader_epoch: int) -> Held:
         """Recovery returns a prefix of what was there, with everything that was flushed (R4). Behind it a leader may
         have put the first batch of its epoch already."""
-        held = Held(self._chain_from(process.name, key, log), log)
+        held = Held(self._chain_from(process.name, key, log), log, log.epochs)
         self._held[process.name, key] = held
         self._grow(process.name, key, log, held.chain)
         before = self._before_crash.pop((process.name, key), None)
         if before is not None:
-            chain, durable = before
+            chain, kept = before.chain, before.kept
             text = f"R4 {process.name} {key}: recovered to {log.end}"
-            whole = log.end >= durable or process.name in self.cluster.faults.rotten
-            self._demand(whole, f"{text}, but {durable} was durable")
+            whole = log.end >= kept or process.name in self.cluster.faults.rotten
+            self._demand(whole, f"{text}, but {kept} was durable")
             end, last = held.chain.before_control(leader_epoch)
-            shorter = chain.agrees(log.end, held.chain.last) or (end >= durable and chain.agrees(end, last))
+            shorter = chain.agrees(log.end, held.chain.last) or (end >= kept and chain.agrees(end, last))
             longer = held.chain.agrees(chain.end, chain.last)  # by what its last step wrote
             self._demand(shorter or longer, f"{text}, which is not what was appended")
         return held
@@ -155,9 +155,10 @@ class Invariants(Losses):
         name, log, chain, before = process.name, view.log, held.chain, held.view
         who = f"{name} {key.partition}"
         told = chain.at.get(before.high_watermark, chain.base_digest) if before is not None else None
-        if log.start > chain.end or log.start < chain.base:  # retention has overtaken it, or it was on a lost line
+        if log.epochs is not held.epochs or log.start > chain.end:  # overtaken by retention, or on a lost line
             self.cluster.count("copies started over")
-            chain = held.chain = self._chain_from(name, key, log)
+            chain, held.epochs = self._chain_from(name, key, log), log.epochs
+            held.chain = chain
         elif log.start > self._of(key).start:
             self._chain_from(name, key, log)
         if log.end < chain.end:
@@ -216,11 +217,12 @@ class Invariants(Losses):
     def _became_leader(self, process: SimProcess, key: TopicPartition, view: View, chain: Chain) -> None:
         self.cluster.count("elections")
         self._happened("leader", process)
-        first = self._leaders.setdefault((key, view.leader_epoch), (process.name, process.life))
+        first = self._leaders.get((key, view.leader_epoch))  # nobody resumes one, not even in the same life
         self._demand(
-            first == (process.name, process.life),
+            first is None,
             f"R1 {process.name} leads {key.partition} in leader epoch {view.leader_epoch}, after {first}",
         )
+        self._leaders[key, view.leader_epoch] = (process.name, process.life)
         committed = self._of(key)
         late = self._newest_leader(key) > view.leader_epoch
         if not late and not chain.agrees(committed.end, committed.digest) and self._may_lose(key, view.leader_epoch):
@@ -296,7 +298,7 @@ class Invariants(Losses):
         if state is None or self._is_losing(key, state.leader_epoch):
             return
         if self.metadata.topics[key.topic_id].config.commit_rule == "quorum":
-            self._check_majority(key, state.replicas, committed, when)
+            self._check_majority(key, state, committed, when)
             return
         for node in state.isr + state.elr:
             held = self._held.get((node, key))
@@ -308,18 +310,28 @@ class Invariants(Losses):
                 f" all up to {committed.end} (end {held.chain.end}, durable {held.log.durable}), {when}",
             )
 
-    def _check_majority(self, key: TopicPartition, replicas: Sequence[str], committed: Committed, when: str) -> None:
-        """A majority of all replicas holds what is committed, durably, whether they live or not (R3, R4)."""
-        there = []
-        for node in replicas:
+    def _check_majority(self, key: TopicPartition, state: PartitionState, committed: Committed, when: str) -> None:
+        """Less than half of all replicas are members of the ISR, live or not, and lack something committed: so every
+        majority that can be asked who leads next has one that lacks nothing (R3, R4). A majority may be short of it
+        for a while, where one that had it has lost its disk: that one is no member any more, and is none again before
+        it has everything. What a step has cut that ended in a crash is seen when the log opens again."""
+        lacking = []
+        for node in state.isr:
             held, before = self._held.get((node, key)), self._before_crash.get((node, key))
-            chain, durable = (held.chain, held.log.durable) if held else before or (Chain(), 0)
-            if chain.agrees(committed.end, committed.digest) and durable >= committed.end:
-                there.append(node)
-            elif self.cluster.replica(node).lost == "disk" or node in self.cluster.faults.rotten:
-                there.append(node)  # it had it, and the controller will hear that it has not
-        enough = 2 * len(there) > len(replicas) or key in self.unclean
-        self._demand(enough, f"R3 {key.partition}: only {there} of {replicas} hold all up to {committed.end}, {when}")
+            process = self.cluster.replica(node)
+            if process.lost == "disk" and not process.broker_epoch_known():
+                continue  # the controller hears of it before it hears anything else of that server
+            if held is not None:
+                chain, durable = held.chain, held.log.durable
+            else:
+                chain, durable = (before.chain, before.durable) if before is not None else (Chain(), 0)
+            if durable < committed.end or not chain.agrees(committed.end, committed.digest):
+                lacking.append(node)
+        self._demand(
+            2 * len(lacking) < len(state.replicas),
+            f"R3 {key.partition}: {lacking} of the ISR {state.isr} of {state.replicas} lack something of what is"
+            f" committed up to {committed.end}, {when}",
+        )
 
     def _check_below_hw(self, who: str, key: TopicPartition, view: View, chain: Chain) -> None:
         """What a replica takes for committed is what was committed (R7)."""

@@ -43,8 +43,15 @@ class Batch:
     offset: int = -1
     errors: list[str] = field(default_factory=list)
     """Codes of the refusals on the way."""
-    doubt: bool = False
-    """A try ended without a word: it may have been appended."""
+    epoch: int = -1
+    """Leader epoch of the last try."""
+    doubt_epoch: int = -1
+    """Of the last try that ended without a word: it may have been appended; -1: none did."""
+
+    @property
+    def doubt(self) -> bool:
+        """It may have been appended."""
+        return self.doubt_epoch >= 0
 
     @property
     def failure(self) -> str:
@@ -86,7 +93,9 @@ class Producer(Client):
     """Sends batches to all partitions, in order per partition, again and again until a deadline.
 
     An idempotent lane whose send ends unknown or refused goes on with a new producer id: its old sequence
-    cannot be continued. Such a lane counts as a process of its own in the history.
+    cannot be continued. Such a lane counts as a process of its own in the history. So does one whose oldest send
+    stands behind a gap for certain, as a gateway has it: no try can close it, since what came before was acked and
+    is lost, and no try of an earlier leader epoch is in the log, or ever will be.
     """
 
     def __init__(self, cluster: Cluster, name: str, rng: random.Random, options: ProducerOptions) -> None:
@@ -166,7 +175,7 @@ class Producer(Client):
         if any(batch.link is not link for batch in in_flight):
             return
         for batch in waiting:
-            batch.link = link
+            batch.link, batch.epoch = link, state.leader_epoch
             part = ProducePart(
                 batch.id,
                 lane.key.topic_id,
@@ -200,8 +209,15 @@ class Producer(Client):
         error = from_info(ack.error)
         batch.link = None
         batch.errors.append(error.code)
-        batch.doubt |= error.unknown_outcome or error.code == "DUPLICATE_SEQUENCE"
         self.cluster.count(f"produce {error.code}")
+        if error.code == "OUT_OF_ORDER_SEQUENCE":
+            if not error.unknown_outcome and batch is lane.batches[0]:
+                self.cluster.count("gaps that no try can close")
+                batch.doubt_epoch = -1 if batch.doubt_epoch < batch.epoch else batch.doubt_epoch
+                self._abandon(lane)
+                return
+        elif error.unknown_outcome or error.code == "DUPLICATE_SEQUENCE":
+            batch.doubt_epoch = batch.epoch
         if error.retriable and (self.options.idempotent or not batch.doubt):
             self._pause(lane)
         else:
@@ -211,8 +227,7 @@ class Producer(Client):
         for lane in list(self._lanes.values()):
             hit = [batch for batch in lane.batches if batch.link is link]
             for batch in hit:
-                batch.link = None
-                batch.doubt = True
+                batch.link, batch.doubt_epoch = None, batch.epoch
             if hit:
                 if self.options.idempotent:
                     self._pause(lane)

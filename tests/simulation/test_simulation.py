@@ -23,6 +23,7 @@ KNOWN_SEEDS = (
     254,  # a former leader, now a follower, served what its new leader did not have, and refused what that had served
     294,  # the same
     7304,  # the same
+    627,  # a log was cut behind a header whose offset had rotted, and went on 2,000 offsets later
 )
 """Every seed that ever failed because of the product, so that it is run for ever."""
 

@@ -40,8 +40,17 @@ def produced(base: int, epoch: int, producer: int, sequence: int, count: int = 1
     return stamp_prefix(base, epoch, read_header(new).crc32c) + new[16:]
 
 
+def take_snapshot(log: Log) -> None:
+    """Write the snapshot that is due."""
+    snapshot = log.begin_snapshot()
+    if snapshot is not None:
+        snapshot.run()
+        log.complete_snapshot(snapshot)
+
+
 def flush(log: Log) -> None:
-    """A whole flush."""
+    """A whole flush, and the snapshot that is due."""
+    take_snapshot(log)
     pending = log.begin_flush()
     if pending is not None:
         pending.run()

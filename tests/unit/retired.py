@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from random import Random
 
-from logs import PATH, SMALL, content, flush, open_log, produced, sound
+from logs import PATH, SMALL, content, flush, open_log, produced, sound, take_snapshot
 from simulation.sim_disk import PowerLost, SimDisk
 from tidelog.records import NO_CHAIN, chain_after, read_header
 from tidelog.types import TopicConfig
@@ -42,6 +42,7 @@ def filled(disk: SimDisk, config: TopicConfig = SMALL) -> Log:
     log = open_log(disk, config)
     for each in STORED:
         log.append([each])
+        take_snapshot(log)
     flush(log)
     return log
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from random import Random
+
 import pytest
-from logs import PATH, batches, flush, open_log, produced
-from retired import ALL, COUNT, HEADERS, built, check, filled
+from logs import PATH, batches, flush, open_log, produced, take_snapshot
+from retired import ALL, COUNT, HEADERS, STORED, built, check, filled
 from simulation.sim_disk import SimDisk
 from tidelog.records import NO_CHAIN, chain_after, read_header
 from tidelog_replica.core.producers import ProducerState
 from tidelog_replica.log.log import CorruptLog
+from tidelog_replica.log.snapshots import Snapshots
 from tidelog_replica.log.tail import Tail
 
 # --- producers -------------------------------------------------------------------------------------------
@@ -79,10 +82,110 @@ def test_only_the_newest_snapshots_and_the_one_at_the_start_stay():
     log.advance_start(8)
     for offset in range(COUNT, 3 * COUNT):
         log.append([produced(offset, 4, 1, offset)])
+        take_snapshot(log)
     flush(log)
     log.truncate(COUNT)
     assert snapshots(disk) == [f"producers-{log.start:020d}"]
     check(log, log.start)
+
+
+def test_a_roll_costs_the_append_no_snapshot_and_what_is_taken_is_of_the_moment_of_the_roll():
+    """Encoding ten thousand producers takes a tenth of a second."""
+    disk = SimDisk()
+    log = open_log(disk)
+    for offset in range(7):
+        log.append([STORED[offset]])
+    assert len(log._segments) == 2 and snapshots(disk) == []
+    snapshot = log.begin_snapshot()
+    assert snapshot is not None and log.begin_snapshot() is None
+    log.append(STORED[7:9])
+    log.producers.record(HEADERS[20], 20)
+    snapshot.run()
+    log.complete_snapshot(snapshot)
+    (name,) = snapshots(disk)
+    assert name.endswith(f"{snapshot.offset:020d}")
+    offset, producers = Snapshots(disk, PATH).newest(0, 9, log.chain_at)
+    assert offset == snapshot.offset == log._segments[-1].base + 1
+    assert producers.snapshot() == ProducerState(HEADERS[:offset]).snapshot()
+
+
+def test_only_the_newest_snapshot_that_nobody_has_begun_is_taken():
+    disk = SimDisk()
+    log = open_log(disk)
+    for each in STORED:
+        log.append([each])
+    flush(log)
+    assert snapshots(disk) == [f"producers-{log._segments[-1].base + 1:020d}"]
+
+
+@pytest.mark.parametrize("grows", [False, True])
+def test_a_snapshot_that_a_truncation_has_overtaken_is_gone(grows: bool):
+    disk = SimDisk()
+    log = open_log(disk)
+    for each in STORED[:7]:
+        log.append([each])
+    snapshot = log.begin_snapshot()
+    assert snapshot is not None
+    log.truncate(2)
+    if grows:
+        log.append([produced(offset, 9, 8, offset - 2) for offset in range(2, COUNT)])
+    snapshot.run()
+    log.complete_snapshot(snapshot)
+    assert snapshots(disk) == []
+    for each in STORED[2:7] if not grows else []:
+        log.append([each])
+    log.truncate(3)
+    assert log.begin_snapshot() is None, "what was due goes with the cut, too"
+
+
+def test_while_the_start_moves_the_snapshot_at_the_old_one_stays():
+    """It tells the job what came before; and until the job is over, a crash brings the old start back."""
+    disk = SimDisk()
+    log = filled(disk)
+    log.advance_start(8)
+    advance = log.begin_advance(15)
+    assert advance is not None
+    more = [produced(offset, 4, 9, offset - COUNT) for offset in range(COUNT, COUNT + 12)]
+    for each in more:
+        log.append([each])
+        take_snapshot(log)
+    found = open_log(disk.clone())
+    found.truncate(found.start + 1)
+    assert found.producers.snapshot() == ProducerState(HEADERS[: found.start + 1]).snapshot()
+    advance.run()
+    log.complete_advance(advance)
+    expected = ProducerState(HEADERS[: log.start])
+    assert ProducerState.from_bytes(log.snapshot().producers).snapshot() == expected.snapshot()
+
+
+def test_a_snapshot_that_a_former_life_could_not_sync_is_durable_before_the_segments_go():
+    """The page cache has it still, and a second sync would say that all is well."""
+    disk = SimDisk()
+    advance = filled(disk).begin_advance(15)
+    assert advance is not None
+    disk.fail_syncs()
+    with pytest.raises(OSError, match="simulated"):
+        advance.run()
+    disk.heal()
+    log = open_log(disk)
+    log.advance_start(15)
+    expected = log.snapshot()
+    for seed in range(20):
+        after = disk.clone()
+        after.crash(Random(seed))
+        assert open_log(after).snapshot() == expected
+    assert ProducerState.from_bytes(expected.producers).snapshot() == ProducerState(HEADERS[: log.start]).snapshot()
+
+
+def test_snapshots_may_go_under_the_hands_of_a_thread_that_removes_them():
+    disk = SimDisk()
+    log = filled(disk)
+    listed = Snapshots(disk, PATH)
+    gone = Snapshots(disk, PATH)
+    gone.offsets = lambda: [3, *Snapshots.offsets(gone)]  # type: ignore[method-assign]
+    gone.remove(below=COUNT)
+    gone.retire(())
+    assert listed.newest(0, COUNT, log.chain_at)[0] == 0
 
 
 # --- chain -----------------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from random import Random
 
 import pytest
@@ -10,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from logs import END, PATH, SEGMENTS, STORED, batches, build, content, ends_before, epochs_of, flush, open_log, sound
 from simulation.sim_disk import PowerLost, SimDisk
-from tidelog.records import read_header
-from tidelog_replica.log.log import Log
+from tidelog.records import HEADER_BYTES, read_header
+from tidelog_replica.log.log import CorruptLog, Log
 
 
 def at_each_step(action: Callable[[Log], None], check: Callable[[Log], None], prepare: Callable[[], SimDisk]) -> None:
@@ -65,6 +66,31 @@ def test_a_truncation_may_be_cut_off_at_each_step(end):
         assert [entry for entry in log.epochs.entries if entry[1] < log.end] == epochs_of(kept)
 
     at_each_step(lambda log: log.truncate(end), check, build)
+
+
+@pytest.mark.parametrize("position", [3, HEADER_BYTES + 3])
+def test_a_truncation_gives_up_nothing_below_it_that_the_disk_has_damaged(position):
+    """A bit of the first batch that is kept of the segment, in its header or not. The log was synced to its end:
+    to take that batch for a torn write and cut there would be a silent loss."""
+    kept, steps, over = 11, 0, False  # within the second segment, at a batch edge
+    while not over:
+        disk = build()
+        log = open_log(disk)
+        disk.flip(SEGMENTS[1], position, 0)
+        disk.lose_power(after=steps)
+        try:
+            log.truncate(kept)
+            over = True
+        except CorruptLog:
+            over = True
+        except PowerLost:
+            pass
+        for seed in range(5):
+            after = disk.clone()
+            after.crash(Random(seed))
+            with suppress(CorruptLog):
+                assert open_log(after).end >= kept
+        steps += 1
 
 
 def test_after_a_truncation_new_records_never_mix_with_old_ones():

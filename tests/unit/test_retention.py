@@ -123,6 +123,29 @@ def test_a_topic_that_is_compacted_only_keeps_everything():
     assert starts(net) == [0, 0, 0]
 
 
+def test_a_full_segment_has_the_state_of_the_producers_written_down_by_a_job():
+    net = Net(config=CONFIG)
+    net.start()
+    net.create()
+    net.slow_job = {name: [] for name in net.names}
+    for number in range(8):
+        net.send("r1", b"%d" % number)
+    for name in net.names:
+        (job,) = net.slow_job.pop(name)
+        assert not any("producers-" in path for path in net.disks[name].files())
+        net.work(name, job)
+        net.run()
+        assert any("producers-" in path for path in net.disks[name].files())
+    net.slow_job = {"r2": []}
+    for number in range(8):
+        net.send("r1", b"%d" % number)
+    (job,) = net.slow_job.pop("r2")
+    net.disks["r2"].fail_writes(errno.ENOSPC)
+    net.work("r2", job)
+    net.run()
+    assert net.stopped == ["r2"], "no room for it, no room for records"
+
+
 def test_while_another_job_works_on_the_log_its_start_waits():
     net = aged()
     net.slow_job["r1"] = []
@@ -134,6 +157,7 @@ def test_while_another_job_works_on_the_log_its_start_waits():
     assert len(net.slow_job["r1"]) == 1
     [job] = net.slow_job.pop("r1")
     net.work("r1", job)
+    net.run()
     assert net.partition("r1").log.start == moved
     assert not net.nodes["r1"]._outbox.jobs.busy(KEY)
 

@@ -1,4 +1,5 @@
-"""Making room: retention, compaction and the closing of old segments, for every partition of a server, now and then.
+"""Making room: retention, compaction and the closing of old segments, for every partition of a server, now and then;
+and what a segment leaves behind when it is full, a snapshot of its log's producers, which is written down soon.
 
 Every ``retention_check_interval_s`` each partition has its turn, a few at a time, so that ten thousand of them stall
 nobody. The leader decides where the log begins; a follower takes over what its leader said last, but never past its
@@ -16,6 +17,7 @@ from tidelog.types import TopicPartition
 from tidelog_replica.core.retention import log_start
 from tidelog_replica.log.advance import Advance
 from tidelog_replica.log.compaction import Cleaned, Compaction
+from tidelog_replica.log.snapshots import TakeSnapshot
 from tidelog_replica.outbox import Outbox
 from tidelog_replica.partition import Partition
 from tidelog_replica.settings import ReplicaSettings
@@ -88,6 +90,20 @@ class Cleaning:
             compaction = log.begin_compaction(partition.high_watermark, wall_ms, self._min_dirty_ratio)
             if compaction is not None:
                 self._run_on(partition, compaction)
+
+    def on_settled(self, partition: Partition) -> None:
+        """The partition's input is over: it may have filled a segment."""
+        snapshot = partition.log.begin_snapshot()
+        if snapshot is not None:
+            self._outbox.jobs.start(partition.key, snapshot, partial(self._on_snapshot, partition, snapshot))
+
+    def _on_snapshot(self, partition: Partition, snapshot: TakeSnapshot, result: object, now: float) -> None:
+        def take() -> None:
+            if isinstance(result, OSError):
+                raise result
+            partition.log.complete_snapshot(snapshot)
+
+        partition.guard(take)
 
     def _run_on(self, partition: Partition, compaction: Compaction) -> None:
         done = partial(self._on_compacted, partition, compaction)

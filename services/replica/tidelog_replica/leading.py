@@ -301,8 +301,7 @@ class Leading:
         refusal = self.core.follower_refusal(node, broker_epoch, leader_epoch)
         if refusal is not None:
             return refusal
-        start, last_epoch, chain, producers = self._log.snapshot()
-        return LogSnapshotAnswer(start, last_epoch, chain, producers.to_bytes())
+        return LogSnapshotAnswer(*self._log.snapshot())
 
     def on_state(self, state: PartitionState, now: float) -> None:
         """The ISR changed. Where it is too small now, those who wait for it learn that at once (their batches may

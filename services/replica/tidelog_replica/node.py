@@ -282,6 +282,7 @@ class ReplicaNode:
             if partition.damage is not None:
                 self._assignment.on_damaged(partition, partition.damage, now)
                 continue
+            self._cleaning.on_settled(partition)
             leading = partition.leading
             if leading is not None:
                 self._propose(partition, leading, now)

@@ -1,8 +1,9 @@
 """Retention's part of the disk: segments below a new log start go, in a thread.
 
 The log has forgotten the segments before the job begins, so nobody else touches their files. The order is what makes
-it safe: first the producers' state at the new start is durable, then the new start, then the names go. Whatever a
-crash leaves below the start, the next opening removes.
+it safe: first the producers' state at the new start is durable, then the new start, then the names go. A snapshot
+that is there already is written again: a sync of what a former life could not sync would say that all is well.
+Whatever a crash leaves below the start, the next opening removes.
 """
 
 from __future__ import annotations
@@ -32,16 +33,10 @@ class Advance:
         """Make it so. Raises ``OSError``."""
         snapshots = Snapshots(self.disk, self.directory)
         start = self.origin.start
-        if snapshots.read(start, self.origin.chain) is None:
-            offset, producers = snapshots.newest(self.old.start, start, self._chain_at)
-            for segment in self.segments:
-                if segment.end_offset > offset:
-                    for header in segment.headers(offset):
-                        producers.record(header, header.base_offset)
-                close(segment)
-            snapshots.write(start, self.origin.chain, producers, sync=True)
-        else:
-            snapshots.sync(start)
+        state = snapshots.read(start, self.origin.chain)
+        if state is None:
+            state = self._state_at(start, snapshots)
+        snapshots.write(start, self.origin.chain, state, sync=True)
         self.disk.sync_dir(self.directory)
         write_origin(self.disk, self.directory, self.origin)
         for segment in self.segments:
@@ -49,6 +44,15 @@ class Advance:
             segment.unlink()
         snapshots.remove(below=start)
         self.disk.sync_dir(self.directory)
+
+    def _state_at(self, start: int, snapshots: Snapshots) -> bytes:
+        offset, producers = snapshots.newest(self.old.start, start, self._chain_at)
+        for segment in self.segments:
+            if segment.end_offset > offset:
+                for header in segment.headers(offset):
+                    producers.record(header, header.base_offset)
+            close(segment)
+        return producers.to_bytes()
 
     def _chain_at(self, offset: int) -> tuple[int, bytes]:
         for segment in reversed(self.segments):

@@ -38,7 +38,7 @@ from tidelog_replica.log.origin import Origin
 from tidelog_replica.log.readable import Beginning
 from tidelog_replica.log.recovery import Recovered, recover
 from tidelog_replica.log.segment import CorruptLog, Segment, remove
-from tidelog_replica.log.snapshots import Snapshots
+from tidelog_replica.log.snapshots import Snapshots, TakeSnapshot
 from tidelog_replica.log.tail import Tail, TailCache
 
 __all__ = ["Beginning", "CorruptLog", "Flush", "Log"]
@@ -83,6 +83,7 @@ class Log(Cleanable):
         self._epochs_grown = found.epochs_grown
         self._directory_grown = found.directory_grown
         self._rolled = False
+        self._due: TakeSnapshot | None = None
         self._active_since_ms: int | None = None
         self._reopened = self._segments[-1].size > 0
         self._usable = True
@@ -132,9 +133,8 @@ class Log(Cleanable):
             for header, batch in zip(headers, owned, strict=True):
                 self._tail.append(header.base_offset, header.end_offset, batch)
                 self.producers.record(header, header.base_offset)
-            if self._rolled:
-                self._write_snapshot(end)
             self.end = end
+            self._prepare_snapshot()
 
     def assign_epoch(self, epoch: int) -> None:
         """``epoch`` begins at the log end. The leader does this before it appends. It is durable with the epoch's
@@ -176,14 +176,32 @@ class Log(Cleanable):
             return False
         with Change(self):
             self._roll()
-            self._write_snapshot(self.end)
+            self._prepare_snapshot()
         return True
 
-    def _write_snapshot(self, end: int) -> None:
-        """After a roll: for the producers, what was appended up to here need not be read at the next opening."""
-        self._rolled = False
-        self._snapshots.write(end, self._segments[-1].chain, self.producers)
-        self._snapshots.retire(self.start)
+    # --- producers ---------------------------------------------------------------------------------------
+
+    def _prepare_snapshot(self) -> None:
+        if self._rolled:
+            self._rolled, self._due = False, self._snapshot_of(self.producers.copy())
+
+    def _snapshot_of(self, producers: ProducerState) -> TakeSnapshot:
+        needed = self.start, self._origin.start  # the start may be moving
+        chain = self._segments[-1].chain
+        return TakeSnapshot(self._disk, self._directory, self.end, chain, producers, needed, self._generation)
+
+    def begin_snapshot(self) -> TakeSnapshot | None:
+        """After a roll: for the producers, what was appended up to here need not be read at the next opening. The
+        caller has the job run, in a thread, and then calls ``complete_snapshot``, or, where it failed, nothing any
+        more. Only a cache: what is not begun is not missed."""
+        due, self._due = self._due, None
+        return due if self._usable else None
+
+    def complete_snapshot(self, snapshot: TakeSnapshot) -> None:
+        """The job has run. What was taken of a log that was cut meanwhile is removed. Raises ``OSError``."""
+        if snapshot.generation != self._generation and snapshot.offset not in (self.start, self._origin.start):
+            with Change(self):
+                self._snapshots.forget(snapshot.offset)
 
     def _load_producers(self) -> None:
         offset, state = self._snapshots.newest(self.start, self.end, self.chain_at)
@@ -239,7 +257,8 @@ class Log(Cleanable):
         """End at ``end``, durably; a batch that would be cut in two goes whole. Epochs that begin there or later are
         forgotten. Everything that is left is durable. Raises ``OSError``; the log is then unusable.
 
-        Crash-safe at each step: first the mark comes down, durably, and whatever is then found above it may be cut.
+        Crash-safe at each step: first the mark comes down, durably, to where the log is to end; what is then found
+        above it may be cut, and nothing below. Damage that is met is met before that.
         """
         assert self.start <= end <= self.end, f"cut at {end}, of {self.start} to {self.end}"
         with Change(self):
@@ -254,13 +273,15 @@ class Log(Cleanable):
 
     def _cut_segments(self, end: int) -> None:
         keep = self._segment_of(end)
+        edge, _ = self._segments[keep].chain_at(end)
         if (self._compacted.value or 0) > end:
             self._compacted.write(end, sync=True)
-        self._mark.write(min(self._synced, self._segments[keep].base), sync=True)
+        self._mark.write(min(self._synced, edge), sync=True)
         for segment in reversed(self._segments[keep + 1 :]):
             self._retire(segment)
             segment.unlink()
         self._snapshots.remove(above=end)
+        self._due = None
         del self._segments[keep + 1 :], self._bases[keep + 1 :]
         active = self._segments[-1]
         remove(self._disk, active.index_path)
@@ -288,7 +309,7 @@ class Log(Cleanable):
         """What a copy must know that begins where this log does, as far as that is durable. Raises ``OSError``."""
         start, last_epoch, chain = self._origin
         state = self._snapshots.read(start, chain) if start else None
-        return Beginning(start, last_epoch, chain, state or ProducerState())
+        return Beginning(start, last_epoch, chain, ProducerState().to_bytes() if state is None else state)
 
     def reset(self, start: int, last_epoch: int, chain: bytes, producers: ProducerState) -> None:
         """Throw the whole log away, durably, and be an empty one that begins at ``start``, behind a record of
@@ -335,7 +356,7 @@ class Log(Cleanable):
         if self._usable and self._synced == self.end and active.size:
             active.seal()
             if self.end not in self._snapshots.offsets():
-                self._write_snapshot(self.end)
+                self._snapshot_of(self.producers).run()
         self._usable = False
         self._tail.shrink_to(0)
         for segment in self._segments:

@@ -11,7 +11,6 @@ from tidelog.records import BatchHeader
 from tidelog.types import Buffer
 
 from tidelog_replica.core.epochs import EpochCache
-from tidelog_replica.core.producers import ProducerState
 from tidelog_replica.core.retention import Extent
 from tidelog_replica.log.checkpoint import Checkpoint
 from tidelog_replica.log.segment import CorruptLog, Segment
@@ -28,8 +27,8 @@ class Beginning(NamedTuple):
     """Leader epoch of the record before ``start``; -1 for none."""
     chain: bytes
     """Hash chain of everything before ``start``."""
-    producers: ProducerState
-    """As of ``start``."""
+    producers: bytes
+    """Their state as of ``start``, as ``ProducerState.to_bytes``."""
 
 
 class Readable:

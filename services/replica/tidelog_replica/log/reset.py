@@ -74,7 +74,7 @@ def _replace(disk: Disk, directory: str, origin: Origin, producers: ProducerStat
     finally:
         file.close()
     if origin.start:
-        Snapshots(disk, directory).write(origin.start, origin.chain, producers, sync=True)
+        Snapshots(disk, directory).write(origin.start, origin.chain, producers.to_bytes(), sync=True)
     entries = [(origin.last_epoch, origin.start - 1)] if origin.last_epoch >= 0 and origin.start else []
     disk.write_atomic(f"{directory}/{EPOCHS}", EpochCache(entries, seed_of(directory)).to_bytes())
     write_origin(disk, directory, origin)

@@ -6,7 +6,9 @@ the segments that retention deletes: the one at the log start stays, and is dura
 the hash chain at its offset; one that another log wrote, or a former life of this one above a cut, is not believed,
 nor is one that is damaged. Then an older one serves, and in the end the headers alone.
 
-Those at rolls are not synced: they are caches. Of them the newest ``KEPT`` stay.
+Those at rolls are not synced: they are caches. Of them the newest ``KEPT`` stay. Writing one down takes as long as
+there are producers, up to a tenth of a second, so it is a job (``TakeSnapshot``) with a copy of the state, which is
+cheap. The owner of the log may cut it meanwhile, and remove snapshots too: who finds one gone goes on.
 
 The file, big-endian: magic ``TLPS``, offset i64, chain 16 bytes, CRC32C of all the rest; then the state as
 ``ProducerState.to_bytes`` has it.
@@ -16,13 +18,15 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
 
 from crc32c import crc32c
 from tidelog.disk import Disk
 from tidelog.errors import ProtocolError
 
 from tidelog_replica.core.producers import ProducerState
+from tidelog_replica.log.segment import remove
 
 KEPT = 2
 _NAME = re.compile(r"producers-([0-9]{20})")
@@ -46,10 +50,9 @@ class Snapshots:
         found = map(_NAME.fullmatch, self._disk.listdir(self._directory))
         return sorted(int(name[1]) for name in found if name)
 
-    def write(self, offset: int, chain: bytes, producers: ProducerState, *, sync: bool = False) -> None:
-        """Write one down. With ``sync`` it is durable when its name is."""
+    def write(self, offset: int, chain: bytes, state: bytes, *, sync: bool = False) -> None:
+        """Write one down, of a state ``ProducerState.to_bytes``. With ``sync`` it is durable when its name is."""
         head = _HEAD.pack(_MAGIC, offset, chain)
-        state = producers.to_bytes()
         file = self._disk.open(self._path(offset), create=True)
         try:
             file.truncate(0)
@@ -59,15 +62,7 @@ class Snapshots:
         finally:
             file.close()
 
-    def sync(self, offset: int) -> None:
-        """Make the one of ``offset`` durable; its name too when the directory is synced."""
-        file = self._disk.open(self._path(offset))
-        try:
-            file.sync()
-        finally:
-            file.close()
-
-    def read(self, offset: int, chain: bytes) -> ProducerState | None:
+    def read(self, offset: int, chain: bytes) -> bytes | None:
         """The state at ``offset``, where the log's chain is ``chain``; None where there is none to be believed."""
         try:
             data = self._disk.read(self._path(offset))
@@ -76,12 +71,7 @@ class Snapshots:
         head, state = data[: _HEAD.size], data[_HEAD.size + _CRC.size :]
         if len(data) < _HEAD.size + _CRC.size or head != _HEAD.pack(_MAGIC, offset, chain):
             return None
-        if _CRC.unpack_from(data, _HEAD.size)[0] != crc32c(state, crc32c(head)):
-            return None
-        try:
-            return ProducerState.from_bytes(state)
-        except ProtocolError:
-            return None
+        return state if _CRC.unpack_from(data, _HEAD.size)[0] == crc32c(state, crc32c(head)) else None
 
     def newest(self, start: int, end: int, chain_at: Callable[[int], tuple[int, bytes]]) -> tuple[int, ProducerState]:
         """The newest one from ``start`` to ``end`` that is to be believed, and its offset; the empty state at
@@ -89,20 +79,53 @@ class Snapshots:
         for offset in reversed(self.offsets()):
             if start <= offset <= end:
                 boundary, chain = chain_at(offset)
-                state = self.read(offset, chain) if boundary == offset else None
+                data = self.read(offset, chain) if boundary == offset else None
+                state = None if data is None else _state_of(data)
                 if state is not None:
                     return offset, state
         return start, ProducerState()
 
-    def retire(self, start: int) -> None:
-        """Remove those that are of no more use to a log that begins at ``start``."""
-        found = self.offsets()
-        for offset in found[:-KEPT]:
-            if offset != start:
-                self._disk.unlink(self._path(offset))
+    def retire(self, needed: Collection[int]) -> None:
+        """Remove all but the newest and those of the offsets ``needed``."""
+        for offset in self.offsets()[:-KEPT]:
+            if offset not in needed:
+                self.forget(offset)
 
     def remove(self, *, below: int = 0, above: int = 2**63) -> None:
         """Remove those below and those above these offsets."""
         for offset in self.offsets():
             if offset < below or offset > above:
-                self._disk.unlink(self._path(offset))
+                self.forget(offset)
+
+    def forget(self, offset: int) -> None:
+        """Remove one that may be there."""
+        remove(self._disk, self._path(offset))
+
+
+def _state_of(data: bytes) -> ProducerState | None:
+    try:
+        return ProducerState.from_bytes(data)
+    except ProtocolError:
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class TakeSnapshot:
+    """Write down what the producers had written up to ``offset``, and remove snapshots of no more use: a job (see
+    ``jobs.py``). No result."""
+
+    disk: Disk
+    directory: str
+    offset: int
+    chain: bytes
+    producers: ProducerState
+    """Nobody else's."""
+    needed: tuple[int, ...]
+    """Offsets whose snapshots stay."""
+    generation: int
+
+    def run(self) -> None:
+        """See ``Job``."""
+        snapshots = Snapshots(self.disk, self.directory)
+        snapshots.write(self.offset, self.chain, self.producers.to_bytes())
+        snapshots.retire(self.needed)

@@ -1,0 +1,275 @@
+"""What a large cluster costs its controllers: many partitions on servers of which only the registrations are real.
+
+    .venv/bin/python deploy/bench/controllers.py [--partitions 10000] [--servers 6] [--controllers 3]
+
+The controllers are real processes on a real disk. The replica servers are not: this process registers them, sends
+their heartbeats and watches for them, as it does for one gateway. Then it
+
+    create      makes topics of 1,000 partitions each, replication factor 3
+    change      has one leader change the in-sync replicas of one partition: what each watcher is sent
+    changes     has leaders change them of many partitions, 100 at a time
+    fail over   ends one server's heartbeats and links: until every partition that it led has another leader
+    restart     kills the active controller with SIGKILL: until another answers; and starts the killed one again:
+                until it has all of the metadata
+
+CPU is that of the active controller.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import click
+import trio
+from partitions import cpu_s, resident_bytes
+from rich.console import Console
+from tidelog.cli.local_cluster import LocalCluster, free_base_port
+from tidelog.controllers import ActiveController
+from tidelog.errors import TidelogError
+from tidelog.link import PROTOCOL_VERSION, connect_link
+from tidelog.types import ClusterImage, NodeId, PartitionState, TopicPartition
+from tidelog.websocket import WebSocketTransport
+from tidelog.wire.codec import payload_view
+from tidelog.wire.image import apply_update
+from tidelog.wire.messages import (
+    AlterIsr,
+    CreateTopic,
+    DescribeQuorum,
+    Heartbeat,
+    Hello,
+    IsrMember,
+    Message,
+    MetadataUpdate,
+    QuorumAnswer,
+    Register,
+    Registered,
+    Watch,
+)
+
+CONSOLE = Console(highlight=False, soft_wrap=True)
+PER_TOPIC = 1000
+AT_A_TIME = 100
+TIMEOUT_S = 60.0
+
+
+class Watcher:
+    """A gateway, or a replica server, as far as the controllers can tell."""
+
+    def __init__(self, cluster: LocalCluster, role: str, node: NodeId, *, keep: bool) -> None:
+        self.node = node
+        self.image = ClusterImage()
+        self.received = 0
+        """Bytes of metadata."""
+        self.broker_epoch = 0
+        self._keep = keep
+        self._news = trio.Event()
+        self._scope = trio.CancelScope()
+        hello = Hello(PROTOCOL_VERSION, role, node, cluster.cluster)
+        urls = [process.url for process in cluster.of_role("controller")]
+        self.controller = ActiveController(
+            WebSocketTransport(), urls, hello, on_message=self._on_message, on_up=self._on_up
+        )
+
+    async def run(self) -> None:
+        """Until ``end``."""
+        with self._scope:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self.controller.run)
+                nursery.start_soon(self._heartbeat)
+
+    def end(self) -> None:
+        """Close the link, as a process that is killed does."""
+        self._scope.cancel()
+
+    def _on_up(self) -> None:
+        self.controller.start_call(Watch(), TIMEOUT_S, lambda answer: None)
+
+    def _on_message(self, message: Message) -> None:
+        assert isinstance(message, MetadataUpdate)
+        self.received += len(payload_view(message.payload))
+        if self._keep:
+            self.image = apply_update(self.image, message)
+            self._news.set()
+            self._news = trio.Event()
+
+    async def until(self, condition: Callable[[ClusterImage], bool]) -> None:
+        """Until the metadata is like this."""
+        with trio.fail_after(TIMEOUT_S):
+            while not condition(self.image):
+                await self._news.wait()
+
+    def partitions(self) -> Iterator[tuple[TopicPartition, PartitionState]]:
+        """Of all topics."""
+        for topic in self.image.topics:
+            for number, state in enumerate(topic.partitions):
+                yield TopicPartition(topic.topic_id, number), state
+
+    async def register(self) -> None:
+        """Begin a life."""
+        message = Register(self.node, f"ws://{self.node}:1", lives=(self.node,), clean=True)
+        answer = await self.controller.call(message, TIMEOUT_S)
+        assert isinstance(answer, Registered)
+        self.broker_epoch = answer.broker_epoch
+
+    async def _heartbeat(self) -> None:
+        while True:
+            if self.broker_epoch:
+                self.controller.start_call(Heartbeat(self.node, self.broker_epoch), TIMEOUT_S, lambda answer: None)
+            await trio.sleep(0.5)
+
+
+class Bench:
+    """One run."""
+
+    def __init__(self, cluster: LocalCluster, servers: int, partitions: int) -> None:
+        self.cluster = cluster
+        self.partitions = partitions
+        self.gateway = Watcher(cluster, "gateway", "g1", keep=True)
+        self.servers = {f"r{i + 1}": Watcher(cluster, "replica", f"r{i + 1}", keep=False) for i in range(servers)}
+
+    async def run(self) -> None:
+        """Everything, printed as it comes."""
+        self.cluster.start()
+        async with trio.open_nursery() as nursery:
+            for watcher in (self.gateway, *self.servers.values()):
+                nursery.start_soon(watcher.run)
+            for server in self.servers.values():
+                await server.register()
+            await self._create()
+            await self._change_one()
+            await self._change_many()
+            await self._fail_over()
+            await self._restart()
+            nursery.cancel_scope.cancel()
+
+    async def _active(self, *, but: NodeId = "") -> NodeId:
+        """Who is the active controller, when somebody other than ``but`` is."""
+        while True:
+            try:
+                answer = await self.gateway.controller.call(DescribeQuorum(), TIMEOUT_S)
+            except TidelogError:
+                continue
+            assert isinstance(answer, QuorumAnswer)
+            if answer.active not in ("", but):
+                return answer.active
+            await trio.sleep(0.01)
+
+    @contextmanager
+    def _measured(self, what: str, active: NodeId) -> Iterator[None]:
+        pid = self.cluster.get(active).pid
+        began, cpu, received = time.monotonic(), cpu_s(pid), self.gateway.received
+        yield
+        seconds, used = time.monotonic() - began, cpu_s(pid) - cpu
+        CONSOLE.print(
+            f"{what}: {seconds:.2f} s, {used:.2f} s of CPU, {self.gateway.received - received:,} bytes to each"
+            f" watcher, {resident_bytes(pid) / 1e6:.0f} MB resident"
+        )
+
+    async def _create(self) -> None:
+        with self._measured(f"create {self.partitions:,} partitions", await self._active()):
+            for number in range(-(-self.partitions // PER_TOPIC)):
+                count = min(PER_TOPIC, self.partitions - number * PER_TOPIC)
+                await self.gateway.controller.call(CreateTopic(f"t{number}", count, 3), TIMEOUT_S)
+            await self.gateway.until(
+                lambda image: sum(len(topic.partitions) for topic in image.topics) == self.partitions
+            )
+
+    async def _alter(self, key: TopicPartition, state: PartitionState) -> None:
+        """The leader takes the last member out of the in-sync replicas."""
+        assert state.leader is not None
+        leader = self.servers[state.leader]
+        isr = tuple(IsrMember(node, self.servers[node].broker_epoch) for node in state.isr if node != state.isr[-1])
+        if leader.node == state.isr[-1]:
+            isr = tuple(IsrMember(node, self.servers[node].broker_epoch) for node in state.isr[1:])
+        message = AlterIsr(
+            leader.node, leader.broker_epoch, *key, state.leader_epoch, state.epoch, isr, "follower_lagging"
+        )
+        await leader.controller.call(message, TIMEOUT_S)
+
+    async def _change_one(self) -> None:
+        key, state = next(self.gateway.partitions())
+        with self._measured("change the in-sync replicas of 1 partition", await self._active()):
+            await self._alter(key, state)
+            await self.gateway.until(lambda image: len(next(self.gateway.partitions())[1].isr) < len(state.isr))
+
+    async def _change_many(self) -> None:
+        full = [(key, state) for key, state in self.gateway.partitions() if len(state.isr) == 3]
+        limit = trio.CapacityLimiter(AT_A_TIME)
+
+        async def alter(key: TopicPartition, state: PartitionState) -> None:
+            async with limit:
+                await self._alter(key, state)
+
+        with self._measured(f"change those of {len(full):,} partitions", await self._active()):
+            async with trio.open_nursery() as nursery:
+                for key, state in full:
+                    nursery.start_soon(alter, key, state)
+
+    async def _fail_over(self) -> None:
+        lost = self.servers["r1"]
+        led = [key for key, state in self.gateway.partitions() if state.leader == lost.node]
+        with self._measured(f"fail over the {len(led):,} partitions of {lost.node}", await self._active()):
+            lost.end()
+            await self.gateway.until(lambda image: all(s.leader != lost.node for _, s in self.gateway.partitions()))
+        offline = sum(state.leader is None for _, state in self.gateway.partitions())
+        CONSOLE.print(f"  {offline} of them have no leader")
+
+    async def _restart(self) -> None:
+        killed = await self._active()
+        began = time.monotonic()
+        self.cluster.kill(killed)
+        active = await self._active(but=killed)
+        CONSOLE.print(f"kill -9 of the active controller: {active} answers after {time.monotonic() - began:.2f} s")
+        began = time.monotonic()
+        self.cluster.restart(killed)
+        url = self.cluster.get(killed).url
+        async with trio.open_nursery() as nursery:
+            follower = Watcher(self.cluster, "gateway", "g2", keep=True)
+            nursery.start_soon(self._watch_one, follower, url)
+            await follower.until(lambda image: image.topics == self.gateway.image.topics)
+            nursery.cancel_scope.cancel()
+        seconds, pid = time.monotonic() - began, self.cluster.get(killed).pid
+        CONSOLE.print(
+            f"restart of a controller: everything is there after {seconds:.2f} s, {cpu_s(pid):.2f} s of CPU,"
+            f" {resident_bytes(pid) / 1e6:.0f} MB resident"
+        )
+
+    async def _watch_one(self, watcher: Watcher, url: str) -> None:
+        """Watch that controller, whether it is the active one or not."""
+        hello = Hello(PROTOCOL_VERSION, "gateway", watcher.node, self.cluster.cluster)
+        while True:
+            try:
+                async with connect_link(
+                    WebSocketTransport(), url, hello, lambda link, id, message: watcher._on_message(message)
+                ) as link:
+                    await link.call(Watch(), TIMEOUT_S)
+                    await link.wait_closed()
+            except TidelogError:
+                await trio.sleep(0.02)
+
+
+@click.command(help=__doc__)
+@click.option("--partitions", default=10_000, show_default=True)
+@click.option("--servers", default=6, show_default=True)
+@click.option("--controllers", default=3, show_default=True)
+@click.option("--data", type=click.Path(path_type=Path), help="An empty folder on the disk to be measured.")
+def main(partitions: int, servers: int, controllers: int, data: Path | None) -> None:
+    folder = Path(tempfile.mkdtemp(prefix="tidelog-controllers-")) if data is None else data
+    cluster = LocalCluster.create(
+        folder, controllers=controllers, replicas=0, gateways=0, base_port=free_base_port(controllers)
+    )
+    try:
+        trio.run(Bench(cluster, servers, partitions).run)
+    finally:
+        cluster.stop_started()
+        if data is None:
+            shutil.rmtree(folder)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,80 @@
+"""What the simulation demands of a commit rule ``quorum``: no majority that may elect lacks what is committed."""
+
+from __future__ import annotations
+
+import pytest
+from scenarios.stage import Stage
+from tidelog.wire.messages import Fetch
+
+from simulation.ghost import Violation
+
+
+def quorum() -> Stage:
+    """In sync, with something committed."""
+    stage = Stage(commit_rule="quorum", flush="fsync")
+    stage.put(b"m0")
+    return stage
+
+
+def check(stage: Stage) -> None:
+    """As after every commit and every change of the metadata."""
+    stage.invariants._check_members(stage.key, "now")
+
+
+def forget(stage: Stage, *nodes: str) -> None:
+    """These have nothing of what they had, and nobody knows."""
+    for node in nodes:
+        del stage.invariants._held[node, stage.key]
+
+
+def test_one_of_three_members_may_lack_what_is_committed():
+    stage = quorum()
+    stage.settle()
+    forget(stage, stage.others[0])
+    check(stage)
+
+
+def test_two_of_three_may_not_whether_they_live_or_not():
+    stage = quorum()
+    stage.settle()
+    forget(stage, *stage.others)
+    with pytest.raises(Violation, match=r"^R3 0: \['r.', 'r.'\] of the ISR"):
+        check(stage)
+
+
+def test_who_died_in_a_step_still_has_what_it_had_told_before():
+    """Found by seeds 239 and 384: it had flushed a record, said so, and died in a step of another partition before
+    the leader's own disk answered; the commit that followed was right."""
+    stage = quorum()
+    first, (second, third) = stage.first, stage.others
+    stage.kill(third)
+    stage.stall_flushes(first)
+    pending = stage.send(b"m1", patience=30.0)
+    stage.until(lambda: stage.durable(second) == stage.end(first) and b"m1" in stage.values(second))
+    stage.run_for(0.01)
+    assert not pending.result
+    stage.replica(second).stop(power=True, in_mid_step=True)
+    stage.resume_flushes()
+    stage.until(lambda: pending.result != "")
+    stage.settle()
+
+
+def test_who_has_a_new_disk_is_no_member_and_lacks_nothing():
+    """Found by seed 486: the third never had the record, and the second is wiped. Both that are left in the ISR are
+    needed for an election, and one of them has it."""
+    stage = quorum()
+    first, (second, third) = stage.first, stage.others
+    stage.kill(third)
+    stage.put(b"m1")
+    stage.kill(second)
+    stage.replace_disk(second)
+    check(stage)
+    stage.hold(lambda sender, receiver, body: sender == second and isinstance(body, Fetch))
+    stage.restart(second)
+    stage.until(lambda: stage.replica(second).broker_epoch_known())
+    assert second not in stage.now.isr
+    check(stage)
+    stage.kill(second)
+    check(stage)
+    assert first in stage.now.isr
+    stage.settle()
