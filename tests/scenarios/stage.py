@@ -79,19 +79,20 @@ class Held:
 
 
 class Stage(Cluster):
-    """Begins in full sync. ``first`` is the leader then, ``others`` its followers in the order of the replicas."""
+    """Begins in full sync; ``servers``, where they are more than replicas. ``first`` is the leader then, ``others`` its followers in the order of the replicas."""
 
     def __init__(
         self,
         *,
         replicas: int = 3,
+        servers: int = 0,
         partitions: int = 1,
         cluster: str = "sim",
         trace: Callable[[str], None] | None = None,
         **config: str,
     ) -> None:
         topic = TopicOptions("t", partitions, replicas, {"replica_max_lag_ms": "2000", **config})
-        super().__init__(Options(1, replicas=replicas, topics=(topic,)), trace)
+        super().__init__(Options(1, replicas=servers or replicas, topics=(topic,)), trace)
         self.name = cluster
         self.events: list[tuple[str, Event]] = []
         """All that any core said, with its name."""
@@ -216,11 +217,13 @@ class Stage(Cluster):
 
     # --- clients -----------------------------------------------------------------------------------------
 
-    def send(self, *values: bytes, acks: Acks = Acks.ALL, by: str = "hand", patience: float = 8.0) -> Batch:
+    def send(
+        self, *values: bytes, acks: Acks = Acks.ALL, by: str = "hand", patience: float = 8.0, window: int = 3
+    ) -> Batch:
         """Begin a send."""
         producer = self._producers.get(by)
         if producer is None:
-            options = ProducerOptions(acks=acks, pace=0.0, patience=patience)
+            options = ProducerOptions(acks=acks, pace=0.0, patience=patience, window=window)
             producer = self._producers[by] = Producer(self, by, stream(1, by), options)
             self.clients.append(producer)
             self.until(lambda: producer.partition(self.key) is not None)

@@ -107,6 +107,11 @@ class Cluster:
         self._names[topic.topic_id] = f"{topic.name}~{before + 1}" if before else topic.name
         self.partitions += [TopicPartition(topic.topic_id, p) for p in range(len(topic.partitions))]
 
+    def on_topic_grown(self, topic: TopicState, first: int) -> None:
+        """It has more partitions than these."""
+        self.count("topics grown")
+        self.partitions += [TopicPartition(topic.topic_id, p) for p in range(first, len(topic.partitions))]
+
     def on_topic_deleted(self, topic: TopicState) -> None:
         """It is gone for good, with its records."""
         self.count("topics deleted")

@@ -97,13 +97,15 @@ class ControllerInvariants(Checks):
             old = before.topics.get(topic_id)
             if old is topic:
                 continue
+            if old is not None and len(old.partitions) < len(topic.partitions):
+                self.cluster.on_topic_grown(topic, len(old.partitions))
             for number, now in enumerate(topic.partitions):
                 key = TopicPartition(topic_id, number)
                 where = f"{topic.name}/{number} at index {after.index}"
                 self._check_members_named(where, now)
                 if now.leader is not None:
                     self._demand(after.is_live(now.leader), f"R9 {where}: the leader {now.leader} is fenced")
-                if old is None or old.partitions[number] == now:
+                if old is None or number >= len(old.partitions) or old.partitions[number] == now:
                     continue
                 was = old.partitions[number]
                 self._demand(now.epoch > was.epoch, f"R5 {where}: changed within epoch {now.epoch}")
@@ -130,6 +132,8 @@ class ControllerInvariants(Checks):
         isr, elr, replicas = set(now.isr), set(now.elr), set(now.replicas)
         sound = isr <= replicas and elr <= replicas and not isr & elr
         sound &= now.leader is None or now.leader in isr
+        sound &= now.successor is None or (now.successor in isr and now.leader is not None)
+        sound &= bool(now.target) == bool(now.origin) and not replicas & set(now.learners)
         self._demand(sound, f"R3 {where}: leader {now.leader}, ISR {now.isr}, ELR {now.elr}, of {now.replicas}")
 
     def _check_nobody_left(
