@@ -23,7 +23,8 @@ from simulation.ghost import Violation
 from simulation.history import History
 from simulation.invariants import Invariants
 from simulation.loop import Loop, stream
-from simulation.options import CONTROLLER_SETTINGS, REPLICA_SETTINGS, Options, TopicOptions
+from simulation.mover import Mover
+from simulation.options import BALANCED, CONTROLLER_SETTINGS, REPLICA_SETTINGS, Options, TopicOptions
 from simulation.processes import SimProcess
 from simulation.producer import Producer
 from simulation.replica_process import ReplicaProcess
@@ -41,7 +42,7 @@ class Cluster:
         self.loop = Loop(trace)
         self.client_rng = stream(options.seed, "shells")
         self.network = Network(self.loop, stream(options.seed, "network"), recode if options.recode else None)
-        self.controller_settings = CONTROLLER_SETTINGS
+        self.controller_settings = BALANCED if options.moves else CONTROLLER_SETTINGS
         self.replica_settings = REPLICA_SETTINGS
         self.counts: dict[str, int] = {}
         self.history = History()
@@ -70,6 +71,8 @@ class Cluster:
         for process in self.processes.values():
             self.loop.after(self.client_rng.uniform(0.0, 0.05), process.start)
         self.admin = Admin(self, options.topics)
+        if options.moves:
+            Mover(self, stream(options.seed, "mover"))
         for name in self.client_names:
             rng = stream(options.seed, name)
             if name.startswith("p"):

@@ -26,6 +26,8 @@ class ControllerInvariants(Checks):
         """The newest that any controller has applied."""
         self.unclean: dict[TopicPartition, list[int]] = {}
         """Leader epochs that unclean elections began."""
+        self.given_up: set[tuple[str, TopicPartition]] = set()
+        """Copies that a server had no part in any more for a while: it may have deleted them."""
         self._states: dict[int, MetadataState] = {}
         self._raft_leaders: dict[int, str] = {}
         self._raft_committed: list[tuple[Entry, int]] = []
@@ -108,6 +110,9 @@ class ControllerInvariants(Checks):
                 if old is None or number >= len(old.partitions) or old.partitions[number] == now:
                     continue
                 was = old.partitions[number]
+                copies = now.replicas + now.learners
+                gone = [n for n in was.replicas + was.learners + now.departed if n not in copies]
+                self.given_up.update((node, key) for node in gone)
                 self._demand(now.epoch > was.epoch, f"R5 {where}: changed within epoch {now.epoch}")
                 self._demand(now.leader_epoch >= was.leader_epoch, f"R5 {where}: leader epoch went back")
                 changed = now.leader != was.leader

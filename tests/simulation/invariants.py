@@ -127,7 +127,7 @@ class Invariants(Losses):
         self._held[process.name, key] = held
         self._grow(process.name, key, log, held.chain)
         before = self._before_crash.pop((process.name, key), None)
-        if before is not None:
+        if before is not None and (process.name, key) not in self.given_up:
             chain, kept = before.chain, before.kept
             text = f"R4 {process.name} {key}: recovered to {log.end}"
             whole = log.end >= kept or process.name in self.cluster.faults.rotten
@@ -311,10 +311,12 @@ class Invariants(Losses):
             )
 
     def _check_majority(self, key: TopicPartition, state: PartitionState, committed: Committed, when: str) -> None:
-        """Less than half of all replicas are members of the ISR, live or not, and lack something committed: so every
-        majority that can be asked who leads next has one that lacks nothing (R3, R4). A majority may be short of it
-        for a while, where one that had it has lost its disk: that one is no member any more, and is none again before
-        it has everything. What a step has cut that ended in a crash is seen when the log opens again."""
+        """Fewer than a majority of all replicas are members of the ISR, live or not, and lack something committed
+        (half may where their number is even: a leader that has not heard of the newest replica commits with a majority
+        of those before). So every majority that can be asked who leads next has one that lacks nothing (R3, R4). A
+        majority may be short of it for a while, where one that had it has lost its disk: that one is no member any
+        more, and is none again before it has everything. What a step has cut that ended in a crash is seen when the
+        log opens again."""
         lacking = []
         for node in state.isr:
             held, before = self._held.get((node, key)), self._before_crash.get((node, key))
@@ -328,7 +330,7 @@ class Invariants(Losses):
             if durable < committed.end or not chain.agrees(committed.end, committed.digest):
                 lacking.append(node)
         self._demand(
-            2 * len(lacking) < len(state.replicas),
+            2 * len(lacking) <= len(state.replicas),
             f"R3 {key.partition}: {lacking} of the ISR {state.isr} of {state.replicas} lack something of what is"
             f" committed up to {committed.end}, {when}",
         )
@@ -351,6 +353,8 @@ class Invariants(Losses):
         state = self.metadata.partition(*key)
         if state is None or state.leader is None or set(state.isr) != set(state.replicas):
             return False
+        if state.target or state.successor is not None:
+            return False  # on the move
         leader = self._held.get((state.leader, key))
         if leader is None or leader.view is None or not leader.view.leads:
             return False

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from tidelog.types import Acks
+from tidelog_controller.core.balance import BalanceSettings
 from tidelog_controller.core.controller import ControllerSettings
 from tidelog_controller.core.raft import RaftSettings
 from tidelog_replica.settings import ReplicaSettings
@@ -18,6 +19,7 @@ CONTROLLER_SETTINGS = ControllerSettings(
     session_timeout_s=1.5,
     leader_report_window_s=2.0,
     request_timeout_s=2.0,
+    balance=BalanceSettings(transfer_timeout_s=1.0, leader_imbalance_check_interval_s=0.0),
     raft=RaftSettings(
         heartbeat_s=0.2,
         election_timeout_min_s=0.6,
@@ -26,6 +28,11 @@ CONTROLLER_SETTINGS = ControllerSettings(
         snapshot_chunk_bytes=2048,
     ),
 )
+BALANCED = replace(
+    CONTROLLER_SETTINGS,
+    balance=BalanceSettings(transfer_timeout_s=1.0, leader_imbalance_check_interval_s=0.8, leader_min_term_s=1.5),
+)
+"""Where leaders come back to the preferred replicas."""
 REPLICA_SETTINGS = ReplicaSettings(
     heartbeat_s=0.4,
     controller_timeout_s=1.0,
@@ -68,6 +75,8 @@ class Options:
     """Pass every message through the real codec."""
     strikes: tuple[Strike, ...] | None = None
     """Exactly these faults, instead of the swarm's own."""
+    moves: bool = False
+    """Leaderships and replicas are moved about, by an operator and for balance."""
     only: tuple[str, ...] | None = None
     """Names of the clients that take part; None: all."""
 
@@ -92,6 +101,7 @@ class Options:
             swarm=Swarm.draw(rng, 0.75 * duration),
             duration=duration,
             recode=seed % 10 == 0,
+            moves=stream(seed, "moves").random() < 0.34,
         )
 
 

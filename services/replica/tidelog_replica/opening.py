@@ -28,6 +28,8 @@ from tidelog_replica.outbox import Outbox
 AT_ONCE = 32
 """Openings that threads are given together: enough to keep them busy, few enough for the need to count."""
 NEEDS = 3
+DELETING = "deleting"
+"""Name of the file that says that the log in this directory is being deleted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +51,7 @@ class OpenLog:
 
     def run(self) -> Opened:
         """See ``Job``. Raises ``CorruptLog`` also for a hole that an earlier life has left."""
+        finish_deletion(self.disk, self.path)
         hole = find_hole(self.disk, self.path)
         if hole is not None:
             raise hole
@@ -69,8 +72,24 @@ class DeleteLog:
             self.disk.listdir(self.path)
         except FileNotFoundError:
             return False
-        self.disk.rmtree(self.path)
+        self.disk.write_atomic(f"{self.path}/{DELETING}", b"")
+        finish_deletion(self.disk, self.path)
         return True
+
+
+def finish_deletion(disk: Disk, path: str) -> None:
+    """Remove a log whose deletion has begun; the mark of that goes last, so that a crash leaves no half of a log that
+    would pass for a whole one."""
+    try:
+        names = disk.listdir(path)
+    except FileNotFoundError:
+        return
+    if DELETING in names:
+        for name in names:
+            if name != DELETING:
+                disk.unlink(f"{path}/{name}")
+        disk.sync_dir(path)
+        disk.rmtree(path)
 
 
 @dataclass(slots=True)
