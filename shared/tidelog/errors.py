@@ -49,9 +49,7 @@ CODES: dict[str, Meaning] = {
     "INVALID_TOPIC": Meaning("a topic name is 1 to 249 of A-Z a-z 0-9 . _ -, and not . or .."),
     "INVALID_CONFIG": Meaning("a setting is unknown or out of range"),
     "INVALID_REPLICATION_FACTOR": Meaning("fewer live replica servers than the replication factor"),
-    "INVALID_REPLICAS": Meaning(
-        "replicas are distinct live servers, at least min_insync_replicas of them"
-    ),
+    "INVALID_REPLICAS": Meaning("replicas are distinct live servers, at least min_insync_replicas of them"),
     "UNKNOWN_SERVER": Meaning("no replica server of that name is registered"),
     "NOT_IN_SYNC": Meaning("the server is not in sync: it cannot lead without loss", True, True),
     "NO_REASSIGNMENT": Meaning("no reassignment of the partition is in progress"),

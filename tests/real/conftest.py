@@ -19,10 +19,10 @@ GAPS = pytest.StashKey[list[str]]()
 
 
 @contextmanager
-def running_cluster(folder: Path) -> Iterator[Cluster]:
-    """Three controllers, three replica servers, two gateways; ended in any case."""
+def running_cluster(folder: Path, replicas: int = 3) -> Iterator[Cluster]:
+    """Three controllers, so many replica servers, two gateways; ended in any case."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # a run that is ended stops them too
-    local = LocalCluster.create(folder, gateways=2, base_port=free_base_port(8))
+    local = LocalCluster.create(folder, gateways=2, replicas=replicas, base_port=free_base_port(5 + replicas))
     try:
         local.start()
         trio.run(local.wait_ready)
@@ -42,6 +42,13 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 def failing_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """A cluster whose processes the tests of a module kill."""
     with running_cluster(tmp_path_factory.mktemp("failing")) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def roomy_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """A cluster with a replica server more than the tests' topics have replicas."""
+    with running_cluster(tmp_path_factory.mktemp("roomy"), replicas=4) as running:
         yield running
 
 

@@ -79,7 +79,8 @@ class Held:
 
 
 class Stage(Cluster):
-    """Begins in full sync; ``servers``, where they are more than replicas. ``first`` is the leader then, ``others`` its followers in the order of the replicas."""
+    """Begins in full sync; ``servers``, where they are more than the replicas. ``first`` is the leader then,
+    ``others`` its followers in the order of the replicas."""
 
     def __init__(
         self,

@@ -68,7 +68,7 @@ class Client:
     def partition(self, key: TopicPartition) -> PartitionState | None:
         """What the metadata says of a partition."""
         for topic in self.image.topics:
-            if topic.topic_id == key.topic_id:
+            if topic.topic_id == key.topic_id and key.partition < len(topic.partitions):
                 return topic.partitions[key.partition]
         return None
 

@@ -312,7 +312,7 @@ class Invariants(Losses):
 
     def _check_majority(self, key: TopicPartition, state: PartitionState, committed: Committed, when: str) -> None:
         """Fewer than a majority of all replicas are members of the ISR, live or not, and lack something committed
-        (half may where their number is even: a leader that has not heard of the newest replica commits with a majority
+        (half may, where that is even: a leader that has not heard of the newest replica commits with a majority
         of those before). So every majority that can be asked who leads next has one that lacks nothing (R3, R4). A
         majority may be short of it for a while, where one that had it has lost its disk: that one is no member any
         more, and is none again before it has everything. What a step has cut that ended in a crash is seen when the

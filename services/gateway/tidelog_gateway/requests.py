@@ -16,11 +16,14 @@ from tidelog.wire.messages import (
     AllocateProducerIds,
     AlterLearners,
     AlterTopic,
+    CancelReassignment,
     CreateTopic,
     DeleteTopic,
     DescribeQuorum,
     Digest,
     Done,
+    DrainServer,
+    GrowTopic,
     History,
     InitProducer,
     ListOffset,
@@ -29,11 +32,14 @@ from tidelog.wire.messages import (
     MetadataAnswer,
     OffsetAnswer,
     PartitionInfo,
+    PlanRebalance,
     ProducerId,
     ProducerIds,
+    Reassign,
     ServerInfo,
     TopicCreated,
     TopicInfo,
+    TransferLeader,
 )
 
 from tidelog_gateway.shell import Answered, Shell
@@ -47,13 +53,19 @@ PRODUCER_ID_BLOCK = 1000
 KINDS = (
     AlterLearners,
     AlterTopic,
+    CancelReassignment,
     CreateTopic,
     DeleteTopic,
     DescribeQuorum,
     Digest,
+    DrainServer,
+    GrowTopic,
     History,
     InitProducer,
     Metadata,
+    PlanRebalance,
+    Reassign,
+    TransferLeader,
 )
 
 
@@ -148,7 +160,9 @@ class Requests:
                         for at in ("earliest", "latest"):
                             nursery.start_soon(self._offset, info.topic_id, one.partition, at, found)
             infos = [_with_offsets(info, found) for info in infos]
-        servers = tuple(ServerInfo(s.node, s.url, s.broker_epoch, s.fenced) for s in image.servers)
+        servers = tuple(
+            ServerInfo(s.node, s.url, s.broker_epoch, s.fenced, s.rack, s.draining) for s in image.servers
+        )
         return MetadataAnswer(image.cluster, image.index, tuple(infos), servers)
 
     async def _offset(self, topic_id: str, partition: int, at: str, found: dict[tuple[str, int, str], int]) -> None:
@@ -190,6 +204,8 @@ def _topic_info(topic: TopicState) -> TopicInfo:
             state.epoch,
             elr=state.elr,
             learners=state.learners,
+            successor=state.successor or "",
+            target=state.target,
         )
         for index, state in enumerate(topic.partitions)
     )

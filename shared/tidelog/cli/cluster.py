@@ -115,6 +115,14 @@ def kill(node_id: str, folder: Path) -> None:
 @cluster.command()
 @click.argument("node_id")
 @_data
+def end(node_id: str, folder: Path) -> None:
+    """SIGTERM one process: it ends in order. A replica server first lets others lead what it led."""
+    LocalCluster.load(folder).end(node_id)
+
+
+@cluster.command()
+@click.argument("node_id")
+@_data
 def pause(node_id: str, folder: Path) -> None:
     """SIGSTOP one process: it hangs, its connections stay open."""
     LocalCluster.load(folder).pause(node_id)

@@ -37,6 +37,10 @@ def state_in_words(topic: TopicInfo, partition: PartitionInfo) -> list[str]:
             f"{', '.join(partition.elr)} left the in-sync set when it was too small to commit anything: nothing "
             f"committed is missing there, {'they' if many else 'it'} may lead"
         )
+    if partition.successor:
+        words.append(f"leadership is being transferred to {partition.successor}")
+    if partition.target:
+        words.append(f"being reassigned to {', '.join(partition.target)}")
     if partition.learners:
         words.append(f"copied, beside the replicas, by {', '.join(partition.learners)}")
     return words
@@ -76,10 +80,33 @@ def event_in_words(entry: HistoryEntry) -> str:
         return f"{entry.leader} was eligible (ELR): nothing committed is missing there"
     if "data" in told:
         return f"the data directory of {told['node']} was {told['data']}: it vouches for nothing"
+    if moved := _move_in_words(entry):
+        return moved
     return {
         "sealing": "every replica stops taking records of the old leader; the one that reaches furthest will lead",
         "data_lost": f"{told.get('node')} says that its copy is damaged",
     }.get(entry.event if entry.event == "sealing" else entry.cause, "")
+
+
+def _move_in_words(entry: HistoryEntry) -> str:
+    """What was moved, and at whose wish; "" where nothing was."""
+    told = entry.evidence
+    if entry.event == "transfer_began":
+        wish = {
+            "operator": "an operator wants it",
+            "preferred_leader": f"{told.get('to')} is the preferred replica",
+            "draining": f"{told.get('from')} is being drained",
+            "reassignment": f"{told.get('from')} is to be no replica any more",
+        }.get(entry.cause, entry.cause)
+        return f"{told.get('from')} takes no more records until {told.get('to')} has all that there are: {wish}"
+    return {
+        "transferred": f"{told.get('to')} had everything that {told.get('from')} had; nothing is lost",
+        "transfer_timed_out": f"{told.get('successor')} did not get to the log's end in {told.get('waited_s')} s:"
+        f" {entry.leader} goes on leading, nothing is lost",
+        "reassign": f"the replicas are to be {told.get('reassigned_to')}",
+        "reassignment_cancelled": f"the replicas are to be {told.get('reassigned_to')}, as they were",
+        "reassigned": f"{told.get('target')} are in sync: {told.get('gone')} is a replica no more",
+    }.get(entry.cause, "")
 
 
 def losses_in_words(entries: Iterable[HistoryEntry]) -> list[str]:

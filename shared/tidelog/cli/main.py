@@ -29,6 +29,8 @@ COMMANDS = {
     "replica": "services",
     "gateway": "services",
     "topics": "topics",
+    "partitions": "partitions",
+    "servers": "servers",
     "produce": "produce",
     "consume": "consume",
     "status": "status",
@@ -45,6 +47,10 @@ NEXT_STEP = {
     "INVALID_REPLICATION_FACTOR": "'tidelog status' shows the live replica servers.",
     "NOT_ENOUGH_REPLICAS": "'tidelog topics describe TOPIC' shows the in-sync replicas.",
     "OFFSET_OUT_OF_RANGE": "'tidelog topics describe TOPIC' shows where the log starts and ends.",
+    "INVALID_REPLICAS": "'tidelog servers list' shows the servers, 'tidelog topics describe TOPIC' the replicas.",
+    "UNKNOWN_SERVER": "'tidelog servers list' shows the servers that there are.",
+    "NOT_IN_SYNC": "'tidelog topics describe TOPIC' shows who is in sync; try again when the server has caught up.",
+    "NO_REASSIGNMENT": "'tidelog partitions reassignments' shows what is in progress.",
     "NO_QUORUM": "A majority of the controllers must run: 'tidelog status'.",
 }
 """What a user can do about an error."""

@@ -161,6 +161,22 @@ def configure(name: str, settings: tuple[str, ...], gateways: tuple[str, ...]) -
 
 
 @topics.command()
+@click.argument("name")
+@click.option("--partitions", type=click.IntRange(1), required=True, help="How many it is to have in all.")
+@gateway_option
+def grow(name: str, partitions: int, gateways: tuple[str, ...]) -> None:
+    """Give a topic more partitions. Those that there are keep their records; keys may go to other partitions."""
+
+    async def task() -> TopicInfo:
+        async with connect(gateways) as log:
+            await log.grow_topic(name, partitions)
+            return await log.describe(name)
+
+    run(task)
+    click.echo(f"{name} has {partitions} partitions")
+
+
+@topics.command()
 @click.argument("where", metavar="TOPIC/PARTITION")
 @click.argument("servers", required=False, metavar="SERVER,...")
 @click.option("--none", "nobody", is_flag=True, help="No learners any more.")

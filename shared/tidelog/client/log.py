@@ -14,6 +14,7 @@ from tidelog.client.clock import wall_ms
 from tidelog.client.comparing import Comparison, compare
 from tidelog.client.connection import Connection
 from tidelog.client.consumer import Consumer, Plan
+from tidelog.client.moving import Moving
 from tidelog.client.options import ConsumerOptions, ProducerOptions
 from tidelog.client.producer import Producer, WallClock, open_producer
 from tidelog.errors import ConfigError, TidelogError, TimedOut, refuse
@@ -54,7 +55,7 @@ partition -> offset or ``Position``."""
 A = TypeVar("A", bound=Message)
 
 
-class Log:
+class Log(Moving):
     """A connected client. Made by ``connect``; may be used by many tasks."""
 
     def __init__(self, connection: Connection, clock: WallClock) -> None:

@@ -105,6 +105,7 @@ class Leader:
         """Of the other replicas and the learners."""
         self._know_followers(state, now)
         self._advance()
+        self._consider(now)  # a reassignment may have waited for another leader
 
     def _know_followers(self, state: PartitionState, now: float) -> None:
         kept, others = self.followers, (n for n in state.replicas + state.learners if n != self.node)

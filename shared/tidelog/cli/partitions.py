@@ -1,0 +1,198 @@
+"""``tidelog partitions …``: who leads a partition and which servers have copies of it, changed by hand."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+import click
+import trio
+from rich.console import Console
+from rich.table import Table
+
+from tidelog.cli.explain import partition_of
+from tidelog.cli.main import connect, gateway_option, json_option, print_json, run
+from tidelog.client.log import Log
+from tidelog.errors import TidelogError
+from tidelog.wire.messages import MetadataAnswer, PartitionInfo, PlannedMove, TopicInfo
+
+
+@click.group()
+def partitions() -> None:
+    """Transfer leadership, reassign replicas, even out the load."""
+
+
+def servers_of(text: str) -> tuple[str, ...]:
+    """``r1,r2,r3`` as names."""
+    return tuple(name.strip() for name in text.split(",") if name.strip())
+
+
+# --- leadership ------------------------------------------------------------------------------------------
+
+
+@partitions.command()
+@click.argument("where", metavar="TOPIC/PARTITION")
+@click.argument("server", required=False, default="")
+@gateway_option
+def transfer(where: str, server: str, gateways: tuple[str, ...]) -> None:
+    """Have SERVER, which must be in sync, lead a partition; without SERVER the preferred replica.
+
+    The present leader takes no more records until SERVER has all that there are; clients send again what was refused
+    meanwhile. If SERVER does not get there in time the leader goes on."""
+    name, number = partition_of(where)
+
+    async def task() -> PartitionInfo:
+        async with connect(gateways) as log:
+            return await log.transfer(name, number, server)
+
+    info = run(task)
+    click.echo(f"{where}: {info.leader} leads in leader epoch {info.leader_epoch}")
+
+
+# --- replicas --------------------------------------------------------------------------------------------
+
+
+@partitions.command()
+@click.argument("where", metavar="TOPIC/PARTITION")
+@click.argument("servers", metavar="SERVER,...")
+@click.option("--wait", is_flag=True, help="Return when it is done.")
+@gateway_option
+def reassign(where: str, servers: str, wait: bool, gateways: tuple[str, ...]) -> None:
+    """Have these servers be the replicas of a partition, the preferred leader first; also to change their number.
+
+    New replicas copy the log at the rate of catchup_max_bytes_per_s, join when they are in sync, then the others go
+    and delete their copies. Nothing is given up before: 'tidelog partitions cancel' goes back at any time."""
+    name, number = partition_of(where)
+
+    async def task() -> PartitionInfo:
+        async with connect(gateways) as log:
+            await log.reassign(name, number, servers_of(servers))
+            while True:
+                found = (await log.describe(name)).partitions[number]
+                if not (wait and found.target):
+                    return found
+                await trio.sleep(0.2)
+
+    info = run(task)
+    state = f"on the way to {', '.join(info.target)}" if info.target else "done"
+    click.echo(f"{where}: replicas {', '.join(info.replicas)}, {state}")
+
+
+@partitions.command()
+@click.argument("where", metavar="TOPIC/PARTITION")
+@gateway_option
+def cancel(where: str, gateways: tuple[str, ...]) -> None:
+    """Cancel a reassignment: the replicas that there were stay, or come back."""
+    name, number = partition_of(where)
+
+    async def task() -> None:
+        async with connect(gateways) as log:
+            await log.cancel_reassignment(name, number)
+
+    run(task)
+    click.echo(f"{where}: the reassignment is cancelled")
+
+
+@partitions.command()
+@json_option
+@gateway_option
+def reassignments(as_json: bool, gateways: tuple[str, ...]) -> None:
+    """List the reassignments in progress, and how far the new replicas' copies are."""
+
+    async def task() -> list[dict[str, Any]]:
+        async with connect(gateways) as log:
+            status = await log.status()
+            live = [server.node for server in status.servers if not server.fenced]
+            moving = [(topic, p) for topic in status.topics for p in topic.partitions if p.target]
+            return [await _progress(log, topic, p, live) for topic, p in moving]
+
+    found = run(task)
+    if as_json:
+        print_json(found)
+        return
+    if not found:
+        click.echo("no reassignment is in progress")
+        return
+    table = Table("partition", "replicas", "target", "in sync", "copies", box=None)
+    for one in found:
+        copies = ", ".join(
+            f"{node} {'away' if copy is None else '{copied} of {end}'.format(**copy)}"
+            for node, copy in one["copies"].items()
+        )
+        table.add_row(
+            one["partition"], " ".join(one["replicas"]), " ".join(one["target"]), " ".join(one["isr"]),
+            copies or "all there",
+        )  # fmt: skip
+    Console().print(table)
+
+
+async def _progress(log: Log, topic: TopicInfo, p: PartitionInfo, live: list[str]) -> dict[str, Any]:
+    """One reassignment: how many records each new replica holds of those that the leader does; None: not to be
+    asked."""
+    wanted = [node for node in p.target if node not in p.isr]
+    ends: dict[str, tuple[int, int]] = {}
+    for node in (*wanted, p.leader):
+        if node in live:
+            try:
+                digest = await log.digest(topic.topic_id, p.partition, node)
+            except TidelogError:
+                continue  # its log is being opened, or it has just gone
+            ends[node] = (digest.log_start, digest.log_end)
+    start, end = ends.get(p.leader, (0, 0))
+    copies = {
+        node: None if node not in ends else {"copied": max(0, ends[node][1] - start), "end": end - start}
+        for node in wanted
+    }
+    return {
+        "partition": f"{topic.name}/{p.partition}",
+        "leader": p.leader,
+        "replicas": list(p.replicas),
+        "target": list(p.target),
+        "isr": list(p.isr),
+        "copies": copies,
+    }
+
+
+@partitions.command()
+@click.option("--dry-run", is_flag=True, help="Show the plan only.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@json_option
+@gateway_option
+def rebalance(dry_run: bool, yes: bool, as_json: bool, gateways: tuple[str, ...]) -> None:
+    """Even out replicas over racks and servers, and preferred leaders over servers; new servers get their share.
+
+    The plan is shown first; then each of its moves is begun as a reassignment."""
+
+    async def plan() -> tuple[PlannedMove, ...]:
+        async with connect(gateways) as log:
+            return await log.plan_rebalance()
+
+    moves = run(plan)
+    if as_json:
+        print_json([asdict(move) for move in moves])
+    else:
+        _show_plan(moves)
+    if dry_run or not moves:
+        return
+    if not yes:
+        click.confirm(f"Begin {len(moves)} reassignments?", abort=True, err=True)
+
+    async def begin() -> MetadataAnswer:
+        async with connect(gateways) as log:
+            for move in moves:
+                await log.reassign(move.name, move.partition, move.target)
+            return await log.status()
+
+    status = run(begin)
+    left = sum(bool(p.target) for topic in status.topics for p in topic.partitions)
+    click.echo(f"begun; {left} reassignments are in progress: 'tidelog partitions reassignments'", err=True)
+
+
+def _show_plan(moves: tuple[PlannedMove, ...]) -> None:
+    if not moves:
+        click.echo("replicas and preferred leaders are spread evenly: nothing to do")
+        return
+    table = Table("partition", "replicas", "become", "for the sake of", box=None)
+    for move in moves:
+        table.add_row(f"{move.name}/{move.partition}", " ".join(move.replicas), " ".join(move.target), move.reason)
+    Console().print(table)

@@ -1,0 +1,100 @@
+"""``tidelog servers …``: the replica servers, and taking one out of service."""
+
+from __future__ import annotations
+
+import click
+import trio
+from rich.console import Console
+from rich.table import Table
+
+from tidelog.cli.main import connect, gateway_option, json_option, print_json, run
+from tidelog.wire.messages import MetadataAnswer
+
+_POLL_S = 0.2
+
+
+@click.group()
+def servers() -> None:
+    """List the replica servers; drain one before maintenance."""
+
+
+@servers.command("list")
+@json_option
+@gateway_option
+def list_servers(as_json: bool, gateways: tuple[str, ...]) -> None:
+    """List the replica servers: rack, state, how many partitions each leads and has copies of."""
+
+    async def task() -> MetadataAnswer:
+        async with connect(gateways) as log:
+            return await log.status()
+
+    status = run(task)
+    everywhere = [p for topic in status.topics for p in topic.partitions]
+    rows = [
+        {
+            "id": server.node,
+            "rack": server.rack,
+            "state": "down" if server.fenced else "draining" if server.draining else "live",
+            "draining": server.draining,
+            "leads": sum(p.leader == server.node for p in everywhere),
+            "preferred": sum(p.replicas[0] == server.node for p in everywhere),
+            "replicas": sum(server.node in p.replicas for p in everywhere),
+            "learns": sum(server.node in p.learners for p in everywhere),
+            "url": server.url,
+        }
+        for server in sorted(status.servers, key=lambda server: server.node)
+    ]
+    if as_json:
+        print_json(rows)
+        return
+    columns = ("id", "rack", "state", "leads", "preferred", "replicas", "learns", "url")
+    table = Table(*columns, box=None)
+    for row in rows:
+        table.add_row(*(str(row[column]) for column in columns))
+    Console().print(table)
+
+
+def leads(status: MetadataAnswer, server: str) -> list[str]:
+    """The partitions that the server leads."""
+    return [f"{topic.name}/{p.partition}" for topic in status.topics for p in topic.partitions if p.leader == server]
+
+
+@servers.command()
+@click.argument("name")
+@click.option("--timeout", "timeout_s", type=click.FloatRange(0), default=60.0, show_default=True, metavar="SECONDS")
+@gateway_option
+def drain(name: str, timeout_s: float, gateways: tuple[str, ...]) -> None:
+    """Move every leadership away from a server, and give it no new replicas; returns when it leads nothing.
+
+    It keeps its copies and stays in sync. This lasts over restarts, until 'tidelog servers resume'. Exit code 1 where
+    something is left that no other server can lead."""
+
+    async def task() -> list[str]:
+        async with connect(gateways) as log:
+            await log.drain(name)
+            left = leads(await log.status(), name)
+            with trio.move_on_after(timeout_s):
+                while left:
+                    await trio.sleep(_POLL_S)
+                    left = leads(await log.status(), name)
+            return left
+
+    left = run(task)
+    if left:
+        click.echo(f"{name} is drained but for {', '.join(left)}: no other server in sync can lead it", err=True)
+        raise SystemExit(1)
+    click.echo(f"{name} leads nothing any more")
+
+
+@servers.command()
+@click.argument("name")
+@gateway_option
+def resume(name: str, gateways: tuple[str, ...]) -> None:
+    """Let a drained server lead and get replicas again; the partitions that prefer it come back by and by."""
+
+    async def task() -> None:
+        async with connect(gateways) as log:
+            await log.drain(name, drain=False)
+
+    run(task)
+    click.echo(f"{name} takes part again")

@@ -1,0 +1,93 @@
+"""What a client can do about where partitions are and who leads them. ``Log`` has all of it."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from typing import TypeVar
+
+import trio
+
+from tidelog.errors import TimedOut, refuse
+from tidelog.wire.messages import (
+    CancelReassignment,
+    Done,
+    DrainServer,
+    GrowTopic,
+    Message,
+    PartitionInfo,
+    PlannedMove,
+    PlanRebalance,
+    Reassign,
+    RebalancePlan,
+    TopicInfo,
+    TransferLeader,
+)
+
+TRANSFER_TIMEOUT_S = 30.0
+"""Longest wait for the end of a transfer; the controllers give it up before."""
+_POLL_S, _POLL_MAX_S = 0.01, 0.2
+"""Pauses while a transfer goes on; doubling."""
+
+A = TypeVar("A", bound=Message)
+
+
+class Moving(ABC):
+    """See the module."""
+
+    @abstractmethod
+    async def _ask(self, request: Message, answer: type[A], *, again: bool = True) -> A:
+        """A request and its answer."""
+
+    @abstractmethod
+    async def describe(self, topic: str, *, offsets: bool = False) -> TopicInfo:
+        """One topic."""
+
+    async def grow_topic(self, name: str, partitions: int) -> None:
+        """Give a topic more partitions, so many in all. Raises ``UNKNOWN_TOPIC``, ``INVALID_CONFIG`` (topics do not
+        shrink), ``INVALID_REPLICATION_FACTOR``."""
+        await self._ask(GrowTopic(name, partitions), Done, again=False)
+
+    async def transfer(self, topic: str, partition: int, server: str = "") -> PartitionInfo:
+        """Have a server that is in sync lead a partition; none: the preferred replica. Returns when it does. Raises
+        ``UNKNOWN_TOPIC``, ``UNKNOWN_SERVER``, ``NOT_REPLICA``, ``NOT_IN_SYNC``, ``OFFLINE``; ``TimedOut`` where it
+        did not get to the end of the log in time, and all is as before."""
+        asked = await self._partition(topic, partition)
+        wanted = server or asked.replicas[0]
+        await self._ask(TransferLeader(topic, partition, server), Done, again=False)
+        pause, deadline = _POLL_S, trio.current_time() + TRANSFER_TIMEOUT_S
+        while True:
+            found = await self._partition(topic, partition)
+            if found.leader == wanted:
+                return found
+            given_up = found.epoch >= asked.epoch + 2 and found.successor != wanted
+            if given_up or trio.current_time() > deadline:
+                leader = found.leader or "nobody"
+                raise TimedOut(f"{wanted} did not get to the end of the log of {topic}/{partition}: {leader} leads")
+            await trio.sleep(pause)
+            pause = min(2 * pause, _POLL_MAX_S)
+
+    async def reassign(self, topic: str, partition: int, replicas: Iterable[str]) -> None:
+        """Begin to have these servers as the replicas of a partition, the preferred leader first; ``describe`` shows
+        the ``target`` until it is done. Raises ``UNKNOWN_TOPIC``, ``UNKNOWN_SERVER``, ``INVALID_REPLICAS``."""
+        await self._ask(Reassign(topic, partition, tuple(replicas)), Done)
+
+    async def cancel_reassignment(self, topic: str, partition: int) -> None:
+        """Go back to the replicas that there were. Raises ``UNKNOWN_TOPIC``, ``NO_REASSIGNMENT``."""
+        await self._ask(CancelReassignment(topic, partition), Done, again=False)
+
+    async def plan_rebalance(self) -> tuple[PlannedMove, ...]:
+        """Reassignments that would spread the replicas over racks and servers; none is begun."""
+        return (await self._ask(PlanRebalance(), RebalancePlan)).moves
+
+    async def drain(self, server: str, drain: bool = True) -> None:
+        """Have a server lead nothing where another can, and get no new replicas; without ``drain``: have it take part
+        again. Raises ``UNKNOWN_SERVER``."""
+        await self._ask(DrainServer(server, drain), Done)
+
+    async def _partition(self, topic: str, partition: int) -> PartitionInfo:
+        found = await self.describe(topic)
+        if not 0 <= partition < len(found.partitions):
+            count = len(found.partitions)
+            raise refuse("UNKNOWN_TOPIC", f"{topic} has partitions 0 to {count - 1}, not {partition}")
+        return found.partitions[partition]

@@ -1,0 +1,102 @@
+"""Real processes are stopped in order, drained, and given other replicas, under load: no produce fails."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from functools import partial
+
+import pytest
+import trio
+from load import flowing
+from running import Cluster, until
+
+pytestmark = pytest.mark.real
+
+ReportGap = Callable[[str, float], None]
+
+
+async def run(cluster: Cluster, *command: str) -> bytes:
+    """A command that succeeds, while the load goes on."""
+    return await trio.to_thread.run_sync(partial(cluster.ok, *command))
+
+
+async def test_C15_a_rolling_restart_of_all_replica_servers_under_load(
+    failing_cluster: Cluster, report_gap: ReportGap
+) -> None:
+    """``Load`` takes every produce that fails for a fault of its own."""
+    async with flowing(failing_cluster, "rolling-restart") as load:
+        load.begin_fault()
+        for server in failing_cluster.local.of_role("replica"):
+            failing_cluster.local.end(server.id)
+            await load.more(20)
+            failing_cluster.local.restart(server.id)
+            await load.heal()
+    report_gap("a rolling restart of all replica servers", load.longest_gap())
+
+
+async def test_C9_leaderships_are_transferred_and_drained_under_load(
+    failing_cluster: Cluster, report_gap: ReportGap
+) -> None:
+    async with flowing(failing_cluster, "transferred") as load:
+        load.begin_fault()
+        for _ in range(3):
+            for partition in (await load.log.describe(load.topic)).partitions:
+                other = next(node for node in partition.isr if node != partition.leader)
+                await load.log.transfer(load.topic, partition.partition, other)
+            await load.more(20)
+        await run(failing_cluster, "servers", "drain", "r1")
+        leaders = [p.leader for p in (await load.log.describe(load.topic)).partitions]
+        assert "r1" not in leaders
+        await load.more(20)
+        await run(failing_cluster, "servers", "resume", "r1")
+        why = (await run(failing_cluster, "why", f"{load.topic}/0")).decode()
+        assert "takes no more records until" in why and "nothing is lost" in why
+    report_gap("nine transfers and a drained server", load.longest_gap())
+
+
+async def test_a_reassignment_under_load_and_its_progress(roomy_cluster: Cluster) -> None:
+    cluster = roomy_cluster
+    async with cluster.connect() as log:
+        made = await log.create_topic("moved", replication_factor=3)
+        replicas = made.partitions[0].replicas
+        spare = next(s.node for s in (await log.status()).servers if s.node not in replicas)
+        async with log.producer("moved") as producer:
+            sent = [await producer.submit(b"%d" % number) for number in range(200)]
+            target = (spare, *replicas[1:])
+            done = cluster.tidelog("partitions", "reassign", "moved/0", ",".join(target), "--wait")
+            assert done.returncode == 0, done.stderr
+            sent += [await producer.submit(b"%d" % number) for number in range(200, 400)]
+            acks = [await pending.wait() for pending in sent]
+        assert [ack.offset for ack in acks] == list(range(400))
+        partition = (await log.describe("moved")).partitions[0]
+        assert (partition.replicas, sorted(partition.isr), partition.target) == (target, sorted(target), ())
+        gone = cluster.folder / replicas[0] / "data" / f"{made.topic_id}-0"
+
+        async def is_deleted() -> bool:
+            return not gone.exists()
+
+        await until(is_deleted)
+        assert json.loads(cluster.ok("partitions", "reassignments", "--json")) == []
+        read = [record.value async for record in log.consume("moved", start="earliest", end="latest")]
+        assert read == [b"%d" % number for number in range(400)]
+
+
+async def test_new_servers_get_their_share_when_it_is_asked_for(roomy_cluster: Cluster) -> None:
+    cluster = roomy_cluster
+    cluster.ok("topics", "create", "uneven", "--partitions", "2", "--replication-factor", "1")
+    for partition in range(2):
+        cluster.ok("partitions", "reassign", f"uneven/{partition}", "r1", "--wait")
+    cluster.ok("topics", "grow", "uneven", "--partitions", "3")
+    plan = json.loads(cluster.ok("partitions", "rebalance", "--dry-run", "--json"))
+    assert any(move["name"] == "uneven" for move in plan)
+    cluster.ok("partitions", "rebalance", "--yes")
+
+    async def is_even() -> bool:
+        return not json.loads(cluster.ok("partitions", "reassignments", "--json"))
+
+    await until(is_even)
+    assert json.loads(cluster.ok("partitions", "rebalance", "--dry-run", "--json")) == []
+    bad = cluster.tidelog("partitions", "reassign", "uneven/0", "r1,r1")
+    assert bad.returncode == 1 and b"INVALID_REPLICAS" in bad.stderr
+    assert cluster.tidelog("servers", "drain", "r99").returncode == 1
