@@ -33,6 +33,7 @@ COMMANDS = {
     "consume": "consume",
     "status": "status",
     "why": "status",
+    "controllers": "controllers",
     "verify": "verify",
     "demo": "demo",
 }
@@ -45,6 +46,9 @@ NEXT_STEP = {
     "INVALID_REPLICATION_FACTOR": "'tidelog status' shows the live replica servers.",
     "NOT_ENOUGH_REPLICAS": "'tidelog topics describe TOPIC' shows the in-sync replicas.",
     "OFFSET_OUT_OF_RANGE": "'tidelog topics describe TOPIC' shows where the log starts and ends.",
+    "CHANGE_IN_PROGRESS": "Try again in a moment: 'tidelog controllers list' shows how far it is.",
+    "QUORUM_AT_RISK": "'tidelog controllers list' shows who is live; take out those that are not first.",
+    "UNKNOWN_CONTROLLER": "'tidelog controllers list' shows the group.",
     "NO_QUORUM": "A majority of the controllers must run: 'tidelog status'.",
 }
 """What a user can do about an error."""
