@@ -23,6 +23,7 @@ MODULE_LINES = 400
 FUNCTION_LINES = 70
 LONGER = {
     "shared/tidelog/wire/messages.py": "a table: every message of the protocol",
+    "tests/unit/test_raft_paper.py": "the paper: one test for each property and figure",
 }
 """Modules over the limit, each with its reason."""
 

@@ -338,6 +338,14 @@ class Log:
         """The controllers, and which is the active one."""
         return self._portal.run(self._portal.log.quorum)
 
+    def add_controller(self, node: str, url: str) -> None:
+        """Take a running controller into the group."""
+        self._portal.run(self._portal.log.add_controller, node, url)
+
+    def remove_controller(self, node: str) -> None:
+        """Take a controller out of the group."""
+        self._portal.run(self._portal.log.remove_controller, node)
+
     def list_offset(self, topic: str, partition: int, at: str | datetime = "latest") -> OffsetAnswer:
         """The offset at a place of one partition."""
         return self._portal.run(self._portal.log.list_offset, topic, partition, at)

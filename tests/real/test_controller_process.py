@@ -88,6 +88,13 @@ class ControllerProcess:
                         return event
                 await self._news.wait()
 
+    async def stop(self) -> int:
+        """SIGTERM, and its exit code."""
+        assert self._process is not None
+        self._process.terminate()
+        with trio.fail_after(START_S):
+            return await self._process.wait()
+
     async def kill(self) -> None:
         """SIGKILL, and wait until it is gone."""
         assert self._process is not None
@@ -100,16 +107,25 @@ class Cluster:
 
     def __init__(self, folder: Path, nursery: trio.Nursery) -> None:
         self._nursery = nursery
-        ports = dict(zip(("c1", "c2", "c3"), free_ports(3), strict=True))
-        self.urls = {node: f"ws://127.0.0.1:{port}" for node, port in ports.items()}
-        self.nodes = {node: ControllerProcess(node, folder / f"{node}.toml") for node in ports}
-        for node, process in self.nodes.items():
+        self.folder = folder
+        self.urls: dict[str, str] = {}
+        self.nodes: dict[str, ControllerProcess] = {}
+        self.lay_out("c1", "c2", "c3")
+
+    def lay_out(self, *nodes: str, join: bool = False) -> None:
+        """Configure controllers that know each other and those that there are."""
+        folder, ports = self.folder, dict(zip(nodes, free_ports(len(nodes)), strict=True))
+        self.urls |= {node: f"ws://127.0.0.1:{port}" for node, port in ports.items()}
+        self.nodes |= {node: ControllerProcess(node, folder / f"{node}.toml") for node in ports}
+        for node in nodes:
+            process = self.nodes[node]
             lines = [
                 f'node = "{node}"',
                 'cluster = "test"',
                 f"port = {ports[node]}",
                 f'data_dir = "{folder / node}"',
                 "log_json = true",
+                f"join = {str(join).lower()}",
                 "[settings]",
                 "session_timeout_s = 60.0",
                 "[peers]",

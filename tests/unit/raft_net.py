@@ -12,9 +12,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from tidelog.effects import Send
+from tidelog.errors import TidelogError
 from tidelog.types import NodeId
 from tidelog.wire.messages import AppendEntries, Message, Vote
-from tidelog_controller.core.members import members_of
+from tidelog_controller.core.members import Member, Members, members_of
 from tidelog_controller.core.raft import (
     Apply,
     Entry,
@@ -24,7 +25,6 @@ from tidelog_controller.core.raft import (
     RaftSettings,
     Restore,
     RoleChanged,
-    Snapshot,
     Stored,
     TakeSnapshot,
 )
@@ -89,6 +89,11 @@ def terms_of(raft: Raft) -> list[int]:
     return [entry.term for entry in raft.log.slice(1, raft.log.last_index)]
 
 
+def state_bytes(index: int) -> bytes:
+    """What stands for a state machine after that entry."""
+    return b"state after %d;" % index * 9
+
+
 Flight = tuple[NodeId, NodeId, Message]
 """Sender, receiver, message."""
 
@@ -105,20 +110,26 @@ class Node:
         self.node_id = node_id
         self.disk = stored
         self.applied: list[Entry] = []
-        self.restored: Snapshot | None = None
-        """The snapshot that ``applied`` follows."""
+        self.applied_from = 0
+        """Index before the first of ``applied``: that of a snapshot."""
         self.roles: list[RoleChanged] = []
         self.raft = self._start(now)
 
     def _start(self, now: float) -> Raft:
         disk = replace(self.disk, entries=list(self.disk.entries))
+        self.applied_from = disk.snapshot.index if disk.snapshot is not None else 0
         return Raft(self.node_id, self.net.settings, disk, self.net.rng, now)
 
     def restart(self, now: float) -> None:
         """A new process on the same disk."""
         self.applied = []
-        self.restored = None
         self.raft = self._start(now)
+
+    def lose_store(self, now: float) -> None:
+        """A new, empty disk under the same name."""
+        name, _, number = self.disk.store.rpartition(".")
+        self.disk = Stored(store=f"{name}.{int(number) + 1}")
+        self.restart(now)
 
     def perform(self, effects: Sequence[RaftEffect]) -> None:
         """All of them in order, unless the net's ``before_effect`` raises Crash."""
@@ -134,10 +145,11 @@ class Node:
                     assert effect.entries
                     self.applied.extend(effect.entries)
                 case Restore(snapshot):
-                    self.restored = snapshot
+                    assert snapshot.data == state_bytes(snapshot.index), "a snapshot that nobody took"
+                    self.applied_from = snapshot.index
                     self.applied = []
                 case TakeSnapshot(index):
-                    later += self.raft.on_snapshot(index, b"state after %d" % index * 9, self.net.now)
+                    later += self.raft.on_snapshot(index, state_bytes(index), self.net.now)
                 case RoleChanged():
                     self.roles.append(effect)
         if later:
@@ -154,7 +166,9 @@ class Net:
         settings: RaftSettings | None = None,
         stored: dict[NodeId, Stored] | None = None,
         seed: int = 1,
+        spares: Sequence[NodeId] = (),
     ) -> None:
+        """``spares`` run too, and are in no configuration. Stores have names only where there are spares."""
         self.voters = tuple(f"c{n + 1}" for n in range(voters)) if isinstance(voters, int) else tuple(voters)
         self.settings = settings or RaftSettings()
         self.rng = random.Random(seed)
@@ -162,9 +176,12 @@ class Net:
         self.flying: list[Flight] = []
         self.blocked: Callable[[NodeId, NodeId], bool] = lambda sender, to: False
         self.before_effect: Callable[[Node, RaftEffect], None] = lambda node, effect: None
-        founded = Base(0, 0, members_of(*self.voters))
-        disks = {v: replace((stored or {}).get(v, Stored()), base=founded) for v in self.voters}
-        self.nodes = {v: Node(self, v, disks[v], self.now) for v in self.voters}
+        store = (lambda node: f"{node}.1") if spares else (lambda node: "")
+        members = Members(tuple(Member(node, f"ws://{node}", True, store(node)) for node in self.voters))
+        founded = Base(0, 0, members)
+        disks = {v: replace((stored or {}).get(v, Stored(store=store(v))), base=founded) for v in self.voters}
+        disks |= {node: Stored(store=store(node)) for node in spares}
+        self.nodes = {node: Node(self, node, disk, self.now) for node, disk in disks.items()}
 
     def __getitem__(self, node_id: NodeId) -> Node:
         return self.nodes[node_id]
@@ -172,12 +189,25 @@ class Net:
     @property
     def leader(self) -> Node:
         """The leader of the highest term."""
-        return max((n for n in self.nodes.values() if n.raft.role == "leader"), key=lambda n: n.raft.term)
+        leaders = [n for n in self.nodes.values() if n.raft.role == "leader"]
+        assert leaders, "progress: nobody leads"
+        return max(leaders, key=lambda n: n.raft.term)
 
     def deliver(self, sender: NodeId, to: NodeId, message: Message) -> None:
         """Give one message to its receiver."""
         node = self.nodes[to]
         node.perform(node.raft.on_message(sender, message, self.now))
+
+    def change(self, kind: str, node_id: NodeId) -> int | TidelogError:
+        """Have the leader add or remove a controller, and settle."""
+        raft = self.leader.raft
+        if kind == "add":
+            answer, effects = raft.add_member(node_id, f"ws://{node_id}", self.now)
+        else:
+            answer, effects = raft.remove_member(node_id, self.now)
+        self.nodes[raft.node_id].perform(effects)
+        self.settle()
+        return answer
 
     def settle(self) -> None:
         """Deliver, in order, until nothing flies; what is blocked is lost."""
@@ -211,7 +241,7 @@ class Net:
         self.settle()
         while True:
             timers = [(node.raft.deadline(), node_id) for node_id, node in self.nodes.items()]
-            due = min((deadline, node_id) for deadline, node_id in timers if deadline is not None)
+            due = min(((at, node_id) for at, node_id in timers if at is not None), default=(end + 1.0, ""))
             if due[0] > end:
                 break
             self.now = max(self.now, due[0])

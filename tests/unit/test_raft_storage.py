@@ -9,12 +9,14 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from tidelog.errors import ConfigError
-from tidelog_controller.core.raft_log import Entry, Persist, Stored, apply_persist
-from tidelog_controller.storage import RaftStorage
+from tidelog_controller.core.members import encode_members, members_of
+from tidelog_controller.core.raft_log import Base, Entry, Persist, Snapshot, Stored, apply_persist
+from tidelog_controller.storage import Damaged, RaftStorage, set_aside
 
 
 def open_storage(directory: Path, cluster: str = "harbour", node: str = "c1") -> RaftStorage:
@@ -62,16 +64,77 @@ def test_truncation_and_the_entries_that_replace_it_are_one_write(tmp_path: Path
 
 
 def test_random_writes_give_what_the_storage_in_memory_gives(tmp_path: Path) -> None:
+    """Entries, truncations, compaction with a snapshot, and snapshots that replace the whole log."""
     rng = random.Random(5)
     storage, model = open_storage(tmp_path), Stored(store="s")
-    for term in range(1, 60):
-        last = len(model.entries)
-        cut = rng.choice([None, rng.randint(1, last)]) if last else None
-        first = (cut or last + 1) if cut is None else cut
-        persist = Persist(term, rng.choice([None, "c1", "c3"]), cut, entries(first, *[term] * rng.randint(0, 4)))
+    for term in range(1, 100):
+        base, last = model.base.index, model.base.index + len(model.entries)
+        cut = rng.choice([None, rng.randint(base + 1, last)]) if last > base else None
+        first, new_base, snapshot = cut or last + 1, None, None
+        kind = rng.choice(["append", "append", "compact", "install"])
+        group = members_of("c1", f"c{term}")
+        if kind == "install":
+            cut, first = (base + 1 if last > base else None), last + 11
+            new_base = Base(last + 10, term, group)
+        elif kind == "compact" and first - 1 > base:
+            gone = model.entries[rng.randint(0, first - base - 2)]
+            new_base = Base(gone.index, gone.term, group)
+        if new_base is not None:
+            snapshot = Snapshot(new_base.index + (kind == "compact"), term, group, b"x" * rng.randint(1, 9000))
+        new = entries(first, *[term] * rng.randint(0, 4))
+        if new and kind == "append":
+            new = (*new[:-1], replace(new[-1], data=encode_members(group), is_members=True))
+        vote = rng.choice([None, "c1", "c3"])
+        persist = Persist(term, vote, cut, new, new_base, snapshot)
         storage.perform(persist)
         model = apply_persist(model, persist)
         assert storage.load() == model
+    assert model.base.index > 50 and model.snapshot is not None
+
+
+def test_a_snapshot_that_does_not_match_its_checksum_or_is_missing_is_refused(tmp_path: Path) -> None:
+    """C13: it is not served, and not replaced by nothing either."""
+    base = Base(2, 3, members_of("c1"))
+    snapshot = Snapshot(3, 7, members_of("c1"), b"the state")
+    damages = (
+        "UPDATE snapshot SET data = x'00'",
+        "UPDATE snapshot SET idx = 2",
+        "DELETE FROM snapshot",
+        "UPDATE snapshot SET members = x'80'",
+        "UPDATE hard_state SET base_index = 1",
+        "UPDATE identity SET store = 'another'",
+    )
+    for number, damage in enumerate(damages):
+        directory = tmp_path / str(number)
+        filled(directory)
+        storage = open_storage(directory)
+        storage.perform(Persist(7, "c2", None, (), base, snapshot))
+        assert storage.load().snapshot == snapshot
+        storage._db.execute(damage)
+        storage.close()
+        with pytest.raises(Damaged):
+            open_storage(directory).load()
+
+
+def test_a_damaged_database_is_put_aside_and_its_successor_knows_that_it_is_one(tmp_path: Path) -> None:
+    for number in (1, 2):
+        (tmp_path / "raft.db").write_bytes(b"garbage " * 1000)
+        with pytest.raises(Damaged):
+            open_storage(tmp_path)
+        aside = set_aside(tmp_path)
+        assert aside.name == f"raft.db.damaged-{number}" and aside.read_bytes().startswith(b"garbage")
+    assert RaftStorage(tmp_path, "harbour", "c1", "t", lost=True).load() == Stored(store="t", lost=True)
+
+
+def test_what_an_earlier_database_left_beside_a_new_one_is_not_taken_for_its_own(tmp_path: Path) -> None:
+    storage = open_storage(tmp_path)
+    storage.perform(Persist(7, "c2", None, entries(1, 3, 3, 7)))
+    left = {name: (tmp_path / name).read_bytes() for name in ("raft.db-wal",)}
+    storage.close()
+    (tmp_path / "raft.db").unlink()
+    for name, data in left.items():
+        (tmp_path / name).write_bytes(data)
+    assert RaftStorage(tmp_path, "harbour", "c1", "t").load() == Stored(store="t")
 
 
 def test_a_killed_process_loses_nothing_that_perform_returned_from(tmp_path: Path) -> None:

@@ -5,14 +5,17 @@ Each runs in a task of its own and is answered when it ends. None is on the hot 
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any, TypeVar
 
 import trio
 from tidelog.errors import TidelogError
 from tidelog.link import Link
 from tidelog.types import TopicState
 from tidelog.wire.messages import (
+    AddController,
     AllocateProducerIds,
     AlterLearners,
     AlterTopic,
@@ -36,6 +39,7 @@ from tidelog.wire.messages import (
     ProducerId,
     ProducerIds,
     Reassign,
+    RemoveController,
     ServerInfo,
     TopicCreated,
     TopicInfo,
@@ -44,6 +48,8 @@ from tidelog.wire.messages import (
 
 from tidelog_gateway.shell import Answered, Shell
 
+Once = TypeVar("Once", bound=Message)
+
 CONTROLLER_TIMEOUT_S = 10.0
 OFFSETS_TIMEOUT_S = 2.0
 """A leader that does not tell its offsets in this time leaves them unknown (-1) in a metadata answer."""
@@ -51,6 +57,7 @@ DIGEST_TIMEOUT_S = 5.0
 PRODUCER_ID_BLOCK = 1000
 
 KINDS = (
+    AddController,
     AlterLearners,
     AlterTopic,
     CancelReassignment,
@@ -66,16 +73,21 @@ KINDS = (
     PlanRebalance,
     Reassign,
     TransferLeader,
+    RemoveController,
 )
 
 
 class Requests:
     """Answers the messages of ``KINDS``."""
 
-    def __init__(self, shell: Shell) -> None:
+    def __init__(self, shell: Shell, client: str) -> None:
+        """``client``: a name that no other process ever has. Under it, with a number, the controllers do each request
+        once, however often it is sent."""
         self._shell = shell
         self._ids = range(0)
         self._allocating = trio.Lock()
+        self._client = client
+        self._sequences = itertools.count(1)
 
     def on_message(self, link: Link, id: int, message: Message) -> None:
         """Take on a request; it is answered later. Raises ``OVERLOADED``."""
@@ -83,9 +95,16 @@ class Requests:
 
     async def _serve(self, message: Message, done: Answered) -> None:
         try:
-            done(await self._answer(message))
+            done(await self._answer(self._once(message)))
         except TidelogError as error:
             done(error)
+
+    def _once(self, message: Once) -> Once:
+        """The request with a name of its own, where it changes something and its client gave it none."""
+        if getattr(message, "client", None) != "":
+            return message
+        name: dict[str, Any] = {"client": self._client, "sequence": next(self._sequences)}
+        return replace(message, **name)
 
     async def _answer(self, message: Message) -> Message:
         controllers = self._shell.controllers
@@ -136,7 +155,7 @@ class Requests:
     async def _next_producer_id(self) -> int:
         async with self._allocating:
             if not self._ids:
-                request = AllocateProducerIds(PRODUCER_ID_BLOCK)
+                request = self._once(AllocateProducerIds(PRODUCER_ID_BLOCK))
                 block = await self._shell.controllers.call(request, CONTROLLER_TIMEOUT_S)
                 assert isinstance(block, ProducerIds)
                 self._ids = range(block.first, block.first + block.count)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 
 import structlog
@@ -47,7 +48,7 @@ async def serve(
     hello = Hello(PROTOCOL_VERSION, "gateway", config.node, config.cluster)
     async with trio.open_nursery() as nursery:
         shell = Shell(transport, hello, config.controllers, config.router, config.subscriptions, clock, nursery)
-        requests = Requests(shell)
+        requests = Requests(shell, f"{config.node}/{random.SystemRandom().getrandbits(64):016x}")
 
         def welcome(hello: Hello) -> Welcome | TidelogError:
             cluster = shell.cluster.image.cluster

@@ -35,6 +35,7 @@ COMMANDS = {
     "consume": "consume",
     "status": "status",
     "why": "status",
+    "controllers": "controllers",
     "verify": "verify",
     "demo": "demo",
 }
@@ -51,6 +52,9 @@ NEXT_STEP = {
     "UNKNOWN_SERVER": "'tidelog servers list' shows the servers that there are.",
     "NOT_IN_SYNC": "'tidelog topics describe TOPIC' shows who is in sync; try again when the server has caught up.",
     "NO_REASSIGNMENT": "'tidelog partitions reassignments' shows what is in progress.",
+    "CHANGE_IN_PROGRESS": "Try again in a moment: 'tidelog controllers list' shows how far it is.",
+    "QUORUM_AT_RISK": "'tidelog controllers list' shows who is live; take out those that are not first.",
+    "UNKNOWN_CONTROLLER": "'tidelog controllers list' shows the group.",
     "NO_QUORUM": "A majority of the controllers must run: 'tidelog status'.",
 }
 """What a user can do about an error."""

@@ -22,6 +22,7 @@ from tidelog.records import decode_batch, split
 from tidelog.transport import Transport
 from tidelog.types import Position
 from tidelog.wire.messages import (
+    AddController,
     AlterLearners,
     AlterTopic,
     CreateTopic,
@@ -40,6 +41,7 @@ from tidelog.wire.messages import (
     QuorumAnswer,
     Read,
     ReadAnswer,
+    RemoveController,
     TopicCreated,
     TopicInfo,
 )
@@ -134,6 +136,16 @@ class Log(Moving):
     async def quorum(self) -> QuorumAnswer:
         """The controllers, and which is the active one."""
         return await self._ask(DescribeQuorum(), QuorumAnswer)
+
+    async def add_controller(self, node: str, url: str) -> None:
+        """Take a running controller into the group, as a learner; it votes when it has caught up (``quorum`` tells).
+        One that has lost its disk begins again. Raises ``CHANGE_IN_PROGRESS``, ``QUORUM_AT_RISK``."""
+        await self._connection.call(AddController(node, url))
+
+    async def remove_controller(self, node: str) -> None:
+        """Take a controller out of the group. Raises ``CHANGE_IN_PROGRESS``, ``QUORUM_AT_RISK``,
+        ``UNKNOWN_CONTROLLER``."""
+        await self._connection.call(RemoveController(node), again=False)
 
     # --- records ---------------------------------------------------------------------------------------------
 

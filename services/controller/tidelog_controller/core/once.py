@@ -9,8 +9,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+import cbor2
 from tidelog.errors import TidelogError, from_info, refuse
-from tidelog.wire.messages import Done, ErrorInfo, Message, ProducerIds, TopicCreated
+from tidelog.wire.codec import MESSAGES
+from tidelog.wire.messages import ErrorInfo, Message
 
 from tidelog_controller.core.document import from_document, to_document
 
@@ -28,11 +30,10 @@ class RequestId:
 
 @dataclass(frozen=True, slots=True)
 class _Answered:
-    """An answer as plain data: the class's name and its fields by name."""
+    """An answer as bytes: the class's name ("": an error) and its document."""
 
     kind: str
-    values: dict[str, str | int]
-    detail: dict[str, str]
+    data: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,20 +76,17 @@ class Once:
         return Once(clients)
 
 
-_KINDS: dict[str, type[Message]] = {kind.__name__: kind for kind in (Done, ProducerIds, TopicCreated)}
+_KINDS = {kind.__name__: kind for kind in MESSAGES}
 
 
 def _written(answer: Message | TidelogError) -> _Answered:
     if isinstance(answer, TidelogError):
-        info = answer.to_info()
-        return _Answered("", {"code": info.code, "message": info.message}, info.detail)
-    kind = type(answer).__name__
-    assert kind in _KINDS, f"{kind} cannot be remembered"
-    return _Answered(kind, to_document(answer), {})
+        return _Answered("", cbor2.dumps(to_document(answer.to_info())))
+    return _Answered(type(answer).__name__, cbor2.dumps(to_document(answer)))
 
 
 def _read(answered: _Answered) -> Message | TidelogError:
+    document = cbor2.loads(answered.data)
     if not answered.kind:
-        code, message = str(answered.values["code"]), str(answered.values["message"])
-        return from_info(ErrorInfo(code, message, False, answered.detail))
-    return from_document(_KINDS[answered.kind], answered.values)
+        return from_info(from_document(ErrorInfo, document))
+    return from_document(_KINDS[answered.kind], document)

@@ -1,0 +1,104 @@
+"""``tidelog controllers …``: the group that holds the metadata."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+import click
+import trio
+from rich.console import Console
+from rich.table import Table
+
+from tidelog.cli.main import connect, gateway_option, json_option, print_json, run
+from tidelog.wire.messages import ControllerInfo, QuorumAnswer
+
+if TYPE_CHECKING:
+    from tidelog.client.log import Log
+
+LOOK_S = 0.2
+"""Pause between two looks whether a new controller has caught up."""
+
+
+@click.group()
+def controllers() -> None:
+    """List, add and remove controllers."""
+
+
+@controllers.command("list")
+@json_option
+@gateway_option
+def list_controllers(as_json: bool, gateways: tuple[str, ...]) -> None:
+    """Show the controllers as the active one sees them."""
+
+    async def task() -> QuorumAnswer:
+        async with connect(gateways) as log:
+            return await log.quorum()
+
+    quorum = run(task)
+    if as_json:
+        print_json(
+            {"active": quorum.active, "term": quorum.term, "commit_index": quorum.commit_index}
+            | {"controllers": [asdict(one) for one in quorum.controllers]}
+        )
+        return
+    table = Table("id", "state", "behind", "url", box=None)
+    for one in quorum.controllers:
+        behind = "" if one.match < 0 else str(max(quorum.commit_index - one.match, 0))
+        table.add_row(one.node, state_in_words(one, quorum.active), behind, one.url)
+    Console().print(table)
+
+
+def state_in_words(one: ControllerInfo, active: str) -> str:
+    """What a controller does in the group."""
+    if one.lost:
+        return "lost its disk: add it again"
+    return "active" if one.node == active else "votes" if one.voter else "learns"
+
+
+@controllers.command()
+@click.argument("node")
+@click.argument("url")
+@click.option("--timeout", "timeout_s", type=float, default=60.0, show_default=True, help="Seconds to wait for it.")
+@gateway_option
+def add(node: str, url: str, timeout_s: float, gateways: tuple[str, ...]) -> None:
+    """Take the controller NODE at URL into the group; returns when it votes.
+
+    It must run already: a new one with 'join = true' and the others in its peers, or one that lost its disk. It gets
+    the metadata first, without a vote."""
+
+    async def task() -> bool:
+        async with connect(gateways) as log:
+            await log.add_controller(node, url)
+            with trio.move_on_after(timeout_s):
+                await _wait_vote(log, node)
+                return True
+            return False
+
+    if run(task):
+        click.echo(f"{node} votes")
+    else:
+        click.echo(f"{node} is in the group and has not caught up yet: does it run at {url}?", err=True)
+        raise SystemExit(1)
+
+
+async def _wait_vote(log: Log, node: str) -> None:
+    while True:
+        for one in (await log.quorum()).controllers:
+            if one.node == node and one.voter and not one.lost:
+                return
+        await trio.sleep(LOOK_S)
+
+
+@controllers.command()
+@click.argument("node")
+@gateway_option
+def remove(node: str, gateways: tuple[str, ...]) -> None:
+    """Take a controller out of the group; it may be stopped then."""
+
+    async def task() -> None:
+        async with connect(gateways) as log:
+            await log.remove_controller(node)
+
+    run(task)
+    click.echo(f"{node} is out of the group")
