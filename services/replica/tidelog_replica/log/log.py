@@ -93,7 +93,12 @@ class Log(Cleanable):
     def open(cls, disk: Disk, directory: str, config: TopicConfig, tails: TailCache | None = None) -> Log:
         """Recover the log in ``directory``, or make a new one; everything in it is then synced. ``tails``:
         shared with other logs. Raises ``CorruptLog`` where durable bytes are damaged, and other ``OSError``s."""
-        return cls(disk, directory, config, recover(disk, directory), tails)
+        found = recover(disk, directory)
+        try:
+            return cls(disk, directory, config, found, tails)
+        except OSError:
+            found.close()
+            raise
 
     @property
     def durable(self) -> int:
