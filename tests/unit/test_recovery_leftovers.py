@@ -15,8 +15,8 @@ from tidelog_replica.opening import OpenLog
 
 
 def test_no_index_outlives_the_segment_that_it_described():
-    """The crash of a truncation may keep the index of a segment whose file is gone. Another segment of that length may
-    come to stand there; its own index is not synced, so a second crash could bring the former one back."""
+    """The crash of a truncation may keep the index of a segment whose file is gone. Another segment of that length
+    may come to stand there; its own index is not synced, so a second crash could bring the former one back."""
     former = 0
     for seed in range(20):
         disk = build()
