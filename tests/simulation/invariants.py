@@ -258,9 +258,9 @@ class Invariants(Losses):
             text = f"R8 {name} {key.partition}: {missing} in the ISR {state.isr}, not in {view.maximal_isr}"
             self._demand(not missing, text)
         committed = self._of(key)
-        newest = self._newest_leader(key)
-        if view.leader_epoch < newest and self._may_lose(key, newest):
-            self._committed_in_vain(key, view, chain, newest)
+        successor = self._losing_successor(key, view.leader_epoch)
+        if successor >= 0:
+            self._committed_in_vain(key, view, chain, successor)
             return
         if view.high_watermark <= committed.end:
             return
@@ -275,15 +275,15 @@ class Invariants(Losses):
         self.cluster.count("commits")
         self._check_members(key, f"after {name} committed {committed.end}")
 
-    def _committed_in_vain(self, key: TopicPartition, view: View, chain: Chain, newest: int) -> None:
+    def _committed_in_vain(self, key: TopicPartition, view: View, chain: Chain, successor: int) -> None:
         """A leader that does not know of its successor commits what the successor does not have."""
         committed = self._of(key)
         for header in chain.headers[self._first_above(chain, self._common_end(key, chain)) :]:
             digest = chain.at[header.end_offset]
             if header.end_offset <= view.high_watermark and digest not in committed.lost:
-                committed.lost[digest] = newest
+                committed.lost[digest] = successor
                 if not committed.covered(header.leader_epoch, header.base_offset):
-                    self._lose(key, newest, header.base_offset)
+                    self._lose(key, successor, header.base_offset)
 
     @staticmethod
     def _first_above(chain: Chain, end: int) -> int:
