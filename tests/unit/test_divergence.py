@@ -1,8 +1,8 @@
 """Where two logs part, at the edge of a log that retention has trimmed (KIP-101, KIP-279), against whole ones.
 
 The histories are trees: each leader epoch belongs to one leader, which appends to a log that it shares a beginning
-with. In Kafka the first epoch that a trimmed log knows begins with the log; here the record before the start keeps its
-epoch, so a follower that differs from it below the start is told so, and starts its copy over.
+with. In Kafka the first epoch that a trimmed log knows begins with the log; here the record before the start keeps
+its epoch, so a follower that differs from it below the start is told so, and starts its copy over.
 """
 
 from __future__ import annotations

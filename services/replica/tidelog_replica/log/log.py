@@ -34,6 +34,7 @@ from tidelog_replica.log.checkpoint import Checkpoint
 from tidelog_replica.log.cleanable import Cleanable
 from tidelog_replica.log.files import COMPACTED
 from tidelog_replica.log.flush import Change, Flush
+from tidelog_replica.log.index import INDEX_BYTES, IndexCache
 from tidelog_replica.log.origin import Origin
 from tidelog_replica.log.readable import Beginning
 from tidelog_replica.log.recovery import Recovered, recover
@@ -48,7 +49,13 @@ class Log(Cleanable):
     """Made by ``open``. One owner; only ``Flush.run`` may run beside the other methods."""
 
     def __init__(
-        self, disk: Disk, directory: str, config: TopicConfig, found: Recovered, tails: TailCache | None = None
+        self,
+        disk: Disk,
+        directory: str,
+        config: TopicConfig,
+        found: Recovered,
+        tails: TailCache | None = None,
+        indexes: IndexCache | None = None,
     ) -> None:
         self.producers = ProducerState()
         """What the log says of its producers. ``append`` keeps it; a leader tells it of a batch a moment earlier."""
@@ -57,6 +64,7 @@ class Log(Cleanable):
         self._snapshots = Snapshots(disk, directory)
         self._config = config
         self._tails = tails
+        self._indexes = IndexCache(INDEX_BYTES) if indexes is None else indexes
         self._generation = 0
         self._flush: Flush | None = None
         self._retired: list[File] = []
@@ -71,6 +79,8 @@ class Log(Cleanable):
         """Log end offset: the offset that the next record gets."""
         self._origin = found.origin
         self._segments = found.segments
+        for segment in self._segments[:-1]:
+            segment.rest(self._indexes)
         self._bases = [segment.base for segment in found.segments]
         self._tail = Tail(self.end, cache=self._tails)
         self._epochs_file = found.epochs_file
@@ -90,12 +100,20 @@ class Log(Cleanable):
         self._load_producers()
 
     @classmethod
-    def open(cls, disk: Disk, directory: str, config: TopicConfig, tails: TailCache | None = None) -> Log:
-        """Recover the log in ``directory``, or make a new one; everything in it is then synced. ``tails``:
-        shared with other logs. Raises ``CorruptLog`` where durable bytes are damaged, and other ``OSError``s."""
+    def open(
+        cls,
+        disk: Disk,
+        directory: str,
+        config: TopicConfig,
+        tails: TailCache | None = None,
+        indexes: IndexCache | None = None,
+    ) -> Log:
+        """Recover the log in ``directory``, or make a new one; everything in it is then synced. ``tails`` and
+        ``indexes``: shared with other logs. Raises ``CorruptLog`` where durable bytes are damaged, and other
+        ``OSError``s."""
         found = recover(disk, directory)
         try:
-            return cls(disk, directory, config, found, tails)
+            return cls(disk, directory, config, found, tails, indexes)
         except OSError:
             found.close()
             raise
@@ -158,6 +176,7 @@ class Log(Cleanable):
         file is a torn tail."""
         full = self._segments[-1]
         full.seal()
+        full.rest(self._indexes)
         segment = Segment(self._disk, self._directory, full.end_offset, full.chain)
         segment.create()
         self._directory_grown = self._rolled = True
@@ -289,6 +308,7 @@ class Log(Cleanable):
         self._due = None
         del self._segments[keep + 1 :], self._bases[keep + 1 :]
         active = self._segments[-1]
+        active.wake()
         remove(self._disk, active.index_path)
         self._disk.sync_dir(self._directory)
         self._directory_grown = False
@@ -365,5 +385,6 @@ class Log(Cleanable):
         self._usable = False
         self._tail.shrink_to(0)
         for segment in self._segments:
+            segment.wake()
             self._retire(segment)
         self._close(self._epochs_file)
