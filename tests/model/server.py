@@ -28,8 +28,8 @@ from tidelog.wire.messages import (
     Register,
     Registered,
 )
-from tidelog_replica.core.leader import Proposal
 from tidelog_replica.core.producers import ProducerState
+from tidelog_replica.core.proposal import Proposal
 from tidelog_replica.core.timers import Timers
 from tidelog_replica.following import Following
 from tidelog_replica.lives import Lives

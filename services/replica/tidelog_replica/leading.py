@@ -26,9 +26,10 @@ from tidelog.wire.messages import (
 )
 
 from tidelog_replica.core.epochs import divergence
-from tidelog_replica.core.leader import Leader, Proposal
+from tidelog_replica.core.leader import Leader
 from tidelog_replica.core.producers import ProducerState, Refused
 from tidelog_replica.core.progress import Waiting
+from tidelog_replica.core.proposal import Proposal
 from tidelog_replica.core.waiters import Waiters
 from tidelog_replica.log.log import Log
 from tidelog_replica.outbox import Outbox

@@ -49,7 +49,7 @@ from tidelog.wire.messages import (
 
 from tidelog_replica.assignment import Assignment
 from tidelog_replica.cleaning import Cleaning
-from tidelog_replica.core.leader import Proposal
+from tidelog_replica.core.proposal import Proposal
 from tidelog_replica.core.timers import Timers
 from tidelog_replica.following import MORE, Following
 from tidelog_replica.jobs import Job

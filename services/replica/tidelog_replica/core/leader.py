@@ -21,7 +21,7 @@ because what it had is lost; what counts is its *flushed* end.
     in sync    not overdue (``progress.py``); judged by the leader's own timer, also when nobody fetches
     may join   fetched in this epoch and since it left the ISR, durable at or past the HW *and* the start of this
                epoch, in the broker epoch that the metadata knows, not fenced (with the HW alone, three leader changes
-               lose data)
+               lose data); the HW waits for one that keeps up (``joining.py``)
 
 While the leader's own disk stalls (``stalled``) nobody is removed: leadership is handed over first (KIP-501).
 A *learner* is a follower like the others, but in no ISR and no rule.
@@ -40,24 +40,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from tidelog.errors import TidelogError, refuse
 from tidelog.types import NodeId, PartitionState, ServerState
 from tidelog.wire.messages import IsrMember
 
+from tidelog_replica.core.joining import Joining
 from tidelog_replica.core.progress import Progress, Waiting
+from tidelog_replica.core.proposal import Proposal
 from tidelog_replica.core.vouching import Vouching
-
-
-@dataclass(frozen=True, slots=True)
-class Proposal:
-    """An ISR to be put to the controller: compare-and-set on ``epoch``."""
-
-    epoch: int
-    isr: tuple[IsrMember, ...]
-    cause: str
-    evidence: dict[str, str]
 
 
 class Leader:
@@ -103,6 +94,7 @@ class Leader:
         self.eligible = state.elr
         """Replicas outside the ISR that the controller may elect."""
         self._vouching = Vouching(patience_s, retry_s)
+        self._joining = Joining()
         self._notices: list[Waiting] = []
         self._min_insync_replicas = min_insync_replicas
         self._max_lag_s = max_lag_s
@@ -200,17 +192,15 @@ class Leader:
         in this leader epoch."""
         self._vouching.on_fetch(node, stamp)
         progress = self.followers[node]
-        progress.on_fetch(
-            broker_epoch,
-            durable if stamp > progress.forgotten_at else -1,
-            self._log_end,
-            self._max_lag_records,
-            now,
-        )
+        told = durable if stamp > progress.forgotten_at else -1
+        progress.on_fetch(broker_epoch, told, self._log_end, self._max_lag_records, now)
         if node in self._counted:
             self._advance()
         elif node in self.replicas:
+            if self._is_fit(node):
+                self._joining.on_fetch(node, progress.caught_up_at, self._max_lag_s, now)
             self._consider(now)
+            self._advance()
 
     def wait(self, node: NodeId, source: int, readers: bool = False) -> None:
         """The follower has all there is: notify it over ``source`` when something comes, with ``readers`` also when
@@ -241,6 +231,8 @@ class Leader:
 
     def _advance(self) -> None:
         end = self._committed_end() if self.has_quorum else 0
+        if self._rule == "isr":
+            end = min((end, *map(self._durable_of, self._joining.nodes)))
         if end > self.high_watermark:
             self.high_watermark = end
             for node in [node for node, progress in self.followers.items() if progress.told < end]:
@@ -310,12 +302,15 @@ class Leader:
             if node not in self.isr:
                 progress.forget(self._vouching.last_stamp)
                 self._notify(node)
+        self._joining.clear()
         self.proposal = self._retry_at = None
         self._count()
         self._consider(now)
 
     def on_tick(self, now: float) -> None:
         """The leader's own timer: who has fallen behind?"""
+        if self._joining.expire(now):
+            self._advance()
         self._consider(now)
 
     def deadline(self) -> float | None:
@@ -325,7 +320,7 @@ class Leader:
             due = math.inf if self._retry_at is None else self._retry_at
         else:
             due = min((self._overdue_at(n) for n in self.isr if n != self.node), default=math.inf)
-        due = min(due, math.inf if ask_at is None else ask_at)
+        due = min(due, self._joining.deadline(), math.inf if ask_at is None else ask_at)
         return None if due == math.inf else due
 
     def due_proposal(self, now: float) -> Proposal | None:
@@ -346,15 +341,20 @@ class Leader:
             return math.inf
         return self.followers[node].overdue_at(self._max_lag_s, self._max_lag_records)
 
-    def _may_join(self, node: NodeId) -> bool:
+    def _is_fit(self, node: NodeId) -> bool:
+        """It may join when it has reached the HW."""
         progress, server = self.followers[node], self._servers.get(node)
         return (
             progress.broker_epoch >= 0
             and server is not None
             and not server.fenced
             and server.broker_epoch == progress.broker_epoch
-            and progress.durable >= max(self.high_watermark, self.epoch_start)
+            and progress.durable >= self.epoch_start
         )
+
+    def _may_join(self, node: NodeId) -> bool:
+        lags = self._rule == "leader" and node in self._joining
+        return self._is_fit(node) and (lags or self.followers[node].durable >= self.high_watermark)
 
     def _consider(self, now: float) -> None:
         """Propose another ISR where one is due and none is in flight."""
@@ -396,4 +396,5 @@ class Leader:
     def _count(self) -> None:
         proposed = () if self.proposal is None else tuple(member.node for member in self.proposal.isr)
         self._counted = tuple(node for node in self.replicas if node in self.isr or node in proposed)
+        self._joining.forget(self._counted)
         self._advance()
