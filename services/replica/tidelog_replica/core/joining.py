@@ -5,8 +5,8 @@ under a steady load that is always a round trip ahead of what a fetch can show, 
 waits for a follower that *keeps up*: all that was in the log ``PATIENCE`` of ``max_lag_s`` ago it has. Its next fetch
 shows that it has reached the HW, and it is proposed. Where it falls silent instead, or behind, nobody waits longer.
 
-With commit rule ``leader`` a copy may lag: who keeps up joins at once. With ``quorum`` nobody is waited for: the HW is
-no further than a majority is, whom a follower overtakes as often as not.
+With commit rule ``leader`` a copy may lag: who keeps up joins at once. With ``quorum`` nobody is waited for: the HW
+is no further than a majority is, whom a follower overtakes as often as not.
 """
 
 from __future__ import annotations
