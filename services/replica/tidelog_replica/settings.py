@@ -67,7 +67,7 @@ class ReplicaSettings:
     checkpoint_interval_s: float = setting(5.0, "Seconds between checkpoints of moved high watermarks.", 0.01, 600)
     index_cache_bytes: int = setting(
         64 << 20,
-        "Memory for the indexes of full segments of all logs together, about a hundredth of the segments that are read.",
+        "Memory for the indexes of full segments of all logs together: a hundredth of the segments that are read.",
         1 << 20,
         1 << 36,
     )
