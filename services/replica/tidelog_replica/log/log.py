@@ -21,6 +21,7 @@ change until it is opened again. A flush that failed is not completed, and no ot
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from tidelog.disk import Disk, File
 from tidelog.records import NO_CHAIN, read_header
@@ -210,20 +211,25 @@ class Log(Cleanable):
             self._rolled, self._due = False, self._snapshot_of(self.producers.copy())
 
     def _snapshot_of(self, producers: ProducerState) -> TakeSnapshot:
-        needed = self.start, self._origin.start  # the start may be moving
         chain = self._segments[-1].chain
-        return TakeSnapshot(self._disk, self._directory, self.end, chain, producers, needed, self._generation)
+        return TakeSnapshot(self._disk, self._directory, self.end, chain, producers, self._starts(), self._generation)
+
+    def _starts(self) -> tuple[int, ...]:
+        """Where the log begins, and where it begins on the disk: the start may be moving."""
+        return self.start, self._origin.start
 
     def begin_snapshot(self) -> TakeSnapshot | None:
         """After a roll: for the producers, what was appended up to here need not be read at the next opening. The
         caller has the job run, in a thread, and then calls ``complete_snapshot``, or, where it failed, nothing any
         more. Only a cache: what is not begun is not missed."""
         due, self._due = self._due, None
-        return due if self._usable else None
+        if due is None or not self._usable:
+            return None
+        return replace(due, needed=self._starts())  # the start may have moved since the roll
 
     def complete_snapshot(self, snapshot: TakeSnapshot) -> None:
         """The job has run. What was taken of a log that was cut meanwhile is removed. Raises ``OSError``."""
-        if snapshot.generation != self._generation and snapshot.offset not in (self.start, self._origin.start):
+        if snapshot.generation != self._generation and snapshot.offset not in self._starts():
             with Change(self):
                 self._snapshots.forget(snapshot.offset)
 
