@@ -208,8 +208,8 @@ class Leader:
         for."""
         progress, vouching = self.followers[node], self._vouching
         progress.wait(source, self._log_end, self.high_watermark if readers else math.inf)
-        asked = node in self._electors and self._vouched_at() < vouching.asked_at
-        if progress.durable < 0 <= progress.forgotten_at or (asked and not vouching.has_vouched(node)):
+        asked = not vouching.has_vouched(node) and node in self._electors and self._vouched_at() < vouching.asked_at
+        if asked or progress.durable < 0 <= progress.forgotten_at:
             self._notify(node)
 
     def _notify(self, node: NodeId) -> None:
@@ -276,7 +276,7 @@ class Leader:
 
     def due_confirmation(self, now: float) -> bool:
         """The controller must be asked now whether this is still the leader; see ``on_confirmation``."""
-        return self._vouching.due(self._vouched_at(), now)
+        return self._vouching.asks and self._vouching.due(self._vouched_at(), now)
 
     def on_confirmation(self, sent: float, confirmed: bool, now: float) -> None:
         """What the controller answered to the question of the time ``sent``; False also where it did not answer."""
@@ -315,7 +315,7 @@ class Leader:
 
     def deadline(self) -> float | None:
         """When ``on_tick`` or ``due_proposal`` has something to do. None where no follower is behind."""
-        ask_at = self._vouching.deadline(self._vouched_at())
+        ask_at = self._vouching.deadline(self._vouched_at()) if self._vouching.asks else None
         if self.proposal is not None:
             due = math.inf if self._retry_at is None else self._retry_at
         else:
