@@ -86,6 +86,8 @@ class Held:
     epochs: Any = None
     """The log's leader-epoch cache; a log that was thrown away and begun anew has another."""
     view: View | None = None
+    told: int = 0
+    """The HW that its former life has written down."""
     durable: int = 0
     changes: int = 0
     seen: tuple[int, ...] = ()
