@@ -112,8 +112,9 @@ class Committed:
     digest: Digest = b""
     at: dict[int, Digest] = field(default_factory=dict)
     """Digest by end offset of each committed batch."""
-    before: dict[int, Digest] = field(default_factory=dict)
-    """Digest by end offset of everything that was ever committed, lost or not."""
+    before: dict[tuple[int, int], Digest] = field(default_factory=dict)
+    """Digest by leader epoch and end offset of each batch that was ever committed, also of those that were lost or
+    committed in vain: by log matching the two name one prefix."""
     start: int = 0
     """Where the log began that began latest: retention has removed what is before."""
     lost: dict[Digest, int] = field(default_factory=dict)

@@ -143,7 +143,7 @@ class Invariants(Members):
         if log.start > committed.start:
             committed.start = log.start
             self.cluster.count("log starts moved")
-        digest = committed.before.get(log.start, b"")
+        digest = committed.before.get((log.epoch_at(log.start), log.start), b"")
         sound = log.start == 0 or bool(digest)
         self._demand(
             sound, f"R3 {name} {key.partition}: the log begins at {log.start}, not at an edge of what is committed"
@@ -268,7 +268,8 @@ class Invariants(Members):
         for header in chain.headers[self._first_above(chain, committed.end) :]:
             if header.end_offset > view.high_watermark:
                 break
-            committed.at[header.end_offset] = committed.before[header.end_offset] = chain.at[header.end_offset]
+            committed.at[header.end_offset] = chain.at[header.end_offset]
+            committed.before[header.leader_epoch, header.end_offset] = chain.at[header.end_offset]
             committed.end, committed.digest = header.end_offset, chain.at[header.end_offset]
         edge = committed.end == view.high_watermark
         self._demand(edge, f"R5 {name} {key.partition}: HW {view.high_watermark} is not at a batch edge")
@@ -284,6 +285,7 @@ class Invariants(Members):
         for header in chain.headers[self._first_above(chain, self._common_end(key, chain)) :]:
             digest = chain.at[header.end_offset]
             if header.end_offset <= view.high_watermark and digest not in committed.lost:
+                committed.before[header.leader_epoch, header.end_offset] = digest
                 committed.lost[digest] = successor
                 if not committed.covered(header.leader_epoch, header.base_offset):
                     self._lose(key, successor, header.base_offset)
