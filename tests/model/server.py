@@ -29,7 +29,7 @@ from tidelog.wire.messages import (
     Registered,
 )
 from tidelog_replica.core.producers import ProducerState
-from tidelog_replica.core.proposing import Proposal
+from tidelog_replica.core.proposal import Proposal
 from tidelog_replica.core.timers import Timers
 from tidelog_replica.following import Following
 from tidelog_replica.lives import Lives

@@ -120,7 +120,7 @@ def join_in_any_life(patch: Patch) -> None:
 @breaks("KIP-903", "Who has left the ISR counts for nothing until it fetches again.")
 def remember_who_left_the_isr(patch: Patch) -> None:
     """Its position stands, though it may have left because what it had is lost."""
-    patch.setattr(Progress, "forget", lambda self: None)
+    patch.setattr(Progress, "forget", lambda self, stamp: None)
 
 
 @breaks("R4", "Committed is what every ISR member has flushed.")

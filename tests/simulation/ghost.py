@@ -86,6 +86,8 @@ class Held:
     epochs: Any = None
     """The log's leader-epoch cache; a log that was thrown away and begun anew has another."""
     view: View | None = None
+    told: int = 0
+    """The HW that its former life has written down."""
     durable: int = 0
     changes: int = 0
     seen: tuple[int, ...] = ()
@@ -110,8 +112,9 @@ class Committed:
     digest: Digest = b""
     at: dict[int, Digest] = field(default_factory=dict)
     """Digest by end offset of each committed batch."""
-    before: dict[int, Digest] = field(default_factory=dict)
-    """Digest by end offset of everything that was ever committed, lost or not."""
+    before: dict[tuple[int, int], Digest] = field(default_factory=dict)
+    """Digest by leader epoch and end offset of each batch that was ever committed, also of those that were lost or
+    committed in vain: by log matching the two name one prefix."""
     start: int = 0
     """Where the log began that began latest: retention has removed what is before."""
     lost: dict[Digest, int] = field(default_factory=dict)

@@ -26,11 +26,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from tidelog.records import BatchHeader, decode_batch, split
-from tidelog.types import PartitionState, TopicPartition
+from tidelog.types import TopicPartition
 
 from simulation.deep import STRIDE
 from simulation.ghost import Before, Chain, Committed, Digest, Held, sequence_of
-from simulation.losses import Losses
+from simulation.members import Members
 from simulation.views import View, views
 
 if TYPE_CHECKING:
@@ -38,13 +38,12 @@ if TYPE_CHECKING:
     from simulation.processes import SimProcess
 
 
-class Invariants(Losses):
+class Invariants(Members):
     """The ghost and its checks. Every failure is a ``Violation``."""
 
     def __init__(self, cluster: Cluster) -> None:
         super().__init__(cluster)
-        self._held: dict[tuple[str, TopicPartition], Held] = {}
-        self._before_crash: dict[tuple[str, TopicPartition], Before] = {}
+        self._held, self._before_crash = {}, {}
         self._leaders = {}
         self._led: dict[tuple[TopicPartition, int], dict[int, Digest]] = {}
         """Prefixes that the leader of a leader epoch has had in its log, by end offset."""
@@ -123,7 +122,7 @@ class Invariants(Losses):
     def _opened(self, process: SimProcess, key: TopicPartition, log: Any, leader_epoch: int) -> Held:
         """Recovery returns a prefix of what was there, with everything that was flushed (R4). Behind it a leader may
         have put the first batch of its epoch already."""
-        held = Held(self._chain_from(process.name, key, log), log, log.epochs)
+        held = Held(self._chain_from(process.name, key, log), log, log.epochs, told=log.read_high_watermark())
         self._held[process.name, key] = held
         self._grow(process.name, key, log, held.chain)
         before = self._before_crash.pop((process.name, key), None)
@@ -144,7 +143,7 @@ class Invariants(Losses):
         if log.start > committed.start:
             committed.start = log.start
             self.cluster.count("log starts moved")
-        digest = committed.before.get(log.start, b"")
+        digest = committed.before.get((log.epoch_at(log.start), log.start), b"")
         sound = log.start == 0 or bool(digest)
         self._demand(
             sound, f"R3 {name} {key.partition}: the log begins at {log.start}, not at an edge of what is committed"
@@ -185,7 +184,7 @@ class Invariants(Losses):
         if log.end > chain.end:
             self._grew(process, key, view, chain)
         if view.leads:
-            self._lead(name, key, view, chain)
+            self._lead(name, key, view, chain, held.told if before is None else before.high_watermark)
         self._check_below_hw(who, key, view, chain)
 
     def _grow(self, name: str, key: TopicPartition, log: Any, chain: Chain) -> list[BatchHeader]:
@@ -251,39 +250,45 @@ class Invariants(Losses):
                 f"R6 {who}: what it took up to {chain.end} is not in the log of the leader of {view.leader_epoch}",
             )
 
-    def _lead(self, name: str, key: TopicPartition, view: View, chain: Chain) -> None:
+    def _lead(self, name: str, key: TopicPartition, view: View, chain: Chain, high_watermark: int) -> None:
+        """``high_watermark``: before this step. An unclean election may bring back what was lost with the leaders
+        since, as far as the new leader took it for committed: it commits nothing by that."""
         state = self.metadata.partition(*key)
         if state is not None and state.leader_epoch == view.leader_epoch:
             missing = [node for node in state.isr if node not in view.maximal_isr]
             text = f"R8 {name} {key.partition}: {missing} in the ISR {state.isr}, not in {view.maximal_isr}"
             self._demand(not missing, text)
         committed = self._of(key)
-        newest = self._newest_leader(key)
-        if view.leader_epoch < newest and self._may_lose(key, newest):
-            self._committed_in_vain(key, view, chain, newest)
+        successor = self._losing_successor(key, view.leader_epoch)
+        if successor >= 0:
+            self._committed_in_vain(key, view, chain, successor)
             return
         if view.high_watermark <= committed.end:
             return
         for header in chain.headers[self._first_above(chain, committed.end) :]:
             if header.end_offset > view.high_watermark:
                 break
-            committed.at[header.end_offset] = committed.before[header.end_offset] = chain.at[header.end_offset]
+            committed.at[header.end_offset] = chain.at[header.end_offset]
+            committed.before[header.leader_epoch, header.end_offset] = chain.at[header.end_offset]
             committed.end, committed.digest = header.end_offset, chain.at[header.end_offset]
         edge = committed.end == view.high_watermark
         self._demand(edge, f"R5 {name} {key.partition}: HW {view.high_watermark} is not at a batch edge")
-        self._demand(view.in_quorum, f"R4 {name} {key.partition}: committed with fewer than min_insync_replicas")
+        moved = view.high_watermark > high_watermark
+        text = f"R4 {name} {key.partition}: committed with fewer than min_insync_replicas"
+        self._demand(view.in_quorum or not moved, text)
         self.cluster.count("commits")
-        self._check_members(key, f"after {name} committed {committed.end}")
+        self._check_members(key, f"after {name} committed {committed.end}", view if moved else None)
 
-    def _committed_in_vain(self, key: TopicPartition, view: View, chain: Chain, newest: int) -> None:
+    def _committed_in_vain(self, key: TopicPartition, view: View, chain: Chain, successor: int) -> None:
         """A leader that does not know of its successor commits what the successor does not have."""
         committed = self._of(key)
         for header in chain.headers[self._first_above(chain, self._common_end(key, chain)) :]:
             digest = chain.at[header.end_offset]
             if header.end_offset <= view.high_watermark and digest not in committed.lost:
-                committed.lost[digest] = newest
+                committed.before[header.leader_epoch, header.end_offset] = digest
+                committed.lost[digest] = successor
                 if not committed.covered(header.leader_epoch, header.base_offset):
-                    self._lose(key, newest, header.base_offset)
+                    self._lose(key, successor, header.base_offset)
 
     @staticmethod
     def _first_above(chain: Chain, end: int) -> int:
@@ -291,49 +296,6 @@ class Invariants(Losses):
         while place > 0 and chain.ends[place - 1] > end:
             place -= 1
         return place
-
-    def _check_members(self, key: TopicPartition, when: str) -> None:
-        """Every live member of ISR and ELR holds what is committed, durably (R3, R4)."""
-        state, committed = self.metadata.partition(*key), self._of(key)
-        if state is None or self._is_losing(key, state.leader_epoch):
-            return
-        if self.metadata.topics[key.topic_id].config.commit_rule == "quorum":
-            self._check_majority(key, state, committed, when)
-            return
-        for node in state.isr + state.elr:
-            held = self._held.get((node, key))
-            if held is None:
-                continue
-            self._demand(
-                held.chain.agrees(committed.end, committed.digest) and held.log.durable >= committed.end,
-                f"R3 {node} {key.partition} is in ISR {state.isr} or ELR {state.elr} of epoch {state.epoch}, not with"
-                f" all up to {committed.end} (end {held.chain.end}, durable {held.log.durable}), {when}",
-            )
-
-    def _check_majority(self, key: TopicPartition, state: PartitionState, committed: Committed, when: str) -> None:
-        """Fewer than a majority of all replicas are members of the ISR, live or not, and lack something committed
-        (half may, where that is even: a leader that has not heard of the newest replica commits with a majority
-        of those before). So every majority that can be asked who leads next has one that lacks nothing (R3, R4). A
-        majority may be short of it for a while, where one that had it has lost its disk: that one is no member any
-        more, and is none again before it has everything. What a step has cut that ended in a crash is seen when the
-        log opens again."""
-        lacking = []
-        for node in state.isr:
-            held, before = self._held.get((node, key)), self._before_crash.get((node, key))
-            process = self.cluster.replica(node)
-            if process.lost == "disk" and not process.broker_epoch_known():
-                continue  # the controller hears of it before it hears anything else of that server
-            if held is not None:
-                chain, durable = held.chain, held.log.durable
-            else:
-                chain, durable = (before.chain, before.durable) if before is not None else (Chain(), 0)
-            if durable < committed.end or not chain.agrees(committed.end, committed.digest):
-                lacking.append(node)
-        self._demand(
-            2 * len(lacking) <= len(state.replicas),
-            f"R3 {key.partition}: {lacking} of the ISR {state.isr} of {state.replicas} lack something of what is"
-            f" committed up to {committed.end}, {when}",
-        )
 
     def _check_below_hw(self, who: str, key: TopicPartition, view: View, chain: Chain) -> None:
         """What a replica takes for committed is what was committed (R7)."""

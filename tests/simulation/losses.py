@@ -41,6 +41,12 @@ class Losses(ClientInvariants):
         before = self._newest_leader(key, epoch)
         return any(before < unclean <= epoch for unclean in self.unclean[key])
 
+    def _losing_successor(self, key: TopicPartition, epoch: int) -> int:
+        """The first leader epoch after that one whose leader may lack what is committed in that one from now on, also
+        where others have led since; -1: none."""
+        later = sorted(other for led, other in self._leaders if led == key and other > epoch)
+        return next((other for other in later if self._may_lose(key, other)), -1)
+
     def _is_losing(self, key: TopicPartition, epoch: int) -> bool:
         """Members promise nothing under the commit rule ``leader``; and after an unclean election nobody knows what
         is lost before its leader leads."""

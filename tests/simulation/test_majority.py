@@ -7,6 +7,7 @@ from scenarios.stage import Stage
 from tidelog.wire.messages import Fetch
 
 from simulation.ghost import Violation
+from simulation.views import view
 
 
 def quorum() -> Stage:
@@ -78,3 +79,44 @@ def test_who_has_a_new_disk_is_no_member_and_lacks_nothing():
     check(stage)
     assert first in stage.now.isr
     stage.settle()
+
+
+def test_a_commit_needs_a_majority_of_the_replicas_not_of_those_that_are_left():
+    """The third has lost its disk. No election goes wrong when the second lacks the record too: both are asked."""
+    stage = quorum()
+    first, (second, third) = stage.first, stage.others
+    stage.kill(third)
+    stage.replace_disk(third)
+    stage.hold(lambda sender, receiver, body: sender == third and isinstance(body, Fetch))
+    stage.restart(third)
+    stage.until(lambda: stage.replica(third).broker_epoch_known())
+    stage.put(b"m1")
+    leader = view(stage.partition(first))
+    assert leader.isr == stage.now.isr == tuple(node for node in stage.now.replicas if node != third)
+    stage.invariants._check_members(stage.key, "now", leader)
+    forget(stage, second)
+    check(stage)
+    with pytest.raises(Violation, match=r"^R4 0: only \['r.'\] of"):
+        stage.invariants._check_members(stage.key, "now", leader)
+
+
+def test_an_unclean_leader_that_brings_back_what_was_lost_commits_nothing_by_that():
+    """Found with the rule in every topic: the empty log of a new disk led first, then one that had it all."""
+    stage = Stage(commit_rule="quorum", flush="fsync", unclean_election="true")
+    stage.put(b"m0")
+    stage.run_for(2.0)
+    first, (second, third) = stage.first, stage.others
+    stage.kill(*stage.replicas)
+    stage.replace_disk(first)
+    stage.until(lambda: not stage.leader)
+    stage.restart(first)
+    stage.until(lambda: stage.leads(first))
+    assert stage.values(first) == [] and stage.invariants.committed_end(stage.key) == 0
+    stage.kill(first)
+    stage.until(lambda: not stage.leader)
+    stage.restart(second)
+    stage.until(lambda: stage.leads(second))
+    assert stage.hw(second) > 0 and stage.now.isr == (second,)
+    stage.restart(third)
+    stage.settle()
+    assert b"m0" in stage.read_all()

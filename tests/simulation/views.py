@@ -23,8 +23,12 @@ class View:
     high_watermark: int
     maximal_isr: tuple[str, ...]
     """Empty unless it leads."""
+    isr: tuple[str, ...] = ()
+    """The controller's ISR, as far as it knows; empty unless it leads."""
+    replicas: tuple[str, ...] = ()
+    """Likewise."""
     in_quorum: bool = False
-    """It leads, and as far as it knows the ISR is not below ``min_insync_replicas``."""
+    """It leads, and that ISR is not below ``min_insync_replicas``; under commit rule ``quorum`` it is a majority."""
 
 
 def views(node: ReplicaNode) -> Iterator[tuple[TopicPartition, View]]:
@@ -39,8 +43,11 @@ def view(partition: Partition) -> View:
     log, leading, following = partition.log, partition.leading, partition.following
     if leading is not None:
         leader = leading.core
-        enough = len(leader.isr) >= partition.config.min_insync_replicas
-        return View(log, True, leader.leader_epoch, leader.epoch, leader.high_watermark, leader.maximal_isr, enough)
+        config, isr = partition.config, leader.isr
+        majority = len(leader.replicas) // 2 + 1 if config.commit_rule == "quorum" else 0
+        enough = len(isr) >= max(config.min_insync_replicas, majority)
+        hw, replicas = leader.high_watermark, leader.replicas
+        return View(log, True, leader.leader_epoch, leader.epoch, hw, leader.maximal_isr, isr, replicas, enough)
     if following is not None:
         return View(log, False, following.core.leader_epoch, -1, following.high_watermark, ())
     return View(log, False, -1, -1, partition.high_watermark, ())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from tidelog.types import PartitionState, ServerState
 from tidelog_replica.core.leader import Leader
 
@@ -198,10 +199,25 @@ def test_learners_are_served_and_count_for_nothing() -> None:
     assert leader.followers["r4"].durable == 10
 
 
-def test_learners_come_and_go_with_the_state_and_a_promoted_one_keeps_its_progress() -> None:
+@pytest.mark.parametrize(("behind", "joins"), [(0.5, True), (2.0, False)])
+def test_under_commit_rule_leader_a_copy_joins_that_keeps_up_though_the_high_watermark_waits_for_nobody(
+    behind: float, joins: bool
+) -> None:
+    leader = make("leader", isr="r1")
+    append(leader, 10, 1.0)
+    fetch(leader, "r2", 5, 1.0)
+    append(leader, 20, 1.0 + behind)
+    fetch(leader, "r2", 15, 1.0 + behind)
+    assert leader.high_watermark == 20
+    assert (leader.proposal is not None) == joins
+
+
+def test_learners_come_and_go_with_the_state_and_a_promoted_one_joins_when_it_asks_again() -> None:
     leader = make(isr="r1 r2", replicas="r1 r2", learners="r4")
     fetch(leader, "r4", 0)
     leader.on_state(state("r1 r2", replicas="r1 r2 r4", epoch=6), 2.0)
+    assert leader.proposal is None
+    leader.on_fetch("r4", 4, 0, 2.1, leader.stamp("r4", 2.0))
     assert leader.proposal is not None
     assert [member.node for member in leader.proposal.isr] == ["r1", "r2", "r4"]
     leader.on_state(state("r1 r2", replicas="r1 r2", epoch=7), 3.0)

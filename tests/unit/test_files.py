@@ -12,6 +12,9 @@ import pytest
 from simulation.sim_disk import SimDisk
 from tidelog.disk import File, RealDisk
 from tidelog_replica.files import OpenFiles
+from tidelog_replica.jobs import run_job
+from tidelog_replica.outbox import Outbox, StartJob, Stop
+from tidelog_replica.tidying import KEY, Tidying
 
 
 def make(limit: int, *names: str) -> tuple[SimDisk, OpenFiles, list[File]]:
@@ -189,3 +192,83 @@ def test_threads_share_it(tmp_path: Path):
     for file in files:
         file.close()
     assert pool.opened == 0
+
+
+# --- files that nobody flushes ---------------------------------------------------------------------------
+
+
+def written(limit: int, count: int) -> tuple[SimDisk, OpenFiles, list[File]]:
+    """Files of topics that are never flushed."""
+    disk, pool, files = make(limit)
+    for number in range(count):
+        file = pool.open(f"/d/{number}", create=True)
+        file.pwritev([b"%d" % number], 0)
+        files.append(file)
+    disk.sync_dir("/d")
+    return disk, pool, files
+
+
+def test_where_most_are_unsynced_a_job_syncs_those_that_were_not_used_for_longest():
+    disk, pool, files = written(8, 6)
+    assert not pool.crowded
+    pool.open("/d/6", create=True).pwritev([b"6"], 0)
+    files[0].pwritev([b"x"], 1)
+    assert pool.crowded and disk.stable_size("/d/1") == 0
+    outbox = Outbox()
+    tidying = Tidying(pool, outbox)
+    tidying.on_input_over()
+    tidying.on_input_over()
+    (effect,) = outbox.drain()
+    assert isinstance(effect, StartJob) and effect.key == KEY
+    assert run_job(effect.job) is None
+    outbox.jobs.on_job(effect.key, effect.job, None, 0.0)
+    assert [disk.stable_size(f"/d/{number}") for number in range(7)] == [0, 1, 1, 1, 0, 0, 0]
+    tidying.on_input_over()
+    assert outbox.drain() == [] and not pool.crowded
+    for number in range(4):
+        pool.open(f"/d/more{number}", create=True).sync()
+    assert pool.opened == 8, "what is synced is closed when there is need"
+    assert [file.pread(9, 0) for file in files] == [b"0x", b"1", b"2", b"3", b"4", b"5"]
+
+
+def test_where_the_job_comes_too_late_who_opens_the_next_file_waits_for_the_disk():
+    disk, pool, files = written(16, 20)
+    assert pool.opened == 20 and disk.stable_size("/d/0") == 0
+    for number in range(20, 60):
+        pool.open(f"/d/{number}", create=True).pwritev([b"x"], 0)
+        assert pool.opened <= 20
+    assert disk.stable_size("/d/0") == 1 and [file.pread(9, 0) for file in files[:2]] == [b"0", b"1"]
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_a_sync_that_fails_for_nobody_in_particular_ends_the_server_and_is_never_tried_again(late: bool):
+    disk, pool, files = written(16, 20)
+    disk.fail_syncs(errno.EIO)
+    if late:
+        pool.open("/d/20", create=True)
+    else:
+        pool.tidy()
+    disk.heal()
+    assert "/d/0: " in pool.failure
+    with pytest.raises(OSError, match="failed earlier"):
+        files[0].sync()
+    assert pool.opened >= 20, "it is not closed either"
+    outbox = Outbox()
+    tidying = Tidying(pool, outbox)
+    tidying.on_input_over()
+    tidying.on_input_over()
+    (effect,) = outbox.drain()
+    assert isinstance(effect, Stop) and "/d/0" in effect.reason
+
+
+def test_a_file_that_is_closed_while_a_thread_syncs_it_keeps_its_descriptor_until_that_is_over(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    _, pool, files = written(2, 3)
+    inner = files[0].file  # type: ignore[attr-defined]
+    sync = inner.sync
+    monkeypatch.setattr(inner, "sync", lambda: (files[0].close(), inner.size(), sync()))
+    pool.tidy()
+    with pytest.raises(OSError, match="closed"):
+        inner.size()
+    assert pool.opened == 2 and not pool.failure

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import struct
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tidelog_replica.log.index import HEAD_BYTES, INTERVAL_BYTES, SparseIndex, Summary, read_summary
+from tidelog_replica.log.index import HEAD_BYTES, INTERVAL_BYTES, IndexCache, SparseIndex, Summary, read_summary
 
 placed = st.lists(st.tuples(st.integers(1, 5), st.integers(64, 6000), st.integers(0, 50)), max_size=40)
 
@@ -76,3 +78,32 @@ def test_a_damaged_file_is_no_index():
         assert (read_summary(damaged) is None) == (position < HEAD_BYTES)
     assert SparseIndex.from_bytes(data + b"\0") is None
     assert SparseIndex.from_bytes(bytes(200)) is None
+
+
+def test_the_columns_are_big_endian_whatever_the_machine_is():
+    index, _, end, size = build([(3, 5000, 7), (2, 5000, 9), (1, 100, 1)])
+    columns = index.to_bytes(Summary(0, end, size, 9))[HEAD_BYTES:]
+    assert columns == struct.pack(">9q", 0, 3, 5, 0, 5000, 10_000, -1, 7, 9) + chain(0) + chain(3) + chain(5)
+
+
+class Holder:
+    def __init__(self) -> None:
+        self.holds = True
+
+    def drop_index(self) -> None:
+        self.holds = False
+
+
+def test_where_there_is_no_more_room_the_index_that_was_loaded_longest_ago_goes():
+    cache = IndexCache(1000)  # of 40 bytes each
+    holders = [Holder() for _ in range(4)]
+    for holder in holders[:3]:
+        cache.loaded(holder, 10)
+    assert [holder.holds for holder in holders] == [False, True, True, True] and cache.bytes == 800
+    cache.forget(holders[1])
+    cache.loaded(holders[3], 10)
+    assert holders[1].holds and holders[2].holds and cache.bytes == 800, "what is forgotten is nobody's here"
+    cache.loaded(holders[0], 1000)
+    assert not holders[2].holds and not holders[3].holds and cache.bytes == 40_000, "one alone stays"
+    cache.loaded(holders[0], 10)
+    assert cache.bytes == 400

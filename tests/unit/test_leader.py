@@ -291,3 +291,68 @@ def test_who_has_left_the_isr_counts_for_nothing_until_it_has_fetched_again() ->
     assert leader.proposal is None, "this one was on its way"
     leader.on_fetch("r3", 3, 10, 2.2, stamp)
     assert leader.proposal is not None and len(leader.proposal.isr) == 3
+
+
+# --- who joins under a steady load -----------------------------------------------------------------------
+
+
+def steady(leader: Leader, seconds: float, *, behind: int = 5, begin: float = 1.0) -> float:
+    """A record every 10 ms, flushed at once; r2 fetches as often, and what it says is ``behind`` records old. Returns
+    when it was proposed, or the end."""
+    first, now = leader.epoch_start, begin
+    for number in range(round(seconds * 100)):
+        now = begin + number / 100
+        end = first + number + 1
+        leader.on_append(end, now)
+        leader.on_durable(end)
+        leader.on_tick(now)
+        leader.on_fetch("r2", 2, max(first, end - behind), now, 1)
+        if leader.proposal is not None:
+            break
+    return now
+
+
+def test_a_follower_that_keeps_up_joins_a_leader_that_is_always_a_round_trip_ahead() -> None:
+    leader = make("r1", minimum=1)
+    assert steady(leader, 5.0) < 1.3, "nothing but a pause of the load would let it, if the HW did not wait for it"
+    assert leader.proposal is not None and [member.node for member in leader.proposal.isr] == ["r1", "r2"]
+    assert leader.high_watermark == leader.followers["r2"].durable
+
+
+def test_the_high_watermark_does_not_wait_for_who_lags() -> None:
+    leader = make("r1", minimum=1)
+    steady(leader, 5.0, behind=150)
+    assert leader.proposal is None
+    assert leader.high_watermark == 500
+
+
+def test_the_high_watermark_waits_not_long_for_who_falls_silent_before_it_joins() -> None:
+    leader = make("r1", minimum=1, log_end=10)
+    leader.on_append(20, 0.1)
+    leader.on_durable(20)
+    leader.on_fetch("r2", 2, 15, 0.2)
+    leader.on_append(30, 0.3)
+    leader.on_durable(30)
+    assert (leader.proposal, leader.high_watermark) == (None, 20), "it had everything a moment ago"
+    assert leader.deadline() == 1.0
+    leader.on_tick(1.0)
+    assert leader.high_watermark == 30
+
+
+def test_the_high_watermark_waits_for_nobody_who_may_not_join() -> None:
+    leader = make("r1", minimum=1, log_end=10, known=servers(r2=9))
+    leader.on_fetch("r2", 2, 10, 0.5)
+    leader.on_append(20, 0.6)
+    leader.on_durable(20)
+    assert leader.high_watermark == 20, "it is not in the life that the metadata knows"
+
+
+def test_who_has_left_the_isr_is_not_waited_for_until_it_has_fetched_again() -> None:
+    leader = make("r1", minimum=1, log_end=10)
+    leader.on_append(20, 0.1)
+    leader.on_durable(20)
+    leader.on_fetch("r2", 2, 15, 0.2)
+    leader.on_append(30, 0.3)
+    leader.on_state(state("r1", 6), 0.4)
+    leader.on_durable(30)
+    assert leader.high_watermark == 30

@@ -12,6 +12,7 @@ from simulation.sim_disk import SimDisk
 from tidelog.disk import RealDisk
 from tidelog.records import read_header
 from tidelog.types import TopicConfig
+from tidelog_replica.log.index import IndexCache
 from tidelog_replica.log.log import Log
 from tidelog_replica.log.tail import Tail
 
@@ -86,6 +87,28 @@ def test_memory_is_bounded_and_gives_the_same_bytes_as_the_disk():
             if quick is not None:
                 shared = min(len(quick), len(slow))
                 assert quick[:shared] == slow[:shared] and (shared or quick == slow)
+
+
+def test_the_indexes_of_full_segments_are_in_memory_only_while_there_is_room():
+    """They are a hundredth of all that was ever written or read."""
+    disk, cache = SimDisk(), IndexCache(300)  # room for seven entries, one a segment
+    log = Log.open(disk, PATH, SMALL, indexes=cache)
+    made = batches(0, 1, [1] * 200)
+    for number in range(0, 200, 2):
+        log.append(made[number : number + 2])
+    assert len(log._segments) > 30 and cache.bytes == 0, "writing needs none of them"
+    flush(log)
+    for same in (log, Log.open(disk, PATH, SMALL, indexes=cache)):
+        assert content(same, from_disk=True) == made
+        assert sum(segment._index is not None for segment in same._segments[:-1]) <= 7
+        assert 0 < cache.bytes <= 300
+    log = Log.open(disk, PATH, SMALL, indexes=cache)
+    log.truncate(100)
+    active = log._segments[-1]
+    content(log, from_disk=True)
+    assert active._index is not None and active not in cache._sizes, "what is written again is not for the cache"
+    log.close()
+    assert not set(log._segments) & set(cache._sizes)
 
 
 def test_offset_for_timestamp_is_the_first_batch_with_a_record_at_or_after_it():

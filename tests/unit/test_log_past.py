@@ -89,6 +89,23 @@ def test_only_the_newest_snapshots_and_the_one_at_the_start_stay():
     check(log, log.start)
 
 
+def test_a_snapshot_of_a_roll_that_was_followed_by_retention_leaves_that_of_the_new_start():
+    """Nobody else knows of the producers whose batches are gone."""
+    disk = SimDisk()
+    log = filled(disk)
+    assert log.roll_if_old(10**12) is False and log.roll_if_old(10**13)
+    advance = log.begin_advance(15)
+    snapshot = log.begin_snapshot()
+    assert advance is not None and snapshot is not None
+    advance.run()
+    log.complete_advance(advance)
+    snapshot.run()
+    log.complete_snapshot(snapshot)
+    told = ProducerState.from_bytes(log.snapshot().producers)
+    assert told.snapshot() == ProducerState(HEADERS[: log.start]).snapshot()
+    check(open_log(disk), log.start)
+
+
 def test_a_roll_costs_the_append_no_snapshot_and_what_is_taken_is_of_the_moment_of_the_roll():
     """Encoding ten thousand producers takes a tenth of a second."""
     disk = SimDisk()

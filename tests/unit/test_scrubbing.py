@@ -205,3 +205,20 @@ def test_a_check_goes_on_where_the_last_piece_ended():
         assert pieces > 2 and (place.offset, place.chain) == (target.end, target.chain)
     assert log.full_segment_after(target.base) is None, "the last one is written"
     assert sum(map(len, STORED)) > target.size and target.path.startswith(LOG_PATH)
+
+
+def test_a_damaged_index_that_a_compaction_removes_meanwhile_is_no_damage_to_the_segment(monkeypatch):
+    disk = build()
+    log = open_log(disk)
+    segment = log.full_segment_after(-1)
+    assert segment is not None
+    target, read = Target.of(segment), disk.read
+    flip(disk, target.index_path, 5)
+
+    def read_and_lose(path: str) -> bytes:
+        data = read(path)
+        disk.unlink(path)
+        return data
+
+    monkeypatch.setattr(disk, "read", read_and_lose)
+    assert Scrub(disk, target, target.beginning, 10_000, log.epochs).run()[1]

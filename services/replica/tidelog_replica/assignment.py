@@ -30,6 +30,7 @@ from tidelog.wire.image import apply_update
 from tidelog.wire.messages import MetadataUpdate
 
 from tidelog_replica.core.timers import Timers
+from tidelog_replica.log.index import IndexCache
 from tidelog_replica.log.log import Flush
 from tidelog_replica.log.segment import CorruptLog
 from tidelog_replica.log.tail import TailCache
@@ -64,7 +65,8 @@ class Assignment:
         """Of the image that was acted on; every ``Leader`` looks into this same dict."""
         self._node = node
         tails = TailCache(settings.tail_cache_bytes)
-        self._openings = Openings(node, disk, directory, tails, outbox, self._on_open, self._on_broken)
+        indexes = IndexCache(settings.index_cache_bytes)
+        self._openings = Openings(node, disk, directory, tails, indexes, outbox, self._on_open, self._on_broken)
         path = self._openings.path
         self.repairs = Repairs(node, disk, path, session, settings, outbox, timers, self._reopen)
         self._session = session

@@ -4,7 +4,7 @@ and what a segment leaves behind when it is full, a snapshot of its log's produc
 Every ``retention_check_interval_s`` each partition has its turn, a few at a time, so that ten thousand of them stall
 nobody. The leader decides where the log begins; a follower takes over what its leader said last, but never past its
 own HW. What takes long is a job: see ``log/advance.py`` and ``log/compaction.py``. A partition with another job under
-way waits for its next turn.
+way waits for its next turn, and so does a compaction for whose new files the disk has no room.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tidelog.types import TopicPartition
 
 from tidelog_replica.core.retention import log_start
 from tidelog_replica.log.advance import Advance
-from tidelog_replica.log.compaction import Cleaned, Compaction
+from tidelog_replica.log.compaction import NO_ROOM, Cleaned, Compaction
 from tidelog_replica.log.snapshots import TakeSnapshot
 from tidelog_replica.outbox import Outbox
 from tidelog_replica.partition import Partition
@@ -113,9 +113,17 @@ class Cleaning:
         def take() -> None:
             log = partition.log
             if isinstance(result, OSError):
-                if compaction.generation == log.generation:
+                if compaction.generation != log.generation:
+                    return  # its files went with a truncation
+                if result.errno not in NO_ROOM:
                     raise result
-                return  # its files went with a truncation
+                self._outbox.event(
+                    "compaction_without_room",
+                    topic_id=partition.key.topic_id,
+                    partition=partition.key.partition,
+                    reason=str(result),
+                )
+                return
             assert result is None or isinstance(result, Cleaned)
             if log.complete_compaction(compaction, result):
                 self._run_on(partition, compaction)

@@ -28,7 +28,10 @@ class ReplicaConfig:
         2, "Long work on the disk (opening, compacting, checking logs) that runs side by side.", 1, 64
     )
     max_open_files: int = setting(
-        0, "Most log files open at once; 0: three quarters of what the process may open (RLIMIT_NOFILE).", 0, 1 << 24
+        0,
+        "Most log files open at once; 0: three quarters of what the process may open (RLIMIT_NOFILE, hard).",
+        0,
+        1 << 24,
     )
     log_json: bool | None = setting(None, "Log as JSON; unset: unless on a terminal.")
     settings: ReplicaSettings = field(default_factory=ReplicaSettings, metadata={"help": "Times and bounds."})

@@ -6,11 +6,17 @@ more than ``limit`` are open, the file whose last use is longest ago is closed. 
 
     a file in use      some thread is in a call of it: its descriptor could become another file's
     an unsynced one    written or cut since its last sync: whether the disk took that is told to descriptors that were
-                       open when it failed, and a sync through a new one may know nothing of it
+                       open when it failed, and a sync through a new one may know nothing of it (Linux remembers the
+                       failure for those that come later only as long as the inode stays in memory)
     a nameless one     its path was unlinked or renamed, or another file took it: it could not be opened again
 
-Where nothing else is left the limit is passed. Every method may be called in any thread; calls of different files run
-side by side, and no call waits for the disk under the lock but the opening of a file.
+Where too many are unsynced, as those of topics that are never flushed, those whose last use is longest ago are synced
+so that they can be closed: by ``tidy``, a job that is wanted when the files are ``crowded`` (``tidying.py``), and
+where that comes too late by whoever opens the next one. A sync that failed there is the server's end (``failure``),
+and every later sync of that file fails, too. Beyond that the limit is passed.
+
+Every method may be called in any thread; calls of different files run side by side, and no call waits for the disk
+under the lock but the opening, closing and renaming of files.
 """
 
 from __future__ import annotations
@@ -26,7 +32,7 @@ from tidelog.types import Buffer
 class _PooledFile:
     """One user's file. All fields but the counts of changes are the pool's, under its lock."""
 
-    __slots__ = ("_pool", "changes", "closed", "file", "named", "path", "synced", "users")
+    __slots__ = ("_pool", "changes", "closed", "failed", "file", "named", "path", "synced", "users")
 
     def __init__(self, pool: OpenFiles, path: str, file: File) -> None:
         self._pool = pool
@@ -39,6 +45,8 @@ class _PooledFile:
         """Counts writes and cuts, before each begins."""
         self.synced = 0
         """``changes`` as it was when the last sync that succeeded began."""
+        self.failed = False
+        """A sync failed: another one would say that all is well."""
 
     def size(self) -> int:
         """See ``File``."""
@@ -76,11 +84,19 @@ class _PooledFile:
 
     def sync(self) -> None:
         """See ``File``. A file that was closed meanwhile is synced too: its pages may be a former life's."""
-        file = self._pool._enter(self)
+        self.sync_entered(self._pool._enter(self))
+
+    def sync_entered(self, file: File) -> None:
+        """Sync it and leave it."""
         changes = self.changes
         try:
+            if self.failed:
+                raise OSError(errno.EIO, "a sync of the file failed earlier", self.path)
             file.sync()
             self.synced = changes
+        except OSError:
+            self.failed = True
+            raise
         finally:
             self._pool._leave(self)
 
@@ -95,18 +111,54 @@ class OpenFiles:
     def __init__(self, disk: Disk, limit: int) -> None:
         self._disk = disk
         self._limit = limit
+        self._most = limit + max(4, limit // 8)
+        """So many are open before the next one to be opened waits for a sync."""
         self._lock = threading.Lock()
         self._resting: dict[_PooledFile, None] = {}
         """Open files that may be closed, the longest unused first."""
+        self._unsynced: dict[_PooledFile, None] = {}
+        """Open files that may be closed when they are synced, the longest unused first."""
         self._by_path: dict[str, list[_PooledFile]] = {}
         """All files that have a user and are still found under their path."""
         self.opened = 0
         """Files that are open now."""
+        self.failure = ""
+        """Why a file could not be synced that nobody else was about to sync; the disk has failed then."""
+
+    @property
+    def crowded(self) -> bool:
+        """Most of what may be open is unsynced: time to ``tidy``."""
+        return len(self._unsynced) > self._limit * 3 // 4
+
+    def tidy(self) -> None:
+        """Sync unsynced files, the longest unused first, until half of what may be open is not."""
+        self._sync_all_but(self._limit // 2)
+
+    def _sync_all_but(self, count: int) -> None:
+        while not self.failure:
+            with self._lock:
+                if len(self._unsynced) <= count:
+                    return
+                pooled = next(iter(self._unsynced))
+                del self._unsynced[pooled]
+                pooled.users += 1
+                file = pooled.file
+            assert file is not None
+            try:
+                pooled.sync_entered(file)
+            except OSError as error:
+                self.failure = f"{pooled.path}: {error}"
+
+    def _make_room(self) -> None:
+        """Before a file is opened: where far too many are open, and all unsynced, wait for the disk."""
+        if self.opened >= self._most and not self._resting and self._unsynced:
+            self._sync_all_but(len(self._unsynced) - 1)
 
     # --- files -------------------------------------------------------------------------------------------
 
     def open(self, path: str, *, create: bool = False) -> File:
         """See ``Disk``."""
+        self._make_room()
         with self._lock:
             self._shrink(self._limit - 1)
             pooled = _PooledFile(self, path, self._disk.open(path, create=create))
@@ -116,8 +168,11 @@ class OpenFiles:
             return pooled
 
     def _enter(self, pooled: _PooledFile) -> File:
+        if pooled.file is None:
+            self._make_room()
         with self._lock:
             self._resting.pop(pooled, None)
+            self._unsynced.pop(pooled, None)
             if pooled.closed:
                 raise OSError(errno.EBADF, "the file is closed", pooled.path)
             if pooled.file is None:
@@ -130,28 +185,36 @@ class OpenFiles:
     def _leave(self, pooled: _PooledFile) -> None:
         with self._lock:
             pooled.users -= 1
-            if not pooled.users and pooled.named and pooled.file is not None and pooled.synced == pooled.changes:
+            if pooled.users or pooled.file is None:
+                return
+            if pooled.closed:
+                self._close_file(pooled)
+            elif pooled.named and pooled.synced == pooled.changes:
                 self._resting[pooled] = None
                 self._shrink(self._limit)
+            elif pooled.named and not pooled.failed:
+                self._unsynced[pooled] = None
 
     def _shrink(self, limit: int) -> None:
         while self.opened > limit and self._resting:
             pooled = next(iter(self._resting))
             del self._resting[pooled]
-            file, pooled.file = pooled.file, None
-            self.opened -= 1
-            assert file is not None
-            file.close()
+            self._close_file(pooled)
+
+    def _close_file(self, pooled: _PooledFile) -> None:
+        file, pooled.file = pooled.file, None
+        self.opened -= 1
+        assert file is not None
+        file.close()
 
     def _close(self, pooled: _PooledFile) -> None:
         with self._lock:
             pooled.closed = True
             self._resting.pop(pooled, None)
+            self._unsynced.pop(pooled, None)
             self._forget(pooled)
-            file, pooled.file = pooled.file, None
-            if file is not None:
-                self.opened -= 1
-                file.close()
+            if pooled.file is not None and not pooled.users:
+                self._close_file(pooled)
 
     def _forget(self, pooled: _PooledFile) -> None:
         known = self._by_path.get(pooled.path, [])
@@ -167,6 +230,7 @@ class OpenFiles:
                 pooled.file = self._disk.open(path)
                 self.opened += 1
             self._resting.pop(pooled, None)
+            self._unsynced.pop(pooled, None)
             pooled.named = False
 
     # --- names -------------------------------------------------------------------------------------------

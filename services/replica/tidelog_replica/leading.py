@@ -29,8 +29,8 @@ from tidelog_replica.core.epochs import divergence
 from tidelog_replica.core.leader import Leader
 from tidelog_replica.core.producers import ProducerState, Refused
 from tidelog_replica.core.progress import Waiting
-from tidelog_replica.core.proposing import Proposal
-from tidelog_replica.core.waiters import Waiters
+from tidelog_replica.core.proposal import Proposal
+from tidelog_replica.core.waiters import Waiters, earlier
 from tidelog_replica.log.log import Log
 from tidelog_replica.outbox import Outbox
 from tidelog_replica.reading import Reading
@@ -343,13 +343,8 @@ class Leading:
 
     def deadline(self) -> float | None:
         """When ``on_tick`` has something to do; perhaps earlier than that."""
-        times = (
-            self._for_all.deadline,
-            self._for_leader.deadline,
-            self.reading.deadline(),
-            self.core.deadline(),
-        )
-        return min((t for t in times if t is not None), default=None)
+        acks = earlier(self._for_all.deadline, self._for_leader.deadline)
+        return earlier(acks, earlier(self.reading.deadline(), self.core.deadline()))
 
     def on_source_closed(self, source: int) -> None:
         """Nobody waits at the other end of this link any more."""

@@ -13,6 +13,7 @@ Inputs are methods that take ``now`` (seconds); each returns the effects it brin
     Jobs         long disk work in threads                       ``jobs.py``
     Cleaning     retention, compaction                           ``cleaning.py``
     Scrubbing    full segments are read again                    ``scrubbing.py``
+    Tidying      files that are never flushed are                ``tidying.py``
 
 Every input that may have moved a partition touches it; when the input is over each touched partition is settled
 once: flushes begin, waiters are woken in bulk, a due ISR proposal is sent, its timer is set. Acks to one link leave
@@ -49,7 +50,7 @@ from tidelog.wire.messages import (
 
 from tidelog_replica.assignment import Assignment
 from tidelog_replica.cleaning import Cleaning
-from tidelog_replica.core.proposing import Proposal
+from tidelog_replica.core.proposal import Proposal
 from tidelog_replica.core.timers import Timers
 from tidelog_replica.following import MORE, Following
 from tidelog_replica.jobs import Job
@@ -65,6 +66,7 @@ from tidelog_replica.requests import Requests
 from tidelog_replica.scrubbing import Scrubbing
 from tidelog_replica.session import Random, Session
 from tidelog_replica.settings import ReplicaSettings
+from tidelog_replica.tidying import Tidying
 from tidelog_replica.upstream import TIMER as LEADER_TIMER
 from tidelog_replica.upstreams import Upstreams
 
@@ -110,6 +112,7 @@ class ReplicaNode:
         )
         self._scrubbing = Scrubbing(self._assignment.partitions, disk, settings, outbox, self._touch)
         self._cleaning = Cleaning(self._assignment.partitions, settings, outbox, wall_ms)
+        self._tidying = Tidying(disk, outbox)
         self._petitions = Petitions(node_id, self._session, settings, outbox, self._timers)
         self._requests = Requests(node_id, self._assignment, self._session, settings, outbox, self._touch)
 
@@ -297,6 +300,7 @@ class ReplicaNode:
                 self._timers.set(_CHECKPOINT, now + self._settings.checkpoint_interval_s)
             self._timers.set(key, partition.deadline())
         self._petitions.send(now)
+        self._tidying.on_input_over()
         self._timers.set(_SESSION, self._session.deadline())
         self._timers.set(_CLEANING, self._cleaning.deadline())
         self._timers.set(_SCRUBBING, self._scrubbing.deadline())

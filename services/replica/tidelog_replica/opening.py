@@ -21,6 +21,7 @@ from tidelog.types import NodeId, PartitionState, TopicConfig, TopicPartition
 from tidelog_replica.core.producers import ProducerState
 from tidelog_replica.jobs import Jobs
 from tidelog_replica.log.damage import find_hole
+from tidelog_replica.log.index import IndexCache
 from tidelog_replica.log.log import Log
 from tidelog_replica.log.tail import TailCache
 from tidelog_replica.outbox import Outbox
@@ -48,6 +49,7 @@ class OpenLog:
     path: str
     config: TopicConfig
     tails: TailCache
+    indexes: IndexCache | None = None
 
     def run(self) -> Opened:
         """See ``Job``. Raises ``CorruptLog`` also for a hole that an earlier life has left."""
@@ -55,7 +57,7 @@ class OpenLog:
         hole = find_hole(self.disk, self.path)
         if hole is not None:
             raise hole
-        log = Log.open(self.disk, self.path, self.config, self.tails)
+        log = Log.open(self.disk, self.path, self.config, self.tails, self.indexes)
         return Opened(log, log.producers)
 
 
@@ -113,6 +115,7 @@ class Openings:
         disk: Disk,
         directory: str,
         tails: TailCache,
+        indexes: IndexCache,
         outbox: Outbox,
         on_open: Callable[[TopicPartition, Opened, TopicConfig, PartitionState | None, float], None],
         on_broken: Callable[[TopicPartition, OSError, TopicConfig, PartitionState | None, float], None],
@@ -121,6 +124,7 @@ class Openings:
         self._disk = disk
         self._directory = directory
         self._tails = tails
+        self._indexes = indexes
         self._outbox = outbox
         self._jobs: Jobs = outbox.jobs
         self._on_open = on_open
@@ -178,7 +182,7 @@ class Openings:
                 wanted = self._wanted[key]
                 wanted.begun = True
                 self._running += 1
-                job = OpenLog(self._disk, self.path(key), wanted.config, self._tails)
+                job = OpenLog(self._disk, self.path(key), wanted.config, self._tails, self._indexes)
                 self._jobs.start(key, job, partial(self._on_ended, key))
 
     def _on_ended(self, key: TopicPartition, result: object, now: float) -> None:

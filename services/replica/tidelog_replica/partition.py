@@ -17,7 +17,7 @@ after a failed write or flush nobody can say what is on the disk (a second flush
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Concatenate, ParamSpec
+from typing import Any, Concatenate, ParamSpec, TypeVarTuple
 
 from tidelog.errors import TidelogError, refuse
 from tidelog.types import NodeId, PartitionState, ServerState, TopicConfig, TopicPartition
@@ -25,6 +25,7 @@ from tidelog.types import NodeId, PartitionState, ServerState, TopicConfig, Topi
 from tidelog_replica.core.follower import Follower
 from tidelog_replica.core.leader import Leader
 from tidelog_replica.core.producers import ProducerState
+from tidelog_replica.core.waiters import earlier
 from tidelog_replica.following import Following, Outcome, Refusal
 from tidelog_replica.leading import Leading, leader_settings
 from tidelog_replica.log.log import Flush, Log
@@ -34,6 +35,7 @@ from tidelog_replica.reading import Reading
 from tidelog_replica.settings import ReplicaSettings
 
 P = ParamSpec("P")
+Ts = TypeVarTuple("Ts")
 
 
 class Partition:
@@ -113,13 +115,13 @@ class Partition:
             leader_epoch=-1 if state is None else state.leader_epoch,
         )
 
-    def guard(self, action: Callable[[], None]) -> bool:
+    def guard(self, action: Callable[[*Ts], None], *args: *Ts) -> bool:
         """Do something with the log; False, and offline, where the disk fails, its log is damaged (this partition
         only: a restart would not mend it), or the leader asks the impossible."""
         if self.offline is not None:
             return False
         try:
-            action()
+            action(*args)
         except CorruptLog as error:
             self.damage = error
             self.fail(f"damaged log: {error}")
@@ -164,7 +166,7 @@ class Partition:
             return
         self._resign("NOT_LEADER", f"{state.leader or 'nobody'} leads in leader epoch {state.leader_epoch}")
         if state.leader == self._node:
-            self.guard(lambda: self._lead(state, broker_epoch, now))
+            self.guard(self._lead, state, broker_epoch, now)
         elif state.leader is not None and self._node in state.replicas + state.learners:
             core = Follower(
                 state.leader,
@@ -251,32 +253,28 @@ class Partition:
         self, action: Callable[Concatenate[Following, P], Outcome], *args: P.args, **kwargs: P.kwargs
     ) -> Outcome:
         """Give the follower's role an answer of its leader."""
-        outcome = Outcome("failed", "OFFLINE")
-
-        def run() -> None:
-            nonlocal outcome
-            if isinstance(self.role, Following):
-                outcome = action(self.role, *args, **kwargs)
-
-        self.guard(run)
-        return outcome
+        outcomes: list[Outcome] = []
+        if isinstance(self.role, Following):
+            role = self.role
+            self.guard(lambda: outcomes.append(action(role, *args, **kwargs)))
+        return outcomes[0] if outcomes else Outcome("failed", "OFFLINE")
 
     # --- flush, time -------------------------------------------------------------------------------------
 
     def settle(self, now: float) -> None:
         """The end of every input: write, start the flush that is due, wake whom the log has reached."""
+        self.guard(self._settle, now)
 
-        def run() -> None:
-            if isinstance(self.role, Leading):
-                self.role.write(now)
-            self._flush(now)
-            if isinstance(self.role, Leading):
-                self._watch_disk(self.role, now)
-                self.role.settle(now)
-            elif isinstance(self.role, Following):
-                self.role.reading.settle(now)
-
-        self.guard(run)
+    def _settle(self, now: float) -> None:
+        role = self.role
+        if isinstance(role, Leading):
+            role.write(now)
+        self._flush(now)
+        if isinstance(role, Leading):
+            self._watch_disk(role, now)
+            role.settle(now)
+        elif role is not None:
+            role.reading.settle(now)
 
     def _flush(self, now: float) -> None:
         if self.flushing or now < self._next_flush:
@@ -314,18 +312,14 @@ class Partition:
             except OSError as error:
                 self._event("discard_failed", reason=str(error))
             return
-        self.guard(lambda: self.log.complete_flush(flush))
+        self.guard(self.log.complete_flush, flush)
 
     def on_tick(self, now: float) -> None:
         """A deadline has passed."""
-
-        def run() -> None:
-            if isinstance(self.role, Leading):
-                self.role.on_tick(now)
-            elif isinstance(self.role, Following):
-                self.role.reading.on_tick(now)
-
-        self.guard(run)
+        if isinstance(self.role, Leading):
+            self.guard(self.role.on_tick, now)
+        elif isinstance(self.role, Following):
+            self.guard(self.role.reading.on_tick, now)
 
     def deadline(self) -> float | None:
         """When ``on_tick`` and ``settle`` have something to do; perhaps earlier than that."""
@@ -333,31 +327,32 @@ class Partition:
             return None
         role = self.role
         due = None if role is None else role.deadline() if isinstance(role, Leading) else role.reading.deadline()
-        times = [] if due is None else [due]
         if self.config.flush == "interval" and not self.flushing and self.log.durable < self.log.end:
-            times.append(self._next_flush)
+            due = earlier(due, self._next_flush)
         if self.is_sealed or self.hands_over or (isinstance(role, Leading) and role.is_relieved):
-            times.append(self.petition_at)
-        elif isinstance(role, Leading) and self.flushing and not role.core.stalled:
-            times.append(self._stalls_at)
-        return min(times, default=None)
+            due = earlier(due, self.petition_at)
+        elif self.flushing and isinstance(role, Leading) and not role.core.stalled:
+            due = earlier(due, self._stalls_at)
+        return due
 
     # --- what the controller is to know ------------------------------------------------------------------
 
     @property
     def is_sealed(self) -> bool:
         """Nothing more comes, and what is there is durable."""
-        sealing = self.state is not None and self.state.sealing and self.offline is None
+        state = self.state
+        sealing = state is not None and state.sealing and self.offline is None
         return sealing and self.log.durable == self.log.end
 
     @property
     def hands_over(self) -> bool:
         """Others in sync must go on without this server: it ends, or it leads and its disk stalls."""
         state, role = self.state, self.role
-        if state is None or self._node not in state.isr or len(state.isr) < 2:
+        leads = isinstance(role, Leading)
+        leaves = self.leaving and (leads or self.config.commit_rule != "quorum")
+        if not leaves and not (isinstance(role, Leading) and role.core.stalled):
             return False
-        leaves = self.leaving and (isinstance(role, Leading) or self.config.commit_rule != "quorum")
-        return leaves or (isinstance(role, Leading) and role.core.stalled)
+        return state is not None and self._node in state.isr and len(state.isr) > 1
 
     def take_losses(self) -> list[tuple[int, int, int]]:
         """Committed records that were cut, and are not reported yet: leader epoch, start, end."""

@@ -73,7 +73,8 @@ class Petitions:
                 part = SuspectPart(*key, state.epoch, state.leader_epoch)
                 self._hand_overs.setdefault(TRANSFER, []).append(part)
                 partition.petition_at = now + self._settings.isr_retry_s
-        self._losses.extend((partition.key, *loss) for loss in partition.take_losses())
+        for loss in partition.take_losses():
+            self._losses.append((key, *loss))
 
     def send(self, now: float) -> None:
         """The end of an input."""
@@ -81,9 +82,10 @@ class Petitions:
         if self._seals:
             seals, self._seals = tuple(self._seals), []
             self._call(Seal(self._node, life, seals))
-        hand_overs, self._hand_overs = self._hand_overs, {}
-        for reason, parts in hand_overs.items():
-            self._call(HandOver(self._node, life, reason, tuple(parts), ready=reason == TRANSFER))
+        if self._hand_overs:
+            hand_overs, self._hand_overs = self._hand_overs, {}
+            for reason, parts in hand_overs.items():
+                self._call(HandOver(self._node, life, reason, tuple(parts), ready=reason == TRANSFER))
         if self._losses and not self._reporting and self._session.registered:
             if now >= self._report_at:
                 self._report(self._losses[0], life)

@@ -29,7 +29,7 @@ from tidelog.types import NodeId
 from tidelog.wire.messages import ListOffset, OffsetAnswer, Read, ReadAnswer
 
 from tidelog_replica.core.epochs import divergence
-from tidelog_replica.core.waiters import Waiters
+from tidelog_replica.core.waiters import Waiters, earlier
 from tidelog_replica.log.log import Log
 from tidelog_replica.outbox import Outbox
 from tidelog_replica.settings import ReplicaSettings
@@ -269,11 +269,12 @@ class Reading:
         """Go on with the readers whom the HW or the proof has reached."""
         for reader in self._for_news.wake(self._core.high_watermark):
             self._step(reader, now)
-        proof = self._core.confirmed_at, self._core.knows_end
-        if proof != self._proof:
-            self._proof = proof
-            for reader in self._unproved.take_all():
-                self._step(reader, now)
+        if len(self._unproved):
+            proof = self._core.confirmed_at, self._core.knows_end
+            if proof != self._proof:
+                self._proof = proof
+                for reader in self._unproved.take_all():
+                    self._step(reader, now)
 
     def on_tick(self, now: float) -> None:
         """Go on with those whose time in their stage is over."""
@@ -287,8 +288,7 @@ class Reading:
 
     def deadline(self) -> float | None:
         """When ``on_tick`` has something to do; perhaps earlier than that."""
-        times = (self._unproved.deadline, self._for_news.deadline)
-        return min((t for t in times if t is not None), default=None)
+        return earlier(self._unproved.deadline, self._for_news.deadline)
 
     def on_source_closed(self, source: int) -> None:
         """Nobody waits at the other end of this link any more."""

@@ -8,7 +8,7 @@ import random
 import resource
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 
@@ -58,6 +58,7 @@ async def serve(
     ``disk`` None: the real one, with a lock on the data directory. ``clock`` is trio's clock. Raises ``ConfigError``
     when the port or the data directory is in use."""
     if disk is None:
+        raise_open_files()
         with lock(config.data_dir):
             files = OpenFiles(RealDisk(), config.max_open_files or default_max_open_files())
             await _serve(config, transport, files, clock, task_status)
@@ -197,6 +198,15 @@ def default_max_open_files() -> int:
     """Three quarters of what the process may open: the rest is for links."""
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return 1 << 20 if limit == resource.RLIM_INFINITY else max(16, limit * 3 // 4)
+
+
+def raise_open_files() -> None:
+    """Take as many descriptors as the operating system lets the process have: the soft limit is for ``select``."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = 1 << 20 if hard == resource.RLIM_INFINITY else hard
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        with suppress(OSError, ValueError):  # then what there is has to do
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 @contextmanager

@@ -65,6 +65,12 @@ class ReplicaSettings:
         0.5, "A log is compacted when this part of its closed segments was not compacted yet.", 0.01, 1
     )
     checkpoint_interval_s: float = setting(5.0, "Seconds between checkpoints of moved high watermarks.", 0.01, 600)
+    index_cache_bytes: int = setting(
+        64 << 20,
+        "Memory for the indexes of full segments of all logs together: a hundredth of the segments that are read.",
+        1 << 20,
+        1 << 36,
+    )
     tail_cache_bytes: int = setting(
         64 << 20, "Memory for the newest batches of all logs together, which are served without the disk.", 0, 1 << 36
     )

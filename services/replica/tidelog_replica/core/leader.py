@@ -21,7 +21,7 @@ because what it had is lost; what counts is its *flushed* end.
     in sync    not overdue (``progress.py``); judged by the leader's own timer, also when nobody fetches
     may join   fetched in this epoch and since it left the ISR, durable at or past the HW *and* the start of this
                epoch, in the broker epoch that the metadata knows, not fenced (with the HW alone, three leader changes
-               lose data)
+               lose data); the HW waits for one that keeps up (``joining.py``)
 
 While the leader's own disk stalls (``stalled``) nobody is removed: leadership is handed over first (KIP-501).
 A *learner* is a follower like the others, but in no ISR and no rule.
@@ -45,8 +45,10 @@ from tidelog.errors import TidelogError, refuse
 from tidelog.types import NodeId, PartitionState, ServerState
 from tidelog.wire.messages import IsrMember
 
+from tidelog_replica.core.joining import Joining
 from tidelog_replica.core.progress import Progress, Waiting
-from tidelog_replica.core.proposing import Proposal, joining, propose
+from tidelog_replica.core.proposal import Proposal
+from tidelog_replica.core.proposing import joiners, propose
 from tidelog_replica.core.vouching import Vouching
 
 
@@ -77,7 +79,7 @@ class Leader:
         assert state.leader == node and node in state.isr and high_watermark <= log_end
         self.node = node
         self.leader_epoch = state.leader_epoch
-        self.state = state
+        self._take(state)
         self.epoch_start = log_end
         """Where this leader epoch begins in the log."""
         self.high_watermark = high_watermark
@@ -88,9 +90,8 @@ class Leader:
         self._broker_epoch = broker_epoch
         self._servers = servers
         self._rule = commit_rule
-        self.eligible = state.elr
-        """Replicas outside the ISR that the controller may elect."""
         self._vouching = Vouching(patience_s, retry_s)
+        self._joining = Joining()
         self._notices: list[Waiting] = []
         self._min_insync_replicas = min_insync_replicas
         self._max_lag_s = max_lag_s
@@ -106,6 +107,12 @@ class Leader:
         self._know_followers(state, now)
         self._advance()
         self._consider(now)  # a reassignment may have waited for another leader
+
+    def _take(self, state: PartitionState) -> None:
+        """What the controller has committed."""
+        self.state, self.epoch = state, state.epoch
+        self.replicas, self.isr, self.eligible = state.replicas, state.isr, state.elr
+        self._joiners = joiners(state)
 
     def _know_followers(self, state: PartitionState, now: float) -> None:
         kept, others = self.followers, (n for n in state.replicas + state.learners if n != self.node)
@@ -127,21 +134,6 @@ class Leader:
     def maximal_isr(self) -> tuple[NodeId, ...]:
         """Every replica that may be in the controller's ISR."""
         return self._counted
-
-    @property
-    def epoch(self) -> int:
-        """Of the newest state that is known."""
-        return self.state.epoch
-
-    @property
-    def isr(self) -> tuple[NodeId, ...]:
-        """As the controller committed it."""
-        return self.state.isr
-
-    @property
-    def replicas(self) -> tuple[NodeId, ...]:
-        """In preferred order."""
-        return self.state.replicas
 
     @property
     def knows_end(self) -> bool:
@@ -204,17 +196,15 @@ class Leader:
         in this leader epoch."""
         self._vouching.on_fetch(node, stamp)
         progress = self.followers[node]
-        progress.on_fetch(
-            broker_epoch,
-            durable if stamp > progress.forgotten_at else -1,
-            self._log_end,
-            self._max_lag_records,
-            now,
-        )
+        told = durable if stamp > progress.forgotten_at else -1
+        progress.on_fetch(broker_epoch, told, self._log_end, self._max_lag_records, now)
         if node in self._counted:
             self._advance()
-        elif node in self.replicas or node in self.state.target:
+        elif node in self.replicas or node in self._joiners:
+            if self._is_fit(node):
+                self._joining.on_fetch(node, progress.caught_up_at, self._max_lag_s, now)
             self._consider(now)
+            self._advance()
 
     def wait(self, node: NodeId, source: int, readers: bool = False) -> None:
         """The follower has all there is: notify it over ``source`` when something comes, with ``readers`` also when
@@ -222,8 +212,8 @@ class Leader:
         for."""
         progress, vouching = self.followers[node], self._vouching
         progress.wait(source, self._log_end, self.high_watermark if readers else math.inf)
-        asked = node in self._electors and self._vouched_at() < vouching.asked_at
-        if progress.durable < 0 <= progress.forgotten_at or (asked and not vouching.has_vouched(node)):
+        asked = not vouching.has_vouched(node) and node in self._electors and self._vouched_at() < vouching.asked_at
+        if asked or progress.durable < 0 <= progress.forgotten_at:
             self._notify(node)
 
     def _notify(self, node: NodeId) -> None:
@@ -245,6 +235,8 @@ class Leader:
 
     def _advance(self) -> None:
         end = self._committed_end() if self.has_quorum else 0
+        if self._rule == "isr":
+            end = min((end, *map(self._durable_of, self._joining.nodes)))
         if end > self.high_watermark:
             self.high_watermark = end
             for node in [node for node, progress in self.followers.items() if progress.told < end]:
@@ -289,7 +281,7 @@ class Leader:
 
     def due_confirmation(self, now: float) -> bool:
         """The controller must be asked now whether this is still the leader; see ``on_confirmation``."""
-        return self._vouching.due(self._vouched_at(), now)
+        return self._vouching.asks and self._vouching.due(self._vouched_at(), now)
 
     def on_confirmation(self, sent: float, confirmed: bool, now: float) -> None:
         """What the controller answered to the question of the time ``sent``; False also where it did not answer."""
@@ -300,7 +292,7 @@ class Leader:
         """Whom the controller may elect next."""
         all_may = self._any_may_lead or self._rule == "quorum"
         may = self.replicas if all_may else self.eligible
-        return tuple(n for n in self.replicas + joining(self.state) if n in self._counted or n in may)
+        return tuple(n for n in self.replicas + self._joiners if n in self._counted or n in may)
 
     # --- the in-sync replicas ----------------------------------------------------------------------------
 
@@ -308,28 +300,31 @@ class Leader:
         """The controller's newer state of the same leader epoch. It settles the proposal in flight. Who is outside
         the ISR may be on its way out, or have lost what it had: it joins when it has asked again, and is told to."""
         assert state.leader_epoch == self.leader_epoch and state.epoch > self.epoch
-        self.state, self.eligible = state, state.elr
+        self._take(state)
         self._know_followers(state, now)
         for node, progress in self.followers.items():
             if node not in self.isr:
                 progress.forget(self._vouching.last_stamp)
                 self._notify(node)
+        self._joining.clear()
         self.proposal = self._retry_at = None
         self._count()
         self._consider(now)
 
     def on_tick(self, now: float) -> None:
         """The leader's own timer: who has fallen behind?"""
+        if self._joining.expire(now):
+            self._advance()
         self._consider(now)
 
     def deadline(self) -> float | None:
         """When ``on_tick`` or ``due_proposal`` has something to do. None where no follower is behind."""
-        ask_at = self._vouching.deadline(self._vouched_at())
+        ask_at = self._vouching.deadline(self._vouched_at()) if self._vouching.asks else None
         if self.proposal is not None:
             due = math.inf if self._retry_at is None else self._retry_at
         else:
             due = min((self._overdue_at(n) for n in self.isr if n != self.node), default=math.inf)
-        due = min(due, math.inf if ask_at is None else ask_at)
+        due = min(due, self._joining.deadline(), math.inf if ask_at is None else ask_at)
         return None if due == math.inf else due
 
     def due_proposal(self, now: float) -> Proposal | None:
@@ -350,15 +345,20 @@ class Leader:
             return math.inf
         return self.followers[node].overdue_at(self._max_lag_s, self._max_lag_records)
 
-    def _may_join(self, node: NodeId) -> bool:
+    def _is_fit(self, node: NodeId) -> bool:
+        """It may join when it has reached the HW."""
         progress, server = self.followers[node], self._servers.get(node)
         return (
             progress.broker_epoch >= 0
             and server is not None
             and not server.fenced
             and server.broker_epoch == progress.broker_epoch
-            and progress.durable >= max(self.high_watermark, self.epoch_start)
+            and progress.durable >= self.epoch_start
         )
+
+    def _may_join(self, node: NodeId) -> bool:
+        lags = self._rule == "leader" and node in self._joining
+        return self._is_fit(node) and (lags or self.followers[node].durable >= self.high_watermark)
 
     def _consider(self, now: float) -> None:
         """Propose another ISR where one is due and none is in flight."""
@@ -390,6 +390,7 @@ class Leader:
 
     def _count(self) -> None:
         proposed = () if self.proposal is None else tuple(member.node for member in self.proposal.isr)
-        known = self.replicas + joining(self.state)
+        known = self.replicas + self._joiners
         self._counted = tuple(node for node in known if node in self.isr or node in proposed)
+        self._joining.forget(self._counted)
         self._advance()

@@ -12,25 +12,13 @@ at a time: any majority before then meets any majority after.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
 from tidelog.types import NodeId, PartitionState
-from tidelog.wire.messages import IsrMember
 
 from tidelog_replica.core.progress import Progress
 
 
-@dataclass(frozen=True, slots=True)
-class Proposal:
-    """An ISR to be put to the controller: compare-and-set on ``epoch``."""
-
-    epoch: int
-    isr: tuple[IsrMember, ...]
-    cause: str
-    evidence: dict[str, str]
-
-
-def joining(state: PartitionState) -> tuple[NodeId, ...]:
+def joiners(state: PartitionState) -> tuple[NodeId, ...]:
     """The learners that are to be replicas."""
     return tuple(node for node in state.learners if node in state.target)
 
@@ -56,7 +44,7 @@ def propose(
         elif other != node:
             members.append(other)
     new = [other for other in state.replicas if other not in (node, *state.isr) and may_join(other)]
-    learned = [other for other in joining(state) if may_join(other)]
+    learned = [other for other in joiners(state) if may_join(other)]
     new += learned if rule != "quorum" else learned[:1]
     for other in new:
         evidence[f"{other}.durable"] = str(followers[other].durable)

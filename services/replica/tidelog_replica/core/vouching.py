@@ -76,7 +76,10 @@ class Vouching:
         """Since when at least ``enough`` of ``others`` have vouched, or the controller."""
         if not enough:
             return self._by_controller
-        times = sorted((self._vouched.get(node, -math.inf) for node in others), reverse=True)
+        times = [self._vouched.get(node, -math.inf) for node in others]
+        if enough == len(times):
+            return max(self._by_controller, min(times))
+        times.sort(reverse=True)
         return max(self._by_controller, times[enough - 1])
 
     # --- asking ------------------------------------------------------------------------------------------
@@ -90,6 +93,11 @@ class Vouching:
     def has_vouched(self, node: NodeId) -> bool:
         """Since somebody asked."""
         return self._vouched.get(node, -math.inf) >= self.asked_at
+
+    @property
+    def asks(self) -> bool:
+        """The controller is to be asked, unless the followers vouch before."""
+        return self._call_at is not None
 
     def deadline(self, vouched_at: float) -> float | None:
         """When ``due`` may have something."""

@@ -32,6 +32,13 @@ W = TypeVar("W", bound=Waiter)
 _END: Callable[[Waiter], int] = attrgetter("end")
 
 
+def earlier(one: float | None, other: float | None) -> float | None:
+    """The earlier of two deadlines, each None where there is none."""
+    if one is None or other is None:
+        return other if one is None else one
+    return one if one <= other else other
+
+
 class Waiters(Generic[W]):
     """Waiters of one kind on one partition."""
 
@@ -58,13 +65,13 @@ class Waiters(Generic[W]):
 
     def wake(self, reached: int) -> list[W]:
         """Those whose end is reached, in the order of their ends; they wait no longer."""
+        if not self._queue or self._queue[0].end > reached:
+            return []
         count = 0
         for waiter in self._queue:
             if waiter.end > reached:
                 break
             count += 1
-        if not count:
-            return []
         woken = self._queue[:count]
         del self._queue[:count]
         return woken

@@ -8,10 +8,12 @@ owner's thread, so that it never reads the one through the index of the other, a
 Safe against a crash at each step: before the rename the old file stands, without an index perhaps, and the next
 opening removes ``.cleaned``; after it the new one does, whose bytes were durable before. Nothing but a whole segment,
 old or new, is ever found under its name; neither has gaps, and both have the same offsets, epochs and hash chain.
+A run that finds no room for its new file removes it again; the log is as it was.
 """
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -26,6 +28,9 @@ from tidelog_replica.core.compaction import LatestOffsets, has_tombstones
 from tidelog_replica.log.files import CLEANED
 from tidelog_replica.log.index import SparseIndex
 from tidelog_replica.log.segment import BATCHES_CHUNK_BYTES, CorruptLog, Segment, Window, remove
+
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
+"""Errors of a run that change nothing but that the pass is over."""
 
 
 class Source(NamedTuple):
@@ -112,6 +117,20 @@ class Compaction:
 
     def _rewrite(self, source: Source) -> Cleaned | None:
         path = source.path + CLEANED
+        try:
+            index, size, changed = self._write(source, path)
+        except OSError as error:
+            if error.errno in NO_ROOM:
+                remove(self.disk, path)
+            raise
+        if not changed:
+            remove(self.disk, path)
+            return None
+        remove(self.disk, source.index_path)
+        self.disk.sync_dir(self.directory)
+        return Cleaned(source.base, index, size)
+
+    def _write(self, source: Source, path: str) -> tuple[SparseIndex, int, bool]:
         file = self.disk.open(path, create=True)
         try:
             file.truncate(0)
@@ -120,12 +139,7 @@ class Compaction:
                 file.sync()
         finally:
             file.close()
-        if not changed:
-            remove(self.disk, path)
-            return None
-        remove(self.disk, source.index_path)
-        self.disk.sync_dir(self.directory)
-        return Cleaned(source.base, index, size)
+        return index, size, changed
 
     def _fill(self, source: Source, file: File) -> tuple[SparseIndex, int, bool]:
         index, chain, earlier = SparseIndex(source.chain_before), source.chain_before, -1

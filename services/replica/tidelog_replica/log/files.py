@@ -17,6 +17,8 @@ RESET = "reset"
 """The log is to be thrown away: see ``reset.py``."""
 CLEANED = ".cleaned"
 """Ends the name of a compacted segment that does not stand in its place yet."""
+REPAIR = ".repair"
+"""Ends the name of a file that fills a hole in the log: see ``damage.py``."""
 
 
 def seed_of(directory: str) -> int:

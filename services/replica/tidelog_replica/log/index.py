@@ -7,6 +7,9 @@ index of the segment that is written lives in memory; when the segment is full i
 CRCs and the length and end of the segment that it describes. A file that is missing, damaged or of another length is
 no loss: the index is made again from the batch headers.
 
+An index takes about a hundredth of its segment. Those of full segments are in memory only while they are read, and so
+far as the server's ``IndexCache`` has room.
+
 The file, big-endian: magic ``TLX2``, count u32, base offset, end offset, segment size, max timestamp (i64 each),
 chain before the segment and after it (16 bytes each), CRC32C of the columns, CRC32C of all that precedes it; then the
 three columns, ``count`` i64 each, and the chains, 16 bytes each.
@@ -15,9 +18,11 @@ three columns, ``count`` i64 each, and the chains, 16 bytes each.
 from __future__ import annotations
 
 import struct
+import sys
+import threading
 from array import array
 from bisect import bisect_left, bisect_right
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from crc32c import crc32c
 from tidelog.records import CHAIN_BYTES, NO_CHAIN
@@ -25,6 +30,8 @@ from tidelog.types import Buffer
 
 INTERVAL_BYTES = 4096
 """Least distance between two entries."""
+INDEX_BYTES = 64 << 20
+"""Most bytes of indexes of full segments in memory, where a log shares them with no other."""
 
 _HEAD = struct.Struct(">4sIqqqq16s16sI")
 _CRC = struct.Struct(">I")
@@ -116,8 +123,7 @@ class SparseIndex:
 
     def to_bytes(self, summary: Summary) -> bytes:
         """The index file of a segment that is finished."""
-        columns = b"".join(struct.pack(f">{len(column)}q", *column) for column in self._columns())
-        columns += self._chains
+        columns = b"".join(map(_big_endian, self._columns())) + self._chains
         head = _HEAD.pack(_MAGIC, len(self), *summary, crc32c(columns))
         return head + _CRC.pack(crc32c(head)) + columns
 
@@ -133,12 +139,58 @@ class SparseIndex:
             return None
         index = cls(summary.chain_before)
         for place, column in enumerate(index._columns()):
-            column.extend(struct.unpack_from(f">{count}q", columns, place * 8 * count))
+            stored = array("q", bytes(columns[place * 8 * count : (place + 1) * 8 * count]))
+            column.frombytes(_big_endian(stored))
         index._chains += columns[3 * 8 * count :]
         return index
 
     def _columns(self) -> tuple[array[int], array[int], array[int]]:
         return self._offsets, self._positions, self._earlier
+
+
+class _Holder(Protocol):
+    """A segment whose index is in memory."""
+
+    def drop_index(self) -> None:
+        """It is to go."""
+
+
+class IndexCache:
+    """Bounds the indexes of all full segments of a server together, to ``limit`` bytes: where there is no more room,
+    the one that was loaded longest ago goes. Used by all threads."""
+
+    def __init__(self, limit: int) -> None:
+        self.bytes = 0
+        self._limit = limit
+        self._lock = threading.Lock()
+        self._sizes: dict[_Holder, int] = {}
+
+    def loaded(self, holder: _Holder, entries: int) -> None:
+        """Its index is in memory now."""
+        with self._lock:
+            self._forget(holder)
+            self._sizes[holder] = entries * _ENTRY_BYTES
+            self.bytes += entries * _ENTRY_BYTES
+            while self.bytes > self._limit and len(self._sizes) > 1:
+                oldest = next(iter(self._sizes))
+                self._forget(oldest)
+                oldest.drop_index()
+
+    def forget(self, holder: _Holder) -> None:
+        """Its index is no concern of this cache any more."""
+        with self._lock:
+            self._forget(holder)
+
+    def _forget(self, holder: _Holder) -> None:
+        self.bytes -= self._sizes.pop(holder, 0)
+
+
+def _big_endian(column: array[int]) -> bytes:
+    """The column as the file has it, or back."""
+    if sys.byteorder == "little":
+        column = column[:]
+        column.byteswap()
+    return column.tobytes()
 
 
 def read_summary(data: Buffer) -> Summary | None:

@@ -21,6 +21,7 @@ change until it is opened again. A flush that failed is not completed, and no ot
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from tidelog.disk import Disk, File
 from tidelog.records import NO_CHAIN, read_header
@@ -34,6 +35,7 @@ from tidelog_replica.log.checkpoint import Checkpoint
 from tidelog_replica.log.cleanable import Cleanable
 from tidelog_replica.log.files import COMPACTED
 from tidelog_replica.log.flush import Change, Flush
+from tidelog_replica.log.index import INDEX_BYTES, IndexCache
 from tidelog_replica.log.origin import Origin
 from tidelog_replica.log.readable import Beginning
 from tidelog_replica.log.recovery import Recovered, recover
@@ -48,7 +50,13 @@ class Log(Cleanable):
     """Made by ``open``. One owner; only ``Flush.run`` may run beside the other methods."""
 
     def __init__(
-        self, disk: Disk, directory: str, config: TopicConfig, found: Recovered, tails: TailCache | None = None
+        self,
+        disk: Disk,
+        directory: str,
+        config: TopicConfig,
+        found: Recovered,
+        tails: TailCache | None = None,
+        indexes: IndexCache | None = None,
     ) -> None:
         self.producers = ProducerState()
         """What the log says of its producers. ``append`` keeps it; a leader tells it of a batch a moment earlier."""
@@ -57,6 +65,7 @@ class Log(Cleanable):
         self._snapshots = Snapshots(disk, directory)
         self._config = config
         self._tails = tails
+        self._indexes = IndexCache(INDEX_BYTES) if indexes is None else indexes
         self._generation = 0
         self._flush: Flush | None = None
         self._retired: list[File] = []
@@ -71,6 +80,8 @@ class Log(Cleanable):
         """Log end offset: the offset that the next record gets."""
         self._origin = found.origin
         self._segments = found.segments
+        for segment in self._segments[:-1]:
+            segment.rest(self._indexes)
         self._bases = [segment.base for segment in found.segments]
         self._tail = Tail(self.end, cache=self._tails)
         self._epochs_file = found.epochs_file
@@ -90,10 +101,23 @@ class Log(Cleanable):
         self._load_producers()
 
     @classmethod
-    def open(cls, disk: Disk, directory: str, config: TopicConfig, tails: TailCache | None = None) -> Log:
-        """Recover the log in ``directory``, or make a new one; everything in it is then synced. ``tails``:
-        shared with other logs. Raises ``CorruptLog`` where durable bytes are damaged, and other ``OSError``s."""
-        return cls(disk, directory, config, recover(disk, directory), tails)
+    def open(
+        cls,
+        disk: Disk,
+        directory: str,
+        config: TopicConfig,
+        tails: TailCache | None = None,
+        indexes: IndexCache | None = None,
+    ) -> Log:
+        """Recover the log in ``directory``, or make a new one; everything in it is then synced. ``tails`` and
+        ``indexes``: shared with other logs. Raises ``CorruptLog`` where durable bytes are damaged, and other
+        ``OSError``s."""
+        found = recover(disk, directory)
+        try:
+            return cls(disk, directory, config, found, tails, indexes)
+        except OSError:
+            found.close()
+            raise
 
     @property
     def durable(self) -> int:
@@ -153,6 +177,7 @@ class Log(Cleanable):
         file is a torn tail."""
         full = self._segments[-1]
         full.seal()
+        full.rest(self._indexes)
         segment = Segment(self._disk, self._directory, full.end_offset, full.chain)
         segment.create()
         self._directory_grown = self._rolled = True
@@ -186,20 +211,25 @@ class Log(Cleanable):
             self._rolled, self._due = False, self._snapshot_of(self.producers.copy())
 
     def _snapshot_of(self, producers: ProducerState) -> TakeSnapshot:
-        needed = self.start, self._origin.start  # the start may be moving
         chain = self._segments[-1].chain
-        return TakeSnapshot(self._disk, self._directory, self.end, chain, producers, needed, self._generation)
+        return TakeSnapshot(self._disk, self._directory, self.end, chain, producers, self._starts(), self._generation)
+
+    def _starts(self) -> tuple[int, ...]:
+        """Where the log begins, and where it begins on the disk: the start may be moving."""
+        return self.start, self._origin.start
 
     def begin_snapshot(self) -> TakeSnapshot | None:
         """After a roll: for the producers, what was appended up to here need not be read at the next opening. The
         caller has the job run, in a thread, and then calls ``complete_snapshot``, or, where it failed, nothing any
         more. Only a cache: what is not begun is not missed."""
         due, self._due = self._due, None
-        return due if self._usable else None
+        if due is None or not self._usable:
+            return None
+        return replace(due, needed=self._starts())  # the start may have moved since the roll
 
     def complete_snapshot(self, snapshot: TakeSnapshot) -> None:
         """The job has run. What was taken of a log that was cut meanwhile is removed. Raises ``OSError``."""
-        if snapshot.generation != self._generation and snapshot.offset not in (self.start, self._origin.start):
+        if snapshot.generation != self._generation and snapshot.offset not in self._starts():
             with Change(self):
                 self._snapshots.forget(snapshot.offset)
 
@@ -284,6 +314,7 @@ class Log(Cleanable):
         self._due = None
         del self._segments[keep + 1 :], self._bases[keep + 1 :]
         active = self._segments[-1]
+        active.wake()
         remove(self._disk, active.index_path)
         self._disk.sync_dir(self._directory)
         self._directory_grown = False
@@ -360,5 +391,6 @@ class Log(Cleanable):
         self._usable = False
         self._tail.shrink_to(0)
         for segment in self._segments:
+            segment.wake()
             self._retire(segment)
         self._close(self._epochs_file)

@@ -50,12 +50,14 @@ from tidelog_replica.log.files import EPOCHS as EPOCHS
 from tidelog_replica.log.files import HIGH_WATERMARK as HIGH_WATERMARK
 from tidelog_replica.log.files import LOG_START as LOG_START
 from tidelog_replica.log.files import MARK as MARK
-from tidelog_replica.log.files import seed_of
+from tidelog_replica.log.files import REPAIR, seed_of
 from tidelog_replica.log.origin import Origin, read_origin
 from tidelog_replica.log.segment import BATCHES_CHUNK_BYTES, CorruptLog, Segment, Window, close, remove
 from tidelog_replica.log.snapshots import Snapshots
 
 _SEGMENT_NAME = re.compile(r"[0-9]{20}\.log")
+_INDEX_NAME = re.compile(r"[0-9]{20}\.index")
+_LEFT_OVER = re.compile(rf"[0-9]{{20}}(\.log{re.escape(CLEANED)}|{re.escape(REPAIR)})")
 
 
 @dataclass(slots=True)
@@ -73,9 +75,26 @@ class Recovered:
     directory_grown: bool
     """Names of files may not be synced."""
 
+    def close(self) -> None:
+        """Nobody wants it."""
+        for segment in self.segments:
+            close(segment)
+        self.epochs_file.close()
+
 
 def recover(disk: Disk, directory: str) -> Recovered:
-    """Open the log in ``directory``, or make a new one. Raises ``CorruptLog`` and other ``OSError``s."""
+    """Open the log in ``directory``, or make a new one. Raises ``CorruptLog`` and other ``OSError``s; no file is
+    left open then."""
+    segments: list[Segment] = []
+    try:
+        return _recover(disk, directory, segments)
+    except OSError:
+        for segment in segments:
+            close(segment)
+        raise
+
+
+def _recover(disk: Disk, directory: str, segments: list[Segment]) -> Recovered:
     disk.mkdir(directory)
     reset.finish(disk, directory)
     names = disk.listdir(directory)
@@ -91,9 +110,10 @@ def recover(disk: Disk, directory: str) -> Recovered:
     retired = _retired(directory, bases, told)
     del bases[: len(retired)]
     floor = bases[-1] if mark.value is None else mark.value
-    epochs = _Epochs(disk, directory, floor if mark.value is not None else None, told)
-    segments = [Segment(disk, directory, base) for base in bases]
-    origin = told if told is not None and told.start == bases[0] else _origin(segments[0], epochs)
+    believed = told if told is not None and told.start == bases[0] else None
+    epochs = _Epochs(disk, directory, floor if mark.value is not None else None, believed)
+    segments += [Segment(disk, directory, base) for base in bases]
+    origin = believed or _origin(segments[0], epochs)
     segments[0].begin_at(origin.chain)
     trusted = sum(base <= floor for base in bases[1:])
     for segment, following in pairwise(segments[: trusted + 1]):
@@ -111,15 +131,18 @@ def recover(disk: Disk, directory: str) -> Recovered:
     if told != origin:
         _write(disk, f"{directory}/{LOG_START}", origin.to_bytes(directory))
         unsynced = True
-    _clear(disk, directory, names, retired, origin.start, end)
+    _clear(disk, directory, names, retired, segments)
     if unsynced:
         for segment in segments[trusted:]:
             if segment.size or cut:
                 segment.file.sync()
     epochs_file = epochs.save(origin.start, end, unsynced)
     if unsynced:
-        mark.write(end, sync=mark.value is None)
-        disk.sync_dir(directory)
+        disk.sync_dir(directory)  # the mark vouches for the segments' names, too
+        if mark.value is None:
+            mark.write(end, sync=True)
+            disk.sync_dir(directory)
+        mark.write(end)
     for segment in segments:
         close(segment)
     high_watermark = Checkpoint(disk, f"{directory}/{HIGH_WATERMARK}")
@@ -157,16 +180,19 @@ def _write(disk: Disk, path: str, data: bytes) -> None:
         file.close()
 
 
-def _clear(disk: Disk, directory: str, names: list[str], retired: list[int], start: int, end: int) -> None:
-    """Remove what a crash has left over: it says nothing of this log. What comes back with the next crash is removed
-    with the next opening."""
+def _clear(disk: Disk, directory: str, names: list[str], retired: list[int], segments: list[Segment]) -> None:
+    """Remove what a crash has left over: it says nothing of this log. That is also the index of a segment that is
+    gone, which might fit another one of the same length there, and the file for a repair, which would look like a
+    hole when its segment has gone in order. What comes back with the next crash is removed with the next opening; but
+    it does not come back under a segment that the mark vouches for."""
     for base in retired:
-        for kind in ("log", "index"):
-            remove(disk, f"{directory}/{base:020d}.{kind}")
+        remove(disk, f"{directory}/{base:020d}.log")
+    known = {segment.index_path for segment in segments}
     for name in names:
-        if name.endswith(CLEANED):
-            remove(disk, f"{directory}/{name}")
-    Snapshots(disk, directory).remove(below=start, above=end)
+        path = f"{directory}/{name}"
+        if _LEFT_OVER.fullmatch(name) or (_INDEX_NAME.fullmatch(name) and path not in known):
+            remove(disk, path)
+    Snapshots(disk, directory).remove(below=segments[0].base, above=segments[-1].end_offset)
 
 
 class _Epochs:
@@ -183,7 +209,8 @@ class _Epochs:
         self._seed = seed_of(directory)
         self.cache, self.whole = EpochCache.from_bytes(self._data, self._seed)
         """The file is there and undamaged: what it does not say is not so."""
-        if not self.whole and told is not None and told.last_epoch > self.cache.latest():
+        if told is not None and told.last_epoch > self.cache.latest():  # the start was durable before this file
+            self.cache.truncate_to(told.start)
             self.cache.assign(told.last_epoch, max(0, told.start - 1))
 
     def fault_of(self, header: BatchHeader) -> str | None:

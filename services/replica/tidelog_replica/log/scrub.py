@@ -17,7 +17,7 @@ from tidelog.records import HEADER_BYTES, chain_after, check_batch, read_header
 
 from tidelog_replica.core.epochs import EpochCache
 from tidelog_replica.log.index import SparseIndex, read_summary
-from tidelog_replica.log.segment import CorruptLog, Segment, Window
+from tidelog_replica.log.segment import CorruptLog, Segment, Window, remove
 
 
 class Place(NamedTuple):
@@ -117,5 +117,5 @@ class Scrub:
         described = summary is not None and summary[:3] == (target.base, target.end, target.size)
         if described and SparseIndex.from_bytes(data) is not None:
             return False
-        self.disk.unlink(target.index_path)
+        remove(self.disk, target.index_path)  # it may go under our hands
         return True

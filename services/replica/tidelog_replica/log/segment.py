@@ -26,7 +26,15 @@ from tidelog.records import (
 )
 from tidelog.types import Buffer
 
-from tidelog_replica.log.index import HEAD_BYTES, INTERVAL_BYTES, Entry, SparseIndex, Summary, read_summary
+from tidelog_replica.log.index import (
+    HEAD_BYTES,
+    INTERVAL_BYTES,
+    Entry,
+    IndexCache,
+    SparseIndex,
+    Summary,
+    read_summary,
+)
 
 HEADERS_CHUNK_BYTES = 64 << 10
 BATCHES_CHUNK_BYTES = 1 << 20
@@ -95,6 +103,7 @@ class Segment:
         self._disk = disk
         self._file: File | None = None
         self._index: SparseIndex | None = SparseIndex(chain)
+        self._indexes: IndexCache | None = None
 
     def begin_at(self, chain: bytes) -> None:
         """The hash chain up to ``base``; before anything is noted."""
@@ -125,9 +134,27 @@ class Segment:
     @property
     def index(self) -> SparseIndex:
         """The sparse index: in memory, from its file, or made again from the headers."""
-        if self._index is None:
-            self._index = self._load_index() or self._scan_index()
-        return self._index
+        index = self._index
+        if index is None:
+            index = self._index = self._load_index() or self._scan_index()
+            if self._indexes is not None:
+                self._indexes.loaded(self, len(index))
+        return index
+
+    def drop_index(self) -> None:
+        """It is loaded again when it is needed."""
+        self._index = None
+
+    def rest(self, indexes: IndexCache) -> None:
+        """Nothing is written here any more, and the index is beside the file: from now on it is in memory only so far
+        as ``indexes`` has room."""
+        self._indexes, self._index = indexes, None
+
+    def wake(self) -> None:
+        """It is written here again, or nobody reads here any more."""
+        if self._indexes is not None:
+            self._indexes.forget(self)
+            self._indexes = None
 
     def _load_index(self) -> SparseIndex | None:
         try:
@@ -192,6 +219,7 @@ class Segment:
 
     def unlink(self) -> None:
         """Remove file and index, so far as they are there; durable after a ``sync_dir``."""
+        self.wake()
         remove(self._disk, self.path)
         remove(self._disk, self.index_path)
 

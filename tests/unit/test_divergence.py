@@ -1,0 +1,164 @@
+"""Where two logs part, at the edge of a log that retention has trimmed (KIP-101, KIP-279), against whole ones.
+
+The histories are trees: each leader epoch belongs to one leader, which appends to a log that it shares a beginning
+with. In Kafka the first epoch that a trimmed log knows begins with the log; here the record before the start keeps
+its epoch, so a follower that differs from it below the start is told so, and starts its copy over.
+"""
+
+from __future__ import annotations
+
+from itertools import takewhile
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tidelog_replica.core.epochs import EpochCache, divergence
+from tidelog_replica.core.follower import Follower, agreed_end
+
+Line = list[int]
+"""The leader epoch of each record of a log, by its offset."""
+
+
+def cache_of(line: Line, start: int = 0) -> EpochCache:
+    """What the log knows of its epochs when it begins at ``start``."""
+    cache = EpochCache()
+    for offset, epoch in enumerate(line):
+        cache.assign(epoch, offset)
+    cache.advance_to(start)
+    return cache
+
+
+def common(one: Line, other: Line) -> int:
+    """How many records two logs share: equal epochs at equal offsets are equal records."""
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False)))
+
+
+@st.composite
+def histories(draw: st.DrawFn) -> tuple[Line, int, Line]:
+    """A leader's log and where it begins, and a follower's."""
+    lines: list[Line] = [[], []]
+    for epoch in range(draw(st.integers(1, 7))):
+        leader = draw(st.integers(0, 1))
+        other = lines[1 - leader]
+        if draw(st.booleans()):  # it has followed the other first, so far
+            lines[leader] = other[: draw(st.integers(common(lines[leader], other), len(other)))]
+        lines[leader] += [epoch] * draw(st.integers(0, 3))
+    leader_log, follower_log = lines
+    return leader_log, draw(st.integers(0, len(leader_log))), follower_log
+
+
+@given(histories())
+@settings(max_examples=2000, deadline=None)
+def test_a_trimmed_leader_finds_a_divergence_wherever_a_whole_one_does(history: tuple[Line, int, Line]) -> None:
+    leader, start, follower = history
+    shared, end = common(leader, follower), len(follower)
+    if end < start:
+        return  # out of range: the copy starts over in any case
+    last = follower[-1] if follower else -1
+    trimmed = divergence(end, last, cache_of(leader, start), start, len(leader))
+    whole = divergence(end, last, cache_of(leader), 0, len(leader))
+    assert (trimmed is None) == (whole is None)
+    if end <= len(leader):
+        assert (trimmed is None) == (shared == end)
+    if trimmed is not None and whole != trimmed:
+        assert whole is not None and max(whole[1], trimmed[1]) < start, "what is left does not reach the start"
+
+
+@given(histories())
+@settings(max_examples=2000, deadline=None)
+def test_a_follower_of_a_trimmed_leader_ends_with_the_common_part_or_starts_over(
+    history: tuple[Line, int, Line],
+) -> None:
+    """By fetches alone, each of which may be answered with a divergence."""
+    leader, start, follower = history
+    shared, epochs = common(leader, follower), cache_of(leader, start)
+    line, rounds = list(follower), 0
+    while len(line) >= start:
+        answer = divergence(len(line), line[-1] if line else -1, epochs, start, len(leader))
+        if answer is None and len(line) <= len(leader):
+            break
+        assert answer is not None
+        cut = agreed_end(*answer, cache_of(line), 0, len(line))
+        assert cut < len(line), "each answer cuts something"
+        del line[cut:]
+        rounds += 1
+    assert rounds <= len(set(follower)) + 1
+    if shared >= start:
+        assert len(line) == shared, "nothing that is common is cut, nothing else is left"
+    else:
+        assert len(line) < start, "the copy starts over: its log parts from the leader's before that begins"
+
+
+@given(histories())
+@settings(max_examples=2000, deadline=None)
+def test_the_dialogue_with_a_trimmed_leader_comes_to_the_same(history: tuple[Line, int, Line]) -> None:
+    leader, start, follower = history
+    shared, epochs, own = common(leader, follower), cache_of(leader, start), cache_of(follower)
+    core = Follower("r1", 99, 0)
+    core.begin(own)
+    cut: int | None = len(follower)
+    while core.asking is not None:
+        asked = core.asking
+        epoch, end = epochs.end_of(asked, len(leader))
+        if epoch < 0 and start > 0:
+            epoch, end = asked, epochs.ends_before(start)
+        cut = core.on_epoch_end(asked, epoch, end, own, 0, len(follower))
+    assert cut is not None
+    if shared >= start:
+        assert cut == shared
+    else:
+        assert cut < start or cut <= shared
+
+
+LEADER = cache_of([1, 1, 3, 3, 3, 5, 5], 4)
+"""A log that begins at 4, in the middle of epoch 3, which began at 2; the log ends at 7."""
+
+
+@pytest.mark.parametrize(
+    ("offset", "epoch", "expected"),
+    [
+        (4, 3, None),  # the record before the start is known
+        (5, 3, None),
+        (6, 3, (3, 5)),
+        (4, 2, (2, 2)),  # an epoch that began before the start and is not known any more: it ended before 3 began
+        (4, 1, (1, 2)),
+        (4, 0, (0, 2)),
+        (5, 4, (3, 5)),  # an epoch that the leader never had: of the epoch before it only what the leader has
+        (4, 4, (3, 5)),
+        (7, 5, None),
+        (8, 5, (5, 7)),
+        (7, 9, (5, 7)),
+        (4, -1, None),  # a position without an epoch is not judged (KIP-320)
+    ],
+)
+def test_at_the_edge_of_a_log_that_begins_in_the_middle_of_an_epoch(
+    offset: int, epoch: int, expected: tuple[int, int] | None
+) -> None:
+    assert divergence(offset, epoch, LEADER, 4, 7) == expected
+
+
+@pytest.mark.parametrize(
+    ("offset", "epoch", "expected"),
+    [(5, 3, None), (5, 5, None), (5, 2, (2, 2)), (6, 5, None), (6, 3, (3, 5))],
+)
+def test_at_the_edge_of_a_log_that_begins_with_an_epoch(
+    offset: int, epoch: int, expected: tuple[int, int] | None
+) -> None:
+    cache = cache_of([1, 1, 3, 3, 3, 5, 5], 5)
+    assert cache.entries == [(3, 2), (5, 5)], "the epoch of the record before the start stays"
+    assert divergence(offset, epoch, cache, 5, 7) == expected
+
+
+@pytest.mark.parametrize(("epoch", "expected"), [(7, None), (6, (6, 19)), (8, (7, 22))])
+def test_a_copy_that_was_started_over_knows_the_epoch_of_the_record_before_it(
+    epoch: int, expected: tuple[int, int] | None
+) -> None:
+    """Where it began it does not know; it began no later than with that record."""
+    assert divergence(20, epoch, EpochCache([(7, 19)]), 20, 22) == expected
+
+
+def test_a_log_whose_past_is_not_known_contradicts_nobody_at_its_start() -> None:
+    """Its epoch file and its log start were both lost: as Kafka, which knows no more."""
+    assert divergence(20, 3, EpochCache([(7, 20)]), 20, 22) is None
+    assert divergence(20, 3, EpochCache(), 20, 20) is None
+    assert divergence(21, 3, EpochCache([(7, 20)]), 20, 22) == (3, 20)

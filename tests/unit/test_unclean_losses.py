@@ -1,0 +1,70 @@
+"""What the log of a server has lost by itself, before anybody made it cut something, and who is told."""
+
+from __future__ import annotations
+
+import pytest
+from replica_net import KEY, Net, cluster, code
+from tidelog.records import split
+from tidelog.types import TopicConfig
+
+
+def torn(net: Net, name: str, records: int) -> None:
+    """The server died, and of its log so many records are left."""
+    disk, path = net.disks[name], f"/data/{KEY.topic_id}-0/{0:020d}.log"
+    left = [bytes(batch) for _, batch in split(memoryview(disk.read(path)))][:records]
+    net.stop(name)
+    disk.replace(path, b"".join(left))
+
+
+@pytest.mark.parametrize("restarted", [False, True], ids=["at once", "one epoch later"])
+def test_who_leads_uncleanly_reports_what_its_own_log_has_lost(restarted: bool) -> None:
+    net = cluster(2, config=TopicConfig(min_insync_replicas=1, unclean_election=True, flush="os"))
+    for value in (b"a", b"b", b"c"):
+        net.send("r1", value)
+    net.advance(6)
+    assert net.partition("r1").high_watermark == 3
+    net.stop("r2")
+    torn(net, "r1", 1)
+    net.push(leader="r1", isr=("r1",), leader_epoch=1 + restarted, unclean_epoch=1)
+    net.start("r1")
+    net.advance(1)
+    assert net.values("r1") == [b"a"]
+    (loss,) = net.losses
+    assert (loss.node, loss.leader_epoch, loss.start, loss.end) == ("r1", 1 + restarted, 1, 3)
+    assert len(net.happened("committed_records_lost")) == 1
+    assert code(net.acks[net.send("r1", b"d")]) == ""
+    net.stop("r1")
+    net.push(leader="r1", leader_epoch=3)
+    net.start("r1")
+    net.advance(1)
+    assert net.values("r1") == [b"a", b"d"]
+    assert len(net.losses) == 1, "once"
+
+
+def test_who_follows_an_unclean_leader_reports_what_it_cuts_and_what_it_had_lost_before() -> None:
+    net = cluster(2, config=TopicConfig(min_insync_replicas=1, unclean_election=True, flush="os"))
+    for value in (b"a", b"b", b"c"):
+        net.send("r1", value)
+    net.advance(6)
+    torn(net, "r2", 2)
+    torn(net, "r1", 1)
+    net.push(leader="r1", isr=("r1",), leader_epoch=1, unclean_epoch=1)
+    net.start("r1", "r2")
+    net.advance(1)
+    assert sorted((loss.node, loss.start, loss.end) for loss in net.losses) == [("r1", 1, 3), ("r2", 1, 3)]
+
+
+def test_a_log_that_lost_its_end_and_follows_one_that_has_it_reports_no_loss() -> None:
+    net = cluster(2, config=TopicConfig(min_insync_replicas=1, unclean_election=True, flush="os"))
+    for value in (b"a", b"b", b"c"):
+        net.send("r1", value)
+    net.advance(6)
+    torn(net, "r2", 1)
+    net.push(isr=("r1",))
+    net.start("r2")
+    net.advance(1)
+    assert net.values("r2") == [b"a", b"b", b"c"]
+    net.lead("r2", "r2")
+    net.push(leader="r1", isr=("r1",), leader_epoch=2, unclean_epoch=2)
+    net.advance(1)
+    assert not net.losses
