@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tidelog.types import TopicState
-from tidelog.wire.messages import AlterTopic, CreateTopic, DeleteTopic, Message
+from tidelog.wire.messages import AddController, AlterTopic, CreateTopic, DeleteTopic, Message, RemoveController
 
 from simulation.sim_network import Frame, SimLink
 
@@ -87,6 +87,27 @@ class Admin:
             return there is None or all(texts[key] == value for key, value in config.items())
 
         self._wish(_Wish(AlterTopic(name, config), fulfilled, lambda: True))
+
+    # --- controllers -------------------------------------------------------------------------------------
+
+    @property
+    def group_is_at_rest(self) -> bool:
+        """No change of the controllers is wished for."""
+        return not any(isinstance(wish.message, AddController | RemoveController) for wish in self._wishes)
+
+    def add_controller(self, name: str) -> None:
+        """Wish that it votes, with the store that it has."""
+        cluster = self.cluster
+
+        def votes() -> bool:
+            return cluster.invariants.members.has_vote(name, cluster.controller(name).store.stored.store)
+
+        self._wish(_Wish(AddController(name, f"sim://{name}"), votes, lambda: True))
+
+    def remove_controller(self, name: str) -> None:
+        """Wish that it is not in the group."""
+        gone = lambda: self.cluster.invariants.members.find(name) is None  # noqa: E731
+        self._wish(_Wish(RemoveController(name), gone, lambda: True))
 
     def _wish(self, wish: _Wish) -> None:
         self._wishes.append(wish)

@@ -13,6 +13,7 @@ from tidelog.effects import Event
 from tidelog.errors import TidelogError
 from tidelog.types import PartitionState, TopicPartition, TopicState
 from tidelog.wire.codec import SERVICE, decode, encode, encode_error
+from tidelog_controller.core.raft_log import RaftLog
 
 from simulation.admin import Admin
 from simulation.checker import check
@@ -50,7 +51,7 @@ class Cluster:
         """Keys of all partitions that clients know of."""
         self._names: dict[str, str] = {}
         self._producer_id = 0
-        self.controllers = tuple(f"c{i + 1}" for i in range(options.controllers))
+        self.controllers = tuple(f"c{i + 1}" for i in range(options.controllers + options.spares))
         self.replicas = tuple(f"r{i + 1}" for i in range(options.replicas))
         self.clients: list[Producer | Consumer] = []
         self.processes: dict[str, SimProcess] = {}
@@ -136,6 +137,20 @@ class Cluster:
         assert isinstance(process, ControllerProcess)
         return process
 
+    def can_lose(self, name: str) -> bool:
+        """Whether without that controller's store every group that is in force anywhere still has a majority."""
+        stores = {other: self.controller(other).store.stored for other in self.controllers}
+        left = {other: stored.store for other, stored in stores.items() if other != name}
+        groups = [RaftLog(stored.entries, stored.base).members for stored in stores.values()]
+        groups.append(self.invariants.members)
+        known = groups[-1].find(name)
+        return known is not None and all(group.wins(left) or not group.all for group in groups)
+
+    def controllers_agree(self) -> bool:
+        """Every controller of the group has applied the same."""
+        cores = [self.controller(member.node).core for member in self.invariants.members.all]
+        return len({core.state.index if core is not None else -1 for core in cores}) == 1
+
     def state(self, key: TopicPartition | None = None) -> PartitionState:
         """The newest committed state of a partition (of the first one), whoever knows of it."""
         key = key or self.partitions[0]
@@ -195,6 +210,7 @@ class Cluster:
         self.until(self.no_rot, 6 * self.options.patience)  # one damaged segment of a log is found at a time
         self.until(self.in_sync, self.options.patience)
         self.until(self.all_read, 10.0)
+        self.until(self.controllers_agree, self.options.patience)
         self.judge()
 
     def full_isr(self) -> bool:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from tidelog.effects import Send
 from tidelog.types import PartitionState, TopicPartition, TopicState
 from tidelog.wire.messages import AppendResult, Vote
+from tidelog_controller.core.members import Members, decode_members
 from tidelog_controller.core.metadata import MetadataState
 from tidelog_controller.core.raft_log import Entry
 
@@ -33,6 +34,10 @@ class ControllerInvariants(Checks):
         self._raft_committed: list[tuple[Entry, int]] = []
         """Each committed entry, and the term in which it was."""
         self._raft_seen: dict[str, tuple[int, int, int]] = {}
+        self._votes: dict[tuple[str, int], str] = {}
+        """Whom each store voted for in each term."""
+        self.members = Members()
+        """The group of controllers that was committed last."""
 
     def _check_members(self, key: TopicPartition, when: str) -> None:
         """Every live ISR member holds what is committed."""
@@ -49,6 +54,7 @@ class ControllerInvariants(Checks):
                 self._raft_leaders[raft.term] = name
                 self.cluster.count("controller elections")
                 self._check_leader_completeness(name, raft)
+                self._demand(raft.is_voter, f"RAFT {name} leads term {raft.term} without a vote in {raft.members}")
                 self._happened("active", process)
             else:
                 self._demand(first == name, f"RAFT {name} leads term {raft.term}, after {first}")
@@ -58,6 +64,9 @@ class ControllerInvariants(Checks):
         back = any(now < then for now, then in zip(seen, before, strict=True))
         self._demand(not back, f"RAFT {name}: term, commit, applied went from {before} to {seen}")
         self._check_committed_entries(name, raft, before[1])
+        self._check_compaction(name, raft)
+        if not self.members.all and raft.log.base.index == 0:
+            self.members = raft.log.base.members
         if core.state.index > before[2]:
             self._check_state(process, core.state)
 
@@ -73,8 +82,29 @@ class ControllerInvariants(Checks):
             if entry.index > len(self._raft_committed):
                 self._demand(entry.index == len(self._raft_committed) + 1, f"RAFT nobody saw what is before {entry}")
                 self._raft_committed.append((entry, raft.term))
+                if entry.is_members:
+                    self._check_change(decode_members(entry.data))
             same = self._raft_committed[entry.index - 1][0] == entry
             self._demand(same, f"RAFT {name} committed another entry {entry.index}")
+
+    def _check_change(self, members: Members) -> None:
+        """One voter more or less: any two majorities overlap."""
+        old, new = set(self.members.voters), set(members.voters)
+        names = {(voter.node, voter.store) for voter in old} ^ {(voter.node, voter.store) for voter in new}
+        self._demand(len(names) <= 1, f"RAFT the group went from {self.members} to {members} at once")
+        self.members = members
+        self.cluster.count("group changes")
+
+    def _check_compaction(self, name: str, raft: Any) -> None:
+        """A snapshot stands for what is gone, and what is left is bounded."""
+        base, snapshot = raft.log.base.index, raft.snapshot
+        covered = base == 0 or (snapshot is not None and base <= snapshot.index <= raft.commit_index)
+        self._demand(
+            covered, f"RAFT {name} has compacted up to {base}, its snapshot is {snapshot and snapshot.index}"
+        )
+        kept = raft.commit_index - base
+        most = 4 * raft.settings.snapshot_threshold
+        self._demand(kept <= most or snapshot is None, f"RAFT {name} keeps {kept} committed entries")
 
     def _check_state(self, process: SimProcess, state: MetadataState) -> None:
         known = self._states.get(state.index)
@@ -172,4 +202,8 @@ class ControllerInvariants(Checks):
             self._demand(kept, f"RAFT {process.name} confirms {message.match}, stored {last}")
         if isinstance(message, Vote) and message.granted and not message.pre:
             voted = (stored.term, stored.voted_for) == (message.term, effect.to)
+            first = self._votes.setdefault((stored.store, message.term), effect.to)
+            self._demand(
+                first == effect.to, f"RAFT {stored.store} votes for {first} and {effect.to} in {message.term}"
+            )
             self._demand(voted, f"RAFT {process.name} votes for {effect.to} in {message.term}, stored {stored.term}")

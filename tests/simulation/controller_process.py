@@ -51,7 +51,8 @@ class ControllerProcess(SimProcess):
 
     def begin(self) -> None:
         cluster = self.cluster
-        peers = {name: f"sim://{name}" for name in cluster.controllers}
+        founders = cluster.controllers[: cluster.options.controllers]
+        peers = {name: f"sim://{name}" for name in dict.fromkeys((*founders, self.name))}
         self.core = Controller(
             self.name,
             peers,
@@ -60,8 +61,14 @@ class ControllerProcess(SimProcess):
             self.store.load(),
             cluster.core_rng(self.name, self.life),
             self.loop.now,
+            join=self.name not in founders,
         )
         self._rearm()
+
+    def lose_store(self) -> None:
+        """The next life finds an empty disk."""
+        _, number, _, name = self.store.stored.store.split(" ")
+        self.store = RaftStore(f"store {int(number) + 1} of {name}")
 
     def tick(self) -> Sequence[Any]:
         return self.core.on_tick(self.loop.now, wall_ms=self.wall_ms())

@@ -9,6 +9,7 @@ from itertools import pairwise
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
+from simulation.controller_process import ControllerProcess
 from simulation.replica_process import ReplicaProcess, lives_are_known
 from simulation.sim_disk import SimDisk
 from simulation.sim_network import Weather
@@ -223,6 +224,29 @@ class Damage:
         if isinstance(target, ReplicaProcess) and lives_are_known():
             self._stop(target, False, seconds)
             target.change_disk(disk)
+
+    # --- the group of controllers --------------------------------------------------------------------------
+
+    def lose_store(self, target: SimProcess, seconds: float) -> None:
+        """A controller's disk is gone; the operator adds it again. Never a second one before that: the group would
+        have lost what it cannot do without."""
+        cluster = self.cluster
+        if isinstance(target, ControllerProcess) and cluster.admin.group_is_at_rest and cluster.can_lose(target.name):
+            self._stop(target, False, seconds)
+            target.lose_store()
+            cluster.count("stores lost")
+            cluster.admin.add_controller(target.name)
+
+    def change_group(self, target: SimProcess, add: bool) -> None:
+        """The operator adds or removes a controller."""
+        admin = self.cluster.admin
+        member = self.cluster.invariants.members.find(target.name)
+        if not admin.group_is_at_rest or (member is None) is not add:
+            return
+        if add:
+            admin.add_controller(target.name)
+        elif len(self.cluster.invariants.members.voters) > 2:
+            admin.remove_controller(target.name)
 
     # --- clocks, topics ----------------------------------------------------------------------------------
 

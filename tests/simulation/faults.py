@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from simulation.damage import Damage
+from simulation.loop import stream
 from simulation.strikes import REPLICAS_ONLY, TRIGGERS, Dice, Names, Strike, Swarm
 
 if TYPE_CHECKING:
@@ -39,10 +40,21 @@ class Faults(Damage):
             return
         if given is None:
             self.loop.after(rng.uniform(0.5, 1.8), self._strike_again)
+            if swarm.group:
+                self._plan_group(stream(cluster.options.seed, "group strikes"))
         for strike in given or ():
             if strike.after is None:
                 self.loop.at(strike.at, lambda strike=strike: self.strike(strike))  # type: ignore[misc]
         self.loop.at(swarm.until, self.heal)
+
+    def _plan_group(self, rng: random.Random) -> None:
+        """What befalls the group of controllers, at random times."""
+        cluster, kind = self.cluster, self.swarm.group
+        names = Names(cluster.controllers, cluster.replicas, cluster.client_names, ())
+        for _ in range(rng.choice((1, 2, 4))):
+            target, at = rng.choice(cluster.controllers), rng.uniform(1.0, self.swarm.until)
+            strike = Strike(kind, target, Dice(rng, names).draw(kind, target), at)
+            self.loop.at(at, lambda strike=strike: self.strike(strike))  # type: ignore[misc]
 
     def _strike_again(self) -> None:
         if self.healed:

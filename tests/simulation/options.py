@@ -64,6 +64,8 @@ class Options:
     seed: int
     replicas: int = 3
     controllers: int = 3
+    spares: int = 0
+    """Controllers more that are in no group until somebody adds them."""
     topics: tuple[TopicOptions, ...] = (TopicOptions("t"),)
     producers: tuple[ProducerOptions, ...] = ()
     consumers: int = 0
@@ -92,13 +94,16 @@ class Options:
             ProducerOptions(window=3, pace=0.1, acks=rng.choice((Acks.ALL, Acks.ALL, Acks.LEADER))),
             ProducerOptions(idempotent=False, pace=0.1, patience=2.0, conditional=rng.choice((0.0, 0.5))),
         )
+        swarm = Swarm.draw(rng, 0.75 * duration)
+        group = stream(seed, "group").choice(("", "", "", "lose_store", "change_group"))
         return cls(
             seed,
+            spares=2 if group == "change_group" else 0,
             replicas=replicas,
             topics=topics,
             producers=producers,
             consumers=2,
-            swarm=Swarm.draw(rng, 0.75 * duration),
+            swarm=replace(swarm, group=group),
             duration=duration,
             recode=seed % 10 == 0,
             moves=stream(seed, "moves").random() < 0.34,

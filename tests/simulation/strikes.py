@@ -173,6 +173,14 @@ class Dice:
     def restore_disk(self, target: str) -> Values:
         return self._for(age=self.rng.choice((0.3, 1.0, 3.0)))
 
+    # --- the group of controllers --------------------------------------------------------------------------
+
+    def lose_store(self, target: str) -> Values:
+        return self._for()
+
+    def change_group(self, target: str) -> Values:
+        return {"add": self.rng.random() < 0.55}
+
     # --- clocks, topics ----------------------------------------------------------------------------------
 
     def clock_jump(self, target: str) -> Values:
@@ -244,6 +252,9 @@ class Swarm:
     """When everything heals, s."""
     controllers: bool = True
     """Whether controllers suffer too."""
+    group: str = ""
+    """What befalls the group of controllers itself, beside all that: ``lose_store`` or ``change_group``; from a
+    stream of random numbers of its own."""
 
     @classmethod
     def draw(cls, rng: random.Random, until: float) -> Swarm:
