@@ -21,7 +21,10 @@ from tidelog_controller.core.commands import (
     RemoveTopic,
     ReplaceLeaders,
     SealedPart,
+    SetDraining,
     SetLearners,
+    SetReplicas,
+    SetSuccessor,
     UnfenceServer,
 )
 from tidelog_controller.core.metadata import Applied, MetadataState, apply
@@ -49,7 +52,15 @@ other = st.one_of(
     st.tuples(st.just("learn"), node),
     st.tuples(st.just("loss"), node),
 )
-action = st.one_of(session, isr, other)
+move = st.one_of(
+    st.tuples(st.just("successor"), st.one_of(node, st.just("")), age),
+    st.tuples(st.just("ready"), age),
+    st.tuples(st.just("replicas"), st.permutations(SERVERS), st.integers(0, 4), age),
+    st.tuples(st.just("cancel")),
+    st.tuples(st.just("finish")),
+    st.tuples(st.just("drain"), node, st.booleans()),
+)
+action = st.one_of(session, isr, other, move, move)
 
 
 def commands_of(log: Log, number: int, action: tuple[object, ...]) -> list[Command]:
@@ -68,6 +79,8 @@ def commands_of(log: Log, number: int, action: tuple[object, ...]) -> list[Comma
             flush = "fsync" if rule == "quorum" else ("fsync", "os")[number % 2]
             config = TopicConfig(commit_rule=rule, flush=flush, min_insync_replicas=min(least, count))
             return [AddTopic(number, f"t{number}", f"n{number % 3}", config, (tuple(order[:count]),))]
+        case ("drain", str(n), bool(drain)):
+            return [SetDraining(number, n, drain)]
         case ("remove",) if topics:
             return [RemoveTopic(number, topics[-1].topic_id)]
     commands = (command_to(log, number, action, topic, topic.partitions[0]) for topic in topics)
@@ -82,10 +95,11 @@ def command_to(
     servers = log.state.servers
     match action:
         case ("isr", [*order], int(count), int(age), bool(current)) if leader in servers:
-            chosen = {leader, *order[:count]} & set(p.replicas) & set(servers)
+            chosen = {leader, *order[:count]} & {*p.replicas, *p.learners} & set(servers)
             if topic.config.commit_rule == "quorum":
                 chosen |= set(p.isr) & set(servers)
-            members = tuple(IsrMember(n, log.epoch_of(n) - (not current)) for n in p.replicas if n in chosen)
+            copies = p.replicas + p.learners
+            members = tuple(IsrMember(n, log.epoch_of(n) - (not current)) for n in copies if n in chosen)
             epochs = (log.epoch_of(leader), topic.topic_id, 0, p.leader_epoch, p.epoch + age)
             return ChangeIsr(number, leader, *epochs, members, "test")
         case ("lost", int(age)):
@@ -101,6 +115,22 @@ def command_to(
         case ("change", bool(unclean), int(least)):
             values = {"unclean_election": unclean, "min_insync_replicas": min(least, len(p.replicas))}
             return ChangeTopic(number, topic.topic_id, values)
+        case ("successor", str(n), int(age)):
+            return SetSuccessor(number, topic.topic_id, 0, p.epoch + age, n, "test")
+        case ("ready", int(age)) if leader in servers:
+            parts = (SuspectPart(topic.topic_id, 0, p.epoch + age, p.leader_epoch),)
+            return LeaveParts(number, leader, log.epoch_of(leader), "transfer", parts, lost=False, ready=True)
+        case ("replicas", [*order], int(count), int(age)):
+            return SetReplicas(number, topic.topic_id, 0, p.epoch + age, tuple(order[:count]), "test")
+        case ("cancel",) if p.origin:
+            return SetReplicas(number, topic.topic_id, 0, p.epoch, p.origin, "test")
+        case ("finish",) if p.target and leader in p.target:
+            quorum = topic.config.commit_rule == "quorum"
+            gone = [n for n in p.replicas if n not in p.target][: 1 if quorum else None]
+            chosen = {*p.target, leader} if not quorum else {*p.isr} - set(gone)
+            members = tuple(IsrMember(n, log.epoch_of(n)) for n in p.replicas if n in chosen)
+            epochs = (log.epoch_of(leader), topic.topic_id, 0, p.leader_epoch, p.epoch)
+            return ChangeIsr(number, leader, *epochs, members, "test")
         case ("learn", str(n)) if n not in p.replicas:
             return SetLearners(number, topic.topic_id, 0, (n,))
         case ("loss", str(n)) if n in servers:
@@ -143,7 +173,11 @@ def check_partition(state: MetadataState, topic: TopicState) -> None:
     assert p.elr == tuple(n for n in p.replicas if n in p.elr and n not in p.isr)
     assert not p.elr or (config.commit_rule == "isr" and len(p.isr) < config.min_insync_replicas)
     assert p.leader is None or (p.leader in p.isr and state.is_live(p.leader) and p.last_leader is None)
-    assert not set(p.learners) & set(p.replicas)
+    assert not set(p.learners) & set(p.replicas) and len(set(p.replicas)) == len(p.replicas) > 0
+    assert p.successor is None or (p.successor in p.isr and state.is_live(p.successor) and p.leader is not None)
+    assert bool(p.target) == bool(p.origin) and set(p.target) != set(p.replicas)
+    assert set(p.target) <= {*p.replicas, *p.learners}
+    assert not set(p.departed) & {*p.replicas, *p.learners}
     assert p.unclean_epoch <= p.leader_epoch
     if config.commit_rule == "quorum":
         assert p.sealing == (p.leader is None)
@@ -162,6 +196,10 @@ def check_change(applied: Applied, topic: TopicState, q: PartitionState) -> None
     assert p.leader_epoch - q.leader_epoch in (0, 1)
     assert p.leader_epoch > q.leader_epoch or p.leader == q.leader
     assert p.unclean_epoch in (q.unclean_epoch, p.leader_epoch)
+    changed = set(p.replicas) ^ set(q.replicas)
+    assert topic.config.commit_rule != "quorum" or len(changed) <= 1, "any two majorities meet"
+    back = {*p.replicas, *p.learners} & set(q.departed)
+    assert p.leader is None or p.leader_epoch > q.leader_epoch or not back, "who left told this leader things"
     added = applied.state.history[topic.topic_id][0][-1]
     assert (added.epoch, added.leader_epoch, added.isr) == (p.epoch, p.leader_epoch, p.isr)
     if p.leader is not None and p.leader != q.leader:
@@ -171,7 +209,9 @@ def check_change(applied: Applied, topic: TopicState, q: PartitionState) -> None
         assert unclean == ("loss" in added.evidence)
         eligible = not unclean and p.leader not in q.isr
         assert eligible == (added.evidence.get("elected_from") == "elr")
-        if topic.config.commit_rule == "quorum" and not unclean:
+        if added.cause == "transferred":
+            assert p.leader == q.successor and p.isr == q.isr
+        elif topic.config.commit_rule == "quorum" and not unclean:
             assert q.sealing, "nobody leads a quorum before the old epoch is sealed"
 
 

@@ -166,7 +166,9 @@ def with_copies(
     new leader epoch where a server returns that had a copy earlier in this one."""
     back = any(node in old.departed for node in base.learners if node not in old.learners)
     new = elect(base, config, isr, is_live, renew=back)
-    return replace(new, epoch=old.epoch + 1)
+    copies = new.replicas + new.learners
+    departed = tuple(node for node in new.departed if node not in copies)  # nobody leads in this leader epoch
+    return replace(new, departed=departed, epoch=old.epoch + 1)
 
 
 def with_proposed(

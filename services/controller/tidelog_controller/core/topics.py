@@ -127,7 +127,7 @@ def plan_change(state: MetadataState, wish: AlterTopic, wall_ms: int) -> ChangeT
     topic = state.topics.get(state.names.get(wish.name, ""))
     if topic is None:
         return refuse("UNKNOWN_TOPIC", f"there is no topic named {wish.name!r}")
-    replication_factor = min(len(partition.replicas) for partition in topic.partitions)
+    replication_factor = min(min(len(p.replicas), len(p.target or p.replicas)) for p in topic.partitions)
     config, faults = parse_topic_config(wish.config, replication_factor, topic.config)
     if faults:
         return refuse("INVALID_CONFIG", "; ".join(faults))
