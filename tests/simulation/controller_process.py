@@ -10,7 +10,7 @@ from tidelog.wire.messages import Message
 from tidelog_controller.core.controller import Controller
 from tidelog_controller.core.raft_log import Persist, Stored
 
-from simulation.processes import SimProcess
+from simulation.processes import SimProcess, describe
 from simulation.sim_network import SimLink
 
 if TYPE_CHECKING:
@@ -46,6 +46,7 @@ class ControllerProcess(SimProcess):
     def __init__(self, cluster: Cluster, name: str) -> None:
         super().__init__(cluster, name)
         self.store = RaftStore()
+        self._performers |= {Persist: self._persist, Send: self._send}
 
     def begin(self) -> None:
         cluster = self.cluster
@@ -66,24 +67,22 @@ class ControllerProcess(SimProcess):
 
     def on_message(self, link: SimLink, id: int | None, message: Any) -> None:
         self.submit(
-            self._label(message, link.other(self.name)),
+            describe(message, link.other(self.name)) if self.loop.tracing else "",
             lambda: self.core.on_request(link.number, id, message, self.loop.now, wall_ms=self.wall_ms()),
         )
 
     def on_datagram(self, sender: str, message: Message) -> None:
         self.submit(
-            self._label(message, sender),
+            describe(message, sender) if self.loop.tracing else "",
             lambda: self.core.on_message(sender, message, self.loop.now, wall_ms=self.wall_ms()),
         )
 
-    def perform(self, effect: Any) -> None:
-        if isinstance(effect, Persist):
-            self.store.perform(effect)
-            stall = self.cluster.faults.disk_stall(self)
-            if stall:
-                self.freeze(stall)
-        elif isinstance(effect, Send):
-            self.cluster.invariants.on_send(self, effect)
-            self.network.datagram(self.name, effect.to, effect.message)
-        else:
-            super().perform(effect)
+    def _persist(self, effect: Persist) -> None:
+        self.store.perform(effect)
+        stall = self.cluster.faults.disk_stall(self)
+        if stall:
+            self.freeze(stall)
+
+    def _send(self, effect: Send) -> None:
+        self.cluster.invariants.on_send(self, effect)
+        self.network.datagram(self.name, effect.to, effect.message)
