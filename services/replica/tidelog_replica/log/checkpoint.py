@@ -12,7 +12,7 @@ import struct
 from crc32c import crc32c
 from tidelog.disk import Disk
 
-from tidelog_replica.log.files import seed_of
+from tidelog_replica.log.files import read_cache, seed_of
 
 _NUMBERS = struct.Struct(">Qq")
 _SLOT = struct.Struct(">QqI")
@@ -30,10 +30,7 @@ class Checkpoint:
         self._path = path
         self._sequence = 0
         self._seed = seed_of(path.rpartition("/")[0])
-        try:
-            data = disk.read(path)
-        except FileNotFoundError:
-            return
+        data = read_cache(disk, path)
         for position in range(0, len(data) - _SLOT.size + 1, _SLOT.size):
             sequence, value, crc = _SLOT.unpack_from(data, position)
             if crc == crc32c(_NUMBERS.pack(sequence, value), self._seed) and sequence > self._sequence:
