@@ -94,12 +94,12 @@ class Invariants(Members):
         for found in [found for found in self._before_crash if found[0] == process.name]:
             del self._before_crash[found]
 
-    def _common_end(self, key: TopicPartition, chain: Chain) -> int:
-        """How far this log is what was committed: no step may cut below that. A log that begins later and is empty
-        yet holds what is committed up to there."""
+    def _common_end(self, key: TopicPartition, chain: Chain, limit: int = 1 << 62) -> int:
+        """How far, up to ``limit``, this log is what was committed: no step may cut below that. A log that begins
+        later and is empty yet holds what is committed up to there."""
         committed = self._of(key).at
         based = committed.get(chain.base) == chain.base_digest
-        ends = (end for end in reversed(chain.ends) if committed.get(end) == chain.at[end])
+        ends = (end for end in reversed(chain.ends) if end <= limit and committed.get(end) == chain.at[end])
         return next(ends, chain.base if based else 0)
 
     # --- replica servers ---------------------------------------------------------------------------------
@@ -223,8 +223,10 @@ class Invariants(Members):
         self._leaders[key, view.leader_epoch] = (process.name, process.life)
         committed = self._of(key)
         late = self._newest_leader(key) > view.leader_epoch
-        if not late and not chain.agrees(committed.end, committed.digest) and self._may_lose(key, view.leader_epoch):
-            self._lose(key, view.leader_epoch, self._common_end(key, chain))
+        kept = min(committed.end, view.log.durable)  # the rest it has, but may lose yet: it promises nothing of it
+        lacks = kept < committed.end or not chain.agrees(committed.end, committed.digest)
+        if not late and lacks and self._may_lose(key, view.leader_epoch):
+            self._lose(key, view.leader_epoch, self._common_end(key, chain, kept))
         self._demand(  # one that hears of its election late cannot hold what later epochs committed
             late or chain.agrees(committed.end, committed.digest),
             f"R3 {process.name} leads {key.partition} in leader epoch {view.leader_epoch} without what was committed"
