@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -110,10 +110,9 @@ async def running(
         cluster = Cluster(folder, nursery, controllers, shutdown_s)
         for node in cluster.controllers:
             await cluster.start(node)
-        for number in range(1, replicas + 1):
-            await cluster.start(f"r{number}")
+        urls = [await cluster.start(f"r{number}") for number in range(1, replicas + 1)]
         cluster.gateway = await cluster.start("g1")
-        await wait_registered(cluster, replicas)
+        await wait_registered(cluster, urls)
         yield cluster
         nursery.cancel_scope.cancel()
 
@@ -216,12 +215,13 @@ async def connected(cluster: Cluster) -> AsyncIterator[Client]:
         yield clients[0]
 
 
-async def wait_registered(cluster: Cluster, replicas: int) -> None:
-    """Until the gateway knows so many live replica servers."""
+async def wait_registered(cluster: Cluster, urls: Sequence[str]) -> None:
+    """Until the gateway knows these replica servers as live, under these URLs: the metadata of a cluster that was
+    stopped still shows their former lives, and what is asked of those has no answer until the present ones begin."""
     async with connected(cluster) as client:
         with trio.fail_after(20):
             while True:
                 answer = await client.link.call(Metadata(), 15)
                 assert isinstance(answer, MetadataAnswer)
-                if sum(not server.fenced for server in answer.servers) >= replicas:
+                if {server.url for server in answer.servers if not server.fenced} >= set(urls):
                     return

@@ -91,8 +91,7 @@ async def test_a_planted_difference_that_only_the_chain_can_tell_is_found_and_pl
         victim = (await log.describe("orders")).partitions[0].replicas[-1]
         await cluster.stop(victim)
         offset = tamper(tmp_path / victim, 17)
-        await cluster.start(victim)
-        await wait_registered(cluster, 3)
+        await wait_registered(cluster, [await cluster.start(victim)])
         await in_sync(log, "orders")
         done = await verify(cluster, "orders", "--json")
         assert done.exit_code == 1

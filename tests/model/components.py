@@ -18,7 +18,8 @@ from tidelog.wire.messages import AlterIsr
 from tidelog_controller.core.state import MetadataState
 
 from model.ghost import Ghost
-from model.server import KEY, Asked, Sent, Server, Told
+from model.messages import Asked, Sent, Told
+from model.server import KEY, Server
 from model.world import World
 
 Move = tuple[int, tuple[int, ...]]
@@ -64,6 +65,9 @@ class Unasked:
 
     def __init__(self, *arguments: float) -> None:
         self.asked_at = 0.0
+        self.last_stamp = -1
+        """So every fetch counts, also one under way when its sender left the ISR: nobody loses what it has while its
+        life goes on (in the walks they do)."""
 
     def stamp(self, node: NodeId, now: float) -> int:
         """None."""

@@ -137,6 +137,13 @@ class Ghost:
         if grown:
             self.check_members()
 
+    def on_served(self, server: Server, node: NodeId, epoch: int) -> None:
+        """A leader has answered a question that names ``epoch``, and counts what it says. Nothing is lost by that as
+        long as positions are compared, too; but who asks in another epoch vouches for nothing in this one."""
+        assert server.partition is not None and server.partition.leading is not None
+        mine = server.partition.leading.core.leader_epoch
+        must(epoch == mine, f"R6: {server.name} leads in epoch {mine} and serves {node} in {epoch}")
+
     def on_ack(self, server: Server, batch: bytes, offset: int) -> None:
         """A producer is told that its batch is committed at ``offset``."""
         assert server.partition is not None and server.partition.state is not None

@@ -24,6 +24,8 @@ class Disk:
     synced: int = 0
     epochs: tuple[tuple[int, int], ...] = ()
     high_watermark: int = 0
+    damaged: bool = False
+    """Who reads the records notices that they are not what was written."""
     files: dict[str, bytes] = field(default_factory=dict)
     """What ``lives.py`` writes; the small files are always durable."""
 
@@ -34,6 +36,12 @@ class Disk:
         cache.truncate_to(end + 1)
         self.epochs = tuple(cache.entries)
         self.synced = min(self.synced, end)
+
+    def start_over(self) -> None:
+        """The records are set aside, and all that is known of them."""
+        self.batches, self.row, self.epochs = [], [], ()
+        self.synced = self.high_watermark = 0
+        self.damaged = False
 
     # --- the part of ``tidelog.disk.Disk`` that ``lives.py`` needs ------------------------------------------
 

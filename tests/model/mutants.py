@@ -177,8 +177,6 @@ BEYOND: dict[str, str] = {
     "stay_in_the_isr": "loses nothing by itself: who is not safe leaves all the same, and positions are flushed ones",
     "forget_the_elr": "costs availability, loses nothing",
     "believe_any_life": "a race too rare here, which the design model shows: M_NO_LIFE_CHECK",
-    "remember_who_left_the_isr": "hidden by other rules: fetches and additions name their lives",
-    "serve_any_leader_epoch": "hidden by other rules: followers and controller look at the epoch as well",
     "lead_from_outside_the_isr": "the controller never asks for it",
     "take_any_directory": "data directories of other nodes",
     "vote_for_anybody": "Raft",

@@ -27,7 +27,8 @@ from tidelog_replica.core import leader as leader_module
 
 from model.components import Components, Move, Silent, Unasked, freeze, learn, take
 from model.ghost import Violation, must
-from model.server import CONTROLLER, KEY, Server, Told
+from model.messages import CONTROLLER, Told
+from model.server import KEY, Server
 from model.world import Setting, World
 
 DEFAULTS = TopicConfig()

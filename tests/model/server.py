@@ -8,7 +8,7 @@ appended to ``sent``. Time stands still but for the leader's judgement of lag (`
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from tidelog.effects import Call, Post
@@ -22,11 +22,13 @@ from tidelog.wire.messages import (
     EpochPart,
     FetchedPart,
     FetchPart,
+    HandOver,
     Message,
     Produced,
     ProducePart,
     Register,
     Registered,
+    SuspectPart,
 )
 from tidelog_replica.core.producers import ProducerState
 from tidelog_replica.core.proposal import Proposal
@@ -40,50 +42,14 @@ from tidelog_replica.settings import ReplicaSettings
 
 from model.ghost import Ghost
 from model.memory_log import Disk, Flush, MemoryLog
+from model.messages import CONTROLLER, Asked, Sent, Told
 
 KEY = TopicPartition("t", 0)
-CONTROLLER = "controller"
 NOW = 0.0
 LATER = 1000.0
 """A time at which every follower that is not level is overdue, and every pause is over."""
 SETTINGS = ReplicaSettings()
 BATCHES = [encode_batch([NewRecord(b"%d" % number, None, 0)]) for number in range(200)]
-
-
-@dataclass(frozen=True, slots=True)
-class Sent:
-    """A message on its way. ``life``: of the process that waits for this answer; "" for requests."""
-
-    source: NodeId
-    to: NodeId
-    body: Any
-    life: str = ""
-    held: bool = False
-    """It comes late, or again (``search.py``)."""
-
-    @property
-    def kind(self) -> str:
-        """For people, and to find it again while a walk is shrunk."""
-        return type(self.body).__name__
-
-
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """A follower's question: a fetch or the dialogue's. ``epochs``: the state that it acts on is compared with."""
-
-    node: NodeId
-    broker_epoch: int
-    part: FetchPart | EpochPart
-    life: str
-
-
-@dataclass(frozen=True, slots=True)
-class Told:
-    """The leader's answer to it."""
-
-    asked: Asked
-    part: FetchedPart | EpochEnd
-    data: bytes = b""
 
 
 class Server:
@@ -118,6 +84,10 @@ class Server:
         session: Any = self
         self.petitions = Petitions(self.name, session, SETTINGS, self.outbox, Timers())
         self.flush: Flush | None = None
+        self.damaged_in: PartitionState | None = None
+        """The newest state of a partition whose log is damaged."""
+        self.lost_at: int | None = None
+        """The epoch in which the controller took note of that."""
         self.proposals: dict[int, Proposal] = {}
 
     @property
@@ -173,19 +143,32 @@ class Server:
         self.disk = Disk()
         self.hurt = True
 
+    def damage(self) -> bool:
+        """What it holds of the log is damaged, and it notices."""
+        partition = self.partition
+        if partition is None or partition.state is None or not self.disk.row:
+            return False
+        self.disk.damaged = self.hurt = True
+        self.damaged_in = partition.state
+        partition.retire("its log is damaged")
+        self._finish()
+        self.partition = self.flush = None
+        return True
+
     # --- the controller ----------------------------------------------------------------------------------
 
     def on_registered(self, answer: Registered) -> None:
         """It has a broker epoch now."""
         assert self.lives is not None
         self.asking = ""
-        self.hurt = False
+        self.hurt = self.disk.damaged
         self.lives.on_registered("c")
         self.broker_epoch, self.index = answer.broker_epoch, answer.index
 
     def on_fenced_life(self) -> None:
         """A heartbeat was refused: a later registration of this server counts."""
         self.broker_epoch = self.index = self.view = -1
+        self.damaged_in = self.lost_at = None
         if self.partition is not None:
             self.partition.retire("a later life has registered")
         self._finish()
@@ -200,6 +183,8 @@ class Server:
         changed = servers != self.servers
         self.servers.clear()
         self.servers.update(servers)
+        if self.disk.damaged and not self._may_start_over(state):
+            return
         partition = self.partition
         if partition is None:
             partition = self.partition = self._open(config)
@@ -208,6 +193,21 @@ class Server:
         partition.on_state(state, self.broker_epoch, NOW)
         self._finish()
         self.ask()
+
+    def _may_start_over(self, state: PartitionState) -> bool:
+        """As ``repair.py``: nothing changes before the controller has taken note, in a newer epoch, and one leads."""
+        self.damaged_in = state
+        if self.lost_at is None or state.epoch <= self.lost_at or state.leader is None:
+            self.ask()
+            return False
+        self.damaged_in = self.lost_at = None
+        self.disk.start_over()
+        return True
+
+    def on_lost(self, epoch: int) -> None:
+        """The controller has taken note of what it told in this epoch."""
+        if self.damaged_in is not None:
+            self.lost_at = epoch
 
     def _open(self, config: TopicConfig) -> Partition:
         log: Any = MemoryLog(self.disk, self.lazy, self._on_append)
@@ -285,7 +285,13 @@ class Server:
     # --- followers and leaders -----------------------------------------------------------------------------
 
     def ask(self) -> bool:
-        """A follower asks its leader what it wants to know next."""
+        """A follower asks its leader what it wants to know next; whose log is damaged tells the controller."""
+        state = self.damaged_in
+        if state is not None:
+            part = SuspectPart(*KEY, state.epoch, state.leader_epoch)
+            if self.lost_at is None:
+                self._send(CONTROLLER, HandOver(self.name, self.broker_epoch, "corrupt_log", (part,), lost=True))
+            return self.lost_at is None
         following = None if self.partition is None else self.partition.following
         if following is None:
             return False
@@ -313,6 +319,8 @@ class Server:
 
         partition.guard(serve)
         for answer in told:
+            if answer.part.error is None:
+                self.ghost.on_served(self, asked.node, part.leader_epoch)
             self._send(asked.node, answer, asked.life)
         self._finish()
 

@@ -16,6 +16,7 @@ HAPPENED = {
     "die": 80,
     "stop": 40,
     "wipe": 15,
+    "damage": 25,
     "expire": 150,
     "replace": 40,
     "hand_over": 5,

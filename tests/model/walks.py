@@ -38,12 +38,23 @@ FAULTS = {
     "die": 2,
     "stop": 1,
     "wipe": 3,
+    "damage": 2,
     "expire": 3,
     "replace": 2,
     "hand_over": 1,
     "learner": 1,
 }
-BUDGETS = {"power": 6, "die": 4, "stop": 2, "wipe": 3, "expire": 6, "replace": 3, "hand_over": 2, "learner": 2}
+BUDGETS = {
+    "power": 6,
+    "die": 4,
+    "stop": 2,
+    "wipe": 3,
+    "damage": 2,
+    "expire": 6,
+    "replace": 3,
+    "hand_over": 2,
+    "learner": 2,
+}
 """At most so many of those in one walk; a walk draws its own number."""
 
 

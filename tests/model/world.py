@@ -13,7 +13,7 @@ from typing import Any
 
 from tidelog.errors import TidelogError
 from tidelog.types import NodeId, PartitionState, ServerState, TopicConfig
-from tidelog.wire.messages import AlterIsr, Message, Register, Registered, ReportLoss, Seal, SuspectPart
+from tidelog.wire.messages import AlterIsr, HandOver, Message, Register, Registered, ReportLoss, Seal, SuspectPart
 from tidelog_controller.core.commands import (
     AddTopic,
     ChangeIsr,
@@ -31,7 +31,8 @@ from tidelog_controller.core.election import Elections
 from tidelog_controller.core.metadata import MetadataState, apply
 
 from model.ghost import Ghost, Violation, must
-from model.server import BATCHES, CONTROLLER, KEY, Asked, Sent, Server, Told
+from model.messages import CONTROLLER, Asked, IsrAnswer, LossNoted, Registering, Sent, Told
+from model.server import BATCHES, KEY, Server
 
 Step = tuple[Any, ...]
 NET = 40
@@ -50,22 +51,6 @@ class Setting:
     spares: int = 0
     """Further servers, for learners."""
     config: TopicConfig = field(default_factory=TopicConfig)
-
-
-@dataclass(frozen=True, slots=True)
-class Registering:
-    """The controller's answer to a registration, for that one try of a process."""
-
-    answer: Registered
-    asking: str
-
-
-@dataclass(frozen=True, slots=True)
-class IsrAnswer:
-    """The controller's answer to a proposal."""
-
-    asked: AlterIsr
-    answer: Message | TidelogError
 
 
 class World:
@@ -135,6 +120,11 @@ class World:
                 decision = self.elections.on_seal(self.state, body, 0.0, 0)
                 if decision is not None:
                     self.apply(decision)
+        elif isinstance(body, HandOver):
+            answer = self.apply(LeaveParts(0, body.node, body.broker_epoch, body.reason, body.parts, body.lost))
+            if not isinstance(answer, TidelogError):
+                self.servers[body.node].hurt = False
+                self.net.append(Sent(CONTROLLER, body.node, LossNoted(body.broker_epoch, body.parts[0].epoch)))
         elif isinstance(body, ReportLoss):
             part = (body.topic_id, body.partition, body.leader_epoch, body.start, body.end)
             self.apply(RecordLoss(0, body.node, body.broker_epoch, *part))
@@ -172,6 +162,9 @@ class World:
         if isinstance(body, Registering):
             if server.asking == body.asking:
                 server.on_registered(body.answer)
+        elif isinstance(body, LossNoted):
+            if server.broker_epoch == body.broker_epoch:
+                server.on_lost(body.epoch)
         elif isinstance(body, IsrAnswer):
             server.on_isr_answer(body.asked, body.answer)
         elif isinstance(body, Asked):
@@ -275,6 +268,10 @@ class World:
         server.wipe()
         self.net = [sent for sent in self.net if not (sent.source == name and isinstance(sent.body, Register))]
         return True
+
+    def do_damage(self, name: NodeId) -> bool:
+        """A running server finds its log damaged: what it holds is lost, while its life and session go on."""
+        return self._ask(name, Server.damage)
 
     def do_start(self, name: NodeId) -> bool:
         """A process begins, or asks again to be registered."""

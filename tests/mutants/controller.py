@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from tidelog.wire.messages import Registered
 from tidelog_controller.core import leadership, metadata
 from tidelog_controller.core.raft import Raft
 from tidelog_controller.core.state import MetadataState
@@ -47,7 +48,9 @@ def keep_the_broker_epoch(patch: Patch) -> None:
     def answer(draft, command, index):
         known = draft.state.servers.get(command.node)
         given = register(draft, command, index)
-        return given if known is None else replace(given, broker_epoch=known.broker_epoch)
+        if known is None or not isinstance(given, Registered):
+            return given
+        return replace(given, broker_epoch=known.broker_epoch)
 
     patch.setattr(metadata, "_register", answer)
 

@@ -89,7 +89,8 @@ class _Rate(ProgressColumn):
         tally, took = self.tally, max(0.01, self.tally.took)
         style = "red" if tally.failed else "green"
         rates = f"  {tally.seeds / took:.1f} seeds/s  {tally.seconds / took:.0f} simulated s/s"
-        return Text(f"{len(tally.failed)} failed", style) + Text(rates)
+        faults = f"  {sum(tally.faults.values())} faults"
+        return Text(f"{len(tally.failed)} failed", style) + Text(faults + rates)
 
 
 def run_range(seeds: range, duration: float, jobs: int, out: Path, byte_level: bool = False) -> Tally:
@@ -118,8 +119,7 @@ def report(tally: Tally) -> None:
     """The counts of a range."""
     for name, count in sorted(tally.counts.items()):
         print(f"{count:8} {name}")
-    rates = f"{tally.seeds / tally.took:.1f} seeds/s, {tally.seconds / tally.took:.0f} simulated s/s"
-    print(f"{tally.seeds} seeds, {len(tally.failed)} failed, {tally.took:.1f} s; {rates}")
+    print(tally.summary)
 
 
 def parse() -> argparse.Namespace:

@@ -103,7 +103,8 @@ class Cluster:
     def on_event(self, process: SimProcess, event: Event) -> None:
         """A core says that something happened."""
         self.count(event.name)
-        process.note("event", f"{event.name} {event.fields}")
+        if self.loop.tracing:
+            process.note("event", f"{event.name} {event.fields}")
 
     def on_topic(self, topic: TopicState) -> None:
         """A topic exists: clients may use it. A name that is used again gets a number."""

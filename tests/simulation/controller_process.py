@@ -13,7 +13,7 @@ from tidelog_controller.core.controller import Controller
 from tidelog_controller.core.machine import decode_state, encode_state
 from tidelog_controller.core.raft_log import Persist, Stored, apply_persist
 
-from simulation.processes import SimProcess
+from simulation.processes import SimProcess, describe
 from simulation.sim_network import SimLink
 
 if TYPE_CHECKING:
@@ -48,6 +48,8 @@ class ControllerProcess(SimProcess):
     def __init__(self, cluster: Cluster, name: str) -> None:
         super().__init__(cluster, name)
         self.store = RaftStore(f"store 1 of {name}")
+        self._performers |= {Persist: self._persist, Send: self._send, MakeSnapshot: self._make_snapshot}
+        self._performers[AddressesChanged] = lambda effect: None
 
     def begin(self) -> None:
         cluster = self.cluster
@@ -75,29 +77,28 @@ class ControllerProcess(SimProcess):
 
     def on_message(self, link: SimLink, id: int | None, message: Any) -> None:
         self.submit(
-            self._label(message, link.other(self.name)),
+            describe(message, link.other(self.name)) if self.loop.tracing else "",
             lambda: self.core.on_request(link.number, id, message, self.loop.now, wall_ms=self.wall_ms()),
         )
 
     def on_datagram(self, sender: str, message: Message) -> None:
         self.submit(
-            self._label(message, sender),
+            describe(message, sender) if self.loop.tracing else "",
             lambda: self.core.on_message(sender, message, self.loop.now, wall_ms=self.wall_ms()),
         )
 
-    def perform(self, effect: Any) -> None:
-        if isinstance(effect, Persist):
-            self.store.perform(effect)
-            stall = self.cluster.faults.disk_stall(self)
-            if stall:
-                self.freeze(stall)
-        elif isinstance(effect, Send):
-            self.cluster.invariants.on_send(self, effect)
-            self.network.datagram(self.name, effect.to, effect.message)
-        elif isinstance(effect, MakeSnapshot):
-            data = encode_state(effect.state)
-            assert decode_state(data) == effect.state, "a snapshot is not the state"
-            self.cluster.count("snapshots taken")
-            self.submit("snapshot", lambda: self.core.on_snapshot(effect.index, data, self.loop.now))
-        elif not isinstance(effect, AddressesChanged):
-            super().perform(effect)
+    def _persist(self, effect: Persist) -> None:
+        self.store.perform(effect)
+        stall = self.cluster.faults.disk_stall(self)
+        if stall:
+            self.freeze(stall)
+
+    def _send(self, effect: Send) -> None:
+        self.cluster.invariants.on_send(self, effect)
+        self.network.datagram(self.name, effect.to, effect.message)
+
+    def _make_snapshot(self, effect: MakeSnapshot) -> None:
+        data = encode_state(effect.state)
+        assert decode_state(data) == effect.state, "a snapshot is not the state"
+        self.cluster.count("snapshots taken")
+        self.submit("snapshot", lambda: self.core.on_snapshot(effect.index, data, self.loop.now))

@@ -9,6 +9,9 @@ from itertools import pairwise
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
+from tidelog_replica.log.checkpoint import Checkpoint
+from tidelog_replica.log.files import MARK
+
 from simulation.controller_process import ControllerProcess
 from simulation.replica_process import ReplicaProcess, lives_are_known
 from simulation.sim_disk import SimDisk
@@ -184,12 +187,17 @@ class Damage:
 
     def bit_rot(self, target: SimProcess, place: float, bit: int) -> None:
         """A bit flips in a closed segment of one replica server; only ever of one in a run, so that the others have
-        what it held."""
+        what it held. It is one that the log knows for good to have been synced: behind the durable mark, after a
+        power loss, nobody can tell rot from a write that was torn."""
         if not isinstance(target, ReplicaProcess) or not self.rotten <= {target.name}:
             return
         disk = target.disk
         logs = [path for path in disk.files() if path.endswith(".log")]
-        closed = [p for p, after in pairwise(logs) if _folder(p) == _folder(after) and disk.stable_size(p)]
+        closed = [
+            path
+            for path, after in pairwise(logs)
+            if _folder(path) == _folder(after) and _base(after) <= _mark(disk, _folder(path))
+        ]
         if closed:
             position = int(place * sum(map(disk.stable_size, closed)))
             for path in closed:
@@ -312,6 +320,17 @@ def revive(process: SimProcess) -> None:
     """Start it if it is down."""
     if not process.running:
         process.start()
+
+
+def _mark(disk: SimDisk, folder: str) -> int:
+    """The recovery mark of the log there, as it stands after a power loss."""
+    stable = SimDisk()
+    stable.replace(f"{folder}/{MARK}", disk.stable(f"{folder}/{MARK}"))
+    return Checkpoint(stable, f"{folder}/{MARK}").value or 0
+
+
+def _base(path: str) -> int:
+    return int(PurePosixPath(path).stem)
 
 
 def _folder(path: str) -> str:

@@ -27,6 +27,8 @@ STRIDE = 64
 """A log is looked into after every so many changes."""
 NEWEST = 200
 """So many of its newest batches."""
+MAY_BE_STALE = (Fetch, EpochOffset, FetchAnswer, MetadataUpdate)
+"""Messages of a leader epoch, a life, or a metadata index."""
 MAX_CALLS = 200
 """More unanswered calls of one server would be a leak: it asks a few peers about a few partitions."""
 
@@ -45,15 +47,15 @@ class DeepChecks(ControllerInvariants):
             if header.end_offset <= log.start:
                 continue
             epoch = log.epoch_at(header.end_offset)
-            self._demand(
-                epoch == header.leader_epoch,
-                f"R5 {who}: the epoch cache has {epoch} for {header.base_offset}, of {header.leader_epoch}",
-            )
+            if epoch != header.leader_epoch:
+                text = f"the epoch cache has {epoch} for {header.base_offset}, of {header.leader_epoch}"
+                self._fail(f"R5 {who}: {text}")
         told = partition.producers.snapshot()
         wanted = self._producers.setdefault((key, chain.last), told) if chain.base else None
         if wanted is None:
             wanted = self._producers[key, chain.last] = ProducerState(chain.headers).snapshot()
-        self._demand(told == wanted, f"R10 {who}: the producers' state is {told}, the log says {wanted}")
+        if told != wanted:
+            self._fail(f"R10 {who}: the producers' state is {told}, the log says {wanted}")
         for end in chain.ends[-1:]:
             boundary, hashed = log.chain_at(end)
             known = self._chains.setdefault((key, chain.at[end]), hashed)
@@ -77,17 +79,17 @@ class DeepChecks(ControllerInvariants):
     def fenced(
         self, name: str, node: ReplicaNode, message: Any, action: Callable[[], Sequence[Any]]
     ) -> Sequence[Any]:
-        """Give the server a message. Where it is out of date nothing may change."""
-        stale = [partition for key, partition in node.partitions.items() if _is_stale(partition, key, node, message)]
+        """Give the server one of ``MAY_BE_STALE``. Where it is out of date nothing may change."""
+        stale = _stale(node, message)
+        if not stale:
+            return action()
         before = [fingerprint(partition) for partition in stale]
         effects = action()
         for partition, was in zip(stale, before, strict=True):
             now = fingerprint(partition)
-            self._demand(
-                was == now, f"R6 {name} {partition.key.partition}: {message} came too late, and {was} is {now}"
-            )
-        if stale:
-            self.cluster.count("messages out of date")
+            if was != now:
+                self._fail(f"R6 {name} {partition.key.partition}: {message} came too late, and {was} is {now}")
+        self.cluster.count("messages out of date")
         return effects
 
 
@@ -100,14 +102,20 @@ def _waiters(role: object) -> list[Waiters[Any]]:
     return found
 
 
-def _is_stale(partition: Partition, key: TopicPartition, node: ReplicaNode, message: Any) -> bool:
-    """Whether the message is about that partition, and of an earlier leader epoch, life, or state."""
+def _stale(node: ReplicaNode, message: Any) -> list[Partition]:
+    """The partitions that the message is about where it is of an earlier leader epoch, life, or state."""
     if isinstance(message, MetadataUpdate):
-        return message.index <= node._assignment._image.index
-    if not isinstance(message, Fetch | EpochOffset | FetchAnswer):
-        return False
-    parts = [part for part in message.parts if (part.topic_id, part.partition) == key]
-    if not parts or partition.role is None:
+        return list(node.partitions.values()) if message.index <= node._assignment._image.index else []
+    named: dict[TopicPartition, list[Any]] = {}
+    for part in message.parts:
+        named.setdefault(TopicPartition(part.topic_id, part.partition), []).append(part)
+    found = ((node.partitions.get(key), parts) for key, parts in named.items())
+    return [partition for partition, parts in found if partition is not None and _is_stale(partition, message, parts)]
+
+
+def _is_stale(partition: Partition, message: Fetch | EpochOffset | FetchAnswer, parts: Sequence[Any]) -> bool:
+    """Whether its ``parts``, which are about that partition, are of an earlier leader epoch or life."""
+    if partition.role is None:
         return False
     if isinstance(message, FetchAnswer):
         following = partition.following

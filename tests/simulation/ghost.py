@@ -90,7 +90,6 @@ class Held:
     """The HW that its former life has written down."""
     durable: int = 0
     changes: int = 0
-    seen: tuple[int, ...] = ()
 
 
 @dataclass(slots=True)
@@ -159,8 +158,11 @@ class Checks:
         self._events: list[tuple[str, SimProcess]] = []
 
     def _demand(self, holds: bool, text: str) -> None:
-        if holds:
-            return
+        if not holds:
+            self._fail(text)
+
+    def _fail(self, text: str) -> None:
+        """What a check found. (Where one is made at every step its text must not be written unless it fails.)"""
         text = f"{text} (t={self.cluster.loop.now:.4f})"
         if self.strict:
             raise Violation(text)
@@ -172,6 +174,8 @@ class Checks:
 
     def _tell_faults(self) -> None:
         """The step has been checked: what happened in it may trigger a fault."""
+        if not self._events:
+            return
         events, self._events = self._events, []
         for kind, where in events:
             if where.running:

@@ -21,8 +21,8 @@ read from where it ended.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
+from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
 from tidelog.records import BatchHeader, decode_batch, split
@@ -31,7 +31,7 @@ from tidelog.types import TopicPartition
 from simulation.deep import STRIDE
 from simulation.ghost import Before, Chain, Committed, Digest, Held, sequence_of
 from simulation.members import Members
-from simulation.views import View, views
+from simulation.views import View, glances
 
 if TYPE_CHECKING:
     from simulation.cluster import Cluster
@@ -76,7 +76,7 @@ class Invariants(Members):
         or after its disk failed, that step may have cut what was not committed. Where power fails and the operating
         system flushes when it likes, nothing is promised but that what is left is a prefix."""
         self._raft_seen.pop(process.name, None)
-        healthy = [key for key, _ in views(process.core)] if process.name in self.cluster.replicas else []
+        healthy = [key for key, _ in glances(process.core)] if process.name in self.cluster.replicas else []
         for name, key in [found for found in self._held if found[0] == process.name]:
             held = self._held.pop((name, key))
             kept = held.durable
@@ -94,30 +94,32 @@ class Invariants(Members):
         for found in [found for found in self._before_crash if found[0] == process.name]:
             del self._before_crash[found]
 
-    def _common_end(self, key: TopicPartition, chain: Chain) -> int:
-        """How far this log is what was committed: no step may cut below that. A log that begins later and is empty
-        yet holds what is committed up to there."""
+    def _common_end(self, key: TopicPartition, chain: Chain, limit: int = 1 << 62) -> int:
+        """How far, up to ``limit``, this log is what was committed: no step may cut below that. A log that begins
+        later and is empty yet holds what is committed up to there."""
         committed = self._of(key).at
         based = committed.get(chain.base) == chain.base_digest
-        ends = (end for end in reversed(chain.ends) if committed.get(end) == chain.at[end])
+        ends = (end for end in reversed(chain.ends) if end <= limit and committed.get(end) == chain.at[end])
         return next(ends, chain.base if based else 0)
 
     # --- replica servers ---------------------------------------------------------------------------------
 
     def _check_replica(self, process: SimProcess) -> None:
-        for key, view in views(process.core):
-            log = view.log
-            seen = (log.start, log.end, log.durable, view.high_watermark, view.leader_epoch, view.epoch, view.leads)
-            held = self._held.get((process.name, key))
-            if held is None or held.log is not log:
-                held = self._opened(process, key, log, view.leader_epoch)
-            if held.seen != seen or (held.view is not None and held.view.maximal_isr != view.maximal_isr):
+        name, every = process.name, self._held
+        for key, seen in glances(process.core):
+            held = every.get((name, key))
+            if held is not None and held.view == seen:
+                continue
+            view = View._make(seen)
+            if held is None or held.log is not view.log:
+                held = self._opened(process, key, view.log, view.leader_epoch)
+            if held.view != view:
                 self._check_partition(process, key, view, held)
-                held.seen, held.view, held.durable = seen, view, log.durable
+                held.view, held.durable = view, view.durable
                 held.changes += 1
                 if held.changes % STRIDE == 1:
-                    self._check_deep(process.name, key, process.core.partitions[key], held.chain)
-                    self._check_waiting(process.name, process.core)
+                    self._check_deep(name, key, process.core.partitions[key], held.chain)
+                    self._check_waiting(name, process.core)
 
     def _opened(self, process: SimProcess, key: TopicPartition, log: Any, leader_epoch: int) -> Held:
         """Recovery returns a prefix of what was there, with everything that was flushed (R4). Behind it a leader may
@@ -166,19 +168,15 @@ class Invariants(Members):
             self._happened("truncated", process)
             chain.cut(log.end)
             self._demand(chain.end == log.end, f"R5 {who}: cut to {log.end}, not at a batch edge")
-        self._demand(
-            log.start <= view.high_watermark <= log.end and log.durable <= log.end,
-            f"R5 {who}: start {log.start}, HW {view.high_watermark}, durable {log.durable}, end {log.end}",
-        )
+        if not (view.start <= view.high_watermark <= view.end and view.durable <= view.end):
+            self._fail(f"R5 {who}: start {log.start}, HW {view.high_watermark}, durable {log.durable}, end {log.end}")
         if before is not None:
-            self._demand(
-                view.high_watermark >= before.high_watermark
-                or told in self._of(key).lost
-                or self._leads_anew_alone(key, view, before),
-                f"R5 {who}: HW went from {before.high_watermark} to {view.high_watermark}",
-            )
-            if view.leader_epoch >= 0:
-                self._demand(view.leader_epoch >= before.leader_epoch, f"R5 {who}: leader epoch went back")
+            if view.high_watermark < before.high_watermark:
+                excused = told in self._of(key).lost or self._leads_anew_alone(key, view, before)
+                text = f"R5 {who}: HW went from {before.high_watermark} to {view.high_watermark}"
+                self._demand(excused, text)
+            if 0 <= view.leader_epoch < before.leader_epoch:
+                self._fail(f"R5 {who}: leader epoch went back")
         if view.leads and (before is None or not before.leads or before.leader_epoch != view.leader_epoch):
             self._became_leader(process, key, view, chain)
         if log.end > chain.end:
@@ -197,15 +195,16 @@ class Invariants(Members):
             for buffer in buffers:
                 for header, batch in split(buffer):
                     where = f"{name} {key.partition}: batch at {header.base_offset}"
-                    self._demand(header.base_offset == chain.end, f"R5 {where}, expected {chain.end}")
-                    last = chain.headers[-1].leader_epoch if chain.headers else 0
-                    self._demand(header.leader_epoch >= last, f"R5 {where}: leader epoch goes back")
-                    if header.producer_id:
-                        twice = sequence_of(header) in chain.sequences
-                        self._demand(not twice, f"R10 {where}: sequence {sequence_of(header)} is there already")
-                    digest = hashlib.blake2b(chain.last + bytes(batch), digest_size=12).digest()
+                    if header.base_offset != chain.end:
+                        self._fail(f"R5 {where}, expected {chain.end}")
+                    if chain.headers and header.leader_epoch < chain.headers[-1].leader_epoch:
+                        self._fail(f"R5 {where}: leader epoch goes back")
+                    if header.producer_id and sequence_of(header) in chain.sequences:
+                        self._fail(f"R10 {where}: sequence {sequence_of(header)} is there already")
+                    digest = blake2b(chain.last + batch, digest_size=12).digest()
                     known = self._batches.setdefault((key, header.leader_epoch, header.base_offset), digest)
-                    self._demand(known == digest, f"R2 {where} of epoch {header.leader_epoch} differs from another's")
+                    if known != digest:
+                        self._fail(f"R2 {where} of epoch {header.leader_epoch} differs from another's")
                     if header.is_control:
                         taken = self.cluster.history.control.setdefault(self.cluster.partition_name(key), set())
                         taken.update(range(header.base_offset, header.end_offset))
@@ -224,8 +223,10 @@ class Invariants(Members):
         self._leaders[key, view.leader_epoch] = (process.name, process.life)
         committed = self._of(key)
         late = self._newest_leader(key) > view.leader_epoch
-        if not late and not chain.agrees(committed.end, committed.digest) and self._may_lose(key, view.leader_epoch):
-            self._lose(key, view.leader_epoch, self._common_end(key, chain))
+        kept = min(committed.end, view.log.durable)  # the rest it has, but may lose yet: it promises nothing of it
+        lacks = kept < committed.end or not chain.agrees(committed.end, committed.digest)
+        if not late and lacks and self._may_lose(key, view.leader_epoch):
+            self._lose(key, view.leader_epoch, self._common_end(key, chain, kept))
         self._demand(  # one that hears of its election late cannot hold what later epochs committed
             late or chain.agrees(committed.end, committed.digest),
             f"R3 {process.name} leads {key.partition} in leader epoch {view.leader_epoch} without what was committed"
@@ -245,10 +246,9 @@ class Invariants(Members):
             )
         else:
             led = self._led.get((key, view.leader_epoch), {})
-            self._demand(
-                led.get(chain.end) == chain.last,
-                f"R6 {who}: what it took up to {chain.end} is not in the log of the leader of {view.leader_epoch}",
-            )
+            if led.get(chain.end) != chain.last:
+                text = f"what it took up to {chain.end} is not in the log of the leader of {view.leader_epoch}"
+                self._fail(f"R6 {who}: {text}")
 
     def _lead(self, name: str, key: TopicPartition, view: View, chain: Chain, high_watermark: int) -> None:
         """``high_watermark``: before this step. An unclean election may bring back what was lost with the leaders
@@ -256,8 +256,8 @@ class Invariants(Members):
         state = self.metadata.partition(*key)
         if state is not None and state.leader_epoch == view.leader_epoch:
             missing = [node for node in state.isr if node not in view.maximal_isr]
-            text = f"R8 {name} {key.partition}: {missing} in the ISR {state.isr}, not in {view.maximal_isr}"
-            self._demand(not missing, text)
+            if missing:
+                self._fail(f"R8 {name} {key.partition}: {missing} in the ISR {state.isr}, not in {view.maximal_isr}")
         committed = self._of(key)
         successor = self._losing_successor(key, view.leader_epoch)
         if successor >= 0:
@@ -303,10 +303,9 @@ class Invariants(Members):
         if high_watermark == 0:
             return
         digest = chain.base_digest if high_watermark == chain.base else chain.at.get(high_watermark)
-        self._demand(
-            digest is not None and (digest == committed.at.get(high_watermark) or digest in committed.lost),
-            f"R7 {who}: HW {high_watermark}, but below it is not what was committed (up to {committed.end})",
-        )
+        if digest is None or (digest != committed.at.get(high_watermark) and digest not in committed.lost):
+            text = f"HW {high_watermark}, but below it is not what was committed (up to {committed.end})"
+            self._fail(f"R7 {who}: {text}")
 
     # --- the end -----------------------------------------------------------------------------------------
 

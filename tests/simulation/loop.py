@@ -7,9 +7,9 @@ which they were scheduled, so a run is a function of its seed alone.
 from __future__ import annotations
 
 import hashlib
-import heapq
 import random
 from collections.abc import Callable
+from heapq import heappop, heappush
 
 
 def stream(seed: int, concern: str) -> random.Random:
@@ -27,25 +27,24 @@ class Loop:
         self._heap: list[tuple[float, int, Callable[[], None]]] = []
         self._sequence = 0
         self._trace = trace
-
-    @property
-    def tracing(self) -> bool:
-        """Whether lines are wanted: they cost more than the run itself."""
-        return self._trace is not None
+        self.tracing = trace is not None
+        """Whether lines are wanted: they cost a good part of the run itself."""
 
     def at(self, time: float, action: Callable[[], None]) -> None:
         """Run ``action`` at ``time``, or now if that has passed."""
         self._sequence += 1
-        heapq.heappush(self._heap, (max(time, self.now), self._sequence, action))
+        heappush(self._heap, (time if time > self.now else self.now, self._sequence, action))
 
     def after(self, delay: float, action: Callable[[], None]) -> None:
         """Run ``action`` after ``delay`` seconds."""
-        self.at(self.now + delay, action)
+        self._sequence += 1
+        heappush(self._heap, (self.now + delay if delay > 0.0 else self.now, self._sequence, action))
 
     def run_until(self, time: float, stop: Callable[[], bool] | None = None) -> None:
         """Run events up to and including ``time``, or until ``stop`` says so (asked after each event)."""
-        while self._heap and self._heap[0][0] <= time:
-            self.now, _, action = heapq.heappop(self._heap)
+        heap = self._heap
+        while heap and heap[0][0] <= time:
+            self.now, _, action = heappop(heap)
             self.steps += 1
             action()
             if stop is not None and stop():

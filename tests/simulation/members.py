@@ -32,11 +32,11 @@ class Members(Losses):
             held = self._held.get((node, key))
             if held is None:
                 continue
-            self._demand(
-                held.chain.agrees(committed.end, committed.digest) and held.log.durable >= committed.end,
-                f"R3 {node} {key.partition} is in ISR {state.isr} or ELR {state.elr} of epoch {state.epoch}, not with"
-                f" all up to {committed.end} (end {held.chain.end}, durable {held.log.durable}), {when}",
-            )
+            if held.log.durable < committed.end or not held.chain.agrees(committed.end, committed.digest):
+                self._fail(
+                    f"R3 {node} {key.partition} is in ISR {state.isr} or ELR {state.elr} of epoch {state.epoch}, not"
+                    f" with all up to {committed.end} (end {held.chain.end}, durable {held.log.durable}), {when}"
+                )
 
     def _check_electors(self, key: TopicPartition, state: PartitionState, committed: Committed, when: str) -> None:
         """Fewer than a majority of all replicas are members of the ISR, live or not, and lack something committed: so

@@ -47,6 +47,12 @@ class SimProcess:
         self._effects: deque[Any] = deque()
         self._timer: float | None = None
         self._accepted: dict[int, SimLink] = {}
+        self._performers: dict[type, Callable[[Any], None]] = {
+            Answer: self._perform_answer,
+            Post: self._perform_post,
+            Event: self._perform_event,
+        }
+        """What the shell does, by kind of effect."""
 
     def wall_ms(self) -> int:
         """This machine's idea of the time."""
@@ -110,7 +116,7 @@ class SimProcess:
     # --- inputs ------------------------------------------------------------------------------------------
 
     def submit(self, label: str, action: Callable[[], Sequence[Any]]) -> None:
-        """Give the core an input, now or when it is free again."""
+        """Give the core an input, now or when it is free again; ``label`` tells the trace of it, "" without one."""
         if not self.running:
             return
         self._inbox.append((label, action))
@@ -122,7 +128,8 @@ class SimProcess:
                 self._perform_next()
             elif self._inbox:
                 label, action = self._inbox.popleft()
-                self.note("in", label)
+                if self.loop.tracing:
+                    self.note("in", label)
                 try:
                     effects = action()
                 except PowerLost:
@@ -149,15 +156,16 @@ class SimProcess:
 
     def perform(self, effect: Any) -> None:
         """Do what the shell does for this effect."""
-        if isinstance(effect, Answer):
-            self._reply(effect.source, Frame("answer", effect.id, as_travelled(effect.message)))
-        elif isinstance(effect, Post):
-            lossy = isinstance(effect.message, Notify)
-            self._reply(effect.source, Frame("post", None, effect.message), lossy)
-        elif isinstance(effect, Event):
-            self.cluster.on_event(self, effect)
-        else:
-            raise AssertionError(f"{self.name}: nobody performs {effect!r}")
+        self._performers[type(effect)](effect)
+
+    def _perform_answer(self, effect: Answer) -> None:
+        self._reply(effect.source, Frame("answer", effect.id, as_travelled(effect.message)))
+
+    def _perform_post(self, effect: Post) -> None:
+        self._reply(effect.source, Frame("post", None, effect.message), type(effect.message) is Notify)
+
+    def _perform_event(self, effect: Event) -> None:
+        self.cluster.on_event(self, effect)
 
     def _reply(self, source: int, frame: Frame, lossy: bool = False) -> None:
         link = self._accepted.get(source)
@@ -204,7 +212,7 @@ class SimProcess:
     def on_message(self, link: SimLink, id: int | None, message: Any) -> None:
         """A request or one-way message for the core."""
         self.submit(
-            self._label(message, link.other(self.name)),
+            describe(message, link.other(self.name)) if self.loop.tracing else "",
             lambda: self.core.on_request(link.number, id, message, self.loop.now),
         )
 
@@ -217,10 +225,6 @@ class SimProcess:
 
     def on_datagram(self, sender: str, message: Message) -> None:
         raise AssertionError(f"{self.name} takes no datagrams")
-
-    def _label(self, thing: Any, peer: str = "") -> str:
-        """``describe`` where somebody will read it."""
-        return describe(thing, peer) if self.loop.tracing else ""
 
     def note(self, kind: str, text: str) -> None:
         """A line of the trace."""

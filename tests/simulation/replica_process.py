@@ -15,7 +15,8 @@ from tidelog_replica.jobs import run_job
 from tidelog_replica.node import ReplicaNode, StartFlush, StartJob
 from tidelog_replica.outbox import Stop
 
-from simulation.processes import SimProcess
+from simulation.deep import MAY_BE_STALE
+from simulation.processes import SimProcess, describe
 from simulation.sim_disk import PowerLost, SimDisk
 from simulation.sim_network import Frame, SimLink
 
@@ -60,6 +61,13 @@ class ReplicaProcess(SimProcess):
         self._controller: SimLink | None = None
         self._seeking: SimLink | None = None
         self._next_controller = 0
+        self._performers |= {
+            Call: self._call,
+            StartFlush: self._start_flush,
+            StartJob: self._start_job,
+            Stop: self._end,
+            Send: self._send,
+        }
 
     def begin(self) -> None:
         cluster = self.cluster
@@ -171,21 +179,12 @@ class ReplicaProcess(SimProcess):
 
     # --- effects -----------------------------------------------------------------------------------------
 
-    def perform(self, effect: Any) -> None:
-        if isinstance(effect, Call):
-            self._call(effect)
-        elif isinstance(effect, StartFlush):
-            self._start_flush(effect)
-        elif isinstance(effect, StartJob):
-            self._start_job(effect)
-        elif isinstance(effect, Stop):
-            self.distrusted = True
-            self.later(self.rng.uniform(0.1, 1.0), self.supervise)
-        elif isinstance(effect, Send):
-            link = self._peer(effect.to)
-            link.send(self, Frame("post", None, effect.message), lossy=True)
-        else:
-            super().perform(effect)
+    def _end(self, effect: Stop) -> None:
+        self.distrusted = True
+        self.later(self.rng.uniform(0.1, 1.0), self.supervise)
+
+    def _send(self, effect: Send) -> None:
+        self._peer(effect.to).send(self, Frame("post", None, effect.message), lossy=True)
 
     def _peer(self, name: str) -> SimLink:
         link = self._peers.get(name)
@@ -213,18 +212,21 @@ class ReplicaProcess(SimProcess):
                 self._drop_controller()
 
     def _answer(self, token: int, answer: Any) -> None:
-        label = f"answer {token} {self._label(answer)}"
+        label = f"answer {token} {describe(answer)}" if self.loop.tracing else ""
         self._submit_fenced(label, answer, lambda: self.core.on_answer(token, answer, self.loop.now))
 
     def on_message(self, link: SimLink, id: int | None, message: Any) -> None:
         self._submit_fenced(
-            self._label(message, link.other(self.name)),
+            describe(message, link.other(self.name)) if self.loop.tracing else "",
             message,
             lambda: self.core.on_request(link.number, id, message, self.loop.now),
         )
 
     def _submit_fenced(self, label: str, message: Any, action: Callable[[], Sequence[Any]]) -> None:
-        self.submit(label, lambda: self.cluster.invariants.fenced(self.name, self.core, message, action))
+        if isinstance(message, MAY_BE_STALE):
+            self.submit(label, lambda: self.cluster.invariants.fenced(self.name, self.core, message, action))
+        else:
+            self.submit(label, action)
 
     def _start_flush(self, effect: StartFlush) -> None:
         """A thread syncs the files: what is written in the meantime may or may not be covered."""

@@ -161,18 +161,35 @@ class Tally:
         """Real seconds so far."""
         return time.monotonic() - self._began
 
+    @property
+    def faults(self) -> dict[str, int]:
+        """How many faults of each kind were injected."""
+        prefix = "fault "
+        counts = sorted(self.counts.items())
+        return {name.removeprefix(prefix): count for name, count in counts if name.startswith(prefix)}
+
+    @property
+    def summary(self) -> str:
+        """One line."""
+        took = max(self.took, 0.01)
+        rates = f"{self.seeds / took:.1f} seeds/s, {self.seconds / took:.0f} simulated s/s"
+        return (
+            f"{self.seeds} seeds, {len(self.failed)} failed; {sum(self.faults.values())} faults injected,"
+            f" {self.steps} steps, {self.seconds:.0f} s simulated in {took:.1f} s: {rates}"
+        )
+
     def data(self) -> dict[str, Any]:
         """As JSON holds it."""
+        took = max(self.took, 0.01)
         return {
             "seeds": self.seeds,
             "failed": {str(result.seed): str(result.fault) for result in self.failed},
-            "real_seconds": round(self.took, 1),
+            "faults_injected": sum(self.faults.values()),
+            "real_seconds": round(took, 1),
             "virtual_seconds": round(self.seconds, 1),
+            "seeds_per_second": round(self.seeds / took, 2),
+            "virtual_seconds_per_second": round(self.seconds / took, 1),
             "steps": self.steps,
-            "faults": {
-                name.removeprefix("fault "): count
-                for name, count in sorted(self.counts.items())
-                if name.startswith("fault ")
-            },
+            "faults": self.faults,
             "counts": {n: c for n, c in sorted(self.counts.items()) if not n.startswith("fault ")},
         }

@@ -288,6 +288,10 @@ class SimDisk:
         """The paths of all files."""
         return sorted(self._names)
 
+    def stable(self, path: str) -> bytes:
+        """What a power loss leaves of it at least; b"" where there is no such file."""
+        return bytes(self._names[path].stable) if path in self._names else b""
+
     def stable_size(self, path: str) -> int:
         """So many bytes of it are stable."""
         return len(self._names[path].stable)

@@ -16,7 +16,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, Protocol
+from typing import Literal, NamedTuple, Protocol
 
 from tidelog.wire.messages import Message
 
@@ -25,8 +25,7 @@ from simulation.loop import Loop
 Kind = Literal["request", "answer", "post"]
 
 
-@dataclass(frozen=True, slots=True)
-class Frame:
+class Frame(NamedTuple):
     """One message on a link. ``id`` belongs to a request and to its answer."""
 
     kind: Kind
@@ -114,7 +113,9 @@ class SimLink:
 
     def arrival(self, receiver: str, time: float) -> float:
         """When a message that would take until ``time`` arrives, in order behind its elders."""
-        time = max(time, self._last_arrival[receiver])
+        last = self._last_arrival[receiver]
+        if time < last:
+            return last
         self._last_arrival[receiver] = time
         return time
 
@@ -155,7 +156,7 @@ class Network:
 
     def passes(self, source: str, target: str) -> bool:
         """Whether no partition stands between the two, in this direction, now."""
-        return self._blocked.get((source, target), 0.0) <= self.loop.now
+        return not self._blocked or self._blocked.get((source, target), 0.0) <= self.loop.now
 
     def delay(self) -> float:
         """Time that one message takes now."""
@@ -193,7 +194,7 @@ class Network:
         if self._recode is not None:
             frame = self._recode(frame)
         frame = frozen(frame)
-        if not self.passes(sender.name, receiver):
+        if self._blocked and not self.passes(sender.name, receiver):
             self.kill(link, slow=True)
             return
         weather = self.weather
@@ -206,20 +207,21 @@ class Network:
             if weather.duplicate and self._rng.random() < weather.duplicate:
                 self._deliver_loose(link, receiver, frame, 3 * self.delay())
             return
-        arrival = link.arrival(receiver, self.loop.now + self.delay())
-        self.loop.at(arrival, lambda: self._deliver(link, sender.name, receiver, frame))
+        source = sender.name
+
+        def deliver() -> None:
+            if link.dead or receiver in link.told:
+                return
+            if self._blocked and not self.passes(source, receiver):
+                self.kill(link, slow=True)
+                return
+            process = link.client if receiver == link.client.name else link.server
+            assert process is not None
+            process.on_frame(link, frame)
+
+        self.loop.at(link.arrival(receiver, self.loop.now + self.delay()), deliver)
         if frame.kind == "request" and weather.late_copy and self._rng.random() < weather.late_copy:
             self._deliver_loose(link, receiver, frame, self._rng.uniform(0.0, 1.0))
-
-    def _deliver(self, link: SimLink, sender: str, receiver: str, frame: Frame) -> None:
-        if link.dead or receiver in link.told:
-            return
-        if not self.passes(sender, receiver):
-            self.kill(link, slow=True)
-            return
-        process = link.end_of(receiver)
-        assert process is not None
-        process.on_frame(link, frame)
 
     def _deliver_loose(self, link: SimLink, receiver: str, frame: Frame, delay: float) -> None:
         """Outside the order of the link; lost where a partition stands."""
@@ -282,4 +284,4 @@ def frozen(frame: Frame) -> Frame:
     if type(payload) is bytes:
         return frame
     whole = b"".join(payload) if isinstance(payload, list) else bytes(payload)
-    return replace(frame, body=replace(frame.body, payload=whole))  # type: ignore[type-var]
+    return frame._replace(body=replace(frame.body, payload=whole))  # type: ignore[type-var]

@@ -89,4 +89,13 @@ def test_a_tally_adds_up():
         tally.add(run_seed(seed))
     data = tally.data()
     assert data["seeds"] == 2 and data["failed"] == {}
-    assert data["virtual_seconds"] > 15 and sum(data["faults"].values()) > 5
+    assert data["virtual_seconds"] > 15 and data["faults_injected"] == sum(data["faults"].values()) > 5
+    assert data["seeds_per_second"] > 0 and data["virtual_seconds_per_second"] > 0
+
+
+def test_the_summary_says_how_much_was_tried():
+    tally = Tally()
+    tally.add(Result(Case(1), None, {"fault kill": 2, "fault power": 3, "elections": 7}, 100, 8.4))
+    tally.add(Result(Case(2), Fault("R3", "R3 planted"), {"fault kill": 1}, 50, 3.6))
+    assert tally.summary.startswith("2 seeds, 1 failed; 6 faults injected, 150 steps, 12 s simulated in ")
+    assert tally.faults == {"kill": 3, "power": 3}

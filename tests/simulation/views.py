@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 from tidelog.types import TopicPartition
+from tidelog_replica.leading import Leading
 from tidelog_replica.log.log import Log
 from tidelog_replica.node import ReplicaNode
 from tidelog_replica.partition import Partition
 
 
-@dataclass(frozen=True, slots=True)
-class View:
+class View(NamedTuple):
     """One partition on one server, now."""
 
     log: Log
+    start: int
+    end: int
+    durable: int
     leads: bool
     leader_epoch: int
     """The leader epoch in which this server acts; -1 when it has no role."""
@@ -31,23 +34,27 @@ class View:
     """It leads, and that ISR is not below ``min_insync_replicas``; under commit rule ``quorum`` it is a majority."""
 
 
-def views(node: ReplicaNode) -> Iterator[tuple[TopicPartition, View]]:
+def glances(node: ReplicaNode) -> Iterator[tuple[TopicPartition, tuple[Any, ...]]]:
     """All partitions that the server has opened and that have not failed: nobody vouches for the others."""
     for key, partition in node.partitions.items():
         if partition.offline is None:
-            yield key, view(partition)
+            yield key, glance(partition)
+
+
+def glance(partition: Partition) -> tuple[Any, ...]:
+    """The fields of a ``View``, to be compared with one: cheap enough for every partition after every step."""
+    log, role = partition.log, partition.role
+    if isinstance(role, Leading):
+        core, config = role.core, partition.config
+        isr = core.isr
+        majority = len(core.replicas) // 2 + 1 if config.commit_rule == "quorum" else 0
+        enough = len(isr) >= config.min_insync_replicas and len(isr) >= majority
+        who = (True, core.leader_epoch, core.epoch, core.high_watermark, core.maximal_isr, isr, core.replicas, enough)
+        return (log, log.start, log.end, log.durable, *who)
+    epoch = -1 if role is None else role.core.leader_epoch
+    return (log, log.start, log.end, log.durable, False, epoch, -1, partition.high_watermark, (), (), (), False)
 
 
 def view(partition: Partition) -> View:
     """See ``View``."""
-    log, leading, following = partition.log, partition.leading, partition.following
-    if leading is not None:
-        leader = leading.core
-        config, isr = partition.config, leader.isr
-        majority = len(leader.replicas) // 2 + 1 if config.commit_rule == "quorum" else 0
-        enough = len(isr) >= max(config.min_insync_replicas, majority)
-        hw, replicas = leader.high_watermark, leader.replicas
-        return View(log, True, leader.leader_epoch, leader.epoch, hw, leader.maximal_isr, isr, replicas, enough)
-    if following is not None:
-        return View(log, False, following.core.leader_epoch, -1, following.high_watermark, ())
-    return View(log, False, -1, -1, partition.high_watermark, ())
+    return View._make(glance(partition))

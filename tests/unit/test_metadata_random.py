@@ -124,7 +124,7 @@ def command_to(
             return SetReplicas(number, topic.topic_id, 0, p.epoch + age, tuple(order[:count]), "test")
         case ("cancel",) if p.origin:
             return SetReplicas(number, topic.topic_id, 0, p.epoch, p.origin, "test")
-        case ("finish",) if p.target and leader in p.target:
+        case ("finish",) if p.target and leader in p.target and set(p.replicas) <= set(servers):
             quorum = topic.config.commit_rule == "quorum"
             gone = [n for n in p.replicas if n not in p.target][: 1 if quorum else None]
             chosen = {*p.target, leader} if not quorum else {*p.isr} - set(gone)

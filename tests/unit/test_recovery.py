@@ -25,6 +25,7 @@ from logs import (
 from simulation.sim_disk import SimDisk
 from tidelog.records import read_header
 from tidelog_replica.core.epochs import EpochCache
+from tidelog_replica.log.checkpoint import Checkpoint
 from tidelog_replica.log.files import seed_of
 from tidelog_replica.log.log import CorruptLog, Log
 from tidelog_replica.log.recovery import EPOCHS, HIGH_WATERMARK, MARK
@@ -243,3 +244,35 @@ def test_other_files_in_the_directory_do_no_harm():
     for name in ("leader-epochs.new", "note.log", "00000000000000000006.log.bak", "4.log"):
         disk.replace(f"{PATH}/{name}", b"something")
     assert content(open_log(disk)) == STORED
+
+
+def test_power_that_goes_takes_no_full_segment_from_below_the_mark():
+    """Found with disks that rot: the mark was back where it had been long ago, a bit in a full segment looked like
+    the end of a write that never finished, and all that was acked behind it was cut without a word."""
+    for seed in range(20):
+        disk = SimDisk()
+        log = open_log(disk)
+        for each in STORED:
+            log.append([each])
+            while (pending := log.begin_flush()) is not None:
+                pending.run()
+                log.complete_flush(pending)
+        disk.crash(Random(seed))
+        assert (Checkpoint(disk, f"{PATH}/{MARK}").value or 0) >= int(LAST[-24:-4])
+        disk.flip(SEGMENTS[1], 50, 3)
+        with pytest.raises(CorruptLog):
+            log = open_log(disk)
+            content(log, from_disk=True)
+
+
+def test_the_mark_is_synced_once_for_each_full_segment():
+    disk = SimDisk()
+    log = open_log(disk)
+    synced = 0
+    for each in STORED:
+        log.append([each])
+        while (pending := log.begin_flush()) is not None:
+            synced += pending.mark is not None
+            pending.run()
+            log.complete_flush(pending)
+    assert synced == len(SEGMENTS) - 1

@@ -66,9 +66,9 @@ from tidelog_controller.core.moving import (
     add_partitions,
     pass_on,
     set_draining,
+    set_learners,
     set_replicas,
     set_successor,
-    with_copies,
     with_proposed,
 )
 from tidelog_controller.core.state import Applied, MetadataState
@@ -105,7 +105,7 @@ def _answer(draft: Draft, command: Command, index: int) -> Message | TidelogErro
         case ChangeTopic():
             return _change_topic(draft, command)
         case SetLearners():
-            return _set_learners(draft, command)
+            return set_learners(draft, command)
         case ChangeIsr():
             return _change_isr(draft, command)
         case ReplaceLeaders():
@@ -245,20 +245,6 @@ def _change_topic(draft: Draft, command: ChangeTopic) -> Done | TidelogError:
         else:
             draft.note(key, "settings_changed", "alter_topic", evidence)
         draft.change(key, new, "alter_topic", evidence)
-    return Done()
-
-
-def _set_learners(draft: Draft, command: SetLearners) -> Done | TidelogError:
-    key = TopicPartition(command.topic_id, command.partition)
-    partition = draft.state.partition(*key)
-    if partition is None:
-        return refuse("UNKNOWN_TOPIC", "the topic is deleted already")
-    joining = tuple(node for node in partition.learners if node in partition.target)
-    learners = tuple(dict.fromkeys(command.learners + joining))
-    if partition.learners != learners:
-        config, base = draft.state.topics[command.topic_id].config, replace(partition, learners=learners)
-        new = with_copies(partition, base, config, partition.isr, draft.is_live)
-        draft.change(key, new, "alter_learners", {"learners": " ".join(command.learners)})
     return Done()
 
 

@@ -41,6 +41,7 @@ from tidelog_controller.core.commands import (
     AddPartitions,
     LeaveParts,
     SetDraining,
+    SetLearners,
     SetReplicas,
     SetSuccessor,
 )
@@ -192,6 +193,21 @@ def with_proposed(
     if target and set(replicas) == set(target):
         new = replace(new, replicas=target, target=(), origin=())
     return new
+
+
+def set_learners(draft: Draft, command: SetLearners) -> Done | TidelogError:
+    """Whoever is to join for the sake of a reassignment stays a learner in any case."""
+    key = TopicPartition(command.topic_id, command.partition)
+    partition = draft.state.partition(*key)
+    if partition is None:
+        return refuse("UNKNOWN_TOPIC", "the topic is deleted already")
+    joining = tuple(node for node in partition.learners if node in partition.target)
+    learners = tuple(dict.fromkeys(command.learners + joining))
+    if partition.learners != learners:
+        config, base = draft.state.topics[command.topic_id].config, replace(partition, learners=learners)
+        new = with_copies(partition, base, config, partition.isr, draft.is_live)
+        draft.change(key, new, "alter_learners", {"learners": " ".join(command.learners)})
+    return Done()
 
 
 def add_partitions(draft: Draft, command: AddPartitions) -> Done | TidelogError:

@@ -12,7 +12,7 @@ import struct
 from crc32c import crc32c
 from tidelog.disk import Disk
 
-from tidelog_replica.log.files import seed_of
+from tidelog_replica.log.files import read_cache, seed_of
 
 _NUMBERS = struct.Struct(">Qq")
 _SLOT = struct.Struct(">QqI")
@@ -20,22 +20,22 @@ _SLOTS = 64
 
 
 class Checkpoint:
-    """``value`` is what the file holds; None in a new or damaged one."""
+    """``value`` is what the file holds; None in a new or damaged one. ``synced`` is what it held when it was last
+    known to be durable; what is there at first is taken for that."""
 
     def __init__(self, disk: Disk, path: str) -> None:
         self.value: int | None = None
+        self.synced = 0
         self._disk = disk
         self._path = path
         self._sequence = 0
         self._seed = seed_of(path.rpartition("/")[0])
-        try:
-            data = disk.read(path)
-        except FileNotFoundError:
-            return
+        data = read_cache(disk, path)
         for position in range(0, len(data) - _SLOT.size + 1, _SLOT.size):
             sequence, value, crc = _SLOT.unpack_from(data, position)
             if crc == crc32c(_NUMBERS.pack(sequence, value), self._seed) and sequence > self._sequence:
                 self._sequence, self.value = sequence, value
+        self.synced = self.value or 0
 
     def write(self, value: int, *, sync: bool = False) -> None:
         """Move it; durable only with ``sync``. Raises ``OSError``."""
@@ -48,6 +48,19 @@ class Checkpoint:
             file.pwritev([slot], self._sequence % _SLOTS * _SLOT.size)
             if sync:
                 file.sync()
+                self.synced = value
         finally:
             file.close()
         self.value = value
+
+    def sync(self) -> None:
+        """Make durable what the file holds, in any thread; nothing where the log was thrown away meanwhile. Raises
+        ``OSError``."""
+        try:
+            file = self._disk.open(self._path)
+        except FileNotFoundError:
+            return
+        try:
+            file.sync()
+        finally:
+            file.close()

@@ -1,7 +1,10 @@
 """The files in a log's directory, besides ``<base>.log``, ``.index`` and ``producers-<offset>``: their names, and
 what binds them to it."""
 
+import errno
+
 from crc32c import crc32c
+from tidelog.disk import Disk
 
 MARK = "recovery-mark"
 """Below it everything was synced: a ``Checkpoint``."""
@@ -26,3 +29,17 @@ def seed_of(directory: str) -> int:
     as damaged here, however sound it is."""
     seed: int = crc32c(directory.rpartition("/")[2].encode())
     return seed
+
+
+def read_cache(disk: Disk, path: str) -> bytes:
+    """A file that can be made again; nothing where it is missing. One that the disk cannot read is as good as missing
+    and is removed: a write to a part of it would fail, too, and so would every later start. Raises ``OSError``."""
+    try:
+        return disk.read(path)
+    except FileNotFoundError:
+        return b""
+    except OSError as error:
+        if error.errno != errno.EIO:
+            raise
+        disk.unlink(path)
+        return b""

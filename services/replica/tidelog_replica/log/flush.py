@@ -8,6 +8,8 @@ from typing import Protocol
 
 from tidelog.disk import Disk, File
 
+from tidelog_replica.log.checkpoint import Checkpoint
+
 
 @dataclass(frozen=True, slots=True)
 class Flush:
@@ -19,6 +21,8 @@ class Flush:
     """Set where new names must be made durable too."""
     generation: int = 0
     """How often the log had been truncated."""
+    mark: tuple[Checkpoint, int] | None = None
+    """Set where the recovery mark is to be durable too, as it is when the flush begins."""
 
     def run(self) -> None:
         """Sync everything. Raises ``OSError``; the flush has then failed for good."""
@@ -27,6 +31,8 @@ class Flush:
         if self.directory is not None:
             disk, path = self.directory
             disk.sync_dir(path)
+        if self.mark is not None:
+            self.mark[0].sync()
 
 
 class _Changing(Protocol):

@@ -240,18 +240,21 @@ class Log(Cleanable):
     # --- flush -------------------------------------------------------------------------------------------
 
     def begin_flush(self) -> Flush | None:
-        """What to sync now; None where nothing waits for it (under ``os``: unless a segment is full, so that the next
-        opening reads no more than the last one). The caller runs it and then calls ``complete_flush``, or, where it
-        failed, nothing any more."""
+        """What to sync now; None where nothing waits for it (under ``os``: unless a segment is full). The mark is
+        synced, too, when it has passed another full segment. The caller runs the flush and then calls
+        ``complete_flush``, or, where it failed, nothing any more."""
         assert self._flush is None, "one flush at a time"
-        if self._synced == self.end or not self._usable or (self._lazy and self._bases[-1] <= self._synced):
+        active, mark = self._bases[-1], self._mark
+        passed = mark.synced < active <= (mark.value or 0) and not self._lazy
+        if not self._usable or not (passed or self._synced < (active if self._lazy else self.end)):
             return None
         files = [segment.file for segment in self._segments[self._segment_of(self._synced) :]]
         if self._epochs_grown:
             files.append(self._epochs_file)
         directory = (self._disk, self._directory) if self._directory_grown else None
         self._epochs_grown = self._directory_grown = False
-        self._flush = Flush(tuple(files), self.end, directory, self._generation)
+        marked = (mark, mark.value or 0) if passed else None
+        self._flush = Flush(tuple(files), self.end, directory, self._generation, marked)
         return self._flush
 
     def complete_flush(self, flush: Flush) -> None:
@@ -259,13 +262,14 @@ class Log(Cleanable):
         ``OSError``."""
         assert flush is self._flush
         self._flush = None
-        for file in self._retired:
-            file.close()
-        self._retired.clear()
+        while self._retired:
+            self._retired.pop().close()
         if flush.generation == self._generation and self._usable:
             with Change(self):
                 self._synced = max(self._synced, flush.end)  # the start may have moved past it
                 self._mark.write(flush.end)
+                if flush.mark is not None:
+                    self._mark.synced = flush.mark[1]
 
     def discard_unsynced(self) -> None:
         """A flush failed: cut what it covered out of the files. It may be nowhere but in the page cache, where it

@@ -19,7 +19,7 @@ from tidelog.disk import Disk
 from tidelog.records import NO_CHAIN
 from tidelog.types import Buffer
 
-from tidelog_replica.log.files import LOG_START, seed_of
+from tidelog_replica.log.files import LOG_START, read_cache, seed_of
 
 _FIELDS = struct.Struct(">4sqq16s")
 _CRC = struct.Struct(">I")
@@ -56,10 +56,7 @@ class Origin(NamedTuple):
 
 def read_origin(disk: Disk, directory: str) -> Origin | None:
     """What the log in ``directory`` says of its beginning; None where the file is missing or damaged."""
-    try:
-        return Origin.from_bytes(disk.read(f"{directory}/{LOG_START}"), directory)
-    except FileNotFoundError:
-        return None
+    return Origin.from_bytes(read_cache(disk, f"{directory}/{LOG_START}"), directory)
 
 
 def write_origin(disk: Disk, directory: str, origin: Origin) -> None:

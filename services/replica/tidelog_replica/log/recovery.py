@@ -9,7 +9,11 @@ what a bad batch means, wherever it stands:
 - below the mark the bytes were durable and may have been acked: the disk lost or changed them. To cut there would
   silently drop acked records, so opening raises ``CorruptLog``; a log that ends before its mark is the same.
 
-Without a readable mark, everything below the last segment counts as synced, and nothing in it.
+The mark is synced when it has passed another full segment, so full segments lie below it also after a power loss:
+what rots there is never taken for torn. Above it are what was being written, and what it had passed since.
+
+Without a readable mark, everything below the last segment counts as synced, and nothing in it. A segment that the disk
+cannot read (EIO) is damaged, wherever it is; another file, as good as missing.
 
 Every batch from the segment that holds the mark on is read whole: CRC, consecutive offsets, leader epoch. Segments
 that end at or before the mark are trusted if their index file describes them, else they are read whole, too: what is
@@ -34,6 +38,7 @@ written; they wait for the next flush.
 
 from __future__ import annotations
 
+import errno
 import re
 from dataclasses import dataclass
 from itertools import pairwise
@@ -50,7 +55,7 @@ from tidelog_replica.log.files import EPOCHS as EPOCHS
 from tidelog_replica.log.files import HIGH_WATERMARK as HIGH_WATERMARK
 from tidelog_replica.log.files import LOG_START as LOG_START
 from tidelog_replica.log.files import MARK as MARK
-from tidelog_replica.log.files import REPAIR, seed_of
+from tidelog_replica.log.files import REPAIR, read_cache, seed_of
 from tidelog_replica.log.origin import Origin, read_origin
 from tidelog_replica.log.segment import BATCHES_CHUNK_BYTES, CorruptLog, Segment, Window, close, remove
 from tidelog_replica.log.snapshots import Snapshots
@@ -202,10 +207,7 @@ class _Epochs:
         self._disk = disk
         self._path = f"{directory}/{EPOCHS}"
         self._mark = mark
-        try:
-            self._data = disk.read(self._path)
-        except FileNotFoundError:
-            self._data = b""
+        self._data = read_cache(disk, self._path)
         self._seed = seed_of(directory)
         self.cache, self.whole = EpochCache.from_bytes(self._data, self._seed)
         """The file is there and undamaged: what it does not say is not so."""
@@ -292,6 +294,10 @@ def _fill(segment: Segment, synced: int, epochs: _Epochs) -> str | None:
             check_batch(batch)
         except CorruptBatch as error:
             return error.message
+        except OSError as error:
+            if error.errno != errno.EIO:
+                raise
+            raise CorruptLog(segment.path, f"at byte {segment.size}: {error.strerror}") from error
         fault = _misplaced(segment, header) or epochs.fault_of(header)
         if fault is not None:
             return fault

@@ -26,6 +26,7 @@ from tidelog.records import (
 )
 from tidelog.types import Buffer
 
+from tidelog_replica.log.files import read_cache
 from tidelog_replica.log.index import (
     HEAD_BYTES,
     INTERVAL_BYTES,
@@ -157,10 +158,7 @@ class Segment:
             self._indexes = None
 
     def _load_index(self) -> SparseIndex | None:
-        try:
-            return SparseIndex.from_bytes(self._disk.read(self.index_path))
-        except FileNotFoundError:
-            return None
+        return SparseIndex.from_bytes(read_cache(self._disk, self.index_path))
 
     def _scan_index(self) -> SparseIndex:
         index, earlier, chain = SparseIndex(self.chain_before), -1, self.chain_before
@@ -195,6 +193,10 @@ class Segment:
             return None
         try:
             summary = read_summary(file.pread(HEAD_BYTES, 0))
+        except OSError as error:
+            if error.errno != errno.EIO:
+                raise
+            summary = None  # it is written anew
         finally:
             file.close()
         if summary is None or (summary.base, summary.size) != (self.base, self.file.size()):

@@ -26,6 +26,7 @@ from tidelog.disk import Disk
 from tidelog.errors import ProtocolError
 
 from tidelog_replica.core.producers import ProducerState
+from tidelog_replica.log.files import read_cache
 from tidelog_replica.log.segment import remove
 
 KEPT = 2
@@ -64,10 +65,7 @@ class Snapshots:
 
     def read(self, offset: int, chain: bytes) -> bytes | None:
         """The state at ``offset``, where the log's chain is ``chain``; None where there is none to be believed."""
-        try:
-            data = self._disk.read(self._path(offset))
-        except FileNotFoundError:
-            return None
+        data = read_cache(self._disk, self._path(offset))
         head, state = data[: _HEAD.size], data[_HEAD.size + _CRC.size :]
         if len(data) < _HEAD.size + _CRC.size or head != _HEAD.pack(_MAGIC, offset, chain):
             return None

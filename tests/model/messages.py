@@ -1,0 +1,72 @@
+"""What is under way between the servers of a model and its controller."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from tidelog.errors import TidelogError
+from tidelog.types import NodeId
+from tidelog.wire.messages import AlterIsr, EpochEnd, EpochPart, FetchedPart, FetchPart, Message, Registered
+
+CONTROLLER = "controller"
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """A message on its way. ``life``: of the process that waits for this answer; "" for requests."""
+
+    source: NodeId
+    to: NodeId
+    body: Any
+    life: str = ""
+    held: bool = False
+    """It comes late, or again (``search.py``)."""
+
+    @property
+    def kind(self) -> str:
+        """For people, and to find it again while a walk is shrunk."""
+        return type(self.body).__name__
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A follower's question: a fetch or the dialogue's. ``epochs``: the state that it acts on is compared with."""
+
+    node: NodeId
+    broker_epoch: int
+    part: FetchPart | EpochPart
+    life: str
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """The leader's answer to it."""
+
+    asked: Asked
+    part: FetchedPart | EpochEnd
+    data: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class Registering:
+    """The controller's answer to a registration, for that one try of a process."""
+
+    answer: Registered
+    asking: str
+
+
+@dataclass(frozen=True, slots=True)
+class LossNoted:
+    """The controller's answer to who told, in this epoch and life, that its copy is lost."""
+
+    broker_epoch: int
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class IsrAnswer:
+    """The controller's answer to a proposal."""
+
+    asked: AlterIsr
+    answer: Message | TidelogError
