@@ -1,0 +1,245 @@
+"""C. The controllers: paused, cut off, changed and robbed of their disks while the cluster works."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from simulation.cluster import Cluster, Options, TopicOptions
+from simulation.controller_process import RaftStore
+from simulation.options import CONTROLLER_SETTINGS
+from tidelog.wire.messages import (
+    AppendEntries,
+    CreateTopic,
+    History,
+    InstallSnapshot,
+    RemoveController,
+    RequestVote,
+)
+from tidelog_controller.core.members import Members
+
+from scenarios.stage import Stage
+
+
+class Group(Stage):
+    """A stage that also stands between the controllers and can ask them."""
+
+    def active_controller(self) -> Any:
+        """Its process."""
+        return self.controller(self.active)
+
+    def request(self, name: str, message: Any) -> list[Any]:
+        """Ask a controller over a link that nobody else uses. What is answered, when it is, stands in the list."""
+        answers: list[Any] = []
+        process = self.controller(name)
+        number = self._number = getattr(self, "_number", 0) - 1
+        perform = process.perform
+
+        def listen(effect: Any) -> None:
+            if getattr(effect, "source", None) == number and hasattr(effect, "id"):
+                answers.append(effect.message)
+            else:
+                perform(effect)
+
+        process.perform = listen  # type: ignore[method-assign]
+        process.submit("asked", lambda: process.core.on_request(number, 1, message, self.loop.now))
+        return answers
+
+    def on_the_way(self, change: Callable[[str, str, Any], bool]) -> None:
+        """Between controllers only what ``change`` lets pass arrives."""
+        datagram = self.network.datagram
+
+        def carry(sender: str, target: str, message: Any) -> None:
+            if change(sender, target, message):
+                datagram(sender, target, message)
+
+        self.network.datagram = carry  # type: ignore[method-assign]
+
+    def voters(self) -> set[str]:
+        """Who votes, as was committed last."""
+        return {voter.node for voter in self.invariants.members.voters}
+
+    def lose(self, name: str, *, damaged: bool = False) -> None:
+        """The controller starts again on an empty disk; ``damaged``: in place of one that it could not read."""
+        process = self.controller(name)
+        process.stop(power=False)
+        if damaged:
+            process.store = RaftStore(f"store 2 of {name}", lost=True)
+        else:
+            process.lose_store()
+        process.start()
+
+
+def test_C7_a_paused_active_controller_resumes_and_its_decisions_are_refused():
+    """For 30 s it hears nobody; when it goes on, it believes for a moment that all servers are dead."""
+    stage = Group()
+    first = stage.active
+    stage.put(b"m0")
+    stage.controller(first).freeze(30.0)
+    read = stage.request(first, History(*stage.key))
+    stage.until(lambda: any(stage.controller(c).core.active for c in stage.controllers if c != first))
+    stage.put(b"m1")
+    stage.run_for(10.0)  # all servers have found the new one
+    fenced = len(stage.happened("server_fenced"))
+    stage.run_for(31.0)
+    assert stage.controller(first).core.raft.role == "follower"
+    assert len(stage.happened("server_fenced")) == fenced, "its decisions to fence are refused by term"
+    assert [answer.code for answer in read] == ["NOT_ACTIVE_CONTROLLER"], "it may not answer from its old state"
+    stage.put(b"m2")
+    stage.settle()
+
+
+def test_C12_a_change_of_the_group_while_its_leader_is_cut_off_comes_to_nothing():
+    """The new configuration is in force at the old leader alone, and is truncated there."""
+    stage = Group()
+    first = stage.active
+    others = [name for name in stage.controllers if name != first]
+    stage.put(b"m0")
+    stage.cut(first, *others)
+    answers = stage.request(first, RemoveController(others[0]))
+    stage.run_for(0.1)
+    assert stage.controller(first).core.raft.members.find(others[0]) is None
+    stage.until(lambda: any(stage.controller(name).core.active for name in others))
+    stage.put(b"m1")
+    assert [answer.unknown_outcome for answer in answers] == [True]
+    stage.settle()
+    assert stage.voters() == set(stage.controllers)
+    assert stage.controller(first).core.raft.members == stage.invariants.members
+
+
+def test_C12_a_removal_that_breaks_the_quorum_is_refused():
+    stage = Group()
+    first = stage.active
+    down, up = (name for name in stage.controllers if name != first)
+    stage.kill(down)
+    stage.run_for(2.0)
+    refused = stage.request(first, RemoveController(up))
+    stage.run_for(0.5)
+    assert [answer.code for answer in refused] == ["QUORUM_AT_RISK"]
+    stage.put(b"m0")
+    done = stage.request(first, RemoveController(down))
+    stage.until(lambda: stage.voters() == {first, up})
+    assert len(done) == 1 and not isinstance(done[0], Exception)
+    stage.settle()
+
+
+def test_C13_a_controller_whose_store_is_damaged_gets_everything_again_and_nobody_deletes_data():
+    stage = Group()
+    first = stage.active
+    lost, other = (name for name in stage.controllers if name != first)
+    stage.put(b"m0")
+    stage.lose(lost, damaged=True)
+    stage.until(lambda: bool(stage.happened("controller_store_lost", first)))
+    stage.until(lambda: stage.controller(lost).core.state == stage.controller(first).core.state)
+    assert not stage.controller(lost).core.raft.is_voter
+    assert all(stage.values(node) == [b"m0"] for node in stage.replicas)
+
+    stage.kill(other)
+    stage.run_for(5.0)
+    assert not any(stage.controller(name).core.active for name in (first, lost)), "one vote of three"
+    stage.restart(other)
+    stage.until(lambda: any(stage.controller(name).core.active for name in (first, other)))
+    stage.admin.add_controller(lost)
+    stage.until(lambda: stage.admin.done and stage.controller(lost).core.raft.is_voter)
+    stage.kill(other)
+    stage.until(lambda: any(stage.controller(name).core.active for name in (first, lost)))
+    stage.put(b"m1")
+    stage.settle()
+    assert all(stage.values(node) == [b"m0", b"m1"] for node in stage.replicas)
+
+
+def test_C13_a_majority_without_memory_founds_no_second_cluster():
+    """Two of three disks are lost at once: better no metadata service than an empty one."""
+    stage = Group()
+    kept, *lost = stage.controllers
+    stage.put(b"m0")
+    for name in lost:
+        stage.lose(name)
+    stage.run_for(20.0)
+    assert not any(stage.controller(name).core.active for name in stage.controllers)
+    assert all(not stage.controller(name).core.founding.founded for name in lost)
+    assert all(stage.controller(name).core.founding.lost for name in lost)
+    assert stage.controller(kept).core.state.topics
+    assert all(stage.values(node) == [b"m0"] for node in stage.replicas)
+
+
+def test_C16_snapshot_during_append():
+    """While a follower is sent a snapshot piece by piece the leader goes on; old appends arrive in between."""
+    stage = Group()
+    first = stage.active
+    late = next(name for name in stage.controllers if name != first)
+    stage.cut(late, *(name for name in stage.controllers if name != late))
+    admin = stage.admin
+    for number in range(30):
+        admin.alter("t", {"replica_max_lag_ms": str(2000 + number)})
+        stage.until(lambda: admin.done)
+    active = stage.active
+    pieces: list[int] = []
+    old: list[Any] = []
+    carry = stage.network.datagram
+
+    def look(sender: str, target: str, message: Any) -> bool:
+        if target == late and isinstance(message, InstallSnapshot) and message.payload:
+            pieces.append(message.offset)
+            if len(pieces) == 1:
+                stage.request(active, CreateTopic("new", 1, 3))
+                for append in old[-20:]:
+                    carry(sender, target, append)
+        elif target == late and isinstance(message, AppendEntries) and not pieces:
+            old.append(message)
+        return True
+
+    stage.on_the_way(look)
+    stage.network.heal()
+    stage.until(stage.controllers_agree)
+    assert len(pieces) >= 2 and stage.happened("snapshot_installed", late)
+    assert stage.controller(late).core.state == stage.controller(stage.active).core.state
+    stage.settle()
+
+
+def test_C16_removed_leader_and_learner_promotion_under_load():
+    """c4 and c5 come, the leader and another go; nobody who writes notices more than an election."""
+    cluster = Cluster(Options(1, spares=2, topics=(TopicOptions("t"),)))
+    cluster.until(cluster.ready)
+    admin = cluster.admin
+    for name in ("c4", "c5"):
+        admin.add_controller(name)
+        cluster.until(lambda: admin.done)
+        assert cluster.controller(name).core.raft.is_voter
+
+    def leader() -> str:
+        return next(name for name in cluster.controllers if cluster.controller(name).core.active)
+
+    for _ in range(2):
+        old = leader()
+        admin.remove_controller(old)
+        cluster.until(lambda: admin.done)
+        cluster.until(lambda gone=old: cluster.controller(gone).core.raft.role != "leader")  # type: ignore[misc]
+        removed_at = cluster.loop.now
+        cluster.until(lambda: any(cluster.controller(name).core.active for name in cluster.controllers))
+        assert cluster.loop.now - removed_at < CONTROLLER_SETTINGS.raft.election_timeout_min_s, "told to stand"
+    assert len(cluster.invariants.members.voters) == 3
+    cluster.run_for(10.0)
+    outside = [name for name in cluster.controllers if cluster.invariants.members.find(name) is None]
+    assert all(cluster.controller(name).core.raft.role == "follower" for name in outside)
+    assert isinstance(cluster.invariants.members, Members)
+
+
+def test_C16_pre_vote_against_a_disruptive_server():
+    """A controller that hears nobody, but is heard, asks for votes again and again."""
+    stage = Group()
+    first = stage.active
+    deaf = next(name for name in stage.controllers if name != first)
+    asked = []
+
+    def look(sender: str, target: str, message: Any) -> bool:
+        if sender == deaf and isinstance(message, RequestVote):
+            asked.append(message)
+        return target != deaf
+
+    stage.on_the_way(look)
+    term = stage.controller(first).core.raft.term
+    stage.run_for(30.0)
+    assert len(asked) > 10 and all(request.pre for request in asked)
+    assert (stage.active, stage.controller(first).core.raft.term) == (first, term)
+    stage.put(b"m0")

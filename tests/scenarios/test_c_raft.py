@@ -1,0 +1,93 @@
+"""C16: what Raft must survive, message by message (the cores alone; ``unit/raft_net.py``)."""
+
+from __future__ import annotations
+
+import pytest
+from tidelog.wire.messages import AppendResult, RequestVote, Vote
+from tidelog_controller.core.raft import Entry, Stored
+from unit.raft_net import FIVE, LATER, THREE, Net, append, core, log, sent, terms_of
+
+
+def test_C16_double_vote_after_restart():
+    net = Net(THREE)
+    net.deliver("c2", "c1", RequestVote(5, 0, 0))
+    net["c1"].restart(net.now)
+    net.flying.clear()
+    net.deliver("c3", "c1", RequestVote(5, 0, 0))
+    assert net.flying == [("c1", "c3", Vote(5, False))]
+
+
+def test_C16_double_vote_after_a_lost_disk():
+    """It does vote twice then; and the second candidate does not count it."""
+    net = Net(THREE, spares=["c9"])
+    for candidate in ("c2", "c3"):
+        node = net[candidate]
+        node.perform(node.raft.on_tick(LATER))
+        net.deliver("c1", candidate, Vote(1, True, pre=True, store="c1.1"))
+    assert net["c2"].raft.role == net["c3"].raft.role == "candidate"
+    net.flying = [flight for flight in net.flying if flight[1] == "c1" and not getattr(flight[2], "pre", False)]
+    requests = {sender: message for sender, _, message in net.flying}
+    net.flying.clear()
+    net.deliver("c2", "c1", requests["c2"])
+    net["c1"].lose_store(net.now)
+    net.deliver("c3", "c1", requests["c3"])
+    assert [message.granted for _, _, message in net.flying] == [True, True]
+    net.settle()
+    assert net["c2"].raft.role == "leader" and net["c3"].raft.role != "leader"
+
+
+def test_C16_stale_append_entries_after_newer_ones():
+    raft = core(term=2)
+    raft.on_message("c2", append(2, (0, 0), log(2, 2, 2)), 0.0)
+    (answer,) = sent(raft.on_message("c2", append(2, (0, 0), log(2)), 0.0))
+    assert answer == AppendResult(2, True, 1)
+    assert terms_of(raft) == [2, 2, 2], "an older, shorter message erases nothing"
+
+
+def test_C16_leader_completeness_figure_8():
+    """S1 replicates an entry of term 2 in term 4 to a majority; only with one of term 4 is it safe from S5."""
+    logs = ([1, 2], [1, 2], [1, 2], [1], [1, 3])
+    net = Net(FIVE, stored={f"c{n}": Stored(3, None, log(*terms)) for n, terms in enumerate(logs, 1)})
+    net.isolate("c4", "c5")
+    net.elect("c1")
+    committed = net["c1"].raft.commit_index
+    assert committed == 3 and net["c1"].raft.log.term_at(3) == 4, "with the entry of term 4, not before"
+    net.isolate("c1")
+    net.run(30.0)
+    assert net.leader.node_id != "c5" and terms_of(net.leader.raft)[:3] == [1, 2, 4]
+
+
+@pytest.mark.parametrize("size", [2, 4, 6])
+def test_C16_even_sized_clusters(size: int):
+    """Half of the servers elect nobody and commit nothing."""
+    net = Net(size)
+    net.elect("c1")
+    half = [f"c{n + 1}" for n in range(size // 2)]
+    net.isolate(*half)
+    index = net.propose(b"x", net["c1"])
+    assert index is not None and net["c1"].raft.commit_index < index
+    net.run(30.0)
+    assert all(node.raft.role != "leader" for node in net.nodes.values())
+    net.isolate()
+    net.run(5.0)
+    assert net.propose(b"y") is not None
+    assert len({tuple(node.applied) for node in net.nodes.values()}) == 1
+
+
+def test_C16_a_late_acknowledgement_of_a_lost_disk_does_not_go_back_before_what_is_true():
+    """What the old store had acknowledged is on its way while the new one is filled: neither confuses the leader."""
+    net = Net(THREE, spares=["c9"])
+    net.elect("c1")
+    for number in range(5):
+        net.propose(b"%d" % number)
+    late = AppendResult(1, True, 6, store="c2.1")
+    net["c2"].lose_store(net.now)
+    net.run(1.0)
+    for _ in range(3):
+        net.deliver("c2", "c1", late)
+        net.settle()
+        net.run(0.3)
+    assert net["c2"].applied == net["c1"].applied
+    net.isolate("c3")
+    net.propose(b"x")
+    assert isinstance(net["c1"].raft.log.slice(7, 7)[0], Entry) and net["c1"].raft.commit_index == 6
