@@ -89,7 +89,12 @@ class Cluster:
         if node.startswith("c"):
             port = int(self.controllers[node].rpartition(":")[2])
             controller = ControllerConfig(
-                node=node, cluster="test", port=port, data_dir=folder, peers=self.controllers
+                shutdown_s=self._shutdown_s,
+                node=node,
+                cluster="test",
+                port=port,
+                data_dir=folder,
+                peers=self.controllers,
             )
             await serve_controller(controller, transport=self.transport, task_status=task_status)
         elif node.startswith("r"):

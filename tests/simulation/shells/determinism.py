@@ -22,6 +22,7 @@ from unittest import mock
 
 import structlog
 import tidelog_controller.server
+import tidelog_gateway.server
 import tidelog_replica.server
 import trio
 import trio.testing
@@ -60,6 +61,7 @@ def determined(rng: random.Random, thread_s: Callable[[], float]) -> Iterator[No
         mock.patch.object(os, "urandom", rng.randbytes),
         mock.patch.object(tidelog_replica.server, "random", generators),
         mock.patch.object(tidelog_controller.server, "random", generators),
+        mock.patch.object(tidelog_gateway.server, "random", generators),
         mock.patch.object(time, "time_ns", lambda: int((1.7e9 + _now()) * 1e9)),
         mock.patch.object(structlog, "get_logger", lambda *args, **fields: _Quiet()),
     ):

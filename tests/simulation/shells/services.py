@@ -88,6 +88,7 @@ class Services:
         transport, urls = WebSocketTransport(), tuple(CONTROLLERS.values())
         if node.startswith("c"):
             controller = ControllerConfig(
+                shutdown_s=0.0,
                 node=node,
                 cluster="sim",
                 host=node,
