@@ -22,11 +22,15 @@ from tidelog.records import (
 )
 from tidelog.types import Buffer
 
+MOST_BYTES = 8 << 20
+"""The largest ``max_batch_bytes`` of a topic: what every message has room for."""
+
 
 def thin_batch(columns: Columns, original: Buffer, keep: Sequence[int], compacted_ms: int) -> bytes:
     """The sparse batch in which only the records at the places ``keep`` of ``columns`` (rising) are left.
     ``original`` is the batch that they were decoded from; it stays as it is where naming what is left would make
-    a body too large. ``compacted_ms`` counts only where the batch was not sparse before."""
+    a body too large, or where its producer had packed it so much better that the result would be larger than any
+    topic takes. ``compacted_ms`` counts only where the batch was not sparse before."""
     header = columns.header
     if header.is_sparse:
         before = bytes(original[HEADER_BYTES:SPARSE_HEADER_BYTES])
@@ -47,6 +51,8 @@ def thin_batch(columns: Columns, original: Buffer, keep: Sequence[int], compacte
     if len(data) > MAX_BODY_BYTES:
         return bytes(original)
     stored = batch_body.compress(CODECS[header.attributes & CODEC_MASK], data)
+    if len(stored) + SPARSE_HEADER_BYTES > max(MOST_BYTES, len(original)):
+        return bytes(original)
     header = header._replace(
         header_length=SPARSE_HEADER_BYTES,
         batch_length=SPARSE_HEADER_BYTES + len(stored),

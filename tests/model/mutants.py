@@ -176,6 +176,7 @@ IN_MEMORY: dict[str, Callable[[Patch], None]] = {
 BEYOND: dict[str, str] = {
     "stay_in_the_isr": "loses nothing by itself: who is not safe leaves all the same, and positions are flushed ones",
     "forget_the_elr": "costs availability, loses nothing",
+    "keep_the_broker_epoch": "a race too rare here, which the design model shows: M_NO_BROKER_EPOCH",
     "believe_any_life": "a race too rare here, which the design model shows: M_NO_LIFE_CHECK",
     "lead_from_outside_the_isr": "the controller never asks for it",
     "take_any_directory": "data directories of other nodes",

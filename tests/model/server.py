@@ -205,9 +205,9 @@ class Server:
         return True
 
     def on_lost(self, epoch: int) -> None:
-        """The controller has taken note of what it told in this epoch."""
+        """The controller has taken note of what it told in this epoch. The metadata may have come before."""
         if self.damaged_in is not None:
-            self.lost_at = epoch
+            self.lost_at, self.view = epoch, -1
 
     def _open(self, config: TopicConfig) -> Partition:
         log: Any = MemoryLog(self.disk, self.lazy, self._on_append)

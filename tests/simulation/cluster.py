@@ -7,10 +7,11 @@ converge within ``Options.patience`` (R11); at the end fresh reads of all logs g
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from tidelog.effects import Event
 from tidelog.errors import TidelogError
+from tidelog.records import decode_batch
 from tidelog.types import PartitionState, TopicPartition, TopicState
 from tidelog.wire.codec import SERVICE, decode, encode, encode_error
 from tidelog_controller.core.raft_log import RaftLog
@@ -50,6 +51,7 @@ class Cluster:
         self.partitions: list[TopicPartition] = []
         """Keys of all partitions that clients know of."""
         self._names: dict[str, str] = {}
+        self._rows: dict[bytes, list[tuple[int, bytes | None]]] = {}
         self._producer_id = 0
         self.controllers = tuple(f"c{i + 1}" for i in range(options.controllers + options.spares))
         self.replicas = tuple(f"r{i + 1}" for i in range(options.replicas))
@@ -99,6 +101,15 @@ class Cluster:
     def partition_name(self, key: TopicPartition) -> str:
         """``topic/partition`` for people and histories."""
         return f"{self._names[key.topic_id]}/{key.partition}"
+
+    def rows(self, batch: memoryview) -> Sequence[tuple[int, bytes | None]]:
+        """Offsets and values of a batch as a client decodes it: once, since they are a function of its bytes alone.
+        Raises ``CorruptBatch``."""
+        data = bytes(batch)
+        rows = self._rows.get(data)
+        if rows is None:
+            rows = self._rows[data] = [(record.offset, record.value) for record in decode_batch(data)]
+        return rows
 
     def on_event(self, process: SimProcess, event: Event) -> None:
         """A core says that something happened."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tidelog.errors import CorruptBatch, TidelogError
-from tidelog.records import decode_batch, split
+from tidelog.records import split
 from tidelog.types import PartitionState, TopicPartition
 from tidelog.wire.messages import (
     ListOffset,
@@ -153,17 +153,17 @@ class Consumer(Client):
         position, epoch = self.positions.get(key, (0, -1))
         wanted, rows, epochs = position, [], []
         try:
-            batches = [(header, batch, decode_batch(batch)) for header, batch in split(answer.payload)]
+            batches = [(header, batch, self.cluster.rows(batch)) for header, batch in split(answer.payload)]
         except CorruptBatch:
             self.cluster.invariants.on_corrupt_batch(self, key, node)
             return
         for header, batch, records in batches:
             self.cluster.invariants.on_visible(self, key, header, batch)
             epoch = header.leader_epoch
-            for record in records:
-                if record.offset >= wanted:
-                    assert record.value is not None
-                    rows.append((record.offset, record.value))
+            for place, value in records:
+                if place >= wanted:
+                    assert value is not None
+                    rows.append((place, value))
                     epochs.append(epoch)
         if batches:
             self.positions[key] = (batches[-1][0].end_offset, epoch)  # the last may be one of the cluster's own

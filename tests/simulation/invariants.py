@@ -25,7 +25,7 @@ from collections.abc import Sequence
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
-from tidelog.records import BatchHeader, decode_batch, split
+from tidelog.records import BatchHeader, split
 from tidelog.types import TopicPartition
 
 from simulation.deep import STRIDE
@@ -350,6 +350,6 @@ class Invariants(Members):
                 buffers = held.log.read(offset, 1 << 20)
             for buffer in buffers:
                 for header, batch in split(buffer):
-                    rows += [(record.offset, record.value or b"") for record in decode_batch(batch)]
+                    rows += [(place, value or b"") for place, value in self.cluster.rows(batch)]
                     offset = header.end_offset
         return rows

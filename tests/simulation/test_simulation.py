@@ -25,6 +25,7 @@ KNOWN_SEEDS = (
     7304,  # the same
     570,  # a bit that had rotted in a header made up a producer when the log was opened again
     581,  # a leader that repaired its log went on in the leader epoch in which it had led, with other records
+    2301,  # retention right after a roll lost what alone told of producers whose batches were gone
     627,  # a log was cut behind a header whose offset had rotted, and went on 2,000 offsets later
 )
 """Every seed that ever failed because of the product, so that it is run for ever."""

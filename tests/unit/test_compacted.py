@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from random import Random
 
 import cbor2
 import pytest
+import zstandard
 from crc32c import crc32c
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -17,6 +19,7 @@ from tidelog.records import (
     CODECS,
     CONTROL_FLAG,
     HEADER,
+    HEADER_BYTES,
     NO_CHAIN,
     SPARSE_FLAG,
     SPARSE_HEADER_BYTES,
@@ -28,6 +31,7 @@ from tidelog.records import (
     encode_batch,
     encode_control,
     read_header,
+    seal_batch,
     split,
     stamp_prefix,
 )
@@ -216,3 +220,17 @@ def test_spark_gets_the_same_rows():
     [batch] = rows.take()
     assert batch.column("offset").to_pylist() == [1, 4, 10, 11]
     assert batch.num_rows == 4 and set(batch.column("leader_epoch").to_pylist()) == {1}
+
+
+def test_a_batch_that_would_become_larger_than_any_topic_takes_stays_as_it_is():
+    """Its producer packed it better than a broker does; nobody could send or fetch the result."""
+    block = Random(1).randbytes(700_000)
+    records = [NewRecord(block, b"key-%d" % number) for number in range(24)]
+    loose = encode_batch(records, codec="zstd")
+    body = encode_batch(records)[HEADER_BYTES:]
+    header = read_header(loose)
+    tight = seal_batch(header, zstandard.ZstdCompressor(level=12).compress(body))
+    assert len(loose) > 10 << 20 and len(tight) < 1 << 20
+    assert thin_batch(decode_columns(tight), tight, list(range(1, 24)), 1) == tight
+    few = thin_batch(decode_columns(tight), tight, [3, 9], 1)
+    assert [record.key for record in decode_batch(few)] == [b"key-3", b"key-9"], "some more room is no matter"

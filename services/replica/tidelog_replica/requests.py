@@ -7,7 +7,7 @@ controller, too: a leader that is cut off must not serve beside its successor fo
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Concatenate, ParamSpec, TypeVar
+from typing import TypeVar, TypeVarTuple
 
 from tidelog.errors import TidelogError, refuse
 from tidelog.types import Buffer, NodeId, TopicPartition
@@ -46,9 +46,9 @@ SHARE_MIN_BYTES = 64 << 10
 DIGEST_MAX_OFFSETS = 64
 """Asked for at a time: each may cost a read of a few KiB."""
 
-P = ParamSpec("P")
 R = TypeVar("R")
 T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
 
 
 class Requests:
@@ -71,7 +71,12 @@ class Requests:
         self._touch = touch
 
     def _serve(
-        self, topic_id: str, number: int, role_of: Callable[[Partition], R | None], action: Callable[[R], T]
+        self,
+        topic_id: str,
+        number: int,
+        role_of: Callable[[Partition], R | None],
+        action: Callable[[R, *Ts], T],
+        *args: *Ts,
     ) -> T | TidelogError:
         """Have a role of the partition do something; or why it cannot."""
         key = TopicPartition(topic_id, number)
@@ -82,7 +87,7 @@ class Requests:
         if role is None:
             return partition.refusal()
         results: list[T] = []
-        partition.guard(lambda: results.append(action(role)))
+        partition.guard(lambda: results.append(action(role, *args)))
         self._touch(partition)
         if results:
             return results[0]
@@ -90,16 +95,9 @@ class Requests:
         error.unknown_outcome = True
         return error
 
-    def _lead(
-        self,
-        topic_id: str,
-        number: int,
-        action: Callable[Concatenate[Leading, P], T],
-        *args: P.args,
-        **kwargs: P.kwargs,
-    ) -> T | TidelogError:
+    def _lead(self, topic_id: str, number: int, action: Callable[[Leading, *Ts], T], *args: *Ts) -> T | TidelogError:
         """Have the partition's leader do something; or why it cannot."""
-        return self._serve(topic_id, number, lambda p: p.leading, lambda role: action(role, *args, **kwargs))
+        return self._serve(topic_id, number, _leading, action, *args)
 
     # --- followers ---------------------------------------------------------------------------------------
 
@@ -225,6 +223,10 @@ class Requests:
         if self._session.live(now) or not self._session.registered:
             return None
         return refuse("NOT_LEADER", f"{self._node} has lost its session with the controller", leader="")
+
+
+def _leading(partition: Partition) -> Leading | None:
+    return partition.leading
 
 
 def _digest(partition: Partition, offsets: Sequence[int]) -> DigestAnswer:

@@ -171,7 +171,8 @@ class Compaction:
         keep = self.latest.survivors(columns, since is not None and self.now_ms - since > self.tombstone_retention_ms)
         if len(keep) == len(columns.offsets) and (header.is_sparse or not has_tombstones(columns)):
             return batch
-        return thin_batch(columns, batch, keep, self.now_ms)
+        thin = thin_batch(columns, batch, keep, self.now_ms)
+        return batch if thin == batch else thin  # some stay as they are
 
     def _batches(self, source: Source) -> Iterator[tuple[BatchHeader, memoryview]]:
         """The batches of a segment, each checked. Raises ``CorruptLog``."""

@@ -12,8 +12,8 @@ what a bad batch means, wherever it stands:
 The mark is synced when it has passed another full segment, so full segments lie below it also after a power loss:
 what rots there is never taken for torn. Above it are what was being written, and what it had passed since.
 
-Without a readable mark, everything below the last segment counts as synced, and nothing in it. A segment that the disk
-cannot read (EIO) is damaged, wherever it is; another file, as good as missing.
+Without a readable mark, everything below the last segment counts as synced, and nothing in it. A segment that the
+disk cannot read (EIO) is damaged, wherever it is; another file, as good as missing.
 
 Every batch from the segment that holds the mark on is read whole: CRC, consecutive offsets, leader epoch. Segments
 that end at or before the mark are trusted if their index file describes them, else they are read whole, too: what is
