@@ -21,6 +21,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager
 from datetime import datetime
+from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
@@ -302,13 +303,10 @@ class Log:
         config: Mapping[str, object] | None = None,
     ) -> TopicInfo:
         """Create a topic, and wait until its partitions have leaders."""
-
-        async def create() -> TopicInfo:
-            return await self._portal.log.create_topic(
-                name, partitions=partitions, replication_factor=replication_factor, config=config
-            )
-
-        return self._portal.run(create)
+        create = self._portal.log.create_topic
+        return self._portal.run(
+            partial(create, name, partitions=partitions, replication_factor=replication_factor, config=config)
+        )
 
     def delete_topic(self, name: str) -> None:
         """Delete a topic and all its records."""
@@ -320,11 +318,7 @@ class Log:
 
     def describe(self, topic: str, *, offsets: bool = False) -> TopicInfo:
         """One topic."""
-
-        async def describe() -> TopicInfo:
-            return await self._portal.log.describe(topic, offsets=offsets)
-
-        return self._portal.run(describe)
+        return self._portal.run(partial(self._portal.log.describe, topic, offsets=offsets))
 
     def history(self, topic: str, partition: int) -> tuple[HistoryEntry, ...]:
         """Every change of a partition that is remembered, with its cause."""
