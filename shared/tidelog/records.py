@@ -44,6 +44,8 @@ MAGIC = 0x544C
 VERSION = 1
 MAX_BODY_BYTES = 64 << 20
 """Largest body before compression: what a reader must be ready to hold, whatever a header declares."""
+MAX_RECORDS = 1 << 18
+"""Most records of a batch: nothing that compresses well takes a reader seconds and hundreds of MB."""
 MAX_OFFSET = 2**63 - 1
 
 CODEC_MASK = 0b111
@@ -191,6 +193,8 @@ def check_batch(buf: Buffer) -> BatchHeader:
     stored = size - header.header_length
     if not header.attributes & CODEC_MASK and header.body_length != stored:
         raise CorruptBatch(f"batch declares body length {header.body_length} but has {stored}")
+    if header.record_count > MAX_RECORDS:
+        raise CorruptBatch(f"batch declares {header.record_count} records; at most {MAX_RECORDS} are allowed")
     if header.record_count > header.body_length and not header.is_sparse:  # a record takes a byte at least
         raise CorruptBatch(f"batch declares {header.record_count} records in {header.body_length} bytes")
     if not 0 <= header.first_timestamp <= header.max_timestamp:
@@ -228,10 +232,10 @@ def encode_batch(
     """Build a batch, with base offset and leader epoch 0, which the leader replaces.
 
     Raises ``ValueError`` for what no batch can hold: no records, keys or values that are not bytes, negative
-    timestamps, a body above ``MAX_BODY_BYTES``.
+    timestamps, more than ``MAX_RECORDS``, a body above ``MAX_BODY_BYTES``.
     """
-    if not records:
-        raise ValueError("a batch holds at least one record")
+    if not 1 <= len(records) <= MAX_RECORDS:
+        raise ValueError(f"a batch holds 1 to {MAX_RECORDS} records, not {len(records)}")
     values, keys, timestamps, headers = zip(*records, strict=True)
     batch_body.check_columns(values, keys, timestamps, headers, ValueError)
     first = timestamps[0]

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 from producer_bench import GAP, LATER, NEVER, OPTIONS, UNKNOWN, Bench
+from tidelog.client.core.producer import ProducerCore
 from tidelog.client.options import ProducerOptions
 from tidelog.errors import TidelogError, refuse
-from tidelog.records import split
+from tidelog.records import MAX_RECORDS, NewRecord, split
 
 
 def test_a_lone_record_leaves_at_once() -> None:
@@ -289,6 +290,15 @@ def test_a_record_larger_than_batch_bytes_gets_a_batch_of_its_own() -> None:
     bench.add(b"b")
     bench.core.seal_all()
     assert [len(values) for values in bench.send()] == [1, 1, 1]
+
+
+def test_a_batch_holds_no_more_records_than_a_server_takes() -> None:
+    core = ProducerCore("t", 1, ProducerOptions(batch_bytes=16 << 20), lambda: 1, max_batch_bytes=16 << 20)
+    record = NewRecord(b"", None, 1000)
+    full = core.open(0, record, 16, 0.0)
+    for _ in range(MAX_RECORDS - 1):
+        assert core.append(0, record, 16) is full
+    assert core.append(0, record, 16) is None
 
 
 def test_the_bench_reads_what_is_sent() -> None:

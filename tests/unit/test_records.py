@@ -16,6 +16,7 @@ from tidelog import records
 from tidelog.errors import CorruptBatch
 from tidelog.records import (
     HEADER,
+    MAX_RECORDS,
     BatchHeader,
     NewRecord,
     check_batch,
@@ -145,7 +146,8 @@ def test_split_yields_whole_batches_without_copying():
         ({"record_count": 0}, "count 0"),
         ({"record_count": 2}, "not an array of 2"),
         ({"record_count": 4}, "not an array of 4"),
-        ({"record_count": 2**32 - 1}, "records in"),
+        ({"record_count": 1 << 18}, "records in"),
+        ({"record_count": (1 << 18) + 1}, "at most 262144"),
         ({"base_offset": -1}, "base offset"),
         ({"base_offset": 2**63 - 2}, "base offset"),
         ({"first_timestamp": -1}, "timestamps"),
@@ -157,6 +159,13 @@ def test_split_yields_whole_batches_without_copying():
 )
 def test_a_header_that_lies_is_refused_by_name(fields, why):
     refused(with_header(encode_batch(SMALL), **fields), why)
+
+
+def test_a_small_batch_of_many_records_is_refused_before_it_is_decoded():
+    many = encode_batch([NewRecord(None, None, 0, ())] * MAX_RECORDS, codec="zstd")
+    assert len(decode_batch(many)) == MAX_RECORDS and len(many) < 4096
+    with pytest.raises(ValueError, match="1 to 262144 records"):
+        encode_batch([NewRecord(None, None, 0, ())] * (MAX_RECORDS + 1))
 
 
 def test_the_header_alone_is_read_at_a_position():

@@ -28,7 +28,7 @@ from collections.abc import Callable, Sequence
 from tidelog.client.core.batch import BATCH_OVERHEAD, Batch
 from tidelog.client.options import ACKS, ProducerOptions
 from tidelog.errors import BrokerError, TidelogError, TimedOut, Unreachable, from_info, refuse
-from tidelog.records import NewRecord
+from tidelog.records import MAX_RECORDS, NewRecord
 from tidelog.types import Buffer
 from tidelog.wire.messages import Produce, ProduceAck, ProducePart
 
@@ -123,7 +123,7 @@ class ProducerCore:
     def append(self, partition: int, record: NewRecord, size: int) -> Batch | None:
         """Add a record of ``record_size`` to its partition's open batch; None when there is none with room."""
         batch = self._lanes[partition].open
-        if batch is None or batch.size + size > self._batch_bytes:
+        if batch is None or batch.size + size > self._batch_bytes or len(batch.records) == MAX_RECORDS:
             return None
         batch.records.append(record)
         batch.size += size
