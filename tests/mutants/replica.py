@@ -96,12 +96,11 @@ def forget_an_unanswered_proposal(patch: Patch) -> None:
 def join_at_the_high_watermark(patch: Patch) -> None:
     """A follower may join at the HW, which is stale on a new leader."""
 
-    def may_join(self, node):
+    def is_fit(self, node):
         progress, server = self.followers[node], self._servers.get(node)
-        current = server is not None and not server.fenced and server.broker_epoch == progress.broker_epoch
-        return progress.broker_epoch >= 0 and current and progress.durable >= self.high_watermark
+        return server is not None and not server.fenced and progress.durable >= self.epoch_start
 
-    patch.setattr(Leader, "_may_join", may_join)
+    patch.setattr(Leader, "_is_fit", is_fit)
 
 
 @breaks("KIP-903", "A follower joins only in the life in which it fetched.")

@@ -278,7 +278,7 @@ async def test_roles_without_a_place_are_refused(cluster: Cluster, unchanged: No
             async with link_to(cluster, node, role):
                 pass
     with pytest.raises(TidelogError, match="FORBIDDEN"):
-        async with link_to(cluster, "c1", "controller", "c9"):
+        async with link_to(cluster, "c1", "controller", "c1"):
             pass
 
 

@@ -136,6 +136,28 @@ def test_B5_an_addition_that_arrives_when_the_added_one_lives_again_without_its_
     stage.settle()
 
 
+def test_B5_what_a_follower_fetched_while_it_was_fenced_counts_in_no_later_life():
+    stage = Stage(min_insync_replicas="1")
+    first, (_, third) = stage.first, stage.others
+    stage.put(b"m0")
+    stage.cut(third, *stage.controllers)
+    stage.until(lambda: third not in stage.now.isr)
+    stage.put(b"m1")
+    stage.until(lambda: stage.values(third) == [b"m0", b"m1"])
+    assert stage.invariants.metadata.servers[third].fenced
+    stage.kill(third)
+    stage.replace_disk(third)
+    stage.network.heal()
+    stage.cut(third, first)  # it cannot catch up
+    stage.restart(third)
+    stage.until(lambda: not stage.invariants.metadata.servers[third].fenced)
+    stage.run_for(2.0)
+    assert third not in stage.now.isr
+    stage.network.heal()
+    stage.put(b"m2")
+    stage.settle()
+
+
 def test_B8_records_pending_when_the_isr_gets_too_small_fail_clearly_and_a_retry_leaves_one_copy():
     stage = Stage(min_insync_replicas="2")
     first, others = stage.first, stage.others
