@@ -13,7 +13,7 @@ import pytest
 from simulation.runner import run_seed
 
 CHUNK = 20
-CHUNKS = 9
+CHUNKS = 11
 
 KNOWN_SEEDS = (
     9,  # after a failed flush the next life took for durable what was only in the page cache
@@ -26,6 +26,8 @@ KNOWN_SEEDS = (
     570,  # a bit that had rotted in a header made up a producer when the log was opened again
     581,  # a leader that repaired its log went on in the leader epoch in which it had led, with other records
     2301,  # retention right after a roll lost what alone told of producers whose batches were gone
+    192,  # a leader whose only copy was damaged cut it and went on in the leader epoch in which it had led
+    93,  # a leader epoch that a former life had failed to sync was never synced again; power loss took records with it
     627,  # a log was cut behind a header whose offset had rotted, and went on 2,000 offsets later
 )
 """Every seed that ever failed because of the product, so that it is run for ever."""

@@ -9,7 +9,21 @@ from random import Random
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from logs import END, PATH, SEGMENTS, STORED, batches, build, content, ends_before, epochs_of, flush, open_log, sound
+from logs import (
+    END,
+    PATH,
+    SEGMENTS,
+    STORED,
+    batch,
+    batches,
+    build,
+    content,
+    ends_before,
+    epochs_of,
+    flush,
+    open_log,
+    sound,
+)
 from simulation.sim_disk import PowerLost, SimDisk
 from tidelog.records import HEADER_BYTES, read_header
 from tidelog_replica.log.log import CorruptLog, Log
@@ -221,3 +235,25 @@ def test_what_a_killed_process_left_unsynced_is_synced_by_the_next_before_it_cou
         after = disk.clone()
         after.crash(Random(seed))
         assert content(open_log(after)) == made
+
+
+def test_an_epoch_that_a_former_life_failed_to_sync_is_written_anew_before_another_follows_it():
+    """What was appended is discarded: the mark, which is where the epoch begins, tells nothing of it."""
+    disk = SimDisk()
+    log = open_log(disk)
+    log.assign_epoch(0)
+    log.append([batch(0, 0)])
+    pending = log.begin_flush()
+    disk.fail_syncs(after=1)
+    with pytest.raises(OSError, match="simulated"):
+        pending.run()
+    disk.heal()
+    log.discard_unsynced()
+    log = open_log(disk)
+    log.assign_epoch(3)
+    log.append([batch(0, 3)])
+    flush(log)
+    disk.crash(Random(1))
+    found = open_log(disk)
+    assert found.end == 1 and found.epochs.epoch_before(1) == 3
+    sound(found)

@@ -72,6 +72,10 @@ class EpochCache:
         """The largest known epoch; -1 for none."""
         return self._epochs[-1] if self._epochs else -1
 
+    def begins_at_or_above(self, offset: int) -> bool:
+        """Whether the latest epoch does."""
+        return bool(self._starts) and self._starts[-1] >= offset
+
     def ends_before(self, log_start: int) -> int:
         """Where at most an epoch ends that is older than all that are known, in a log that starts at ``log_start``:
         where the oldest known one begins, which is that of the record before the start."""

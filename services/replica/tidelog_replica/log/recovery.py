@@ -151,7 +151,7 @@ def _recover(disk: Disk, directory: str, segments: list[Segment]) -> Recovered:
     for segment in segments:
         close(segment)
     high_watermark = Checkpoint(disk, f"{directory}/{HIGH_WATERMARK}")
-    epochs_grown = any(start >= floor for _, start in epochs.cache.entries[-1:])
+    epochs_grown = epochs.cache.begins_at_or_above(floor)
     return Recovered(
         segments, origin, epochs.cache, epochs_file, mark, high_watermark, epochs_grown, not segments[-1].size
     )
@@ -228,7 +228,9 @@ class _Epochs:
 
     def save(self, start: int, end: int, unsynced: bool) -> File:
         """Forget what begins past the log's end or is older than its start, make the file say what the cache does;
-        open it. Durable where that changes it, and where the segments were ``unsynced``, too."""
+        open it. Durable where that changes it, and where the segments were ``unsynced``, too. What begins at or above
+        the mark is written anew in any case: a former life may have failed to sync it, and then no later sync of the
+        file would take it along."""
         self.cache.truncate_to(end + 1)
         self.cache.advance_to(start)
         self.cache = EpochCache(self.cache.entries, self._seed)
@@ -236,8 +238,9 @@ class _Epochs:
         if data != self._data:
             self._disk.write_atomic(self._path, data)
         file = self._disk.open(self._path, create=True)
-        if unsynced:
+        if unsynced or self._mark is None or self.cache.begins_at_or_above(self._mark):
             file.pwritev([data], 0)
+        if unsynced:
             file.sync()
         return file
 
