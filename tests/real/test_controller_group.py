@@ -49,7 +49,6 @@ async def wait_votes(cluster: Cluster, node: str, voters: set[str]) -> None:
             told = (await quorum(cluster, node)).controllers
             if {one.node for one in told if one.voter and not one.lost} == voters:
                 return
-            await trio.sleep(0.05)
 
 
 async def test_the_active_controller_that_is_stopped_hands_over_first(cluster: Cluster) -> None:

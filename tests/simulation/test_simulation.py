@@ -27,7 +27,7 @@ KNOWN_SEEDS = (
     581,  # a leader that repaired its log went on in the leader epoch in which it had led, with other records
     2301,  # retention right after a roll lost what alone told of producers whose batches were gone
     192,  # a leader whose only copy was damaged cut it and went on in the leader epoch in which it had led
-    93,  # a leader epoch that a former life had failed to sync was never synced again; power loss took records with it
+    93,  # a leader epoch that a former life had failed to sync was never synced again: records went with it
     627,  # a log was cut behind a header whose offset had rotted, and went on 2,000 offsets later
 )
 """Every seed that ever failed because of the product, so that it is run for ever."""

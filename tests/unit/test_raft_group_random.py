@@ -19,7 +19,6 @@ from test_raft_random import Walk
 from tidelog.errors import ProtocolError, TidelogError
 from tidelog_controller.core.members import Members
 from tidelog_controller.core.raft import Raft, RaftEffect, RaftSettings, ReadReady, Restore
-from tidelog_controller.core.raft_log import RaftLog
 
 SPARES = ("c8", "c9")
 
@@ -162,18 +161,6 @@ def read_at_once(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Raft, "read", read)
 
 
-def change_while_changing(patch: pytest.MonkeyPatch) -> None:
-    """A configuration is proposed though the last one is not committed."""
-    original = Raft._change
-
-    def change(self: Raft, members: Members, now: float) -> Any:
-        with pytest.MonkeyPatch.context() as blind:
-            blind.setattr(RaftLog, "members_index", property(lambda log: 0))
-            return original(self, members, now)
-
-    patch.setattr(Raft, "_change", change)
-
-
 def send_half_a_snapshot(patch: pytest.MonkeyPatch) -> None:
     """The follower takes the first piece for the whole."""
     original = Raft._on_install_snapshot
@@ -191,7 +178,6 @@ def send_half_a_snapshot(patch: pytest.MonkeyPatch) -> None:
     [
         (believe_any_store, "completeness|safety|committed|compacted"),
         (read_at_once, "stale read"),
-        (change_while_changing, "safety|completeness|committed|compacted|matching"),
         (send_half_a_snapshot, "nobody took"),
     ],
 )
