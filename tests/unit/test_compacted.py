@@ -20,6 +20,7 @@ from tidelog.records import (
     CONTROL_FLAG,
     HEADER,
     HEADER_BYTES,
+    MAX_RECORDS,
     NO_CHAIN,
     SPARSE_FLAG,
     SPARSE_HEADER_BYTES,
@@ -128,8 +129,8 @@ def test_bodies_that_are_no_thinned_batch_are_refused(body, why):
 
 def test_a_count_costs_nothing_however_large():
     """It is the number of offsets covered: the body alone says how many records there are."""
-    huge = sparse({"o": [2**32 - 2], "v": [b"x"]}, record_count=2**32 - 1, max_timestamp=2**62)
-    assert [record.offset for record in decode_batch(huge)] == [2**32 - 2]
+    large = sparse({"o": [MAX_RECORDS - 1], "v": [b"x"]}, record_count=MAX_RECORDS, max_timestamp=2**62)
+    assert [record.offset for record in decode_batch(large)] == [MAX_RECORDS - 1]
 
 
 @pytest.mark.parametrize(
