@@ -154,3 +154,24 @@ def test_D3_a_flipped_bit_that_nobody_has_read_yet_is_found_by_the_scrubber():
         assert stage.happened("segment_quarantined", node)
     assert [change.cause for change in stage.changes].count("data_lost") == 2, "out of the ISR until then"
     stage.settle()
+
+
+def test_D2_a_disk_that_cannot_be_read_for_a_moment_costs_a_copy_that_nobody_counts_on_any_more():
+    """The controllers hear of it before anything is touched; then the last segment goes, which was sound."""
+    stage = Stage(min_insync_replicas="2")
+    _, (second, third) = stage.first, stage.others
+    stage.put(*VALUES)
+    stage.until(stage.in_sync)
+    stage.kill(second)
+    stage.restart(second)
+    stage.until(lambda: len(stage.happened("registered", second)) == 2)
+    disk = stage.replica(second).disk
+    disk.fail_reads(after=2, only=".log")  # its size can be had, no byte of it
+    stage.until(lambda: bool(stage.happened("log_damaged", second)))
+    disk.heal()
+    stage.until(lambda: bool(stage.happened("segment_quarantined", second)))
+    (lost,) = [change for change in stage.changes if change.cause == "data_lost"]
+    assert lost.evidence["node"] == second and third in lost.isr and second not in lost.isr
+    stage.until(stage.in_sync)
+    assert stage.values(second) == VALUES
+    stage.settle()

@@ -29,6 +29,9 @@ class ControllerInvariants(Checks):
         """Leader epochs that unclean elections began."""
         self.given_up: set[tuple[str, TopicPartition]] = set()
         """Copies that a server had no part in any more for a while: it may have deleted them."""
+        self.lost_copies: set[tuple[str, TopicPartition]] = set()
+        """Copies that a server has said to be damaged, and that nobody counts on since: it may cut them or begin anew
+        until it has opened them again."""
         self._states: dict[int, MetadataState] = {}
         self._raft_leaders: dict[int, str] = {}
         self._raft_committed: list[tuple[Entry, int]] = []
@@ -143,6 +146,7 @@ class ControllerInvariants(Checks):
                 copies = now.replicas + now.learners
                 gone = [n for n in was.replicas + was.learners + now.departed if n not in copies]
                 self.given_up.update((node, key) for node in gone)
+                self._note_lost_copies(key, was, after)
                 self._demand(now.epoch > was.epoch, f"R5 {where}: changed within epoch {now.epoch}")
                 self._demand(now.leader_epoch >= was.leader_epoch, f"R5 {where}: leader epoch went back")
                 changed = now.leader != was.leader
@@ -161,6 +165,12 @@ class ControllerInvariants(Checks):
                 self.cluster.count("isr changes" if now.isr != was.isr else "leader changes")
                 self._happened("isr" if now.isr != was.isr else "fenced", process)
                 self._check_members(key, f"with index {after.index}")
+
+    def _note_lost_copies(self, key: TopicPartition, was: PartitionState, after: MetadataState) -> None:
+        for entry in after.history[key.topic_id][key.partition]:
+            if entry.epoch > was.epoch and "data_lost" in (entry.cause, entry.evidence.get("trigger")):
+                self.cluster.count("copies said to be lost")
+                self.lost_copies.add((entry.evidence["node"], key))
 
     def _check_members_named(self, where: str, now: PartitionState) -> None:
         """ISR and ELR are replicas, and apart; a leader is in the ISR."""

@@ -86,7 +86,7 @@ class Invariants(Members):
         for (name, key), before in self._before_crash.items():
             topic = self.metadata.topics.get(key.topic_id)
             lazy = power and topic is not None and topic.config.flush == "os"
-            if name == process.name and (lazy or process.name in self.cluster.faults.rotten):
+            if name == process.name and lazy:
                 before.kept = 0
 
     def on_disk_changed(self, process: SimProcess) -> None:
@@ -122,17 +122,19 @@ class Invariants(Members):
                     self._check_waiting(name, process.core)
 
     def _opened(self, process: SimProcess, key: TopicPartition, log: Any, leader_epoch: int) -> Held:
-        """Recovery returns a prefix of what was there, with everything that was flushed (R4). Behind it a leader may
-        have put the first batch of its epoch already."""
+        """Recovery returns a prefix of what was there, with everything that was flushed (R4), unless the copy was
+        damaged and the controllers have noted that before anything of it went. Behind it a leader may have put the
+        first batch of its epoch already."""
         held = Held(self._chain_from(process.name, key, log), log, log.epochs, told=log.read_high_watermark())
         self._held[process.name, key] = held
         self._grow(process.name, key, log, held.chain)
         before = self._before_crash.pop((process.name, key), None)
+        lost = (process.name, key) in self.lost_copies
+        self.lost_copies.discard((process.name, key))
         if before is not None and (process.name, key) not in self.given_up:
-            chain, kept = before.chain, before.kept
+            chain, kept = before.chain, 0 if lost else before.kept
             text = f"R4 {process.name} {key}: recovered to {log.end}"
-            whole = log.end >= kept or process.name in self.cluster.faults.rotten
-            self._demand(whole, f"{text}, but {kept} was durable")
+            self._demand(log.end >= kept, f"{text}, but {kept} was durable")
             end, last = held.chain.before_control(leader_epoch)
             shorter = chain.agrees(log.end, held.chain.last) or (end >= kept and chain.agrees(end, last))
             longer = held.chain.agrees(chain.end, chain.last)  # by what its last step wrote

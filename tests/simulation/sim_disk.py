@@ -36,13 +36,15 @@ class PowerLost(BaseException):
 
 @dataclass(slots=True)
 class _Fault:
-    """An error that a kind of call meets: after ``after`` more calls, then every time until healed."""
+    """An error that a kind of call meets: after ``after`` more calls, then every time until healed. ``only``: where
+    the path ends so."""
 
     error: int = 0
     after: int = 0
+    only: str = ""
 
     def strike(self, what: str) -> None:
-        if not self.error:
+        if not self.error or not what.endswith(self.only):
             return
         if self.after:
             self.after -= 1
@@ -224,9 +226,9 @@ class SimDisk:
         and below: no more of that."""
         self._writes = _Fault(error, after)
 
-    def fail_reads(self, error: int = errno.EIO, after: int = 0) -> None:
-        """After ``after`` more reads, each fails until ``heal``."""
-        self._reads = _Fault(error, after)
+    def fail_reads(self, error: int = errno.EIO, after: int = 0, only: str = "") -> None:
+        """After ``after`` more reads, each fails until ``heal``. ``only``: of files whose path ends so."""
+        self._reads = _Fault(error, after, only)
 
     def fail_syncs(self, error: int = errno.EIO, after: int = 0) -> None:
         """After ``after`` more syncs, each fails, and what it should have made stable never will be."""

@@ -338,6 +338,29 @@ def test_a_repair_may_be_cut_off_at_each_step(which: int):
     assert steps > 5
 
 
+def test_a_step_that_the_disk_did_not_do_is_not_tried_again_in_the_same_life():
+    """The second sync of a directory may answer though the first one's names are lost. The next life begins anew."""
+    net = filled()
+    net.stop("r3")
+    break_header(net, "r3", segments(net, "r3")[1])
+    net.slow_job["r3"] = []
+    net.start("r3")
+    (opening,) = net.slow_job.pop("r3")
+    net.disks["r3"].fail_syncs(after=1)  # between the two of the quarantine
+    net.work("r3", opening)
+    net.run()
+    assert net.stopped == ["r3"]
+    net.disks["r3"].heal()
+    net.lead("r1", "r1 r2")
+    net.advance(20)
+    assert not net.happened("segment_quarantined"), "the process is about to end"
+    net.stop("r3")
+    net.start("r3")
+    net.advance(20)
+    assert net.values("r3") == VALUES
+    assert "r3" in net.state().isr
+
+
 def test_only_the_hole_is_read_and_the_log_opens_as_it_was():
     net = filled()
     damaged = segments(net, "r3")[2]

@@ -237,12 +237,13 @@ class Repairs:
         result: object,
         now: float,
     ) -> None:
+        """What failed is not tried again in this life: a sync that answers after one that did not proves nothing."""
         if self._repairs.get(key) is not repair:
             return
-        repair.busy = False
         if isinstance(result, OSError):
             self._outbox.stop(f"{self._path(key)}: {result}")
         else:
+            repair.busy = False
             done(key, repair, result, now)
 
     def _on_set_aside(self, key: TopicPartition, repair: _Repair, result: object, now: float) -> None:
