@@ -95,7 +95,7 @@ class Producer(Client):
     An idempotent lane whose send ends unknown or refused goes on with a new producer id: its old sequence
     cannot be continued. Such a lane counts as a process of its own in the history. So does one whose oldest send
     stands behind a gap for certain, as a gateway has it: no try can close it, since what came before was acked and
-    is lost, and no try of an earlier leader epoch is in the log, or ever will be.
+    is lost, and no try of an earlier leader epoch is in the log, or ever will be, unless the topic may lose records.
     """
 
     def __init__(self, cluster: Cluster, name: str, rng: random.Random, options: ProducerOptions) -> None:
@@ -213,7 +213,8 @@ class Producer(Client):
         if error.code == "OUT_OF_ORDER_SEQUENCE":
             if not error.unknown_outcome and batch is lane.batches[0]:
                 self.cluster.count("gaps that no try can close")
-                batch.doubt_epoch = -1 if batch.doubt_epoch < batch.epoch else batch.doubt_epoch
+                if batch.doubt_epoch < batch.epoch and "lossy" not in error.detail:
+                    batch.doubt_epoch = -1
                 self._abandon(lane)
                 return
         elif error.unknown_outcome or error.code == "DUPLICATE_SEQUENCE":

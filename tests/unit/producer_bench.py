@@ -65,6 +65,8 @@ class Bench:
 
 
 GAP = refuse("OUT_OF_ORDER_SEQUENCE", "gap")
+LOSSY_GAP = refuse("OUT_OF_ORDER_SEQUENCE", "gap", lossy=1)
+LOSSY_GAP_IN_DOUBT = refuse("OUT_OF_ORDER_SEQUENCE", "gap", unknown_outcome=True, lossy=1)
 LATER = refuse("NOT_ENOUGH_REPLICAS", "isr 1 of 2")
 UNKNOWN = refuse("REQUEST_TIMED_OUT", "no answer", unknown_outcome=True)
 NEVER = refuse("CORRUPT_BATCH", "bad")

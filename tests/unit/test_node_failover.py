@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import pytest
 from replica_net import KEY, cluster, code, outcome
 from tidelog.errors import TimedOut, refuse
 from tidelog.types import Acks, TopicConfig
@@ -227,6 +230,26 @@ def test_R10_a_gap_at_a_new_leader_is_certain_only_when_it_knows_all_that_is_com
     net.run()
     late = net.send("r2", b"x", producer_id=5, base_sequence=1)
     assert outcome(net.acks[late]) == ("OUT_OF_ORDER_SEQUENCE", False)
+
+
+@pytest.mark.parametrize(
+    ("settings", "unclean_epoch", "lossy"),
+    [
+        ({}, -1, False),
+        ({"unclean_election": True}, -1, True),
+        ({"commit_rule": "leader"}, -1, True),
+        ({}, 1, True),  # the topic has been allowed to lose records, and has
+    ],
+)
+def test_a_gap_where_records_may_be_lost_says_so(settings: dict[str, Any], unclean_epoch: int, lossy: bool) -> None:
+    net = cluster(config=TopicConfig(**settings))
+    net.push(unclean_epoch=unclean_epoch)
+    net.run()
+    gap = net.send("r1", b"x", producer_id=5, base_sequence=1)
+    error = net.acks[gap].error
+    assert error is not None
+    assert (error.code, error.unknown_outcome) == ("OUT_OF_ORDER_SEQUENCE", False)
+    assert error.detail == ({"lossy": "1"} if lossy else {})
 
 
 def test_an_idle_follower_asks_again_soon_after_its_link_broke() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from producer_bench import GAP, LATER, NEVER, OPTIONS, UNKNOWN, Bench
+from producer_bench import GAP, LATER, LOSSY_GAP, LOSSY_GAP_IN_DOUBT, NEVER, OPTIONS, UNKNOWN, Bench
 from tidelog.client.core.producer import ProducerCore
 from tidelog.client.options import ProducerOptions
 from tidelog.errors import TidelogError, refuse
@@ -201,6 +201,33 @@ def test_a_gap_at_the_head_means_a_new_id_since_it_can_never_close() -> None:
     bench.core.on_producer_id(8)
     assert bench.send() == [[b"1"]]
     assert bench.sequences(2) == [(8, 0)]
+
+
+@pytest.mark.parametrize(
+    ("answers", "in_doubt"),
+    [
+        ((UNKNOWN, GAP), False),
+        ((UNKNOWN, LOSSY_GAP), True),
+        ((LATER, LOSSY_GAP_IN_DOUBT), True),
+        ((LATER, LOSSY_GAP), False),
+    ],
+)
+def test_behind_a_gap_where_records_may_be_lost_a_batch_in_doubt_goes_anew_and_stays_in_doubt(
+    answers: tuple[TidelogError, ...], in_doubt: bool
+) -> None:
+    bench = Bench()
+    batch = bench.batch(b"a")
+    for number, answer in enumerate(answers):
+        bench.send()
+        bench.refuse(number, answer)
+        bench.now += 1
+    bench.send()
+    bench.core.on_producer_id(8)
+    assert bench.send() == [[b"a"]]
+    assert bench.sequences() == [(7, 0), (7, 0), (8, 0)]
+    assert bench.refuse(2, NEVER) == [batch]
+    assert batch.error is not None
+    assert batch.error.unknown_outcome == in_doubt
 
 
 def test_a_gap_after_a_lost_link_proves_nothing() -> None:

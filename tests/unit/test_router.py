@@ -71,8 +71,8 @@ class Bench:
                 return
         self.now = end
 
-    def refuse(self, node: str, part: ProducePart, code: str, *, unknown: bool = False) -> None:
-        error = refuse(code, "no", unknown_outcome=unknown).to_info()
+    def refuse(self, node: str, part: ProducePart, code: str, *, unknown: bool = False, **detail: int) -> None:
+        error = refuse(code, "no", unknown_outcome=unknown, **detail).to_info()
         self.router.on_produced(node, Produced((ProduceAck(part.id, error=error),)), self.now)
 
 
@@ -192,6 +192,29 @@ def test_a_gap_settles_the_doubt_about_tries_of_earlier_leader_epochs_only() -> 
         (ack,) = acks[CLIENT]
         assert ack.error is not None
         assert (ack.error.code, ack.error.unknown_outcome) == ("OUT_OF_ORDER_SEQUENCE", not newer)
+
+
+def test_a_gap_where_records_may_be_lost_leaves_the_doubt_and_still_lets_the_client_number_anew() -> None:
+    for newer, tried, unknown, detail in (
+        (True, True, True, {"lossy": "1"}),
+        (True, False, False, {"lossy": "1"}),
+        (False, True, True, {}),  # the lost try may be on its way to this leader
+    ):
+        bench = Bench()
+        bench.router.on_produce(CLIENT, produce(batch(3)), bench.now)
+        if tried:
+            bench.flush()
+        bench.router.on_peer_down("r1", bench.now)
+        bench.router.on_peer_up("r1")
+        if newer:
+            bench.lead(2, "r1")
+        (send,), _ = bench.flush()
+        bench.refuse("r1", parts(send)[0], "OUT_OF_ORDER_SEQUENCE", lossy=1)
+        _, acks = bench.flush()
+        (ack,) = acks[CLIENT]
+        assert ack.error is not None
+        assert (ack.error.code, ack.error.unknown_outcome) == ("OUT_OF_ORDER_SEQUENCE", unknown)
+        assert ack.error.detail == detail
 
 
 def test_failover_with_an_idempotent_producer_is_only_latency() -> None:

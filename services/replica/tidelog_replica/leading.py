@@ -180,10 +180,19 @@ class Leading:
     def _refuse(self, source: int, part: ProducePart, refused: Refused, now: float) -> None:
         """A batch out of its producer's sequence. A duplicate is as good as an ack: it waits like one. A gap is
         certain only when nothing of the epochs before is left in doubt: until then another replica may hold what is
-        missing here, and lead next."""
-        unknown = refused.code == "OUT_OF_ORDER_SEQUENCE" and not self.core.knows_end
-        error = refuse(refused.code, refused.message, unknown_outcome=unknown)
+        missing here, and lead next. Where records may be lost, it tells of this log only (``lossy``): the batch may
+        have been in another, where readers saw it, or may come back with one."""
+        gap = refused.code == "OUT_OF_ORDER_SEQUENCE"
+        unknown = gap and not self.core.knows_end
+        detail = {"lossy": 1} if gap and not unknown and self._is_lossy else {}
+        error = refuse(refused.code, refused.message, unknown_outcome=unknown, **detail)
         self._answer_produce(source, part, refused.end, ProduceAck(part.id, error=error.to_info()), now)
+
+    @property
+    def _is_lossy(self) -> bool:
+        """A leader of this partition may lack, or have lacked, what another had in its log."""
+        may_lose = self._config.commit_rule == "leader" or self._config.unclean_election
+        return may_lose or self.core.state.unclean_epoch >= 0
 
     def _admit(self, part: ProducePart) -> None:
         """Whether a new batch may be appended now. Raises ``TidelogError``."""

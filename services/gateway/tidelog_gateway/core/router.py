@@ -7,7 +7,8 @@ names, so that a leader of another epoch refuses it, and it is *settled* by its 
   is sent before everything behind it that still waits. With an idempotent producer the leader refuses what
   overtook (``OUT_OF_ORDER_SEQUENCE``), which is retried in order; without one, what was already in flight may
   overtake a refused batch, as in Kafka. A gap before the oldest batch of its lane is one that no try can close: the
-  client hears of it at once. It proves that no try of an earlier leader epoch is in the log, or ever will be.
+  client hears of it at once. It proves that no try of an earlier leader epoch is in the log, or ever will be; but
+  not in a topic that may lose records (``lossy``): such a try may have been in a log, and may be again.
 - Outcome: a try that ended without a word (link lost, leader replaced, ``unknown_outcome``) is tried again only
   when the producer is idempotent, since then a second copy is impossible. Otherwise the client gets the error with
   ``unknown_outcome``. An error at the end of the time says ``unknown_outcome`` when any try may have been written.
@@ -38,6 +39,7 @@ from tidelog_gateway.core.lanes import Entry, Lane, Pipe, Place
 from tidelog_gateway.core.merge import AckBox, Produces
 from tidelog_gateway.core.settings import RouterSettings
 
+GAP = "OUT_OF_ORDER_SEQUENCE"
 RETRIED = frozenset(
     {
         "NOT_LEADER",
@@ -45,7 +47,7 @@ RETRIED = frozenset(
         "UNKNOWN_LEADER_EPOCH",
         "UNREACHABLE",
         "OFFLINE",
-        "OUT_OF_ORDER_SEQUENCE",
+        GAP,
         "OVERLOADED",
         "REQUEST_TIMED_OUT",
     }
@@ -106,6 +108,8 @@ class Router:
                     entry,
                     ProduceAck(entry.part.id, ack.offset, ack.leader_epoch, ack.durability, ack.duplicate),
                 )
+            elif ack.error.code == GAP and not ack.error.unknown_outcome and lane.is_oldest(entry):
+                self._end_at_gap(entry, ack.error)
             elif not self._try_again(entry, ack.error, now):
                 self._fail(entry, ack.error)
 
@@ -305,11 +309,7 @@ class Router:
         """After a failed try: put the batch back if it may be sent again."""
         entry.last_error = error
         lane = entry.lane
-        if error.code == "OUT_OF_ORDER_SEQUENCE":
-            if not error.unknown_outcome and lane.is_oldest(entry):
-                entry.doubt = -1 if entry.doubt < entry.epoch else entry.doubt
-                return False
-        elif error.unknown_outcome:
+        if error.unknown_outcome and error.code != GAP:
             entry.doubt = entry.epoch
         behind = error.code == "UNKNOWN_TOPIC" and self._cluster.state(*lane.key) is not None
         if lane.closed or not (error.code in RETRIED or behind):
@@ -327,6 +327,16 @@ class Router:
             lane.place = Place.DELAYED
             heapq.heappush(self._delayed, (lane.not_before, entry.arrival, lane))
         return True
+
+    def _end_at_gap(self, entry: Entry, error: ErrorInfo) -> None:
+        """The batch stands behind a gap that no try can close. A lost try of this leader epoch may be on its way all
+        the same: then the client may not number anew, also where it otherwise does so in doubt (``lossy``)."""
+        detail = error.detail
+        if entry.doubt >= entry.epoch:
+            detail = {}
+        elif "lossy" not in detail:
+            entry.doubt = -1
+        self._fail(entry, ErrorInfo(error.code, error.message, False, detail))
 
     def _supersede(self, entry: Entry, now: float) -> None:
         """The partition's leader changed while this try was in flight."""

@@ -66,8 +66,8 @@ class Batch:
         self.base_sequence: int | None = None
         """None: no sequence given yet, or taken back."""
         self.uncertain = False
-        """A try under this sequence ended without anyone knowing how: it may be in the log, whatever is answered to
-        later tries, unless that is a gap."""
+        """A try ended without anyone knowing how: it may be in the log, whatever is answered to later tries, unless
+        that is a gap in a topic that loses nothing."""
         self.astray = False
         """A try under this sequence was lost with its link."""
         self.answer: TidelogError | None = None
@@ -85,7 +85,6 @@ class Batch:
     def number(self, producer_id: int, base_sequence: int | None) -> None:
         """Give (or take back) the place in the producer's sequence."""
         self.base_sequence = base_sequence
-        self.uncertain = self.astray = False
         self.answer = None
         if self._data and base_sequence is not None:
             self._data = renumber(self._data, producer_id, base_sequence)

@@ -13,7 +13,9 @@ Each partition is a *lane*: an open batch, a queue of sealed ones, and those in 
   refuse everything behind it. What is in flight is drained; when the oldest remaining batch comes back
   ``OUT_OF_ORDER_SEQUENCE`` and everything before it is settled, neither it nor what follows is in the log: those
   are numbered anew under a fresh producer id. Not where a try was lost with its link: the next gateway may know
-  only a leader that was replaced, and its gap proves nothing. Such batches end with their delivery timeout.
+  only a leader that was replaced, and its gap proves nothing. Such batches end with their delivery timeout. In a
+  topic that may lose records (``lossy``) they are numbered anew too, but a batch whose fate was in doubt stays so: it
+  may have been in a log that is lost, and may come back with it.
 - **Without idempotence** nothing is tried twice here: it might write twice or change the order.
 
 Invariants: a lane's batches settle exactly once; at most ``max_in_flight`` of a lane are in flight; sequences of
@@ -252,10 +254,12 @@ class ProducerCore:
         lane.not_before = now + self._options.backoff_s
         lane.queue.extendleft(reversed(lane.in_flight))
         lane.in_flight.clear()
-        gap = head.code == "OUT_OF_ORDER_SEQUENCE" and not head.unknown_outcome
+        lossy = "lossy" in head.detail
+        gap = head.code == "OUT_OF_ORDER_SEQUENCE" and (lossy or not head.unknown_outcome)
         if gap and not any(batch.astray for batch in lane.queue):
             for batch in lane.queue:
                 batch.number(0, None)
+                batch.uncertain = batch.uncertain and lossy
             lane.spoiled = True
 
     def _give_up(self, lane: Lane, batch: Batch, error: TidelogError) -> Batch:
