@@ -1,6 +1,8 @@
 """What simulated clients share: they follow the metadata over a watch of their own and talk to the leaders directly.
 
-A client process never dies; its links do.
+A client process never dies; its links do. It watches any controller, not the active one only as a gateway does, so
+that it may lag behind; and asks it, as a gateway does, again and again who is active. One that knows nobody is cut
+off, or in no group, and would bring nothing for ever without a word: the client goes elsewhere.
 """
 
 from __future__ import annotations
@@ -13,10 +15,12 @@ from tidelog.errors import TimedOut, Unreachable
 from tidelog.types import ClusterImage, PartitionState, TopicPartition
 from tidelog.wire.image import apply_update
 from tidelog.wire.messages import (
+    DescribeQuorum,
     Message,
     MetadataUpdate,
     ProduceAck,
     Produced,
+    QuorumAnswer,
     Watch,
 )
 
@@ -24,6 +28,10 @@ from simulation.sim_network import Frame, SimLink
 
 if TYPE_CHECKING:
     from simulation.cluster import Cluster
+
+CHECK_S = 1.0
+"""How often a client asks who is active."""
+QUORUM_TIMEOUT_S = 1.5
 
 
 class Client:
@@ -39,7 +47,6 @@ class Client:
         self.stopped = False
         self._links: dict[str, SimLink] = {}
         self._watch: SimLink | None = None
-        self._watched = 0
         self._calls: dict[int, tuple[SimLink, Callable[[Any], None]]] = {}
         self._call_id = 0
         cluster.network.attach(self)
@@ -49,21 +56,27 @@ class Client:
 
     def _follow_metadata(self) -> None:
         names = self.cluster.controllers
-        self._watch = self.network.connect(self, names[self.rng.randrange(len(names))])
-        self._watched = self.image.index
-        self._watch.send(self, Frame("request", 0, Watch()))
-        link = self._watch
-        self.loop.after(1.5, lambda: self._check_watch(link))
+        link = self._watch = self.network.connect(self, names[self.rng.randrange(len(names))])
+        link.send(self, Frame("request", 0, Watch()))
+        self._check_watch(link)
 
     def _check_watch(self, link: SimLink) -> None:
-        """A watch that brings nothing may hang on a controller that is cut off: take another now and then."""
+        """Ask the controller that is watched, now and every ``CHECK_S``, who is active."""
         if link is self._watch and not self.stopped:
-            if self.image.index == self._watched:
-                link.close(self)
-                self._follow_metadata()
-            else:
-                self._watched = self.image.index
-                self.loop.after(1.5, lambda: self._check_watch(link))
+            self._call_over(link, DescribeQuorum(), QUORUM_TIMEOUT_S, lambda answer: self._on_quorum(link, answer))
+
+    def _on_quorum(self, link: SimLink, answer: Any) -> None:
+        if link is not self._watch:
+            return
+        if isinstance(answer, QuorumAnswer) and answer.active:
+            self.loop.after(CHECK_S, lambda: self._check_watch(link))
+        else:
+            link.close(self)
+            self._watch_another()
+
+    def _watch_another(self) -> None:
+        self._watch = None
+        self.loop.after(self.rng.uniform(0.01, 0.1), self._follow_metadata)
 
     def partition(self, key: TopicPartition) -> PartitionState | None:
         """What the metadata says of a partition."""
@@ -83,7 +96,9 @@ class Client:
 
     def call(self, node: str, message: Message, timeout_s: float, done: Callable[[Any], None]) -> None:
         """Ask; ``done`` gets the answer or the error, once."""
-        link = self.link_to(node)
+        self._call_over(self.link_to(node), message, timeout_s, done)
+
+    def _call_over(self, link: SimLink, message: Message, timeout_s: float, done: Callable[[Any], None]) -> None:
         self._call_id += 1
         number = self._call_id
         self._calls[number] = (link, done)
@@ -116,7 +131,7 @@ class Client:
 
     def on_close(self, link: SimLink) -> None:
         if link is self._watch:
-            self.loop.after(self.rng.uniform(0.01, 0.1), self._follow_metadata)
+            self._watch_another()
         elif self._links.get(link.server_name) is link:
             del self._links[link.server_name]
             for number, (used, _) in list(self._calls.items()):
