@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import trio
+from tidelog.cli.local_cluster import free_base_port
 from tidelog.link import PROTOCOL_VERSION, Link, connect_link
 from tidelog.records import NewRecord, Record, decode_batch, encode_batch, split
 from tidelog.websocket import WebSocketTransport
@@ -39,17 +39,6 @@ from tidelog_replica.server import serve as serve_replica
 from tidelog_replica.settings import ReplicaSettings
 
 
-def free_ports(count: int) -> list[int]:
-    """Ports that were free a moment ago: controllers must know each other's before they listen."""
-    sockets = [socket.socket() for _ in range(count)]
-    for one in sockets:
-        one.bind(("127.0.0.1", 0))
-    ports = [one.getsockname()[1] for one in sockets]
-    for one in sockets:
-        one.close()
-    return ports
-
-
 class Cluster:
     """Starts and stops its processes, which are tasks here. A stopped one loses its connections at once, but for a
     replica server, which waits ``shutdown_s`` for others to take over."""
@@ -60,8 +49,8 @@ class Cluster:
         self._nursery = nursery
         self._scopes: dict[str, trio.CancelScope] = {}
         self._ended: dict[str, trio.Event] = {}
-        ports = free_ports(controllers)
-        self.controllers = {f"c{i + 1}": f"ws://127.0.0.1:{port}" for i, port in enumerate(ports)}
+        base = free_base_port(controllers)  # controllers must know each other's port before they listen
+        self.controllers = {f"c{i + 1}": f"ws://127.0.0.1:{base + i}" for i in range(controllers)}
         self.gateway = ""
         self._shutdown_s = shutdown_s
 

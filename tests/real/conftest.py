@@ -15,7 +15,6 @@ from tidelog.cli.local_cluster import LocalCluster, free_base_port
 
 LOG_LINES = 12
 """So many last lines of each process's log come with a failed test."""
-GAPS = pytest.StashKey[list[str]]()
 
 
 @contextmanager
@@ -53,21 +52,13 @@ def roomy_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]
 
 
 @pytest.fixture
-def report_gap(request: pytest.FixtureRequest) -> Callable[[str, float], None]:
+def report_gap(record_property: Callable[[str, object], None]) -> Callable[[str, float], None]:
     """Tells the longest time without an ack at the end of the run. It is measured, never judged."""
 
     def report(what: str, seconds: float) -> None:
-        request.config.stash.setdefault(GAPS, []).append(f"{seconds:6.2f} s  {what}")
+        record_property("gap", f"{seconds:6.2f} s  {what}")
 
     return report
-
-
-def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
-    """The longest gaps."""
-    if gaps := config.stash.get(GAPS, []):
-        terminalreporter.section("longest time without an ack in a partition")
-        for line in gaps:
-            terminalreporter.write_line(line)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable
@@ -14,6 +13,7 @@ from typing import Any
 
 import pytest
 import trio
+from tidelog.cli.local_cluster import free_base_port
 from tidelog.errors import BrokerError
 from tidelog.link import PROTOCOL_VERSION, Link, connect_link
 from tidelog.types import ClusterImage
@@ -38,18 +38,6 @@ pytestmark = pytest.mark.real
 
 START_S = 30.0
 """How long a start, an election or an answer may take on a busy machine."""
-
-
-def free_ports(count: int) -> list[int]:
-    """Distinct ports that nobody listens on now."""
-    probes = [socket.socket() for _ in range(count)]
-    try:
-        for probe in probes:
-            probe.bind(("127.0.0.1", 0))
-        return [probe.getsockname()[1] for probe in probes]
-    finally:
-        for probe in probes:
-            probe.close()
 
 
 class ControllerProcess:
@@ -114,7 +102,8 @@ class Cluster:
 
     def lay_out(self, *nodes: str, join: bool = False) -> None:
         """Configure controllers that know each other and those that there are."""
-        folder, ports = self.folder, dict(zip(nodes, free_ports(len(nodes)), strict=True))
+        folder, base = self.folder, free_base_port(len(nodes))
+        ports = {node: base + i for i, node in enumerate(nodes)}
         self.urls |= {node: f"ws://127.0.0.1:{port}" for node, port in ports.items()}
         self.nodes |= {node: ControllerProcess(node, folder / f"{node}.toml") for node in ports}
         for node in nodes:
