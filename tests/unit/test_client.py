@@ -12,9 +12,11 @@ import pytest
 import tidelog
 import trio
 from fake_gateway import FakeCluster
+from tidelog.client.connection import RETRY_S, Connection
 from tidelog.errors import Closed, ConfigError, TidelogError, Unreachable, refuse
 from tidelog.types import Position
-from tidelog.wire.messages import Subscribe, Unsubscribe
+from tidelog.websocket import WebSocketTransport
+from tidelog.wire.messages import Digest, Message, Subscribe, Unsubscribe
 
 
 @asynccontextmanager
@@ -335,6 +337,21 @@ async def test_without_a_gateway_connect_says_so() -> None:
     with pytest.raises(Unreachable, match=r"no gateway can be reached \(ws://127.0.0.1:1\)"):
         async with tidelog.connect("ws://127.0.0.1:1", connect_timeout_s=0.1):
             pass
+
+
+@pytest.mark.parametrize("patience_s", [3.0, 30.0])
+async def test_an_error_that_may_pass_is_waited_out_as_long_as_patience_lasts(autojump_clock, patience_s) -> None:
+    class Away:
+        closed = False
+
+        async def call(self, _request: Message, _timeout_s: float) -> Message:
+            raise refuse("UNREACHABLE", "r3 is away")
+
+    connection = Connection(("ws://g1",), WebSocketTransport(), "client", request_timeout_s=30.0)
+    connection.link = Away()  # type: ignore[assignment]
+    with pytest.raises(TidelogError, match="r3 is away"):
+        await connection.call(Digest("r3", "t", 0), patience_s=patience_s)
+    assert patience_s - RETRY_S <= trio.current_time() <= patience_s
 
 
 async def test_a_dead_gateway_in_the_list_does_no_harm() -> None:

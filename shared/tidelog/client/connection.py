@@ -135,11 +135,14 @@ class Connection:
 
     # --- requests ----------------------------------------------------------------------------------------
 
-    async def call(self, request: Message, timeout_s: float | None = None, *, again: bool = True) -> Message:
+    async def call(
+        self, request: Message, timeout_s: float | None = None, *, again: bool = True, patience_s: float = math.inf
+    ) -> Message:
         """Send a request and wait for its answer, on as many links as it takes. ``again``: doing it twice does no
-        harm, so it is tried again after a lost link. Errors that may pass are waited out. Raises ``BrokerError``,
-        ``TimedOut`` or ``Unreachable``."""
+        harm, so it is tried again after a lost link. Errors that may pass are waited out, for ``patience_s`` at most.
+        Raises ``BrokerError``, ``TimedOut`` or ``Unreachable``."""
         deadline = trio.current_time() + (timeout_s or self.request_timeout_s)
+        patient_until = min(deadline, trio.current_time() + patience_s)
         while True:
             link = await self.wait_up(deadline)
             try:
@@ -153,7 +156,7 @@ class Connection:
                 raise
             except TidelogError as error:
                 hopeless = not error.retriable or (error.unknown_outcome and not again)
-                if hopeless or trio.current_time() + RETRY_S >= deadline:
+                if hopeless or trio.current_time() + RETRY_S >= patient_until:
                     raise
                 await trio.sleep(RETRY_S)
 

@@ -49,6 +49,8 @@ from tidelog.wire.messages import (
 DEFAULT_URL = "ws://127.0.0.1:9292"
 _POLL_S = 0.01  # first pause while a new topic's partitions get their leaders; doubles
 _POLL_MAX_S = 0.2
+DIGEST_PATIENCE_S = 3.0
+"""A server that cannot tell what it holds is asked again for so long."""
 
 Where = str | int | datetime | Mapping[int, int | Position]
 """A place in every partition: ``earliest``, ``latest``, an offset, a time (the first record at or after it), or
@@ -214,9 +216,13 @@ class Log(Moving):
     # --- replicas ----------------------------------------------------------------------------------------------
 
     async def digest(self, topic_id: str, partition: int, node: str, offsets: Iterable[int] = ()) -> DigestAnswer:
-        """Bounds of the log of one replica, and its hash chain at each of up to 64 offsets. Raises ``OFFLINE``,
-        ``NOT_LEADER`` (it has no such partition), ``UNREACHABLE``."""
-        return await self._ask(Digest(node, topic_id, partition, tuple(offsets)), DigestAnswer)
+        """Bounds of the log of one replica, and its hash chain at each of up to 64 offsets. No other server can
+        answer for it, so it has ``DIGEST_PATIENCE_S`` to come back. Raises ``OFFLINE``, ``NOT_LEADER`` (it has no
+        such partition), ``UNREACHABLE``."""
+        request = Digest(node, topic_id, partition, tuple(offsets))
+        answer = await self._connection.call(request, patience_s=DIGEST_PATIENCE_S)
+        assert isinstance(answer, DigestAnswer)
+        return answer
 
     async def compare_replicas(self, topic: TopicInfo, partition: int, live: Collection[str]) -> Comparison:
         """Whether the logs of a partition's replicas and learners, as far as they are among ``live``, are the same
