@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import signal
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,19 +16,27 @@ from tidelog.cli.local_cluster import LocalCluster, free_base_port
 
 LOG_LINES = 12
 """So many last lines of each process's log come with a failed test."""
+GUARD = """
+import pathlib, sys
+sys.stdin.read()  # ends with the process that holds the other end
+from tidelog.cli.local_cluster import LocalCluster
+LocalCluster.load(pathlib.Path(sys.argv[1])).stop()
+"""
 
 
 @contextmanager
 def running_cluster(folder: Path, replicas: int = 3) -> Iterator[Cluster]:
-    """Three controllers, so many replica servers, two gateways; ended in any case."""
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # a run that is ended stops them too
+    """Three controllers, so many replica servers, two gateways; ended in any case, also when the run is killed."""
     local = LocalCluster.create(folder, gateways=2, replicas=replicas, base_port=free_base_port(5 + replicas))
+    guard = subprocess.Popen([sys.executable, "-c", GUARD, folder], stdin=subprocess.PIPE, start_new_session=True)
     try:
         local.start()
         trio.run(local.wait_ready)
         yield Cluster(local)
     finally:
         local.stop()
+        guard.kill()
+        guard.communicate()
 
 
 @pytest.fixture(scope="session")
