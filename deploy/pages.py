@@ -6,13 +6,18 @@ from pathlib import Path
 
 from tidelog.config import settings_of
 from tidelog.errors import CODES
+from tidelog.metrics import Metric
 from tidelog.types import TopicConfig
+from tidelog_controller import metrics as controller_metrics
 from tidelog_controller.config import ControllerConfig
 from tidelog_controller.core.topics import CHOICES, FIXED, RANGES
+from tidelog_gateway import metrics as gateway_metrics
 from tidelog_gateway.config import GatewayConfig
+from tidelog_replica import metrics as replica_metrics
 from tidelog_replica.config import ReplicaConfig
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
+METRICS_HEAD = Path(__file__).resolve().parent / "metrics.md"
 SERVICES = (("Controller", ControllerConfig), ("Replica server", ReplicaConfig), ("Gateway", GatewayConfig))
 
 DEFAULTS = TopicConfig().texts()
@@ -86,7 +91,23 @@ def errors() -> str:
     return "\n".join(lines) + "\n"
 
 
-PAGES = {"configuration.md": configuration, "errors.md": errors}
+def metrics() -> str:
+    """Every metric of every service."""
+    lines = [METRICS_HEAD.read_text().rstrip()]
+    for title, module in METRICS:
+        table: tuple[Metric, ...] = module.METRICS
+        lines += ["", f"## {title}", "", "| metric | kind | labels | unit | meaning |", "|---|---|---|---|---|"]
+        for m in table:
+            lines.append(f"| `{m.sample}` | {m.kind} | {', '.join(m.labels)} | {m.unit} | {m.help} |")
+    return "\n".join(lines) + "\n"
+
+
+METRICS = (
+    ("Controller", controller_metrics),
+    ("Replica server", replica_metrics),
+    ("Gateway", gateway_metrics),
+)
+PAGES = {"configuration.md": configuration, "errors.md": errors, "metrics.md": metrics}
 
 
 def _number(value: float | None) -> str:

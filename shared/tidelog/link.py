@@ -29,7 +29,7 @@ import trio
 
 from tidelog.errors import ProtocolError, TidelogError, Unreachable
 from tidelog.outbox import OUTBOX_BYTES, Outbox, begin_burst, burst, end_burst
-from tidelog.transport import Connection, Transport
+from tidelog.transport import NO_PAGES, Connection, Pages, Transport
 from tidelog.wire.messages import Hello, Message, Payload, Welcome
 from tidelog.wire.session import PROTOCOL_VERSION, Answered, Close, Deliver, Effect, Opened, Session, Transmit
 
@@ -356,14 +356,16 @@ async def serve_links(
     allowed: Mapping[str, frozenset[str]],
     on_open: Callable[[Link], None] | None = None,
     on_close: Callable[[Link], None] | None = None,
+    pages: Pages = NO_PAGES,
     task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Accept links until cancelled; reports the URL. ``welcome`` decides about each hello. ``allowed``: ops by
     role; others are answered ``FORBIDDEN``, other roles refused. ``on_open`` and ``on_close`` are called
-    once each per link whose hello was accepted. Raises ``ConfigError`` when the port is in use."""
+    once each per link whose hello was accepted. ``pages``: for plain HTTP on the same port. Raises ``ConfigError``
+    when the port is in use."""
 
     async def on_connection(connection: Connection) -> None:
         session = Session(trio.current_time(), welcome=welcome, allowed=allowed)
         await Link(connection, session, handler, on_open, on_close).run()
 
-    await transport.serve(host, port, on_connection, task_status=task_status)
+    await transport.serve(host, port, on_connection, pages=pages, task_status=task_status)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Protocol
 
 import trio
@@ -12,6 +14,20 @@ from tidelog.wire.messages import Payload
 SUBPROTOCOL = "tidelog.v1"
 MAX_MESSAGE_BYTES = 16 << 20
 """Largest message that any side accepts; a fetch answer is the largest that is sent (4 MiB and a batch)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """What a port shows to plain HTTP."""
+
+    body: bytes
+    content_type: str = "text/plain; charset=utf-8"
+    status: int = 200
+
+
+Pages = Mapping[str, Callable[[str], Page]]
+"""By path; each is called with the request's ``Accept`` header for every request, and must not block."""
+NO_PAGES: Pages = MappingProxyType({})
 
 
 class Connection(Protocol):
@@ -44,7 +60,9 @@ class Transport(Protocol):
         port: int,
         handler: Callable[[Connection], Awaitable[None]],
         *,
+        pages: Pages = NO_PAGES,
         task_status: trio.TaskStatus[str],
     ) -> None:
-        """Accept until cancelled; reports its URL (with the real port) when it listens. An exception in a handler
-        ends that connection only (close code 1011). Raises ``ConfigError`` when the port is in use."""
+        """Accept until cancelled; reports its URL (with the real port) when it listens. Whoever asks for a page
+        instead gets that. An exception in a handler ends that connection only (close code 1011). Raises
+        ``ConfigError`` when the port is in use."""

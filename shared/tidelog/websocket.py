@@ -3,7 +3,7 @@
 trio-websocket does the opening handshake; ``wire.frames`` then reads and writes the frames itself. So that no
 frame byte is lost between the two, the handshake sees the stream through a ``_Gate``, which hands over the HTTP
 head and not one byte more. The handshake's tasks live in a nursery that ends with the handshake: an open
-connection has no hidden task.
+connection has no hidden task. A request that does not ask for WebSocket gets a page (``pages.py``).
 
 Refused: another subprotocol (HTTP 400), more than ``max_connections`` (HTTP 503), a handshake that takes longer
 than ``HANDSHAKE_TIMEOUT_S``. permessage-deflate is never negotiated.
@@ -24,7 +24,8 @@ import trio
 import trio_websocket
 
 from tidelog.errors import ConfigError, ProtocolError, Unreachable
-from tidelog.transport import MAX_MESSAGE_BYTES, SUBPROTOCOL, Connection
+from tidelog.pages import answer
+from tidelog.transport import MAX_MESSAGE_BYTES, NO_PAGES, SUBPROTOCOL, Connection, Page, Pages
 from tidelog.wire.frames import FrameStream
 
 HANDSHAKE_TIMEOUT_S = 5.0
@@ -49,13 +50,24 @@ class _Gate(trio.abc.HalfCloseableStream):
     def __init__(self, stream: trio.SocketStream) -> None:
         self.scope = trio.CancelScope(deadline=trio.current_time() + HANDSHAKE_TIMEOUT_S)
         self._stream = stream
-        self._read_any = False
+        self._head: bytes | None = None
+        self._taken = False
         self.early = b""
 
     async def receive_some(self, max_bytes: int | None = None) -> bytes:
-        if self._read_any:
+        if self._taken:
             await trio.sleep_forever()
-        self._read_any = True
+        head = await self.read_head()
+        self._taken = True
+        return head
+
+    async def read_head(self) -> bytes:
+        """The HTTP head, which can be read again by ``receive_some``. Raises ``_HandshakeEnded``."""
+        if self._head is None:
+            self._head = await self._read_head()
+        return self._head
+
+    async def _read_head(self) -> bytes:
         data = b""
         while True:
             try:
@@ -138,6 +150,7 @@ class WebSocketTransport:
         port: int,
         handler: Callable[[Connection], Awaitable[None]],
         *,
+        pages: Pages = NO_PAGES,
         task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED,
     ) -> None:
         """See ``Transport.serve``."""
@@ -153,27 +166,29 @@ class WebSocketTransport:
         real_port = listeners[0].socket.getsockname()[1]
 
         async def on_stream(stream: trio.SocketStream) -> None:
-            await self._accept(stream, handler)
+            await self._accept(stream, handler, pages)
 
         async with trio.open_nursery() as nursery:
             await nursery.start(trio.serve_listeners, on_stream, listeners)
             task_status.started(f"ws://{_reachable(host)}:{real_port}")
 
-    async def _accept(self, stream: trio.SocketStream, handler: Callable[[Connection], Awaitable[None]]) -> None:
+    async def _accept(
+        self, stream: trio.SocketStream, handler: Callable[[Connection], Awaitable[None]], pages: Pages
+    ) -> None:
         self._accepted += 1
         try:
             async with stream:
                 if self._accepted > self.max_connections:
                     await _refuse(stream)
                     return
-                connection = await self._answer_handshake(stream)
+                connection = await self._answer_handshake(stream, pages)
                 if connection is not None:
                     await _run(handler, connection)
         finally:
             self._accepted -= 1
 
-    async def _answer_handshake(self, stream: trio.SocketStream) -> FrameStream | None:
-        """The open connection, or None when the peer was refused or gave up."""
+    async def _answer_handshake(self, stream: trio.SocketStream, pages: Pages) -> FrameStream | None:
+        """The open connection, or None when the peer got a page, was refused or gave up."""
         try:
             _tune(stream)
             remote = "{}:{}".format(*stream.socket.getpeername()[:2])
@@ -183,6 +198,10 @@ class WebSocketTransport:
         accepted = False
         with gate.scope:
             try:
+                page = _page(await gate.read_head(), pages)
+                if page is not None:
+                    await stream.send_all(page)
+                    return None
                 async with trio.open_nursery() as nursery:
                     request = await trio_websocket.wrap_server_stream(nursery, gate)
                     if SUBPROTOCOL in request.proposed_subprotocols:
@@ -213,6 +232,18 @@ async def _run(handler: Callable[[Connection], Awaitable[None]], connection: Fra
     finally:
         with trio.CancelScope(shield=True, deadline=trio.current_time() + 2.0):
             await connection.aclose(code, reason)
+
+
+def _page(head: bytes, pages: Pages) -> bytes | None:
+    try:
+        return answer(head, pages)
+    except Exception:
+        log.exception("page_failed")
+        return answer(head, dict.fromkeys(pages, _failed))
+
+
+def _failed(accept: str) -> Page:
+    return Page(b"internal error\n", status=500)
 
 
 async def _refuse(stream: trio.SocketStream) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import trio
 from tidelog.errors import TidelogError, Unreachable, refuse
 from tidelog.link import Link, connect_link, serve_links
-from tidelog.transport import Connection, Transport
+from tidelog.transport import NO_PAGES, Connection, Pages, Transport
 from tidelog.wire.codec import payload_view
 from tidelog.wire.messages import (
     Heartbeat,
@@ -75,6 +75,7 @@ class MemoryTransport:
         port: int,
         handler: Callable[[Connection], Awaitable[None]],
         *,
+        pages: Pages = NO_PAGES,
         task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED,
     ) -> None:
         async with trio.open_nursery() as nursery:

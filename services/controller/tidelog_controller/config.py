@@ -24,6 +24,7 @@ class ControllerConfig:
     )
     join: bool = setting(False, "Wait to be added to the group that peers names (tidelog controllers add).")
     shutdown_s: float = setting(5.0, "Longest wait for another controller to take over at the end.", 0.0, 60.0)
+    metrics: bool = setting(True, "Show metrics to Prometheus: HTTP GET /metrics on the port.")
     log_json: bool | None = setting(None, "Log as JSON; unset: unless on a terminal.")
     settings: ControllerSettings = field(default_factory=ControllerSettings, metadata={"help": "Times and bounds."})
 

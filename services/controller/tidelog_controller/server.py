@@ -11,7 +11,7 @@ import structlog
 import trio
 from tidelog.errors import TidelogError, refuse
 from tidelog.link import PROTOCOL_VERSION, Link, serve_links
-from tidelog.transport import MAX_MESSAGE_BYTES, Transport
+from tidelog.transport import MAX_MESSAGE_BYTES, NO_PAGES, Page, Transport
 from tidelog.wire.messages import (
     AddController,
     AllocateProducerIds,
@@ -53,6 +53,7 @@ from tidelog.wire.messages import (
 from tidelog_controller.config import ControllerConfig
 from tidelog_controller.core.controller import Controller
 from tidelog_controller.core.raft_log import Stored
+from tidelog_controller.metrics import metrics_page
 from tidelog_controller.shell import Shell
 from tidelog_controller.storage import Damaged, RaftStorage, set_aside
 
@@ -173,6 +174,11 @@ async def _run(
         assert shell is not None
         shell.on_message(link, id, message)
 
+    def show_metrics(accept: str) -> Page:
+        if shell is None:
+            return Page(b"starting\n", status=503)
+        return metrics_page(shell)(accept)
+
     listen = partial(
         serve_links,
         transport,
@@ -183,6 +189,7 @@ async def _run(
         allowed=ALLOWED,
         on_open=on_open,
         on_close=on_close,
+        pages={"/metrics": show_metrics} if config.metrics else NO_PAGES,
     )
     try:
         with serving:

@@ -22,6 +22,7 @@ from typing import Protocol
 import structlog
 import trio
 from tidelog import logs
+from tidelog.counting import LATENCIES_S, Histogram, count
 from tidelog.effects import Answer, Event, Post, Send
 from tidelog.errors import ProtocolError, refuse
 from tidelog.link import Link
@@ -75,9 +76,23 @@ class Shell:
         self._links: dict[int, Link] = {}
         self._up: dict[NodeId, None] = {}
         self._inbox: deque[tuple[Link | None, Input]] = deque()
+        self.events: dict[str, int] = {}
+        """How often each event happened, for the metrics."""
+        self.persists = Histogram(LATENCIES_S)
+        """Seconds until what Raft must not forget was durable."""
         self._arrived = trio.Event()
         self._turned = trio.Event()
         self._snapshots, self._wanted_snapshots = trio.open_memory_channel[MakeSnapshot](1)
+
+    @property
+    def links(self) -> Iterable[Link]:
+        """All accepted links."""
+        return self._links.values()
+
+    @property
+    def inputs_waiting(self) -> int:
+        """Inputs that the owner has not come to."""
+        return len(self._inbox)
 
     # --- inputs ------------------------------------------------------------------------------------------
 
@@ -155,7 +170,9 @@ class Shell:
     async def _perform(self, effects: list[ControllerEffect]) -> None:
         persist = merge(effect for effect in effects if isinstance(effect, Persist))
         if persist is not None:
+            began = self._clock()
             await trio.to_thread.run_sync(self._storage.perform, persist)
+            self.persists.observe(self._clock() - began)
         for effect in effects:
             match effect:
                 case Send():
@@ -167,6 +184,7 @@ class Shell:
                     if effect.source in self._links:
                         self._links[effect.source].post(effect.message)
                 case Event():
+                    count(self.events, effect.name)
                     logs.perform(effect, node=self.core.node_id)
                 case AddressesChanged(urls):
                     self.peers.set_addresses(urls)

@@ -7,9 +7,10 @@ from collections.abc import Callable
 
 import structlog
 import trio
+from tidelog.counting import count
 from tidelog.errors import TidelogError, refuse
 from tidelog.link import PROTOCOL_VERSION, Link, serve_links
-from tidelog.transport import MAX_MESSAGE_BYTES, Transport
+from tidelog.transport import MAX_MESSAGE_BYTES, NO_PAGES, Transport
 from tidelog.wire.messages import (
     Credit,
     Hello,
@@ -23,6 +24,7 @@ from tidelog.wire.messages import (
 )
 
 from tidelog_gateway.config import GatewayConfig
+from tidelog_gateway.metrics import metrics_page
 from tidelog_gateway.requests import KINDS, Requests
 from tidelog_gateway.shell import Shell
 
@@ -59,6 +61,7 @@ async def serve(
             )
 
         def on_message(link: Link, id: int | None, message: Message) -> None:
+            count(shell.requests, message.OP)
             if isinstance(message, KINDS) and id is not None:
                 requests.on_message(link, id, message)
             else:
@@ -79,6 +82,7 @@ async def serve(
                 allowed={"client": CLIENT_OPS},
                 on_open=shell.on_open,
                 on_close=shell.on_close,
+                pages={"/metrics": metrics_page(shell)} if config.metrics else NO_PAGES,
                 task_status=task_status,
             )
         )

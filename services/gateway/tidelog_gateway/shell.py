@@ -94,6 +94,13 @@ class Shell:
         self._timer = math.inf
         self._news = trio.Event()
         self._log = structlog.get_logger()
+        self.requests: dict[str, int] = {}
+        """Messages of clients, by op, for the metrics."""
+
+    @property
+    def connections(self) -> int:
+        """Clients that are connected."""
+        return len(self._links)
 
     # --- links in -------------------------------------------------------------------------------------------
 

@@ -84,6 +84,9 @@ class Assignment:
         self._disk, self._directory = disk, directory
         self._found: dict[TopicPartition, None] = {}
         """Copies of earlier lives that are not in use yet."""
+        self.counts = outbox.counts
+        self.catching_up: dict[TopicPartition, float] = {}
+        """Replicas here that follow and are not in sync, and since when that is known here."""
 
     def start(self) -> None:
         """Look what earlier lives have left. Raises ``OSError``."""
@@ -101,6 +104,16 @@ class Assignment:
         if key in self._openings:
             return refuse("OFFLINE", f"the partition is being opened on {self._node}", opening=1)
         return refuse("NOT_LEADER", f"{self._node} does not lead it, as far as it knows", leader="")
+
+    def topic_name(self, topic_id: str) -> str:
+        """Its name as far as it is known here, else its id."""
+        topic = self._acted_on.get(topic_id)
+        return topic_id if topic is None else topic.name
+
+    @property
+    def unopened(self) -> int:
+        """Logs that are yet to be opened."""
+        return len(self._openings)
 
     @property
     def all_open(self) -> bool:
@@ -203,6 +216,12 @@ class Assignment:
         partition.on_state(state, self._session.broker_epoch, now)
         self._upstreams.follow(partition, now)
         self._touch(partition)
+        key = partition.key
+        if self._node in state.isr:
+            if key in self.catching_up:
+                self.counts.catch_ups.observe(now - self.catching_up.pop(key))
+        elif self._node in state.replicas + state.target:
+            self.catching_up.setdefault(key, now)
 
     def _on_open(
         self, key: TopicPartition, opened: Opened, config: TopicConfig, state: PartitionState | None, now: float
@@ -255,6 +274,7 @@ class Assignment:
     def _unassign(self, key: TopicPartition) -> None:
         """This server has no part in it any more; the data stays."""
         partition = self.partitions.get(key)
+        self.catching_up.pop(key, None)
         self._openings.unwant(key)
         self.repairs.unassign(key)
         self._upstreams.unfollow(key)
@@ -271,6 +291,7 @@ class Assignment:
 
     def _remove(self, key: TopicPartition) -> None:
         """This server has no copy any more."""
+        self.catching_up.pop(key, None)
         self._found.pop(key, None)
         partition = self.partitions.get(key)
         if partition is None:  # not here; or on its way, damaged, left over from an earlier life

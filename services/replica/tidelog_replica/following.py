@@ -215,6 +215,8 @@ class Following:
             )
             return False
         log.append([batch for _, batch in batches])
+        self._outbox.counts.replicated_batches += len(batches)
+        self._outbox.counts.replicated_bytes += len(data)
         return True
 
     def _agree(self, end: int) -> Outcome:

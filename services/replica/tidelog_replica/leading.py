@@ -7,6 +7,7 @@ reached. Any ``OSError`` is the caller's: the partition goes offline and nobody 
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import dataclass
 from math import ceil, inf
 from typing import Any
@@ -81,6 +82,10 @@ class Leading:
         """Batches taken in the present input, stamped."""
         self._next_offset = log.end
         """Where the log ends with these."""
+        self._taken = 0
+        """How many of them are producers'."""
+        self._uncommitted: deque[tuple[int, float, int]] = deque()
+        """Writes that are not committed yet: where each ends, when it was, of how many batches of producers."""
         self._for_all: Waiters[_Pending] = Waiters()
         self._for_leader: Waiters[_Pending] = Waiters()
         self.reading = Reading(core, log, settings, outbox)
@@ -144,6 +149,10 @@ class Leading:
         self._unwritten.append(b"".join((stamp, memoryview(batch)[len(stamp) :])))
         self._next_offset = base + header.record_count
         self._producers.record(header, base)
+        self._taken += 1
+        counts = self._outbox.counts
+        counts.produced_records += header.record_count
+        counts.produced_bytes += len(batch)
         self._acknowledge(source, part, base, header.record_count, epoch, False, now)
 
     def write(self, now: float) -> None:
@@ -151,6 +160,9 @@ class Leading:
         if self._unwritten:
             batches, self._unwritten = self._unwritten, []
             self._log.append(batches)
+            self._outbox.counts.produced_batches += self._taken
+            self._uncommitted.append((self._log.end, now, self._taken))
+            self._taken = 0
             self.core.on_append(self._log.end, now)
 
     def begin_epoch(self) -> None:
@@ -335,6 +347,9 @@ class Leading:
         """Wake everybody whom the log's durable offset and the HW have reached."""
         self.core.on_durable(self._log.durable)
         hw = self.core.high_watermark
+        while self._uncommitted and self._uncommitted[0][0] <= hw:
+            _, written, batches = self._uncommitted.popleft()
+            self._outbox.counts.commits.observe(now - written, batches)
         for pending in self._for_all.wake(hw):
             self._outbox.ack(pending.source, pending.ack)
         for pending in self._for_leader.wake(self._log.durable):

@@ -72,8 +72,7 @@ from tidelog_replica.upstreams import Upstreams
 
 __all__ = ["ReplicaNode", "StartFlush", "StartJob"]
 
-_SESSION, _CHECKPOINT = ("session", ""), ("checkpoint", "")
-_CLEANING, _SCRUBBING = ("cleaning", ""), ("scrubbing", "")
+_SESSION, _CHECKPOINT, _CLEANING, _SCRUBBING = ((k, "") for k in ("session", "checkpoint", "cleaning", "scrubbing"))
 
 
 class ReplicaNode:
@@ -120,6 +119,11 @@ class ReplicaNode:
     def partitions(self) -> dict[TopicPartition, Partition]:
         """All partitions that are open here."""
         return self._assignment.partitions
+
+    @property
+    def assignment(self) -> Assignment:
+        """What this server has a part in, whether open or not."""
+        return self._assignment
 
     @property
     def broker_epoch(self) -> int:

@@ -11,11 +11,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from tidelog.counting import count
 from tidelog.effects import Answer, Call, Event, Post
 from tidelog.errors import TidelogError
 from tidelog.types import Buffer, NodeId, TopicPartition
 from tidelog.wire.messages import Message, Notify, NotifyPart, ProduceAck, Produced
 
+from tidelog_replica.core.counts import Counts
 from tidelog_replica.jobs import Job, Jobs
 from tidelog_replica.log.log import Flush
 
@@ -74,6 +76,8 @@ class Outbox:
         self._notices: dict[int, _Notices] = {}
         self._calls: dict[int, OnAnswer] = {}
         self._tokens = 0
+        self.counts = Counts()
+        """What has happened, for the metrics."""
         self.stopping = False
         """The process is to end."""
         self.jobs = Jobs(lambda key, job: self._effects.append(StartJob(key, job)))
@@ -87,6 +91,8 @@ class Outbox:
     def ack(self, source: int, ack: ProduceAck) -> None:
         """Tell a producer the fate of a batch."""
         self._acks.setdefault(source, []).append(ack)
+        if ack.error is not None:
+            count(self.counts.produce_refusals, ack.error.code)
 
     def notify(self, source: int, part: NotifyPart, batches: Sequence[Buffer] = ()) -> None:
         """Tell an idle follower that a partition has news; with them, as far as they find room in the message."""
@@ -96,6 +102,7 @@ class Outbox:
         notices.parts.append(part)
         notices.batches += batches
         notices.size += part.size
+        self.counts.fetched_bytes += part.size
 
     def call(self, to: NodeId, message: Message, timeout_s: float, done: OnAnswer) -> None:
         """Ask another server; ``done`` is called exactly once."""
@@ -118,6 +125,7 @@ class Outbox:
 
     def event(self, name: str, **fields: Any) -> None:
         """Log a transition."""
+        count(self.counts.events, name)
         self._effects.append(Event(name, fields))
 
     def drain(self) -> list[Effect]:

@@ -216,6 +216,8 @@ class Reading:
         if read.offset < hw:
             max_bytes = max(1, min(read.max_bytes, self._settings.fetch_max_bytes))
             payload = self._log.read(read.offset, max_bytes, hw)
+        self._outbox.counts.reads += 1
+        self._outbox.counts.read_bytes += sum(map(len, payload))
         told = hw if known else -1  # the leader before may have told more
         self._outbox.answer(source, id, ReadAnswer(self._core.leader_epoch, told, self._log.start, payload or b""))
 

@@ -96,6 +96,9 @@ class Repairs:
     def __contains__(self, key: TopicPartition) -> bool:
         return key in self._repairs
 
+    def __len__(self) -> int:
+        return len(self._repairs)
+
     def refusal(self, key: TopicPartition) -> TidelogError:
         """Why the partition serves nobody."""
         repair = self._repairs[key]

@@ -120,6 +120,8 @@ class Requests:
             payload += batches
             room -= fetched.size
             bite -= 0 if live[number] else fetched.size
+            self._outbox.counts.fetched_bytes += fetched.size
+        self._outbox.counts.fetches += 1
         self._outbox.answer(source, id, FetchAnswer(tuple(parts), payload or b""))
 
     def _is_live(self, node: NodeId, part: FetchPart) -> bool:

@@ -17,7 +17,7 @@ import trio
 from tidelog.disk import Disk, RealDisk
 from tidelog.errors import ConfigError, TidelogError, refuse
 from tidelog.link import PROTOCOL_VERSION, Link, serve_links
-from tidelog.transport import MAX_MESSAGE_BYTES, Transport
+from tidelog.transport import MAX_MESSAGE_BYTES, NO_PAGES, Page, Transport
 from tidelog.wire.messages import (
     Digest,
     EpochOffset,
@@ -34,6 +34,7 @@ from tidelog.wire.messages import (
 
 from tidelog_replica.config import ReplicaConfig
 from tidelog_replica.files import OpenFiles
+from tidelog_replica.metrics import metrics_page
 from tidelog_replica.node import ReplicaNode
 from tidelog_replica.shell import DiskFailed, Shell
 
@@ -120,6 +121,11 @@ async def _run(
         assert shell is not None
         shell.on_message(link, id, message)
 
+    def show_metrics(accept: str) -> Page:
+        if shell is None:
+            return Page(b"starting\n", status=503)
+        return metrics_page(shell, disk if isinstance(disk, OpenFiles) else None)(accept)
+
     listen = partial(
         serve_links,
         transport,
@@ -130,6 +136,7 @@ async def _run(
         allowed=ALLOWED,
         on_open=on_open,
         on_close=on_close,
+        pages={"/metrics": show_metrics} if config.metrics else NO_PAGES,
     )
     try:
         with serving:

@@ -14,11 +14,12 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import trio
 from tidelog import logs
 from tidelog.controllers import ActiveController
+from tidelog.counting import LATENCIES_S, Histogram
 from tidelog.effects import CONTROLLER, Answer, Call, Event, Post
 from tidelog.errors import TidelogError, refuse
 from tidelog.link import Link, burst
@@ -74,6 +75,8 @@ class Shell:
         self._performing = False
         self._timer = math.inf
         self._rearm = trio.Event()
+        self.flush_times = Histogram(LATENCIES_S)
+        """Seconds that it took to sync a log, with those that were synced together with it."""
         self._flushes: deque[tuple[TopicPartition, Flush]] = deque()
         self._flush_work = trio.Event()
         self._jobs_in, self._jobs_out = trio.open_memory_channel[tuple[TopicPartition, Job]](math.inf)
@@ -85,6 +88,25 @@ class Shell:
         self._left = trio.Event()
         self._closing = False
         """Nobody is there any more to be told anything."""
+
+    @property
+    def node(self) -> ReplicaNode:
+        """What decides; to look at only."""
+        return self._node
+
+    def now(self) -> float:
+        """The node's time."""
+        return self._clock()
+
+    @property
+    def links(self) -> Iterable[Link]:
+        """All accepted links."""
+        return self._links.values()
+
+    @property
+    def flushes_waiting(self) -> int:
+        """Logs that are to be synced, and not begun."""
+        return len(self._flushes)
 
     # --- inputs ---------------------------------------------------------------------------------------------
 
@@ -205,11 +227,13 @@ class Shell:
                     self._flush_work = trio.Event()
                 await self._flush_work.wait()
             taken = [self._flushes.popleft() for _ in range(min(len(self._flushes), FLUSHES_AT_ONCE))]
+            began = self._clock()
             try:
                 errors = await trio.to_thread.run_sync(_run_all, [flush for _, flush in taken])
             except trio.Cancelled:  # before the thread began: ``close`` does it
                 self._flushes.extendleft(reversed(taken))
                 raise
+            self.flush_times.observe(self._clock() - began, len(taken))
             with burst():
                 for (key, flush), error in zip(taken, errors, strict=True):
                     self._do(self._node.on_flushed(key, flush, error, self._clock()))

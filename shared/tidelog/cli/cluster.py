@@ -41,6 +41,7 @@ def _show(cluster: LocalCluster, as_json: bool) -> None:
     for p in cluster.processes:
         table.add_row(p.id, p.role, str(p.pid) if p.is_alive() else "down", p.url, p.log)
     Console().print(table)
+    click.echo("metrics: curl http://HOST:PORT/metrics, of each of them")
 
 
 @click.group()

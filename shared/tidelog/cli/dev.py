@@ -62,6 +62,7 @@ async def _serve(folder: Path, port: int, replicas: int) -> None:
                     transport=transport,
                 )
             )
+            services = {"c1": controller}
             for number in range(1, replicas + 1):
                 config = ReplicaConfig(
                     node=f"r{number}",
@@ -70,8 +71,8 @@ async def _serve(folder: Path, port: int, replicas: int) -> None:
                     data_dir=str(folder / f"r{number}"),
                     controllers=(controller,),
                 )
-                await nursery.start(partial(serve_replica, config, transport=transport))
-            gateway = await nursery.start(
+                services[config.node] = await nursery.start(partial(serve_replica, config, transport=transport))
+            gateway = services["g1"] = await nursery.start(
                 partial(
                     serve_gateway,
                     GatewayConfig(node="g1", cluster=cluster, port=port, controllers=(controller,)),
@@ -81,6 +82,8 @@ async def _serve(folder: Path, port: int, replicas: int) -> None:
             await wait_ready(gateway, replicas)
             click.echo(f"gateway  {gateway}")
             click.echo(f"data     {folder}")
+            for node, url in services.items():
+                click.echo(f"metrics  {url.replace('ws:', 'http:')}/metrics of {node}")
             click.echo(
                 "Ctrl-C ends it. Try: tidelog topics create hello; tidelog produce hello; tidelog consume hello"
             )

@@ -24,6 +24,7 @@ from tidelog.wire.messages import ControllerInfo, Done, Meet, Message, QuorumAns
 
 from tidelog_controller.core.balance import BalanceSettings
 from tidelog_controller.core.commands import Command
+from tidelog_controller.core.counts import Counts
 from tidelog_controller.core.founding import Founding
 from tidelog_controller.core.machine import Replicated, decode_state, encode_proposal, step
 from tidelog_controller.core.once import RequestId
@@ -124,6 +125,9 @@ class Consensus(ABC):
         self._pending: dict[int, _Pending] = {}
         self._reads: dict[int, _Read] = {}
         self._watchers: dict[int, None] = {}
+        self.counts = Counts()
+        self._proposed: dict[int, float] = {}
+        """When this controller proposed what is not applied yet, by index."""
 
     @property
     def state(self) -> MetadataState:
@@ -146,6 +150,7 @@ class Consensus(ABC):
 
     def on_snapshot(self, index: int, data: bytes, now: float) -> list[ControllerEffect]:
         """What ``MakeSnapshot`` asked for."""
+        self.counts.snapshots += 1
         return self._absorb(self.raft.on_snapshot(index, data, now), now)
 
     def on_stop(self, now: float) -> list[ControllerEffect]:
@@ -157,6 +162,16 @@ class Consensus(ABC):
             self._on_inactive()
         _, effects = self.raft.transfer(now)
         return self._absorb(effects, now)
+
+    @property
+    def waiting(self) -> int:
+        """Requests that wait for a majority."""
+        return len(self._pending) + len(self._reads)
+
+    @property
+    def watcher_count(self) -> int:
+        """Links that are told every change of the metadata."""
+        return len(self._watchers)
 
     @property
     def may_stop(self) -> bool:
@@ -196,6 +211,8 @@ class Consensus(ABC):
     ) -> list[ControllerEffect]:
         index, effects = self.raft.propose(encode_proposal(command, request), now)
         assert index is not None, "the active controller leads Raft"
+        self.counts.proposals += 1
+        self._proposed[index] = now
         self._wait_for(index, source, id, now)
         return self._absorb(effects, now)
 
@@ -230,9 +247,11 @@ class Consensus(ABC):
                     for entry in effect.entries:
                         out += self._apply(entry, now)
                 case Restore(snapshot):
+                    self.counts.snapshots_installed += 1
                     self.replicated = _decoded(snapshot.data)
                     out += self._on_news(self.state, None)
                 case RoleChanged():
+                    self.counts.raft_elections += effect.role == "candidate"
                     out += self._on_role(effect)
                 case MembersChanged():
                     out.append(AddressesChanged({n: url for n, url in self.urls.items() if n != self.node_id}))
@@ -259,6 +278,7 @@ class Consensus(ABC):
             failed = len(waiting) + len(reads)
             effects.append(Event("controller_stepped_down", {"term": change.term, "requests_failed": failed}))
         self._pending, self._reads = {}, {}
+        self._proposed.clear()
         unknown, known = self.not_active(unknown_outcome=True), self.not_active(unknown_outcome=False)
         effects += [Answer(pending.source, pending.id, unknown) for pending in waiting]
         effects += [Answer(read.source, read.id, known) for read in reads]
@@ -275,8 +295,12 @@ class Consensus(ABC):
             effects += self._on_news(before, outcome.applied)
         elif not entry.data and entry.term == self._leading_term and not self.active and not self.stopping:
             self.active = True
+            self.counts.activations += 1
             self._on_active(now)
             effects.append(Event("controller_active", {"term": self._leading_term, "index": self.state.index}))
+        proposed = self._proposed.pop(entry.index, None)
+        if proposed is not None:
+            self.counts.commits.observe(now - proposed)
         pending = self._pending.pop(entry.index, None)
         if pending is not None:
             answer = self._with_settings(outcome.answer or Done())

@@ -17,6 +17,7 @@ from collections.abc import Mapping
 from dataclasses import fields, replace
 from typing import Any
 
+from tidelog.counting import count
 from tidelog.effects import Event, Post
 from tidelog.errors import TidelogError, refuse
 from tidelog.types import NodeId
@@ -52,6 +53,7 @@ from tidelog_controller.core.commands import (
     ChangeIsr,
     Command,
     ConfirmLeadership,
+    FenceServer,
     LeaveParts,
     RecordLoss,
     RegisterServer,
@@ -105,6 +107,7 @@ class Controller(Consensus):
         self, source: int, id: int | None, message: Message, now: float, *, wall_ms: int = 0
     ) -> list[ControllerEffect]:
         """A request that came over link ``source``. ``id`` None: nobody waits for the answer."""
+        count(self.counts.requests, message.OP)
         match message:
             case Watch():
                 self._watchers[source] = None
@@ -257,6 +260,8 @@ class Controller(Consensus):
 
     def _on_applied(self, before: MetadataState, applied: Applied, command: Command, now: float) -> list[Event]:
         changed = [key for key, _ in applied.changes if before.partition(*key) != applied.state.partition(*key)]
+        self.counts.on_applied(applied)
+        self.counts.fences += isinstance(command, FenceServer) and bool(applied.servers)
         self.elections.on_applied(applied.state, command, changed, now)
         self.balance.on_applied(before, applied.state, command, changed, now)
         return events_of(before, applied)

@@ -128,6 +128,16 @@ class RaftLog:
         return self.base.index + len(self._entries)
 
     @property
+    def entry_count(self) -> int:
+        """Entries that are held."""
+        return len(self._entries)
+
+    @property
+    def size_bytes(self) -> int:
+        """Of the commands in them."""
+        return sum(len(entry.data) for entry in self._entries)
+
+    @property
     def last_term(self) -> int:
         """Term of the last entry; the base's when there is none."""
         return self._entries[-1].term if self._entries else self.base.term

@@ -41,6 +41,7 @@ class Entry:
     batch: Buffer
     idempotent: bool
     deadline: float
+    since: float = 0.0
     bucket: int = 0
     attempt: int = 0
     """Number of the try in flight; 0 while it waits."""

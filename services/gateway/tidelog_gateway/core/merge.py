@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from tidelog.counting import count
 from tidelog.effects import Post, Send
 from tidelog.types import Buffer, NodeId
 from tidelog.wire.messages import Produce, ProduceAck, Produced, ProducePart
@@ -51,6 +52,8 @@ class AckBox:
 
     def __init__(self) -> None:
         self._acks: dict[int, list[ProduceAck]] = {}
+        self.errors: dict[str, int] = {}
+        """How many of them were errors, by code."""
 
     def __bool__(self) -> bool:
         return bool(self._acks)
@@ -58,6 +61,8 @@ class AckBox:
     def add(self, source: int, ack: ProduceAck) -> None:
         """The next ack for a client."""
         self._acks.setdefault(source, []).append(ack)
+        if ack.error is not None:
+            count(self.errors, ack.error.code)
 
     def forget(self, source: int) -> None:
         """The client is gone."""

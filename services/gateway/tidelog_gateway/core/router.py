@@ -27,6 +27,7 @@ import heapq
 from collections import deque
 from collections.abc import Iterable
 
+from tidelog.counting import count
 from tidelog.effects import Post, Send
 from tidelog.errors import CorruptBatch, TidelogError, refuse
 from tidelog.records import read_header
@@ -34,6 +35,7 @@ from tidelog.types import Acks, NodeId, TopicPartition
 from tidelog.wire.messages import ErrorInfo, Produce, ProduceAck, Produced, ProducePart
 
 from tidelog_gateway.core.cluster import ClusterMap
+from tidelog_gateway.core.counts import RouterCounts
 from tidelog_gateway.core.expiry import Expiry
 from tidelog_gateway.core.lanes import Entry, Lane, Pipe, Place
 from tidelog_gateway.core.merge import AckBox, Produces
@@ -70,12 +72,18 @@ class Router:
         self._delayed: list[tuple[float, int, Lane]] = []
         self._expiry: Expiry[Entry] = Expiry()
         self._acks = AckBox()
+        self.counts = RouterCounts()
         self._held: dict[int, int] = {}
         self.held_bytes = 0
         self.in_flight = 0
         """Batches that leaders have not acked yet."""
         self._arrivals = 0
         self._attempts = 0
+
+    @property
+    def errors(self) -> dict[str, int]:
+        """How many batches were answered with an error, by its code."""
+        return self._acks.errors
 
     # --- inputs ---------------------------------------------------------------------------------------------
 
@@ -104,6 +112,7 @@ class Router:
             lane = entry.lane
             if ack.error is None:
                 lane.retry_s = 0.0
+                self.counts.acks.observe(now - entry.since)
                 self._finish(
                     entry,
                     ProduceAck(entry.part.id, ack.offset, ack.leader_epoch, ack.durability, ack.duplicate),
@@ -276,6 +285,7 @@ class Router:
             or self.held_bytes + part.size > limits.total_max_bytes
         ):
             return refuse("OVERLOADED", "too many bytes wait for their acks: send less at a time"), False
+        self.counts.records += header.record_count
         return None, header.producer_id != 0
 
     def _queue(self, source: int, part: ProducePart, batch: memoryview, idempotent: bool, now: float) -> None:
@@ -287,10 +297,12 @@ class Router:
             self._by_partition.setdefault(key, {})[source] = lane
         self._arrivals += 1
         timeout_ms = min(part.timeout_ms, self._settings.produce_max_timeout_ms)
-        entry = Entry(lane, self._arrivals, part, batch, idempotent, now + timeout_ms / 1000)
+        entry = Entry(lane, self._arrivals, part, batch, idempotent, now + timeout_ms / 1000, now)
         entry.bucket = self._expiry.add(entry, entry.deadline)
         self._held[source] = self._held.get(source, 0) + part.size
         self.held_bytes += part.size
+        self.counts.batches += 1
+        self.counts.bytes += part.size
         lane.waiting.append(entry)
         if lane.place is Place.IDLE:
             self._wake(lane)
@@ -316,6 +328,7 @@ class Router:
             return False
         if error.unknown_outcome and not entry.idempotent:
             return False
+        count(self.counts.retries, error.code)
         lane.put_back(entry)
         state = self._cluster.state(*lane.key)
         if state is None or state.leader_epoch != entry.epoch or not self._pipes[entry.server].up:

@@ -24,6 +24,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from math import inf
 
+from tidelog.counting import count
 from tidelog.effects import Answer, Call, Post
 from tidelog.errors import TidelogError, refuse
 from tidelog.records import read_header
@@ -31,6 +32,7 @@ from tidelog.types import NodeId, PartitionState, TopicPartition
 from tidelog.wire.messages import Credit, Delivery, Done, Message, Read, ReadAnswer, Subscribe, Unsubscribe
 
 from tidelog_gateway.core.cluster import ClusterMap
+from tidelog_gateway.core.counts import DeliveryCounts
 from tidelog_gateway.core.settings import SubscriptionSettings
 from tidelog_gateway.core.spread import Spread
 
@@ -78,6 +80,12 @@ class Subscriptions:
         self._delayed: list[tuple[float, int, _Subscription]] = []
         self._tokens = 0
         self._spread = Spread(cluster)
+        self.counts = DeliveryCounts()
+
+    @property
+    def open_count(self) -> int:
+        """Subscriptions that are open."""
+        return sum(map(len, self._open.values()))
 
     # --- the client -----------------------------------------------------------------------------------------
 
@@ -147,6 +155,7 @@ class Subscriptions:
             behind = answer.code == "UNKNOWN_TOPIC" and self._cluster.state(*one.key) is not None
             if not (answer.retriable or behind):
                 return self._end(one, answer)
+            count(self.counts.retries, answer.code)
             return self._delay(one, now)
         assert isinstance(answer, ReadAnswer) and not isinstance(answer.payload, list)
         one.retry_s = 0.0
@@ -158,6 +167,8 @@ class Subscriptions:
             self._move(one, memoryview(answer.payload))
         except TidelogError as error:
             return self._end(one, error)
+        self.counts.deliveries += 1
+        self.counts.bytes += size
         one.credit -= size
         one.high_watermark = max(one.high_watermark, answer.high_watermark)
         delivery = Delivery(one.sub, high_watermark=one.high_watermark, payload=answer.payload)
@@ -250,12 +261,14 @@ class Subscriptions:
         position = 0
         while position < len(payload):
             header = read_header(payload, position)
+            self.counts.records += header.record_count
             position += header.batch_length
         one.offset = header.end_offset
         one.last_epoch = header.leader_epoch
 
     def _end(self, one: _Subscription, error: TidelogError) -> list[Effect]:
         self._close(one)
+        count(self.counts.ended, error.code)
         return [Post(one.source, Delivery(one.sub, error=error.to_info()))]
 
     def _close(self, one: _Subscription) -> None:

@@ -53,6 +53,8 @@ class Progress:
     """Where its log ended, as the leader's did, when it began to wait."""
     forgotten_at: int = -1
     """Only fetches count that show a greater stamp."""
+    reached: int = -1
+    """What ``durable`` was last, forgotten or not: for people, no rule goes by it."""
     told: float = math.inf
     """It also wants to know when the HW gets past this."""
 
@@ -81,6 +83,7 @@ class Progress:
             durable = max(durable, self.durable)
         self.broker_epoch = broker_epoch
         self.durable = durable
+        self.reached = durable if durable >= 0 else self.reached
         self.level = durable >= log_end
         if self.level:
             self.caught_up_at = now

@@ -57,6 +57,10 @@ class Readable:
         """Every segment in numbers; the last one is written."""
         return [Extent(each.base, each.end_offset, each.size, each.max_timestamp) for each in self._segments]
 
+    def extent(self) -> tuple[int, int]:
+        """How many segments there are, and their size in bytes."""
+        return len(self._segments), sum(segment.size for segment in self._segments)
+
     def read(self, offset: int, max_bytes: int, end: int | None = None) -> list[Buffer]:
         """Whole batches, one a buffer, from the one that holds ``offset``, none that reaches past ``end`` (default:
         the log end). About ``max_bytes`` at most, but one batch if there is any; perhaps fewer than there are.

@@ -1,0 +1,38 @@
+"""What one gateway has done since it started, for its metrics; no rule goes by any of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from tidelog.counting import LATENCIES_S, Histogram
+
+
+def _latencies() -> Histogram:
+    return Histogram(LATENCIES_S)
+
+
+@dataclass(slots=True)
+class RouterCounts:
+    """What producers sent."""
+
+    batches: int = 0
+    """Taken in; not those that were refused by sight."""
+    records: int = 0
+    bytes: int = 0
+    acks: Histogram = field(default_factory=_latencies)
+    """Seconds from a batch's arrival until its leader acked it."""
+    retries: dict[str, int] = field(default_factory=dict)
+    """Tries that failed and were followed by another, by the error's code."""
+
+
+@dataclass(slots=True)
+class DeliveryCounts:
+    """What subscriptions got."""
+
+    deliveries: int = 0
+    records: int = 0
+    bytes: int = 0
+    retries: dict[str, int] = field(default_factory=dict)
+    """Reads that failed and were followed by another, by the error's code."""
+    ended: dict[str, int] = field(default_factory=dict)
+    """Subscriptions that were ended with an error, by its code."""

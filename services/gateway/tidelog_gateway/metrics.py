@@ -1,0 +1,92 @@
+"""The metrics of a gateway: a table of what there is, and how it is read when somebody looks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tidelog.metrics import Metric, MetricsPage, Sample, by_label
+
+from tidelog_gateway.shell import Shell
+
+CONNECTIONS = Metric("tidelog_gateway_connections", "gauge", "connections", "Clients that are connected.")
+REQUESTS = Metric("tidelog_gateway_requests", "counter", "requests", "Messages of clients, by op.", ("op",))
+BATCHES_IN = Metric(
+    "tidelog_gateway_produced_batches", "counter", "batches", "Batches of clients, but for those refused by sight."
+)
+RECORDS_IN = Metric("tidelog_gateway_produced_records", "counter", "records", "Records in them.")
+BYTES_IN = Metric("tidelog_gateway_produced_bytes", "counter", "bytes", "Their size.")
+LATENCY = Metric(
+    "tidelog_gateway_produce_latency_seconds",
+    "histogram",
+    "seconds",
+    "From a batch's arrival until its leader's ack arrived, retries included; batches that were acked.",
+)
+ERRORS = Metric(
+    "tidelog_gateway_produce_errors",
+    "counter",
+    "errors",
+    "Batches answered with an error, by its code; OVERLOADED: the client, or all, have too much in flight.",
+    ("code",),
+)
+RETRIES = Metric(
+    "tidelog_gateway_produce_retries",
+    "counter",
+    "tries",
+    "Tries that failed and were followed by another, unseen by the client; by the error's code.",
+    ("code",),
+)
+IN_FLIGHT = Metric("tidelog_gateway_in_flight_batches", "gauge", "batches", "Batches that leaders have yet to ack.")
+HELD = Metric("tidelog_gateway_held_bytes", "gauge", "bytes", "Batches that are held until they are acked.")
+SUBSCRIPTIONS = Metric("tidelog_gateway_subscriptions", "gauge", "subscriptions", "Open subscriptions.")
+DELIVERIES = Metric("tidelog_gateway_deliveries", "counter", "messages", "Deliveries with data to subscriptions.")
+RECORDS_OUT = Metric("tidelog_gateway_delivered_records", "counter", "records", "Records in them.")
+BYTES_OUT = Metric("tidelog_gateway_delivered_bytes", "counter", "bytes", "Their size.")
+READ_RETRIES = Metric(
+    "tidelog_gateway_read_retries",
+    "counter",
+    "tries",
+    "Reads for subscriptions that failed and were followed by another, by the error's code.",
+    ("code",),
+)
+ENDED = Metric(
+    "tidelog_gateway_ended_subscriptions",
+    "counter",
+    "subscriptions",
+    "Subscriptions that were ended with an error, by its code.",
+    ("code",),
+)
+LINKS = Metric("tidelog_gateway_replica_links", "gauge", "connections", "Replica servers that it is connected to.")
+INDEX = Metric("tidelog_gateway_metadata_index", "gauge", "index", "Last Raft entry whose metadata it has.")
+
+METRICS = (
+    *(CONNECTIONS, REQUESTS, BATCHES_IN, RECORDS_IN, BYTES_IN, LATENCY, ERRORS, RETRIES, IN_FLIGHT, HELD),
+    *(SUBSCRIPTIONS, DELIVERIES, RECORDS_OUT, BYTES_OUT, READ_RETRIES, ENDED, LINKS, INDEX),
+)
+
+
+def metrics_page(shell: Shell) -> MetricsPage:
+    """The page of one gateway."""
+    return MetricsPage(METRICS, lambda: _collect(shell))
+
+
+def _collect(shell: Shell) -> Iterator[Sample]:
+    router, produced = shell.router, shell.router.counts
+    yield CONNECTIONS, (), shell.connections
+    yield from by_label(REQUESTS, shell.requests)
+    yield BATCHES_IN, (), produced.batches
+    yield RECORDS_IN, (), produced.records
+    yield BYTES_IN, (), produced.bytes
+    yield LATENCY, (), produced.acks
+    yield from by_label(ERRORS, router.errors)
+    yield from by_label(RETRIES, produced.retries)
+    yield IN_FLIGHT, (), router.in_flight
+    yield HELD, (), router.held_bytes
+    delivered = shell.subscriptions.counts
+    yield SUBSCRIPTIONS, (), shell.subscriptions.open_count
+    yield DELIVERIES, (), delivered.deliveries
+    yield RECORDS_OUT, (), delivered.records
+    yield BYTES_OUT, (), delivered.bytes
+    yield from by_label(READ_RETRIES, delivered.retries)
+    yield from by_label(ENDED, delivered.ended)
+    yield LINKS, (), sum(shell.peers.is_up(node) for node in shell.cluster.servers)
+    yield INDEX, (), shell.cluster.image.index

@@ -1,0 +1,43 @@
+"""What one replica server has done since it started, for its metrics; no rule goes by any of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from tidelog.counting import DURATIONS_S, LATENCIES_S, Histogram
+
+
+def _latencies() -> Histogram:
+    return Histogram(LATENCIES_S)
+
+
+def _durations() -> Histogram:
+    return Histogram(DURATIONS_S)
+
+
+@dataclass(slots=True)
+class Counts:
+    """Times are seconds. "Led", "followed": of partitions led, followed here."""
+
+    produced_batches: int = 0
+    """Taken by leaders here; a repeated batch is not taken again."""
+    produced_records: int = 0
+    produced_bytes: int = 0
+    produce_refusals: dict[str, int] = field(default_factory=dict)
+    """Batches that were answered with an error, by its code."""
+    commits: Histogram = field(default_factory=_latencies)
+    """From a batch's being taken until it is committed, led."""
+    fetches: int = 0
+    """Of followers, served."""
+    fetched_bytes: int = 0
+    """Sent with the answers to them, and with notices."""
+    replicated_batches: int = 0
+    """Taken from leaders, followed."""
+    replicated_bytes: int = 0
+    catch_ups: Histogram = field(default_factory=_durations)
+    """From a replica's learning that it is not in sync until it learns that it is, followed."""
+    reads: int = 0
+    """Of clients, answered without an error."""
+    read_bytes: int = 0
+    events: dict[str, int] = field(default_factory=dict)
+    """Lines of the log, by name."""

@@ -1,0 +1,219 @@
+"""The metrics of a replica server: a table of what there is, and how it is read when somebody looks.
+
+With ten thousand partitions there are no series for each: there are sums, the largest, and counts by state. Only of
+followers that are out of sync the lag is told one by one, of the ``LAGGARDS`` that lag most.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator
+
+from tidelog.metrics import Metric, MetricsPage, Sample, by_label
+from tidelog.types import NodeId, TopicPartition
+
+from tidelog_replica.files import OpenFiles
+from tidelog_replica.leading import Leading
+from tidelog_replica.node import ReplicaNode
+from tidelog_replica.shell import Shell
+
+LAGGARDS = 100
+"""Most partitions whose lag is told one by one."""
+
+LAG = Metric(
+    "tidelog_replication_lag_records",
+    "gauge",
+    "records",
+    "Records that the follower lacks of the partitions led here, all together: replication lag. Of one that has not"
+    " asked in this leader epoch only those that came since.",
+    ("follower",),
+)
+LARGEST_LAG = Metric(
+    "tidelog_replication_largest_lag_records", "gauge", "records", "The same of the worst partition.", ("follower",)
+)
+LAG_SECONDS = Metric(
+    "tidelog_replication_lag_seconds",
+    "gauge",
+    "seconds",
+    "How long ago the follower had everything of the worst partition led here; 0: it has everything of all.",
+    ("follower",),
+)
+LAGGARD = Metric(
+    "tidelog_partition_lag_records",
+    "gauge",
+    "records",
+    f"Lag of followers that are not in sync, one by one; at most the {LAGGARDS} largest.",
+    ("topic", "partition", "follower"),
+)
+CATCH_UPS = Metric(
+    "tidelog_follower_catch_up_seconds",
+    "histogram",
+    "seconds",
+    "From a replica's learning here that it is not in sync until it learns that it is again: follower catch-up time.",
+)
+CATCHING_UP = Metric("tidelog_catching_up_replicas", "gauge", "replicas", "Replicas here that are not in sync.")
+COMMITS = Metric(
+    "tidelog_commit_latency_seconds",
+    "histogram",
+    "seconds",
+    "From the append of a produced batch at its leader here until it is committed: commit latency.",
+)
+
+REPLICAS = Metric(
+    "tidelog_replica_partitions",
+    "gauge",
+    "partitions",
+    "Partitions here by role. offline: they serve nobody; idle: no leader is known; opening: not open yet.",
+    ("role",),
+)
+ISR_SIZES = Metric(
+    "tidelog_replica_isr_size_partitions",
+    "gauge",
+    "partitions",
+    "Partitions led here by how many replicas are in sync.",
+    ("size",),
+)
+UNDER_REPLICATED = Metric(
+    "tidelog_replica_under_replicated_partitions",
+    "gauge",
+    "partitions",
+    "Partitions led here with a replica that is not in sync.",
+)
+UNDER_MINIMUM = Metric(
+    "tidelog_replica_under_min_isr_partitions",
+    "gauge",
+    "partitions",
+    "Partitions led here that refuse 'all' produces, since too few replicas are in sync.",
+)
+BATCHES_IN = Metric("tidelog_replica_produced_batches", "counter", "batches", "Batches taken from producers.")
+RECORDS_IN = Metric("tidelog_replica_produced_records", "counter", "records", "Records in them.")
+BYTES_IN = Metric("tidelog_replica_produced_bytes", "counter", "bytes", "Their size.")
+REFUSALS = Metric(
+    "tidelog_replica_produce_errors", "counter", "errors", "Batches answered with an error, by its code.", ("code",)
+)
+FETCHES = Metric("tidelog_replica_fetches", "counter", "fetches", "Fetches of followers that were served.")
+FETCHED_BYTES = Metric("tidelog_replica_fetched_bytes", "counter", "bytes", "Sent to followers.")
+BATCHES_COPIED = Metric("tidelog_replica_replicated_batches", "counter", "batches", "Batches taken from leaders.")
+BYTES_COPIED = Metric("tidelog_replica_replicated_bytes", "counter", "bytes", "Their size.")
+READS = Metric("tidelog_replica_reads", "counter", "reads", "Reads of clients that were answered without an error.")
+BYTES_READ = Metric("tidelog_replica_read_bytes", "counter", "bytes", "Sent with these answers.")
+FLUSHES = Metric(
+    "tidelog_replica_flush_seconds",
+    "histogram",
+    "seconds",
+    "Syncing a log, with those that were synced together with it: disk flush latency.",
+)
+WAITING_FLUSHES = Metric("tidelog_replica_waiting_flushes", "gauge", "logs", "Logs that wait to be synced.")
+SEGMENTS = Metric("tidelog_replica_segments", "gauge", "segments", "Segments of all logs on the disk.")
+LOG_BYTES = Metric("tidelog_replica_log_bytes", "gauge", "bytes", "Their size, without indexes.")
+OPEN_FILES = Metric("tidelog_replica_open_files", "gauge", "files", "Descriptors that the logs hold.")
+REPAIRING = Metric("tidelog_replica_damaged_partitions", "gauge", "partitions", "Damaged logs, yet to be repaired.")
+QUARANTINED = Metric(
+    "tidelog_replica_quarantined_segments", "counter", "segments", "Damaged segments that were set aside."
+)
+REGISTERED = Metric("tidelog_replica_registered", "gauge", "boolean", "1: registered at the controllers.")
+CONNECTIONS = Metric(
+    "tidelog_replica_connections", "gauge", "connections", "Accepted connections, by the peer's role.", ("role",)
+)
+EVENTS = Metric("tidelog_replica_events", "counter", "events", "Lines of its log, by event.", ("event",))
+
+METRICS = (
+    *(LAG, LARGEST_LAG, LAG_SECONDS, LAGGARD, CATCH_UPS, CATCHING_UP, COMMITS, REPLICAS, ISR_SIZES),
+    *(UNDER_REPLICATED, UNDER_MINIMUM, BATCHES_IN, RECORDS_IN, BYTES_IN, REFUSALS, FETCHES, FETCHED_BYTES),
+    *(BATCHES_COPIED, BYTES_COPIED, READS, BYTES_READ, FLUSHES, WAITING_FLUSHES, SEGMENTS, LOG_BYTES, OPEN_FILES),
+    *(REPAIRING, QUARANTINED, REGISTERED, CONNECTIONS, EVENTS),
+)
+
+
+def metrics_page(shell: Shell, files: OpenFiles | None) -> MetricsPage:
+    """The page of one replica server. ``files``: what bounds its descriptors, if something does."""
+    return MetricsPage(METRICS, lambda: _collect(shell, files))
+
+
+def _collect(shell: Shell, files: OpenFiles | None) -> Iterator[Sample]:
+    node, assignment = shell.node, shell.node.assignment
+    counts = assignment.counts
+    led = _Led(node, shell.now())
+    yield from led.samples()
+    yield CATCH_UPS, (), counts.catch_ups
+    yield CATCHING_UP, (), len(assignment.catching_up)
+    yield COMMITS, (), counts.commits
+    yield BATCHES_IN, (), counts.produced_batches
+    yield RECORDS_IN, (), counts.produced_records
+    yield BYTES_IN, (), counts.produced_bytes
+    yield from by_label(REFUSALS, counts.produce_refusals)
+    yield FETCHES, (), counts.fetches
+    yield FETCHED_BYTES, (), counts.fetched_bytes
+    yield BATCHES_COPIED, (), counts.replicated_batches
+    yield BYTES_COPIED, (), counts.replicated_bytes
+    yield READS, (), counts.reads
+    yield BYTES_READ, (), counts.read_bytes
+    yield FLUSHES, (), shell.flush_times
+    yield WAITING_FLUSHES, (), shell.flushes_waiting
+    if files is not None:
+        yield OPEN_FILES, (), files.opened
+    yield REPAIRING, (), len(assignment.repairs)
+    yield QUARANTINED, (), counts.events.get("segment_quarantined", 0)
+    yield REGISTERED, (), node.broker_epoch >= 0
+    roles = {"replica": 0, "gateway": 0}
+    for link in shell.links:
+        roles[link.peer.role] += 1
+    yield from by_label(CONNECTIONS, roles)
+    yield from by_label(EVENTS, counts.events)
+
+
+class _Led:
+    """One look at all partitions."""
+
+    def __init__(self, node: ReplicaNode, now: float) -> None:
+        self._node = node
+        self._now = now
+        assignment = node.assignment
+        self._roles = dict.fromkeys(("leader", "follower", "idle"), 0)
+        self._roles["offline"] = len(assignment.broken) + len(assignment.repairs)
+        self._roles["opening"] = assignment.unopened
+        self._isr_sizes: dict[int, int] = {}
+        self._under_replicated = self._under_minimum = self._segments = self._bytes = 0
+        self._lag: dict[NodeId, int] = {}
+        self._largest: dict[NodeId, int] = {}
+        self._seconds: dict[NodeId, float] = {}
+        self._out_of_sync: list[tuple[int, TopicPartition, NodeId]] = []
+        for key, partition in node.partitions.items():
+            role, leading = partition.role, partition.leading
+            known = "idle" if role is None else "follower" if leading is None else "leader"
+            self._roles["offline" if partition.offline is not None else known] += 1
+            count, size = partition.log.extent()
+            self._segments += count
+            self._bytes += size
+            if leading is not None:
+                self._look_at(key, leading, partition.log.end)
+
+    def _look_at(self, key: TopicPartition, leading: Leading, end: int) -> None:
+        core = leading.core
+        size = len(core.isr)
+        self._isr_sizes[size] = self._isr_sizes.get(size, 0) + 1
+        self._under_replicated += size < len(core.replicas)
+        self._under_minimum += not core.has_quorum
+        for node, progress in core.followers.items():
+            lag = max(0, end - (progress.reached if progress.reached >= 0 else core.epoch_start))
+            seconds = 0.0 if progress.level or not lag else self._now - progress.caught_up_at
+            self._lag[node] = self._lag.get(node, 0) + lag
+            self._largest[node] = max(self._largest.get(node, 0), lag)
+            self._seconds[node] = max(self._seconds.get(node, 0.0), seconds)
+            if node not in core.isr:
+                self._out_of_sync.append((lag, key, node))
+
+    def samples(self) -> Iterator[Sample]:
+        """What was seen."""
+        yield from by_label(LAG, self._lag)
+        yield from by_label(LARGEST_LAG, self._largest)
+        yield from by_label(LAG_SECONDS, self._seconds)
+        for lag, key, follower in heapq.nlargest(LAGGARDS, self._out_of_sync):
+            yield LAGGARD, (self._node.assignment.topic_name(key.topic_id), str(key.partition), follower), lag
+        yield from by_label(REPLICAS, self._roles)
+        for size, partitions in sorted(self._isr_sizes.items()):
+            yield ISR_SIZES, (str(size),), partitions
+        yield UNDER_REPLICATED, (), self._under_replicated
+        yield UNDER_MINIMUM, (), self._under_minimum
+        yield SEGMENTS, (), self._segments
+        yield LOG_BYTES, (), self._bytes

@@ -1,0 +1,96 @@
+"""The metrics page of a service: what its tables declare, filled by its collector when somebody looks.
+
+Nothing is kept here between two looks: cores count in plain attributes, and a collector reads them. A page is in
+OpenMetrics text if the ``Accept`` header asks for it (Prometheus does), else in Prometheus' older text format. The
+client library must not import this module: it does not depend on prometheus-client.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Literal
+
+from prometheus_client import CollectorRegistry, ProcessCollector
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+from prometheus_client.exposition import choose_encoder
+from prometheus_client.registry import Collector
+
+from tidelog.counting import Histogram
+from tidelog.transport import Page
+
+Kind = Literal["counter", "gauge", "histogram"]
+Family = CounterMetricFamily | GaugeMetricFamily | HistogramMetricFamily
+FAMILIES = {"counter": CounterMetricFamily, "gauge": GaugeMetricFamily, "histogram": HistogramMetricFamily}
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """One metric. ``name`` is without the ``_total`` that counters get; it ends with the ``unit`` where that is more
+    than a word for what is counted."""
+
+    name: str
+    kind: Kind
+    unit: str
+    help: str
+    labels: tuple[str, ...] = ()
+
+    @property
+    def sample(self) -> str:
+        """The name to ask for."""
+        return f"{self.name}_total" if self.kind == "counter" else self.name
+
+
+Sample = tuple[Metric, tuple[str, ...], float | Histogram]
+"""A metric, the values of its labels, and its value."""
+
+
+class MetricsPage(Collector):
+    """What ``/metrics`` shows: every metric of the table, in its order, and the process's own (CPU, memory, open
+    descriptors) under their usual names."""
+
+    def __init__(self, metrics: Sequence[Metric], collect: Callable[[], Iterable[Sample]]) -> None:
+        self._metrics = metrics
+        self._collect = collect
+        self._registry = CollectorRegistry(auto_describe=False)
+        self._registry.register(self)
+        ProcessCollector(registry=self._registry)
+
+    def __call__(self, accept: str) -> Page:
+        """The page in the format that is asked for."""
+        encode, content_type = choose_encoder(accept)
+        return Page(encode(self._registry), content_type)
+
+    def describe(self) -> Iterable[Family]:
+        """Nothing: the table has no two metrics of one name."""
+        return []
+
+    def collect(self) -> Iterator[Family]:
+        """The present values."""
+        families = {metric: _family(metric) for metric in self._metrics}
+        for metric, labels, value in self._collect():
+            _add(families[metric], labels, value)
+        yield from families.values()
+
+
+def by_label(metric: Metric, table: Mapping[str, float]) -> Iterator[Sample]:
+    """The samples of a metric with one label, by that."""
+    for label, value in table.items():
+        yield metric, (label,), value
+
+
+def _family(metric: Metric) -> Family:
+    unit = metric.unit if metric.name.endswith(f"_{metric.unit}") else ""
+    family: Family = FAMILIES[metric.kind](metric.name, metric.help, labels=metric.labels, unit=unit)
+    return family
+
+
+def _add(family: Family, labels: tuple[str, ...], value: float | Histogram) -> None:
+    if isinstance(family, HistogramMetricFamily):
+        assert isinstance(value, Histogram), family.name
+        bounds = [*map(str, value.bounds), "+Inf"]
+        family.add_metric(labels, list(zip(bounds, accumulate(value.counts), strict=True)), value.sum)
+    else:
+        assert not isinstance(value, Histogram), family.name
+        family.add_metric(labels, value)

@@ -1,0 +1,43 @@
+"""Plain HTTP on a service's WebSocket port: a request that does not ask for WebSocket gets a page, or is told off.
+
+Sans-I/O: the head of a request in, the whole answer out. One request per connection; bodies are not read.
+"""
+
+from __future__ import annotations
+
+import h11
+
+from tidelog.transport import SUBPROTOCOL, Page, Pages
+
+
+def answer(head: bytes, pages: Pages) -> bytes | None:
+    """The answer to a request with this head. None where it asks for WebSocket, or is no HTTP request: the handshake
+    judges that. Raises what a page raises."""
+    connection = h11.Connection(h11.SERVER)
+    try:
+        connection.receive_data(head)
+        request = connection.next_event()
+    except h11.RemoteProtocolError:
+        return None
+    if not isinstance(request, h11.Request) or "upgrade" in _header(request, b"connection").lower():
+        return None
+    page = _page(request, pages)
+    headers = [("content-type", page.content_type), ("content-length", str(len(page.body))), ("connection", "close")]
+    if page.status == 405:
+        headers.append(("allow", "GET, HEAD"))
+    out = connection.send(h11.Response(status_code=page.status, headers=headers)) or b""
+    return out if request.method == b"HEAD" else out + page.body
+
+
+def _page(request: h11.Request, pages: Pages) -> Page:
+    path = request.target.split(b"?")[0].decode("ascii")
+    if request.method not in (b"GET", b"HEAD"):
+        return Page(b"pages are for GET\n", status=405)
+    if path not in pages:
+        there = "".join(f"{name}\n" for name in pages)
+        return Page(f"there is no {path}; this port speaks WebSocket, {SUBPROTOCOL}\n{there}".encode(), status=404)
+    return pages[path](_header(request, b"accept"))
+
+
+def _header(request: h11.Request, name: bytes) -> str:
+    return ", ".join(value.decode("latin-1") for known, value in request.headers if known == name)
