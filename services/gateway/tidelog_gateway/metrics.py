@@ -77,7 +77,7 @@ def _collect(shell: Shell) -> Iterator[Sample]:
     yield RECORDS_IN, (), produced.records
     yield BYTES_IN, (), produced.bytes
     yield LATENCY, (), produced.acks
-    yield from by_label(ERRORS, router.errors)
+    yield from by_label(ERRORS, produced.errors)
     yield from by_label(RETRIES, produced.retries)
     yield IN_FLIGHT, (), router.in_flight
     yield HELD, (), router.held_bytes

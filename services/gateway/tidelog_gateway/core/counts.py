@@ -15,6 +15,8 @@ def _latencies() -> Histogram:
 class RouterCounts:
     """What producers sent."""
 
+    errors: dict[str, int]
+    """Batches that were answered with an error, by its code."""
     batches: int = 0
     """Taken in; not those that were refused by sight."""
     records: int = 0
@@ -23,6 +25,12 @@ class RouterCounts:
     """Seconds from a batch's arrival until its leader acked it."""
     retries: dict[str, int] = field(default_factory=dict)
     """Tries that failed and were followed by another, by the error's code."""
+
+    def on_batch(self, records: int, size: int) -> None:
+        """A batch was taken in."""
+        self.batches += 1
+        self.records += records
+        self.bytes += size
 
 
 @dataclass(slots=True)

@@ -72,18 +72,13 @@ class Router:
         self._delayed: list[tuple[float, int, Lane]] = []
         self._expiry: Expiry[Entry] = Expiry()
         self._acks = AckBox()
-        self.counts = RouterCounts()
+        self.counts = RouterCounts(self._acks.errors)
         self._held: dict[int, int] = {}
         self.held_bytes = 0
         self.in_flight = 0
         """Batches that leaders have not acked yet."""
         self._arrivals = 0
         self._attempts = 0
-
-    @property
-    def errors(self) -> dict[str, int]:
-        """How many batches were answered with an error, by its code."""
-        return self._acks.errors
 
     # --- inputs ---------------------------------------------------------------------------------------------
 
@@ -285,7 +280,7 @@ class Router:
             or self.held_bytes + part.size > limits.total_max_bytes
         ):
             return refuse("OVERLOADED", "too many bytes wait for their acks: send less at a time"), False
-        self.counts.records += header.record_count
+        self.counts.on_batch(header.record_count, part.size)
         return None, header.producer_id != 0
 
     def _queue(self, source: int, part: ProducePart, batch: memoryview, idempotent: bool, now: float) -> None:
@@ -301,8 +296,6 @@ class Router:
         entry.bucket = self._expiry.add(entry, entry.deadline)
         self._held[source] = self._held.get(source, 0) + part.size
         self.held_bytes += part.size
-        self.counts.batches += 1
-        self.counts.bytes += part.size
         lane.waiting.append(entry)
         if lane.place is Place.IDLE:
             self._wake(lane)
