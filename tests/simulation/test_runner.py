@@ -45,10 +45,10 @@ def test_a_case_survives_its_file(tmp_path):
 
 def test_a_planted_fault_is_found_and_shrunk_to_few_strikes_that_still_show_it(monkeypatch):
     truncate_to_the_high_watermark(monkeypatch)
-    failed = [result for seed in range(12) if (result := run_seed(seed)).fault is not None]
-    found = max(failed, key=lambda result: len(result.strikes))
+    results = (run_seed(seed) for seed in range(12))
+    found = next(result for result in results if result.fault is not None and len(result.strikes) > 5)
     small = Shrinker(found, runs=150).shrink()
-    assert len(small.strikes or ()) <= 3 < len(found.strikes)
+    assert len(small.strikes or ()) <= 3
     again = run_case(small).fault
     assert again is not None and found.fault is not None and again.kind == found.fault.kind
     monkeypatch.undo()
@@ -74,7 +74,7 @@ def test_shrinking_keeps_only_what_the_failure_needs():
 
 def test_a_failure_is_told_with_the_command_that_replays_it(monkeypatch, tmp_path, capsys):
     truncate_to_the_high_watermark(monkeypatch)
-    tally = program.run_range(range(12), 7.0, 1, tmp_path)
+    tally = program.run_range(range(4), 7.0, 1, tmp_path)
     assert tally.failed
     seed = tally.failed[0].seed
     text = capsys.readouterr().out
