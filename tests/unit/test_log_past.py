@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from errno import ENOSPC
 from random import Random
 
 import pytest
@@ -10,6 +11,7 @@ from retired import ALL, COUNT, HEADERS, STORED, built, check, filled
 from simulation.sim_disk import SimDisk
 from tidelog.records import NO_CHAIN, chain_after, read_header
 from tidelog_replica.core.producers import ProducerState
+from tidelog_replica.jobs import run_job
 from tidelog_replica.log.log import CorruptLog
 from tidelog_replica.log.snapshots import Snapshots
 from tidelog_replica.log.tail import Tail
@@ -104,6 +106,29 @@ def test_a_snapshot_of_a_roll_that_was_followed_by_retention_leaves_that_of_the_
     told = ProducerState.from_bytes(log.snapshot().producers)
     assert told.snapshot() == ProducerState(HEADERS[: log.start]).snapshot()
     check(open_log(disk), log.start)
+
+
+@pytest.mark.parametrize("fault", ["no space", "power lost"])
+def test_the_snapshot_of_a_roll_leaves_that_of_a_log_start_at_the_same_offset_as_it_is(fault: str):
+    """The log start's is durable and nothing else tells what it does; the roll's is a cache."""
+    disk = SimDisk()
+    log = filled(disk)
+    log.roll_if_old(10**12)
+    assert log.roll_if_old(10**13)
+    advance, snapshot = log.begin_advance(COUNT), log.begin_snapshot()
+    assert advance is not None and snapshot is not None and snapshot.offset == advance.origin.start == COUNT
+    advance.run()
+    log.complete_advance(advance)
+    flush(log)
+    if fault == "no space":
+        disk.fail_writes(ENOSPC)
+    run_job(snapshot)
+    for seed in range(40):
+        after = disk.clone()
+        after.heal()
+        if fault == "power lost":
+            after.crash(Random(seed))
+        assert open_log(after).producers.snapshot() == ALL
 
 
 def test_a_roll_costs_the_append_no_snapshot_and_what_is_taken_is_of_the_moment_of_the_roll():

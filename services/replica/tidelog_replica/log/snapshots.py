@@ -8,7 +8,9 @@ nor is one that is damaged. Then an older one serves, and in the end the headers
 
 Those at rolls are not synced: they are caches. Of them the newest ``KEPT`` stay. Writing one down takes as long as
 there are producers, up to a tenth of a second, so it is a job (``TakeSnapshot``) with a copy of the state, which is
-cheap. The owner of the log may cut it meanwhile, and remove snapshots too: who finds one gone goes on.
+cheap. The owner of the log may cut it meanwhile, and remove snapshots too: who finds one gone goes on. One that is
+there stays as it is: it may be that of a log start, which has come there since the roll, and nothing else knows what
+it tells.
 
 The file, big-endian: magic ``TLPS``, offset i64, chain 16 bytes, CRC32C of all the rest; then the state as
 ``ProducerState.to_bytes`` has it.
@@ -125,5 +127,6 @@ class TakeSnapshot:
     def run(self) -> None:
         """See ``Job``."""
         snapshots = Snapshots(self.disk, self.directory)
-        snapshots.write(self.offset, self.chain, self.producers.to_bytes())
+        if snapshots.read(self.offset, self.chain) is None:  # else it may be the durable one of a new log start
+            snapshots.write(self.offset, self.chain, self.producers.to_bytes())
         snapshots.retire(self.needed)
