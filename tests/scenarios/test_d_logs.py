@@ -6,10 +6,10 @@ from collections.abc import Callable
 from random import Random
 
 import pytest
+from logs import reset
 from simulation.sim_disk import PowerLost, SimDisk
 from tidelog.records import NewRecord, encode_batch, read_header
 from tidelog.types import TopicConfig
-from tidelog_replica.core.producers import ProducerState
 from tidelog_replica.log.log import Log
 
 from scenarios.two_logs import SMALL, append, append_as_leader, flush, headers, open_log, records, values
@@ -43,7 +43,7 @@ def retain(log: Log) -> None:
 
 def start_over(log: Log) -> None:
     """The leader's log begins at 20: the own copy is thrown away."""
-    log.reset(20, 4, b"c" * 16, ProducerState())
+    reset(log, 20, 4, b"c" * 16)
 
 
 def has_no_hole(log: Log) -> None:

@@ -91,7 +91,7 @@ def leader_over(log: Log, epoch: int, *, isr: tuple[str, ...] = ("a",)) -> Leadi
 def follower_over(log: Log, epoch: int, high_watermark: int = 0) -> Following:
     """Server b follows."""
     core, producers = Follower("a", epoch, high_watermark), ProducerState(log.headers())
-    return Following(KEY, core, log, producers, ReplicaSettings(), Outbox())
+    return Following(KEY, core, log, producers, ReplicaSettings(), Outbox(), guard=lambda action: action())
 
 
 def take(follower: Following, wanted: FetchPart, part: FetchedPart, data: bytes = b"") -> Outcome:

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from simulation.sim_disk import SimDisk
 from tidelog.records import NewRecord, chain_after, encode_batch, read_header, stamp_prefix
 from tidelog.types import TopicConfig
+from tidelog_replica.core.producers import ProducerState
 from tidelog_replica.log.checkpoint import Checkpoint
-from tidelog_replica.log.log import Log
+from tidelog_replica.log.log import Beginning, Log
 from tidelog_replica.log.recovery import MARK
 from tidelog_replica.log.tail import Tail
 
@@ -55,6 +56,12 @@ def flush(log: Log) -> None:
     if pending is not None:
         pending.run()
         log.complete_flush(pending)
+
+
+def reset(log: Log, start: int, last_epoch: int, chain: bytes, past: ProducerState | None = None) -> None:
+    """Throw the log away, and begin it there."""
+    producers = past or ProducerState()
+    log.reset(Beginning(start, last_epoch, chain, producers.to_bytes()), producers.copy())
 
 
 def open_log(disk: SimDisk, config: TopicConfig = SMALL) -> Log:

@@ -7,10 +7,9 @@ from random import Random
 from appending import append_as_leader
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from logs import batches, content, epochs_of, open_log, sound
+from logs import batches, content, epochs_of, open_log, reset, sound
 from simulation.sim_disk import SimDisk
 from tidelog.records import read_header
-from tidelog_replica.core.producers import ProducerState
 
 actions = st.lists(
     st.one_of(
@@ -77,7 +76,7 @@ class Model:
         """As a follower whom retention has overtaken."""
         start = self.log.end + ahead
         self.epoch += 1
-        self.log.reset(start, self.epoch if start else -1, b"c" * 16, ProducerState())
+        reset(self.log, start, self.epoch if start else -1, b"c" * 16)
         self.stored, self.durable = [], start
 
     def reopen(self, _):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from random import Random
 
 import pytest
-from logs import PATH, batch, content, flush, open_log
+from logs import PATH, batch, content, flush, open_log, reset
 from retired import COUNT, HEADERS, STORED, at_each_step, built, chain_to, check, filled, stable
 from simulation.sim_disk import SimDisk
 from tidelog.records import NO_CHAIN
@@ -175,8 +175,8 @@ def test_a_copy_that_starts_over_where_the_leader_begins_becomes_its_equal():
     leader.advance_start(15)
     follower = open_log(disk)
     follower.append(STORED[:4])
-    *past, producers = leader.snapshot()
-    follower.reset(*past, ProducerState.from_bytes(producers))
+    past = leader.snapshot()
+    follower.reset(past, ProducerState.from_bytes(past.producers))
     assert (follower.start, follower.end, follower.durable) == (leader.start, leader.start, leader.start)
     assert follower.read_high_watermark() == leader.start and follower.epoch_at(follower.start) == 3
     assert follower.producers.snapshot() == ProducerState(HEADERS[: leader.start]).snapshot()
@@ -191,7 +191,7 @@ def test_a_copy_that_starts_over_where_the_leader_begins_becomes_its_equal():
 def test_a_log_that_begins_at_0_has_no_past():
     assert filled(SimDisk()).snapshot()[:3] == (0, -1, NO_CHAIN)
     log = open_log(SimDisk())
-    log.reset(0, -1, b"", ProducerState())
+    reset(log, 0, -1, b"")
     assert (log.start, log.end, log.epochs.latest(), log.chain_at(0)) == (0, 0, -1, (0, NO_CHAIN))
 
 
@@ -209,7 +209,7 @@ def test_starting_over_may_be_cut_off_at_each_step(start):
             assert log.producers.snapshot() == past.snapshot()
             assert log.read_high_watermark() == start
 
-    at_each_step(lambda: stable(built()), lambda log: log.reset(start, 7, b"c" * 16, past), judge, 20)
+    at_each_step(lambda: stable(built()), lambda log: reset(log, start, 7, b"c" * 16, past), judge, 20)
 
 
 def test_starting_over_goes_on_where_a_flush_is_under_way():
@@ -218,7 +218,7 @@ def test_starting_over_goes_on_where_a_flush_is_under_way():
     log.append(STORED)
     pending = log.begin_flush()
     assert pending is not None
-    log.reset(40, 4, NO_CHAIN, ProducerState())
+    reset(log, 40, 4, NO_CHAIN)
     pending.run()
     log.complete_flush(pending)
     assert (log.durable, log.end) == (40, 40)
@@ -266,7 +266,7 @@ def test_after_a_restart_the_age_is_that_of_the_first_record():
 def test_the_marks_file_is_still_the_judge_after_a_reset():
     disk = SimDisk()
     log = filled(disk)
-    log.reset(50, 4, NO_CHAIN, ProducerState())
+    reset(log, 50, 4, NO_CHAIN)
     disk.unlink(f"{PATH}/{50:020d}.log")
     with pytest.raises(CorruptLog, match="no segment is left"):
         open_log(disk)

@@ -7,12 +7,14 @@ still open: same leader epoch, same log end. Any ``OSError`` is the caller's: th
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from math import inf
 from typing import NamedTuple
 
-from tidelog.errors import CorruptBatch, ProtocolError, TidelogError
+from tidelog.errors import CorruptBatch, TidelogError
 from tidelog.records import check_batch, read_header, split
 from tidelog.types import TopicPartition
+from tidelog.wire.codec import payload_view
 from tidelog.wire.messages import (
     EpochEnd,
     EpochPart,
@@ -28,7 +30,8 @@ from tidelog.wire.messages import (
 
 from tidelog_replica.core.follower import Follower, agreed_end, fault_of
 from tidelog_replica.core.producers import ProducerState
-from tidelog_replica.log.log import Log
+from tidelog_replica.log.log import Beginning, Log
+from tidelog_replica.log.recall import Recall
 from tidelog_replica.outbox import Outbox
 from tidelog_replica.reading import Reading
 from tidelog_replica.settings import ReplicaSettings
@@ -40,7 +43,7 @@ class Refusal(Exception):
 
 class Outcome(NamedTuple):
     """What an answer came to: ``more`` (ask again at once), ``idle`` (nothing new: wait), ``failed`` (pause),
-    ``restart`` (the copy has to start over, from a snapshot)."""
+    ``restart`` (the copy has to start over, from a snapshot), ``working`` (a job has to end first)."""
 
     what: str
     code: str = ""
@@ -50,7 +53,7 @@ OPENING = "OPENING"
 """The outcome's code where the leader is still opening its log: no reason to suspect it."""
 BUSY = "BUSY"
 """The same where something has to end first."""
-MORE, IDLE, RESTART = Outcome("more"), Outcome("idle"), Outcome("restart")
+MORE, IDLE, RESTART, WORKING = Outcome("more"), Outcome("idle"), Outcome("restart"), Outcome("working")
 
 
 def _failed(error: ErrorInfo) -> Outcome:
@@ -68,6 +71,7 @@ class Following:
         producers: ProducerState,
         settings: ReplicaSettings,
         outbox: Outbox,
+        guard: Callable[[Callable[[], None]], object],
         on_loss: Callable[[int, int], None] = lambda start, end: None,
     ) -> None:
         self.core = core
@@ -76,7 +80,9 @@ class Following:
         self._log = log
         self._producers = producers
         self._outbox = outbox
+        self._guard = guard
         self._on_loss = on_loss
+        self._recall: Recall | None = None
         self._stamp = 0
         """The greatest that the leader has sent in this leader epoch."""
         self._parted = False
@@ -92,6 +98,17 @@ class Following:
     def high_watermark(self) -> int:
         """What is known to be committed of the own log."""
         return self.core.high_watermark
+
+    @property
+    def is_working(self) -> bool:
+        """The log is about to be cut, and a job finds out what must be known for that: until it ends nothing is asked
+        for, and what the leader says is passed over."""
+        return self._recall is not None
+
+    def resign(self, code: str, message: str) -> None:
+        """The role is over: who waits here is told why, and the log is another's to change."""
+        self._recall = None
+        self.reading.resign(code, message)
 
     def epoch_request(self) -> EpochPart | None:
         """The dialogue's next question; None when it is over."""
@@ -120,7 +137,7 @@ class Following:
 
     def on_epoch_end(self, asked: EpochPart, part: EpochEnd) -> Outcome:
         """The leader's answer in the dialogue. Raises ``Refusal``."""
-        if asked.leader_epoch != self.core.leader_epoch:
+        if asked.leader_epoch != self.core.leader_epoch or self.is_working:
             return MORE
         if part.error is not None:
             return _failed(part.error)
@@ -137,7 +154,7 @@ class Following:
             return MORE
         if part.leader_epoch == core.leader_epoch:
             self.on_stamp(part.stamp)
-        if asked.offset != log.end or core.asking is not None:
+        if asked.offset != log.end or core.asking is not None or self.is_working:
             return MORE
         if part.error is not None:
             if part.error.code == "OFFSET_OUT_OF_RANGE":
@@ -165,7 +182,7 @@ class Following:
         if part.leader_epoch != core.leader_epoch:
             return IDLE
         self.on_stamp(part.stamp)
-        if core.asking is None and core.agreed:
+        if core.asking is None and core.agreed and not self.is_working:
             if len(data) and self._continues(data):
                 self._append(data)
             core.on_high_watermark(part.high_watermark, log.end)
@@ -226,19 +243,38 @@ class Following:
         if end < log.start and self.core.may_cut(end, log.epochs.latest()):
             self._parted = True
             return RESTART
-        self._cut(max(end, log.start))
-        return MORE
-
-    def _cut(self, end: int) -> None:
-        """Make the log end at ``end``; also forget empty epochs there, which the leader may not share. Where that
-        cuts committed records and may, ``on_loss`` (their start and end) comes first: no crash may leave a HW above
-        what is committed."""
-        log, high_watermark = self._log, self.core.high_watermark
+        end = max(end, log.start)
         if not self.core.may_cut(end, log.epochs.latest()):
             raise Refusal(
                 f"leader {self.core.leader} of epoch {self.core.leader_epoch} asks to cut the log at {end}, below"
-                f" the high watermark {high_watermark}: committed records would be lost"
+                f" the high watermark {self.core.high_watermark}: committed records would be lost"
             )
+        recall = log.begin_recall(end)
+        if recall is None:
+            self._cut(end)
+            return MORE
+        if self._outbox.jobs.busy(self._key):
+            return Outcome("failed", BUSY)  # the next fetch brings the same answer
+        self._recall = recall
+        self._outbox.jobs.start(self._key, recall, partial(self._on_recalled, recall))
+        return WORKING
+
+    def _on_recalled(self, recall: Recall, result: object, now: float) -> None:
+        if self._recall is recall:
+            self._recall = None
+            self._guard(partial(self._cut_as_recalled, recall, result))
+
+    def _cut_as_recalled(self, recall: Recall, result: object) -> None:
+        if isinstance(result, OSError):
+            raise result
+        assert isinstance(result, ProducerState)
+        self._cut(recall.end, result)
+
+    def _cut(self, end: int, recalled: ProducerState | None = None) -> None:
+        """Make the log end at ``end``; also forget empty epochs there, which the leader may not share. Where that
+        cuts committed records, ``on_loss`` (their start and end) comes first: no crash may leave a HW above what is
+        committed."""
+        log, high_watermark = self._log, self.core.high_watermark
         if end < high_watermark:
             self._on_loss(end, high_watermark)
             self.core.on_loss(end)
@@ -252,26 +288,21 @@ class Following:
                 log_end=log.end,
                 end=end,
             )
-        log.truncate(end)
+        log.truncate(end, recalled)
 
-    def on_snapshot(self, answer: LogSnapshotAnswer) -> Outcome:
-        """What a copy must know that begins where the leader's log does: all of the own log goes; whatever it held
-        was committed and retired, or may be lost. Raises ``OSError``."""
+    def on_snapshot(self, answer: LogSnapshotAnswer, producers: ProducerState) -> Outcome:
+        """What a copy must know that begins where the leader's log does, with the producers there: all of the own log
+        goes; whatever it held was committed and retired, or may be lost. Raises ``OSError``."""
         log, start, end = self._log, answer.log_start, self._log.end
         if start <= end and not self._parted:
             return Outcome("failed", BUSY)  # its log is about to begin later: ask again
-        payload = answer.payload
-        assert not isinstance(payload, list)
-        try:
-            producers = ProducerState.from_bytes(payload)
-        except ProtocolError:
-            return Outcome("failed", "MALFORMED")
         if self._parted:
             self._parted = False
             if self.core.high_watermark > log.start:
                 self._on_loss(log.start, self.core.high_watermark)
             self.core.on_loss(min(log.start, start))
-        log.reset(start, answer.last_epoch, answer.chain, producers)
+        payload = bytes(payload_view(answer.payload))
+        log.reset(Beginning(start, answer.last_epoch, answer.chain, payload), producers)
         self.core.agreed = False
         self.core.on_high_watermark(start, log.end)
         self._outbox.event(

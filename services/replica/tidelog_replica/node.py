@@ -217,6 +217,7 @@ class ReplicaNode:
         partition = self.partitions.get(key)
         if partition is not None:
             self._touch(partition)
+            self._upstreams.kick([key], now)
         return self._finish(now)
 
     def on_tick(self, now: float) -> list[Effect]:

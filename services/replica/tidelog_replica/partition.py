@@ -176,7 +176,7 @@ class Partition:
                 commit_rule=self.config.commit_rule,
             )
             self.role = Following(
-                self.key, core, self.log, self.producers, self._settings, self._outbox, self._on_loss
+                self.key, core, self.log, self.producers, self._settings, self._outbox, self.guard, self._on_loss
             )
             self._event("follower_became", leader=state.leader, leader_epoch=state.leader_epoch)
 
@@ -242,10 +242,7 @@ class Partition:
             return
         self._high_watermark = role.high_watermark
         self.role = None
-        if isinstance(role, Leading):
-            role.resign(code, message)
-        else:
-            role.reading.resign(code, message)
+        role.resign(code, message)
 
     # --- answers of the leader ---------------------------------------------------------------------------
 

@@ -43,9 +43,11 @@ from tidelog.wire.messages import (
     SuspectPart,
 )
 
+from tidelog_replica.core.producers import ProducerState
 from tidelog_replica.core.throttle import BITE_BYTES, Throttle
 from tidelog_replica.core.timers import Timers
 from tidelog_replica.following import BUSY, OPENING, Following, Outcome
+from tidelog_replica.log.recall import ReadProducers
 from tidelog_replica.outbox import Outbox
 from tidelog_replica.partition import Partition
 from tidelog_replica.settings import ReplicaSettings
@@ -147,8 +149,8 @@ class Upstream:
         for key in self._active:
             partition = self._followed[key]
             role = partition.following
-            if role is None:
-                continue  # offline
+            if role is None or role.is_working:
+                continue  # offline; or it goes on when its job has ended
             question = role.epoch_request()
             if question is not None:
                 dialogues[key] = question
@@ -239,6 +241,8 @@ class Upstream:
         self._failing_since.pop(key, None)
         if outcome.what == "more":
             self._active[key] = None
+        elif outcome.what == "working":
+            self._active.pop(key, None)
         elif outcome.what == "restart":
             self._restart(partition, now)
 
@@ -255,14 +259,28 @@ class Upstream:
     def _on_snapshot(self, partition: Partition, role: Following, answer: Message | TidelogError, now: float) -> None:
         if self._closed or partition.following is not role:
             return
-        self._paused.pop(partition.key, None)
-        if not isinstance(answer, LogSnapshotAnswer):
-            code = answer.code if isinstance(answer, TidelogError) else "MALFORMED"
-            outcome = Outcome("failed", code)
+        if isinstance(answer, LogSnapshotAnswer) and not self._outbox.jobs.busy(partition.key):
+            done = partial(self._on_producers, partition, role, answer)
+            self._outbox.jobs.start(partition.key, ReadProducers(bytes(payload_view(answer.payload))), done)
+            return
+        code = answer.code if isinstance(answer, TidelogError) else BUSY
+        self._on_restarted(partition, Outcome("failed", code), now)
+
+    def _on_producers(
+        self, partition: Partition, role: Following, answer: LogSnapshotAnswer, producers: object, now: float
+    ) -> None:
+        if self._closed or partition.following is not role:
+            return
+        if not isinstance(producers, ProducerState):
+            outcome = Outcome("failed", "MALFORMED")
         elif self._outbox.jobs.busy(partition.key):
-            outcome = Outcome("failed", BUSY)
+            outcome = Outcome("failed", BUSY)  # nothing may read the log while it is thrown away
         else:
-            outcome = partition.take(Following.on_snapshot, answer)
+            outcome = partition.take(Following.on_snapshot, answer, producers)
+        self._on_restarted(partition, outcome, now)
+
+    def _on_restarted(self, partition: Partition, outcome: Outcome, now: float) -> None:
+        self._paused.pop(partition.key, None)
         self._continue(partition, outcome, now)
         self.kick(now)
 

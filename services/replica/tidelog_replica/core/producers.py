@@ -75,6 +75,11 @@ class ProducerState:
     def __len__(self) -> int:
         return len(self._producers)
 
+    def reaches(self, offset: int) -> bool:
+        """Whether it has something from a batch that ends above ``offset``."""
+        last = next(reversed(self._producers.values())).batches[-1] if self._producers else None
+        return last is not None and last.base_offset + last.record_count > offset
+
     def rebuild(self, headers: Iterable[BatchHeader], before: ProducerState | None = None) -> None:
         """Forget all, and learn it again from the log's headers, which follow on ``before`` (taken over)."""
         self._producers = {} if before is None else before._producers

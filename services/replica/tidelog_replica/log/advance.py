@@ -13,17 +13,17 @@ from dataclasses import dataclass
 from tidelog.disk import Disk
 
 from tidelog_replica.log.origin import Origin, write_origin
+from tidelog_replica.log.recall import producers_below
 from tidelog_replica.log.segment import Segment, close
 from tidelog_replica.log.snapshots import Snapshots
 
 
 @dataclass(frozen=True, slots=True)
 class Advance:
-    """The log begins at ``origin`` now; before it began at ``old``. A job (see ``jobs.py``)."""
+    """The log begins at ``origin`` now. A job (see ``jobs.py``)."""
 
     disk: Disk
     directory: str
-    old: Origin
     origin: Origin
     segments: tuple[Segment, ...]
     """Those that go, oldest first; the job's own."""
@@ -35,7 +35,7 @@ class Advance:
         start = self.origin.start
         state = snapshots.read(start, self.origin.chain)
         if state is None:
-            state = self._state_at(start, snapshots)
+            state = producers_below(self.disk, self.directory, self.segments, start).to_bytes()
         snapshots.write(start, self.origin.chain, state, sync=True)
         self.disk.sync_dir(self.directory)
         write_origin(self.disk, self.directory, self.origin)
@@ -44,18 +44,3 @@ class Advance:
             segment.unlink()
         snapshots.remove(below=start)
         self.disk.sync_dir(self.directory)
-
-    def _state_at(self, start: int, snapshots: Snapshots) -> bytes:
-        offset, producers = snapshots.newest(self.old.start, start, self._chain_at)
-        for segment in self.segments:
-            if segment.end_offset > offset:
-                for header in segment.headers(offset):
-                    producers.record(header, header.base_offset)
-            close(segment)
-        return producers.to_bytes()
-
-    def _chain_at(self, offset: int) -> tuple[int, bytes]:
-        for segment in reversed(self.segments):
-            if offset >= segment.base:
-                return segment.chain_at(offset)
-        return self.old.start, self.old.chain

@@ -2,7 +2,8 @@
 
 Both are jobs. ``begin_advance`` and ``begin_compaction`` give one, the caller has it run in a thread, and
 ``complete_advance`` and ``complete_compaction`` take in what it did. At most one of each is under way; a truncation
-may come in between, and what the job did to a segment that is gone is then dropped.
+may come in between, and what the job did to a segment that is gone is then dropped. A third job, ``begin_recall``,
+only reads: what a truncation must know.
 """
 
 from __future__ import annotations
@@ -11,22 +12,28 @@ from tidelog.disk import Disk, File
 from tidelog.types import TopicConfig
 
 from tidelog_replica.core.compaction import KEYS_AT_ONCE, LatestOffsets, compactable_end, dirty_part
+from tidelog_replica.core.producers import ProducerState
 from tidelog_replica.log.advance import Advance
 from tidelog_replica.log.checkpoint import Checkpoint
 from tidelog_replica.log.compaction import Cleaned, Compaction, source_of
 from tidelog_replica.log.files import CLEANED
 from tidelog_replica.log.flush import Change
 from tidelog_replica.log.origin import Origin
-from tidelog_replica.log.readable import Readable
+from tidelog_replica.log.readable import Beginning, Readable
+from tidelog_replica.log.recall import Recall
 from tidelog_replica.log.segment import Segment, remove
+from tidelog_replica.log.snapshots import Snapshots
 
 
 class Cleanable(Readable):
     """See ``Log``, which fills it."""
 
+    producers: ProducerState
+    """What the log says of its producers. ``append`` keeps it; a leader tells it of a batch a moment earlier."""
     _disk: Disk
     _directory: str
     _config: TopicConfig
+    _snapshots: Snapshots
     _usable: bool
     _synced: int
     _generation: int
@@ -63,7 +70,7 @@ class Cleanable(Readable):
         self._synced = max(self._synced, first.base)
         self.epochs.advance_to(first.base)
         self._tail.advance_to(first.base)
-        self._advance = Advance(self._disk, self._directory, self._origin, origin, tuple(gone), self._generation)
+        self._advance = Advance(self._disk, self._directory, origin, tuple(gone), self._generation)
         return self._advance
 
     def complete_advance(self, advance: Advance) -> None:
@@ -86,6 +93,22 @@ class Cleanable(Readable):
     def generation(self) -> int:
         """How often the log was cut or thrown away."""
         return self._generation
+
+    # --- the past ----------------------------------------------------------------------------------------
+
+    def begin_recall(self, end: int) -> Recall | None:
+        """What ``truncate`` must read to know the producers at ``end``, as a job for a thread while no other job of
+        the log runs; None where it knows them already. Its result is good until the log is cut or reset."""
+        if end >= self.end or not self.producers.reaches(end):
+            return None
+        twins = tuple(segment.twin() for segment in self._segments[: self._segment_of(end) + 1])
+        return Recall(self._disk, self._directory, twins, end, self._generation)
+
+    def snapshot(self) -> Beginning:
+        """What a copy must know that begins where this log does, as far as that is durable. Raises ``OSError``."""
+        start, last_epoch, chain = self._origin
+        state = self._snapshots.read(start, chain) if start else None
+        return Beginning(start, last_epoch, chain, ProducerState().to_bytes() if state is None else state)
 
     # --- compaction --------------------------------------------------------------------------------------
 

@@ -59,7 +59,6 @@ class Log(Cleanable):
         indexes: IndexCache | None = None,
     ) -> None:
         self.producers = ProducerState()
-        """What the log says of its producers. ``append`` keeps it; a leader tells it of a batch a moment earlier."""
         self._disk = disk
         self._directory = directory
         self._snapshots = Snapshots(disk, directory)
@@ -71,6 +70,7 @@ class Log(Cleanable):
         self._retired: list[File] = []
         self._advance: Advance | None = None
         self._take(found)
+        self._load_producers()
 
     def _take(self, found: Recovered) -> None:
         """Become the log that was found."""
@@ -98,7 +98,6 @@ class Log(Cleanable):
         self._active_since_ms: int | None = None
         self._reopened = self._segments[-1].size > 0
         self._usable = True
-        self._load_producers()
 
     @classmethod
     def open(
@@ -287,9 +286,10 @@ class Log(Cleanable):
 
     # --- truncate ----------------------------------------------------------------------------------------
 
-    def truncate(self, end: int) -> None:
+    def truncate(self, end: int, recalled: ProducerState | None = None) -> None:
         """End at ``end``, durably; a batch that would be cut in two goes whole. Epochs that begin there or later are
-        forgotten. Everything that is left is durable. Raises ``OSError``; the log is then unusable.
+        forgotten. Everything that is left is durable. ``recalled``: what ``begin_recall`` gave for this end; without
+        it the caller's thread does that. Raises ``OSError``; the log is then unusable.
 
         Crash-safe at each step: first the mark comes down, durably, to where the log is to end; what is then found
         above it may be cut, and nothing below. Damage that is met is met before that.
@@ -298,8 +298,12 @@ class Log(Cleanable):
         with Change(self):
             if end < self.end:
                 self._generation += 1
+                known = not self.producers.reaches(end)
                 self._cut_segments(end)
-                self._load_producers()
+                if recalled is not None:
+                    self.producers.rebuild((), recalled)
+                elif not known:
+                    self._load_producers()
             if self.epochs.truncate_to(self._segments[-1].end_offset):
                 self._epochs_file.pwritev([self.epochs.last_bytes(0)], self.epochs.position(0))
                 self._epochs_file.truncate(self.epochs.position(0) + ENTRY_BYTES)
@@ -340,26 +344,21 @@ class Log(Cleanable):
 
     # --- beginning anew ----------------------------------------------------------------------------------
 
-    def snapshot(self) -> Beginning:
-        """What a copy must know that begins where this log does, as far as that is durable. Raises ``OSError``."""
-        start, last_epoch, chain = self._origin
-        state = self._snapshots.read(start, chain) if start else None
-        return Beginning(start, last_epoch, chain, ProducerState().to_bytes() if state is None else state)
-
-    def reset(self, start: int, last_epoch: int, chain: bytes, producers: ProducerState) -> None:
-        """Throw the whole log away, durably, and be an empty one that begins at ``start``, behind a record of
-        ``last_epoch`` where the hash chain is ``chain`` and the state of the producers ``producers``. No job of the
-        log is under way. Safe against a crash at each step (``reset.py``). Raises ``OSError``."""
+    def reset(self, beginning: Beginning, producers: ProducerState) -> None:
+        """Throw the whole log away, durably, and be an empty one that begins so; ``producers`` is the state that
+        ``beginning`` tells, the log's own from now on. No job of the log is under way. Safe against a crash at each
+        step (``reset.py``). Raises ``OSError``."""
         assert self._advance is None, "the log start is moving"
         with Change(self):
             self._generation += 1
             for segment in self._segments:
                 self._retire(segment)
             self._close(self._epochs_file)
-            origin = Origin(start, last_epoch, chain or NO_CHAIN)
-            reset.begin(self._disk, self._directory, origin, producers)
+            origin = Origin(beginning.start, beginning.last_epoch, beginning.chain or NO_CHAIN)
+            reset.begin(self._disk, self._directory, origin, beginning.producers)
             self._tail.shrink_to(0)
             self._take(recover(self._disk, self._directory))
+            self.producers.rebuild((), producers)
 
     # --- the rest ----------------------------------------------------------------------------------------
 

@@ -18,10 +18,8 @@ import struct
 
 from crc32c import crc32c
 from tidelog.disk import Disk
-from tidelog.errors import ProtocolError
 
 from tidelog_replica.core.epochs import EpochCache
-from tidelog_replica.core.producers import ProducerState
 from tidelog_replica.log.files import COMPACTED, EPOCHS, HIGH_WATERMARK, LOG_START, MARK, RESET, seed_of
 from tidelog_replica.log.origin import ORIGIN_BYTES, Origin, write_origin
 from tidelog_replica.log.snapshots import Snapshots
@@ -33,9 +31,9 @@ _OF_THE_LOG = re.compile(
 _CRC = struct.Struct(">I")
 
 
-def begin(disk: Disk, directory: str, origin: Origin, producers: ProducerState) -> None:
-    """Write the wish down. Raises ``OSError``."""
-    data = origin.to_bytes(directory) + producers.to_bytes()
+def begin(disk: Disk, directory: str, origin: Origin, producers: bytes) -> None:
+    """Write the wish down, with a state of the producers ``ProducerState.to_bytes``. Raises ``OSError``."""
+    data = origin.to_bytes(directory) + producers
     disk.write_atomic(f"{directory}/{RESET}", data + _CRC.pack(crc32c(data)))
 
 
@@ -52,18 +50,14 @@ def finish(disk: Disk, directory: str) -> None:
     disk.sync_dir(directory)
 
 
-def _read(data: bytes, directory: str) -> tuple[Origin, ProducerState] | None:
+def _read(data: bytes, directory: str) -> tuple[Origin, bytes] | None:
     if len(data) < ORIGIN_BYTES + _CRC.size or _CRC.unpack(data[-_CRC.size :])[0] != crc32c(data[: -_CRC.size]):
         return None
     origin = Origin.from_bytes(data[:ORIGIN_BYTES], directory)
-    try:
-        producers = ProducerState.from_bytes(data[ORIGIN_BYTES : -_CRC.size])
-    except ProtocolError:
-        return None
-    return None if origin is None else (origin, producers)
+    return None if origin is None else (origin, data[ORIGIN_BYTES : -_CRC.size])
 
 
-def _replace(disk: Disk, directory: str, origin: Origin, producers: ProducerState) -> None:
+def _replace(disk: Disk, directory: str, origin: Origin, producers: bytes) -> None:
     for name in reversed(disk.listdir(directory)):
         if _OF_THE_LOG.fullmatch(name):
             disk.unlink(f"{directory}/{name}")
@@ -74,7 +68,7 @@ def _replace(disk: Disk, directory: str, origin: Origin, producers: ProducerStat
     finally:
         file.close()
     if origin.start:
-        Snapshots(disk, directory).write(origin.start, origin.chain, producers.to_bytes(), sync=True)
+        Snapshots(disk, directory).write(origin.start, origin.chain, producers, sync=True)
     entries = [(origin.last_epoch, origin.start - 1)] if origin.last_epoch >= 0 and origin.start else []
     disk.write_atomic(f"{directory}/{EPOCHS}", EpochCache(entries, seed_of(directory)).to_bytes())
     write_origin(disk, directory, origin)

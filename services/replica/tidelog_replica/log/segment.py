@@ -112,6 +112,14 @@ class Segment:
         self.chain_before = self.chain = chain
         self._index = SparseIndex(chain)
 
+    def twin(self) -> Segment:
+        """The segment as it is now, with a file and an index of its own: another thread may read it, as long as
+        nothing but what is appended changes the file."""
+        twin = Segment(self._disk, self.path.rpartition("/")[0], self.base, self.chain_before)
+        twin.chain, twin.end_offset, twin.size = self.chain, self.end_offset, self.size
+        twin._index = None
+        return twin
+
     # --- file and index ----------------------------------------------------------------------------------
 
     @property

@@ -80,7 +80,7 @@ class Snapshots:
             if start <= offset <= end:
                 boundary, chain = chain_at(offset)
                 data = self.read(offset, chain) if boundary == offset else None
-                state = None if data is None else _state_of(data)
+                state = None if data is None else state_of(data)
                 if state is not None:
                     return offset, state
         return start, ProducerState()
@@ -102,7 +102,8 @@ class Snapshots:
         remove(self._disk, self._path(offset))
 
 
-def _state_of(data: bytes) -> ProducerState | None:
+def state_of(data: bytes) -> ProducerState | None:
+    """The state that the bytes tell; None where they tell none."""
     try:
         return ProducerState.from_bytes(data)
     except ProtocolError:
