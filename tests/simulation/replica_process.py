@@ -269,6 +269,7 @@ class ReplicaProcess(SimProcess):
 
     def _start_job(self, effect: StartJob) -> None:
         """A thread works for a while; what it does happens at one moment of that, and is told at the end."""
+        self.cluster.count(f"job {type(effect.job).__name__}")
         took, at = self.rng.uniform(0.0, 0.02), self.rng.random()
         results: list[object] = []
 
