@@ -9,6 +9,7 @@ from tidelog.errors import TimedOut
 from tidelog.types import TopicConfig, TopicPartition
 from tidelog.wire.messages import LogSnapshot
 
+PATH = f"/data/{KEY.topic_id}-{KEY.partition}"
 CONFIG = TopicConfig(min_insync_replicas=1, segment_max_bytes=600)
 
 
@@ -196,3 +197,19 @@ def test_what_was_never_committed_does_not_outlive_the_leaders_log_start() -> No
     same(net, "r1", "r2", "r3")
     assert net.partition("r1").log.start == start
     assert not any(value.startswith(b"stale") for value in net.values("r1"))
+
+
+def test_who_has_forgotten_silent_producers_says_so() -> None:
+    net = overtaken()
+    net.start("r3")
+    net.advance(4)
+    for name in ("r2", "r3"):
+        net.stop(name)
+        for file in net.disks[name].listdir(PATH) if name == "r3" else ():
+            if file.startswith("producers-"):
+                net.disks[name].replace(f"{PATH}/{file}", b"spoilt")
+        net.start(name)
+    net.advance(4)
+    ((name, event),) = net.happened("producers_forgotten")
+    assert (name, event.fields["start"]) == ("r3", net.partition("r3").log.start)
+    assert net.partition("r3").offline is None

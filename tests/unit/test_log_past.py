@@ -12,7 +12,7 @@ from simulation.sim_disk import SimDisk
 from tidelog.records import NO_CHAIN, chain_after, read_header
 from tidelog_replica.core.producers import ProducerState
 from tidelog_replica.jobs import run_job
-from tidelog_replica.log.log import CorruptLog
+from tidelog_replica.log.log import CorruptLog, Log
 from tidelog_replica.log.snapshots import Snapshots
 from tidelog_replica.log.tail import Tail
 
@@ -51,6 +51,60 @@ def test_D5_no_damage_to_a_snapshot_changes_what_is_known_of_the_producers():
     for name in snapshots(disk):
         disk.replace(f"{PATH}/{name}", b"")
     check(open_log(disk), 0)
+
+
+def spoil(disk: SimDisk, *names: str) -> None:
+    """One bit of each of these is another."""
+    for name in names:
+        data = disk.read(f"{PATH}/{name}")
+        disk.replace(f"{PATH}/{name}", data[:-1] + bytes([data[-1] ^ 1]))
+
+
+def retired() -> tuple[SimDisk, Log, str, list[str]]:
+    """A log that begins at 8, where nothing is left of producer 3; the name of the snapshot there, and the others."""
+    disk = SimDisk()
+    log = filled(disk)
+    log.advance_start(8)
+    first, *later = snapshots(disk)
+    assert first.endswith(f"{log.start:020d}") and len(later) == 2
+    return disk, log, first, later
+
+
+def test_D5_where_the_newest_snapshots_are_damaged_an_older_one_serves():
+    for damaged in ([1], [2], [1, 2], [0], [0, 1], [0, 2]):
+        disk, _, first, later = retired()
+        spoil(disk, *([first, *later][place] for place in damaged))
+        found = open_log(disk)
+        assert found.producers.snapshot() == ALL and not found.forgets
+
+
+def test_D5_where_all_are_damaged_the_headers_tell_and_the_log_says_what_it_has_forgotten():
+    disk, log, first, later = retired()
+    spoil(disk, first, *later)
+    found = open_log(disk)
+    assert found.forgets
+    assert found.producers.snapshot() == ProducerState(HEADERS[log.start :]).snapshot()
+    assert 3 in ALL and 3 not in found.producers.snapshot()
+    assert not open_log(SimDisk()).forgets
+
+
+@pytest.mark.parametrize("cut", [10, 20, COUNT])
+def test_D5_a_log_that_is_open_does_not_need_the_snapshot_at_its_start(cut: int):
+    """What lies there is damaged one day; a copy, a cut and the next retention learn it from memory."""
+    disk, log, first, later = retired()
+    spoil(disk, first, *later)
+    told = ProducerState.from_bytes(log.snapshot().producers)
+    assert ProducerState(()).snapshot() != told.snapshot()
+    assert {id: told.snapshot()[id] for id in (3,)} == {id: ALL[id] for id in (3,)}
+    copy = open_log(SimDisk())
+    copy.reset(log.snapshot(), told)
+    copy.append(STORED[log.start :])
+    assert copy.producers.snapshot() == ALL
+    recall = log.begin_recall(cut)
+    log.truncate(cut, None if recall is None else recall.run())
+    assert log.producers.snapshot()[3] == ALL[3]
+    log.advance_start(cut)
+    assert open_log(disk).producers.snapshot()[3] == ALL[3]
 
 
 def test_a_snapshot_of_another_history_is_not_believed():
@@ -146,7 +200,9 @@ def test_a_roll_costs_the_append_no_snapshot_and_what_is_taken_is_of_the_moment_
     log.complete_snapshot(snapshot)
     (name,) = snapshots(disk)
     assert name.endswith(f"{snapshot.offset:020d}")
-    offset, producers = Snapshots(disk, PATH).newest(0, 9, log.chain_at)
+    found = Snapshots(disk, PATH).newest(0, 9, log.chain_at)
+    assert found is not None
+    offset, producers = found
     assert offset == snapshot.offset == log._segments[-1].base + 1
     assert producers.snapshot() == ProducerState(HEADERS[:offset]).snapshot()
 
@@ -227,7 +283,7 @@ def test_snapshots_may_go_under_the_hands_of_a_thread_that_removes_them():
     gone.offsets = lambda: [3, *Snapshots.offsets(gone)]  # type: ignore[method-assign]
     gone.remove(below=COUNT)
     gone.retire(())
-    assert listed.newest(0, COUNT, log.chain_at)[0] == 0
+    assert listed.newest(0, COUNT, log.chain_at) is None
 
 
 # --- chain -----------------------------------------------------------------------------------------------

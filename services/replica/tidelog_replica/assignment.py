@@ -228,6 +228,8 @@ class Assignment:
     ) -> None:
         log, producers = opened.log, opened.producers
         log.configure(config)  # it may have changed meanwhile
+        if log.forgets:
+            self._outbox.event("producers_forgotten", topic_id=key.topic_id, partition=key.partition, start=log.start)
         partition = Partition(key, config, self._node, log, self.servers, self._settings, self._outbox, producers)
         self.partitions[key] = partition
         if state is not None:

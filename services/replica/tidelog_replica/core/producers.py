@@ -75,6 +75,20 @@ class ProducerState:
     def __len__(self) -> int:
         return len(self._producers)
 
+    def before(self, offset: int) -> ProducerState:
+        """The state as it was at ``offset``, as far as it is still known. Not known are batches before that which
+        later ones have pushed out of memory, and producers whose epoch has changed since."""
+        kept = [
+            (id, known.epoch, tuple(b for b in known.batches if b.base_offset < offset))
+            for id, known in self._producers.items()
+        ]
+        state = ProducerState()
+        for id, epoch, batches in sorted(
+            (each for each in kept if each[2]), key=lambda each: each[2][-1].base_offset
+        ):
+            state._producers[id] = _Producer(epoch, batches)
+        return state
+
     def reaches(self, offset: int) -> bool:
         """Whether it has something from a batch that ends above ``offset``."""
         last = next(reversed(self._producers.values())).batches[-1] if self._producers else None

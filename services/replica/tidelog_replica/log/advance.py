@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from tidelog.disk import Disk
 
+from tidelog_replica.core.producers import ProducerState
 from tidelog_replica.log.origin import Origin, write_origin
 from tidelog_replica.log.recall import producers_below
 from tidelog_replica.log.segment import Segment, close
@@ -27,6 +28,8 @@ class Advance:
     origin: Origin
     segments: tuple[Segment, ...]
     """Those that go, oldest first; the job's own."""
+    latest: ProducerState
+    """At the log's end; nobody else's."""
     generation: int
 
     def run(self) -> None:
@@ -35,7 +38,7 @@ class Advance:
         start = self.origin.start
         state = snapshots.read(start, self.origin.chain)
         if state is None:
-            state = producers_below(self.disk, self.directory, self.segments, start).to_bytes()
+            state = producers_below(self.disk, self.directory, self.segments, start, self.latest).to_bytes()
         snapshots.write(start, self.origin.chain, state, sync=True)
         self.disk.sync_dir(self.directory)
         write_origin(self.disk, self.directory, self.origin)

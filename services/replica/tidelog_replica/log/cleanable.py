@@ -30,6 +30,8 @@ class Cleanable(Readable):
 
     producers: ProducerState
     """What the log says of its producers. ``append`` keeps it; a leader tells it of a batch a moment earlier."""
+    forgets: bool
+    """Nothing was found that tells of producers which have written nothing since the log start."""
     _disk: Disk
     _directory: str
     _config: TopicConfig
@@ -70,7 +72,9 @@ class Cleanable(Readable):
         self._synced = max(self._synced, first.base)
         self.epochs.advance_to(first.base)
         self._tail.advance_to(first.base)
-        self._advance = Advance(self._disk, self._directory, origin, tuple(gone), self._generation)
+        self._advance = Advance(
+            self._disk, self._directory, origin, tuple(gone), self.producers.copy(), self._generation
+        )
         return self._advance
 
     def complete_advance(self, advance: Advance) -> None:
@@ -96,19 +100,28 @@ class Cleanable(Readable):
 
     # --- the past ----------------------------------------------------------------------------------------
 
+    def _load_producers(self) -> None:
+        """Forget what is behind the log end, or know what is before it."""
+        found = self._snapshots.newest(self.start, self.end, self.chain_at)
+        self.forgets = found is None and self.start > 0
+        offset, state = found or (self.start, self.producers.before(self.start))
+        self.producers.rebuild(self.headers(offset), state)
+
     def begin_recall(self, end: int) -> Recall | None:
         """What ``truncate`` must read to know the producers at ``end``, as a job for a thread while no other job of
         the log runs; None where it knows them already. Its result is good until the log is cut or reset."""
         if end >= self.end or not self.producers.reaches(end):
             return None
         twins = tuple(segment.twin() for segment in self._segments[: self._segment_of(end) + 1])
-        return Recall(self._disk, self._directory, twins, end, self._generation)
+        return Recall(self._disk, self._directory, twins, end, self.producers.copy(), self._generation)
 
     def snapshot(self) -> Beginning:
         """What a copy must know that begins where this log does, as far as that is durable. Raises ``OSError``."""
         start, last_epoch, chain = self._origin
         state = self._snapshots.read(start, chain) if start else None
-        return Beginning(start, last_epoch, chain, ProducerState().to_bytes() if state is None else state)
+        if state is None:
+            state = self.producers.before(start).to_bytes()
+        return Beginning(start, last_epoch, chain, state)
 
     # --- compaction --------------------------------------------------------------------------------------
 

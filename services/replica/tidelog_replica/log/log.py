@@ -232,10 +232,6 @@ class Log(Cleanable):
             with Change(self):
                 self._snapshots.forget(snapshot.offset)
 
-    def _load_producers(self) -> None:
-        offset, state = self._snapshots.newest(self.start, self.end, self.chain_at)
-        self.producers.rebuild(self.headers(offset), state)
-
     # --- flush -------------------------------------------------------------------------------------------
 
     def begin_flush(self) -> Flush | None:

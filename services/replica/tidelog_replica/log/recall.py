@@ -22,11 +22,14 @@ from tidelog_replica.log.segment import Segment, close
 from tidelog_replica.log.snapshots import Snapshots, state_of
 
 
-def producers_below(disk: Disk, directory: str, segments: Sequence[Segment], end: int) -> ProducerState:
+def producers_below(
+    disk: Disk, directory: str, segments: Sequence[Segment], end: int, latest: ProducerState
+) -> ProducerState:
     """The state as of ``end``, of the log that begins with ``segments``, consecutive and up to ``end`` at least; they
-    are closed then. Raises ``OSError``."""
-    snapshots = Snapshots(disk, directory)
-    offset, producers = snapshots.newest(segments[0].base, end, partial(_chain_at, segments))
+    are closed then. ``latest`` is the state at the log's end. Raises ``OSError``."""
+    start = segments[0].base
+    found = Snapshots(disk, directory).newest(start, end, partial(_chain_at, segments))
+    offset, producers = found or (start, latest.before(start))
     try:
         for segment in segments:
             if segment.end_offset <= offset:
@@ -67,8 +70,10 @@ class Recall:
     segments: tuple[Segment, ...]
     """The job's own."""
     end: int
+    latest: ProducerState
+    """At the log's end; nobody else's."""
     generation: int
 
     def run(self) -> ProducerState:
         """See ``Job``."""
-        return producers_below(self.disk, self.directory, self.segments, self.end)
+        return producers_below(self.disk, self.directory, self.segments, self.end, self.latest)

@@ -4,7 +4,10 @@ Theory. The producers' state is a function of the log from its very beginning (`
 holds it as of one offset, so that opening a log reads the headers behind the newest one only, and so that it survives
 the segments that retention deletes: the one at the log start stays, and is durable before they go. A snapshot names
 the hash chain at its offset; one that another log wrote, or a former life of this one above a cut, is not believed,
-nor is one that is damaged. Then an older one serves, and in the end the headers alone.
+nor is one that is damaged. Then an older one serves. Where none does, not even the one at the log start, what is in
+memory of the time before that start is taken, and at an opening, the headers from the start on alone: then producers
+that have written nothing since are forgotten, and of a duplicate of the very first batch of one of them nothing is
+known any more (later ones are refused, as they continue nothing).
 
 Those at rolls are not synced: they are caches. Of them the newest ``KEPT`` stay. Writing one down takes as long as
 there are producers, up to a tenth of a second, so it is a job (``TakeSnapshot``) with a copy of the state, which is
@@ -73,9 +76,11 @@ class Snapshots:
             return None
         return state if _CRC.unpack_from(data, _HEAD.size)[0] == crc32c(state, crc32c(head)) else None
 
-    def newest(self, start: int, end: int, chain_at: Callable[[int], tuple[int, bytes]]) -> tuple[int, ProducerState]:
-        """The newest one from ``start`` to ``end`` that is to be believed, and its offset; the empty state at
-        ``start`` where there is none."""
+    def newest(
+        self, start: int, end: int, chain_at: Callable[[int], tuple[int, bytes]]
+    ) -> tuple[int, ProducerState] | None:
+        """The newest one from ``start`` to ``end`` that is to be believed, and its offset; None where there is
+        none."""
         for offset in reversed(self.offsets()):
             if start <= offset <= end:
                 boundary, chain = chain_at(offset)
@@ -83,7 +88,7 @@ class Snapshots:
                 state = None if data is None else state_of(data)
                 if state is not None:
                     return offset, state
-        return start, ProducerState()
+        return None
 
     def retire(self, needed: Collection[int]) -> None:
         """Remove all but the newest and those of the offsets ``needed``."""
