@@ -1,4 +1,5 @@
-"""What the ``__main__`` of every service does: read the configuration, log, serve until a signal says stop.
+"""What the ``__main__`` of every service does: read the configuration, log, serve until a signal says stop; and how
+those services end that have something to hand over first.
 
 Exit codes: 0 stopped by a signal; 2 wrong configuration (each fault on a line of its own). All else that ends a
 service is a fault of ours: it is raised, and the supervisor starts the process again.
@@ -11,7 +12,8 @@ import ctypes
 import gc
 import signal
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, Protocol, TypeVar
 
 import trio
@@ -24,6 +26,9 @@ from tidelog.websocket import WebSocketTransport
 
 _M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_THRESHOLD = -1, -2, -3
 _KEPT_BYTES = 256 << 20
+
+Leave = Callable[[], Awaitable[None]]
+"""Hands over what others can take over, and returns when they have."""
 
 
 class ServiceConfig(Protocol):
@@ -73,6 +78,47 @@ async def _until_signal(serve: Callable[..., Awaitable[None]], config: ServiceCo
             await nursery.start(start)
             gc.collect()
             gc.freeze()  # what lives from the start is never looked at again
+
+
+class Serving:
+    """Where a service serves that ends in order: a cancellation of ``serve_in_order`` does not reach it at once."""
+
+    def __init__(self) -> None:
+        self._scope = trio.CancelScope(shield=True)
+        self._ended = trio.Event()
+
+    @contextmanager
+    def shielded(self) -> Iterator[None]:
+        """What serves is within; behind it nothing is served any more."""
+        try:
+            with self._scope:
+                yield
+        finally:
+            self._ended.set()
+
+    async def end_in_order(self, leave: Leave, patience_s: float) -> None:
+        """Wait for the end. When cancelled, let it leave first, which may take ``patience_s``."""
+        try:
+            await self._ended.wait()
+        except trio.Cancelled:
+            if not self._ended.is_set():
+                with trio.move_on_after(patience_s, shield=True):
+                    await leave()
+                self._scope.cancel()
+            raise
+
+
+async def serve_in_order(
+    run: Callable[..., Awaitable[None]], patience_s: float, task_status: trio.TaskStatus[str]
+) -> None:
+    """``run(serving, task_status=…)`` until it ends, or until cancelled and left: it reports how to leave, and its
+    URL, which is reported on."""
+    serving = Serving()
+    async with trio.open_nursery() as nursery:
+        started: tuple[Leave, str] = await nursery.start(run, serving)
+        leave, url = started
+        task_status.started(url)
+        await serving.end_in_order(leave, patience_s)
 
 
 def keep_freed_memory() -> None:

@@ -11,6 +11,7 @@ import structlog
 import trio
 from tidelog.errors import TidelogError, refuse
 from tidelog.link import PROTOCOL_VERSION, Link, serve_links
+from tidelog.service import Leave, Serving, serve_in_order
 from tidelog.transport import MAX_MESSAGE_BYTES, NO_PAGES, Page, Transport
 from tidelog.wire.messages import (
     AddController,
@@ -92,7 +93,8 @@ async def serve(
     or the data is another controller's."""
     storage, stored = await trio.to_thread.run_sync(open_storage, config)
     try:
-        await _serve(config, storage, stored, transport, clock, task_status)
+        run = partial(_run, config, storage, stored, transport, clock)
+        await serve_in_order(run, config.shutdown_s, task_status)
     finally:
         storage.close()
 
@@ -117,39 +119,14 @@ def open_storage(config: ControllerConfig) -> tuple[RaftStorage, Stored]:
     return storage, storage.load()
 
 
-async def _serve(
-    config: ControllerConfig,
-    storage: RaftStorage,
-    stored: Stored,
-    transport: Transport,
-    clock: Callable[[], float],
-    task_status: trio.TaskStatus[str],
-) -> None:
-    """What serves is shielded from the cancellation until another controller leads, or in vain could have."""
-    serving, ended = trio.CancelScope(shield=True), trio.Event()
-    async with trio.open_nursery() as nursery:
-        run = partial(_run, config, storage, stored, transport, clock, serving, ended)
-        shell, url = await nursery.start(run)
-        task_status.started(url)
-        try:
-            await ended.wait()
-        except trio.Cancelled:
-            if not ended.is_set():
-                with trio.move_on_after(config.shutdown_s, shield=True):
-                    await shell.stop()
-                serving.cancel()
-            raise
-
-
 async def _run(
     config: ControllerConfig,
     storage: RaftStorage,
     stored: Stored,
     transport: Transport,
     clock: Callable[[], float],
-    serving: trio.CancelScope,
-    ended: trio.Event,
-    task_status: trio.TaskStatus[tuple[Shell, str]],
+    serving: Serving,
+    task_status: trio.TaskStatus[tuple[Leave, str]],
 ) -> None:
     shell: Shell | None = None
 
@@ -191,20 +168,17 @@ async def _run(
         on_close=on_close,
         pages={"/metrics": show_metrics} if config.metrics else NO_PAGES,
     )
-    try:
-        with serving:
-            async with trio.open_nursery() as nursery:
-                url = await nursery.start(listen)
-                shell = _make_shell(config, storage, stored, transport, clock, url)
-                await nursery.start(shell.peers.run)
-                shell.peers.set_addresses({n: there for n, there in shell.core.urls.items() if n != config.node})
-                nursery.start_soon(shell.run)
-                nursery.start_soon(shell.run_snapshots)
-                fields = {"entries": len(stored.entries), "store": stored.store}
-                structlog.get_logger().info("controller_started", node=config.node, url=url, **fields)
-                task_status.started((shell, url))
-    finally:
-        ended.set()
+    with serving.shielded():
+        async with trio.open_nursery() as nursery:
+            url = await nursery.start(listen)
+            shell = _make_shell(config, storage, stored, transport, clock, url)
+            await nursery.start(shell.peers.run)
+            shell.peers.set_addresses({n: there for n, there in shell.core.urls.items() if n != config.node})
+            nursery.start_soon(shell.run)
+            nursery.start_soon(shell.run_snapshots)
+            fields = {"entries": len(stored.entries), "store": stored.store}
+            structlog.get_logger().info("controller_started", node=config.node, url=url, **fields)
+            task_status.started((shell.stop, url))
 
 
 def _make_shell(

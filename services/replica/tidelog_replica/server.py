@@ -17,6 +17,7 @@ import trio
 from tidelog.disk import Disk, RealDisk
 from tidelog.errors import ConfigError, TidelogError, refuse
 from tidelog.link import PROTOCOL_VERSION, Link, serve_links
+from tidelog.service import Leave, Serving, serve_in_order
 from tidelog.transport import MAX_MESSAGE_BYTES, NO_PAGES, Page, Transport
 from tidelog.wire.messages import (
     Digest,
@@ -62,32 +63,11 @@ async def serve(
         raise_open_files()
         with lock(config.data_dir):
             files = OpenFiles(RealDisk(), config.max_open_files or default_max_open_files())
-            await _serve(config, transport, files, clock, task_status)
+            run = partial(_run, config, transport, files, clock)
+            await serve_in_order(run, config.settings.shutdown_s, task_status)
     else:
-        await _serve(config, transport, disk, clock, task_status)
-
-
-async def _serve(
-    config: ReplicaConfig,
-    transport: Transport,
-    disk: Disk,
-    clock: Callable[[], float],
-    task_status: trio.TaskStatus[str],
-) -> None:
-    """What serves is shielded from the cancellation: it ends when others have taken over, or in vain could have."""
-    serving, ended = trio.CancelScope(shield=True), trio.Event()
-    async with trio.open_nursery() as nursery:
-        shell, url = await nursery.start(partial(_run, config, transport, disk, clock, serving, ended))
-        structlog.get_logger().info("replica_started", node=config.node, url=url)
-        task_status.started(url)
-        try:
-            await ended.wait()
-        except trio.Cancelled:
-            if not ended.is_set():
-                with trio.move_on_after(config.settings.shutdown_s, shield=True):
-                    await shell.leave()
-                serving.cancel()
-            raise
+        run = partial(_run, config, transport, disk, clock)
+        await serve_in_order(run, config.settings.shutdown_s, task_status)
 
 
 async def _run(
@@ -95,11 +75,9 @@ async def _run(
     transport: Transport,
     disk: Disk,
     clock: Callable[[], float],
-    serving: trio.CancelScope,
-    ended: trio.Event,
-    task_status: trio.TaskStatus[tuple[Shell, str]],
+    serving: Serving,
+    task_status: trio.TaskStatus[tuple[Leave, str]],
 ) -> None:
-    """Until ``serving`` is cancelled, then end in order. ``ended``: nothing is served any more."""
     shell: Shell | None = None
 
     def welcome(hello: Hello) -> Welcome | TidelogError:
@@ -139,16 +117,14 @@ async def _run(
         pages={"/metrics": show_metrics} if config.metrics else NO_PAGES,
     )
     try:
-        with serving:
-            try:
-                async with trio.open_nursery() as nursery:
-                    listening = await nursery.start(listen)
-                    url = config.advertised_url or listening
-                    shell = _make_shell(config, transport, disk, clock, url)
-                    await _start(shell, nursery, config.flush_threads)
-                    task_status.started((shell, url))
-            finally:
-                ended.set()
+        with serving.shielded():
+            async with trio.open_nursery() as nursery:
+                listening = await nursery.start(listen)
+                url = config.advertised_url or listening
+                shell = _make_shell(config, transport, disk, clock, url)
+                await _start(shell, nursery, config.flush_threads)
+                structlog.get_logger().info("replica_started", node=config.node, url=url)
+                task_status.started((shell.leave, url))
     except* DiskFailed:
         assert shell is not None
         with trio.CancelScope(shield=True):
