@@ -85,6 +85,8 @@ class Held:
     log: Any = None
     epochs: Any = None
     """The log's leader-epoch cache; a log that was thrown away and begun anew has another."""
+    partition: Any = None
+    """Its owner, which the server may have let go already."""
     view: View | None = None
     told: int = 0
     """The HW that its former life has written down."""

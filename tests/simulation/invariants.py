@@ -31,7 +31,7 @@ from tidelog.types import TopicPartition
 from simulation.deep import STRIDE
 from simulation.ghost import Before, Chain, Committed, Digest, Held, sequence_of
 from simulation.members import Members
-from simulation.views import View, glances
+from simulation.views import View, glances, last_words
 
 if TYPE_CHECKING:
     from simulation.cluster import Cluster
@@ -106,6 +106,9 @@ class Invariants(Members):
 
     def _check_replica(self, process: SimProcess) -> None:
         name, every = process.name, self._held
+        for (node, key), held in every.items():
+            if node == name and held.view is not None and held.view.leads:
+                self._check_last_words(name, key, held, held.view)
         for key, seen in glances(process.core):
             held = every.get((name, key))
             if held is not None and held.view == seen:
@@ -121,11 +124,20 @@ class Invariants(Members):
                     self._check_deep(name, key, process.core.partitions[key], held.chain)
                     self._check_waiting(name, process.core)
 
+    def _check_last_words(self, name: str, key: TopicPartition, held: Held, before: View) -> None:
+        """What a leader committed in the very step in which it failed, it may have acked: it counts."""
+        view = last_words(held.partition, before)
+        if view is not None:
+            held.view = view._replace(leads=False)
+            if view.high_watermark > before.high_watermark:
+                self._lead(name, key, view, held.chain, before.high_watermark)
+
     def _opened(self, process: SimProcess, key: TopicPartition, log: Any, leader_epoch: int) -> Held:
         """Recovery returns a prefix of what was there, with everything that was flushed (R4), unless the copy was
         damaged and the controllers have noted that before anything of it went. Behind it a leader may have put the
         first batch of its epoch already."""
-        held = Held(self._chain_from(process.name, key, log), log, log.epochs, told=log.read_high_watermark())
+        told, chain = log.read_high_watermark(), self._chain_from(process.name, key, log)
+        held = Held(chain, log, log.epochs, process.core.partitions[key], told=told)
         self._held[process.name, key] = held
         self._grow(process.name, key, log, held.chain)
         before = self._before_crash.pop((process.name, key), None)

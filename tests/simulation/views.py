@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from tidelog.types import TopicPartition
+from tidelog.types import TopicConfig, TopicPartition
 from tidelog_replica.leading import Leading
 from tidelog_replica.log.log import Log
 from tidelog_replica.node import ReplicaNode
@@ -45,10 +45,8 @@ def glance(partition: Partition) -> tuple[Any, ...]:
     """The fields of a ``View``, to be compared with one: cheap enough for every partition after every step."""
     log, role = partition.log, partition.role
     if isinstance(role, Leading):
-        core, config = role.core, partition.config
-        isr = core.isr
-        majority = len(core.replicas) // 2 + 1 if config.commit_rule == "quorum" else 0
-        enough = len(isr) >= config.min_insync_replicas and len(isr) >= majority
+        core = role.core
+        isr, enough = core.isr, _is_enough(core.isr, core.replicas, partition.config)
         who = (True, core.leader_epoch, core.epoch, core.high_watermark, core.maximal_isr, isr, core.replicas, enough)
         return (log, log.start, log.end, log.durable, *who)
     epoch = -1 if role is None else role.core.leader_epoch
@@ -58,3 +56,22 @@ def glance(partition: Partition) -> tuple[Any, ...]:
 def view(partition: Partition) -> View:
     """See ``View``."""
     return View._make(glance(partition))
+
+
+def last_words(partition: Partition, before: View) -> View | None:
+    """Of a partition that led before its last step and failed in it: what it had committed by then, and the ISR that
+    it had heard of; None where it has not failed."""
+    state = partition.state
+    if partition.offline is None:
+        return None
+    if state is None or state.leader_epoch != before.leader_epoch:
+        return before
+    enough = _is_enough(state.isr, state.replicas, partition.config)
+    return before._replace(
+        high_watermark=partition.high_watermark, isr=state.isr, replicas=state.replicas, in_quorum=enough
+    )
+
+
+def _is_enough(isr: tuple[str, ...], replicas: tuple[str, ...], config: TopicConfig) -> bool:
+    majority = len(replicas) // 2 + 1 if config.commit_rule == "quorum" else 0
+    return len(isr) >= config.min_insync_replicas and len(isr) >= majority
