@@ -37,9 +37,8 @@ __all__ = ["OUTBOX_BYTES", "PROTOCOL_VERSION", "Handler", "Link", "burst", "conn
 
 SEND_TIMEOUT_S = 10.0
 """A send that takes longer drops the link."""
-PING_EVERY_S = 5.0
-PING_TIMEOUT_S = 10.0
-"""A peer that sent nothing for so long, though it was pinged, is gone."""
+SILENCE_S = 15.0
+"""A peer that sent nothing for so long, though it was pinged after a third of it, is gone."""
 STALL_S = 1.0
 """A timer that is later than this was stopped (by the system, a debugger): its own lateness is no one's fault."""
 CLOSE_TIMEOUT_S = 2.0
@@ -65,7 +64,9 @@ class Link:
         handler: Handler | None,
         on_open: Callable[[Link], None] | None = None,
         on_close: Callable[[Link], None] | None = None,
+        silence_s: float = SILENCE_S,
     ) -> None:
+        self._silence_s = silence_s
         self.source = next(_sources)
         """Unique number of this link in this process."""
         self.peer: Hello | Welcome
@@ -294,6 +295,7 @@ class Link:
 
     async def _run_timer(self) -> None:
         ping = getattr(self._connection, "ping", None)
+        ping_every_s = self._silence_s / 3
         pinged_at: float | None = None
         planned = math.inf
         while True:
@@ -305,16 +307,16 @@ class Link:
             heard_at: float = getattr(self._connection, "heard_at", now)
             if pinged_at is not None and heard_at >= pinged_at:
                 pinged_at = None
-            if pinged_at is not None and now >= pinged_at + PING_TIMEOUT_S:
+            if pinged_at is not None and now >= pinged_at + self._silence_s - ping_every_s:
                 self._drop(TRY_AGAIN_LATER, Unreachable(f"{self.remote} is silent", unknown_outcome=True))
             if self._outbox.sending_since is not None and now >= self._outbox.sending_since + SEND_TIMEOUT_S:
                 self._drop(TRY_AGAIN_LATER, Unreachable(f"{self.remote} does not read", unknown_outcome=True))
-            if ping is not None and pinged_at is None and now >= heard_at + PING_EVERY_S:
+            if ping is not None and pinged_at is None and now >= heard_at + ping_every_s:
                 ping()
                 pinged_at = now
             due = self._session.deadline()
-            quiet = heard_at + PING_EVERY_S
-            look = quiet if ping is not None and pinged_at is None and quiet > now else now + PING_EVERY_S
+            quiet = heard_at + ping_every_s
+            look = quiet if ping is not None and pinged_at is None and quiet > now else now + ping_every_s
             planned = look if due is None else min(due, look)
             with trio.CancelScope(deadline=planned) as self._timer:
                 await trio.sleep_forever()
@@ -322,14 +324,14 @@ class Link:
 
 @asynccontextmanager
 async def connect_link(
-    transport: Transport, url: str, hello: Hello, handler: Handler | None = None
+    transport: Transport, url: str, hello: Hello, handler: Handler | None = None, silence_s: float = SILENCE_S
 ) -> AsyncIterator[Link]:
-    """An open link to ``url``, closed at the end of the block. The block is not cancelled when the link breaks: its
-    calls raise ``Unreachable``, and ``wait_closed`` returns. Raises ``Unreachable`` when there is no connection, or
-    what hello was refused with."""
+    """An open link to ``url``, closed at the end of the block or when the peer is silent for ``silence_s``. The
+    block is not cancelled when the link breaks: its calls raise ``Unreachable``, and ``wait_closed`` returns. Raises
+    ``Unreachable`` when there is no connection, or what hello was refused with."""
     connection = await transport.connect(url)
     session = Session(trio.current_time())
-    link = Link(connection, session, handler)
+    link = Link(connection, session, handler, silence_s=silence_s)
     failure: BaseException | None = None
     async with trio.open_nursery() as nursery:
         nursery.start_soon(link.run)

@@ -3,7 +3,7 @@
 A link is opened on demand, or kept open (``keep``): then it is opened as soon as the node has an address and opened
 again after a pause when it breaks. Requests made while it is being opened wait for it, up to ``WAITING`` of them.
 ``on_down`` is called at once when a connection is refused or breaks; calls without an answer end with
-``Unreachable`` first.
+``Unreachable`` first. A node that is silent is pinged, and its link breaks when it does not answer.
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ from tidelog.wire.messages import Hello, Message
 WAITING = 1000
 CONNECT_TIMEOUT_S = 2.0
 PAUSE_FIRST_S, PAUSE_MAX_S = 0.02, 0.5
+SILENCE_S = 2.0
+"""A server that is silent for so long on an open link hangs, or its host is cut off: the link is given up."""
 
 OnMessage = Callable[[NodeId, Message], None]
 Answered = Callable[[Message | TidelogError], None]
@@ -52,8 +54,10 @@ class Peers:
         on_up: Callable[[NodeId], None] = lambda _: None,
         on_down: Callable[[NodeId], None],
         keep: bool,
+        silence_s: float = SILENCE_S,
     ) -> None:
         self._transport = transport
+        self._silence_s = silence_s
         self._hello = hello
         self._on_message = on_message
         self._on_up = on_up
@@ -152,7 +156,7 @@ class Peers:
         was_up = False
         try:
             with trio.move_on_after(CONNECT_TIMEOUT_S) as connecting:
-                async with connect_link(self._transport, peer.url, self._hello, handle) as link:
+                async with connect_link(self._transport, peer.url, self._hello, handle, self._silence_s) as link:
                     connecting.deadline = trio.current_time() + 1e9  # the limit is for opening it only
                     if peer.gone:
                         return False

@@ -264,11 +264,12 @@ async def test_a_silent_peer_is_pinged_then_dropped(autojump_clock: MockClock) -
         @nursery.start_soon
         async def run() -> None:
             session = link_module.Session(trio.current_time(), welcome=lambda _: WELCOME)
-            links.append(Link(connection, session, None))
+            links.append(Link(connection, session, None, silence_s=1.5))
             await links[0].run()
 
         await there[0].send(codec.encode(HELLO, id=0)[0])
     assert connection.pings == 4 and "silent" in str(links[0].error)
+    assert trio.current_time() - connection.heard_at == pytest.approx(1.5)
     assert transport.accepted == []
 
 

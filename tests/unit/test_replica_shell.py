@@ -37,7 +37,7 @@ def make_shell(**inputs: Any) -> Shell:
     )
     transport: Any = None  # nothing is sent
     hello = Hello(PROTOCOL_VERSION, "replica", "r1", "c")
-    return Shell("r1", node, transport, hello, [], trio.current_time)
+    return Shell("r1", node, transport, hello, [], trio.current_time, 2.0)
 
 
 async def test_no_flushing_worker_is_lost_when_others_take_its_work() -> None:

@@ -150,7 +150,8 @@ def _make_shell(
         rack=config.rack,
     )
     hello = Hello(PROTOCOL_VERSION, "replica", config.node, config.cluster)
-    return Shell(config.node, node, transport, hello, config.controllers, clock, config.job_threads)
+    silence_s = config.settings.replica_max_leader_timeout_s
+    return Shell(config.node, node, transport, hello, config.controllers, clock, silence_s, config.job_threads)
 
 
 async def _start(shell: Shell, nursery: trio.Nursery, flush_threads: int) -> None:

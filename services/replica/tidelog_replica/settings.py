@@ -23,7 +23,7 @@ class ReplicaSettings:
         600,
     )
     replica_max_leader_timeout_s: float = setting(
-        2.0, "A leader that does not answer a follower for this long is reported to the controller.", 0.05, 600
+        1.5, "A leader that is silent, or does not answer a follower, for this long is reported.", 0.05, 600
     )
     leader_report_interval_s: float = setting(0.5, "Pause between reports of the same silent leader.", 0.01, 600)
     fetch_max_bytes: int = setting(4 << 20, "Most bytes of batches in one answer.", 64 << 10, 12 << 20)

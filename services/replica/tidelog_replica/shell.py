@@ -54,12 +54,21 @@ class Shell:
         hello: Hello,
         controllers: Sequence[str],
         clock: Callable[[], float],
+        silence_s: float,
         job_threads: int = 2,
     ) -> None:
+        """``silence_s``: how long another server may be silent before its link breaks."""
         self._node_id = node_id
         self._node = node
         self._clock = clock
-        self.peers = Peers(transport, hello, on_message=self._on_peer_message, on_down=self._on_peer_down, keep=False)
+        self.peers = Peers(
+            transport,
+            hello,
+            on_message=self._on_peer_message,
+            on_down=self._on_peer_down,
+            keep=False,
+            silence_s=silence_s,
+        )
         self.controllers = ActiveController(
             transport,
             controllers,

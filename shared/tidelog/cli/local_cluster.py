@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import trio
 
@@ -87,6 +88,12 @@ def _port_is_free(port: int) -> bool:
         except OSError:
             return False
     return True
+
+
+def _is_taken(url: str) -> bool:
+    """Whether somebody listens there on this host."""
+    parts = urlsplit(url)
+    return parts.hostname == HOST and not _port_is_free(parts.port or 0)
 
 
 async def wait_ready(url: str, replicas: int, check: Callable[[], None] = lambda: None) -> None:
@@ -160,12 +167,18 @@ class LocalCluster:
         if any(process.is_alive() for process in self.processes):
             raise ConfigError(f"{self.folder} runs on the ports from {self.base_port} on: end it first")
         self.base_port = base_port
-        self.processes = [
-            replace(process, url=f"ws://{HOST}:{base_port + i}") for i, process in enumerate(self.processes)
-        ]
+        self.processes = [replace(process, url=self.url(i)) for i, process in enumerate(self.processes)]
         for process in self.processes:
             (self.folder / process.id / "config.toml").write_text(self._config(process))
         self.save()
+
+    def url(self, index: int) -> str:
+        """Where the process of that index is to listen."""
+        return f"ws://{HOST}:{self.base_port + index}"
+
+    def command_prefix(self, process: Process) -> list[str]:
+        """What its command is run through."""
+        return []
 
     @classmethod
     def load(cls, folder: Path) -> LocalCluster:
@@ -208,7 +221,7 @@ class LocalCluster:
     def start(self) -> None:
         """Start every process that does not run. Raises ``ConfigError`` when one of their ports is in use."""
         idle = [process for process in self.processes if not process.is_alive()]
-        taken = [p.url for p in idle if not _port_is_free(int(p.url.rpartition(":")[2]))]
+        taken = [p.url for p in idle if _is_taken(p.url)]
         if taken:
             raise ConfigError(f"in use: {', '.join(taken)}; choose other ports with --base-port")
         for process in idle:
@@ -297,6 +310,7 @@ class LocalCluster:
 
     def _spawn(self, process: Process) -> None:
         command = [
+            *self.command_prefix(process),
             sys.executable,
             "-m",
             MODULES[process.role],
@@ -338,11 +352,11 @@ class LocalCluster:
         return "\n".join(self._config_lines(process)) + "\n"
 
     def _config_lines(self, process: Process) -> Iterator[str]:
-        port = int(process.url.rpartition(":")[2])
+        at = urlsplit(process.url)
         yield f'node = "{process.id}"'
         yield f'cluster = "{self.cluster}"'
-        yield f'host = "{HOST}"'
-        yield f"port = {port}"
+        yield f'host = "{at.hostname}"'
+        yield f"port = {at.port}"
         if process.role != "gateway":
             yield f'data_dir = "{self.folder / process.id / "data"}"'
         controllers = self.of_role("controller")

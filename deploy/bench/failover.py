@@ -1,0 +1,221 @@
+"""How long a client is without acks when something fails: many runs of each fault, with the default configuration.
+
+    .venv/bin/python deploy/bench/failover.py [--runs 20] [--case kill-leader] [--json FILE]
+    .venv/bin/python deploy/bench/failover.py --healthy 60     # minutes without a fault: nothing may change
+
+    kill-leader        kill -9 of the server that leads the partition
+    kill-follower      kill -9 of a server that follows it: it holds the high watermark until it leaves the ISR
+    pause-leader       SIGSTOP of the leader's server: its connections stay open, nothing answers
+    cut-controllers    the leader's host and the controllers' lose what they send each other
+    cut-followers      the leader's host and the followers' do
+    kill-controller    kill -9 of the active controller: nobody should notice
+    kill-both          kill -9 of the leader's server and of the active controller, at once
+
+Three controllers, three replica servers and a gateway, each on a host (network namespace) of its own: it needs
+root. One partition, replication factor 3, acks ``all``; a producer submits records at a steady rate. The gap
+of a run is the longest time between two acks that follow each other, from the fault until 5 s later; then all is
+healed, and the next run begins when every replica is in sync.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import random
+import shutil
+import statistics
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+import tidelog
+import trio
+from rich.console import Console
+from rich.progress import track
+from rich.table import Table
+from tidelog.client.log import Log
+from tidelog.errors import TidelogError
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from chaos.hosts import HostCluster, enter_own_network
+
+TOPIC = "failover"
+RATE = 200
+"""Records per second."""
+WATCH_S = 5.0
+CONSOLE = Console(highlight=False, soft_wrap=True)
+
+
+class Acks:
+    """A producer at a steady rate, and when its acks came."""
+
+    def __init__(self) -> None:
+        self.times: list[float] = []
+        self.failed = 0
+
+    async def produce(self, log: Log, rate: float) -> None:
+        """Until cancelled."""
+        async with log.producer(TOPIC) as producer, trio.open_nursery() as nursery:
+            send, receive = trio.open_memory_channel[Any](1_000_000)
+            nursery.start_soon(self._collect, receive)
+            began = trio.current_time()
+            for number in range(sys.maxsize):
+                await trio.sleep_until(began + number / rate)
+                send.send_nowait(await producer.submit(b"%12d" % number))
+
+    async def _collect(self, receive: trio.MemoryReceiveChannel[Any]) -> None:
+        async for pending in receive:
+            try:
+                await pending.wait()
+            except TidelogError:
+                self.failed += 1
+            else:
+                self.times.append(trio.current_time())
+
+    def longest_gap(self, since: float, until: float) -> float:
+        """The longest time between two acks, the second of which came, or did not come, after ``since``; seconds."""
+        before = [time for time in self.times if time <= since]
+        points = [*before[-1:], *(time for time in self.times if since < time <= until), until]
+        return max(later - earlier for earlier, later in itertools.pairwise(points))
+
+
+class Failover:
+    """The runs of one cluster."""
+
+    def __init__(self, cluster: HostCluster, runs: int, seed: int) -> None:
+        self.cluster = cluster
+        self.runs = runs
+        self.random = random.Random(seed)
+        self.acks = Acks()
+        self.gaps: dict[str, list[float]] = {}
+
+    async def run(self, cases: list[str]) -> None:
+        """All runs of these cases, in turn."""
+        async with self._log() as log, trio.open_nursery() as nursery:
+            await log.create_topic(TOPIC, partitions=1, replication_factor=3)
+            nursery.start_soon(self.acks.produce, log, RATE)
+            for case in cases:
+                gaps = self.gaps[case] = []
+                for _ in track(range(self.runs), case, console=CONSOLE, transient=True):
+                    await self._until_healthy(log)
+                    await trio.sleep(1.0 + self.random.random())
+                    gaps.append(await self._gap(log, FAULTS[case]))
+            nursery.cancel_scope.cancel()
+
+    async def healthy(self, minutes: float, rate: float) -> list[str]:
+        """So long under load without a fault; the changes of the partition meanwhile, in words."""
+        async with self._log() as log, trio.open_nursery() as nursery:
+            await log.create_topic(TOPIC, partitions=1, replication_factor=3)
+            await self._until_healthy(log)
+            known = len(await log.history(TOPIC, 0))
+            term = (await log.quorum()).term
+            nursery.start_soon(self.acks.produce, log, rate)
+            for _ in track(range(int(minutes * 60)), "healthy", console=CONSOLE, transient=True):
+                await trio.sleep(1)
+            changes = [f"{entry.event}: {entry.cause}" for entry in (await log.history(TOPIC, 0))[known:]]
+            if (now := (await log.quorum()).term) != term:
+                changes.append(f"the controllers' term went from {term} to {now}")
+            nursery.cancel_scope.cancel()
+        return changes
+
+    def _log(self) -> Any:
+        return tidelog.connect(self.cluster.gateways(), connect_timeout_s=60, request_timeout_s=60)
+
+    async def _until_healthy(self, log: Log) -> None:
+        while True:
+            (partition,) = (await log.describe(TOPIC)).partitions
+            servers = (await log.status()).servers
+            if partition.leader and len(partition.isr) == 3 and not any(server.fenced for server in servers):
+                return
+            await trio.sleep(0.05)
+
+    async def _gap(self, log: Log, fault: Callable[[HostCluster, str, str], None]) -> float:
+        leader = (await log.describe(TOPIC)).partitions[0].leader
+        active = (await log.quorum()).active
+        began = trio.current_time()
+        await trio.to_thread.run_sync(fault, self.cluster, leader, active)
+        await trio.sleep_until(began + WATCH_S)
+        gap = self.acks.longest_gap(began, began + WATCH_S)
+        await trio.to_thread.run_sync(self._heal)
+        return gap
+
+    def _heal(self) -> None:
+        self.cluster.heal()
+        for process in self.cluster.processes:
+            self.cluster.resume(process.id)
+        self.cluster.start()
+
+
+def _others(cluster: HostCluster, leader: str) -> list[str]:
+    return [process.id for process in cluster.of_role("replica") if process.id != leader]
+
+
+def _cut(cluster: HostCluster, leader: str, others: list[str]) -> None:
+    cluster.cut([leader], others)
+    cluster.cut(others, [leader])
+
+
+FAULTS: dict[str, Callable[[HostCluster, str, str], None]] = {
+    "kill-leader": lambda cluster, leader, active: cluster.kill(leader),
+    "kill-follower": lambda cluster, leader, active: cluster.kill(_others(cluster, leader)[0]),
+    "pause-leader": lambda cluster, leader, active: cluster.pause(leader),
+    "cut-controllers": lambda cluster, leader, active: _cut(
+        cluster, leader, [process.id for process in cluster.of_role("controller")]
+    ),
+    "cut-followers": lambda cluster, leader, active: _cut(cluster, leader, _others(cluster, leader)),
+    "kill-controller": lambda cluster, leader, active: cluster.kill(active),
+    "kill-both": lambda cluster, leader, active: cluster.kill(leader, active),
+}
+"""What happens, given the cluster, the partition's leader and the active controller."""
+
+
+@click.command(help=__doc__)
+@click.option("--runs", default=20, show_default=True, type=click.IntRange(1), help="Runs of each case.")
+@click.option("--case", "cases", multiple=True, type=click.Choice(list(FAULTS)), help="Only these; default: all.")
+@click.option("--healthy", type=float, help="Minutes under load without a fault, instead of the cases.")
+@click.option("--rate", default=RATE, show_default=True, help="Records per second, with --healthy.")
+@click.option("--seed", default=1, show_default=True, help="Of the moments at which the faults come.")
+@click.option("--json", "json_file", type=click.Path(path_type=Path), help="Write every gap, in seconds, there.")
+def main(
+    runs: int, cases: tuple[str, ...], healthy: float | None, rate: float, seed: int, json_file: Path | None
+) -> None:
+    """See the module."""
+    enter_own_network()
+    folder = Path(tempfile.mkdtemp(prefix="tidelog-failover-"))
+    cluster = HostCluster.create(folder, controllers=3, replicas=3, gateways=1)
+    bench = Failover(cluster, runs, seed)
+    try:
+        cluster.start()
+        trio.run(cluster.wait_ready)
+        if healthy is not None:
+            changes = trio.run(bench.healthy, healthy, rate)
+            CONSOLE.print(f"{healthy:g} minutes, {len(bench.acks.times)} acks, {bench.acks.failed} failed")
+            CONSOLE.print("\n".join(changes) or "no election, no change of the in-sync replicas")
+            return
+        trio.run(bench.run, list(cases) or list(FAULTS))
+    finally:
+        cluster.stop()
+        cluster.drop_hosts()
+        shutil.rmtree(folder)
+    CONSOLE.print(table(bench.gaps))
+    CONSOLE.print(f"{len(bench.acks.times)} records acked, {bench.acks.failed} failed")
+    if json_file:
+        json_file.write_text(json.dumps(bench.gaps, indent=2) + "\n")
+
+
+def table(gaps: dict[str, list[float]]) -> Table:
+    """Median, ninth of ten, and worst of each case."""
+    made = Table("case", "runs", "median s", "p90 s", "worst s", title="longest time without an ack")
+    for case, found in gaps.items():
+        ordered = sorted(found)
+        p90 = ordered[min(len(ordered) - 1, len(ordered) * 9 // 10)]
+        figures = (statistics.median(ordered), p90, ordered[-1])
+        made.add_row(case, str(len(ordered)), *(f"{figure:.2f}" for figure in figures))
+    return made
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,131 @@
+"""A cluster whose processes run on hosts of their own: network namespaces of this machine that only they can reach.
+
+Each host has one address on a bridge that the program itself holds in a namespace of its own; nothing outside can be
+reached from there, and nothing outside can reach it. A link is cut by making the sender believe that the other host
+has a hardware address that nobody has: what it sends from then on is lost without a word, as on a broken cable, and
+connections stay open until somebody misses an answer. No packet filter is needed; ``ip``, ``unshare``, ``nsenter``
+and ``setpriv`` (Debian's iproute2 and util-linux) and root are.
+
+A namespace lives as long as the process that holds it, and that one ends with this program: nothing is left behind.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import NoReturn
+
+from tidelog.cli.local_cluster import LocalCluster, Process
+
+NETWORK = "10.77.0"
+"""First three numbers of the addresses. They exist in these namespaces only."""
+HERE = 1
+"""Last number of the address of the program itself."""
+FIRST_HOST = 11
+PORT = 9292
+BRIDGE = "hosts"
+NOBODY = "02:00:00:00:00:00"
+"""A hardware address that no host has."""
+INSIDE = "TIDELOG_OWN_NETWORK"
+"""Set in the environment of a program that has entered a network of its own."""
+
+
+def enter_own_network() -> None:
+    """Run this program again in an empty network, unless it runs in one. Exits with 2 where that is not allowed."""
+    if INSIDE in os.environ:
+        return
+    if os.geteuid() != 0:
+        _give_up("network namespaces need root")
+    sys.stdout.flush()
+    command = ["unshare", "--net", "--", sys.executable, *sys.orig_argv[1:]]
+    try:
+        os.execvpe(command[0], command, os.environ | {INSIDE: "1"})
+    except FileNotFoundError:
+        _give_up("there is no command unshare (apt-get install util-linux)")
+
+
+def _give_up(why: str) -> NoReturn:
+    print(f"hosts of their own cannot be made here: {why}", file=sys.stderr)
+    sys.exit(2)
+
+
+def _ip(*arguments: str, inside: int = 0) -> None:
+    """Run ``ip``, on the host that a process holds. Raises ``RuntimeError`` with what it said."""
+    command = [*_entering(inside), "ip", *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise RuntimeError(f"{' '.join(command)}: {done.stderr.strip()}")
+
+
+def _entering(holder: int) -> list[str]:
+    return ["nsenter", f"--net=/proc/{holder}/ns/net", "--"] if holder else []
+
+
+class HostCluster(LocalCluster):
+    """The cluster of a folder, each process on a host of its own. ``enter_own_network`` goes before ``start``."""
+
+    _holders: dict[str, subprocess.Popen[bytes]]
+
+    def url(self, index: int) -> str:
+        """Every process listens on the same port of its own host."""
+        return f"ws://{NETWORK}.{FIRST_HOST + index}:{PORT}"
+
+    def address(self, node: str) -> str:
+        """Of that process's host."""
+        return f"{NETWORK}.{FIRST_HOST + self.processes.index(self.get(node))}"
+
+    def command_prefix(self, process: Process) -> list[str]:
+        """Enter its host."""
+        return _entering(self._holders[process.id].pid)
+
+    def start(self) -> None:
+        """Make the hosts the first time; start every process that does not run."""
+        if not hasattr(self, "_holders"):
+            self._make_hosts()
+        super().start()
+
+    def _make_hosts(self) -> None:
+        self._holders = {}
+        _ip("link", "set", "lo", "up")
+        _ip("link", "add", BRIDGE, "type", "bridge")
+        _ip("addr", "add", f"{NETWORK}.{HERE}/24", "dev", BRIDGE)
+        _ip("link", "set", BRIDGE, "up")
+        for process in self.processes:
+            holder = subprocess.Popen(["unshare", "--net", "setpriv", "--pdeathsig", "KILL", "sleep", "infinity"])
+            self._holders[process.id] = holder
+            _until_own_network(holder.pid)
+            _ip("link", "add", process.id, "type", "veth", "peer", "name", "eth0", "netns", str(holder.pid))
+            _ip("link", "set", process.id, "master", BRIDGE, "up")
+            _ip("link", "set", "lo", "up", inside=holder.pid)
+            _ip("addr", "add", f"{self.address(process.id)}/24", "dev", "eth0", inside=holder.pid)
+            _ip("link", "set", "eth0", "up", inside=holder.pid)
+
+    def drop_hosts(self) -> None:
+        """The hosts go. The cluster must have been stopped."""
+        for holder in self._holders.values():
+            holder.kill()
+            holder.wait()
+
+    def cut(self, senders: Iterable[str], receivers: Iterable[str]) -> None:
+        """What these processes send to those is lost from now on. For both directions call it both ways round."""
+        receivers = list(receivers)
+        for sender in senders:
+            for receiver in receivers:
+                if sender != receiver:
+                    entry = (self.address(receiver), "lladdr", NOBODY, "nud", "permanent", "dev", "eth0")
+                    _ip("neigh", "replace", *entry, inside=self._holders[sender].pid)
+
+    def heal(self) -> None:
+        """No link is cut any more."""
+        for holder in self._holders.values():
+            _ip("neigh", "flush", "nud", "permanent", "dev", "eth0", inside=holder.pid)
+
+
+def _until_own_network(pid: int) -> None:
+    """Until a process that was just started has left this program's network."""
+    here = Path("/proc/self/ns/net").readlink()
+    while Path(f"/proc/{pid}/ns/net").readlink() == here:
+        os.sched_yield()
