@@ -87,6 +87,9 @@ class ControllerProcess(SimProcess):
             lambda: self.core.on_message(sender, message, self.loop.now, wall_ms=self.wall_ms()),
         )
 
+    def on_gone(self, name: str) -> None:
+        self.submit(f"{name} is gone", lambda: self.core.on_peer_lost(name, self.loop.now))
+
     def _persist(self, effect: Persist) -> None:
         self.store.perform(effect)
         stall = self.cluster.faults.disk_stall(self)

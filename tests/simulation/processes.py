@@ -223,6 +223,9 @@ class SimProcess:
                 lambda: self.core.on_link_closed(link.number, self.loop.now),
             )
 
+    def on_gone(self, name: str) -> None:
+        raise AssertionError(f"{self.name} sends no datagrams")
+
     def on_datagram(self, sender: str, message: Message) -> None:
         raise AssertionError(f"{self.name} takes no datagrams")
 

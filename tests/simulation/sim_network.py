@@ -6,7 +6,8 @@ Two kinds of traffic, as in the product:
   (checked when it is sent *and* when it would arrive) kills the link silently: each side hears of it only after a
   while of its own, and everything in flight is gone. A *late copy* of a request may be delivered once more, as from
   an older connection's buffer; one-way news (``lossy``) may be lost, doubled and overtaken.
-- a **datagram** is one-way between controllers: lost, doubled, delayed, reordered at will.
+- a **datagram** is one-way between controllers: lost, doubled, delayed, reordered at will. When a process ends, those
+  that it is not cut off from notice soon, unless its machine has vanished.
 
 Partitions are sets of ordered pairs of names with the time at which they heal; they may overlap.
 """
@@ -16,6 +17,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Literal, NamedTuple, Protocol
 
 from tidelog.wire.messages import Message
@@ -43,6 +45,9 @@ class Process(Protocol):
 
     def on_frame(self, link: SimLink, frame: Frame) -> None:
         """A message arrived."""
+
+    def on_gone(self, name: str) -> None:
+        """The process of that name has ended, and the connections for datagrams with it."""
 
     def on_close(self, link: SimLink) -> None:
         """The link is gone, or could not be opened."""
@@ -131,6 +136,8 @@ class Network:
         self._up: dict[str, Process] = {}
         self._blocked: dict[tuple[str, str], float] = {}
         self._links: dict[int, SimLink] = {}
+        self._senders: dict[str, dict[str, None]] = {}
+        """Who has sent datagrams to whom."""
         self._number = 0
 
     def attach(self, process: Process) -> None:
@@ -144,6 +151,16 @@ class Network:
         for link in [link for link in self._links.values() if process in (link.client, link.server)]:
             link.told.add(process.name)
             self.kill(link, slow)
+        if not slow:
+            for name in self._senders.pop(process.name, ()):
+                if name in self._up and self.passes(process.name, name):
+                    self.loop.after(
+                        self._rng.uniform(0.0, 0.02), partial(self._tell_gone, self._up[name], process.name)
+                    )
+
+    def _tell_gone(self, process: Process, name: str) -> None:
+        if self._up.get(process.name) is process and name not in self._up:
+            process.on_gone(name)
 
     def block(self, source: str, target: str, until: float) -> None:
         """Nothing passes from ``source`` to ``target`` before ``until``."""
@@ -261,6 +278,7 @@ class Network:
 
     def datagram(self, sender: str, target: str, message: Message) -> None:
         """A one-way message outside any link."""
+        self._senders.setdefault(target, {})[sender] = None
         message = self._recode(Frame("post", None, message)).body if self._recode else message  # type: ignore[assignment]
         weather = self.weather
         copies = 0 if weather.loss and self._rng.random() < weather.loss else 1

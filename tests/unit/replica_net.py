@@ -138,6 +138,12 @@ class Net(ToyController):
             self.run()
         self.now = until
 
+    def reconnect_controller(self) -> None:
+        """Every server has found an active controller, maybe another one."""
+        for name, node in self.nodes.items():
+            self._take(name, node.on_controller_up(self.now))
+        self.run()
+
     # --- effects -----------------------------------------------------------------------------------------
 
     def _take(self, name: str, effects: Iterable[Any]) -> None:

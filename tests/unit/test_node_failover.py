@@ -125,6 +125,14 @@ def test_a_dead_leader_is_reported_at_once_and_again_until_things_change() -> No
     assert code(net.acks[net.send("r2", b"a")]) == ""
 
 
+def test_a_controller_that_takes_over_hears_at_once_who_is_dead() -> None:
+    net = cluster()
+    net.stop("r1")
+    before = len(net.reports)
+    net.reconnect_controller()
+    assert {report.node for report in net.reports[before:]} == {"r2", "r3"}
+
+
 def test_C2_a_replica_outside_the_isr_reports_nobody() -> None:
     net = cluster()
     net.push(isr=("r1", "r2"))

@@ -235,6 +235,36 @@ def test_a_leader_that_hears_just_a_majority_stays() -> None:
         assert net["c1"].raft.role != "leader"
 
 
+def test_a_broken_link_to_the_leader_brings_the_next_election_forward() -> None:
+    """A killed process closes its links at once: nobody waits for the election timeout, nor refuses to help."""
+    raft = core(term=3, terms=[3])
+    raft.on_message("c3", append(3, (1, 3)), LATER)
+    raft.on_peer_lost("c3", LATER)
+    deadline = raft.deadline()
+    assert deadline is not None and LATER <= deadline <= LATER + SETTINGS.election_timeout_min_s / 2
+    assert sent(raft.on_message("c2", RequestVote(4, 1, 3, pre=True), LATER)) == [Vote(4, True, pre=True)]
+    assert sent(raft.on_tick(deadline), "c2") == [RequestVote(4, 1, 3, pre=True)]
+
+
+def test_a_broken_link_to_a_leader_that_lives_deposes_nobody() -> None:
+    """Pre-vote: the others hear it, and its next message is heard by whoever lost a link."""
+    net = Net(THREE)
+    net.elect("c1")
+    node = net["c2"]
+    node.perform(node.raft.on_peer_lost("c1", net.now))
+    net.run(5.0)
+    assert (net.leader.raft.node_id, net.leader.raft.term) == ("c1", 1)
+
+
+def test_a_broken_link_to_another_follower_changes_nothing() -> None:
+    raft = core(term=3, terms=[3])
+    raft.on_message("c3", append(3, (1, 3)), LATER)
+    before = raft.deadline()
+    raft.on_peer_lost("c2", LATER)
+    assert raft.deadline() == before
+    assert sent(raft.on_message("c2", RequestVote(4, 1, 3, pre=True), LATER)) == []
+
+
 def test_a_candidate_left_behind_in_a_later_term_comes_back() -> None:
     """etcd: the leader's messages are refused with the later term, so that one election unites them."""
     stored = {"c1": Stored(1), "c2": Stored(1), "c3": Stored(4, "c3")}

@@ -129,6 +129,7 @@ class Shell:
         if node in self._up:
             del self._up[node]
             self._log.info("peer_down", peer=node)
+            self._put(None, lambda now, wall_ms: self.core.on_peer_lost(node, now))
 
     def _put(self, link: Link | None, step: Input) -> None:
         self._inbox.append((link, step))

@@ -155,6 +155,7 @@ class ReplicaNode:
     def on_controller_up(self, now: float) -> list[Effect]:
         """There is a link to the active controller."""
         self._session.on_controller_up(now)
+        self._upstreams.on_controller_up(now)
         return self._finish(now)
 
     def on_controller_down(self, now: float) -> list[Effect]:

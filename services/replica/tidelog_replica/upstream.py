@@ -345,6 +345,12 @@ class Upstream:
             self._pause_until = now + self._pause_s
         self.kick(now)
 
+    def report_again(self, now: float) -> None:
+        """Tell the controller what it has not heard yet, if the leader's server is thought dead."""
+        if self._suspect:
+            self._report_at = now
+            self._report(list(self._followed), self._suspect, now)
+
     def _suspect_leader(self, reason: str, now: float) -> None:
         self._suspect = reason
         self._report(list(self._followed), reason, now)

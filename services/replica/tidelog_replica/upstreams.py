@@ -106,6 +106,11 @@ class Upstreams:
         if upstream is not None:
             upstream.on_down(now)
 
+    def on_controller_up(self, now: float) -> None:
+        """Another controller may be active, which has heard none of the reports."""
+        for upstream in self._upstreams.values():
+            upstream.report_again(now)
+
     def on_tick(self, leader: NodeId, now: float) -> None:
         """The timer of this name, a leader's, is due."""
         upstream = self._upstreams.get(leader)

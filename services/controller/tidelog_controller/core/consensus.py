@@ -148,6 +148,10 @@ class Consensus(ABC):
             return self._absorb(self.founding.on_meet(sender, message, now), now)
         return self._absorb(self.raft.on_message(sender, message, now), now)
 
+    def on_peer_lost(self, peer: NodeId, now: float) -> list[ControllerEffect]:
+        """The link to another controller broke."""
+        return self._absorb(self.raft.on_peer_lost(peer, now), now)
+
     def on_snapshot(self, index: int, data: bytes, now: float) -> list[ControllerEffect]:
         """What ``MakeSnapshot`` asked for."""
         self.counts.snapshots += 1

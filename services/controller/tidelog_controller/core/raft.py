@@ -16,7 +16,8 @@ Theory. "Raft" is Ongaro & Ousterhout, "In Search of an Understandable Consensus
 - Pre-vote (dissertation §9.6): before a server raises its term it asks whether it could win. Check-quorum (§6.2): a
   leader that has not heard from a majority within the minimum election timeout steps down. Stickiness (§4.2.3): who
   heard from a leader within that time ignores (pre-)votes of later terms. Together: a server that was cut off
-  cannot depose a leader that works, and a leader that does not work goes by itself.
+  cannot depose a leader that works, and a leader that does not work goes by itself. Only a broken link to the leader
+  makes a server forget that it has heard from it, and stand soon: a killed process is replaced at once.
 - A candidate that raised its term in vain would refuse the leader's older term for ever; its refusal carries its
   term, which ends that leadership, and the next election unites them (etcd does the same).
 
@@ -138,6 +139,12 @@ class Raft(RaftElections):
             case SnapshotResult():
                 self._on_snapshot_result(sender, message, now)
                 self._after_progress(now)
+
+    def on_peer_lost(self, peer: NodeId, now: float) -> list[RaftEffect]:
+        """The link to a peer broke: its process may have ended."""
+        if self.role == "follower" and peer == self.leader_id:
+            self._lose_leader(now)
+        return self._take_effects()
 
     def on_tick(self, now: float) -> list[RaftEffect]:
         """Time has passed. Afterwards ``deadline()`` is None or later than ``now``."""

@@ -6,6 +6,8 @@ was lost and made anew may say what it likes."""
 
 from __future__ import annotations
 
+from math import inf
+
 from tidelog.errors import ProtocolError
 from tidelog.types import NodeId
 from tidelog.wire.messages import RequestVote, TimeoutNow, Vote
@@ -91,6 +93,13 @@ class RaftElections(RaftMembers):
             self._become_follower(vote.term, None, now)
         elif vote.granted and self.role == "candidate" and vote.term == self.term:
             self._count_vote(sender, vote.store, now)
+
+    def _lose_leader(self, now: float) -> None:
+        """The leader's process has most likely ended: help to depose it, and stand soon; not at once, since the others
+        have noticed too. If it lives, they hear it and vote for nobody, and its next message ends this."""
+        self._heard_leader_at = -inf
+        soon = now + self._rng.random() * self.settings.election_timeout_min_s / 2
+        self._election_at = min(self._election_at, soon)
 
     def _on_timeout_now(self, sender: NodeId, message: TimeoutNow, now: float) -> None:
         if message.term == self.term and sender == self.leader_id and self.is_voter:
