@@ -27,6 +27,7 @@ import statistics
 import sys
 import tempfile
 from collections.abc import Callable
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -82,6 +83,14 @@ class Acks:
         return max(later - earlier for earlier, later in itertools.pairwise(points))
 
 
+@dataclass(frozen=True, slots=True)
+class Run:
+    """How long no ack came, in seconds, and how the partition changed meanwhile, in words."""
+
+    gap_s: float
+    changes: list[str]
+
+
 class Failover:
     """The runs of one cluster."""
 
@@ -90,7 +99,7 @@ class Failover:
         self.runs = runs
         self.random = random.Random(seed)
         self.acks = Acks()
-        self.gaps: dict[str, list[float]] = {}
+        self.runs_of: dict[str, list[Run]] = {}
 
     async def run(self, cases: list[str]) -> None:
         """All runs of these cases, in turn."""
@@ -98,11 +107,11 @@ class Failover:
             await log.create_topic(TOPIC, partitions=1, replication_factor=3)
             nursery.start_soon(self.acks.produce, log, RATE)
             for case in cases:
-                gaps = self.gaps[case] = []
+                runs = self.runs_of[case] = []
                 for _ in track(range(self.runs), case, console=CONSOLE, transient=True):
                     await self._until_healthy(log)
                     await trio.sleep(1.0 + self.random.random())
-                    gaps.append(await self._gap(log, FAULTS[case]))
+                    runs.append(await self._measure(log, FAULTS[case]))
             nursery.cancel_scope.cancel()
 
     async def healthy(self, minutes: float, rate: float) -> list[str]:
@@ -132,7 +141,8 @@ class Failover:
                 return
             await trio.sleep(0.05)
 
-    async def _gap(self, log: Log, fault: Callable[[HostCluster, str, str], None]) -> float:
+    async def _measure(self, log: Log, fault: Callable[[HostCluster, str, str], None]) -> Run:
+        known = len(await log.history(TOPIC, 0))
         leader = (await log.describe(TOPIC)).partitions[0].leader
         active = (await log.quorum()).active
         began = trio.current_time()
@@ -140,7 +150,8 @@ class Failover:
         await trio.sleep_until(began + WATCH_S)
         gap = self.acks.longest_gap(began, began + WATCH_S)
         await trio.to_thread.run_sync(self._heal)
-        return gap
+        changes = [f"{entry.event}: {entry.cause}" for entry in (await log.history(TOPIC, 0))[known:]]
+        return Run(round(gap, 3), changes)
 
     def _heal(self) -> None:
         self.cluster.heal()
@@ -178,7 +189,7 @@ FAULTS: dict[str, Callable[[HostCluster, str, str], None]] = {
 @click.option("--healthy", type=float, help="Minutes under load without a fault, instead of the cases.")
 @click.option("--rate", default=RATE, show_default=True, help="Records per second, with --healthy.")
 @click.option("--seed", default=1, show_default=True, help="Of the moments at which the faults come.")
-@click.option("--json", "json_file", type=click.Path(path_type=Path), help="Write every gap, in seconds, there.")
+@click.option("--json", "json_file", type=click.Path(path_type=Path), help="Write every run there.")
 def main(
     runs: int, cases: tuple[str, ...], healthy: float | None, rate: float, seed: int, json_file: Path | None
 ) -> None:
@@ -200,17 +211,20 @@ def main(
         cluster.stop()
         cluster.drop_hosts()
         shutil.rmtree(folder)
-    CONSOLE.print(table(bench.gaps))
+    CONSOLE.print(table(bench.runs_of))
+    for case, measured in bench.runs_of.items():
+        worst = max(measured, key=lambda run: run.gap_s)
+        CONSOLE.print(f"{case}, {worst.gap_s:.2f} s: " + "; ".join(worst.changes))
     CONSOLE.print(f"{len(bench.acks.times)} records acked, {bench.acks.failed} failed")
     if json_file:
-        json_file.write_text(json.dumps(bench.gaps, indent=2) + "\n")
+        json_file.write_text(json.dumps(bench.runs_of, indent=2, default=asdict) + "\n")
 
 
-def table(gaps: dict[str, list[float]]) -> Table:
+def table(runs_of: dict[str, list[Run]]) -> Table:
     """Median, ninth of ten, and worst of each case."""
     made = Table("case", "runs", "median s", "p90 s", "worst s", title="longest time without an ack")
-    for case, found in gaps.items():
-        ordered = sorted(found)
+    for case, measured in runs_of.items():
+        ordered = sorted(run.gap_s for run in measured)
         p90 = ordered[min(len(ordered) - 1, len(ordered) * 9 // 10)]
         figures = (statistics.median(ordered), p90, ordered[-1])
         made.add_row(case, str(len(ordered)), *(f"{figure:.2f}" for figure in figures))

@@ -95,8 +95,8 @@ class RaftElections(RaftMembers):
             self._count_vote(sender, vote.store, now)
 
     def _lose_leader(self, now: float) -> None:
-        """The leader's process has most likely ended: help to depose it, and stand soon; not at once, since the others
-        have noticed too. If it lives, they hear it and vote for nobody, and its next message ends this."""
+        """The leader's process has most likely ended: help to depose it, and stand soon; not at once, since the
+        others have noticed too. If it lives, they hear it and vote for nobody, and its next message ends this."""
         self._heard_leader_at = -inf
         soon = now + self._rng.random() * self.settings.election_timeout_min_s / 2
         self._election_at = min(self._election_at, soon)
