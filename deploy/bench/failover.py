@@ -137,7 +137,9 @@ class Failover:
         while True:
             (partition,) = (await log.describe(TOPIC)).partitions
             servers = (await log.status()).servers
-            if partition.leader and len(partition.isr) == 3 and not any(server.fenced for server in servers):
+            whole = partition.leader and len(partition.isr) == 3 and not any(server.fenced for server in servers)
+            quorum = await log.quorum()
+            if whole and all(controller.match >= quorum.commit_index for controller in quorum.controllers):
                 return
             await trio.sleep(0.05)
 

@@ -1,22 +1,33 @@
-"""The benchmark runs against real processes and writes down what it says it does. What it measured is not judged."""
+"""The benchmarks run against real processes and write down what they say. What they measured is not judged."""
 
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-BENCH = Path(__file__).resolve().parents[2] / "deploy" / "bench" / "bench.py"
+BENCHES = Path(__file__).resolve().parents[2] / "deploy" / "bench"
 
 pytestmark = pytest.mark.real
 
 
 def test_the_benchmark_writes_down_its_figures(tmp_path: Path) -> None:
     report_file = tmp_path / "report.json"
-    command = [sys.executable, str(BENCH), "--smoke", "--seconds", "0.5", "--flush", "os", "--flush", "fsync"]
+    command = [
+        sys.executable,
+        str(BENCHES / "bench.py"),
+        "--smoke",
+        "--seconds",
+        "0.5",
+        "--flush",
+        "os",
+        "--flush",
+        "fsync",
+    ]
     command += ["--data", str(tmp_path / "data"), "--json", str(report_file)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -33,3 +44,18 @@ def test_the_benchmark_writes_down_its_figures(tmp_path: Path) -> None:
     for row in (rows[0], rows[1]):
         assert 0 < row["p50_ms"] <= row["p99_ms"]
     assert list((tmp_path / "data").iterdir()) == [], "the cluster's folder is gone"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="network namespaces need root")
+def test_a_cut_link_is_noticed_and_healed_on_hosts_of_their_own(tmp_path: Path) -> None:
+    """The followers lose their leader without a word: another is elected, no record fails."""
+    report_file = tmp_path / "report.json"
+    command = [sys.executable, str(BENCHES / "failover.py"), "--runs", "1", "--case", "cut-followers"]
+    done = subprocess.run(
+        [*command, "--json", str(report_file)], capture_output=True, text=True, timeout=300, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+    ((run,),) = json.loads(report_file.read_text()).values()
+    assert "leader_elected: leader_reported" in run["changes"], run
+    assert " records acked, 0 failed" in done.stdout
