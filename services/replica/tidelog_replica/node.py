@@ -215,8 +215,7 @@ class ReplicaNode:
     def on_job(self, key: TopicPartition, job: Job, result: object, now: float) -> list[Effect]:
         """A ``StartJob`` is done; ``result`` is an ``OSError`` where that ended it."""
         self._outbox.jobs.on_job(key, job, result, now)
-        partition = self.partitions.get(key)
-        if partition is not None:
+        if (partition := self.partitions.get(key)) is not None:
             self._touch(partition)
             self._upstreams.kick([key], now)
         return self._finish(now)
