@@ -164,9 +164,7 @@ class Upstream:
         else:
             self._fetch(live, behind, now)
 
-    def _fetch(
-        self, live: dict[TopicPartition, FetchPart], behind: dict[TopicPartition, FetchPart], now: float
-    ) -> None:
+    def _fetch(self, live: Questions, behind: Questions, now: float) -> None:
         """Ask for the live ones, and for those behind if it is time; else these stay active."""
         self._open_at = self._throttle.open_at(now) if behind else now
         asked = live | behind if self._open_at <= now else live
@@ -346,10 +344,9 @@ class Upstream:
         self.kick(now)
 
     def report_again(self, now: float) -> None:
-        """Tell the controller what it has not heard yet, if the leader's server is thought dead."""
-        if self._suspect:
-            self._report_at = now
-            self._report(list(self._followed), self._suspect, now)
+        """The controller may not have heard of what is suspected."""
+        self._report_at = now
+        self.on_tick(now)
 
     def _suspect_leader(self, reason: str, now: float) -> None:
         self._suspect = reason
