@@ -201,9 +201,7 @@ class Upstream:
                 self._continue(partition, outcome, now)
         self.kick(now)
 
-    def _on_fetched(
-        self, asked: dict[TopicPartition, FetchPart], sent: float, answer: Message | TidelogError, now: float
-    ) -> None:
+    def _on_fetched(self, asked: Questions, sent: float, answer: Message | TidelogError, now: float) -> None:
         if not self._answered(list(asked), answer, now):
             return
         if not isinstance(answer, FetchAnswer) or len(answer.parts) != len(asked):
