@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from random import Random
 
 import pytest
-from logs import reset
+from logs import after_power_losses, reset
 from simulation.sim_disk import PowerLost, SimDisk
 from tidelog.records import NewRecord, encode_batch, read_header
 from tidelog.types import TopicConfig
@@ -55,29 +56,17 @@ def has_no_hole(log: Log) -> None:
 @pytest.mark.parametrize(("change", "starts"), [(roll, {0}), (retain, {0, 8}), (start_over, {0, 20})])
 def test_D7_power_lost_at_each_step_leaves_no_hole_and_no_duplicate(change: Callable[[Log], None], starts: set[int]):
     found_starts = set()
-    for step in range(1000):
-        disk = prepared()
-        log = open_log(disk, SMALL)
-        disk.lose_power(after=step)
-        try:
-            change(log)
-        except PowerLost:
-            assert step < 900
-        else:
-            assert step > 3, "the change is made of several writes"
-            assert found_starts == starts
-            return
-        for seed in range(10):
-            after = disk.clone()
-            after.crash(Random(seed))
-            found = open_log(after, SMALL)
-            has_no_hole(found)
-            assert found.end >= COUNT
-            found_starts.add(found.start)
-            append(found, 9, b"%d" % found.end)
-            flush(found)
-            has_no_hole(open_log(after, SMALL))
-    raise AssertionError("the change never ends")
+    for after in after_power_losses(
+        prepared, lambda disk: partial(change, open_log(disk, SMALL)), seeds=10, changes=4
+    ):
+        found = open_log(after, SMALL)
+        has_no_hole(found)
+        assert found.end >= COUNT
+        found_starts.add(found.start)
+        append(found, 9, b"%d" % found.end)
+        flush(found)
+        has_no_hole(open_log(after, SMALL))
+    assert found_starts == starts
 
 
 def keyed_changes(disk: SimDisk) -> Log:

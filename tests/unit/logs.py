@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from random import Random
 
-from simulation.sim_disk import SimDisk
+from simulation.sim_disk import PowerLost, SimDisk
 from tidelog.records import NewRecord, chain_after, encode_batch, read_header, stamp_prefix
 from tidelog.types import TopicConfig
 from tidelog_replica.core.producers import ProducerState
@@ -39,6 +41,28 @@ def produced(base: int, epoch: int, producer: int, sequence: int, count: int = 1
     values = [NewRecord(f"{base + number}".encode().ljust(20, b"."), None, 1000 + base) for number in range(count)]
     new = encode_batch(values, producer_id=producer, producer_epoch=producer_epoch, base_sequence=sequence)
     return stamp_prefix(base, epoch, read_header(new).crc32c) + new[16:]
+
+
+def after_power_losses(
+    prepare: Callable[[], SimDisk], action: Callable[[SimDisk], Callable[[], object]], *, seeds: int, changes: int
+) -> Iterator[SimDisk]:
+    """Disks on which an action was cut off by a loss of power: at its first change, at its second, … at its last, and
+    each as ``seeds`` crashes leave it. ``prepare`` makes a disk, ``action`` gets ready on it and returns what then
+    changes it, at least so many times."""
+    for done in itertools.count():
+        disk = prepare()
+        act = action(disk)
+        disk.lose_power(after=done)
+        try:
+            act()
+        except PowerLost:
+            for seed in range(seeds):
+                after = disk.clone()
+                after.crash(Random(seed))
+                yield after
+        else:
+            assert done >= changes, "the action changes more than that"
+            return
 
 
 def take_snapshot(log: Log) -> None:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from random import Random
+from functools import partial
 
-from logs import PATH, SMALL, content, flush, open_log, produced, sound, take_snapshot
-from simulation.sim_disk import PowerLost, SimDisk
+from logs import PATH, SMALL, after_power_losses, content, flush, open_log, produced, sound, take_snapshot
+from simulation.sim_disk import SimDisk
 from tidelog.records import NO_CHAIN, chain_after, read_header
 from tidelog.types import TopicConfig
 from tidelog_replica.core.producers import ProducerState
@@ -64,27 +64,12 @@ def check(log: Log, start: int) -> None:
 
 
 def at_each_step(
-    prepare: Callable[[], SimDisk], action: Callable[[Log], object], judge: Callable[[Log], None], steps_at_least: int
+    prepare: Callable[[], SimDisk], action: Callable[[Log], object], judge: Callable[[Log], None], least: int
 ) -> None:
-    """Lose power at the first change of ``action``, at the second, …"""
-    steps = 0
-    while True:
-        disk = prepare()
-        log = open_log(disk)
-        disk.lose_power(after=steps)
-        try:
-            action(log)
-        except PowerLost:
-            pass
-        else:
-            break
-        for seed in range(12):
-            after = disk.clone()
-            after.crash(Random(seed))
-            judge(open_log(after))
-            judge(open_log(after))
-        steps += 1
-    assert steps >= steps_at_least
+    """Lose power at the first change of ``action``, at the second, … of ``least`` ones or more."""
+    for after in after_power_losses(prepare, lambda disk: partial(action, open_log(disk)), seeds=12, changes=least):
+        judge(open_log(after))
+        judge(open_log(after))
 
 
 def built() -> SimDisk:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from random import Random
 
 import cbor2
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from logs import PATH, flush, sound
-from simulation.sim_disk import PowerLost, SimDisk
+from logs import PATH, after_power_losses, flush, sound
+from simulation.sim_disk import SimDisk
 from tidelog.compacted import first_compacted_ms
 from tidelog.records import (
     Columns,
@@ -312,29 +314,20 @@ def built(batches: list[bytes]) -> SimDisk:
 def test_D7_compaction_may_be_cut_off_at_each_step(keys_at_once):
     batches = changes(10, 3)
     prepared, known = built(batches), table(records(batches))
-    steps = 0
-    while True:
-        disk = prepared.clone()
+    seeds = 3 if keys_at_once > 2 else 1
+
+    def ready(disk: SimDisk) -> Callable[[], object]:
         log = Log.open(disk, PATH, CONFIG)
-        disk.lose_power(after=steps)
-        try:
-            log.compact(log.end, NOW, keys_at_once)
-        except PowerLost:
-            pass
-        else:
-            break
-        for seed in range(3 if keys_at_once > 2 else 1):
-            after = disk.clone()
-            after.crash(Random(seed))
-            found = Log.open(after, PATH, CONFIG)
-            assert table(records(stored(found))) == known
-            same_shape(found, batches)
-            assert not [name for name in after.listdir(PATH) if name.endswith(".cleaned")]
-            found.compact(found.end, NOW, keys_at_once)
-            assert table(records(stored(found))) == known
-            same_shape(Log.open(after, PATH, CONFIG), batches)
-        steps += 1
-    assert steps > 12
+        return partial(log.compact, log.end, NOW, keys_at_once)
+
+    for after in after_power_losses(prepared.clone, ready, seeds=seeds, changes=13):
+        found = Log.open(after, PATH, CONFIG)
+        assert table(records(stored(found))) == known
+        same_shape(found, batches)
+        assert not [name for name in after.listdir(PATH) if name.endswith(".cleaned")]
+        found.compact(found.end, NOW, keys_at_once)
+        assert table(records(stored(found))) == known
+        same_shape(Log.open(after, PATH, CONFIG), batches)
 
 
 def test_what_a_truncation_overtook_is_dropped():

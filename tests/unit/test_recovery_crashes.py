@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from random import Random
 
 import pytest
@@ -14,6 +15,7 @@ from logs import (
     PATH,
     SEGMENTS,
     STORED,
+    after_power_losses,
     batch,
     batches,
     build,
@@ -31,25 +33,10 @@ from tidelog_replica.log.log import CorruptLog, Log
 
 def at_each_step(action: Callable[[Log], None], check: Callable[[Log], None], prepare: Callable[[], SimDisk]) -> None:
     """Run ``action`` on an open log and lose power at its first change, at its second, … and check what is found."""
-    steps = 0
-    while True:
-        disk = prepare()
-        log = open_log(disk)
-        disk.lose_power(after=steps)
-        try:
-            action(log)
-        except PowerLost:
-            pass
-        else:
-            break
-        for seed in range(25):
-            after = disk.clone()
-            after.crash(Random(seed))
-            found = open_log(after)
-            check(found)
-            sound(found)
-        steps += 1
-    assert steps > 3, "the action changes something"
+    for after in after_power_losses(prepare, lambda disk: partial(action, open_log(disk)), seeds=25, changes=4):
+        found = open_log(after)
+        check(found)
+        sound(found)
 
 
 def test_a_roll_may_be_cut_off_at_each_step():
@@ -136,24 +123,10 @@ def test_recovery_may_be_cut_off_at_each_step(torn):
         disk.replace(SEGMENTS[1], data[: len(data) - torn])
         return disk
 
-    steps = 0
-    while True:
-        disk = prepare()
-        disk.lose_power(after=steps)
-        try:
-            log = open_log(disk)
-        except PowerLost:
-            pass
-        else:
-            break
-        for seed in range(25):
-            after = disk.clone()
-            after.crash(Random(seed))
-            log = open_log(after)
-            assert log.end == (END if not torn else 10)
-            sound(log)
-        steps += 1
-    assert steps > 3
+    for after in after_power_losses(prepare, lambda disk: partial(open_log, disk), seeds=25, changes=4):
+        log = open_log(after)
+        assert log.end == (END if not torn else 10)
+        sound(log)
 
 
 def test_a_new_log_may_be_cut_off_at_each_step():
@@ -165,23 +138,9 @@ def test_a_new_log_may_be_cut_off_at_each_step():
         log.append(made)
         flush(log)
 
-    steps = 0
-    while True:
-        disk = SimDisk()
-        disk.lose_power(after=steps)
-        try:
-            use(disk)
-        except PowerLost:
-            pass
-        else:
-            break
-        for seed in range(25):
-            after = disk.clone()
-            after.crash(Random(seed))
-            log = open_log(after)
-            assert content(log) == made[: log.end]
-        steps += 1
-    assert steps > 10
+    for after in after_power_losses(SimDisk, lambda disk: partial(use, disk), seeds=25, changes=11):
+        log = open_log(after)
+        assert content(log) == made[: log.end]
 
 
 @given(st.integers(0, 2**32), st.integers(0, 60))

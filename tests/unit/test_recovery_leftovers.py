@@ -2,10 +2,24 @@
 
 from __future__ import annotations
 
+from functools import partial
 from random import Random
 
 import pytest
-from logs import PATH, SEGMENTS, SMALL, STORED, batch, batches, build, content, flush, open_log, sound
+from logs import (
+    PATH,
+    SEGMENTS,
+    SMALL,
+    STORED,
+    after_power_losses,
+    batch,
+    batches,
+    build,
+    content,
+    flush,
+    open_log,
+    sound,
+)
 from simulation.sim_disk import PowerLost, SimDisk
 from tidelog.records import read_header
 from tidelog_replica.files import OpenFiles
@@ -47,26 +61,18 @@ def test_no_index_outlives_the_segment_that_it_described():
 def test_the_mark_vouches_for_no_segment_whose_name_may_be_lost():
     """A process is killed that has filled segments but flushed none; the next one loses power while it opens them."""
     made = batches(0, 1, [1] * 12)
-    for steps in range(100):
+
+    def killed() -> SimDisk:
         disk = SimDisk()
         log = open_log(disk)
         log.append(made[:2])
         flush(log)
         log.append(made[2:])
-        disk.lose_power(after=steps)
-        try:
-            open_log(disk)
-        except PowerLost:
-            pass
-        else:
-            assert steps > 5
-            return
-        for seed in range(100):
-            after = disk.clone()
-            after.crash(Random(seed))
-            found = open_log(after)
-            assert found.end >= 2 and content(found) == made[: found.end]
-    raise AssertionError("it never opens")
+        return disk
+
+    for after in after_power_losses(killed, lambda disk: partial(open_log, disk), seeds=100, changes=6):
+        found = open_log(after)
+        assert found.end >= 2 and content(found) == made[: found.end]
 
 
 def test_where_the_start_has_moved_past_what_was_flushed_its_epoch_is_known():
