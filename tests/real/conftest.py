@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 import trio
+from controller_processes import Controllers
 from running import Cluster
 from tidelog.cli.local_cluster import LocalCluster, free_base_port
 
@@ -58,6 +59,21 @@ def roomy_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]
     """A cluster with a replica server more than the tests' topics have replicas."""
     with running_cluster(tmp_path_factory.mktemp("roomy"), replicas=4) as running:
         yield running
+
+
+@pytest.fixture
+async def controllers(tmp_path: Path) -> AsyncIterator[Controllers]:
+    """Three controllers, which the test may harm."""
+    async with trio.open_nursery() as nursery:
+        controllers = Controllers(tmp_path, nursery)
+        try:
+            await controllers.start("c1", "c2", "c3")
+            yield controllers
+        finally:
+            with trio.CancelScope(shield=True):
+                for process in controllers.nodes.values():
+                    await process.kill()
+            nursery.cancel_scope.cancel()
 
 
 @pytest.fixture
