@@ -6,7 +6,7 @@ import pytest
 from metadata_log import Log, code, who
 from tidelog.types import TopicPartition
 from tidelog.wire.messages import Seal, SealPart
-from tidelog_controller.core.commands import Command, RemoveTopic
+from tidelog_controller.core.commands import Command, RemoveTopic, SetDraining
 from tidelog_controller.core.election import Elections
 
 SERVERS = ("r1", "r2", "r3")
@@ -226,6 +226,18 @@ def test_the_last_epoch_counts_before_the_end(active: Active) -> None:
 def test_among_equals_the_replica_order_decides(active: Active) -> None:
     active.seal("r3", 0, 10)
     assert active.seal("r2", 0, 10) == "r2"
+
+
+def test_but_not_for_a_server_that_is_being_drained(active: Active) -> None:
+    active.apply(SetDraining(0, "r2", True))
+    active.seal("r2", 0, 10)
+    assert active.seal("r3", 0, 10) == "r3"
+
+
+def test_though_it_leads_where_it_has_more_than_the_others(active: Active) -> None:
+    active.apply(SetDraining(0, "r2", True))
+    active.seal("r2", 0, 11)
+    assert active.seal("r3", 0, 10) == "r2"
 
 
 def test_one_server_is_no_majority_however_often_it_seals(active: Active) -> None:

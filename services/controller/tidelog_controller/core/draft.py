@@ -36,6 +36,11 @@ class Draft:
         server = self._servers.get(node)
         return not server.fenced if server is not None else self.state.is_live(node)
 
+    def drains(self, node: NodeId) -> bool:
+        """It is to lead nothing where another can."""
+        server = self._servers.get(node) or self.state.servers.get(node)
+        return server is not None and server.draining
+
     def put_server(self, server: ServerState, earlier_lives: tuple[str, ...] | None = None) -> None:
         """The server as it is from now on."""
         self._servers[server.node] = server

@@ -18,8 +18,8 @@ follower of three that die together would leave one reporter of two for ever. Re
 the ISR, or of another epoch, do not count.
 
 A sealed partition is led again when a majority of its replicas, live and in the ISR, has sealed the old epochs: by
-the one with the greatest (last epoch, log end), in replica order among equals. A server that has handed the partition
-over, or was reported, does not count while the others are a majority without it.
+the one with the greatest (last epoch, log end); among equals by the first that is not being drained. A server that
+has handed the partition over, or was reported, does not count while the others are a majority without it.
 
 A decision is in flight from its proposal until it is applied, and is not made again meanwhile.
 """
@@ -240,7 +240,8 @@ class Elections:
         }
         if len(seals) < majority:
             return None
-        leader = max(seals, key=lambda node: (seals[node].last_epoch, seals[node].end))
+        drains = {node: state.servers[node].draining for node in seals}
+        leader = max(seals, key=lambda node: (seals[node].last_epoch, seals[node].end, not drains[node]))
         told = {f"seal_{node}": f"epoch {part.last_epoch}, end {part.end}" for node, part in seals.items()}
         evidence = {"seals": str(len(seals)), "replicas": str(len(partition.replicas)), **told}
         sealed_by = tuple(IsrMember(node, sealing.seals[node][0]) for node in seals)

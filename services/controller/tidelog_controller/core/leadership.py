@@ -39,12 +39,17 @@ from tidelog.types import NodeId, PartitionState, TopicConfig
 IsLive = Callable[[NodeId], bool]
 
 
+def _nobody(node: NodeId) -> bool:
+    return False
+
+
 def elect(
     partition: PartitionState,
     config: TopicConfig,
     isr: tuple[NodeId, ...],
     is_live: IsLive,
     *,
+    drains: IsLive = _nobody,
     renew: bool = False,
     leaving: NodeId | None = None,
     lost: NodeId | None = None,
@@ -53,7 +58,8 @@ def elect(
     """The partition with this ISR and the leader that follows from it; the same object when nothing changes.
 
     The leader stays while it is a live member of ``isr``, but not with ``renew`` (it restarted, or is not to go on):
-    if the same server leads again it does so in a new leader epoch. ``leaving`` leads only where nobody else can.
+    if the same server leads again it does so in a new leader epoch. Who ``drains`` is passed over for another that is
+    as good; a leader that does goes on until leadership is transferred. ``leaving`` leads only where nobody else can.
     ``lost`` may have lost what it had: it is in neither ISR nor ELR, and leads only where nobody else is live, or if
     it led last; ``wiped``: it has certainly lost all of it; having led last says nothing for it, now or later."""
     assert all(node in partition.replicas for node in isr), "an ISR holds replicas only"
@@ -67,9 +73,9 @@ def elect(
         renew = True
         quorum = config.commit_rule == "quorum"
         sealing = quorum and can_be_sealed(partition, isr, is_live)
-        leader = None if quorum else _first_live((*isr, *elr), is_live, leaving)
+        leader = None if quorum else _first_live(isr, elr, is_live, drains, leaving)
         if leader is None and not sealing and config.unclean_election:
-            others = _first_live((*isr, *partition.replicas), is_live, lost)
+            others = _first_live(isr, partition.replicas, is_live, drains, lost)
             leader = last if last is not None and is_live(last) else others
             unclean = leader is not None
         sealing = quorum and leader is None
@@ -111,14 +117,16 @@ def elect_sealed(partition: PartitionState, leader: NodeId) -> PartitionState:
     )
 
 
-def first_state(replicas: tuple[NodeId, ...], config: TopicConfig, is_live: IsLive) -> PartitionState | None:
+def first_state(
+    replicas: tuple[NodeId, ...], config: TopicConfig, is_live: IsLive, drains: IsLive = _nobody
+) -> PartitionState | None:
     """A new partition; None where no replica is live. The promise of an empty log always holds, so with ``quorum``
     also those are in the ISR that are away."""
     live = tuple(node for node in replicas if is_live(node))
     if not live:
         return None
     isr = replicas if config.commit_rule == "quorum" else live
-    return PartitionState(replicas, isr, live[0], leader_epoch=0, epoch=0)
+    return PartitionState(replicas, isr, min(live, key=drains), leader_epoch=0, epoch=0)
 
 
 def can_take_over(partition: PartitionState, config: TopicConfig, node: NodeId, is_live: IsLive) -> bool:
@@ -149,7 +157,9 @@ def _eligible(
     return tuple(node for node in partition.replicas if node in known and node not in isr and node != lost)
 
 
-def _first_live(nodes: Iterable[NodeId | None], is_live: IsLive, avoided: NodeId | None) -> NodeId | None:
-    """The first that is live; ``avoided`` only if no other is."""
-    live = [node for node in nodes if node is not None and is_live(node)]
+def _first_live(
+    first: Iterable[NodeId], then: Iterable[NodeId], is_live: IsLive, drains: IsLive, avoided: NodeId | None
+) -> NodeId | None:
+    """The first of ``first`` that is live, else of ``then``; in each who drains is last, and ``avoided`` of all."""
+    live = [*sorted(filter(is_live, first), key=drains), *sorted(filter(is_live, then), key=drains)]
     return next((node for node in live if node != avoided), live[0] if live else None)

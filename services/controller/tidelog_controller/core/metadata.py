@@ -157,10 +157,12 @@ def _register(draft: Draft, command: RegisterServer, index: int) -> Registered |
         renew = partition.leader == node
         if continuous and (command.clean or config.flush == "fsync"):
             isr = _remaining(partition, config, node)
-            new = elect(partition, config, isr, draft.is_live, renew=renew)
+            new = elect(partition, config, isr, draft.is_live, drains=draft.drains, renew=renew)
         else:
             isr, wiped = partition.isr, not continuous
-            new = elect(partition, config, isr, draft.is_live, renew=renew, lost=node, wiped=wiped)
+            new = elect(
+                partition, config, isr, draft.is_live, drains=draft.drains, renew=renew, lost=node, wiped=wiped
+            )
         draft.change(key, new, "registered", evidence)
     return Registered(index, index, 0, draft.state.cluster)
 
@@ -175,7 +177,7 @@ def _fence(draft: Draft, command: FenceServer) -> Done | TidelogError:
     draft.put_server(replace(server, fenced=True))
     evidence = {"node": node, "broker_epoch": str(command.broker_epoch), **command.evidence}
     for key, partition, config in draft.copies_of(node):
-        new = elect(partition, config, _remaining(partition, config, node), draft.is_live)
+        new = elect(partition, config, _remaining(partition, config, node), draft.is_live, drains=draft.drains)
         draft.change(key, new, "session_expired", evidence)
     return Done()
 
@@ -189,7 +191,12 @@ def _unfence(draft: Draft, command: UnfenceServer) -> Done | TidelogError:
     draft.put_server(replace(server, fenced=False))
     evidence = {"node": command.node, "broker_epoch": str(command.broker_epoch)}
     for key, partition, config in draft.copies_of(command.node):
-        draft.change(key, elect(partition, config, partition.isr, draft.is_live), "session_resumed", evidence)
+        draft.change(
+            key,
+            elect(partition, config, partition.isr, draft.is_live, drains=draft.drains),
+            "session_resumed",
+            evidence,
+        )
     return Done()
 
 
@@ -209,7 +216,7 @@ def _add_topic(draft: Draft, command: AddTopic) -> TopicCreated | TidelogError:
         return refuse("TOPIC_EXISTS", f"a topic named {command.name} exists")
     partitions = []
     for replicas in command.replicas:
-        partition = first_state(replicas, command.config, draft.is_live)
+        partition = first_state(replicas, command.config, draft.is_live, draft.drains)
         if partition is None:
             return refuse("INVALID_REPLICATION_FACTOR", f"none of the servers {', '.join(replicas)} is live", live=0)
         partitions.append(partition)
@@ -239,7 +246,7 @@ def _change_topic(draft: Draft, command: ChangeTopic) -> Done | TidelogError:
     draft.put_config(topic, config)
     for number, partition in enumerate(topic.partitions):
         key = TopicPartition(topic.topic_id, number)
-        new = elect(partition, config, partition.isr, draft.is_live)
+        new = elect(partition, config, partition.isr, draft.is_live, drains=draft.drains)
         if new is partition and config.min_insync_replicas > topic.config.min_insync_replicas:
             new = replace(partition, epoch=partition.epoch + 1)
         else:
@@ -296,7 +303,7 @@ def _change_isr(draft: Draft, command: ChangeIsr) -> AlterIsrAnswer | TidelogErr
             epoch=same.epoch,
         )
     # no change is also a change, so that the proposer sees a newer epoch
-    new = replace(elect(moved, config, members, draft.is_live), epoch=partition.epoch + 1)
+    new = replace(elect(moved, config, members, draft.is_live, drains=draft.drains), epoch=partition.epoch + 1)
     assert new.leader == command.node
     draft.change(key, new, command.cause, command.evidence)
     return AlterIsrAnswer(new.epoch, new.isr)
@@ -319,7 +326,7 @@ def _replace_leaders(draft: Draft, command: ReplaceLeaders) -> Done:
         sealable = config.commit_rule != "quorum" or can_be_sealed(partition, partition.isr, draft.is_live)
         if sealable and any(map(draft.is_live, others)):
             isr = _remaining(partition, config, command.leader)
-            new = elect(partition, config, isr, draft.is_live, renew=True)
+            new = elect(partition, config, isr, draft.is_live, drains=draft.drains, renew=True)
             draft.change(key, new, "leader_reported", part.evidence)
     return Done()
 
@@ -344,14 +351,14 @@ def _leave_parts(draft: Draft, command: LeaveParts) -> Done | TidelogError:
     for key, partition in parts:
         config = draft.state.topics[key.topic_id].config
         if command.lost:
-            new = elect(partition, config, partition.isr, draft.is_live, lost=node, wiped=True)
+            new = elect(partition, config, partition.isr, draft.is_live, drains=draft.drains, lost=node, wiped=True)
             new = new if new != partition else replace(partition, epoch=partition.epoch + 1)
             draft.change(key, new, "data_lost", evidence)
         elif node in partition.isr and can_take_over(partition, config, node, draft.is_live):
             quorum = config.commit_rule == "quorum"
             isr = partition.isr if quorum else without(partition.isr, node)
             renew = partition.leader == node
-            new = elect(partition, config, isr, draft.is_live, renew=renew, leaving=node)
+            new = elect(partition, config, isr, draft.is_live, drains=draft.drains, renew=renew, leaving=node)
             draft.change(key, new, "handed_over", evidence)
     return Done()
 

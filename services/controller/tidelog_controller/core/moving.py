@@ -138,7 +138,7 @@ def set_replicas(draft: Draft, command: SetReplicas) -> Done | TidelogError:
     else:
         base = replace(base, target=wished, origin=found.origin or found.replicas)
     if base != found:
-        new = with_copies(found, base, config, base.isr, draft.is_live)
+        new = with_copies(found, base, config, base.isr, draft)
         draft.change(key, new, command.cause, command.evidence)
     return Done()
 
@@ -161,12 +161,12 @@ def why_not_replicas(
 
 
 def with_copies(
-    old: PartitionState, base: PartitionState, config: TopicConfig, isr: tuple[NodeId, ...], is_live: IsLive
+    old: PartitionState, base: PartitionState, config: TopicConfig, isr: tuple[NodeId, ...], draft: Draft
 ) -> PartitionState:
     """``base``, which is ``old`` with other replicas or learners, one epoch on, with the leader that follows; in a
     new leader epoch where a server returns that had a copy earlier in this one."""
     back = any(node in old.departed for node in base.learners if node not in old.learners)
-    new = elect(base, config, isr, is_live, renew=back)
+    new = elect(base, config, isr, draft.is_live, drains=draft.drains, renew=back)
     copies = new.replicas + new.learners
     departed = tuple(node for node in new.departed if node not in copies)  # nobody leads in this leader epoch
     return replace(new, departed=departed, epoch=old.epoch + 1)
@@ -205,7 +205,7 @@ def set_learners(draft: Draft, command: SetLearners) -> Done | TidelogError:
     learners = tuple(dict.fromkeys(command.learners + joining))
     if partition.learners != learners:
         config, base = draft.state.topics[command.topic_id].config, replace(partition, learners=learners)
-        new = with_copies(partition, base, config, partition.isr, draft.is_live)
+        new = with_copies(partition, base, config, partition.isr, draft)
         draft.change(key, new, "alter_learners", {"learners": " ".join(command.learners)})
     return Done()
 
@@ -219,7 +219,7 @@ def add_partitions(draft: Draft, command: AddPartitions) -> Done | TidelogError:
         return refuse("STALE_EPOCH", f"the topic has {len(topic.partitions)} partitions by now, not {command.first}")
     states = []
     for replicas in command.replicas:
-        state = first_state(replicas, topic.config, draft.is_live)
+        state = first_state(replicas, topic.config, draft.is_live, draft.drains)
         if state is None:
             return refuse("INVALID_REPLICATION_FACTOR", f"none of the servers {', '.join(replicas)} is live", live=0)
         states.append(state)
