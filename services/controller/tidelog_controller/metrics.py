@@ -94,9 +94,23 @@ CONNECTIONS = Metric(
 WATCHERS = Metric("tidelog_controller_watchers", "gauge", "connections", "Connections that watch the metadata.")
 EVENTS = Metric("tidelog_controller_events", "counter", "events", "Lines of its log, by event.", ("event",))
 
+SERVER_LAG = Metric(
+    "tidelog_server_lag_seconds",
+    "gauge",
+    "seconds",
+    "How long ago the replica server had everything of the worst partition, as the leaders told last.",
+    ("server",),
+)
+SLOW = Metric(
+    "tidelog_slow_servers",
+    "gauge",
+    "servers",
+    "Replica servers that are chosen last as leaders and for replicas, since what they have to do with others lags.",
+)
+
 CLUSTER = (
     *(LEADERS, REPLICAS, NOT_PREFERRED, ELECTIONS, LOST_LEADERS, ISR_CHANGES, FENCES, TOPICS, PARTITIONS, OFFLINE),
-    *(UNDER_REPLICATED, UNDER_MINIMUM, REASSIGNING, SERVERS),
+    *(UNDER_REPLICATED, UNDER_MINIMUM, REASSIGNING, SERVERS, SERVER_LAG, SLOW),
 )
 """Shown by the active controller only, but for what is counted: that stays where it was counted."""
 METRICS = (
@@ -116,6 +130,8 @@ def _collect(shell: Shell) -> Iterator[Sample]:
     core, counts = shell.core, shell.core.counts
     if core.active:
         yield from _cluster(core.state)
+        yield from by_label(SERVER_LAG, core.lags.worst(core.state, shell.now()))
+        yield SLOW, (), len(core.lags.slow(shell.now()))
     yield from by_label(ELECTIONS, counts.elections)
     yield LOST_LEADERS, (), counts.offline
     yield from by_label(ISR_CHANGES, counts.isr_changes)

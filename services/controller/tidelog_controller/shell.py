@@ -84,6 +84,10 @@ class Shell:
         self._turned = trio.Event()
         self._snapshots, self._wanted_snapshots = trio.open_memory_channel[MakeSnapshot](1)
 
+    def now(self) -> float:
+        """The core's time."""
+        return self._clock()
+
     @property
     def links(self) -> Iterable[Link]:
         """All accepted links."""

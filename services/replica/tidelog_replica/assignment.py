@@ -30,6 +30,7 @@ from tidelog.wire.image import apply_update
 from tidelog.wire.messages import MetadataUpdate
 
 from tidelog_replica.core.timers import Timers
+from tidelog_replica.lagging import follower_lags
 from tidelog_replica.log.index import IndexCache
 from tidelog_replica.log.log import Flush
 from tidelog_replica.log.segment import CorruptLog
@@ -70,6 +71,7 @@ class Assignment:
         path = self._openings.path
         self.repairs = Repairs(node, disk, path, session, settings, outbox, timers, self._reopen)
         self._session = session
+        session.lags = lambda now: follower_lags(self.partitions.values(), now)
         self._upstreams = upstreams
         self._settings = settings
         self._outbox = outbox

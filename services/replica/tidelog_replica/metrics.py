@@ -13,6 +13,7 @@ from tidelog.metrics import Metric, MetricsPage, Sample, by_label
 from tidelog.types import NodeId, TopicPartition
 
 from tidelog_replica.files import OpenFiles
+from tidelog_replica.lagging import Lag, lag_of
 from tidelog_replica.leading import Leading
 from tidelog_replica.node import ReplicaNode
 from tidelog_replica.shell import Shell
@@ -174,9 +175,7 @@ class _Led:
         self._roles["opening"] = assignment.unopened
         self._isr_sizes: dict[int, int] = {}
         self._under_replicated = self._under_minimum = self._segments = self._bytes = 0
-        self._lag: dict[NodeId, int] = {}
-        self._largest: dict[NodeId, int] = {}
-        self._seconds: dict[NodeId, float] = {}
+        self._lags: dict[NodeId, Lag] = {}
         self._out_of_sync: list[tuple[int, TopicPartition, NodeId]] = []
         for key, partition in node.partitions.items():
             role, leading = partition.role, partition.leading
@@ -195,19 +194,17 @@ class _Led:
         self._under_replicated += size < len(core.replicas)
         self._under_minimum += not core.has_quorum
         for node, progress in core.followers.items():
-            lag = max(0, end - (progress.reached if progress.reached >= 0 else core.epoch_start))
-            seconds = 0.0 if progress.level or not lag else self._now - progress.caught_up_at
-            self._lag[node] = self._lag.get(node, 0) + lag
-            self._largest[node] = max(self._largest.get(node, 0), lag)
-            self._seconds[node] = max(self._seconds.get(node, 0.0), seconds)
+            lag, seconds = lag_of(core, progress, end, self._now)
+            self._lags.setdefault(node, Lag()).add(lag, seconds)
             if node not in core.isr:
                 self._out_of_sync.append((lag, key, node))
 
     def samples(self) -> Iterator[Sample]:
         """What was seen."""
-        yield from by_label(LAG, self._lag)
-        yield from by_label(LARGEST_LAG, self._largest)
-        yield from by_label(LAG_SECONDS, self._seconds)
+        for node, all_of_it in self._lags.items():
+            yield LAG, (node,), all_of_it.records
+            yield LARGEST_LAG, (node,), all_of_it.largest
+            yield LAG_SECONDS, (node,), all_of_it.seconds
         for lag, key, follower in heapq.nlargest(LAGGARDS, self._out_of_sync):
             yield LAGGARD, (self._node.assignment.topic_name(key.topic_id), str(key.partition), follower), lag
         yield from by_label(REPLICAS, self._roles)

@@ -21,16 +21,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from math import inf
 from typing import Protocol
 
 from tidelog.effects import CONTROLLER
 from tidelog.errors import ConfigError, TidelogError
 from tidelog.types import NodeId
-from tidelog.wire.messages import Heartbeat, Message, Register, Registered, Watch
+from tidelog.wire.messages import FollowerLag, Heartbeat, Message, Register, Registered, Watch
 
 from tidelog_replica.lives import Lives
 from tidelog_replica.outbox import Outbox
 from tidelog_replica.settings import ReplicaSettings
+
+LAGS_EVERY_S = 5.0
+"""Pause between two looks at all followers, which take time."""
 
 
 class Random(Protocol):
@@ -74,6 +78,9 @@ class Session:
         self._registering = False
         self._beating = False
         self._watching = False
+        self.lags: Callable[[float], tuple[FollowerLag, ...]] = lambda now: ()
+        """How the followers lag, to be told with heartbeats."""
+        self._lags_due = -inf
 
     def start(self, now: float) -> None:
         """Begin a life. Raises ``ConfigError`` when the data directory is not this node's."""
@@ -89,6 +96,7 @@ class Session:
 
     def on_controller_up(self, now: float) -> None:
         """A link to the active controller is there: say at once what it waits for."""
+        self._lags_due = now
         if not self.registered:
             self._register(now)
         else:
@@ -175,7 +183,10 @@ class Session:
         if self._beating:
             return
         self._beating = True
-        message = Heartbeat(self._node, self.broker_epoch)
+        lags: tuple[FollowerLag, ...] = ()
+        if now >= self._lags_due:
+            lags, self._lags_due = self.lags(now), now + LAGS_EVERY_S
+        message = Heartbeat(self._node, self.broker_epoch, lags)
         done = partial(self._on_heartbeat, now, self.broker_epoch)
         self._outbox.call(CONTROLLER, message, self._settings.controller_timeout_s, done)
 

@@ -110,14 +110,25 @@ class Register(Message):
 
 
 @dataclass(frozen=True, slots=True)
+class FollowerLag:
+    """Part: how far a replica is behind its leader, over all partitions that the sender leads: in records, and how
+    long ago it had everything of the worst one."""
+
+    node: str
+    lag_records: int = 0
+    lag_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Heartbeat(Message):
-    """Keeps a session alive; also ends a fence that an expired session left behind. ``FENCED_BROKER_EPOCH``
-    means that a later life registered."""
+    """Keeps a session alive; also ends a fence that an expired session left behind. Every few seconds it tells how
+    the followers lag. ``FENCED_BROKER_EPOCH`` means that a later life registered."""
 
     OP: ClassVar[str] = "heartbeat"
     ANSWER: ClassVar[type[Message]] = Done
     node: str
     broker_epoch: int
+    lags: tuple[FollowerLag, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,8 @@
               is in sync: at once
     wished    the preferred replica should lead: looked at every ``leader_imbalance_check_interval_s``; of a server
               that has more than ``leader_imbalance_percentage`` of the partitions that prefer it led by others, all
-              come back, but none that changed its leader within ``leader_min_term_s``: those would only go to and fro
+              come back, but none that changed its leader within ``leader_min_term_s``: those would only go to and
+              fro; and none to a server that is slow (``lagging.py``)
 
 A transfer is a command that names the successor (``moving.py``) and ends with another leader epoch. One that has not
 ended after ``leader_transfer_timeout_s`` is withdrawn, and the partition left alone for a while. Times are volatile,
@@ -17,7 +18,7 @@ makes it void, and it is decided again.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 
 from tidelog.config import setting
@@ -49,6 +50,15 @@ class BalanceSettings:
     leader_min_term_s: float = setting(
         60.0, "a partition whose leader changed within this time is not moved for the sake of balance", 0.0, 86_400.0
     )
+    lag_threshold_s: float = setting(
+        2.0,
+        "a replica that was not caught up for so long makes it and its leader suspect of being slow; 0: never",
+        0.0,
+        600.0,
+    )
+    lag_patience_s: float = setting(
+        15.0, "a server is slow when it was suspected for so long, by what concerns most of its peers", 0.0, 86_400.0
+    )
 
 
 class Balance:
@@ -65,6 +75,7 @@ class Balance:
         self._led_since: dict[TopicPartition, float] = {}
         """When a partition changed its leader, where that is not long ago."""
         self._in_flight: dict[TopicPartition, None] = {}
+        self._slow: Collection[NodeId] = ()
         self._active_at = 0.0
         self._next_look = 0.0
         self._next_check = 0.0
@@ -129,8 +140,11 @@ class Balance:
 
     # --- time --------------------------------------------------------------------------------------------
 
-    def due(self, state: MetadataState, now: float, wall_ms: int) -> list[SetSuccessor]:
-        """Transfers to begin and to withdraw now."""
+    def due(
+        self, state: MetadataState, now: float, wall_ms: int, slow: Collection[NodeId] = ()
+    ) -> list[SetSuccessor]:
+        """Transfers to begin and to withdraw now. ``slow``: to whom none comes back."""
+        self._slow = slow
         commands = []
         for key in [key for key, until in self._running.items() if until <= now and key not in self._in_flight]:
             partition = state.partition(*key)
@@ -185,6 +199,8 @@ class Balance:
     ) -> tuple[NodeId, str] | None:
         preferred = partition.replicas[0]
         if partition.leader in (None, preferred) or partition.target or not _may_lead(state, partition, preferred):
+            return None
+        if preferred in self._slow:
             return None
         if now < self._led_since.get(key, self._active_at) + self._settings.leader_min_term_s:
             return None

@@ -63,6 +63,7 @@ from tidelog_controller.core.commands import (
 from tidelog_controller.core.consensus import Consensus, ControllerEffect, ControllerSettings, answer_to
 from tidelog_controller.core.election import Elections
 from tidelog_controller.core.events import delta_of, events_of
+from tidelog_controller.core.lagging import Lags
 from tidelog_controller.core.metadata import apply
 from tidelog_controller.core.moves import Move, plan_move
 from tidelog_controller.core.once import RequestId
@@ -99,6 +100,8 @@ class Controller(Consensus):
             settings.session_timeout_s, settings.broken_link_grace_s, settings.leader_report_window_s
         )
         self.balance = Balance(settings.balance)
+        balance = settings.balance
+        self.lags = Lags(balance.lag_threshold_s, balance.lag_patience_s, balance.leader_min_term_s)
         self._dice = rng
 
     # --- inputs ------------------------------------------------------------------------------------------
@@ -139,7 +142,7 @@ class Controller(Consensus):
         known = None if request is None else self.replicated.once.find(request)
         if known is not None:
             return answer_to(source, id, known)
-        command = self._command(message, wall_ms)
+        command = self._command(message, now, wall_ms)
         if not isinstance(command, Command):
             return answer_to(source, id, command)
         return self._propose(command, now, source, id, request)
@@ -161,7 +164,7 @@ class Controller(Consensus):
         if self.active:
             for fence in self.elections.expired(self.state, now, wall_ms):
                 effects += self._propose(fence, now)
-            for transfer in self.balance.due(self.state, now, wall_ms):
+            for transfer in self.balance.due(self.state, now, wall_ms, self.lags.slow(now)):
                 effects += self._propose(transfer, now)
         deadline = self.deadline()
         assert deadline is None or deadline > now, (deadline, now)
@@ -176,11 +179,11 @@ class Controller(Consensus):
 
     # --- requests ----------------------------------------------------------------------------------------
 
-    def _command(self, message: Message, wall_ms: int) -> Command | Message | TidelogError:
+    def _command(self, message: Message, now: float, wall_ms: int) -> Command | Message | TidelogError:
         """The command that a request asks for, as far as the present state lets it; the log has the last word. Or the
         answer, where nothing is to be changed."""
         if isinstance(message, Move):
-            return plan_move(self.state, message, self._dice, wall_ms)
+            return plan_move(self.state, message, self._dice, wall_ms, self.lags.slow(now))
         match message:
             case Register():
                 return self._register(message, wall_ms)
@@ -193,7 +196,7 @@ class Controller(Consensus):
                     return refuse("MALFORMED", f"no records from {message.start} to {message.end}")
                 return RecordLoss(wall_ms, **_fields(message))
             case CreateTopic():
-                return plan_topic(self.state, message, self._dice, wall_ms)
+                return plan_topic(self.state, message, self._dice, wall_ms, self.lags.slow(now))
             case AlterTopic():
                 return plan_change(self.state, message, wall_ms)
             case AlterLearners():
@@ -231,6 +234,8 @@ class Controller(Consensus):
         decision: Command | None
         if isinstance(message, Heartbeat):
             decision = self.elections.on_heartbeat(self.state, message.node, source, now, wall_ms)
+            if message.lags:
+                self.lags.on_heartbeat(self.state, message.node, message.lags, now)
         elif isinstance(message, Seal):
             decision = self.elections.on_seal(self.state, message, now, wall_ms)
         else:
@@ -257,6 +262,7 @@ class Controller(Consensus):
     def _on_inactive(self) -> None:
         self.elections.clear()
         self.balance.clear()
+        self.lags.clear()
 
     def _on_applied(self, before: MetadataState, applied: Applied, command: Command, now: float) -> list[Event]:
         changed = [key for key, _ in applied.changes if before.partition(*key) != applied.state.partition(*key)]

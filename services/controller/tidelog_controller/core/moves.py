@@ -3,8 +3,10 @@ wrong with it. What the commands mean is in ``moving.py``; random choices are ma
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from tidelog.errors import TidelogError, refuse
-from tidelog.types import PartitionState
+from tidelog.types import NodeId, PartitionState
 from tidelog.wire.messages import (
     CancelReassignment,
     DrainServer,
@@ -17,7 +19,7 @@ from tidelog.wire.messages import (
 
 from tidelog_controller.core.commands import AddPartitions, Command, SetDraining, SetReplicas, SetSuccessor
 from tidelog_controller.core.moving import why_not_replicas, why_not_successor
-from tidelog_controller.core.placement import Dice, Placement, candidates, racks_of
+from tidelog_controller.core.placement import Dice, candidates, placement_for
 from tidelog_controller.core.rebalance import plan_rebalance
 from tidelog_controller.core.state import MetadataState
 from tidelog_controller.core.topics import MAX_PARTITIONS
@@ -25,7 +27,9 @@ from tidelog_controller.core.topics import MAX_PARTITIONS
 Move = TransferLeader | Reassign | CancelReassignment | GrowTopic | DrainServer | PlanRebalance
 
 
-def plan_move(state: MetadataState, wish: Move, dice: Dice, wall_ms: int) -> Command | Message | TidelogError:
+def plan_move(
+    state: MetadataState, wish: Move, dice: Dice, wall_ms: int, slow: Collection[NodeId] = ()
+) -> Command | Message | TidelogError:
     """The command that does what is wished; an answer where nothing needs to be changed; or the refusal."""
     match wish:
         case TransferLeader():
@@ -35,7 +39,7 @@ def plan_move(state: MetadataState, wish: Move, dice: Dice, wall_ms: int) -> Com
         case CancelReassignment():
             return _plan_cancellation(state, wish, wall_ms)
         case GrowTopic():
-            return _plan_growth(state, wish, dice, wall_ms)
+            return _plan_growth(state, wish, dice, wall_ms, slow)
         case DrainServer():
             if wish.server not in state.servers:
                 return _unknown_server(state, wish.server)
@@ -96,7 +100,9 @@ def _plan_cancellation(state: MetadataState, wish: CancelReassignment, wall_ms: 
     )
 
 
-def _plan_growth(state: MetadataState, wish: GrowTopic, dice: Dice, wall_ms: int) -> AddPartitions | TidelogError:
+def _plan_growth(
+    state: MetadataState, wish: GrowTopic, dice: Dice, wall_ms: int, slow: Collection[NodeId]
+) -> AddPartitions | TidelogError:
     """New partitions have as many replicas as the first one. Refusals: ``UNKNOWN_TOPIC``, ``INVALID_CONFIG`` (a topic
     does not shrink), ``INVALID_REPLICATION_FACTOR``."""
     topic = state.topics.get(state.names.get(wish.name, ""))
@@ -117,7 +123,7 @@ def _plan_growth(state: MetadataState, wish: GrowTopic, dice: Dice, wall_ms: int
             f"{wish.name} has {factor} replicas a partition, and {len(servers)} replica servers are live: {names}",
             live=len(servers),
         )
-    placement = Placement(state.topics.values(), dice, racks_of(state))
+    placement = placement_for(state, dice, slow)
     return AddPartitions(
         wall_ms, topic.topic_id, present, placement.place(servers, wish.partitions - present, factor)
     )

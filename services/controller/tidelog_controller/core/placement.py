@@ -2,8 +2,9 @@
 
 For each partition in turn its replicas are chosen one after the other: on the rack with the fewest of them so far
 (what fails together should hold one copy; a server without a rack is one of its own), there on the server with the
-fewest replicas of all, by lot among equals. Then, among those chosen, the preferred leader is the one that is it for
-the fewest partitions, by lot among equals (Liftbridge chooses the first leader at random; here chance only decides
+fewest replicas of all, one that is not slow (``lagging.py``) first, by lot among equals. Then, among those chosen,
+the preferred leader is one that is not being drained, of those the one that is it for the fewest partitions, one that
+is not slow first, by lot among equals (Liftbridge chooses the first leader at random; here chance only decides
 between equally loaded ones). It stands first; the order of the others is that of their being chosen, so that
 elections spread too. What is placed counts at once, so a topic of many partitions spreads by itself.
 
@@ -12,7 +13,7 @@ The choice is made once, by the active controller, before it proposes; the comma
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Protocol
 
 from tidelog.types import NodeId, TopicState
@@ -44,12 +45,28 @@ def candidates(state: MetadataState, replication_factor: int) -> list[NodeId]:
     return staying if len(staying) >= replication_factor else live
 
 
-class Placement:
-    """Loads of the servers, from the topics that there are. ``racks`` by server; those not named are their own."""
+def placement_for(state: MetadataState, dice: Dice, slow: Collection[NodeId]) -> Placement:
+    """A placement among the topics that there are."""
+    drained = [node for node, server in state.servers.items() if server.draining]
+    return Placement(state.topics.values(), dice, racks_of(state), slow, drained)
 
-    def __init__(self, topics: Iterable[TopicState], dice: Dice, racks: Mapping[NodeId, str] | None = None) -> None:
+
+class Placement:
+    """Loads of the servers, from the topics that there are. ``racks`` by server; those not named are their own.
+    ``slow``, ``drained``: servers that are chosen last, see above."""
+
+    def __init__(
+        self,
+        topics: Iterable[TopicState],
+        dice: Dice,
+        racks: Mapping[NodeId, str] | None = None,
+        slow: Collection[NodeId] = (),
+        drained: Collection[NodeId] = (),
+    ) -> None:
         self._dice = dice
         self._racks = racks or {}
+        self._slow = slow
+        self._drained = drained
         self._replicas: dict[NodeId, int] = {}
         self._leaders: dict[NodeId, int] = {}
         for topic in topics:
@@ -68,14 +85,17 @@ class Placement:
         used: dict[str, int] = {}
         chosen: list[NodeId] = []
 
-        def wish(node: NodeId) -> tuple[int, int, float]:
-            return used.get(self._rack(node), 0), self._replicas.get(node, 0), chances[node]
+        def wish(node: NodeId) -> tuple[int, int, bool, float]:
+            return used.get(self._rack(node), 0), self._replicas.get(node, 0), node in self._slow, chances[node]
+
+        def fitness(node: NodeId) -> tuple[bool, int, bool, float]:
+            return node in self._drained, self._leaders.get(node, 0), node in self._slow, self._dice.random()
 
         while len(chosen) < replication_factor:
             node = min((node for node in servers if node not in chosen), key=wish)
             chosen.append(node)
             used[self._rack(node)] = used.get(self._rack(node), 0) + 1
-        preferred = min(chosen, key=lambda node: (self._leaders.get(node, 0), self._dice.random()))
+        preferred = min(chosen, key=fitness)
         replicas = (preferred, *(node for node in chosen if node != preferred))
         self._count(replicas)
         return replicas

@@ -8,15 +8,15 @@ everything where it is ``fsync``, which must have been so from the first record 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import fields, replace
 
 from tidelog.errors import TidelogError, refuse
-from tidelog.types import TOPIC_NAME, TopicConfig
+from tidelog.types import TOPIC_NAME, NodeId, TopicConfig
 from tidelog.wire.messages import AlterLearners, AlterTopic, CreateTopic
 
 from tidelog_controller.core.commands import AddTopic, ChangeTopic, SetLearners
-from tidelog_controller.core.placement import Dice, Placement, candidates, racks_of
+from tidelog_controller.core.placement import Dice, candidates, placement_for
 from tidelog_controller.core.state import MetadataState
 
 MAX_PARTITIONS = 10_000
@@ -92,7 +92,9 @@ def parse_topic_config(
     return config, faults
 
 
-def plan_topic(state: MetadataState, wish: CreateTopic, dice: Dice, wall_ms: int) -> AddTopic | TidelogError:
+def plan_topic(
+    state: MetadataState, wish: CreateTopic, dice: Dice, wall_ms: int, slow: Collection[NodeId] = ()
+) -> AddTopic | TidelogError:
     """The command that creates the topic: its id and placement are chosen here, by lot. Or the refusal:
     ``INVALID_TOPIC``, ``TOPIC_EXISTS``, ``INVALID_CONFIG`` (all faults in one) or ``INVALID_REPLICATION_FACTOR``
     (``live`` says how many servers there are)."""
@@ -116,7 +118,7 @@ def plan_topic(state: MetadataState, wish: CreateTopic, dice: Dice, wall_ms: int
     if faults:
         return refuse("INVALID_CONFIG", "; ".join(faults))
     topic_id = f"{dice.getrandbits(128):032x}"
-    placement = Placement(state.topics.values(), dice, racks_of(state))
+    placement = placement_for(state, dice, slow)
     replicas = placement.place(candidates(state, wish.replication_factor), wish.partitions, wish.replication_factor)
     return AddTopic(wall_ms, topic_id, wish.name, config, replicas)
 
