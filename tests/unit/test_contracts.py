@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from tidelog.wire.messages import MESSAGES
+from tidelog.wire.codec import MESSAGES
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "protocol.md"
 CONTRACTS = {
