@@ -1,4 +1,4 @@
-"""The contracts of a replicated log that ``docs/protocol.md`` lists: each function is served by ops that there are."""
+"""The contracts that ``docs/protocol.md`` lists: each of their functions is served by ops that there are."""
 
 from __future__ import annotations
 
