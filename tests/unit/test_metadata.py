@@ -17,7 +17,6 @@ from tidelog_controller.core.commands import (
     RecordLoss,
     RegisterServer,
     RemoveTopic,
-    SetDraining,
     SetLearners,
     TakeProducerIds,
     decode_command,
@@ -214,35 +213,6 @@ def test_elect_keeps_a_live_leader_and_takes_the_first_live_one_otherwise() -> N
     assert elect(partition, config, ("r1", "r2"), everybody) == replace(partition, isr=("r1", "r2"), epoch=10)
     elected = elect(partition, config, ("r2", "r3"), live("r2"))
     assert elected == replace(partition, isr=("r3", "r2"), leader="r2", leader_epoch=5, epoch=10)
-
-
-def test_who_is_being_drained_leads_only_where_nobody_as_good_can(log: Log) -> None:
-    log.write(SetDraining(0, "r2", True))
-    log.fence("r1")
-    assert who(log.partition) == ("r3", "r2 r3", "")
-    log.fence("r3")
-    assert who(log.partition) == ("r2", "r2", ""), "nobody else is in sync"
-
-
-def test_who_is_in_sync_leads_before_who_is_only_eligible_though_it_is_drained() -> None:
-    partition = PartitionState(("r1", "r2", "r3"), ("r1", "r2"), "r1", 4, 9, elr=("r3",))
-    config = TopicConfig(min_insync_replicas=3)
-    elected = elect(partition, config, ("r2",), live("r2", "r3"), drains=live("r2"))
-    assert (elected.leader, elected.isr, elected.elr) == ("r2", ("r2",), ("r1", "r3"))
-    leaving = elect(partition, config, ("r2",), live("r2", "r3"), drains=live("r3"), renew=True, leaving="r2")
-    assert leaving.leader == "r3", "who goes is worse than who is drained"
-
-
-def test_a_drained_leader_goes_on_until_leadership_is_transferred(log: Log) -> None:
-    before = log.partition
-    log.write(SetDraining(0, "r1", True))
-    assert log.partition == before
-
-
-def test_a_new_partition_is_led_by_a_server_that_is_not_drained(log: Log) -> None:
-    log.write(SetDraining(0, "r1", True))
-    log.write(AddTopic(0, "id2", "bills", TopicConfig(), (("r1", "r2"), ("r1",))))
-    assert [p.leader for p in log.state.topics["id2"].partitions] == ["r2", "r1"]
 
 
 def test_a_command_of_a_newer_version_is_not_skipped() -> None:
