@@ -99,15 +99,18 @@ class ControllerInvariants(Checks):
         self.cluster.count("group changes")
 
     def _check_compaction(self, name: str, raft: Any) -> None:
-        """A snapshot stands for what is gone, and what is left is bounded."""
+        """A snapshot stands for what is gone, and what is left is bounded: a few entries behind the snapshot, and
+        those since, of which as many as make the next one worth while have it asked for."""
         base, snapshot = raft.log.base.index, raft.snapshot
         covered = base == 0 or (snapshot is not None and base <= snapshot.index <= raft.commit_index)
         self._demand(
             covered, f"RAFT {name} has compacted up to {base}, its snapshot is {snapshot and snapshot.index}"
         )
-        kept = raft.commit_index - base
-        most = 4 * raft.settings.snapshot_threshold
-        self._demand(kept <= most or snapshot is None, f"RAFT {name} keeps {kept} committed entries")
+        most = raft.settings.snapshot_threshold
+        behind = 0 if snapshot is None else snapshot.index - base
+        self._demand(behind <= most // 2, f"RAFT {name} keeps {behind} entries behind its snapshot")
+        since = raft.commit_index - raft._asked_snapshot  # however many became committed at once
+        self._demand(since < most, f"RAFT {name} has committed {since} entries since it asked for a snapshot")
 
     def _check_state(self, process: SimProcess, state: MetadataState) -> None:
         known = self._states.get(state.index)
