@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from errno import ENOSPC
+import errno
 from random import Random
 
 import pytest
@@ -13,6 +14,7 @@ from tidelog.records import NO_CHAIN, chain_after, read_header
 from tidelog_replica.core.producers import ProducerState
 from tidelog_replica.jobs import run_job
 from tidelog_replica.log.log import CorruptLog, Log
+from tidelog_replica.log.segment import Segment
 from tidelog_replica.log.snapshots import Snapshots
 from tidelog_replica.log.tail import Tail
 
@@ -105,6 +107,31 @@ def test_D5_a_log_that_is_open_does_not_need_the_snapshot_at_its_start(cut: int)
     assert log.producers.snapshot()[3] == ALL[3]
     log.advance_start(cut)
     assert open_log(disk).producers.snapshot()[3] == ALL[3]
+
+
+@pytest.mark.parametrize("unreadable", [False, True])
+def test_damage_to_what_retention_takes_is_no_damage(unreadable: bool, monkeypatch: pytest.MonkeyPatch):
+    """Nor where the snapshot at the new start is missing, so that the headers would have to tell."""
+    disk = SimDisk()
+    log = filled(disk)
+    advance = log.begin_advance(15)
+    assert advance is not None
+    for name in snapshots(disk):
+        disk.unlink(f"{PATH}/{name}")
+    for segment in advance.segments:
+        disk.replace(segment.path, bytes(segment.size))
+
+    def fail(*_: object) -> None:
+        raise OSError(errno.EIO, "bad sector")
+
+    with monkeypatch.context() as patch:
+        if unreadable:
+            patch.setattr(Segment, "headers", fail)
+        advance.run()
+    log.complete_advance(advance)
+    assert ProducerState.from_bytes(log.snapshot().producers).snapshot()[3] == ALL[3]
+    found = open_log(disk)
+    assert found.start == log.start and found.producers.snapshot() == ALL
 
 
 def test_a_snapshot_of_another_history_is_not_believed():

@@ -12,8 +12,9 @@ and follows nobody, and goes through
     over           the log is opened again; its follower counts as holding something from its first fetch on
 
 So a hole is never served, never led with, never acknowledged: while there is one, there is no log. Where the leader's
-log does not fit (its own begins later; or what lies behind the hole was never committed), and where the same segment
-is damaged again, the copy starts over with nothing.
+log does not fit (its own begins in the hole; or what lies behind the hole was never committed), and where the same
+segment is damaged again, the copy starts over with nothing. Where the leader's log begins behind the hole, the copy's
+does too: what is damaged is to go anyway.
 
 An unclean election may choose this server because nobody else is left: then what precedes the damage is served, in a
 leader epoch in which nothing else has been.
@@ -34,7 +35,7 @@ from tidelog.wire.messages import HandOver, Message, Read, ReadAnswer, SuspectPa
 
 from tidelog_replica.core.timers import Timers
 from tidelog_replica.jobs import Job
-from tidelog_replica.log.damage import Close, Fill, Hole, Misfit, SetAside, StartOver, base_of
+from tidelog_replica.log.damage import BeginBehind, Close, Fill, Hole, Misfit, SetAside, StartOver, base_of
 from tidelog_replica.log.segment import CorruptLog
 from tidelog_replica.outbox import Outbox
 from tidelog_replica.session import Session
@@ -298,6 +299,11 @@ class Repairs:
             job = Fill(self._disk, self._path(key), hole, repair.offset, repair.size, batches)
             self._work(key, repair, job, self._on_filled)
             return
+        if isinstance(answer, TidelogError) and answer.code == "OFFSET_OUT_OF_RANGE":
+            start = answer.detail.get("log_start")
+            if isinstance(start, int) and start >= hole.end:
+                self._work(key, repair, BeginBehind(self._disk, self._path(key), hole, start), self._on_left_behind)
+                return
         if isinstance(answer, TidelogError) and answer.code in ("OFFSET_OUT_OF_RANGE", "LOG_TRUNCATED"):
             self._misfit(key, repair, answer.message, now)
             return
@@ -308,6 +314,14 @@ class Repairs:
                 self._misfit(key, repair, f"the leader has committed nothing at {repair.offset}", now)
                 return
         self._pause(key, repair, self._settings.fetch_backoff_max_s, now)
+
+    def _on_left_behind(self, key: TopicPartition, repair: _Repair, result: object, now: float) -> None:
+        if isinstance(result, Misfit):
+            self._misfit(key, repair, str(result), now)
+            return
+        assert repair.hole is not None and isinstance(result, int)
+        self._event("hole_retired", key, segment=repair.hole.base, start=result)
+        self._over(key, repair, now)
 
     def _on_filled(self, key: TopicPartition, repair: _Repair, result: object, now: float) -> None:
         if isinstance(result, Misfit):

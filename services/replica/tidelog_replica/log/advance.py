@@ -8,6 +8,7 @@ Whatever a crash leaves below the start, the next opening removes.
 
 from __future__ import annotations
 
+import errno
 from dataclasses import dataclass
 
 from tidelog.disk import Disk
@@ -38,7 +39,7 @@ class Advance:
         start = self.origin.start
         state = snapshots.read(start, self.origin.chain)
         if state is None:
-            state = producers_below(self.disk, self.directory, self.segments, start, self.latest).to_bytes()
+            state = self._producers_at(start).to_bytes()
         snapshots.write(start, self.origin.chain, state, sync=True)
         self.disk.sync_dir(self.directory)
         write_origin(self.disk, self.directory, self.origin)
@@ -47,3 +48,12 @@ class Advance:
             segment.unlink()
         snapshots.remove(below=start)
         self.disk.sync_dir(self.directory)
+
+    def _producers_at(self, start: int) -> ProducerState:
+        """Damage to what goes is no damage any more: what is in memory of that time does as well."""
+        try:
+            return producers_below(self.disk, self.directory, self.segments, start, self.latest)
+        except OSError as error:
+            if error.errno != errno.EIO:
+                raise
+            return self.latest.before(start)

@@ -14,6 +14,8 @@ What it held comes from the leader. Two cases:
 Where the damage is none of one segment (the mark knows of a log that is gone), nothing of it can be relied on: every
 segment is quarantined, and the log begins anew.
 
+Where the leader's log begins behind the hole (retention was faster) nothing fills it: the log begins behind it, too.
+
 A batch that fills a hole must be whole and undamaged, stand exactly where the last one ended, and be of the leader
 epoch that the log's own epochs name for that place: they tell what was there. Whatever does not fit shows that the
 log behind the hole parts from the leader's, too.
@@ -34,8 +36,9 @@ from tidelog.types import Buffer
 from tidelog_replica.core.epochs import EpochCache
 from tidelog_replica.log.checkpoint import Checkpoint
 from tidelog_replica.log.files import seed_of
+from tidelog_replica.log.origin import Origin, read_origin, write_origin
 from tidelog_replica.log.recovery import EPOCHS, MARK
-from tidelog_replica.log.segment import CorruptLog
+from tidelog_replica.log.segment import CorruptLog, Segment, close, remove
 
 _SEGMENT = re.compile(r"([0-9]{20})\.(log|repair)")
 QUARANTINED = ".quarantined"
@@ -61,13 +64,16 @@ def base_of(error: CorruptLog) -> int | None:
 
 
 def find_hole(disk: Disk, path: str) -> CorruptLog | None:
-    """The log's first hole that an earlier life has left, as the damage that it is; None where there is none."""
+    """The log's first hole that an earlier life has left, as the damage that it is; None where there is none. What
+    lies below the log's start is nothing any more."""
     try:
         bases = _bases(disk, path)
     except FileNotFoundError:
         return None
+    told = read_origin(disk, path)
+    start = told.start if told is not None and "log" in bases.get(told.start, ()) else 0
     for base, kinds in sorted(bases.items()):
-        if "log" not in kinds:
+        if "log" not in kinds and base >= start:
             return CorruptLog(_name(path, base, "log"), "it is quarantined and not repaired yet")
     return None
 
@@ -206,6 +212,44 @@ class Close:
         """See ``Job``."""
         self.disk.rename(_name(self.path, self.hole.base, "repair"), _name(self.path, self.hole.base, "log"))
         self.disk.sync_dir(self.path)
+
+
+@dataclass(frozen=True, slots=True)
+class BeginBehind:
+    """The log begins behind a hole now, with the last segment that begins at or below ``limit`` and whose index tells
+    the hash chain before it, and everything before that goes, as with retention. The result is where it begins, or a
+    ``Misfit`` where there is no such segment: then little is lost with the rest."""
+
+    disk: Disk
+    path: str
+    hole: Hole
+    limit: int
+
+    def run(self) -> int | Misfit:
+        """See ``Job``. First the new start is durable; what a crash leaves below it, the next opening removes."""
+        disk, path, bases = self.disk, self.path, _bases(self.disk, self.path)
+        origin = self._origin(bases)
+        if origin is None:
+            return Misfit(f"the leader's log begins at {self.limit}, and little is left from there on")
+        write_origin(disk, path, origin)
+        start = origin.start
+        for base in sorted(base for base in bases if base < start):
+            for kind in bases[base]:
+                disk.unlink(_name(path, base, kind))
+            remove(disk, _name(path, base, "index"))
+        disk.sync_dir(path)
+        return start
+
+    def _origin(self, bases: dict[int, list[str]]) -> Origin | None:
+        epochs = _epochs(self.disk, self.path)
+        for base in sorted(bases, reverse=True):
+            if self.hole.end <= base <= self.limit and "log" in bases[base]:
+                segment = Segment(self.disk, self.path, base)
+                summary = segment.summary()
+                close(segment)
+                if summary is not None:
+                    return Origin(base, epochs.epoch_before(base), summary.chain_before)
+        return None
 
 
 def _epochs(disk: Disk, path: str) -> EpochCache:
