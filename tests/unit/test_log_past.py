@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from errno import ENOSPC
 import errno
 from random import Random
 
@@ -202,7 +201,7 @@ def test_the_snapshot_of_a_roll_leaves_that_of_a_log_start_at_the_same_offset_as
     log.complete_advance(advance)
     flush(log)
     if fault == "no space":
-        disk.fail_writes(ENOSPC)
+        disk.fail_writes(errno.ENOSPC)
     run_job(snapshot)
     for seed in range(40):
         after = disk.clone()
