@@ -122,15 +122,12 @@ class Committed:
     """Prefixes that were committed and may be gone, each with the leader epoch before which it was committed."""
     losses: list[Loss] = field(default_factory=list)
 
-    def lose(self, partition: str, before_epoch: int, start: int) -> Loss:
-        """Everything from ``start`` on may be gone, as far as it was committed before that leader epoch."""
+    def lose(self, before_epoch: int, start: int) -> None:
+        """Everything from ``start`` on may be gone: the leader of that epoch, which leads now, may lack it."""
         for end in [end for end in self.at if end > start]:
             self.lost[self.at.pop(end)] = before_epoch
         if self.end > start:
             self.end, self.digest = start, self.at.get(start, b"")
-        loss = Loss(partition, before_epoch, start)
-        self.losses.append(loss)
-        return loss
 
     def covered(self, epoch: int, offset: int) -> bool:
         """Whether a record of that leader epoch may be gone."""

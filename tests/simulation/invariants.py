@@ -240,7 +240,9 @@ class Invariants(Members):
         kept = min(committed.end, view.log.durable)  # the rest it has, but may lose yet: it promises nothing of it
         lacks = kept < committed.end or not chain.agrees(committed.end, committed.digest)
         if not late and lacks and self._may_lose(key, view.leader_epoch):
-            self._lose(key, view.leader_epoch, self._common_end(key, chain, kept))
+            start = self._common_end(key, chain, kept)
+            committed.lose(view.leader_epoch, start)
+            self._allow_loss(key, view.leader_epoch, start)
         self._demand(  # one that hears of its election late cannot hold what later epochs committed
             late or chain.agrees(committed.end, committed.digest),
             f"R3 {process.name} leads {key.partition} in leader epoch {view.leader_epoch} without what was committed"
@@ -294,7 +296,8 @@ class Invariants(Members):
         self._check_members(key, f"after {name} committed {committed.end}", view if moved else None)
 
     def _committed_in_vain(self, key: TopicPartition, view: View, chain: Chain, successor: int) -> None:
-        """A leader that does not know of its successor commits what the successor does not have."""
+        """A leader that does not know of its successor commits what the successor does not have. What the successor
+        itself has committed there is not touched by that."""
         committed = self._of(key)
         for header in chain.headers[self._first_above(chain, self._common_end(key, chain)) :]:
             digest = chain.at[header.end_offset]
@@ -302,7 +305,7 @@ class Invariants(Members):
                 committed.before[header.leader_epoch, header.end_offset] = digest
                 committed.lost[digest] = successor
                 if not committed.covered(header.leader_epoch, header.base_offset):
-                    self._lose(key, successor, header.base_offset)
+                    self._allow_loss(key, successor, header.base_offset)
 
     @staticmethod
     def _first_above(chain: Chain, end: int) -> int:

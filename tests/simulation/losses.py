@@ -10,6 +10,7 @@ from __future__ import annotations
 from tidelog.types import TopicPartition
 
 from simulation.client_invariants import ClientInvariants
+from simulation.history import Loss
 from simulation.views import View
 
 
@@ -56,7 +57,9 @@ class Losses(ClientInvariants):
             pending is not None and self._newest_leader(key) < pending[-1] <= epoch
         )
 
-    def _lose(self, key: TopicPartition, before_epoch: int, start: int) -> None:
+    def _allow_loss(self, key: TopicPartition, before_epoch: int, start: int) -> None:
+        """What was committed before that leader epoch, from ``start`` on, may be gone."""
         self.cluster.count("losses allowed")
-        loss = self._of(key).lose(self.cluster.partition_name(key), before_epoch, start)
+        loss = Loss(self.cluster.partition_name(key), before_epoch, start)
+        self._of(key).losses.append(loss)
         self.cluster.history.losses.append(loss)
