@@ -1,0 +1,74 @@
+"""Damage below the place where the leader's log begins by now: it goes, and nothing else with it."""
+
+from __future__ import annotations
+
+import pytest
+from replica_net import Net
+from test_repair import PATH, VALUES, break_header, files, filled, happened, lives_through, segments
+from tidelog.errors import refuse
+from tidelog.wire.messages import Read
+
+
+def left_behind(net: Net, *damaged: int, count: int = 2) -> int:
+    """r3 is away, and these of its segments are damaged; meanwhile retention takes the first ones at the others, and
+    the indexes of r3 become durable. Where the logs begin then."""
+    files = segments(net, "r3")
+    net.stop("r3")
+    for which in damaged:
+        break_header(net, "r3", files[which])
+    disk = net.disks["r3"]
+    for file in disk.listdir(PATH):
+        disk.replace(f"{PATH}/{file}", disk.read(f"{PATH}/{file}"))
+    for name in ("r1", "r2"):
+        assert net.partition(name).log.advance_start(int(files[count][:20]))
+    return net.partition("r1").log.start
+
+
+@pytest.mark.parametrize("damaged", [[0], [1], [0, 1]])
+def test_what_retention_has_taken_meanwhile_is_not_repaired_and_costs_nothing_else(damaged):
+    net = filled()
+    before = files(net, "r3")
+    start = left_behind(net, *damaged)
+    net.start("r3")
+    net.advance(20)
+    assert happened(net, "copy_restarted") == [] and happened(net, "hole_retired") == ["r3"]
+    assert happened(net, "producers_forgotten") == []
+    one, other = net.partition("r1").log, net.partition("r3").log
+    assert other.start == start and "r3" in net.state().isr
+    assert files(net, "r3") == {name: data for name, data in before.items() if int(name[:20]) >= start}
+    assert other.chain_at(start) == one.chain_at(start) and other.chain_at(other.end) == one.chain_at(one.end)
+
+
+@pytest.mark.parametrize("behind", [1, 2])
+def test_D3_a_hole_behind_which_the_leaders_log_does_not_begin_costs_the_copy(behind: int):
+    """It begins in the hole, where no own segment does; or in the one that is written, so that little is lost."""
+    net = filled()
+    before, damaged = segments(net, "r3"), segments(net, "r3")[2]
+    net.stop("r3")
+    break_header(net, "r3", damaged)
+    net.hold = lambda name, call: name == "r3" and isinstance(call.message, Read)
+    net.start("r3")
+    net.advance(1)
+    ((_, call),) = net.held
+    net.hold = lambda name, call: False
+    start = int(damaged[:20]) + 1 if behind == 1 else int(before[3][:20])
+    net._answer("r3", call.token, refuse("OFFSET_OUT_OF_RANGE", "gone", log_start=start))
+    net.run()
+    net.advance(20)
+    assert happened(net, "copy_restarted") == ["r3"]
+    assert net.values("r3") == VALUES
+
+
+def test_leaving_a_hole_behind_may_be_cut_off_at_each_step():
+    steps = 0
+    while True:
+        net = filled()
+        start = left_behind(net, 1)
+        net.disks["r3"].lose_power(after=steps)
+        if not lives_through(net, steps):
+            break
+        assert net.partition("r3").log.start == start, steps
+        assert net.values("r3") == net.values("r1"), steps
+        assert happened(net, "copy_restarted") == [], steps
+        steps += 1
+    assert steps > 10
