@@ -97,7 +97,7 @@ class Cpu:
     def stop(self) -> dict[str, float]:
         """Cores used by each process since the start."""
         seconds = trio.current_time() - self._began
-        return {name: round((used - self._before[name]) / seconds, 3) for name, used in self._read().items()}
+        return {name: round((used - self._before[name]) / seconds, 5) for name, used in self._read().items()}
 
 
 def percentile(values: list[float], share: float) -> float:

@@ -32,7 +32,8 @@ from tidelog.cli.local_cluster import LocalCluster, Process, free_base_port
 
 BATCH_BYTES = 128 << 10
 IDLE_PARTITIONS = 1000
-IDLE_S = 20.0
+SETTLE_S = 15.0
+IDLE_S = 30.0
 CONSOLE = Console(highlight=False, soft_wrap=True)
 
 
@@ -218,12 +219,12 @@ async def idle(cluster: LocalCluster, size: int) -> list[Row]:
     before = {process.id: _memory(process) for process in cluster.processes}
     await create(cluster, "idle", IDLE_PARTITIONS, 3)
     await in_sync(cluster, "idle", 3)
-    await trio.sleep(5.0)
+    await trio.sleep(SETTLE_S)
     cpu = bench.Cpu(cluster)
     await trio.sleep(IDLE_S)
     used = cpu.stop()
     used.pop("client")
-    rows = [Row(f"{IDLE_PARTITIONS} idle partitions: cores used", used)]
+    rows = [Row(f"{IDLE_PARTITIONS} idle partitions: % of a core", {name: 100 * part for name, part in used.items()})]
     grown = {p.id: (_memory(p) - before[p.id]) * 1e3 / IDLE_PARTITIONS for p in cluster.processes}
     rows.append(Row("  memory per partition and server, KB", grown))
     return rows

@@ -86,6 +86,7 @@ class Leading:
         """How many of them are producers'."""
         self._uncommitted: deque[tuple[int, float, int]] = deque()
         """Writes that are not committed yet: where each ends, when it was, of how many batches of producers."""
+        self._log_start = log.start
         self._for_all: Waiters[_Pending] = Waiters()
         self._for_leader: Waiters[_Pending] = Waiters()
         self.reading = Reading(core, log, settings, outbox)
@@ -259,6 +260,7 @@ class Leading:
         core.on_fetch(node, broker_epoch, min(part.durable, part.offset), now, part.stamp)
         if part.offset >= log.end:
             core.wait(node, source, part.readers)
+            self._outbox.news.note(node, self._key, not core.knows_all(node))
             return self._fetched(node, now), []
         if max_bytes <= 0:
             self._notify(Waiting(node, source, log.end), now)
@@ -357,6 +359,15 @@ class Leading:
         self.reading.settle(now)
         for waiting in self.core.take_notices():
             self._notify(waiting, now)
+        if self._log_start != self._log.start:
+            self._log_start = self._log.start
+            self.core.on_news()
+        self._note_news()
+
+    def _note_news(self) -> None:
+        news, core = self._outbox.news, self.core
+        for node in core.followers:
+            news.note(node, self._key, not core.knows_all(node))
 
     def on_tick(self, now: float) -> None:
         """Deadlines of those who wait, and the followers' lag."""
@@ -373,12 +384,18 @@ class Leading:
     def on_source_closed(self, source: int) -> None:
         """Nobody waits at the other end of this link any more."""
         self.core.on_source_closed(source)
+        self._note_news()
         for waiters in (self._for_all, self._for_leader):
             waiters.drop(source)
         self.reading.on_source_closed(source)
 
     def resign(self, code: str, message: str) -> None:
-        """The role ends: uncommitted batches have an unknown fate, readers go elsewhere."""
+        """The role ends: uncommitted batches have an unknown fate, readers go elsewhere. Followers hear of it from
+        the controller, but for one thing: that the partition is offline here."""
+        self._outbox.news.forget(self._key)
+        if code == "OFFLINE":
+            for node in self.core.followers:
+                self._outbox.news.note(node, self._key, True)
         for waiters in (self._for_all, self._for_leader):
             self._fail(waiters.take_all(), code, message)
         self.reading.resign(code, message)

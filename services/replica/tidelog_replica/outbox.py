@@ -20,6 +20,7 @@ from tidelog.wire.messages import Message, Notify, NotifyPart, ProduceAck, Produ
 from tidelog_replica.core.counts import Counts
 from tidelog_replica.jobs import Job, Jobs
 from tidelog_replica.log.log import Flush
+from tidelog_replica.news import News
 
 ACKS_AT_ONCE = 4096
 """Most acks in one message, well below what a header may hold."""
@@ -82,6 +83,8 @@ class Outbox:
         """The process is to end."""
         self.jobs = Jobs(lambda key, job: self._effects.append(StartJob(key, job)))
         """Long disk work in threads: ``outbox.jobs.start(key, job, done)``."""
+        self.news = News()
+        """What followers that idle have to ask for."""
 
     def answer(self, source: int, id: int | None, message: Message | TidelogError) -> None:
         """Answer a request; one that came without an id wants no answer."""

@@ -158,6 +158,8 @@ class Partition:
             return
         self.state = state
         self.petition_at = now
+        if old is None or old.leader_epoch != state.leader_epoch:
+            self._outbox.news.forget(self.key)  # whoever follows in another leader epoch asks by itself
         if self.offline is not None:
             return
         if old is not None and old.leader_epoch == state.leader_epoch and self.role is not None:

@@ -26,6 +26,7 @@ from tidelog.wire.messages import (
     FetchPart,
     ListOffset,
     LogSnapshot,
+    NewsPart,
     Produce,
     ProduceAck,
     Read,
@@ -42,6 +43,9 @@ from tidelog_replica.settings import ReplicaSettings
 
 SHARE_MIN_BYTES = 64 << 10
 """A fetch answer gives a partition this much at least, while there is room at all."""
+
+NEWS_MAX = 10_000
+"""Where a follower has to ask for more partitions than this, it may as well ask for all."""
 
 DIGEST_MAX_OFFSETS = 64
 """Asked for at a time: each may cost a read of a few KiB."""
@@ -122,7 +126,13 @@ class Requests:
             bite -= 0 if live[number] else fetched.size
             self._outbox.counts.fetched_bytes += fetched.size
         self._outbox.counts.fetches += 1
-        self._outbox.answer(source, id, FetchAnswer(tuple(parts), payload or b""))
+        self._outbox.answer(source, id, FetchAnswer(tuple(parts), self._news(fetch), payload or b""))
+
+    def _news(self, fetch: Fetch) -> tuple[NewsPart, ...] | None:
+        owed = self._outbox.news.of(fetch.node) if fetch.news else ()
+        if not fetch.news or not self._session.registered or len(owed) > NEWS_MAX:
+            return None
+        return tuple(NewsPart(*key) for key in owed)
 
     def _is_live(self, node: NodeId, part: FetchPart) -> bool:
         partition = self._assignment.partitions.get(TopicPartition(part.topic_id, part.partition))

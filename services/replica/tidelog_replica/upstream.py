@@ -3,12 +3,14 @@
 One call is in flight at a time, an epoch dialogue or a fetch, over all *active* partitions:
 
     active    has a question now: new here, made progress, its flush ended, or a notify named it
-    idle      has everything the leader has, which has promised to notify it; asked again every
-              ``replica_max_idle_wait_s``, so that a lost notify costs no more than that
+    idle      has everything the leader has, which has promised to notify it
     paused    its last answer was an error of that partition: active again after ``fetch_backoff_s``
 
-So a busy partition does not carry the idle ones along, and an idle server asks once per idle wait. A failed call
-pauses the whole loop, for longer each time; the next attach or answer ends that.
+Every ``replica_max_idle_wait_s`` one fetch, an empty one where nothing is active, also asks which of the idle ones
+have to be asked for (``news.py``): a lost notify costs no more than that, nor does a leader that has fallen silent.
+
+So a busy partition does not carry the idle ones along, and an idle server asks one small thing per idle wait. A
+failed call pauses the whole loop, for longer each time; the next attach or answer ends that.
 
 Partitions in whose ISR this server is come first in every fetch. The others are *behind*: they are asked for as the
 throttle (``core/throttle.py``) allows, and where live ones are followed here too in small bites, so that no live one
@@ -39,6 +41,7 @@ from tidelog.wire.messages import (
     LogSnapshot,
     LogSnapshotAnswer,
     Message,
+    NewsPart,
     ReportLeader,
     SuspectPart,
 )
@@ -92,7 +95,8 @@ class Upstream:
         self._paused: dict[TopicPartition, float] = {}
         self._failing_since: dict[TopicPartition, float] = {}
         self._in_flight = False
-        self._refresh_at = now + settings.replica_max_idle_wait_s
+        self._news_at = now + settings.replica_max_idle_wait_s
+        """When the next fetch is to ask for news."""
         self._pause_until: float | None = None
         self._pause_s = settings.fetch_backoff_s
         self._suspect = ""
@@ -139,7 +143,7 @@ class Upstream:
         self._timers.set((TIMER, self._leader), self._deadline())
 
     def _ask(self, now: float) -> None:
-        if self._in_flight or self._closed or not self._active:
+        if self._in_flight or self._closed or not (self._active or self._wants_news(now)):
             return
         if self._pause_until is not None and now < self._pause_until:
             return
@@ -171,13 +175,19 @@ class Upstream:
         self._active = {} if self._open_at <= now else dict.fromkeys(behind)
         if live:
             self._live_at = now
-        if asked:
+        wants_news = self._wants_news(now)
+        if asked or wants_news:
             size = self._settings.fetch_max_bytes
-            if not live:
+            if asked and not live:
                 lonely = now >= self._live_at + 2 * self._settings.replica_max_idle_wait_s
                 size = self._throttle.bite(size if lonely else min(size, BITE_BYTES))
-            message = Fetch(self._node, self._broker_epoch, size, tuple(asked.values()))
-            self._call(message, partial(self._on_fetched, asked, now))
+            if wants_news:
+                self._news_at = now + self._settings.replica_max_idle_wait_s
+            message = Fetch(self._node, self._broker_epoch, size, tuple(asked.values()), wants_news)
+            self._call(message, partial(self._on_fetched, asked, wants_news, now))
+
+    def _wants_news(self, now: float) -> bool:
+        return self._news_at <= now and len(self._followed) > 0
 
     def _is_live(self, partition: Partition) -> bool:
         return partition.state is not None and self._node in partition.state.isr
@@ -201,12 +211,18 @@ class Upstream:
                 self._continue(partition, outcome, now)
         self.kick(now)
 
-    def _on_fetched(self, asked: Questions, sent: float, answer: Message | TidelogError, now: float) -> None:
+    def _on_fetched(
+        self, asked: Questions, wanted_news: bool, sent: float, answer: Message | TidelogError, now: float
+    ) -> None:
+        if wanted_news and not isinstance(answer, FetchAnswer):
+            self._news_at = now  # with the next fetch
         if not self._answered(list(asked), answer, now):
             return
         if not isinstance(answer, FetchAnswer) or len(answer.parts) != len(asked):
             self._pause(list(asked), now)
             return
+        if wanted_news:
+            self._on_news(answer.news, now)
         data, position = payload_view(answer.payload), 0
         for (key, question), part in zip(asked.items(), answer.parts, strict=True):
             partition = self._followed.get(key)
@@ -218,6 +234,13 @@ class Upstream:
                 outcome = partition.take(Following.on_fetched, question, part, batches, sent)
                 self._continue(partition, outcome, now)
         self.kick(now)
+
+    def _on_news(self, news: tuple[NewsPart, ...] | None, now: float) -> None:
+        """These partitions have to be asked for, whatever is thought of them here; None: all."""
+        for key in self._followed if news is None else (TopicPartition(p.topic_id, p.partition) for p in news):
+            self.activate(key)
+        if any(map(self._is_live, self._followed.values())):
+            self._live_at = now
 
     def _continue(self, partition: Partition, outcome: Outcome, now: float) -> None:
         """What becomes of a partition after its answer. Those that got data queue up behind the others: the leader
@@ -368,16 +391,12 @@ class Upstream:
     # --- time --------------------------------------------------------------------------------------------
 
     def on_tick(self, now: float) -> None:
-        """Pauses that are over, the idle wait, repeated reports."""
+        """Pauses that are over, news, repeated reports."""
         if self._pause_until is not None and self._pause_until <= now:
             self._pause_until = None
         for key in [key for key, until in self._paused.items() if until <= now]:
             del self._paused[key]
             self._active[key] = None
-        if self._refresh_at <= now:
-            self._refresh_at = now + self._settings.replica_max_idle_wait_s
-            for key in self._followed:
-                self.activate(key)
         if self._suspect and self._report_at <= now:
             self._report(list(self._followed), self._suspect, now)
             self._report_at = max(self._report_at, now + self._settings.leader_report_interval_s)
@@ -387,13 +406,13 @@ class Upstream:
         """When ``on_tick`` has something to do; None while nothing is followed here."""
         if not self._followed:
             return None
-        due = self._refresh_at
+        due = inf if self._in_flight else self._news_at
         if self._pause_until is not None:
-            due = min(due, self._pause_until)
+            due = self._pause_until
         if self._paused:
             due = min(due, min(self._paused.values()))
         if self._suspect:
             due = min(due, self._report_at)
         if self._active and not self._in_flight and self._pause_until is None:
             due = min(due, self._open_at)
-        return due
+        return None if due == inf else due

@@ -694,17 +694,27 @@ class FetchedPart:
 
 
 @dataclass(frozen=True, slots=True)
+class NewsPart:
+    """Part: of this partition the follower has not shown yet that it knows all that there is."""
+
+    topic_id: str
+    partition: int
+
+
+@dataclass(frozen=True, slots=True)
 class FetchAnswer(Message):
     """Answer: whole batches per part, from the offset wanted, one part's after the other's."""
 
     parts: tuple[FetchedPart, ...]
+    news: tuple[NewsPart, ...] | None = None
+    """All partitions that the follower has to ask for, where it wanted to know; None: it may be any."""
     payload: Payload = b""
 
 
 @dataclass(frozen=True, slots=True)
 class Fetch(Message):
-    """A follower asks a leader server for all partitions that it follows there. Answered at once; a part without
-    data leaves a data waiter behind, which ``notify`` wakes."""
+    """A follower asks a leader server for partitions that it follows there. Answered at once; a part without data
+    leaves a data waiter behind, which ``notify`` wakes."""
 
     OP: ClassVar[str] = "fetch"
     ANSWER: ClassVar[type[Message]] = FetchAnswer
@@ -712,6 +722,8 @@ class Fetch(Message):
     broker_epoch: int
     max_bytes: int
     parts: tuple[FetchPart, ...]
+    news: bool = False
+    """Which partitions are to be asked for besides? One question a while does for all that idle."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,8 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
 
 from crc32c import crc32c
-from tidelog.types import Buffer
+from tidelog.errors import TidelogError, refuse
+from tidelog.types import Buffer, NodeId
 
 _ENTRY = struct.Struct(">qq")
 _CRC = struct.Struct(">I")
@@ -137,6 +138,14 @@ class EpochCache:
                 break
             cache.assign(epoch, start)
         return cache, bytes(data[cache.position(0) :]) == cache.last_bytes(0)
+
+
+def epoch_refusal(asked: int, own: int, leader: NodeId) -> TidelogError | None:
+    """Whether a request that names the leader epoch ``asked`` may be served in ``own``; -1 names none."""
+    if asked in (own, -1):
+        return None
+    code = "FENCED_LEADER_EPOCH" if asked < own else "UNKNOWN_LEADER_EPOCH"
+    return refuse(code, f"the leader epoch is {own} here, not {asked}", leader_epoch=own, leader=leader)
 
 
 def divergence(

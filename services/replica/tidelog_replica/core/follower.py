@@ -39,11 +39,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from math import inf
 
-from tidelog.errors import TidelogError, refuse
+from tidelog.errors import TidelogError
 from tidelog.records import BatchHeader
 from tidelog.types import NodeId
 
-from tidelog_replica.core.epochs import EpochCache
+from tidelog_replica.core.epochs import EpochCache, epoch_refusal
 
 
 @dataclass(slots=True)
@@ -81,11 +81,7 @@ class Follower:
 
     def refusal(self, leader_epoch: int) -> TidelogError | None:
         """Whether a request that names this leader epoch may be served; -1 names none."""
-        own = self.leader_epoch
-        if leader_epoch in (own, -1):
-            return None
-        code = "FENCED_LEADER_EPOCH" if leader_epoch < own else "UNKNOWN_LEADER_EPOCH"
-        return refuse(code, f"followed here in leader epoch {own}", leader_epoch=own, leader=self.leader)
+        return epoch_refusal(leader_epoch, self.leader_epoch, self.leader)
 
     def begin(self, epochs: EpochCache) -> None:
         """Enter the leader epoch."""

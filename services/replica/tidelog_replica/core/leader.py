@@ -45,6 +45,7 @@ from tidelog.errors import TidelogError, refuse
 from tidelog.types import NodeId, PartitionState, ServerState
 from tidelog.wire.messages import IsrMember
 
+from tidelog_replica.core.epochs import epoch_refusal
 from tidelog_replica.core.joining import Joining
 from tidelog_replica.core.progress import Progress, Waiting
 from tidelog_replica.core.proposal import Proposal
@@ -93,6 +94,8 @@ class Leader:
         self._vouching = Vouching(patience_s, retry_s)
         self._joining = Joining()
         self._notices: list[Waiting] = []
+        self._told_after = 0
+        """Messages with greater stamps tell HW and log start as they are."""
         self._min_insync_replicas = min_insync_replicas
         self._max_lag_s = max_lag_s
         self._max_lag_records = max_lag_records
@@ -156,16 +159,7 @@ class Leader:
 
     def refusal(self, leader_epoch: int) -> TidelogError | None:
         """Whether a request that names this leader epoch may be served; -1 names none."""
-        if leader_epoch in (self.leader_epoch, -1):
-            return None
-        if leader_epoch < self.leader_epoch:
-            code, text = "FENCED_LEADER_EPOCH", f"the leader epoch is {self.leader_epoch}, not {leader_epoch}"
-        else:
-            code, text = (
-                "UNKNOWN_LEADER_EPOCH",
-                f"{leader_epoch} is newer than {self.leader_epoch}, the last known here",
-            )
-        return refuse(code, text, leader_epoch=self.leader_epoch, leader=self.node)
+        return epoch_refusal(leader_epoch, self.leader_epoch, self.node)
 
     def follower_refusal(self, node: NodeId, broker_epoch: int, leader_epoch: int) -> TidelogError | None:
         """Whether a fetch or epoch request of ``node`` in that life may be served."""
@@ -197,7 +191,7 @@ class Leader:
         self._vouching.on_fetch(node, stamp)
         progress = self.followers[node]
         told = durable if stamp > progress.forgotten_at else -1
-        progress.on_fetch(broker_epoch, told, self._log_end, self._max_lag_records, now)
+        progress.on_fetch(broker_epoch, told, self._log_end, self._max_lag_records, now, stamp)
         if node in self._counted:
             self._advance()
         elif node in self.replicas or node in self._joiners:
@@ -215,6 +209,15 @@ class Leader:
         asked = not vouching.has_vouched(node) and node in self._electors and self._vouched_at() < vouching.asked_at
         if asked or progress.durable < 0 <= progress.forgotten_at:
             self._notify(node)
+
+    def on_news(self) -> None:
+        """HW or log start are others than every message before has told."""
+        self._told_after = self._vouching.last_stamp
+
+    def knows_all(self, node: NodeId) -> bool:
+        """The follower idles at the log end, and has shown that it was told of HW and log start as they are."""
+        progress = self.followers[node]
+        return progress.waiting is not None and progress.shown > self._told_after
 
     def _notify(self, node: NodeId) -> None:
         progress = self.followers[node]
@@ -239,6 +242,7 @@ class Leader:
             end = min((end, *map(self._durable_of, self._joining.nodes)))
         if end > self.high_watermark:
             self.high_watermark = end
+            self.on_news()
             for node in [node for node, progress in self.followers.items() if progress.told < end]:
                 self._notify(node)
 

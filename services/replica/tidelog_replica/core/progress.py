@@ -55,6 +55,8 @@ class Progress:
     """Only fetches count that show a greater stamp."""
     reached: int = -1
     """What ``durable`` was last, forgotten or not: for people, no rule goes by it."""
+    shown: int = 0
+    """The greatest stamp of a message that it has shown to have got."""
     told: float = math.inf
     """It also wants to know when the HW gets past this."""
 
@@ -76,9 +78,12 @@ class Progress:
             self.caught_up_at = self.mark_time = now
             self.mark_end = log_end
 
-    def on_fetch(self, broker_epoch: int, durable: int, log_end: int, max_lag_records: int, now: float) -> None:
+    def on_fetch(
+        self, broker_epoch: int, durable: int, log_end: int, max_lag_records: int, now: float, stamp: int = 0
+    ) -> None:
         """It has flushed up to ``durable``. Within one life that never goes back: what agrees with the leader of this
-        epoch is not truncated in it; an older message may only arrive late."""
+        epoch is not truncated in it; an older message may only arrive late. ``stamp`` as in ``shown``."""
+        self.shown = max(self.shown, stamp)
         if broker_epoch == self.broker_epoch:
             durable = max(durable, self.durable)
         self.broker_epoch = broker_epoch
