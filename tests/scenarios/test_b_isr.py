@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from simulation.history import OK
-from tidelog.wire.messages import AlterIsr, Notify
+from tidelog.wire.messages import AlterIsr, Fetch, FetchAnswer, Notify
 
 from scenarios.stage import Stage
 
@@ -223,8 +223,10 @@ def fetches(stage: Stage, seconds: float) -> int:
 
 def count_fetches(stage: Stage) -> None:
     def count(sender: str, receiver: str, message: object) -> bool:
-        if type(message).__name__ == "Fetch":
+        if isinstance(message, Fetch):
             stage.count("fetches")
+            for _ in message.parts:
+                stage.count("parts")
         return False
 
     stage.hold(count)
@@ -242,6 +244,7 @@ def test_B16_an_idle_cluster_asks_once_per_idle_wait():
     count_fetches(stage)
     steps = stage.loop.steps
     assert fetches(stage, 10.0) <= idle_fetches(stage, 10.0) + 2
+    assert stage.counts.get("parts", 0) == 0, "for no partition in particular"
     assert stage.loop.steps - steps < 3000, "messages, answers, heartbeats and timers of six processes"
 
 
@@ -257,6 +260,25 @@ def test_B16_a_lost_notify_costs_no_more_than_an_idle_wait():
     assert lost.messages
     assert len(stage.now.isr) == 3
     stage.settle()
+
+
+def test_B16_an_idle_follower_learns_of_the_commit_though_every_notice_and_one_answer_are_lost():
+    stage = Stage()
+    stage.put(b"m0")
+    stage.run_for(2.0)
+    stage.hold(lambda sender, receiver, m: isinstance(m, Notify))
+    answers: list[str] = []
+
+    def is_first(sender: str, receiver: str, message: object) -> bool:
+        if isinstance(message, FetchAnswer) and message.news:
+            answers.append(receiver)
+        return len(answers) == 1 and isinstance(message, FetchAnswer) and bool(message.news)
+
+    stage.hold(is_first)
+    stage.put(b"m1")
+    stage.run_for(stage.replica_settings.replica_max_leader_timeout_s + 1.0)
+    assert len(set(answers)) == 2
+    assert [stage.hw(node) for node in (stage.first, *stage.others)] == [2, 2, 2]
 
 
 @pytest.mark.parametrize("when", ["at once", "after the next append"])
