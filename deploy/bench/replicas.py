@@ -71,6 +71,16 @@ async def until(done: Callable[[], Awaitable[bool]]) -> None:
         await trio.sleep(0.01)
 
 
+async def until_quiet(cluster: LocalCluster) -> None:
+    """Until no process has had anything to log for a while: a busy machine takes its time to open so many logs."""
+    size, since = -1, 0.0
+    while size < 0 or trio.current_time() < since + SETTLE_S:
+        now = _logged(cluster)
+        if now != size:
+            size, since = now, trio.current_time()
+        await trio.sleep(0.5)
+
+
 async def in_sync(cluster: LocalCluster, topic: str, members: int) -> None:
     """Until every partition has so many in-sync replicas."""
     async with tidelog.connect(cluster.gateways()) as log:
@@ -219,7 +229,7 @@ async def idle(cluster: LocalCluster, size: int) -> list[Row]:
     before = {process.id: _memory(process) for process in cluster.processes}
     await create(cluster, "idle", IDLE_PARTITIONS, 3)
     await in_sync(cluster, "idle", 3)
-    await trio.sleep(SETTLE_S)
+    await until_quiet(cluster)
     cpu = bench.Cpu(cluster)
     await trio.sleep(IDLE_S)
     used = cpu.stop()
@@ -228,6 +238,10 @@ async def idle(cluster: LocalCluster, size: int) -> list[Row]:
     grown = {p.id: (_memory(p) - before[p.id]) * 1e3 / IDLE_PARTITIONS for p in cluster.processes}
     rows.append(Row("  memory per partition and server, KB", grown))
     return rows
+
+
+def _logged(cluster: LocalCluster) -> int:
+    return sum(Path(process.log).stat().st_size for process in cluster.processes)
 
 
 def _memory(process: Process) -> float:

@@ -122,6 +122,12 @@ def remember_who_left_the_isr(patch: Patch) -> None:
     patch.setattr(Progress, "forget", lambda self, stamp: None)
 
 
+@breaks("R11", "A follower that idles has shown that it was told the HW as it is.")
+def take_an_answer_for_read(patch: Patch) -> None:
+    """A follower that was answered at the log end is owed nothing, whatever has moved since or got lost."""
+    patch.setattr(Leader, "knows_all", lambda self, node: self.followers[node].waiting is not None)
+
+
 @breaks("R4", "Committed is what every ISR member has flushed.")
 def commit_alone(patch: Patch) -> None:
     """Committed is what the leader has flushed."""

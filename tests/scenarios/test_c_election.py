@@ -22,7 +22,8 @@ def test_C1_leader_and_a_follower_die_together():
     assert stage.now.isr == (third,)
     batch = stage.send(b"m1", by="refused", patience=2.0)
     stage.until(lambda: batch.result != "")
-    assert (batch.result, batch.errors[-1]) == ("failed", "NOT_ENOUGH_REPLICAS")
+    assert set(batch.errors) == {"NOT_ENOUGH_REPLICAS"}
+    assert batch.result in ("failed", "unknown"), "its patience may end while a try is under way"
     assert stage.read_all() == [b"m0"]
     stage.restart(first)
     stage.until(lambda: len(stage.now.isr) == 2)

@@ -362,12 +362,7 @@ class Leading:
         if self._log_start != self._log.start:
             self._log_start = self._log.start
             self.core.on_news()
-        self._note_news()
-
-    def _note_news(self) -> None:
-        news, core = self._outbox.news, self.core
-        for node in core.followers:
-            news.note(node, self._key, not core.knows_all(node))
+        self._outbox.news.look(self._key, self.core)
 
     def on_tick(self, now: float) -> None:
         """Deadlines of those who wait, and the followers' lag."""
@@ -384,18 +379,14 @@ class Leading:
     def on_source_closed(self, source: int) -> None:
         """Nobody waits at the other end of this link any more."""
         self.core.on_source_closed(source)
-        self._note_news()
+        self._outbox.news.look(self._key, self.core)
         for waiters in (self._for_all, self._for_leader):
             waiters.drop(source)
         self.reading.on_source_closed(source)
 
     def resign(self, code: str, message: str) -> None:
-        """The role ends: uncommitted batches have an unknown fate, readers go elsewhere. Followers hear of it from
-        the controller, but for one thing: that the partition is offline here."""
-        self._outbox.news.forget(self._key)
-        if code == "OFFLINE":
-            for node in self.core.followers:
-                self._outbox.news.note(node, self._key, True)
+        """The role ends: uncommitted batches have an unknown fate, readers go elsewhere."""
+        self._outbox.news.forget(self._key, self.core.followers if code == "OFFLINE" else ())
         for waiters in (self._for_all, self._for_leader):
             self._fail(waiters.take_all(), code, message)
         self.reading.resign(code, message)

@@ -19,7 +19,11 @@ The price: after the last record of a burst each follower asks twice more, once 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from tidelog.types import NodeId, TopicPartition
+
+from tidelog_replica.core.leader import Leader
 
 
 class News:
@@ -35,10 +39,18 @@ class News:
         elif (keys := self._owed.get(node)) is not None:
             keys.pop(key, None)
 
-    def forget(self, key: TopicPartition) -> None:
-        """The partition has another leader, or none: its followers hear of that from the controller."""
+    def look(self, key: TopicPartition, core: Leader) -> None:
+        """Note it of all followers of a partition that is led here."""
+        for node in core.followers:
+            self.note(node, key, not core.knows_all(node))
+
+    def forget(self, key: TopicPartition, owed_to: Iterable[NodeId] = ()) -> None:
+        """The partition is led here no longer. Its followers hear of that from the controller; but for one thing that
+        ``owed_to`` are to find out, that it is offline here."""
         for keys in self._owed.values():
             keys.pop(key, None)
+        for node in owed_to:
+            self.note(node, key, True)
 
     def of(self, node: NodeId) -> tuple[TopicPartition, ...]:
         """What ``node`` has to ask for."""

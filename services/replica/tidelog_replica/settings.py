@@ -18,7 +18,8 @@ class ReplicaSettings:
     controller_retry_s: float = setting(0.2, "Pause before a failed registration is tried again.", 0.01, 60)
     replica_max_idle_wait_s: float = setting(
         3.3,
-        "A caught-up follower asks its leader at least this often; below a third of the topics' lag time.",
+        "A follower asks every leader server at least this often what it has missed; below a third of the topics'"
+        " lag time.",
         0.01,
         600,
     )

@@ -16,9 +16,8 @@ Partitions in whose ISR this server is come first in every fetch. The others are
 throttle (``core/throttle.py``) allows, and where live ones are followed here too in small bites, so that no live one
 waits for a large answer.
 
-The leader is reported to the controller when it does not answer at all, at once and every
-``leader_report_interval_s``; or, per partition, when it says it is offline or answers nothing but errors for
-``replica_max_leader_timeout_s``. Only for partitions in whose ISR this server is: other reports do not count.
+The leader is reported to the controller (``suspicion.py``) when it does not answer at all; or, per partition, when it
+says it is offline or answers nothing but errors for ``replica_max_leader_timeout_s``.
 """
 
 from __future__ import annotations
@@ -27,7 +26,6 @@ from collections.abc import Callable
 from functools import partial
 from math import inf
 
-from tidelog.effects import CONTROLLER
 from tidelog.errors import TidelogError
 from tidelog.types import NodeId, TopicPartition
 from tidelog.wire.codec import payload_view
@@ -42,8 +40,6 @@ from tidelog.wire.messages import (
     LogSnapshotAnswer,
     Message,
     NewsPart,
-    ReportLeader,
-    SuspectPart,
 )
 
 from tidelog_replica.core.producers import ProducerState
@@ -54,6 +50,7 @@ from tidelog_replica.log.recall import ReadProducers
 from tidelog_replica.outbox import Outbox
 from tidelog_replica.partition import Partition
 from tidelog_replica.settings import ReplicaSettings
+from tidelog_replica.suspicion import Suspicion
 
 Questions = dict[TopicPartition, FetchPart]
 TIMER = "leader"
@@ -99,9 +96,7 @@ class Upstream:
         """When the next fetch is to ask for news."""
         self._pause_until: float | None = None
         self._pause_s = settings.fetch_backoff_s
-        self._suspect = ""
-        """Why the whole server is thought dead; "" while it answers."""
-        self._report_at = now
+        self._suspicion = Suspicion(leader, node, broker_epoch, settings, outbox, self._followed, now)
         self._closed = False
 
     # --- what is followed --------------------------------------------------------------------------------
@@ -117,7 +112,7 @@ class Upstream:
         self._failing_since.pop(key, None)
         self._active[key] = None
         self._pause_until = None
-        self._suspect = ""  # the controller chose it since: what it was suspected of is over
+        self._suspicion.clear()  # the controller chose it since: what it was suspected of is over
 
     def detach(self, key: TopicPartition) -> None:
         """Follow it here no longer."""
@@ -255,7 +250,7 @@ class Upstream:
                 return
             since = self._failing_since.setdefault(key, now)
             if outcome.code == "OFFLINE" or now - since >= self._settings.replica_max_leader_timeout_s:
-                self._report([key], outcome.code.lower(), now)
+                self._suspicion.report([key], outcome.code.lower(), now)
             return
         self._failing_since.pop(key, None)
         if outcome.what == "more":
@@ -309,12 +304,12 @@ class Upstream:
             return False
         self._in_flight = False
         if not isinstance(answer, TidelogError):
-            self._suspect = ""
+            self._suspicion.clear()
             self._pause_until = None
             self._pause_s = self._settings.fetch_backoff_s
             return True
         if answer.code in UNANSWERED:
-            self._suspect_leader(answer.code.lower(), now)
+            self._suspicion.suspect(answer.code.lower(), now)
         self._pause(asked, now)
         return False
 
@@ -357,7 +352,7 @@ class Upstream:
     def on_down(self, now: float) -> None:
         """The link to the leader's server broke, or cannot be opened. The leader has forgotten whom it promised to
         notify: all is asked again, soon, which also shows whether it lives."""
-        self._suspect_leader("unreachable", now)
+        self._suspicion.suspect("unreachable", now)
         for key in self._followed:
             self.activate(key)
         if self._pause_until is None:
@@ -366,27 +361,8 @@ class Upstream:
 
     def report_again(self, now: float) -> None:
         """The controller may not have heard of what is suspected."""
-        self._report_at = now
+        self._suspicion.report_again(now)
         self.on_tick(now)
-
-    def _suspect_leader(self, reason: str, now: float) -> None:
-        self._suspect = reason
-        self._report(list(self._followed), reason, now)
-
-    def _report(self, keys: list[TopicPartition], reason: str, now: float) -> None:
-        if now < self._report_at:
-            return
-        suspects = []
-        for key in keys:
-            state = self._followed[key].state
-            if state is not None and state.leader == self._leader and self._node in state.isr:
-                suspects.append(SuspectPart(*key, state.epoch, state.leader_epoch))
-        if not suspects:
-            return
-        self._report_at = now + self._settings.leader_report_interval_s
-        message = ReportLeader(self._node, self._broker_epoch, self._leader, reason, tuple(suspects))
-        self._outbox.call(CONTROLLER, message, self._settings.controller_timeout_s, lambda answer, now: None)
-        self._outbox.event("leader_suspected", leader=self._leader, reason=reason, partitions=len(suspects))
 
     # --- time --------------------------------------------------------------------------------------------
 
@@ -397,9 +373,7 @@ class Upstream:
         for key in [key for key, until in self._paused.items() if until <= now]:
             del self._paused[key]
             self._active[key] = None
-        if self._suspect and self._report_at <= now:
-            self._report(list(self._followed), self._suspect, now)
-            self._report_at = max(self._report_at, now + self._settings.leader_report_interval_s)
+        self._suspicion.on_tick(now)
         self.kick(now)
 
     def _deadline(self) -> float | None:
@@ -411,8 +385,8 @@ class Upstream:
             due = self._pause_until
         if self._paused:
             due = min(due, min(self._paused.values()))
-        if self._suspect:
-            due = min(due, self._report_at)
+        if (report_at := self._suspicion.deadline()) is not None:
+            due = min(due, report_at)
         if self._active and not self._in_flight and self._pause_until is None:
             due = min(due, self._open_at)
         return None if due == inf else due
