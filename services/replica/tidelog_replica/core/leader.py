@@ -94,7 +94,7 @@ class Leader:
         self._vouching = Vouching(patience_s, retry_s)
         self._joining = Joining()
         self._notices: list[Waiting] = []
-        self._told_after = 0
+        self._told_after = self._vouching.last_stamp
         """Messages with greater stamps tell HW and log start as they are."""
         self._min_insync_replicas = min_insync_replicas
         self._max_lag_s = max_lag_s
