@@ -73,7 +73,7 @@ async def test_the_active_controller_ends(tmp_path: Path) -> None:
         for node in list(cluster.controllers):
             await cluster.stop(node)
             topic_id = await client.create(f"without-{node}")
-            await produce_all(client, topic_id, [b"x"])
+            assert await produce_all(client, topic_id, [b"x"]) == [0]
             await cluster.start(node)
 
 

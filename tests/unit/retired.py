@@ -38,12 +38,13 @@ def chain_to(offset: int) -> bytes:
     return chain
 
 
-def filled(disk: SimDisk, config: TopicConfig = SMALL) -> Log:
+def filled(disk: SimDisk, config: TopicConfig = SMALL, *, flushed: bool = True) -> Log:
     log = open_log(disk, config)
     for each in STORED:
         log.append([each])
         take_snapshot(log)
-    flush(log)
+    if flushed:
+        flush(log)
     return log
 
 

@@ -23,7 +23,7 @@ from tidelog.wire.messages import Digest, Message, Subscribe, Unsubscribe
 async def connected(gateways: int = 1, partitions: int = 1) -> AsyncIterator[tuple[FakeCluster, tidelog.Log]]:
     cluster = FakeCluster()
     cluster.add_topic("orders", partitions)
-    with trio.fail_after(10):
+    with trio.fail_after(30):
         async with cluster.gateways(gateways) as urls, tidelog.connect(urls) as log:
             yield cluster, log
 

@@ -168,7 +168,7 @@ class Client:
     news: list[trio.Event]
 
     async def wait_ack(self, id: int) -> ProduceAck:
-        with trio.fail_after(5):
+        with trio.fail_after(30):
             while id not in self.acks:
                 await self.news[0].wait()
         return self.acks.pop(id)
@@ -194,7 +194,7 @@ async def running() -> AsyncIterator[tuple[Cluster, Client]]:
         async def gateway(task_status: trio.TaskStatus[str]) -> None:
             await serve(config, transport=cluster.transport, task_status=task_status)
 
-        with trio.fail_after(5):
+        with trio.fail_after(30):
             url = await nursery.start(gateway)
         client = Client(None, {}, [], [trio.Event()])  # type: ignore[arg-type]
 
@@ -222,10 +222,10 @@ async def test_produce_read_and_offsets() -> None:
         client.produce(batch(0), batch(1))
         assert await client.wait_ack(1) == ProduceAck(1, 0, 1, "all/os")
         assert await client.wait_ack(2) == ProduceAck(2, 1, 1, "all/os")
-        answer = await client.link.call(Read("t", 0, 1), 5)
+        answer = await client.link.call(Read("t", 0, 1), 30)
         assert isinstance(answer, ReadAnswer)
         assert bytes(answer.payload) == cluster.replicas["r1"].stored[1]  # type: ignore[arg-type]
-        metadata = await client.link.call(Metadata(("orders", "none"), offsets=True), 5)
+        metadata = await client.link.call(Metadata(("orders", "none"), offsets=True), 30)
         assert isinstance(metadata, MetadataAnswer)
         (topic,) = metadata.topics
         (partition,) = topic.partitions
@@ -247,18 +247,18 @@ async def test_a_failover_is_latency_for_an_idempotent_producer() -> None:
 
 async def test_a_topic_serves_when_its_creation_is_answered() -> None:
     async with running() as (_, client):
-        assert await client.link.call(CreateTopic("new"), 5) == TopicCreated("t2")
+        assert await client.link.call(CreateTopic("new"), 30) == TopicCreated("t2")
         client.produce(batch(), topic_id="t2")
         assert (await client.wait_ack(1)).error is None
         with pytest.raises(TidelogError, match="TOPIC_EXISTS"):
-            await client.link.call(CreateTopic("taken"), 5)
+            await client.link.call(CreateTopic("taken"), 30)
 
 
 async def test_changes_of_a_topic_go_to_the_controller() -> None:
     changes = [AlterTopic("orders", {"retention_ms": "5"}), AlterLearners("orders", 0, ("r9",))]
     async with running() as (cluster, client):
         for change in changes:
-            assert await client.link.call(change, 5) == Done()
+            assert await client.link.call(change, 30) == Done()
         named = [(message.client, message.sequence) for message in cluster.altered]
         assert [replace(message, client="", sequence=0) for message in cluster.altered] == changes
         assert named[0][0] == named[1][0] != "" and named[0][1] < named[1][1], "each is a request of its own"
@@ -266,7 +266,7 @@ async def test_changes_of_a_topic_go_to_the_controller() -> None:
 
 async def test_producer_ids_come_from_one_block() -> None:
     async with running() as (_, client):
-        assert [await client.link.call(InitProducer(), 5) for _ in range(3)] == [
+        assert [await client.link.call(InitProducer(), 30) for _ in range(3)] == [
             ProducerId(100),
             ProducerId(101),
             ProducerId(102),
@@ -277,8 +277,8 @@ async def test_a_subscription_is_pushed() -> None:
     async with running() as (cluster, client):
         client.produce(batch(0), batch(1))
         await client.wait_ack(2)
-        assert await client.link.call(Subscribe(1, "t", 0, 0, 10), 5) == Done()
-        with trio.fail_after(5):
+        assert await client.link.call(Subscribe(1, "t", 0, 0, 10), 30) == Done()
+        with trio.fail_after(30):
             while not client.deliveries:
                 await client.news[0].wait()
         assert bytes(client.deliveries[0].payload) == b"".join(cluster.replicas["r1"].stored)  # type: ignore[arg-type]
@@ -287,4 +287,4 @@ async def test_a_subscription_is_pushed() -> None:
 async def test_a_client_may_not_call_what_is_between_services() -> None:
     async with running() as (_, client):
         with pytest.raises(TidelogError, match="FORBIDDEN"):
-            await client.link.call(Fetch("r9", 1, 1, ()), 5)
+            await client.link.call(Fetch("r9", 1, 1, ()), 30)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import cbor2
@@ -27,6 +27,8 @@ from wsproto.events import AcceptConnection, BytesMessage, CloseConnection, Mess
 WELCOME = Welcome(1, "c", "g1", "gateway", 1 << 20, 100)
 ALLOWED = {"client": frozenset({"init_producer", "produce", "metadata", "credit"})}
 LIMIT = 1 << 20
+PATIENCE_S = 30.0
+"""Only a hang lasts longer, however busy the machine is."""
 
 
 def welcome(hello: Hello) -> Welcome | TidelogError:
@@ -50,9 +52,9 @@ async def url(nursery: trio.Nursery) -> str:
 
 async def assert_served(url: str) -> None:
     """A well-behaved client gets its answer."""
-    with trio.fail_after(2):
+    with trio.fail_after(PATIENCE_S):
         async with connect_link(WebSocketTransport(), url, Hello(1, "client", "good")) as link:
-            assert await link.call(InitProducer(), 2) == ProducerId(7)
+            assert await link.call(InitProducer(), PATIENCE_S) == ProducerId(7)
 
 
 class Peer:
@@ -95,7 +97,7 @@ class Peer:
 
     async def assert_closed(self, code: int) -> str:
         """The server closes with this code, then hangs up; its reason."""
-        with trio.fail_after(3):
+        with trio.fail_after(PATIENCE_S):
             while not isinstance(event := await self.event(), CloseConnection):
                 assert event is not None, "hung up without a close frame"
             assert event.code == code
@@ -252,7 +254,7 @@ async def test_wrong_subprotocols_are_refused(url: str, protocols: list[str]) ->
         await peer.say(Request(host="x", target="/", subprotocols=protocols))  # type: ignore[arg-type]
         event = await peer.event()
         assert isinstance(event, RejectConnection) and event.status_code == 400
-        with trio.fail_after(2):
+        with trio.fail_after(PATIENCE_S):
             while await peer.event() is not None:
                 continue
     await assert_served(url)
@@ -272,15 +274,13 @@ HANDSHAKES = {
 @pytest.mark.parametrize("head", HANDSHAKES.values(), ids=HANDSHAKES)
 async def test_handshakes_that_are_none(url: str, head: bytes) -> None:
     async with tcp(url) as peer:
-        try:
+        with suppress(trio.BrokenResourceError):  # the server hung up while there was more to read: as good
             await peer.send(head)
             if not head:
                 await peer.stream.send_eof()
-            with trio.fail_after(2):
+            with trio.fail_after(PATIENCE_S):
                 while await peer.stream.receive_some(1 << 16):
                     continue
-        except trio.BrokenResourceError:
-            return  # the server hung up while there was more to read: as good
     await assert_served(url)
 
 
@@ -317,7 +317,7 @@ async def test_many_hostile_peers_at_once(url: str) -> None:
             while await peer.event() is not None:
                 continue
 
-    with trio.fail_after(10):
+    with trio.fail_after(PATIENCE_S):
         async with trio.open_nursery() as nursery:
             for message, _ in MESSAGES.values():
                 nursery.start_soon(misbehave, message)

@@ -140,8 +140,10 @@ def test_D5_no_damage_to_the_file_of_the_log_start_changes_the_log():
 def test_without_policy_the_start_moves_past_what_was_ever_synced():
     lazy = TopicConfig(segment_max_bytes=500, flush="os")
     disk = SimDisk()
-    log = filled(disk, lazy)
+    log = filled(disk, lazy, flushed=False)
+    synced = log._synced
     log.advance_start(15)
+    assert log.start > synced
     check(log, log.start)
     log.sync_all()
     disk.crash(Random(1))

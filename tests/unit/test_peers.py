@@ -64,7 +64,7 @@ class Watcher:
         return call
 
     async def wait(self, what: str, node: str, times: int = 1) -> None:
-        with trio.fail_after(5):
+        with trio.fail_after(30):
             while self.told.count((what, node)) < times:
                 await self._news.wait()
 
@@ -95,7 +95,7 @@ async def ask(one: Peers, node: str) -> Message | TidelogError:
         answered.set()
 
     one.start_call(node, DeleteTopic("x"), 5, keep)
-    with trio.fail_after(5):
+    with trio.fail_after(30):
         await answered.wait()
     return answers[0]
 

@@ -56,7 +56,7 @@ async def test_no_flushing_worker_is_lost_when_others_take_its_work() -> None:
         await wait_all_tasks_blocked()
         shell._flush_work.set()  # all wake up, and find that somebody else has taken what there was
         await wait_all_tasks_blocked()
-        with trio.fail_after(10):
+        with trio.fail_after(30):
             for number in range(WORKERS):
                 flush: Any = _Flush(together)
                 shell._do([StartFlush(TopicPartition("t", number), flush)])
@@ -98,7 +98,7 @@ async def test_jobs_run_in_threads_that_no_flush_waits_for() -> None:
     async with trio.open_nursery() as nursery:
         nursery.start_soon(shell.run_jobs)
         nursery.start_soon(shell.run_flushes)
-        with trio.fail_after(10):
+        with trio.fail_after(30):
             for number in range(5):  # more than there are threads for
                 shell._do([StartJob(TopicPartition("t", number), _Job(go, error if number == 1 else None))])
             flush: Any = SimpleNamespace(run=lambda: None)
