@@ -22,6 +22,12 @@ TOPIC_NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")
 """What a topic name may be, besides ``.`` and ``..``. No path is ever made from it: folders use topic ids."""
 
 
+INTERNAL_PREFIX = "__"
+"""Topics whose names begin so are the cluster's own: clients may read them, and nothing else."""
+TIMELINE = "__timeline"
+"""The topic that keeps everything that ever happened to the cluster (``tidelog.timeline``)."""
+
+
 class TopicPartition(NamedTuple):
     """Identifies one partition for ever: a topic created again under the same name has another id."""
 

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from tidelog.effects import Event
 from tidelog.errors import TidelogError
 from tidelog.records import decode_batch
-from tidelog.types import PartitionState, TopicPartition, TopicState
+from tidelog.types import INTERNAL_PREFIX, PartitionState, TopicPartition, TopicState
 from tidelog.wire.codec import SERVICE, decode, encode, encode_error
 from tidelog_controller.core.raft_log import RaftLog
 
@@ -26,11 +27,12 @@ from simulation.history import History
 from simulation.invariants import Invariants
 from simulation.loop import Loop, stream
 from simulation.mover import Mover
-from simulation.options import BALANCED, CONTROLLER_SETTINGS, REPLICA_SETTINGS, Options, TopicOptions
+from simulation.options import BALANCED, CONTROLLER_SETTINGS, REPLICA_SETTINGS, TIMELINE, Options, TopicOptions
 from simulation.processes import SimProcess
 from simulation.producer import Producer
 from simulation.replica_process import ReplicaProcess
 from simulation.sim_network import Frame, Network
+from simulation.timeline import check_timeline, is_told
 
 __all__ = ["Cluster", "Options", "TopicOptions"]
 
@@ -45,6 +47,8 @@ class Cluster:
         self.client_rng = stream(options.seed, "shells")
         self.network = Network(self.loop, stream(options.seed, "network"), recode if options.recode else None)
         self.controller_settings = BALANCED if options.moves else CONTROLLER_SETTINGS
+        if options.timeline:
+            self.controller_settings = replace(self.controller_settings, timeline=TIMELINE)
         self.replica_settings = REPLICA_SETTINGS
         self.counts: dict[str, int] = {}
         self.history = History()
@@ -121,6 +125,8 @@ class Cluster:
         """A topic exists: clients may use it. A name that is used again gets a number."""
         before = sum(name.partition("~")[0] == topic.name for name in self._names.values())
         self._names[topic.topic_id] = f"{topic.name}~{before + 1}" if before else topic.name
+        if topic.name.startswith(INTERNAL_PREFIX):
+            return
         self.partitions += [TopicPartition(topic.topic_id, p) for p in range(len(topic.partitions))]
 
     def on_topic_grown(self, topic: TopicState, first: int) -> None:
@@ -223,6 +229,9 @@ class Cluster:
         self.until(self.in_sync, self.options.patience)
         self.until(self.all_read, 10.0)
         self.until(self.controllers_agree, self.options.patience)
+        if self.options.timeline:
+            self.until(lambda: is_told(self), self.options.patience)
+            check_timeline(self)
         self.judge()
 
     def full_isr(self) -> bool:

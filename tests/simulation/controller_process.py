@@ -6,15 +6,17 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from tidelog.effects import Send
+from tidelog.effects import Call, Send
+from tidelog.errors import TimedOut, Unreachable
 from tidelog.wire.messages import Message
 from tidelog_controller.core.consensus import AddressesChanged, MakeSnapshot
 from tidelog_controller.core.controller import Controller
 from tidelog_controller.core.machine import decode_state, encode_state
 from tidelog_controller.core.raft_log import Persist, Stored, apply_persist
+from tidelog_controller.core.scribe import ToServer
 
 from simulation.processes import SimProcess, describe
-from simulation.sim_network import SimLink
+from simulation.sim_network import Frame, SimLink
 
 if TYPE_CHECKING:
     from simulation.cluster import Cluster
@@ -49,7 +51,10 @@ class ControllerProcess(SimProcess):
         super().__init__(cluster, name)
         self.store = RaftStore(f"store 1 of {name}")
         self._performers |= {Persist: self._persist, Send: self._send, MakeSnapshot: self._make_snapshot}
-        self._performers[AddressesChanged] = lambda effect: None
+        self._performers |= {AddressesChanged: lambda effect: None, Call: self._call, ToServer: self._tell_server}
+        self._servers: dict[str, SimLink] = {}
+        self._calls: dict[int, SimLink] = {}
+        """Requests to replica servers by token."""
 
     def begin(self) -> None:
         cluster = self.cluster
@@ -66,6 +71,11 @@ class ControllerProcess(SimProcess):
             join=self.name not in founders,
         )
         self._rearm()
+
+    def stop(self, power: bool, in_mid_step: bool = False) -> None:
+        super().stop(power, in_mid_step)
+        self._servers.clear()
+        self._calls.clear()
 
     def lose_store(self) -> None:
         """The next life finds an empty disk."""
@@ -105,3 +115,47 @@ class ControllerProcess(SimProcess):
         assert decode_state(data) == effect.state, "a snapshot is not the state"
         self.cluster.count("snapshots taken")
         self.submit("snapshot", lambda: self.core.on_snapshot(effect.index, data, self.loop.now))
+
+    # --- replica servers ---------------------------------------------------------------------------------
+
+    def _server(self, name: str) -> SimLink:
+        link = self._servers.get(name)
+        if link is None:
+            link = self._servers[name] = self.network.connect(self, name)
+        return link
+
+    def _tell_server(self, effect: ToServer) -> None:
+        self._server(effect.to).send(self, Frame("post", None, effect.message))
+
+    def _call(self, effect: Call) -> None:
+        link = self._calls[effect.token] = self._server(effect.to)
+        link.send(self, Frame("request", effect.token, effect.message))
+        self.later(effect.timeout_s, lambda: self._answered(effect.token, TimedOut("no answer in time")))
+
+    def _answered(self, token: int, answer: Message | Exception) -> None:
+        if self._calls.pop(token, None) is not None:
+            label = describe(answer) if self.loop.tracing else ""
+            self.submit(label, lambda: self.core.on_server_answer(token, answer, self.loop.now))
+
+    def on_frame(self, link: SimLink, frame: Frame) -> None:
+        if self._servers.get(link.server_name) is not link:
+            super().on_frame(link, frame)
+        elif frame.kind == "answer":
+            assert frame.id is not None
+            self._answered(frame.id, frame.body)
+        else:
+            self._on_news(link.server_name, frame.body)
+
+    def _on_news(self, name: str, message: Any) -> None:
+        label = describe(message, name) if self.loop.tracing else ""
+        self.submit(label, lambda: self.core.on_server_message(name, message, self.loop.now))
+
+    def on_close(self, link: SimLink) -> None:
+        name = link.server_name
+        if self._servers.get(name) is not link:
+            super().on_close(link)
+            return
+        del self._servers[name]
+        for token in [token for token, used in self._calls.items() if used is link]:
+            self._answered(token, Unreachable(f"the link to {name} broke"))
+        self.submit(f"server {name} down", lambda: self.core.on_server_down(name, self.loop.now))

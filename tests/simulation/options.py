@@ -9,13 +9,17 @@ from tidelog.types import Acks
 from tidelog_controller.core.balance import BalanceSettings
 from tidelog_controller.core.controller import ControllerSettings
 from tidelog_controller.core.raft import RaftSettings
+from tidelog_controller.core.scribe import TimelineSettings
 from tidelog_replica.settings import ReplicaSettings
 
 from simulation.loop import stream
 from simulation.producer import ProducerOptions
 from simulation.strikes import Strike, Swarm
 
+NO_TIMELINE = TimelineSettings(replication_factor=0)
+TIMELINE = TimelineSettings(settle_s=0.5, keyframe_events=30, keyframe_interval_s=3.0)
 CONTROLLER_SETTINGS = ControllerSettings(
+    timeline=NO_TIMELINE,
     session_timeout_s=1.5,
     leader_report_window_s=2.0,
     request_timeout_s=2.0,
@@ -79,6 +83,8 @@ class Options:
     """Exactly these faults, instead of the swarm's own."""
     moves: bool = False
     """Leaderships and replicas are moved about, by an operator and for balance."""
+    timeline: bool = False
+    """What happens is written to ``__timeline``, and nothing of it may be missing at the end."""
     only: tuple[str, ...] | None = None
     """Names of the clients that take part; None: all."""
 
@@ -107,6 +113,7 @@ class Options:
             duration=duration,
             recode=seed % 10 == 0,
             moves=stream(seed, "moves").random() < 0.34,
+            timeline=stream(seed, "timeline").random() < 0.25,
         )
 
 

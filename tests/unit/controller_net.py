@@ -15,6 +15,10 @@ from tidelog_controller.core.consensus import MakeSnapshot
 from tidelog_controller.core.controller import Controller, ControllerEffect, ControllerSettings
 from tidelog_controller.core.machine import encode_state
 from tidelog_controller.core.raft_log import Persist, Stored, apply_persist
+from tidelog_controller.core.scribe import TimelineSettings
+
+NO_TIMELINE = TimelineSettings(replication_factor=0)
+"""There are no replica servers to write it to."""
 
 
 class ControllerNet:
@@ -22,7 +26,7 @@ class ControllerNet:
 
     def __init__(self, count: int = 3, settings: ControllerSettings | None = None, seed: int = 1) -> None:
         self.now = 0.0
-        self.settings = settings or ControllerSettings()
+        self.settings = settings or ControllerSettings(timeline=NO_TIMELINE)
         self.urls = {f"c{i + 1}": f"ws://c{i + 1}" for i in range(count)}
         self.disks = {node: Stored(store=f"store of {node}") for node in self.urls}
         self.nodes: dict[NodeId, Controller] = {}

@@ -173,6 +173,7 @@ async def _run(
             url = await nursery.start(listen)
             shell = _make_shell(config, storage, stored, transport, clock, url)
             await nursery.start(shell.peers.run)
+            await nursery.start(shell.servers.run)
             shell.peers.set_addresses({n: there for n, there in shell.core.urls.items() if n != config.node})
             nursery.start_soon(shell.run)
             nursery.start_soon(shell.run_snapshots)

@@ -23,8 +23,8 @@ import structlog
 import trio
 from tidelog import logs
 from tidelog.counting import LATENCIES_S, Histogram, count
-from tidelog.effects import Answer, Event, Post, Send
-from tidelog.errors import ProtocolError, refuse
+from tidelog.effects import Answer, Call, Event, Post, Send
+from tidelog.errors import ProtocolError, TidelogError, refuse
 from tidelog.link import Link
 from tidelog.peers import Peers
 from tidelog.transport import Transport
@@ -35,6 +35,7 @@ from tidelog_controller.core.consensus import AddressesChanged, MakeSnapshot
 from tidelog_controller.core.controller import Controller, ControllerEffect
 from tidelog_controller.core.machine import encode_state
 from tidelog_controller.core.raft_log import Entry, Persist
+from tidelog_controller.core.scribe import ToServer
 
 INBOX = 4096
 """Inputs that wait at most; closed links come on top."""
@@ -53,8 +54,8 @@ class Storage(Protocol):
 
 
 class Shell:
-    """Everything of one controller that lives while it serves. The owner runs ``run``, ``run_snapshots`` and
-    ``peers``."""
+    """Everything of one controller that lives while it serves. The owner runs ``run``, ``run_snapshots``, ``peers``
+    and ``servers``."""
 
     def __init__(
         self,
@@ -68,6 +69,9 @@ class Shell:
         self.core = core
         self.peers = Peers(
             transport, hello, on_message=self._on_peer_message, on_up=self._on_up, on_down=self._on_down, keep=True
+        )
+        self.servers = Peers(
+            transport, hello, on_message=self._on_server_message, on_down=self._on_server_down, keep=False
         )
         self._storage = storage
         self._clock = clock
@@ -135,6 +139,15 @@ class Shell:
             self._log.info("peer_down", peer=node)
             self._put(None, lambda now, wall_ms: self.core.on_peer_lost(node, now))
 
+    def _on_server_message(self, node: NodeId, message: Message) -> None:
+        self._put(None, lambda now, wall_ms: self.core.on_server_message(node, message, now))
+
+    def _on_server_down(self, node: NodeId) -> None:
+        self._put(None, lambda now, wall_ms: self.core.on_server_down(node, now))
+
+    def _on_server_answer(self, token: int, answer: Message | TidelogError) -> None:
+        self._put(None, lambda now, wall_ms: self.core.on_server_answer(token, answer, now))
+
     def _put(self, link: Link | None, step: Input) -> None:
         self._inbox.append((link, step))
         self._arrived.set()
@@ -191,11 +204,22 @@ class Shell:
                 case Event():
                     count(self.events, effect.name)
                     logs.perform(effect, node=self.core.node_id)
+                case Call():
+                    self._find_servers()
+                    self.servers.start_call(
+                        effect.to, effect.message, effect.timeout_s, partial(self._on_server_answer, effect.token)
+                    )
+                case ToServer():
+                    self._find_servers()
+                    self.servers.post(effect.to, effect.message)
                 case AddressesChanged(urls):
                     self.peers.set_addresses(urls)
                 case MakeSnapshot():
                     with suppress(trio.WouldBlock):  # busy with earlier ones: Raft will ask again
                         self._snapshots.send_nowait(effect)
+
+    def _find_servers(self) -> None:
+        self.servers.set_addresses({node: server.url for node, server in self.core.state.servers.items()})
 
     async def run_snapshots(self) -> None:
         """Write snapshots down, one after the other, until cancelled: the owner goes on meanwhile."""

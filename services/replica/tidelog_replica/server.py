@@ -42,8 +42,9 @@ from tidelog_replica.shell import DiskFailed, Shell
 ALLOWED = {
     "replica": frozenset({Fetch.OP, EpochOffset.OP, Notify.OP, ListOffset.OP, LogSnapshot.OP, Read.OP}),
     "gateway": frozenset({Produce.OP, Read.OP, ListOffset.OP, Digest.OP}),
+    "controller": frozenset({Produce.OP, Read.OP, ListOffset.OP}),
 }
-"""Who may send what: clients come through a gateway."""
+"""Who may send what: clients come through a gateway; the active controller writes the timeline."""
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 MAX_IN_FLIGHT = 16_384
 

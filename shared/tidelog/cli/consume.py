@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import sys
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
 
@@ -13,6 +14,8 @@ import click
 from tidelog.cli.main import connect, gateway_option, run
 from tidelog.client.options import CONSISTENCIES
 from tidelog.records import Record
+from tidelog.timeline.records import decode
+from tidelog.types import TIMELINE
 
 
 def _text_or_b64(name: str, data: bytes | None) -> dict[str, Any]:
@@ -24,6 +27,15 @@ def _text_or_b64(name: str, data: bytes | None) -> dict[str, Any]:
         return {f"{name}_b64": base64.b64encode(data).decode()}
 
 
+def _value(record: Record) -> dict[str, Any]:
+    """The value; a record of the timeline as the map that it is."""
+    if record.topic == TIMELINE:
+        with suppress(ValueError):
+            if (told := decode(record.value)) is not None:
+                return {"value": told}
+    return _text_or_b64("value", record.value)
+
+
 def _as_json(record: Record) -> bytes:
     document = {
         "partition": record.partition,
@@ -31,7 +43,7 @@ def _as_json(record: Record) -> bytes:
         "leader_epoch": record.leader_epoch,
         "timestamp": datetime.fromtimestamp(record.timestamp_ms / 1000, UTC).isoformat(timespec="milliseconds"),
         **_text_or_b64("key", record.key),
-        **_text_or_b64("value", record.value),
+        **_value(record),
         "headers": [{"name": name, **_text_or_b64("value", value)} for name, value in record.headers],
     }
     return json.dumps(document, ensure_ascii=False).encode()
@@ -43,7 +55,13 @@ def _as_hex(record: Record) -> bytes:
     return f"{record.partition}/{record.offset} {key} {value}".encode()
 
 
-FORMATS = {"value": lambda record: record.value or b"", "json": _as_json, "hex": _as_hex}
+def _as_value(record: Record) -> bytes:
+    if record.topic == TIMELINE and isinstance(told := _value(record).get("value"), dict):
+        return json.dumps(told, ensure_ascii=False).encode()
+    return record.value or b""
+
+
+FORMATS = {"value": _as_value, "json": _as_json, "hex": _as_hex}
 
 
 def _start(text: str) -> str | int | datetime:
@@ -86,6 +104,7 @@ def consume(
     gateways: tuple[str, ...],
 ) -> None:
     """Print records: 'value' the bytes and a newline, 'json' one object a line, 'hex' partition/offset key value.
+    Records of __timeline, what happened to the cluster, are printed as JSON.
 
     Records come from the leaders; with --read-from any from any replica in sync, as fresh as --max-staleness says."""
     formatted = FORMATS[style]

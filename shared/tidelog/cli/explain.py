@@ -19,8 +19,10 @@ def partition_of(where: str) -> tuple[str, int]:
 
 
 def clock(entry: HistoryEntry) -> str:
-    """When it happened, as the time of day here."""
-    return datetime.fromtimestamp(entry.time_ms / 1000).strftime("%H:%M:%S.%f")[:-3]
+    """When it happened, as the time of day here; with the day, if it was another one."""
+    at = datetime.fromtimestamp(entry.time_ms / 1000)
+    day = "" if at.date() == datetime.now().date() else at.strftime("%Y-%m-%d ")
+    return day + at.strftime("%H:%M:%S.%f")[:-3]
 
 
 def state_in_words(topic: TopicInfo, partition: PartitionInfo) -> list[str]:

@@ -29,6 +29,7 @@ COMMANDS = {
     "replica": "services",
     "gateway": "services",
     "topics": "topics",
+    "describe": "past",
     "partitions": "partitions",
     "servers": "servers",
     "produce": "produce",

@@ -11,6 +11,8 @@ from rich.table import Table
 
 from tidelog.cli.explain import clock, event_in_words, partition_of
 from tidelog.cli.main import connect, gateway_option, json_option, print_json, run
+from tidelog.cli.past import at_option, entry_of, history_at
+from tidelog.wire.messages import HistoryEntry
 
 
 @click.command()
@@ -65,18 +67,38 @@ def status(as_json: bool, gateways: tuple[str, ...]) -> None:
 
 @click.command()
 @click.argument("where", metavar="TOPIC/PARTITION")
+@at_option
 @json_option
 @gateway_option
-def why(where: str, as_json: bool, gateways: tuple[str, ...]) -> None:
+def why(where: str, at: datetime | None, as_json: bool, gateways: tuple[str, ...]) -> None:
     """Explain a partition: every change of its leader and in-sync set, every change of the topic's settings and every
-    loss of records, oldest first, with cause and evidence."""
+    loss of records, oldest first, with cause and evidence. With --at up to that moment, from the timeline of the
+    cluster, which keeps what the controllers remember no more.
+
+    \b
+    tidelog why orders/0
+    tidelog why orders/0 --at -2h
+    """
     name, number = partition_of(where)
+    words: list[str] = []
+    if at is not None:
+        chain, warning = history_at(name, number, at, gateways)
+        entries: Any = [entry_of(record) for record in chain]
+        words = [record["words"] for record in chain]
+        if warning:
+            click.echo(warning, err=True)
+    else:
 
-    async def task() -> Any:
-        async with connect(gateways) as log:
-            return await log.history(name, number)
+        async def task() -> Any:
+            async with connect(gateways) as log:
+                return await log.history(name, number)
 
-    entries = run(task)
+        entries = run(task)
+    _print_history(entries, words, as_json)
+
+
+def _print_history(entries: list[HistoryEntry], words: list[str], as_json: bool) -> None:
+    """``words``: a sentence for each, or none at all."""
     if as_json:
         print_json(
             [
@@ -89,12 +111,13 @@ def why(where: str, as_json: bool, gateways: tuple[str, ...]) -> None:
                     "isr": list(e.isr),
                     "cause": e.cause,
                     "evidence": e.evidence,
+                    **({"words": words[i]} if words else {}),
                 }
-                for e in entries
+                for i, e in enumerate(entries)
             ]
         )
         return
-    for e in entries:
+    for i, e in enumerate(entries):
         in_sync = " ".join(e.isr) or "nobody"
         eligible = f", eligible {e.evidence['elr']}" if e.evidence.get("elr") else ""
         click.echo(
@@ -103,5 +126,5 @@ def why(where: str, as_json: bool, gateways: tuple[str, ...]) -> None:
         )
         evidence = "; ".join(f"{key} {value or '-'}" for key, value in e.evidence.items())
         click.echo(f"              {e.event}: {e.cause}" + (f" [{evidence}]" if evidence else ""))
-        if words := event_in_words(e):
-            click.echo(f"              {words}")
+        if told := words[i] if words else event_in_words(e):
+            click.echo(f"              {told}")

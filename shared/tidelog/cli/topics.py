@@ -11,6 +11,7 @@ from rich.table import Table
 
 from tidelog.cli.explain import losses_in_words, partition_of, state_in_words
 from tidelog.cli.main import connect, gateway_option, json_option, print_json, run
+from tidelog.types import INTERNAL_PREFIX
 from tidelog.wire.messages import HistoryEntry, TopicInfo
 
 
@@ -77,14 +78,15 @@ def create(
 
 
 @topics.command("list")
+@click.option("--internal", is_flag=True, help="The cluster's own topics, too: those whose names begin with __.")
 @json_option
 @gateway_option
-def list_topics(as_json: bool, gateways: tuple[str, ...]) -> None:
+def list_topics(internal: bool, as_json: bool, gateways: tuple[str, ...]) -> None:
     """List all topics."""
 
     async def task() -> list[TopicInfo]:
         async with connect(gateways) as log:
-            return list(await log.topics())
+            return [t for t in await log.topics() if internal or not t.name.startswith(INTERNAL_PREFIX)]
 
     found = run(task)
     if as_json:
@@ -124,16 +126,21 @@ def describe(name: str, as_json: bool, gateways: tuple[str, ...]) -> None:
             p["records_lost"] = [e.evidence for e in entries if e.event == "records_lost"]
         print_json(described)
         return
+    print_topic(topic, histories)
+
+
+def print_topic(topic: TopicInfo, histories: dict[int, tuple[HistoryEntry, ...]], *, offsets: bool = True) -> None:
+    """A topic for people; without ``offsets`` nothing is said of where its logs start and end."""
     click.echo(f"{topic.name} ({topic.topic_id})")
     for key, value in sorted(topic.config.items()):
         click.echo(f"  {key} = {value}")
-    columns = ("partition", "leader", "leader epoch", "epoch", "in sync", "replicas", "log start", "HW")
-    table = Table(*columns, box=None)
+    columns = ("partition", "leader", "leader epoch", "epoch", "in sync", "replicas")
+    table = Table(*columns, *(("log start", "HW") if offsets else ()), box=None)
     for p in topic.partitions:
         start, end = (str(offset) if offset >= 0 else "?" for offset in (p.log_start, p.high_watermark))
         table.add_row(
             str(p.partition), p.leader or "none", str(p.leader_epoch), str(p.epoch), " ".join(p.isr) or "nobody",
-            " ".join(p.replicas), start, end,
+            " ".join(p.replicas), *((start, end) if offsets else ()),
         )  # fmt: skip
     Console().print(table)
     for p in topic.partitions:

@@ -18,7 +18,7 @@ from typing import Any, ClassVar, get_args, get_origin, get_type_hints
 
 import cbor2
 from tidelog.types import NodeId, TopicConfig
-from tidelog.wire.messages import IsrMember, SuspectPart
+from tidelog.wire.messages import ControllerMember, IsrMember, SuspectPart
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,6 +249,24 @@ class TakeProducerIds(Command):
     count: int
 
 
+@dataclass(frozen=True, slots=True)
+class NoteControllers(Command):
+    """Who the controllers are and which is active, for the timeline."""
+
+    KIND: ClassVar[str] = "note_controllers"
+    active: NodeId
+    term: int
+    members: tuple[ControllerMember, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ForgetEvents(Command):
+    """The events up to this number are in the topic ``__timeline`` for good."""
+
+    KIND: ClassVar[str] = "forget_events"
+    number: int
+
+
 KINDS: dict[str, type[Command]] = {
     kind.KIND: kind
     for kind in (
@@ -270,6 +288,8 @@ KINDS: dict[str, type[Command]] = {
         AddPartitions,
         SetDraining,
         TakeProducerIds,
+        NoteControllers,
+        ForgetEvents,
     )
 }
 

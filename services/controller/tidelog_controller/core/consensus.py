@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from tidelog.config import setting
-from tidelog.effects import Answer, Event, Post, Send
+from tidelog.effects import Answer, Call, Event, Post, Send
 from tidelog.errors import ConfigError, TidelogError, refuse
 from tidelog.types import NodeId
 from tidelog.wire.messages import ControllerInfo, Done, Meet, Message, QuorumAnswer
@@ -43,6 +43,7 @@ from tidelog_controller.core.raft import (
     Stored,
     TakeSnapshot,
 )
+from tidelog_controller.core.scribe import TimelineSettings, ToServer
 from tidelog_controller.core.state import Applied, MetadataState
 
 
@@ -56,6 +57,7 @@ class ControllerSettings:
     request_timeout_s: float = setting(5.0, "how long a request waits for a majority of the controllers", 0.05, 600.0)
     max_pending: int = setting(4096, "requests waiting for Raft; more are refused", 1, 1 << 20)
     balance: BalanceSettings = field(default_factory=BalanceSettings)
+    timeline: TimelineSettings = field(default_factory=TimelineSettings)
     raft: RaftSettings = field(default_factory=RaftSettings)
 
 
@@ -75,7 +77,7 @@ class AddressesChanged:
     urls: Mapping[NodeId, str]
 
 
-ControllerEffect = Persist | Send | Answer | Post | Event | MakeSnapshot | AddressesChanged
+ControllerEffect = Persist | Send | Answer | Post | Event | MakeSnapshot | AddressesChanged | Call | ToServer
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,10 +9,12 @@
   that made it is answered: who asked and watches over one link never sees its own change missing.
 - Sessions, leader reports and seals are volatile (``election.py``); a new active controller grants everybody a full
   session.
+- What happens is written to the topic ``__timeline`` (``scribe.py``, ``upkeep.py``).
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import fields, replace
 from typing import Any
@@ -39,6 +41,7 @@ from tidelog.wire.messages import (
     HistoryAnswer,
     Message,
     MetadataUpdate,
+    Produced,
     Register,
     Registered,
     RemoveController,
@@ -69,8 +72,10 @@ from tidelog_controller.core.moves import Move, plan_move
 from tidelog_controller.core.once import RequestId
 from tidelog_controller.core.placement import Dice
 from tidelog_controller.core.raft import Entry, Persist, Stored
+from tidelog_controller.core.scribe import Scribe
 from tidelog_controller.core.state import Applied, MetadataState
-from tidelog_controller.core.topics import plan_change, plan_learners, plan_topic
+from tidelog_controller.core.topics import plan_change, plan_learners, plan_topic, why_internal
+from tidelog_controller.core.upkeep import Group, Upkeep
 
 __all__ = ["Controller", "ControllerEffect", "ControllerSettings", "Entry", "Persist", "Stored"]
 
@@ -102,6 +107,8 @@ class Controller(Consensus):
         self.balance = Balance(settings.balance)
         balance = settings.balance
         self.lags = Lags(balance.lag_threshold_s, balance.lag_patience_s, balance.leader_min_term_s)
+        self.scribe = Scribe(settings.timeline)
+        self.upkeep = Upkeep(settings.timeline, rng)
         self._dice = rng
 
     # --- inputs ------------------------------------------------------------------------------------------
@@ -166,6 +173,10 @@ class Controller(Consensus):
                 effects += self._propose(fence, now)
             for transfer in self.balance.due(self.state, now, wall_ms, self.lags.slow(now)):
                 effects += self._propose(transfer, now)
+            for command in self.upkeep.due(self.state, self.scribe.confirmed, self._group, now, wall_ms):
+                effects += self._propose(command, now)
+            if self.settings.timeline.replication_factor:
+                effects += self.scribe.act(self.state, now, wall_ms)
         deadline = self.deadline()
         assert deadline is None or deadline > now, (deadline, now)
         return effects
@@ -175,13 +186,42 @@ class Controller(Consensus):
         deadlines = [self.founding.deadline(), self.raft.deadline(), self._waiting_until()]
         if self.active:
             deadlines += [self.elections.deadline(self.state), self.balance.deadline()]
-        return min((d for d in deadlines if d is not None), default=None)
+            if self.settings.timeline.replication_factor:
+                deadlines += [self.upkeep.deadline(self.scribe.confirmed, self._group)]
+                deadlines += [self.scribe.deadline(self.state)]
+        due = min((d for d in deadlines if d is not None), default=None)
+        return None if due == math.inf else due
+
+    # --- the timeline ------------------------------------------------------------------------------------
+
+    @property
+    def _group(self) -> Group:
+        return Group(self.node_id, self.raft.term, self.raft.members.all)
+
+    def on_server_answer(self, token: int, answer: Message | Exception, now: float) -> list[ControllerEffect]:
+        """The answer to a ``Call``, or why there is none."""
+        self.scribe.on_answer(token, answer, self.state, now)
+        return []
+
+    def on_server_message(self, node: NodeId, message: Message, now: float) -> list[ControllerEffect]:
+        """A replica server sent something by itself."""
+        if isinstance(message, Produced):
+            self.scribe.on_produced(message, now)
+        return []
+
+    def on_server_down(self, node: NodeId, now: float) -> list[ControllerEffect]:
+        """There is no link to this replica server, or none any more."""
+        self.scribe.on_server_down(node, now)
+        return []
 
     # --- requests ----------------------------------------------------------------------------------------
 
     def _command(self, message: Message, now: float, wall_ms: int) -> Command | Message | TidelogError:
         """The command that a request asks for, as far as the present state lets it; the log has the last word. Or the
         answer, where nothing is to be changed."""
+        refusal = why_internal(message)
+        if refusal is not None:
+            return refusal
         if isinstance(message, Move):
             return plan_move(self.state, message, self._dice, wall_ms, self.lags.slow(now))
         match message:
@@ -258,11 +298,15 @@ class Controller(Consensus):
     def _on_active(self, now: float) -> None:
         self.elections.become_active(self.state, now)
         self.balance.become_active(self.state, now)
+        self.scribe.become_active(now)
+        self.upkeep.become_active(self.state, now)
 
     def _on_inactive(self) -> None:
         self.elections.clear()
         self.balance.clear()
         self.lags.clear()
+        self.scribe.clear()
+        self.upkeep.clear()
 
     def _on_applied(self, before: MetadataState, applied: Applied, command: Command, now: float) -> list[Event]:
         changed = [key for key, _ in applied.changes if before.partition(*key) != applied.state.partition(*key)]
@@ -270,6 +314,7 @@ class Controller(Consensus):
         self.counts.fences += isinstance(command, FenceServer) and bool(applied.servers)
         self.elections.on_applied(applied.state, command, changed, now)
         self.balance.on_applied(before, applied.state, command, changed, now)
+        self.upkeep.on_applied(before, applied.state, now)
         return events_of(before, applied)
 
     def _on_news(self, before: MetadataState, applied: Applied | None) -> list[ControllerEffect]:

@@ -1,7 +1,8 @@
 """Values as CBOR documents and back, exactly: the form of a snapshot (Raft §7).
 
 A dataclass is a map of its fields by name, a tuple an array, a dict a map in its own order; all else is itself. What
-a field is follows from its annotation, so a new field needs nothing here. Fields that a document lacks get their
+a field is follows from its annotation, so a new field needs nothing here; one that may be of several dataclasses is
+the first of them that has all the fields of the document. Fields that a document lacks get their
 defaults: it was written by an earlier version. A field that this version does not know is refused: a later one wrote
 it, and what it means must not be dropped."""
 
@@ -57,6 +58,9 @@ def _read_union(kinds: tuple[Any, ...], document: Any) -> Any:
         return None
     simple = [kind for kind in kinds if kind in (str, int, bool, bytes) and type(document) is kind]
     others = [kind for kind in kinds if kind is not type(None)]
+    if len(others) > 1 and not simple and type(document) is dict:
+        fit = (k for k in others if dataclasses.is_dataclass(k) and document.keys() <= _hints_of(k).keys())
+        others = [*fit][:1]
     if not simple and len(others) != 1:
         raise ValueError(f"{document!r} is none of {kinds}")
     return _read(simple[0] if simple else others[0], document)
@@ -72,12 +76,16 @@ def _read_tuple(kind: Any, arguments: tuple[Any, ...], document: Any) -> tuple[A
     return tuple([_read(argument, one) for argument, one in zip(arguments, document, strict=True)])
 
 
+def _hints_of(kind: Any) -> dict[str, Any]:
+    if kind not in _hints:
+        _hints[kind] = typing.get_type_hints(kind)
+    return _hints[kind]
+
+
 def _read_fields(kind: Any, document: Any) -> Any:
     if type(document) is not dict:
         raise ValueError(f"{document!r} is no {kind.__name__}")
-    if kind not in _hints:
-        _hints[kind] = typing.get_type_hints(kind)
-    hints = _hints[kind]
+    hints = _hints_of(kind)
     unknown = [name for name in document if name not in hints]
     if unknown:
         raise ValueError(f"{kind.__name__} has no {', '.join(map(str, unknown))}: a later version wrote it")

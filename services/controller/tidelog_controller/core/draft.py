@@ -6,10 +6,12 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from tidelog.errors import TidelogError
+from tidelog.timeline.records import Subject
 from tidelog.types import NodeId, PartitionState, ServerState, TopicConfig, TopicPartition, TopicState
 from tidelog.wire.messages import HistoryEntry, Message
 
 from tidelog_controller.core.state import Applied, MetadataState
+from tidelog_controller.core.timeline import TimelineEvent
 
 HISTORY_LENGTH = 200
 """Changes remembered per partition."""
@@ -21,6 +23,8 @@ class Draft:
     def __init__(self, state: MetadataState, index: int, time_ms: int) -> None:
         self.state = state
         self.next_producer_id = state.next_producer_id
+        self.timeline = state.timeline
+        """Without the events of this command."""
         self._index = index
         self._time_ms = time_ms
         self._servers: dict[NodeId, ServerState] = {}
@@ -30,6 +34,7 @@ class Draft:
         self._configs: dict[str, TopicConfig] = {}
         self._partitions: dict[str, list[PartitionState]] = {}
         self._changes: list[tuple[TopicPartition, HistoryEntry]] = []
+        self._events: list[TimelineEvent] = []
 
     def is_live(self, node: NodeId) -> bool:
         """As ``MetadataState.is_live``, with this command's change of the server."""
@@ -41,8 +46,16 @@ class Draft:
         server = self._servers.get(node) or self.state.servers.get(node)
         return server is not None and server.draining
 
-    def put_server(self, server: ServerState, earlier_lives: tuple[str, ...] | None = None) -> None:
-        """The server as it is from now on."""
+    def put_server(
+        self,
+        server: ServerState,
+        event: str,
+        cause: str,
+        evidence: dict[str, str],
+        earlier_lives: tuple[str, ...] | None = None,
+    ) -> None:
+        """The server as it is from now on, and what happened to it."""
+        self.tell(event, cause, evidence, self.state.servers.get(server.node), server, node=server.node)
         self._servers[server.node] = server
         if earlier_lives is not None:
             self._earlier_lives[server.node] = earlier_lives
@@ -50,22 +63,31 @@ class Draft:
     def add_topic(self, topic: TopicState) -> None:
         """A new topic."""
         self._added[topic.topic_id] = topic
+        told = {"partitions": str(len(topic.partitions))}
+        self.tell("topic_created", "create_topic", told, None, topic.config, topic=topic)
         for number, partition in enumerate(topic.partitions):
-            self._record(TopicPartition(topic.topic_id, number), partition, "created", "create_topic", {})
+            self._record(TopicPartition(topic.topic_id, number), None, partition, "created", "create_topic", {})
 
     def remove_topic(self, topic_id: str) -> None:
         """The topic is gone."""
         self._removed.append(topic_id)
+        topic = self.state.topics[topic_id]
+        told = {"partitions": str(len(topic.partitions))}
+        self.tell("topic_deleted", "delete_topic", told, topic.config, None, topic=topic)
 
-    def put_config(self, topic: TopicState, config: TopicConfig) -> None:
+    def put_config(self, topic: TopicState, config: TopicConfig, evidence: dict[str, str]) -> None:
         """The topic has these settings from now on."""
         self._configs[topic.topic_id] = config
+        self.tell("topic_changed", "alter_topic", evidence, topic.config, config, topic=topic)
 
     def add_partitions(self, topic: TopicState, partitions: tuple[PartitionState, ...]) -> None:
         """A topic has these, too, after those that it had; nothing else of it changes with this command."""
+        present = len(topic.partitions)
         self._partitions[topic.topic_id] = [*topic.partitions, *partitions]
-        for number, partition in enumerate(partitions, len(topic.partitions)):
-            self._record(TopicPartition(topic.topic_id, number), partition, "created", "grow_topic", {})
+        told = {"partitions_before": str(present), "partitions": str(present + len(partitions))}
+        self.tell("topic_grown", "grow_topic", told, topic.config, topic.config, topic=topic)
+        for number, partition in enumerate(partitions, present):
+            self._record(TopicPartition(topic.topic_id, number), None, partition, "created", "grow_topic", {})
 
     def copies_of(self, node: NodeId) -> Iterator[tuple[TopicPartition, PartitionState, TopicConfig]]:
         """The partitions that ``node`` is a replica of, in the order of the topics' creation."""
@@ -84,19 +106,49 @@ class Draft:
         partitions = self._partitions.setdefault(key.topic_id, list(self.state.topics[key.topic_id].partitions))
         partitions[key.partition] = new
         cause, evidence = _told(old, new, cause, evidence)
-        self._record(key, new, _event(old, new, cause), cause, evidence)
+        self._record(key, old, new, _event(old, new, cause), cause, evidence)
 
     def note(self, key: TopicPartition, event: str, cause: str, evidence: dict[str, str]) -> None:
         """Remember something of a partition that changes nothing of it."""
-        self._record(key, self.state.topics[key.topic_id].partitions[key.partition], event, cause, evidence)
+        now = self.state.topics[key.topic_id].partitions[key.partition]
+        self._record(key, now, now, event, cause, evidence)
+
+    def tell(
+        self,
+        kind: str,
+        cause: str,
+        evidence: dict[str, str],
+        before: Subject | None,
+        after: Subject | None,
+        *,
+        topic: TopicState | None = None,
+        partition: int = -1,
+        node: NodeId = "",
+    ) -> None:
+        """One more event of the timeline."""
+        name, topic_id = ("", "") if topic is None else (topic.name, topic.topic_id)
+        number = self.timeline.last + len(self._events) + 1
+        time_ms = self.timeline.clock(self._time_ms)
+        event = TimelineEvent(
+            number, time_ms, self._index, kind, cause, evidence, name, topic_id, partition, node, before, after
+        )
+        self._events.append(event)
 
     def _record(
-        self, key: TopicPartition, new: PartitionState, event: str, cause: str, evidence: dict[str, str]
+        self,
+        key: TopicPartition,
+        old: PartitionState | None,
+        new: PartitionState,
+        event: str,
+        cause: str,
+        evidence: dict[str, str],
     ) -> None:
         entry = HistoryEntry(
             self._time_ms, new.epoch, new.leader_epoch, event, cause, new.leader or "", new.isr, evidence
         )
         self._changes.append((key, entry))
+        topic = self._added.get(key.topic_id) or self.state.topics[key.topic_id]
+        self.tell(event, cause, evidence, old, new, topic=topic, partition=key.partition)
 
     def finish(self, answer: Message | TidelogError) -> Applied:
         """The new state. Every command ends here, also one that came to nothing."""
@@ -123,6 +175,7 @@ class Draft:
             self._histories() if self._changes or self._removed else old.history,
             self.next_producer_id,
             {**old.earlier_lives, **self._earlier_lives} if self._earlier_lives else old.earlier_lives,
+            self.timeline.with_events(self._events),
         )
         servers = tuple(self._servers.values())
         return Applied(state, answer, servers, tuple(changed.values()), tuple(self._removed), tuple(self._changes))

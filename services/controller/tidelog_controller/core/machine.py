@@ -20,6 +20,7 @@ from tidelog_controller.core.metadata import apply, skip
 from tidelog_controller.core.once import Once, RequestId
 from tidelog_controller.core.raft_log import Entry
 from tidelog_controller.core.state import Applied, MetadataState
+from tidelog_controller.core.timeline import Timeline
 
 FORMAT = 1
 _ARRAY, _MAP = 0x80, 0xA0
@@ -99,7 +100,10 @@ def decode_state(data: bytes) -> Replicated:
     if type(document) is not dict or document.pop("format", None) != FORMAT:
         raise ValueError("the snapshot is of a later version; upgrade this controller")
     once = from_document(Once, document.pop("once", {}))
-    return Replicated(from_document(MetadataState, document), once)
+    metadata = from_document(MetadataState, document)
+    if "timeline" not in document and metadata.servers:  # of a version without: what was before is a gap
+        metadata = dataclasses.replace(metadata, timeline=Timeline(last=1))
+    return Replicated(metadata, once)
 
 
 def _head(kind: int, size: int) -> bytes:

@@ -48,7 +48,9 @@ from tidelog_controller.core.commands import (
     ConfirmLeadership,
     ElectSealed,
     FenceServer,
+    ForgetEvents,
     LeaveParts,
+    NoteControllers,
     RecordLoss,
     RegisterServer,
     RemoveTopic,
@@ -71,6 +73,7 @@ from tidelog_controller.core.moving import (
     set_successor,
     with_proposed,
 )
+from tidelog_controller.core.noting import forget_events, note_controllers, record_loss
 from tidelog_controller.core.state import Applied, MetadataState
 
 __all__ = ["Applied", "MetadataState", "apply", "skip"]
@@ -117,7 +120,7 @@ def _answer(draft: Draft, command: Command, index: int) -> Message | TidelogErro
         case ConfirmLeadership():
             return _leads(draft.state, command) or Done()
         case RecordLoss():
-            return _record_loss(draft, command)
+            return record_loss(draft, command)
         case SetSuccessor():
             return set_successor(draft, command)
         case SetReplicas():
@@ -126,6 +129,10 @@ def _answer(draft: Draft, command: Command, index: int) -> Message | TidelogErro
             return add_partitions(draft, command)
         case SetDraining():
             return set_draining(draft, command)
+        case NoteControllers():
+            return note_controllers(draft, command)
+        case ForgetEvents():
+            return forget_events(draft, command)
         case TakeProducerIds():
             first = draft.next_producer_id
             draft.next_producer_id += command.count
@@ -149,10 +156,11 @@ def _register(draft: Draft, command: RegisterServer, index: int) -> Registered |
     earlier = tuple(dict.fromkeys(name for name in former if name not in ("", life)))[-EARLIER_LIVES:]
     draining = known is not None and known.draining
     server = ServerState(node, command.url, index, fenced=False, life=life, rack=command.rack, draining=draining)
-    draft.put_server(server, earlier)
     evidence = {"node": node, "broker_epoch": str(index), "restart": "clean" if command.clean else "unclean"}
     if not continuous:
         evidence["data"] = "wiped, or restored from an old copy"
+    event = "server_joined" if known is None else "server_registered"
+    draft.put_server(server, event, "registered", evidence, earlier)
     for key, partition, config in draft.copies_of(node):
         renew = partition.leader == node
         if continuous and (command.clean or config.flush == "fsync"):
@@ -174,8 +182,8 @@ def _fence(draft: Draft, command: FenceServer) -> Done | TidelogError:
         return refuse("FENCED_BROKER_EPOCH", f"{node} is in a later life")
     if server.fenced:
         return Done()
-    draft.put_server(replace(server, fenced=True))
     evidence = {"node": node, "broker_epoch": str(command.broker_epoch), **command.evidence}
+    draft.put_server(replace(server, fenced=True), "server_fenced", "session_expired", evidence)
     for key, partition, config in draft.copies_of(node):
         new = elect(partition, config, _remaining(partition, config, node), draft.is_live, drains=draft.drains)
         draft.change(key, new, "session_expired", evidence)
@@ -188,8 +196,8 @@ def _unfence(draft: Draft, command: UnfenceServer) -> Done | TidelogError:
         return refuse("FENCED_BROKER_EPOCH", f"{command.node} is in a later life")
     if not server.fenced:
         return Done()
-    draft.put_server(replace(server, fenced=False))
     evidence = {"node": command.node, "broker_epoch": str(command.broker_epoch)}
+    draft.put_server(replace(server, fenced=False), "server_unfenced", "session_resumed", evidence)
     for key, partition, config in draft.copies_of(command.node):
         draft.change(
             key,
@@ -243,7 +251,7 @@ def _change_topic(draft: Draft, command: ChangeTopic) -> Done | TidelogError:
         return Done()
     before, after = topic.config.texts(), config.texts()
     evidence = {name: f"{before[name]} -> {after[name]}" for name in after if after[name] != before[name]}
-    draft.put_config(topic, config)
+    draft.put_config(topic, config, evidence)
     for number, partition in enumerate(topic.partitions):
         key = TopicPartition(topic.topic_id, number)
         new = elect(partition, config, partition.isr, draft.is_live, drains=draft.drains)
@@ -372,27 +380,4 @@ def _elect_sealed(draft: Draft, command: ElectSealed) -> Done:
         hold = all(m.node in partition.isr and draft.state.in_life(m.node, m.broker_epoch) for m in part.sealed_by)
         if hold and draft.is_live(part.leader):
             draft.change(key, elect_sealed(partition, part.leader), "sealed", part.evidence)
-    return Done()
-
-
-def _record_loss(draft: Draft, command: RecordLoss) -> Done | TidelogError:
-    key = TopicPartition(command.topic_id, command.partition)
-    partition = draft.state.partition(*key)
-    if partition is None:
-        return refuse("UNKNOWN_TOPIC", f"no partition {command.partition} of topic id {command.topic_id}")
-    if not draft.state.in_life(command.node, command.broker_epoch):
-        return refuse("FENCED_BROKER_EPOCH", f"{command.node} is in a later life")
-    if command.node not in (*partition.replicas, *partition.learners):
-        return refuse("NOT_REPLICA", f"{command.node} has no copy of this partition")
-    evidence = {
-        "node": command.node,
-        "start": str(command.start),
-        "end": str(command.end),
-        "count": str(command.end - command.start),
-        "leader_epoch": str(command.leader_epoch),
-    }
-    told = draft.state.history[key.topic_id][key.partition]
-    if not any(entry.event == "records_lost" and entry.evidence == evidence for entry in told):
-        rule = draft.state.topics[key.topic_id].config.commit_rule
-        draft.note(key, "records_lost", "commit_rule" if rule == "leader" else "unclean_election", evidence)
     return Done()

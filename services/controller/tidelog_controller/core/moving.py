@@ -113,7 +113,8 @@ def set_draining(draft: Draft, command: SetDraining) -> Done | TidelogError:
     if server is None:
         return refuse("UNKNOWN_SERVER", f"no replica server {command.node} is registered")
     if server.draining != command.draining:
-        draft.put_server(replace(server, draining=command.draining))
+        event = "server_draining" if command.draining else "server_undrained"
+        draft.put_server(replace(server, draining=command.draining), event, "operator", {"node": command.node})
     return Done()
 
 

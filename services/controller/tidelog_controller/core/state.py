@@ -8,6 +8,8 @@ from tidelog.errors import TidelogError
 from tidelog.types import ClusterImage, NodeId, PartitionState, ServerState, TopicPartition, TopicState
 from tidelog.wire.messages import HistoryEntry, Message
 
+from tidelog_controller.core.timeline import Timeline
+
 
 @dataclass(frozen=True, slots=True)
 class MetadataState:
@@ -26,6 +28,8 @@ class MetadataState:
     """0 means "not idempotent" in a batch header."""
     earlier_lives: dict[NodeId, tuple[str, ...]] = field(default_factory=dict)
     """By server: the last lives of its data directory before the present one, oldest first."""
+    timeline: Timeline = field(default_factory=Timeline)
+    """What happened, until it is in the topic ``__timeline``."""
 
     def image(self) -> ClusterImage:
         """What watchers see of it."""

@@ -12,8 +12,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import fields, replace
 
 from tidelog.errors import TidelogError, refuse
-from tidelog.types import TOPIC_NAME, NodeId, TopicConfig
-from tidelog.wire.messages import AlterLearners, AlterTopic, CreateTopic
+from tidelog.types import INTERNAL_PREFIX, TOPIC_NAME, NodeId, TopicConfig
+from tidelog.wire.messages import AlterLearners, AlterTopic, CreateTopic, DeleteTopic, GrowTopic, Message
 
 from tidelog_controller.core.commands import AddTopic, ChangeTopic, SetLearners
 from tidelog_controller.core.placement import Dice, candidates, placement_for
@@ -48,6 +48,24 @@ FIXED = ("commit_rule", "flush")
 """What stays as it was when the topic was created."""
 
 _NUMBER = re.compile(r"-1|[0-9]{1,19}", re.ASCII)
+
+
+def why_internal(wish: Message) -> TidelogError | None:
+    """Why clients may not do this: a topic whose name begins so is the cluster's own. Its settings may be changed,
+    but for what its writer relies on."""
+    if not isinstance(wish, CreateTopic | DeleteTopic | GrowTopic | AlterTopic):
+        return None
+    if not wish.name.startswith(INTERNAL_PREFIX):
+        return None
+    if isinstance(wish, CreateTopic):
+        text = f"{wish.name!r}: names that begin with {INTERNAL_PREFIX} are for the cluster's own topics"
+        return refuse("INVALID_TOPIC", text)
+    if isinstance(wish, AlterTopic):
+        kept = [name for name in ("cleanup", "max_batch_bytes") if name in wish.config]
+        text = f"{wish.name} is the cluster's own topic: {', '.join(kept)} stays as it is"
+        return refuse("INVALID_CONFIG", text) if kept else None
+    word = "deleted" if isinstance(wish, DeleteTopic) else "given more partitions"
+    return refuse("FORBIDDEN", f"{wish.name} is the cluster's own topic: it cannot be {word}")
 
 
 def parse_topic_config(

@@ -31,7 +31,7 @@ from tidelog.counting import count
 from tidelog.effects import Post, Send
 from tidelog.errors import CorruptBatch, TidelogError, refuse
 from tidelog.records import read_header
-from tidelog.types import Acks, NodeId, TopicPartition
+from tidelog.types import INTERNAL_PREFIX, Acks, NodeId, TopicPartition
 from tidelog.wire.messages import ErrorInfo, Produce, ProduceAck, Produced, ProducePart
 
 from tidelog_gateway.core.cluster import ClusterMap
@@ -271,6 +271,8 @@ class Router:
         topic = self._cluster.topic(part.topic_id)
         if topic is None or not 0 <= part.partition < len(topic.partitions):
             return refuse("UNKNOWN_TOPIC", f"no partition {part.topic_id}/{part.partition}"), False
+        if topic.name.startswith(INTERNAL_PREFIX):
+            return refuse("FORBIDDEN", f"{topic.name} is the cluster's own topic: it can only be read"), False
         if part.size > topic.config.max_batch_bytes:
             limit = topic.config.max_batch_bytes
             return refuse("BATCH_TOO_LARGE", f"the batch has {part.size} bytes, the limit is {limit}"), False

@@ -1,0 +1,91 @@
+"""What a record of the timeline says: one CBOR map; its key names what it is about, its timestamp says when it was.
+
+    type       ``event``, ``keyframe`` or ``gap``
+    format     1; a reader leaves alone what is of a later one
+    event      the number of the event; of a keyframe: of the last event that it knows of; of a gap: of the last event
+               that is missing (``from`` is the first)
+    time_ms    when that event was: the active controller's wall clock, made not to go back
+    keyframe   [offset, event] of the last whole keyframe before this record's end, None where none is known: from
+               there on everything can be rebuilt
+
+An **event** has besides: ``index`` (of its Raft entry), ``kind``, ``cause``, ``evidence`` (texts by name), ``words``
+(the same as a sentence) and what it is about: ``topic`` and ``topic_id``, with ``partition`` where it is about one;
+or ``server``; or ``controller``. ``after`` is the thing as it is from now on, None where it is gone; ``before`` has
+those fields of what it was that changed, None where it is new.
+
+A **keyframe** comes in ``parts`` records, numbered by ``part`` from 1, one behind the other: ``cluster``,
+``servers``, ``controllers``, ``active`` and ``term`` in the first, and ``topics`` in all: each with ``topic``,
+``topic_id``, ``config``, ``first`` (number of the first partition in this part) and ``partitions``.
+
+Nothing here changes its meaning; fields may come to it."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+import cbor2
+
+from tidelog.types import PartitionState, ServerState, TopicConfig
+from tidelog.wire.messages import ControllerMember
+
+FORMAT = 1
+Document = dict[str, Any]
+Subject = PartitionState | ServerState | TopicConfig | ControllerMember
+"""What an event is about, as it was or is; of a topic its settings."""
+
+_ALWAYS = ("replicas", "isr", "leader", "leader_epoch", "epoch")
+_DEFAULTS = asdict(PartitionState((), (), None, 0, 0))
+
+
+def document(subject: Subject) -> Document:
+    """The thing as a record has it. Of a partition only what is not as it is by default, apart from the essential."""
+    match subject:
+        case TopicConfig():
+            return dict(subject.texts())
+        case ControllerMember():
+            return {"node": subject.node, "url": subject.url, "voter": subject.voter}
+        case ServerState():
+            return asdict(subject)
+    found: Document = {}
+    for name, default in _DEFAULTS.items():
+        value = getattr(subject, name)
+        if name in _ALWAYS or value != default:
+            found[name] = list(value) if isinstance(value, tuple) else value
+    return found
+
+
+def changed(before: Subject | None, after: Subject | None) -> Document | None:
+    """What ``before`` says of a record: the old values of what changed."""
+    if before is None:
+        return None
+    was, now = document(before), {} if after is None else document(after)
+    names = (*was, *(name for name in now if name not in was))
+    return {name: was.get(name) for name in names if was.get(name) != now.get(name)}
+
+
+def subject_of(record: Document) -> str:
+    """What the record is about, as people write it; its key."""
+    if "partition" in record:
+        return f"{record['topic']}/{record['partition']}"
+    for name in ("topic", "server", "controller"):
+        if name in record:
+            return f"{name} {record[name]}"
+    return str(record["type"])
+
+
+def encode(record: Document) -> bytes:
+    """The record's value."""
+    return cbor2.dumps(record)
+
+
+def decode(value: bytes | None) -> Document | None:
+    """The record; None where it is of a format that this program does not know. Raises ``ValueError`` for what is no
+    record of the timeline."""
+    try:
+        record = cbor2.loads(value or b"")
+    except (cbor2.CBORDecodeError, RecursionError) as error:
+        raise ValueError(f"no record of the timeline: {error}") from error
+    if type(record) is not dict or type(record.get("format")) is not int or type(record.get("event")) is not int:
+        raise ValueError("no record of the timeline: it has no format or no event number")
+    return record if record["format"] <= FORMAT else None

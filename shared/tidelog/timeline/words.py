@@ -1,0 +1,143 @@
+"""What an event says, as one sentence: what happened, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from tidelog.timeline.records import Document, subject_of
+
+
+def sentence(record: Document) -> str:
+    """The event in words."""
+    kind, told, about = record["kind"], record["evidence"], subject_of(record)
+    if "partition" in record:
+        return f"{about}: {_change(record)}, because {reason(record['cause'], told)}"
+    name = str(record.get("server") or record.get("controller") or record.get("topic"))
+    after: Document = record["after"] or {}
+    match kind:
+        case "server_joined":
+            return f"replica server {name} joined the cluster, at {after['url']}"
+        case "server_registered":
+            data = f"; its data directory was {told['data']}" if "data" in told else ""
+            return f"replica server {name} began another life, after a restart that was {told['restart']}{data}"
+        case "server_fenced":
+            return f"replica server {name} was fenced, because {reason('session_expired', told)}"
+        case "server_unfenced":
+            return f"replica server {name} was heard of again"
+        case "server_draining":
+            return f"replica server {name} is being drained: it is to lead nothing, an operator wants it"
+        case "server_undrained":
+            return f"replica server {name} may lead again, an operator wants it"
+        case "topic_created":
+            return f"topic {name} was created with {told['partitions']} partitions"
+        case "topic_deleted":
+            return f"topic {name} was deleted with its {told['partitions']} partitions"
+        case "topic_grown":
+            return f"topic {name} grew from {told['partitions_before']} to {told['partitions']} partitions"
+        case "topic_changed":
+            return f"settings of topic {name} were changed: {', '.join(f'{n} {t}' for n, t in told.items())}"
+        case "controller_active":
+            return f"controller {name} is the active one from now on, in term {told['term']}"
+        case "controller_joined":
+            return f"controller {name} joined the group, {'with a vote' if after['voter'] else 'without a vote yet'}"
+        case "controller_changed":
+            return f"controller {name} {'has a vote now' if after['voter'] else 'has no vote any more'}"
+        case "controller_left":
+            return f"controller {name} left the group"
+    return f"{about}: {kind.replace('_', ' ')}"
+
+
+def _change(record: Document) -> str:
+    after: Document = record["after"]
+    before: Document = record["before"] or {}
+    leader, isr = after["leader"], " ".join(after["isr"]) or "nobody"
+    was = before.get("leader") if "leader" in before else leader
+    match record["kind"]:
+        case "created":
+            return f"created on {' '.join(after['replicas'])}, led by {leader}"
+        case "leader_elected":
+            who = f"{leader} leads on" if leader == was else f"{leader} leads" + (f" after {was}" if was else "")
+            return f"{who}, in leader epoch {after['leader_epoch']}, in sync {isr}"
+        case "offline":
+            return f"nobody leads{f' after {was}' if was else ''}, in sync {isr}"
+        case "sealing":
+            return f"nobody leads{f' after {was}' if was else ''} until a majority has sealed the old epoch"
+        case "isr_shrunk" | "isr_expanded" | "isr_changed":
+            new: list[str] = after["isr"]
+            old: list[str] = before.get("isr", new)
+            gone: list[str] = [node for node in old if node not in new]
+            come: list[str] = [node for node in new if node not in old]
+            told = [f"{' '.join(gone)} left"] * bool(gone) + [f"{' '.join(come)} joined"] * bool(come)
+            return f"{' and '.join(told) or 'a change of'} the in-sync set, which is {isr} now"
+        case "isr_refused":
+            return "a change of the in-sync set was refused"
+        case "elr_changed":
+            return f"the eligible replicas are {' '.join(after.get('elr', ())) or 'none'} now"
+        case "replicas_changed":
+            return f"the replicas are {' '.join(after['replicas'])} now"
+        case "reassignment_began":
+            return f"the replicas are to be {' '.join(after.get('target') or after['replicas'])}"
+        case "transfer_began":
+            return f"leadership is to go from {leader} to {after.get('successor')}"
+        case "transfer_withdrawn":
+            return f"{leader} goes on leading: the transfer was withdrawn"
+        case "learners_changed":
+            return f"the learners are {' '.join(after.get('learners', ())) or 'none'} now"
+        case "records_lost":
+            evidence = record["evidence"]
+            span = f"{evidence['start']} up to {evidence['end']}"
+            return f"{evidence['node']} cut {evidence['count']} committed records, offsets {span}"
+    return str(record["kind"]).replace("_", " ")
+
+
+def reason(cause: str, told: Mapping[str, str]) -> str:
+    """A cause with its evidence, as the end of a sentence."""
+    node = told.get("node", "a server")
+    silent = f": nothing was heard of it for {told['silent_ms']} ms" if "silent_ms" in told else ""
+    broken = " after its link broke" if told.get("link") == "broken" else ""
+    lagging = [name.removesuffix(".behind_ms") for name in told if name.endswith(".behind_ms")]
+    caught_up = [name.removesuffix(".durable") for name in told if name.endswith(".durable")]
+    match cause:
+        case "session_expired":
+            return f"the session of {node} ended{silent}{broken}"
+        case "session_resumed":
+            return f"{node} was heard of again"
+        case "registered":
+            data = f", its data directory {told['data']}" if "data" in told else ""
+            return f"{node} began another life, after a restart that was {told.get('restart', 'unknown')}{data}"
+        case "leader_reported":
+            return f"{told.get('reports')} of {told.get('live')} live members reported {told.get('leader')} dead"
+        case "handed_over":
+            return f"{node} handed it over ({told.get('reason')})"
+        case "data_lost":
+            return f"{node} says that its copy is damaged"
+        case "sealed":
+            return f"{told.get('seals')} of {told.get('replicas')} replicas have sealed the old epoch"
+        case "transferred":
+            return f"{told.get('to')} had everything that {told.get('from')} had"
+        case "follower_lagging":
+            return f"{' '.join(lagging) or 'a follower'} was behind for too long"
+        case "follower_caught_up":
+            return f"{' '.join(caught_up) or 'a follower'} has caught up"
+        case "unclean_election":
+            trigger = reason(told["trigger"], told) if told.get("trigger") else "records were lost"
+            return f"nobody was live who holds everything committed and the topic allows it; {trigger}"
+        case "commit_rule":
+            return "its leader did not wait for copies (commit_rule leader)"
+        case "operator" | "reassign" | "reassignment_cancelled" | "alter_learners":
+            return "an operator wants it"
+        case "create_topic" | "grow_topic":
+            return f"its topic was {'created' if cause == 'create_topic' else 'made larger'}"
+        case "alter_topic":
+            return "the settings of its topic were changed"
+        case "preferred_leader":
+            return f"{told.get('to')} is the preferred replica"
+        case "draining":
+            return f"{told.get('from')} is being drained"
+        case "reassignment":
+            return f"{told.get('from')} is to be no replica any more"
+        case "reassigned":
+            return f"{told.get('target')} are in sync"
+        case "transfer_timed_out":
+            return f"{told.get('successor')} did not get to the end of the log in {told.get('waited_s')} s"
+    return cause.replace("_", " ")

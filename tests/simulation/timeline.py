@@ -1,0 +1,63 @@
+"""The timeline at the end of a run: every event once and in order, and what it tells of the past is the present."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tidelog.records import decode_batch
+from tidelog.timeline.past import past_after
+from tidelog.timeline.records import Document, decode
+from tidelog.types import TIMELINE, TopicPartition
+from tidelog_controller.core.pages import keyframe_records
+
+from simulation.ghost import Violation
+
+if TYPE_CHECKING:
+    from simulation.cluster import Cluster
+
+
+def records(cluster: Cluster) -> list[Document]:
+    """What is committed of it."""
+    topic_id = cluster.invariants.metadata.names.get(TIMELINE)
+    if topic_id is None:
+        return []
+    key = TopicPartition(topic_id, 0)
+    leader = cluster.state(key).leader
+    if leader is None or not cluster.processes[leader].running:
+        return []
+    partition = cluster.replica(leader).core.partitions.get(key)
+    if partition is None or partition.leading is None:
+        return []
+    told, log = list[Document | None](), partition.log
+    at = log.start
+    while batches := log.read(at, 1 << 20, partition.high_watermark):
+        found = [record for batch in batches for record in decode_batch(batch) if record.offset >= at]
+        told += [decode(record.value) for record in found]
+        at = found[-1].offset + 1
+    assert all(record is not None for record in told)
+    return [record for record in told if record is not None]
+
+
+def is_told(cluster: Cluster) -> bool:
+    """Everything that has happened is in it."""
+    told = records(cluster)
+    return bool(told) and told[-1]["event"] == cluster.invariants.metadata.timeline.last
+
+
+def check_timeline(cluster: Cluster) -> None:
+    """Each event once, in order; from the beginning and from each keyframe on it leads to the same present. Raises
+    ``Violation``."""
+    told, state = records(cluster), cluster.invariants.metadata
+    numbers = [record["event"] for record in told if record["type"] == "event"]
+    cluster.count("timeline events", len(numbers))
+    cluster.count("timeline keyframes", sum(r["type"] == "keyframe" and r["part"] == 1 for r in told))
+    if numbers != list(range(1, state.timeline.last + 1)):
+        raise Violation(f"timeline: {state.timeline.last} events, and it has {numbers}")
+    present = past_after(keyframe_records(state)).image()
+    starts = [at for at, record in enumerate(told) if record["type"] == "keyframe" and record["part"] == 1]
+    for start in (0, *starts):
+        if start and told[start]["event"] < state.timeline.last - 200:
+            continue
+        found = past_after(told[start:])
+        if not found.complete or found.image() != present:
+            raise Violation(f"timeline: from record {start} on it leads to {found.image()}, not to {present}")
