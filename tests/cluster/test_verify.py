@@ -48,10 +48,10 @@ async def in_sync(log: tidelog.Log, topic: str) -> None:
             pass
 
 
-def tamper(folder: Path, number: int) -> int:
+def tamper(folder: Path, topic_id: str, number: int) -> int:
     """Change what no checksum of its own tells: another timestamp in the header of a batch, with the right CRC.
     Returns the batch's base offset."""
-    [path] = folder.glob("*/*.log")
+    [path] = folder.glob(f"{topic_id}-0/*.log")
     data, position = bytearray(path.read_bytes()), 0
     for _ in range(number):
         position += read_header(data, position).batch_length
@@ -89,9 +89,10 @@ async def test_sound_replicas_have_no_difference(tmp_path: Path) -> None:
 async def test_a_planted_difference_that_only_the_chain_can_tell_is_found_and_placed(tmp_path: Path) -> None:
     async with running(tmp_path) as cluster, tidelog.connect(cluster.gateway) as log:
         await fill(log, "orders", 30)
-        victim = (await log.describe("orders")).partitions[0].replicas[-1]
+        topic = await log.describe("orders")
+        victim = topic.partitions[0].replicas[-1]
         await cluster.stop(victim)
-        offset = tamper(tmp_path / victim, 17)
+        offset = tamper(tmp_path / victim, topic.topic_id, 17)
         await wait_registered(cluster, [await cluster.start(victim)])
         await in_sync(log, "orders")
         done = await verify(cluster, "orders", "--json")

@@ -97,6 +97,8 @@ class Controllers:
                 f"join = {str(join).lower()}",
                 "[settings]",
                 "session_timeout_s = 60.0",
+                "[settings.timeline]",
+                "replication_factor = 0",  # there are no replica servers
                 "[peers]",
                 *(f'{peer} = "{url}"' for peer, url in self.urls.items()),
             ]
