@@ -1,108 +1,30 @@
-"""The timeline tells everything once: events, the scribe over failovers, and the past that they come to."""
+"""The timeline tells everything: events, the past that they come to, and what keeps the topic going."""
 
 from __future__ import annotations
 
 import random
 from dataclasses import replace
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from metadata_log import Log
 from test_metadata_random import RULES, SERVERS, action, commands_of
-from tidelog.effects import Call, Event
 from tidelog.timeline.past import Past, past_after
 from tidelog.timeline.records import Document, decode, encode
 from tidelog.types import TIMELINE, TopicConfig
-from tidelog.wire.messages import ControllerMember, Produce, SuspectPart
 from tidelog_controller.core import timeline as timeline_module
 from tidelog_controller.core.commands import (
     AddTopic,
     ChangeTopic,
     FenceServer,
     ForgetEvents,
-    LeaveParts,
     NoteControllers,
-    SetSuccessor,
 )
 from tidelog_controller.core.machine import Replicated, decode_state, encode_state
 from tidelog_controller.core.pages import event_record, keyframe_records
-from tidelog_controller.core.scribe import Scribe, TimelineSettings, ToServer
-from tidelog_controller.core.state import MetadataState
+from tidelog_controller.core.scribe import TimelineSettings
 from tidelog_controller.core.upkeep import Group, Upkeep
-from timeline_log import TimelineLog
-
-GROUP = tuple(ControllerMember(node, f"ws://{node}", True, f"store of {node}") for node in ("c1", "c2", "c3"))
-SETTINGS = TimelineSettings(keyframe_events=10, keyframe_interval_s=1000.0)
-
-
-def present(state: MetadataState) -> dict[str, object]:
-    """What a past that has come to the present says."""
-    return past_after(keyframe_records(state)).image()
-
-
-def cluster() -> Log:
-    """Three servers, and the topic of the timeline on them."""
-    log = Log()
-    for node in SERVERS[:3]:
-        log.register(node, lives=(f"{node}-first",))
-    log.write(AddTopic(5, "T", TIMELINE, TopicConfig(min_insync_replicas=2), (("r1", "r2", "r3"),)))
-    return log
-
-
-def happen(log: Log, count: int = 1) -> None:
-    """So many more events, of a topic without partitions of its own."""
-    if "other" not in log.state.topics:
-        log.write(AddTopic(6, "other", "other", TopicConfig(), (("r1",),)))
-    for _ in range(count):
-        value = 1000 + len(log.commands)
-        log.write(ChangeTopic(7 + len(log.commands), "other", {"retention_ms": value}))
-
-
-class Pen:
-    """A scribe of a controller whose state is ``log``'s, over a timeline that answers at once."""
-
-    def __init__(self, log: Log, there: TimelineLog) -> None:
-        self.log, self.there = log, there
-        self.scribe = Scribe(SETTINGS)
-        self.scribe.become_active(0.0)
-        self.now = 0.0
-        self.events: list[Event] = []
-
-    def step(self) -> bool:
-        """One effect and its answer; False where nothing is to be done."""
-        effects = self.scribe.act(self.log.state, self.now, 0)
-        for effect in effects:
-            match effect:
-                case Call(token=token):
-                    self.scribe.on_answer(token, self.there.answer(effect), self.log.state, self.now)
-                case ToServer(message=Produce() as message):
-                    for produced in self.there.produce(message) or self.there.commit():
-                        self.scribe.on_produced(produced, self.now)
-                case Event():
-                    self.events.append(effect)
-        return bool(effects)
-
-    def write(self) -> None:
-        """Until all is told."""
-        for _ in range(1000):
-            if not self.step() and self.scribe.deadline(self.log.state) > self.now + 10:
-                return
-            self.now = max(self.now, min(self.scribe.deadline(self.log.state), self.now + 10))
-        raise AssertionError("the scribe does not come to an end")
-
-
-def elect(log: Log, there: TimelineLog) -> None:
-    """The timeline has another leader, in the leader epoch of the log."""
-    p = log.state.topics["T"].partitions[0]
-    assert p.leader is not None
-    log.write(SetSuccessor(8, "T", 0, p.epoch, p.isr[p.isr.index(p.leader) - 1], "test"))
-    parts = (SuspectPart("T", 0, p.epoch + 1, p.leader_epoch),)
-    log.write(LeaveParts(8, p.leader, log.epoch_of(p.leader), "transfer", parts, lost=False, ready=True))
-    assert log.state.topics["T"].partitions[0].leader_epoch == there.leader_epoch
-
-
-# --- events, and the past that they come to ------------------------------------------------------------------
+from timeline_log import GROUP, SETTINGS, Pen, TimelineLog, cluster, happen, present
 
 
 @settings(max_examples=60, deadline=None)
@@ -218,168 +140,6 @@ def test_a_large_cluster_has_a_keyframe_in_parts() -> None:
     assert [part["part"] for part in parts] == [1, 2, 3] and "servers" not in parts[1]
     past = past_after(parts)
     assert len(past.topics["many"].partitions) == 1200 and len(past.topics["few"].partitions) == 3
-
-
-# --- the scribe ----------------------------------------------------------------------------------------------
-
-
-def test_all_is_told_once_with_keyframes_between() -> None:
-    log, there = cluster(), TimelineLog()
-    pen = Pen(log, there)
-    for _ in range(6):
-        happen(log, 7)
-        pen.write()
-    assert there.numbers() == list(range(1, log.state.timeline.last + 1))
-    records = there.records()
-    starts = [at for at, record in enumerate(records) if record["type"] == "keyframe"]
-    assert len(starts) >= 3
-    for start in (0, *starts):
-        assert past_after(records[start:]).image() == present(log.state)
-    assert records[-1]["keyframe"] is not None and records[records[-1]["keyframe"][0]]["type"] == "keyframe"
-
-
-@pytest.mark.parametrize("step", range(8))
-@pytest.mark.parametrize("heard", [True, False])
-def test_a_controller_that_is_replaced_at_any_step_leaves_nothing_out_and_nothing_twice(
-    step: int, heard: bool
-) -> None:
-    log, there = cluster(), TimelineLog()
-    happen(log, 3)
-    first = Pen(log, there)
-    for _ in range(step):
-        first.step()
-    for effect in first.scribe.act(log.state, first.now, 0):
-        if isinstance(effect, ToServer) and isinstance(effect.message, Produce) and heard:
-            there.produce(effect.message)  # it is written, and nobody hears the ack
-            there.commit()
-    happen(log, 2)
-    Pen(log, there).write()
-    assert there.numbers() == list(range(1, log.state.timeline.last + 1))
-    assert past_after(there.records()).image() == present(log.state)
-
-
-@pytest.mark.parametrize("seed", range(150))
-def test_two_scribes_lost_messages_and_failovers_of_the_timeline_lose_and_double_nothing(seed: int) -> None:
-    dice, log, there = random.Random(seed), cluster(), TimelineLog()
-    log.write(NoteControllers(9, "c1", 1, GROUP))
-    pens = [Pen(log, there), Pen(log, there)]
-    pens[1].scribe._number = 1_000_000  # an ack goes back over the link that its batch came over
-    behind = {id(pen): log.state for pen in pens}
-    wire: list[tuple[Pen, Call | Produce]] = []
-    for _ in range(dice.randrange(20, 120)):
-        pen = dice.choice(pens)
-        match dice.choice(
-            ("act", "act", "act", "send", "send", "send", "commit", "happen", "learn", "forget", "fail")
-        ):
-            case "act":  # with what that controller has applied so far
-                pen.now += dice.choice((0.0, 0.1, 6.0))
-                for effect in pen.scribe.act(behind[id(pen)], pen.now, 0):
-                    if isinstance(effect, Call):
-                        wire.append((pen, effect))
-                    elif isinstance(effect, ToServer) and isinstance(effect.message, Produce):
-                        wire.append((pen, effect.message))
-            case "send" if wire:  # in any order; some are lost, some come again later
-                at = dice.randrange(len(wire))
-                owner, message = wire[at] if dice.random() < 0.2 else wire.pop(at)
-                if dice.random() < 0.1:
-                    continue
-                if isinstance(message, Call):
-                    owner.scribe.on_answer(message.token, there.answer(message), behind[id(owner)], owner.now)
-                else:
-                    for produced in there.produce(message):
-                        owner.scribe.on_produced(produced, owner.now)
-            case "commit":
-                for produced in there.commit():
-                    for one in pens:
-                        if dice.random() < 0.7 and produced.acks[0].id == one.scribe._number:
-                            one.scribe.on_produced(produced, one.now)
-            case "happen":
-                happen(log, dice.randrange(1, 5))
-            case "learn":
-                behind[id(pen)] = log.state
-            case "forget":
-                log.write(ForgetEvents(1, pen.scribe.confirmed))
-            case "fail":
-                there.fail_over(dice.randrange(3))
-                elect(log, there)
-        numbers = there.numbers()
-        assert numbers == list(range(1, len(numbers) + 1)), "something is missing, or there twice"
-    there.commit()
-    Pen(log, there).write()
-    assert there.numbers() == list(range(1, log.state.timeline.last + 1))
-    assert past_after(there.records()).image() == present(log.state)
-
-
-def test_events_that_had_to_go_leave_a_gap_that_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(timeline_module, "PENDING_EVENTS", 10)
-    log, there = cluster(), TimelineLog()
-    pen = Pen(log, there)
-    pen.write()
-    told = log.state.timeline.last
-    happen(log, 30)
-    first = log.state.timeline.pending[0].number
-    assert len(log.state.timeline.pending) == 10
-    pen.write()
-    records = there.records()
-    (gap,) = [record for record in records if record["type"] == "gap"]
-    assert (gap["from"], gap["event"]) == (told + 1, first - 1)
-    assert there.numbers() == [*range(1, told + 1), *range(first, log.state.timeline.last + 1)]
-    assert records[-1]["type"] == "keyframe", "so that all is known again"
-    assert past_after(records).complete and past_after(records).image() == present(log.state)
-    assert not past_after(records[:-1]).complete
-
-
-@pytest.mark.parametrize("forgotten", [True, False])
-def test_what_an_unclean_election_cut_is_written_again_or_leaves_a_gap(forgotten: bool) -> None:
-    log, there = cluster(), TimelineLog()
-    happen(log, 3)
-    pen = Pen(log, there)
-    pen.write()
-    kept = len(there.numbers())
-    happen(log, 2)
-    pen.write()
-    if forgotten:
-        log.write(ForgetEvents(1, log.state.timeline.last))
-    cut = log.state.timeline.last
-    there.lose(1)
-    elect(log, there)
-    pen.write()
-    last = log.state.timeline.last
-    gaps = [(record["from"], record["event"]) for record in there.records() if record["type"] == "gap"]
-    assert gaps == ([(kept + 1, cut)] if forgotten else [])
-    assert there.numbers() == [n for n in range(1, last + 1) if not (forgotten and kept < n <= cut)]
-    assert past_after(there.records()).image() == present(log.state)
-
-
-def test_after_retention_took_everything_it_goes_on() -> None:
-    log, there = cluster(), TimelineLog()
-    Pen(log, there).write()
-    last = log.state.timeline.last
-    log.write(ForgetEvents(1, last))
-    there.retire()
-    happen(log, 1)
-    Pen(log, there).write()
-    assert there.numbers()[0] == last + 1 and past_after(there.records()).complete
-
-
-def test_a_timeline_that_is_ahead_is_left_alone() -> None:
-    log, there = cluster(), TimelineLog()
-    older = log.state
-    happen(log, 3)
-    Pen(log, there).write()
-    before = there.numbers()
-    log.state = older
-    pen = Pen(log, there)
-    pen.write()
-    assert there.numbers() == before and [event.name for event in pen.events] == ["timeline_ahead"]
-
-
-def test_nothing_is_asked_while_nobody_leads_the_timeline() -> None:
-    log = cluster()
-    for node in SERVERS[:3]:
-        log.fence(node)
-    pen = Pen(log, TimelineLog())
-    assert not pen.step() and pen.scribe.deadline(log.state) == float("inf")
 
 
 # --- upkeep --------------------------------------------------------------------------------------------------

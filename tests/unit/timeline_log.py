@@ -1,12 +1,40 @@
-"""The partition of ``__timeline`` as a scribe sees it: conditional appends, a high watermark, elections."""
+"""A cluster to which things happen, and the partition of ``__timeline`` as a scribe sees it: conditional appends, a
+high watermark, elections."""
 
 from __future__ import annotations
 
-from tidelog.effects import Call
+from metadata_log import Log
+from test_metadata_random import SERVERS
+from tidelog.effects import Call, Event
 from tidelog.errors import TidelogError, refuse
 from tidelog.records import decode_batch, read_header, stamp_prefix
+from tidelog.timeline.past import past_after
 from tidelog.timeline.records import Document, decode
-from tidelog.wire.messages import ListOffset, Message, OffsetAnswer, Produce, ProduceAck, Produced, Read, ReadAnswer
+from tidelog.types import TIMELINE, TopicConfig
+from tidelog.wire.messages import (
+    ControllerMember,
+    ListOffset,
+    Message,
+    OffsetAnswer,
+    Produce,
+    ProduceAck,
+    Produced,
+    Read,
+    ReadAnswer,
+    SuspectPart,
+)
+from tidelog_controller.core.commands import (
+    AddTopic,
+    ChangeTopic,
+    LeaveParts,
+    SetSuccessor,
+)
+from tidelog_controller.core.pages import keyframe_records
+from tidelog_controller.core.scribe import Scribe, TimelineSettings, ToServer
+from tidelog_controller.core.state import MetadataState
+
+GROUP = tuple(ControllerMember(node, f"ws://{node}", True, f"store of {node}") for node in ("c1", "c2", "c3"))
+SETTINGS = TimelineSettings(keyframe_events=10, keyframe_interval_s=1000.0)
 
 
 class TimelineLog:
@@ -90,3 +118,69 @@ class TimelineLog:
     def numbers(self) -> list[int]:
         """The events, by number."""
         return [record["event"] for record in self.records() if record["type"] == "event"]
+
+
+def present(state: MetadataState) -> dict[str, object]:
+    """What a past that has come to the present says."""
+    return past_after(keyframe_records(state)).image()
+
+
+def cluster() -> Log:
+    """Three servers, and the topic of the timeline on them."""
+    log = Log()
+    for node in SERVERS[:3]:
+        log.register(node, lives=(f"{node}-first",))
+    log.write(AddTopic(5, "T", TIMELINE, TopicConfig(min_insync_replicas=2), (("r1", "r2", "r3"),)))
+    return log
+
+
+def happen(log: Log, count: int = 1) -> None:
+    """So many more events, of a topic without partitions of its own."""
+    if "other" not in log.state.topics:
+        log.write(AddTopic(6, "other", "other", TopicConfig(), (("r1",),)))
+    for _ in range(count):
+        value = 1000 + len(log.commands)
+        log.write(ChangeTopic(7 + len(log.commands), "other", {"retention_ms": value}))
+
+
+class Pen:
+    """A scribe of a controller whose state is ``log``'s, over a timeline that answers at once."""
+
+    def __init__(self, log: Log, there: TimelineLog) -> None:
+        self.log, self.there = log, there
+        self.scribe = Scribe(SETTINGS)
+        self.scribe.become_active(0.0)
+        self.now = 0.0
+        self.events: list[Event] = []
+
+    def step(self) -> bool:
+        """One effect and its answer; False where nothing is to be done."""
+        effects = self.scribe.act(self.log.state, self.now, 0)
+        for effect in effects:
+            match effect:
+                case Call(token=token):
+                    self.scribe.on_answer(token, self.there.answer(effect), self.log.state, self.now)
+                case ToServer(message=Produce() as message):
+                    for produced in self.there.produce(message) or self.there.commit():
+                        self.scribe.on_produced(produced, self.now)
+                case Event():
+                    self.events.append(effect)
+        return bool(effects)
+
+    def write(self) -> None:
+        """Until all is told."""
+        for _ in range(1000):
+            if not self.step() and self.scribe.deadline(self.log.state) > self.now + 10:
+                return
+            self.now = max(self.now, min(self.scribe.deadline(self.log.state), self.now + 10))
+        raise AssertionError("the scribe does not come to an end")
+
+
+def elect(log: Log, there: TimelineLog) -> None:
+    """The timeline has another leader, in the leader epoch of the log."""
+    p = log.state.topics["T"].partitions[0]
+    assert p.leader is not None
+    log.write(SetSuccessor(8, "T", 0, p.epoch, p.isr[p.isr.index(p.leader) - 1], "test"))
+    parts = (SuspectPart("T", 0, p.epoch + 1, p.leader_epoch),)
+    log.write(LeaveParts(8, p.leader, log.epoch_of(p.leader), "transfer", parts, lost=False, ready=True))
+    assert log.state.topics["T"].partitions[0].leader_epoch == there.leader_epoch

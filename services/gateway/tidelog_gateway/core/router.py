@@ -273,8 +273,7 @@ class Router:
             return refuse("UNKNOWN_TOPIC", f"no partition {part.topic_id}/{part.partition}"), False
         if topic.name.startswith(INTERNAL_PREFIX):
             return refuse("FORBIDDEN", f"{topic.name} is the cluster's own topic: it can only be read"), False
-        if part.size > topic.config.max_batch_bytes:
-            limit = topic.config.max_batch_bytes
+        if part.size > (limit := topic.config.max_batch_bytes):
             return refuse("BATCH_TOO_LARGE", f"the batch has {part.size} bytes, the limit is {limit}"), False
         limits = self._settings
         if (
