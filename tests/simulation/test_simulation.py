@@ -29,6 +29,8 @@ KNOWN_SEEDS = (
     192,  # a leader whose only copy was damaged cut it and went on in the leader epoch in which it had led
     93,  # a leader epoch that a former life had failed to sync was never synced again: records went with it
     10478,  # a gap in a topic that may lose records was told as a failure for certain; readers had seen the record
+    50129,  # a snapshot of the producers took the place of that of the log start, and the disk had no room
+    50322,  # two replicas went in a row under commit rule quorum: those left could elect without a record
     627,  # a log was cut behind a header whose offset had rotted, and went on 2,000 offsets later
 )
 """Every seed that ever failed because of the product, so that it is run for ever."""

@@ -22,7 +22,8 @@ controller goes on where one has ended, and a cancellation is a reassignment to 
 Each step keeps every promise. Commit rules ``isr`` and ``leader``: the leader counts who joins from its proposal on
 and who goes until the new state arrives. Commit rule ``quorum``: one replica comes or goes at a time, and only from
 a state that the leader knows, so that every majority that may commit or elect before and after has a member in common
-(Raft's single-server change, dissertation 4.1, with the correction that the leader has acted in its epoch).
+(Raft's single-server change, dissertation 4.1, with the correction that the leader has acted in its epoch); and a
+replica goes only when a majority of those before has all that is committed, which the leader sees to.
 
 A server that has ended to be replica or learner deletes its copy. Were it to return in the same leader epoch, what it
 had told the leader before might count though it is gone: so it returns in a new leader epoch (``departed``).

@@ -333,6 +333,8 @@ class Leader:
 
     def due_proposal(self, now: float) -> Proposal | None:
         """The proposal, if it must be sent now (again); it is then on its way until ``on_proposal_unanswered``."""
+        if self.state.target:
+            self._consider(now)  # what a replica waited for to go may have come
         if self.proposal is None or self._retry_at is None or now < self._retry_at:
             return None
         self._retry_at = None
@@ -352,13 +354,7 @@ class Leader:
     def _is_fit(self, node: NodeId) -> bool:
         """It may join when it has reached the HW."""
         progress, server = self.followers[node], self._servers.get(node)
-        return (
-            progress.broker_epoch >= 0
-            and server is not None
-            and not server.fenced
-            and server.broker_epoch == progress.broker_epoch
-            and progress.durable >= self.epoch_start
-        )
+        return progress.is_of(server) and progress.durable >= self.epoch_start
 
     def _may_join(self, node: NodeId) -> bool:
         lags = self._rule == "leader" and node in self._joining
@@ -375,6 +371,7 @@ class Leader:
             self.followers,
             lambda node: now >= self._overdue_at(node),
             self._may_join,
+            lambda: self.has_quorum and self._committed_end() >= max(1, self.high_watermark),
             now,
         )
         if wanted is None:

@@ -16,7 +16,7 @@ import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from tidelog.types import NodeId
+from tidelog.types import NodeId, ServerState
 
 RECORDS_PATIENCE = 0.1
 """Part of ``max_lag_s`` in which a follower has to come within ``max_lag_records`` of where the log ended."""
@@ -70,6 +70,12 @@ class Progress:
         self.durable = -1
         self.level = False
         self.forgotten_at = stamp
+
+    def is_of(self, server: ServerState | None) -> bool:
+        """It has fetched in the life that the metadata knows of its server, which is not fenced."""
+        if server is None or server.fenced:
+            return False
+        return 0 <= self.broker_epoch == server.broker_epoch
 
     def on_append(self, log_end: int, now: float) -> None:
         """The log ends at ``log_end`` now."""

@@ -6,7 +6,10 @@
               out of the proposed ISR, are replicas no more
 
 Each is proposed when nothing before it is due. Under commit rule ``quorum`` one learner joins, or one replica goes,
-at a time: any majority before then meets any majority after.
+at a time: any majority before then meets any majority after. That alone lets two steps lose what no majority between
+them had, so a replica goes only when a majority of the present replicas has all that is committed, the start of this
+leader epoch included: what every step of Raft shows by committing its own entry (dissertation, 4.1). Who joins has it
+all itself.
 """
 
 from __future__ import annotations
@@ -30,10 +33,11 @@ def propose(
     followers: Mapping[NodeId, Progress],
     is_overdue: Callable[[NodeId], bool],
     may_join: Callable[[NodeId], bool],
+    has_all: Callable[[], bool],
     now: float,
 ) -> tuple[tuple[NodeId, ...], str, dict[str, str]] | None:
     """Members, cause and evidence of the ISR that the leader ``node`` should propose; None where the present one will
-    do."""
+    do. ``has_all`` is asked under commit rule ``quorum``: whether a majority has all that is committed."""
     evidence: dict[str, str] = {}
     members = [node]
     for other in state.isr:
@@ -52,7 +56,7 @@ def propose(
     members += new
     if not evidence:
         gone = _gone(node, state) if rule != "quorum" else _gone(node, state)[:1]
-        if not gone:
+        if not gone or (rule == "quorum" and not has_all()):
             return None
         members = [other for other in members if other not in gone]
         cause, evidence = "reassigned", {"gone": " ".join(gone), "target": " ".join(state.target)}
