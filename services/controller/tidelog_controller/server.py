@@ -9,10 +9,11 @@ from functools import partial
 
 import structlog
 import trio
+from tidelog.entrance import Entrance
 from tidelog.errors import TidelogError, refuse
-from tidelog.link import PROTOCOL_VERSION, Link, serve_links
+from tidelog.link import PROTOCOL_VERSION
 from tidelog.service import Leave, Serving, serve_in_order
-from tidelog.transport import MAX_MESSAGE_BYTES, NO_PAGES, Page, Transport
+from tidelog.transport import MAX_MESSAGE_BYTES, Transport
 from tidelog.wire.messages import (
     AddController,
     AllocateProducerIds,
@@ -34,7 +35,6 @@ from tidelog.wire.messages import (
     History,
     InstallSnapshot,
     Meet,
-    Message,
     PlanRebalance,
     Reassign,
     Register,
@@ -128,50 +128,20 @@ async def _run(
     serving: Serving,
     task_status: trio.TaskStatus[tuple[Leave, str]],
 ) -> None:
-    shell: Shell | None = None
-
     def welcome(hello: Hello) -> Welcome | TidelogError:
-        if shell is None:
-            return refuse("OFFLINE", f"{config.node} is starting")
         if hello.cluster not in ("", config.cluster):
             return refuse("WRONG_CLUSTER", f"this is cluster {config.cluster!r}, not {hello.cluster!r}")
         if hello.role == "controller" and hello.node == config.node:
             return refuse("FORBIDDEN", f"this is {config.node} itself: two controllers have one name")
         return Welcome(PROTOCOL_VERSION, config.cluster, config.node, "controller", MAX_MESSAGE_BYTES, MAX_IN_FLIGHT)
 
-    def on_open(link: Link) -> None:
-        assert shell is not None
-        shell.on_open(link)
-
-    def on_close(link: Link) -> None:
-        assert shell is not None
-        shell.on_close(link)
-
-    def on_message(link: Link, id: int | None, message: Message) -> None:
-        assert shell is not None
-        shell.on_message(link, id, message)
-
-    def show_metrics(accept: str) -> Page:
-        if shell is None:
-            return Page(b"starting\n", status=503)
-        return metrics_page(shell)(accept)
-
-    listen = partial(
-        serve_links,
-        transport,
-        config.host,
-        config.port,
-        welcome,
-        on_message,
-        allowed=ALLOWED,
-        on_open=on_open,
-        on_close=on_close,
-        pages={"/metrics": show_metrics} if config.metrics else NO_PAGES,
-    )
+    entrance = Entrance(config.node, welcome)
+    listen = partial(entrance.serve, transport, config.host, config.port, ALLOWED, config.metrics)
     with serving.shielded():
         async with trio.open_nursery() as nursery:
             url = await nursery.start(listen)
             shell = _make_shell(config, storage, stored, transport, clock, url)
+            entrance.open(shell, metrics_page(shell))
             await nursery.start(shell.peers.run)
             await nursery.start(shell.servers.run)
             shell.peers.set_addresses({n: there for n, there in shell.core.urls.items() if n != config.node})

@@ -15,10 +15,11 @@ from pathlib import Path
 import structlog
 import trio
 from tidelog.disk import Disk, RealDisk
+from tidelog.entrance import Entrance
 from tidelog.errors import ConfigError, TidelogError, refuse
-from tidelog.link import PROTOCOL_VERSION, Link, serve_links
+from tidelog.link import PROTOCOL_VERSION
 from tidelog.service import Leave, Serving, serve_in_order
-from tidelog.transport import MAX_MESSAGE_BYTES, NO_PAGES, Page, Transport
+from tidelog.transport import MAX_MESSAGE_BYTES, Transport
 from tidelog.wire.messages import (
     Digest,
     EpochOffset,
@@ -26,7 +27,6 @@ from tidelog.wire.messages import (
     Hello,
     ListOffset,
     LogSnapshot,
-    Message,
     Notify,
     Produce,
     Read,
@@ -82,47 +82,19 @@ async def _run(
     shell: Shell | None = None
 
     def welcome(hello: Hello) -> Welcome | TidelogError:
-        if shell is None:
-            return refuse("OFFLINE", f"{config.node} is starting")
         if config.cluster and hello.cluster not in ("", config.cluster):
             return refuse("WRONG_CLUSTER", f"this is cluster {config.cluster!r}, not {hello.cluster!r}")
         return Welcome(PROTOCOL_VERSION, config.cluster, config.node, "replica", MAX_MESSAGE_BYTES, MAX_IN_FLIGHT)
 
-    def on_open(link: Link) -> None:
-        assert shell is not None
-        shell.on_open(link)
-
-    def on_close(link: Link) -> None:
-        assert shell is not None
-        shell.on_close(link)
-
-    def on_message(link: Link, id: int | None, message: Message) -> None:
-        assert shell is not None
-        shell.on_message(link, id, message)
-
-    def show_metrics(accept: str) -> Page:
-        if shell is None:
-            return Page(b"starting\n", status=503)
-        return metrics_page(shell, disk if isinstance(disk, OpenFiles) else None)(accept)
-
-    listen = partial(
-        serve_links,
-        transport,
-        config.host,
-        config.port,
-        welcome,
-        on_message,
-        allowed=ALLOWED,
-        on_open=on_open,
-        on_close=on_close,
-        pages={"/metrics": show_metrics} if config.metrics else NO_PAGES,
-    )
+    entrance = Entrance(config.node, welcome)
+    listen = partial(entrance.serve, transport, config.host, config.port, ALLOWED, config.metrics)
     try:
         with serving.shielded():
             async with trio.open_nursery() as nursery:
                 listening = await nursery.start(listen)
                 url = config.advertised_url or listening
                 shell = _make_shell(config, transport, disk, clock, url)
+                entrance.open(shell, metrics_page(shell, disk if isinstance(disk, OpenFiles) else None))
                 await _start(shell, nursery, config.flush_threads)
                 structlog.get_logger().info("replica_started", node=config.node, url=url)
                 task_status.started((shell.leave, url))

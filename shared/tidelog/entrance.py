@@ -1,0 +1,75 @@
+"""A port that is open before there is anything behind it: what is behind it must be told the URL first."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Protocol
+
+import trio
+
+from tidelog.errors import TidelogError, refuse
+from tidelog.link import Link, serve_links
+from tidelog.transport import NO_PAGES, Page, Transport
+from tidelog.wire.messages import Hello, Message, Welcome
+
+METRICS_PATH = "/metrics"
+
+
+class Shell(Protocol):
+    """What is behind it."""
+
+    def on_open(self, link: Link) -> None: ...
+    def on_close(self, link: Link) -> None: ...
+    def on_message(self, link: Link, id: int | None, message: Message) -> None: ...
+
+
+class Entrance:
+    """Refuses everybody with ``OFFLINE`` until ``open``, then asks ``welcome``. ``node`` is whose port it is."""
+
+    def __init__(self, node: str, welcome: Callable[[Hello], Welcome | TidelogError]) -> None:
+        self._node = node
+        self._welcome = welcome
+        self._behind: tuple[Shell, Callable[[str], Page]] | None = None
+
+    def open(self, shell: Shell, metrics: Callable[[str], Page]) -> None:
+        """From now on ``shell`` is behind it, and ``metrics`` shows its counts."""
+        self._behind = shell, metrics
+
+    async def serve(
+        self,
+        transport: Transport,
+        host: str,
+        port: int,
+        allowed: Mapping[str, frozenset[str]],
+        with_metrics: bool,
+        *,
+        task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED,
+    ) -> None:
+        """Listen until cancelled; reports the URL. See ``serve_links``."""
+        await serve_links(
+            transport,
+            host,
+            port,
+            self._admit,
+            lambda link, id, message: self._shell.on_message(link, id, message),
+            allowed=allowed,
+            on_open=lambda link: self._shell.on_open(link),
+            on_close=lambda link: self._shell.on_close(link),
+            pages={METRICS_PATH: self._show_metrics} if with_metrics else NO_PAGES,
+            task_status=task_status,
+        )
+
+    @property
+    def _shell(self) -> Shell:
+        assert self._behind is not None, "nobody was admitted yet"
+        return self._behind[0]
+
+    def _admit(self, hello: Hello) -> Welcome | TidelogError:
+        if self._behind is None:
+            return refuse("OFFLINE", f"{self._node} is starting")
+        return self._welcome(hello)
+
+    def _show_metrics(self, accept: str) -> Page:
+        if self._behind is None:
+            return Page(b"starting\n", status=503)
+        return self._behind[1](accept)

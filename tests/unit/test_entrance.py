@@ -1,0 +1,67 @@
+"""A port that is open before there is anything behind it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from functools import partial
+
+import pytest
+import trio
+from link_peers import ALLOWED, HELLO, WELCOME
+from test_pages import ask_at
+from tidelog.entrance import Entrance
+from tidelog.errors import BrokerError
+from tidelog.link import Link, connect_link
+from tidelog.transport import Page
+from tidelog.websocket import WebSocketTransport
+from tidelog.wire.messages import Done, Message, Watch
+
+
+class Shell:
+    """Answers, and remembers who is there."""
+
+    def __init__(self) -> None:
+        self.links: list[Link] = []
+        self.left = trio.Event()
+
+    def on_open(self, link: Link) -> None:
+        self.links.append(link)
+
+    def on_close(self, link: Link) -> None:
+        self.links.remove(link)
+        self.left.set()
+
+    def on_message(self, link: Link, id: int | None, message: Message) -> None:
+        assert id is not None
+        link.answer(id, Done())
+
+
+@asynccontextmanager
+async def listening() -> AsyncIterator[tuple[Entrance, str]]:
+    entrance = Entrance("r1", lambda hello: WELCOME)
+    async with trio.open_nursery() as nursery:
+        listen = partial(entrance.serve, WebSocketTransport(), "127.0.0.1", 0, ALLOWED, True)
+        yield entrance, await nursery.start(listen)
+        nursery.cancel_scope.cancel()
+
+
+async def test_until_it_opens_everybody_is_told_that_it_starts() -> None:
+    async with listening() as (_, url):
+        with pytest.raises(BrokerError, match=r"\[OFFLINE\] r1 is starting"):
+            async with connect_link(WebSocketTransport(), url, HELLO):
+                pytest.fail("nobody is there")
+        assert (await ask_at(url, "/metrics")).status == 503
+
+
+async def test_then_what_is_behind_it_answers() -> None:
+    shell = Shell()
+    async with listening() as (entrance, url):
+        entrance.open(shell, lambda accept: Page(b"counts"))
+        async with connect_link(WebSocketTransport(), url, HELLO) as link:
+            assert await link.call(Watch(), 30) == Done()
+            assert len(shell.links) == 1
+        with trio.fail_after(30):
+            await shell.left.wait()
+        assert shell.links == []
+        assert (await ask_at(url, "/metrics")).body == b"counts"
