@@ -32,7 +32,7 @@ from tidelog.cli.local_cluster import LocalCluster, free_base_port
 from tidelog.controllers import ActiveController
 from tidelog.errors import TidelogError
 from tidelog.link import PROTOCOL_VERSION, connect_link
-from tidelog.types import ClusterImage, NodeId, PartitionState, TopicPartition
+from tidelog.types import TIMELINE, ClusterImage, NodeId, PartitionState, TopicPartition
 from tidelog.websocket import WebSocketTransport
 from tidelog.wire.codec import payload_view
 from tidelog.wire.image import apply_update
@@ -176,7 +176,7 @@ class Bench:
                 count = min(PER_TOPIC, self.partitions - number * PER_TOPIC)
                 await self.gateway.controller.call(CreateTopic(f"t{number}", count, 3), TIMEOUT_S)
             await self.gateway.until(
-                lambda image: sum(len(topic.partitions) for topic in image.topics) == self.partitions
+                lambda image: sum(len(t.partitions) for t in image.topics if t.name != TIMELINE) == self.partitions
             )
 
     async def _alter(self, key: TopicPartition, state: PartitionState) -> None:

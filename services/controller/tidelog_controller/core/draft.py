@@ -103,8 +103,9 @@ class Draft:
             return
         assert new.epoch == old.epoch + 1, "every change is one epoch"
         new = _with_departed(old, new)
-        partitions = self._partitions.setdefault(key.topic_id, list(self.state.topics[key.topic_id].partitions))
-        partitions[key.partition] = new
+        if key.topic_id not in self._partitions:
+            self._partitions[key.topic_id] = list(self.state.topics[key.topic_id].partitions)
+        self._partitions[key.topic_id][key.partition] = new
         cause, evidence = _told(old, new, cause, evidence)
         self._record(key, old, new, _event(old, new, cause), cause, evidence)
 
