@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 from replica_net import KEY, Net, cluster, code
+from test_repair import PATH, VALUES, filled, segments
 from tidelog.records import split
-from tidelog.types import TopicConfig
+from tidelog.types import Acks, TopicConfig
+from tidelog.wire.messages import AlterIsr
 
 
 def torn(net: Net, name: str, records: int) -> None:
@@ -68,3 +70,40 @@ def test_a_log_that_lost_its_end_and_follows_one_that_has_it_reports_no_loss() -
     net.push(leader="r1", isr=("r1",), leader_epoch=2, unclean_epoch=2)
     net.advance(1)
     assert not net.losses
+
+
+def test_what_an_unclean_line_grows_where_the_log_had_lost_its_end_is_not_committed_by_an_old_hw() -> None:
+    """Whatever was committed there, on the line that is lost; also after another restart."""
+    net = cluster(3, config=TopicConfig(min_insync_replicas=2, unclean_election=True, flush="os"))
+    for value in (b"a", b"b", b"c"):
+        net.send("r1", value)
+    net.advance(6)
+    for name in ("r1", "r2"):
+        torn(net, name, 1)
+    net.stop("r3")
+    net.push(leader="r1", isr=("r1",), leader_epoch=1, unclean_epoch=1)
+    net.start("r1", "r2")
+    net.advance(1)
+    net.hold = lambda name, call: isinstance(call.message, AlterIsr)
+    net.push(leader="r1", isr=("r1",), leader_epoch=2)
+    for value in (b"x", b"y", b"z"):
+        net.send("r1", value, acks=Acks.LEADER)
+    net.stop("r2")
+    net.start("r2")
+    net.advance(1)
+    assert net.partition("r2").log.end == 4 and net.partition("r1").high_watermark == 1
+    assert net.partition("r2").high_watermark <= 1
+
+
+def test_an_unclean_leader_that_has_nothing_left_tells_what_is_lost():
+    net = filled(1)
+    net.stop("r1")
+    for file in segments(net, "r1"):
+        net.disks["r1"].unlink(f"{PATH}/{file}")
+    net.start("r1")
+    net.advance(5)
+    epoch = net.state().leader_epoch + 1
+    net.push(leader="r1", isr=("r1",), leader_epoch=epoch, unclean_epoch=epoch)
+    net.run()
+    assert net.partition("r1").leading is not None and net.values("r1") == []
+    assert [(loss.start, loss.end) for loss in net.losses] == [(0, len(VALUES))]

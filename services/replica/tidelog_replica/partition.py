@@ -68,10 +68,10 @@ class Partition:
         self._servers = servers
         self._settings = settings
         self._outbox = outbox
-        self._high_watermark = max(log.start, min(log.read_high_watermark(), log.end))
-        self._checkpoint = self._high_watermark
+        self._checkpoint = self._high_watermark = max(log.start, min(log.read_high_watermark(), log.end))
         self.committed = log.written_high_watermark
         """The HW as it was once: above the present one where the log has lost what lies between."""
+        self._once = self.committed  # the same, also on a line which may be lost
         self._next_flush = 0.0
         self._flush_began = 0.0
         self.leaving = False
@@ -177,6 +177,8 @@ class Partition:
                 unclean_epoch=state.unclean_epoch,
                 commit_rule=self.config.commit_rule,
             )
+            if core.may_lose(self.log.epochs.latest()) and not self.guard(self._forget_committed):
+                return
             self.role = Following(
                 self.key, core, self.log, self.producers, self._settings, self._outbox, self.guard, self._on_loss
             )
@@ -198,11 +200,17 @@ class Partition:
         """The controller says that another leads; which, its next state will tell."""
         self._resign("NOT_LEADER", message)
 
+    def _forget_committed(self) -> None:
+        """What another line grows where the log has lost its end is not committed by a HW that was up there."""
+        if self.committed > self.log.end:
+            self.log.lower_high_watermark(self.log.end)
+            self.committed = self.log.end
+
     def _on_loss(self, start: int, end: int) -> None:
         """Committed records are about to be cut, or are gone, which an unclean election or the commit rule allows."""
-        end = max(end, self.committed)
+        end = max(end, self._once)
         self.log.lower_high_watermark(start)
-        self._checkpoint = self.committed = start
+        self._checkpoint = self.committed = self._once = start
         assert self.state is not None
         self._losses.append((self.state.leader_epoch, start, end))
         self._event("committed_records_lost", start=start, end=end, leader_epoch=self.state.leader_epoch)

@@ -87,7 +87,7 @@ class Follower:
         """Enter the leader epoch."""
         latest = epochs.latest()
         self.asking = latest if latest >= 0 else None
-        self._may_part = self._may_lose(latest)
+        self._may_part = self.may_lose(latest)
 
     def on_epoch_end(
         self, asked: int, epoch: int, end: int, epochs: EpochCache, log_start: int, log_end: int
@@ -105,9 +105,11 @@ class Follower:
 
     def may_cut(self, end: int, latest: int) -> bool:
         """Whether the log, whose latest epoch is ``latest``, may be made to end at ``end``."""
-        return end >= self.high_watermark or self._may_lose(latest)
+        return end >= self.high_watermark or self.may_lose(latest)
 
-    def _may_lose(self, latest: int) -> bool:
+    def may_lose(self, latest: int) -> bool:
+        """Whether what was committed may be lost where the own log, whose latest epoch is ``latest``, parts from the
+        leader's."""
         return self.commit_rule == "leader" or self.unclean_epoch > latest
 
     def on_loss(self, end: int) -> None:

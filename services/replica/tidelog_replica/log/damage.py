@@ -35,7 +35,7 @@ from tidelog.types import Buffer
 
 from tidelog_replica.core.epochs import EpochCache
 from tidelog_replica.log.checkpoint import Checkpoint
-from tidelog_replica.log.files import seed_of
+from tidelog_replica.log.files import HIGH_WATERMARK, seed_of
 from tidelog_replica.log.origin import Origin, read_origin, write_origin
 from tidelog_replica.log.recovery import EPOCHS, MARK
 from tidelog_replica.log.segment import CorruptLog, Segment, close, remove
@@ -139,7 +139,9 @@ class SetAside:
 
 @dataclass(frozen=True, slots=True)
 class StartOver:
-    """Quarantine all segments; what opens next is a new log. No result."""
+    """Quarantine all segments; what opens next is a new log. No result. Of the old one only its HW is kept, as for a
+    log that lost its end: no reader is told one that its own log does not reach, and whoever is elected with nothing,
+    since nobody better is left, can tell what is lost."""
 
     disk: Disk
     path: str
@@ -153,7 +155,7 @@ class StartOver:
                 _quarantine(disk, path, base)
                 disk.sync_dir(path)
         for name in disk.listdir(path):
-            if not name.endswith(QUARANTINED):
+            if not name.endswith(QUARANTINED) and name != HIGH_WATERMARK:
                 disk.unlink(f"{path}/{name}")
         disk.sync_dir(path)
 
