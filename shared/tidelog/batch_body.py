@@ -16,14 +16,18 @@ import cbor2
 import lz4.frame
 import zstandard
 
-from tidelog.errors import CorruptBatch
+from tidelog.errors import CorruptBatch, ProtocolError
 from tidelog.types import Buffer
+from tidelog.wire.cbor import count_items
 
 Codec = Literal["none", "zstd", "lz4"]
 CODECS: tuple[Codec, ...] = ("none", "zstd", "lz4")
 RecordHeaders = tuple[tuple[str, bytes], ...]
 """Headers of one record: (name, value) pairs in order; a name may come more than once."""
 
+MAX_ITEMS = 1 << 21
+"""Most CBOR items in a body: values, keys, arrays, names (a compacted batch may hold one more per record). In 64 MiB
+there is room for 64 million empty ones, which would take a reader gigabytes and minutes."""
 _MAX_DEPTH = 8  # map, column, record's headers, pair: 4 levels
 _OPTIONAL_BYTES = {bytes, type(None)}
 
@@ -115,8 +119,20 @@ class _RefuseTags(dict[int, Any]):
         return _refuse_tag
 
 
-def load(body: Buffer) -> dict[str, Any]:
-    """The columns by name; what they hold is not checked yet. Raises ``CorruptBatch``."""
+def items_in(columns: dict[str, Sequence[Any]]) -> int:
+    """How many CBOR items a body of these columns has."""
+    inside = sum(map(len, columns.get("h", ())))
+    return 1 + sum(2 + len(column) for column in columns.values()) + 3 * inside
+
+
+def load(body: Buffer, max_items: int = MAX_ITEMS) -> dict[str, Any]:
+    """The columns by name; what they hold is not checked yet. Raises ``CorruptBatch``, also for more than so many
+    items, before one is made."""
+    if memoryview(body).nbytes > max_items:
+        try:
+            count_items(body, max_items)
+        except ProtocolError as error:
+            raise CorruptBatch(f"batch body has {error.message}") from None
     source = io.BytesIO(body)
     decoder = cbor2.CBORDecoder(
         source,

@@ -232,7 +232,7 @@ def encode_batch(
     """Build a batch, with base offset and leader epoch 0, which the leader replaces.
 
     Raises ``ValueError`` for what no batch can hold: no records, keys or values that are not bytes, negative
-    timestamps, more than ``MAX_RECORDS``, a body above ``MAX_BODY_BYTES``.
+    timestamps, more than ``MAX_RECORDS``, a body above ``MAX_BODY_BYTES`` or of more than ``MAX_ITEMS`` CBOR items.
     """
     if not 1 <= len(records) <= MAX_RECORDS:
         raise ValueError(f"a batch holds 1 to {MAX_RECORDS} records, not {len(records)}")
@@ -246,6 +246,8 @@ def encode_batch(
         columns["t"] = [t - first for t in timestamps]
     if any(headers):
         columns["h"] = headers
+    if (items := batch_body.items_in(columns)) > batch_body.MAX_ITEMS:
+        raise ValueError(f"a batch body holds at most {batch_body.MAX_ITEMS} CBOR items, not {items}: fewer headers")
     body = cbor2.dumps(columns)
     if len(body) > MAX_BODY_BYTES:
         raise ValueError(f"batch body of {len(body)} bytes is larger than {MAX_BODY_BYTES}")
@@ -318,7 +320,8 @@ def decode_columns(buf: Buffer) -> Columns:
         return Columns(header, range(base, base), [], [], [], [])
     stored = memoryview(buf)[header.header_length :]
     columns = batch_body.load(
-        batch_body.decompress(CODECS[header.attributes & CODEC_MASK], stored, header.body_length)
+        batch_body.decompress(CODECS[header.attributes & CODEC_MASK], stored, header.body_length),
+        batch_body.MAX_ITEMS + (count if header.is_sparse else 0),
     )
     offsets: Sequence[int] = range(base, base + count)
     if header.is_sparse:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from contextlib import suppress
 from pathlib import Path
 
@@ -12,7 +13,7 @@ import zstandard
 from crc32c import crc32c
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tidelog import records
+from tidelog import batch_body, records
 from tidelog.errors import CorruptBatch
 from tidelog.records import (
     HEADER,
@@ -220,6 +221,29 @@ def test_columns_of_the_wrong_shape_are_refused(columns):
 )
 def test_bodies_that_are_not_plain_cbor_are_refused(body):
     refused(with_body(body, max_timestamp=1_700_000_000_000))
+
+
+def test_a_body_of_very_many_small_items_is_refused_before_one_of_them_is_made():
+    """In 64 MiB there are 64 million empty arrays: each alone takes a reader 60 bytes."""
+    head = b"\xa2\x61v\x83\x40\x40\x40\x61h\x9a"
+    body = head + (4 << 20).to_bytes(4, "big") + b"\x80" * (4 << 20)
+    tracemalloc.start()
+    refused(with_body(body, max_timestamp=1_700_000_000_000), "more than 2097152 items")
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 4 * len(body)
+
+
+def test_items_are_counted_alike_by_who_writes_and_who_reads(monkeypatch):
+    """The map; two columns; 3 values; 3 arrays of headers with 2 pairs, of 3 items each."""
+    rows = [NewRecord(b"a", None, 5, (("x", b"1"), ("y", b"2"))), NewRecord(b"b", None, 5), NewRecord(b"c", None, 5)]
+    monkeypatch.setattr(batch_body, "MAX_ITEMS", 17)
+    batch = encode_batch(rows)
+    assert [record.value for record in decode_batch(batch)] == [b"a", b"b", b"c"]
+    monkeypatch.setattr(batch_body, "MAX_ITEMS", 16)
+    with pytest.raises(ValueError, match="16 CBOR items, not 17"):
+        encode_batch(rows)
+    refused(batch, "more than 16 items")
 
 
 def test_other_columns_are_ignored():
