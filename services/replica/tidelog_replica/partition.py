@@ -247,12 +247,10 @@ class Partition:
         )
 
     def _resign(self, code: str, message: str) -> None:
-        role = self.role
-        if role is None:
-            return
-        self._high_watermark = role.high_watermark
-        self.role = None
-        role.resign(code, message)
+        role, self.role = self.role, None
+        if role is not None:
+            self._high_watermark = role.high_watermark
+            role.resign(code, message)
 
     # --- answers of the leader ---------------------------------------------------------------------------
 
