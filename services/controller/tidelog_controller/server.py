@@ -37,6 +37,7 @@ from tidelog.wire.messages import (
     Meet,
     PlanRebalance,
     Reassign,
+    Rebalance,
     Register,
     RemoveController,
     ReportLeader,
@@ -68,7 +69,7 @@ ALLOWED = {
     | {HandOver.OP, Seal.OP, ConfirmLeader.OP, ReportLoss.OP},
     "gateway": _ANYBODY
     | {CreateTopic.OP, DeleteTopic.OP, AlterTopic.OP, AlterLearners.OP, GrowTopic.OP}
-    | {TransferLeader.OP, Reassign.OP, CancelReassignment.OP, DrainServer.OP, PlanRebalance.OP}
+    | {TransferLeader.OP, Reassign.OP, CancelReassignment.OP, DrainServer.OP, PlanRebalance.OP, Rebalance.OP}
     | {History.OP, AllocateProducerIds.OP, Watch.OP, AddController.OP, RemoveController.OP},
     "client": _ANYBODY,
 }

@@ -39,6 +39,7 @@ from tidelog.wire.messages import (
     ProducerId,
     ProducerIds,
     Reassign,
+    Rebalance,
     RemoveController,
     ServerInfo,
     TopicCreated,
@@ -72,6 +73,7 @@ KINDS = (
     Metadata,
     PlanRebalance,
     Reassign,
+    Rebalance,
     TransferLeader,
     RemoveController,
 )

@@ -105,6 +105,8 @@ def _move_in_words(entry: HistoryEntry) -> str:
         "transferred": f"{told.get('to')} had everything that {told.get('from')} had; nothing is lost",
         "transfer_timed_out": f"{told.get('successor')} did not get to the log's end in {told.get('waited_s')} s:"
         f" {entry.leader} goes on leading, nothing is lost",
+        "rebalance": f"rebalanced ({told.get('sake')}): the replicas are to be"
+        f" {told.get('reassigned_to') or told.get('replicas')}",
         "reassign": f"the replicas are to be {told.get('reassigned_to')}",
         "reassignment_cancelled": f"the replicas are to be {told.get('reassigned_to')}, as they were",
         "reassigned": f"{told.get('target')} are in sync: {told.get('gone')} is a replica no more",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from functools import partial
 from typing import Any
 
 import click
@@ -14,7 +15,7 @@ from tidelog.cli.explain import partition_of
 from tidelog.cli.main import connect, gateway_option, json_option, print_json, run
 from tidelog.client.log import Log
 from tidelog.errors import TidelogError
-from tidelog.wire.messages import MetadataAnswer, PartitionInfo, PlannedMove, TopicInfo
+from tidelog.wire.messages import PartitionInfo, PlannedMove, TopicInfo
 
 
 @click.group()
@@ -82,7 +83,7 @@ def reassign(where: str, servers: str, wait: bool, gateways: tuple[str, ...]) ->
 @click.argument("where", metavar="TOPIC/PARTITION")
 @gateway_option
 def cancel(where: str, gateways: tuple[str, ...]) -> None:
-    """Cancel a reassignment: the replicas that there were stay, or come back."""
+    """Cancel a reassignment: the replicas that there were stay, or come back. Also one that waits for its turn."""
     name, number = partition_of(where)
 
     async def task() -> None:
@@ -97,14 +98,16 @@ def cancel(where: str, gateways: tuple[str, ...]) -> None:
 @json_option
 @gateway_option
 def reassignments(as_json: bool, gateways: tuple[str, ...]) -> None:
-    """List the reassignments in progress, and how far the new replicas' copies are."""
+    """List the reassignments in progress, and how far the new replicas' copies are; then those that wait for their
+    turn."""
 
     async def task() -> list[dict[str, Any]]:
         async with connect(gateways) as log:
             status = await log.status()
             live = [server.node for server in status.servers if not server.fenced]
             moving = [(topic, p) for topic in status.topics for p in topic.partitions if p.target]
-            return [await _progress(log, topic, p, live) for topic, p in moving]
+            begun = [await _progress(log, topic, p, live) for topic, p in moving]
+            return begun + [_waits(move) for move in await log.waiting_moves()]
 
     found = run(task)
     if as_json:
@@ -121,7 +124,7 @@ def reassignments(as_json: bool, gateways: tuple[str, ...]) -> None:
         )
         table.add_row(
             one["partition"], " ".join(one["replicas"]), " ".join(one["target"]), " ".join(one["isr"]),
-            copies or "all there",
+            "waits for its turn" if one["waiting"] else copies or "all there",
         )  # fmt: skip
     Console().print(table)
 
@@ -150,22 +153,44 @@ async def _progress(log: Log, topic: TopicInfo, p: PartitionInfo, live: list[str
         "target": list(p.target),
         "isr": list(p.isr),
         "copies": copies,
+        "waiting": False,
+    }
+
+
+def _waits(move: PlannedMove) -> dict[str, Any]:
+    """One that has not begun."""
+    return {
+        "partition": f"{move.name}/{move.partition}",
+        "leader": "",
+        "replicas": list(move.replicas),
+        "target": list(move.target),
+        "isr": [],
+        "copies": {},
+        "waiting": True,
     }
 
 
 @partitions.command()
 @click.option("--dry-run", is_flag=True, help="Show the plan only.")
+@click.option("--empty-drained", is_flag=True, help="Also move all replicas away from drained servers.")
+@click.option("--cancel", "cancels", is_flag=True, help="Drop what waits for its turn; what has begun goes on.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @json_option
 @gateway_option
-def rebalance(dry_run: bool, yes: bool, as_json: bool, gateways: tuple[str, ...]) -> None:
+def rebalance(
+    dry_run: bool, empty_drained: bool, cancels: bool, yes: bool, as_json: bool, gateways: tuple[str, ...]
+) -> None:
     """Even out replicas over racks and servers, and preferred leaders over servers; new servers get their share.
 
-    The plan is shown first; then each of its moves is begun as a reassignment."""
+    The plan is shown first. Then its moves wait for their turn: a few at a time per server (the controllers' setting
+    balance.moves_per_server), whatever becomes of this command or of a controller."""
+    if cancels:
+        run(partial(_cancel_rebalance, gateways))
+        return
 
     async def plan() -> tuple[PlannedMove, ...]:
         async with connect(gateways) as log:
-            return await log.plan_rebalance()
+            return await log.plan_rebalance(empty_drained=empty_drained)
 
     moves = run(plan)
     if as_json:
@@ -177,15 +202,19 @@ def rebalance(dry_run: bool, yes: bool, as_json: bool, gateways: tuple[str, ...]
     if not yes:
         click.confirm(f"Begin {len(moves)} reassignments?", abort=True, err=True)
 
-    async def begin() -> MetadataAnswer:
+    async def begin() -> None:
         async with connect(gateways) as log:
-            for move in moves:
-                await log.reassign(move.name, move.partition, move.target)
-            return await log.status()
+            await log.rebalance(empty_drained=empty_drained)
 
-    status = run(begin)
-    left = sum(bool(p.target) for topic in status.topics for p in topic.partitions)
-    click.echo(f"begun; {left} reassignments are in progress: 'tidelog partitions reassignments'", err=True)
+    run(begin)
+    click.echo("begun, a few at a time; how far it is: 'tidelog partitions reassignments'", err=True)
+
+
+async def _cancel_rebalance(gateways: tuple[str, ...]) -> None:
+    async with connect(gateways) as log:
+        waiting = await log.waiting_moves()
+        await log.cancel_rebalance()
+    click.echo(f"{len(waiting)} reassignments that waited for their turn are dropped")
 
 
 def _show_plan(moves: tuple[PlannedMove, ...]) -> None:

@@ -19,6 +19,7 @@ from tidelog.wire.messages import (
     PlannedMove,
     PlanRebalance,
     Reassign,
+    Rebalance,
     RebalancePlan,
     TopicInfo,
     TransferLeader,
@@ -73,12 +74,27 @@ class Moving(ABC):
         await self._ask(Reassign(topic, partition, tuple(replicas)), Done)
 
     async def cancel_reassignment(self, topic: str, partition: int) -> None:
-        """Go back to the replicas that there were. Raises ``UNKNOWN_TOPIC``, ``NO_REASSIGNMENT``."""
+        """Go back to the replicas that there were; one that waits for its turn is dropped. Raises ``UNKNOWN_TOPIC``,
+        ``NO_REASSIGNMENT``."""
         await self._ask(CancelReassignment(topic, partition), Done, again=False)
 
-    async def plan_rebalance(self) -> tuple[PlannedMove, ...]:
-        """Reassignments that would spread the replicas over racks and servers; none is begun."""
-        return (await self._ask(PlanRebalance(), RebalancePlan)).moves
+    async def plan_rebalance(self, *, empty_drained: bool = False) -> tuple[PlannedMove, ...]:
+        """Reassignments that would spread the replicas over racks and servers; none is begun. ``empty_drained``: also
+        away from servers that are being drained."""
+        return (await self._ask(PlanRebalance(empty_drained), RebalancePlan)).moves
+
+    async def rebalance(self, *, empty_drained: bool = False) -> None:
+        """Do what ``plan_rebalance`` says, a few reassignments per server at a time; returns when all of it waits for
+        its turn, which it does until it is done or cancelled, whatever becomes of this client."""
+        await self._ask(Rebalance(empty_drained), Done)
+
+    async def cancel_rebalance(self) -> None:
+        """Drop all that waits for its turn; what has begun goes on."""
+        await self._ask(Rebalance(cancel=True), Done)
+
+    async def waiting_moves(self) -> tuple[PlannedMove, ...]:
+        """Reassignments of rebalances that wait for their turn, in that order."""
+        return (await self._ask(PlanRebalance(), RebalancePlan)).waiting
 
     async def drain(self, server: str, drain: bool = True) -> None:
         """Have a server lead nothing where another can, and get no new replicas; without ``drain``: have it take part

@@ -380,7 +380,7 @@ class Reassign(Message):
 
 @dataclass(frozen=True, slots=True)
 class CancelReassignment(Message):
-    """Go back to the replicas that there were when the reassignment began."""
+    """Go back to the replicas that there were when the reassignment began; one that waits for its turn is dropped."""
 
     OP: ClassVar[str] = "cancel_reassignment"
     ANSWER: ClassVar[type[Message]] = Done
@@ -415,17 +415,33 @@ class PlannedMove:
 
 @dataclass(frozen=True, slots=True)
 class RebalancePlan(Message):
-    """Answer: reassignments, none of them begun."""
+    """Answer: reassignments, none of them begun; and those of earlier rebalances that wait for their turn."""
 
     moves: tuple[PlannedMove, ...] = ()
+    waiting: tuple[PlannedMove, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class PlanRebalance(Message):
-    """Which reassignments would spread the replicas over racks and servers? Nothing is changed."""
+    """Which reassignments would spread the replicas over racks and servers? Nothing is changed. ``empty_drained``:
+    also away from servers that are being drained."""
 
     OP: ClassVar[str] = "plan_rebalance"
     ANSWER: ClassVar[type[Message]] = RebalancePlan
+    empty_drained: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Rebalance(Message):
+    """Do what ``plan_rebalance`` answers, a few reassignments per server at a time. Answered when all of it waits for
+    its turn. ``cancel``: instead, nothing waits any more; what has begun goes on."""
+
+    OP: ClassVar[str] = "rebalance"
+    ANSWER: ClassVar[type[Message]] = Done
+    empty_drained: bool = False
+    cancel: bool = False
+    client: str = ""
+    sequence: int = 0
 
 
 @dataclass(frozen=True, slots=True)

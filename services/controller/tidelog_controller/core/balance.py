@@ -41,6 +41,9 @@ class BalanceSettings:
         5.0, "how long a leader that is to hand over takes no batches, at most; then it goes on leading", 0.05, 600.0
     )
     transfers_at_once: int = setting(8, "transfers of leadership under way at a time", 1, 10_000)
+    moves_per_server: int = setting(
+        4, "reassignments of a rebalance that concern one server at a time; the others wait for their turn", 1, 10_000
+    )
     leader_imbalance_percentage: int = setting(
         10, "part of the partitions that prefer a server which may be led by others before they come back", 0, 100
     )

@@ -223,6 +223,32 @@ class SetReplicas(Command):
 
 
 @dataclass(frozen=True, slots=True)
+class QueuedMove:
+    """Part: a reassignment that waits for its turn, and why it was planned."""
+
+    topic_id: str
+    partition: int
+    replicas: tuple[NodeId, ...]
+    reason: str = ""
+
+    @property
+    def key(self) -> str:
+        """Its name in the queue."""
+        return f"{self.topic_id}/{self.partition}"
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeQueue(Command):
+    """Moves that are to wait for their turn from now on, or no more; ``clear``: none that waited does."""
+
+    KIND: ClassVar[str] = "change_queue"
+    add: tuple[QueuedMove, ...] = ()
+    drop: tuple[str, ...] = ()
+    """Keys."""
+    clear: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class AddPartitions(Command):
     """A topic that has ``first`` partitions gets more; ``replicas`` is their placement, as in ``AddTopic``."""
 
@@ -287,6 +313,7 @@ KINDS: dict[str, type[Command]] = {
         SetReplicas,
         AddPartitions,
         SetDraining,
+        ChangeQueue,
         TakeProducerIds,
         NoteControllers,
         ForgetEvents,

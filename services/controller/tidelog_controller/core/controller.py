@@ -75,6 +75,7 @@ from tidelog_controller.core.raft import Entry, Persist, Stored
 from tidelog_controller.core.scribe import Scribe
 from tidelog_controller.core.state import Applied, MetadataState
 from tidelog_controller.core.topics import plan_change, plan_learners, plan_topic, why_internal
+from tidelog_controller.core.turns import Turns
 from tidelog_controller.core.upkeep import Group, Upkeep
 
 __all__ = ["Controller", "ControllerEffect", "ControllerSettings", "Entry", "Persist", "Stored"]
@@ -106,6 +107,7 @@ class Controller(Consensus):
         )
         self.balance = Balance(settings.balance)
         balance = settings.balance
+        self.turns = Turns(balance.moves_per_server)
         self.lags = Lags(balance.lag_threshold_s, balance.lag_patience_s, balance.leader_min_term_s)
         self.scribe = Scribe(settings.timeline)
         self.upkeep = Upkeep(settings.timeline, rng)
@@ -173,6 +175,8 @@ class Controller(Consensus):
                 effects += self._propose(fence, now)
             for transfer in self.balance.due(self.state, now, wall_ms, self.lags.slow(now)):
                 effects += self._propose(transfer, now)
+            for move in self.turns.due(self.state, now, wall_ms):
+                effects += self._propose(move, now)
             for command in self.upkeep.due(self.state, self.scribe.confirmed, self._group, now, wall_ms):
                 effects += self._propose(command, now)
             if self.settings.timeline.replication_factor:
@@ -185,7 +189,7 @@ class Controller(Consensus):
         """When ``on_tick`` has something to do."""
         deadlines = [self.founding.deadline(), self.raft.deadline(), self._waiting_until()]
         if self.active:
-            deadlines += [self.elections.deadline(self.state), self.balance.deadline()]
+            deadlines += [self.elections.deadline(self.state), self.balance.deadline(), self.turns.deadline()]
             if self.settings.timeline.replication_factor:
                 deadlines += [self.upkeep.deadline(self.scribe.confirmed, self._group)]
                 deadlines += [self.scribe.deadline(self.state)]
@@ -298,12 +302,14 @@ class Controller(Consensus):
     def _on_active(self, now: float) -> None:
         self.elections.become_active(self.state, now)
         self.balance.become_active(self.state, now)
+        self.turns.become_active(self.state, now)
         self.scribe.become_active(now)
         self.upkeep.become_active(self.state, now)
 
     def _on_inactive(self) -> None:
         self.elections.clear()
         self.balance.clear()
+        self.turns.clear()
         self.lags.clear()
         self.scribe.clear()
         self.upkeep.clear()
@@ -314,6 +320,7 @@ class Controller(Consensus):
         self.counts.fences += isinstance(command, FenceServer) and bool(applied.servers)
         self.elections.on_applied(applied.state, command, changed, now)
         self.balance.on_applied(before, applied.state, command, changed, now)
+        self.turns.on_applied(applied.state, command, changed, now)
         self.upkeep.on_applied(before, applied.state, now)
         return events_of(before, applied)
 

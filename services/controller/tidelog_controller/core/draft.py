@@ -25,6 +25,8 @@ class Draft:
         self.next_producer_id = state.next_producer_id
         self.timeline = state.timeline
         """Without the events of this command."""
+        self.queue = state.queue
+        """Replaced by another where it changes."""
         self._index = index
         self._time_ms = time_ms
         self._servers: dict[NodeId, ServerState] = {}
@@ -74,6 +76,7 @@ class Draft:
         topic = self.state.topics[topic_id]
         told = {"partitions": str(len(topic.partitions))}
         self.tell("topic_deleted", "delete_topic", told, topic.config, None, topic=topic)
+        self.queue = {key: move for key, move in self.queue.items() if move.topic_id != topic_id}
 
     def put_config(self, topic: TopicState, config: TopicConfig, evidence: dict[str, str]) -> None:
         """The topic has these settings from now on."""
@@ -177,6 +180,7 @@ class Draft:
             self.next_producer_id,
             {**old.earlier_lives, **self._earlier_lives} if self._earlier_lives else old.earlier_lives,
             self.timeline.with_events(self._events),
+            self.queue,
         )
         servers = tuple(self._servers.values())
         return Applied(state, answer, servers, tuple(changed.values()), tuple(self._removed), tuple(self._changes))

@@ -43,6 +43,7 @@ from tidelog_controller.core.commands import (
     AddPartitions,
     AddTopic,
     ChangeIsr,
+    ChangeQueue,
     ChangeTopic,
     Command,
     ConfirmLeadership,
@@ -64,15 +65,7 @@ from tidelog_controller.core.commands import (
 )
 from tidelog_controller.core.draft import Draft
 from tidelog_controller.core.leadership import can_be_sealed, can_take_over, elect, elect_sealed, first_state, without
-from tidelog_controller.core.moving import (
-    add_partitions,
-    pass_on,
-    set_draining,
-    set_learners,
-    set_replicas,
-    set_successor,
-    with_proposed,
-)
+from tidelog_controller.core.moving import move, pass_on, with_proposed
 from tidelog_controller.core.noting import forget_events, note_controllers, record_loss
 from tidelog_controller.core.state import Applied, MetadataState
 
@@ -107,8 +100,6 @@ def _answer(draft: Draft, command: Command, index: int) -> Message | TidelogErro
             return _remove_topic(draft, command)
         case ChangeTopic():
             return _change_topic(draft, command)
-        case SetLearners():
-            return set_learners(draft, command)
         case ChangeIsr():
             return _change_isr(draft, command)
         case ReplaceLeaders():
@@ -121,14 +112,8 @@ def _answer(draft: Draft, command: Command, index: int) -> Message | TidelogErro
             return _leads(draft.state, command) or Done()
         case RecordLoss():
             return record_loss(draft, command)
-        case SetSuccessor():
-            return set_successor(draft, command)
-        case SetReplicas():
-            return set_replicas(draft, command)
-        case AddPartitions():
-            return add_partitions(draft, command)
-        case SetDraining():
-            return set_draining(draft, command)
+        case SetSuccessor() | SetReplicas() | AddPartitions() | SetDraining() | SetLearners() | ChangeQueue():
+            return move(draft, command)
         case NoteControllers():
             return note_controllers(draft, command)
         case ForgetEvents():

@@ -14,17 +14,26 @@ from tidelog.wire.messages import (
     Message,
     PlanRebalance,
     Reassign,
+    Rebalance,
     TransferLeader,
 )
 
-from tidelog_controller.core.commands import AddPartitions, Command, SetDraining, SetReplicas, SetSuccessor
+from tidelog_controller.core.commands import (
+    AddPartitions,
+    ChangeQueue,
+    Command,
+    QueuedMove,
+    SetDraining,
+    SetReplicas,
+    SetSuccessor,
+)
 from tidelog_controller.core.moving import why_not_replicas, why_not_successor
 from tidelog_controller.core.placement import Dice, candidates, placement_for
 from tidelog_controller.core.rebalance import plan_rebalance
 from tidelog_controller.core.state import MetadataState
 from tidelog_controller.core.topics import MAX_PARTITIONS
 
-Move = TransferLeader | Reassign | CancelReassignment | GrowTopic | DrainServer | PlanRebalance
+Move = TransferLeader | Reassign | CancelReassignment | GrowTopic | DrainServer | PlanRebalance | Rebalance
 
 
 def plan_move(
@@ -45,7 +54,9 @@ def plan_move(
                 return _unknown_server(state, wish.server)
             return SetDraining(wall_ms, wish.server, wish.drain)
         case PlanRebalance():
-            return plan_rebalance(state)
+            return plan_rebalance(state, wish.empty_drained)
+        case Rebalance():
+            return _plan_queue(state, wish, wall_ms)
 
 
 def _plan_transfer(state: MetadataState, wish: TransferLeader, wall_ms: int) -> SetSuccessor | TidelogError:
@@ -80,12 +91,27 @@ def _plan_reassignment(state: MetadataState, wish: Reassign, wall_ms: int) -> Se
     return SetReplicas(wall_ms, topic_id, wish.partition, found.epoch, wish.replicas, "reassign", evidence)
 
 
-def _plan_cancellation(state: MetadataState, wish: CancelReassignment, wall_ms: int) -> SetReplicas | TidelogError:
-    """Refusals: ``UNKNOWN_TOPIC``, ``NO_REASSIGNMENT``, ``INVALID_REPLICAS`` (an old replica is gone meanwhile)."""
+def _plan_queue(state: MetadataState, wish: Rebalance, wall_ms: int) -> ChangeQueue:
+    """All of the plan waits for its turn; or nothing does any more."""
+    if wish.cancel:
+        return ChangeQueue(wall_ms, clear=True)
+    plan = plan_rebalance(state, wish.empty_drained).moves
+    moves = tuple(QueuedMove(state.names[m.name], m.partition, m.target, m.reason) for m in plan)
+    return ChangeQueue(wall_ms, moves)
+
+
+def _plan_cancellation(
+    state: MetadataState, wish: CancelReassignment, wall_ms: int
+) -> SetReplicas | ChangeQueue | TidelogError:
+    """One that waits for its turn does not any more. Refusals: ``UNKNOWN_TOPIC``, ``NO_REASSIGNMENT``,
+    ``INVALID_REPLICAS`` (an old replica is gone meanwhile)."""
     found = _partition(state, wish.name, wish.partition)
     if isinstance(found, TidelogError):
         return found
     where = f"{wish.name}/{wish.partition}"
+    waiting = f"{state.names[wish.name]}/{wish.partition}"
+    if not found.target and waiting in state.queue:
+        return ChangeQueue(wall_ms, drop=(waiting,))
     if not found.target:
         return refuse("NO_REASSIGNMENT", f"no reassignment of {where} is in progress")
     if found.target == found.origin:

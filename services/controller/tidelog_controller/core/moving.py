@@ -40,6 +40,7 @@ from tidelog.wire.messages import Done
 
 from tidelog_controller.core.commands import (
     AddPartitions,
+    ChangeQueue,
     LeaveParts,
     SetDraining,
     SetLearners,
@@ -50,6 +51,26 @@ from tidelog_controller.core.draft import Draft
 from tidelog_controller.core.leadership import elect, first_state
 
 IsLive = Callable[[NodeId], bool]
+
+
+Move = SetSuccessor | SetReplicas | AddPartitions | SetDraining | SetLearners | ChangeQueue
+
+
+def move(draft: Draft, command: Move) -> Done | TidelogError:
+    """Apply a command of this module."""
+    match command:
+        case SetSuccessor():
+            return set_successor(draft, command)
+        case SetReplicas():
+            return set_replicas(draft, command)
+        case AddPartitions():
+            return add_partitions(draft, command)
+        case SetDraining():
+            return set_draining(draft, command)
+        case SetLearners():
+            return set_learners(draft, command)
+        case ChangeQueue():
+            return change_queue(draft, command)
 
 
 # --- leadership ------------------------------------------------------------------------------------------
@@ -123,7 +144,8 @@ def set_draining(draft: Draft, command: SetDraining) -> Done | TidelogError:
 
 
 def set_replicas(draft: Draft, command: SetReplicas) -> Done | TidelogError:
-    """Begin a reassignment, lead it elsewhere, or back. A mere change of order is done at once."""
+    """Begin a reassignment, lead it elsewhere, or back. A mere change of order is done at once. What waited for its
+    turn does not any more."""
     key = TopicPartition(command.topic_id, command.partition)
     found = _in_epoch(draft, command.topic_id, command.partition, command.epoch)
     if isinstance(found, TidelogError):
@@ -142,6 +164,18 @@ def set_replicas(draft: Draft, command: SetReplicas) -> Done | TidelogError:
     if base != found:
         new = with_copies(found, base, config, base.isr, draft)
         draft.change(key, new, command.cause, command.evidence)
+    draft.queue = {name: move for name, move in draft.queue.items() if name != f"{key.topic_id}/{key.partition}"}
+    return Done()
+
+
+def change_queue(draft: Draft, command: ChangeQueue) -> Done:
+    """Moves of partitions that are gone, or on the move by now, are passed over."""
+    kept = {} if command.clear else {k: move for k, move in draft.queue.items() if k not in command.drop}
+    for move in command.add:
+        partition = draft.state.partition(move.topic_id, move.partition)
+        if partition is not None and not partition.target:
+            kept[move.key] = move
+    draft.queue = kept
     return Done()
 
 

@@ -1,8 +1,10 @@
 """Which reassignments would even out what there is: a plan for the operator, who begins them or does not.
 
-Three passes over a picture of the cluster, each move counting at once, ties by name, so that the same metadata give
+Passes over a picture of the cluster, each move counting at once, ties by name, so that the same metadata give
 the same plan:
 
+0. **Drained servers**, if that is asked for: a replica on a server that is being drained moves to the least loaded of
+   those that have none of the partition, on a rack without one if there is such a server.
 1. **Racks.** Where a partition has two replicas on one rack and there is a server on a rack without one, the replica
    on the more loaded of the two servers moves to the least loaded of those.
 2. **Load.** As long as the fullest server has at least two replicas more than the emptiest, one of a partition that
@@ -10,8 +12,9 @@ the same plan:
 3. **Preferred leaders.** As long as one server is preferred leader of at least two partitions more than another that
    is a replica of one of them, the two change places in that partition's order.
 
-Only live servers that are not being drained are judged and get anything; replicas on others stay where they are.
-Partitions with a reassignment in progress count as what they will be and are not moved again.
+Only live servers that are not being drained are judged and get anything; else replicas on others stay where they
+are. Partitions with a reassignment in progress, or waiting for its turn, count as what they will be and are not moved
+again.
 """
 
 from __future__ import annotations
@@ -23,15 +26,27 @@ from tidelog_controller.core.placement import racks_of
 from tidelog_controller.core.state import MetadataState
 
 
-def plan_rebalance(state: MetadataState) -> RebalancePlan:
-    """The plan; empty where all is even."""
+def plan_rebalance(state: MetadataState, empty_drained: bool = False) -> RebalancePlan:
+    """The plan; empty where all is even. With what waits for its turn from earlier ones."""
     picture = _Picture(state)
+    if empty_drained:
+        picture.empty_drained()
     picture.spread_over_racks()
     while picture.move_one():
         pass
     while picture.swap_one_leader():
         pass
-    return RebalancePlan(picture.moves())
+    waiting = tuple(
+        PlannedMove(
+            state.topics[move.topic_id].name,
+            move.partition,
+            state.topics[move.topic_id].partitions[move.partition].replicas,
+            move.replicas,
+            move.reason,
+        )
+        for move in state.queue.values()
+    )
+    return RebalancePlan(picture.moves(), waiting)
 
 
 class _Picture:
@@ -42,14 +57,16 @@ class _Picture:
         self._servers = sorted(n for n in state.servers if state.is_live(n) and not state.servers[n].draining)
         self._racks = racks_of(state)
         self._replicas: dict[TopicPartition, tuple[NodeId, ...]] = {}
-        self._movable: list[TopicPartition] = []
+        self._movable: dict[TopicPartition, None] = {}
         self._reasons: dict[TopicPartition, list[str]] = {}
         for topic in state.topics.values():
             for number, partition in enumerate(topic.partitions):
                 key = TopicPartition(topic.topic_id, number)
-                self._replicas[key] = partition.target or partition.replicas
-                if not partition.target:
-                    self._movable.append(key)
+                waits = state.queue.get(f"{key.topic_id}/{key.partition}")
+                queued = () if waits is None else waits.replicas
+                self._replicas[key] = partition.target or queued or partition.replicas
+                if not partition.target and not queued:
+                    self._movable[key] = None
         self._load = dict.fromkeys(self._servers, 0)
         self._leads = dict.fromkeys(self._servers, 0)
         self._held: dict[NodeId, dict[TopicPartition, None]] = {node: {} for node in self._servers}
@@ -73,6 +90,19 @@ class _Picture:
         return tuple(planned)
 
     # --- passes ------------------------------------------------------------------------------------------
+
+    def empty_drained(self) -> None:
+        """See 0."""
+        for key in self._movable:
+            for source in self._replicas[key]:
+                if not self._state.servers[source].draining:
+                    continue
+                replicas = self._replicas[key]
+                racks = [self._racks[node] for node in replicas if node != source]
+                free = [node for node in self._servers if node not in replicas]
+                if free:
+                    to = min(free, key=lambda n, racks=racks: (racks.count(self._racks[n]), self._load[n], n))  # type: ignore[misc]
+                    self._replace(key, source, to, "drained")
 
     def spread_over_racks(self) -> None:
         """See 1."""
@@ -106,7 +136,7 @@ class _Picture:
         for busy in by_leads:
             for key in self._held[busy]:
                 replicas = self._replicas[key]
-                if replicas[0] != busy or self._state.topics[key.topic_id].partitions[key.partition].target:
+                if replicas[0] != busy or key not in self._movable:
                     continue
                 idle = min((n for n in replicas if n in self._leads), key=lambda n: (self._leads[n], n))
                 if self._leads[busy] - self._leads[idle] >= 2:
@@ -122,7 +152,7 @@ class _Picture:
     def _movable_between(self, full: NodeId, empty: NodeId) -> TopicPartition | None:
         for key in self._held[full]:
             replicas = self._replicas[key]
-            if empty in replicas or self._state.topics[key.topic_id].partitions[key.partition].target:
+            if empty in replicas or key not in self._movable:
                 continue
             others = [self._racks[node] for node in replicas if node != full]
             if self._racks[empty] not in others or self._racks[full] in others:
@@ -132,11 +162,13 @@ class _Picture:
     def _replace(self, key: TopicPartition, source: NodeId, to: NodeId, reason: str) -> None:
         replicas = self._replicas[key]
         if replicas[0] == source:
-            self._leads[source] -= 1
             self._leads[to] += 1
+            if source in self._leads:
+                self._leads[source] -= 1
         self._replicas[key] = tuple(to if node == source else node for node in replicas)
-        self._load[source] -= 1
         self._load[to] += 1
-        del self._held[source][key]
+        if source in self._load:
+            self._load[source] -= 1
+            del self._held[source][key]
         self._held[to][key] = None
         self._reasons.setdefault(key, []).append(reason)

@@ -8,6 +8,7 @@ from tidelog.errors import TidelogError
 from tidelog.types import ClusterImage, NodeId, PartitionState, ServerState, TopicPartition, TopicState
 from tidelog.wire.messages import HistoryEntry, Message
 
+from tidelog_controller.core.commands import QueuedMove
 from tidelog_controller.core.timeline import Timeline
 
 
@@ -30,6 +31,8 @@ class MetadataState:
     """By server: the last lives of its data directory before the present one, oldest first."""
     timeline: Timeline = field(default_factory=Timeline)
     """What happened, until it is in the topic ``__timeline``."""
+    queue: dict[str, QueuedMove] = field(default_factory=dict)
+    """By ``QueuedMove.key``: reassignments that wait for their turn, in that order."""
 
     def image(self) -> ClusterImage:
         """What watchers see of it."""

@@ -1,0 +1,205 @@
+"""A rebalance's moves wait for their turn: a few per server at a time, until they are done or cancelled."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import pytest
+from tidelog.errors import TidelogError
+from tidelog.types import PartitionState, ServerState, TopicPartition, TopicState
+from tidelog.wire.messages import CancelReassignment, Reassign, Rebalance
+from tidelog_controller.core.commands import ChangeQueue, Command, QueuedMove, RemoveTopic, SetDraining
+from tidelog_controller.core.machine import Replicated, decode_state, encode_state
+from tidelog_controller.core.metadata import apply
+from tidelog_controller.core.moves import Move, plan_move
+from tidelog_controller.core.rebalance import plan_rebalance
+from tidelog_controller.core.state import MetadataState
+from tidelog_controller.core.turns import Turns
+
+SERVERS = ("r1", "r2", "r3", "r4", "r5", "r6")
+
+
+def cluster(*replicas: str) -> MetadataState:
+    servers = {n: ServerState(n, f"ws://{n}", 1, fenced=False) for n in SERVERS}
+    nodes = [tuple(words.split()) for words in replicas]
+    topic = TopicState("id", "t", partitions=tuple(PartitionState(n, n, n[0], 1, 1) for n in nodes))
+    return MetadataState("test", 1, servers, {"id": topic}, {"t": "id"}, {"id": tuple(() for _ in nodes)})
+
+
+class Active:
+    """The active controller's part, and the metadata that its decisions change."""
+
+    def __init__(self, state: MetadataState, most: int = 2) -> None:
+        self.state = state
+        self.turns = Turns(most)
+        self.now = 0.0
+        self.turns.become_active(state, 0.0)
+
+    def write(self, command: Command) -> object:
+        applied = apply(self.state, command, self.state.index + 1)
+        self.state = applied.state
+        self.turns.on_applied(self.state, command, [key for key, _ in applied.changes], self.now)
+        return applied.answer
+
+    def wish(self, message: Move) -> object:
+        command = plan_move(self.state, message, random.Random(1), 0)
+        return command if isinstance(command, TidelogError) else self.write(command)  # type: ignore[arg-type]
+
+    def queue(self, *moves: tuple[int, str]) -> None:
+        self.write(ChangeQueue(0, tuple(QueuedMove("id", n, tuple(to.split()), "load") for n, to in moves)))
+
+    def begin(self) -> list[int]:
+        """The partitions whose turn comes now."""
+        self.now += 1.0
+        commands = self.turns.due(self.state, self.now, 0)
+        for command in commands:
+            self.write(command)
+        assert self.turns.due(self.state, self.now, 0) == []
+        return [command.partition for command in commands]
+
+    def finish(self, number: int) -> None:
+        """A move ends well."""
+        p = self.state.topics["id"].partitions[number]
+        done = replace(p, replicas=p.target, isr=p.target, leader=p.target[0], target=(), origin=(), learners=())
+        partitions = list(self.state.topics["id"].partitions)
+        partitions[number] = replace(done, epoch=p.epoch + 1)
+        topic = replace(self.state.topics["id"], partitions=tuple(partitions))
+        self.state = replace(self.state, topics={"id": topic})
+        self.turns.on_applied(self.state, ChangeQueue(0), [TopicPartition("id", number)], self.now)
+
+    @property
+    def waiting(self) -> list[int]:
+        return [move.partition for move in self.state.queue.values()]
+
+
+FIVE = cluster(*["r1 r2"] * 5)
+TO_R3 = tuple((number, "r1 r3") for number in range(5))
+
+
+def test_a_server_gets_gives_or_serves_so_many_copies_at_a_time() -> None:
+    active = Active(FIVE)
+    active.queue(*TO_R3)
+    assert active.begin() == [0, 1]
+    assert active.waiting == [2, 3, 4]
+    assert active.begin() == []
+    active.finish(0)
+    assert active.begin() == [2]
+    active.finish(2)
+    active.finish(1)
+    assert active.begin() == [3, 4] and active.waiting == []
+
+
+def test_moves_between_other_servers_do_not_wait_for_them() -> None:
+    active = Active(cluster("r1 r2", "r1 r2", "r4 r5"), most=1)
+    active.queue((0, "r1 r3"), (1, "r1 r3"), (2, "r4 r6"))
+    assert active.begin() == [0, 2]
+
+
+def test_the_leader_that_is_copied_from_counts_too() -> None:
+    active = Active(cluster("r1 r2", "r1 r3"), most=1)
+    active.queue((0, "r1 r4"), (1, "r1 r5"))
+    assert active.begin() == [0]
+
+
+def test_a_mere_change_of_order_waits_for_nobody() -> None:
+    active = Active(FIVE, most=1)
+    active.queue(*[(number, "r2 r1") for number in range(5)])
+    assert active.begin() == [0, 1, 2, 3, 4]
+    assert all(p.replicas == ("r2", "r1") for p in active.state.topics["id"].partitions)
+
+
+def test_moves_that_were_asked_for_one_by_one_count_but_do_not_wait() -> None:
+    active = Active(FIVE)
+    for number in range(3):
+        active.wish(Reassign("t", number, ("r1", "r3")))
+    active.queue((3, "r1 r3"), (4, "r1 r4"))
+    assert active.begin() == [] and active.waiting == [3, 4]
+
+
+def test_another_controller_goes_on_where_one_has_ended() -> None:
+    active = Active(FIVE)
+    active.queue(*TO_R3)
+    active.begin()
+    active.turns.due(active.state, 9.0, 0)
+    restored = decode_state(encode_state(Replicated(active.state))).metadata
+    assert restored == active.state
+    other = Active(restored)
+    assert other.begin() == [], "two are under way"
+    other.finish(1)
+    assert other.begin() == [2] and other.waiting == [3, 4]
+
+
+def test_what_was_proposed_is_not_proposed_again_before_it_is_applied() -> None:
+    active = Active(FIVE)
+    active.queue(*TO_R3)
+    begun = active.turns.due(active.state, 1.0, 0)
+    active.queue((4, "r1 r3"))
+    assert [command.partition for command in begun] == [0, 1]
+    assert active.turns.due(active.state, 2.0, 0) == []
+
+
+def test_who_cannot_begin_lets_the_others_go_first() -> None:
+    active = Active(FIVE)
+    fenced = replace(active.state.servers["r3"], fenced=True)
+    active.state = replace(active.state, servers={**active.state.servers, "r3": fenced})
+    active.queue((0, "r1 r3"), (1, "r1 r4"))
+    assert active.begin() == [1] and active.waiting == [0]
+
+
+def test_a_plan_waits_as_a_whole_and_is_not_planned_again() -> None:
+    active = Active(cluster(*["r1 r2"] * 6), most=1)
+    planned = len(plan_rebalance(active.state).moves)
+    assert planned > 3
+    active.wish(Rebalance())
+    plan = plan_rebalance(active.state)
+    assert len(active.waiting) == len(plan.waiting) == planned and plan.moves == ()
+    begun = len(active.begin())
+    assert 0 < begun < planned
+    assert plan_rebalance(active.state).moves == ()
+
+
+def test_cancel_drops_one_or_all_that_wait() -> None:
+    active = Active(FIVE)
+    active.queue(*TO_R3)
+    active.begin()
+    active.wish(CancelReassignment("t", 3))
+    assert active.waiting == [2, 4]
+    assert getattr(active.wish(CancelReassignment("t", 3)), "code", "") == "NO_REASSIGNMENT"
+    active.wish(CancelReassignment("t", 0))
+    assert active.state.topics["id"].partitions[0].target == (), "one under way goes back"
+    active.wish(Rebalance(cancel=True))
+    assert active.waiting == []
+    assert active.state.topics["id"].partitions[1].target == ("r1", "r3"), "what has begun goes on"
+
+
+def test_what_somebody_asks_for_meanwhile_takes_the_place_of_what_waits() -> None:
+    active = Active(FIVE, most=1)
+    active.queue(*TO_R3)
+    active.wish(Reassign("t", 4, ("r1", "r5")))
+    assert active.waiting == [0, 1, 2, 3]
+
+
+def test_a_deleted_topic_waits_no_more() -> None:
+    active = Active(FIVE)
+    active.queue(*TO_R3)
+    active.begin()
+    active.write(RemoveTopic(0, "id"))
+    assert active.waiting == [] and active.begin() == []
+
+
+@pytest.mark.parametrize("empty", [False, True])
+def test_drained_servers_are_emptied_where_that_is_asked_for(empty: bool) -> None:
+    active = Active(cluster("r1 r2", "r2 r3", "r3 r4", "r4 r5", "r5 r6", "r6 r1"))
+    active.write(SetDraining(0, "r2", True))
+    targets = {move.partition: move.target for move in plan_rebalance(active.state, empty).moves}
+    if not empty:
+        assert all("r2" in targets.get(number, "r2") for number in (0, 1))
+        return
+    assert all("r2" not in targets[number] for number in (0, 1))
+    active.wish(Rebalance(empty_drained=True))
+    while active.waiting:
+        for number in active.begin():
+            if active.state.topics["id"].partitions[number].target:
+                active.finish(number)
+    assert all("r2" not in p.replicas for p in active.state.topics["id"].partitions)
