@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from simulation.replica_process import DATA
 from tidelog.errors import TidelogError
-from tidelog.types import Acks
+from tidelog.types import Acks, PartitionState
 from tidelog.wire.messages import (
     AlterIsr,
     CancelReassignment,
@@ -17,8 +17,10 @@ from tidelog.wire.messages import (
     HandOver,
     IsrMember,
     Reassign,
+    Rebalance,
     TransferLeader,
 )
+from tidelog_controller.core.balance import BalanceSettings
 
 from scenarios.stage import Stage
 
@@ -344,4 +346,31 @@ def test_an_isr_proposal_that_names_a_server_without_a_copy_is_refused():
         stage.first, servers[stage.first].broker_epoch, *stage.key, state.leader_epoch, state.epoch, members, "forged"
     )
     assert refusal(stage, forged) == "NOT_REPLICA"
+    stage.settle()
+
+
+def test_a_drained_server_is_emptied_a_few_moves_at_a_time_over_the_end_of_a_controller():
+    stage = Stage(partitions=12, servers=4)
+    drained = stage.others[0]
+    under_way: list[int] = []
+
+    def partitions() -> list[PartitionState]:
+        return [p for topic in stage.invariants.metadata.topics.values() for p in topic.partitions]
+
+    def waiting() -> int:
+        return len(stage.invariants.metadata.queue)
+
+    held = sum(drained in p.replicas for p in partitions())
+    assert held > BalanceSettings().moves_per_server
+    stage.always(lambda: under_way.append(sum(drained in p.origin and bool(p.target) for p in partitions())))
+    stage.put(b"m0")
+    wish(stage, DrainServer(drained))
+    wish(stage, Rebalance(empty_drained=True))
+    stage.until(lambda: 0 < waiting() < held)
+    stage.kill(stage.active)
+    stage.until(lambda: not waiting() and not any(p.target for p in partitions()))
+    assert max(under_way) == BalanceSettings().moves_per_server
+    assert not any(drained in p.replicas for p in partitions())
+    assert {len(p.isr) for p in partitions()} == {3}
+    wish(stage, DrainServer(drained, drain=False))
     stage.settle()
