@@ -118,7 +118,11 @@ class RealDisk:
         return _RealFile(os.open(path, os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0), 0o640))
 
     def read(self, path: str) -> bytes:
-        return Path(path).read_bytes()
+        file = _RealFile(os.open(path, os.O_RDONLY | os.O_CLOEXEC))  # a third of the price of ``Path.read_bytes``
+        try:
+            return file.pread(file.size(), 0)
+        finally:
+            file.close()
 
     def write_atomic(self, path: str, data: bytes) -> None:
         temporary = path + ".new"
@@ -143,9 +147,9 @@ class RealDisk:
         return sorted(os.listdir(path))  # noqa: PTH208 (names, not paths)
 
     def mkdir(self, path: str) -> None:
-        made = Path(path)
-        if made.is_dir():
+        if os.path.isdir(path):  # noqa: PTH112 (a tenth of the price)
             return
+        made = Path(path)
         self.mkdir(str(made.parent))
         made.mkdir(mode=0o750, exist_ok=True)
         self.sync_dir(str(made.parent))

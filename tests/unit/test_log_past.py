@@ -306,7 +306,7 @@ def test_snapshots_may_go_under_the_hands_of_a_thread_that_removes_them():
     log = filled(disk)
     listed = Snapshots(disk, PATH)
     gone = Snapshots(disk, PATH)
-    gone.offsets = lambda: [3, *Snapshots.offsets(gone)]  # type: ignore[method-assign]
+    gone.offsets = lambda names=None: [3, *Snapshots.offsets(gone)]  # type: ignore[method-assign]
     gone.remove(below=COUNT)
     gone.retire(())
     assert listed.newest(0, COUNT, log.chain_at) is None

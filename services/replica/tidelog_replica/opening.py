@@ -53,8 +53,7 @@ class OpenLog:
 
     def run(self) -> Opened:
         """See ``Job``. Raises ``CorruptLog`` also for a hole that an earlier life has left."""
-        finish_deletion(self.disk, self.path)
-        hole = find_hole(self.disk, self.path)
+        hole = find_hole(self.disk, self.path, finish_deletion(self.disk, self.path))
         if hole is not None:
             raise hole
         log = Log.open(self.disk, self.path, self.config, self.tails, self.indexes)
@@ -79,19 +78,21 @@ class DeleteLog:
         return True
 
 
-def finish_deletion(disk: Disk, path: str) -> None:
+def finish_deletion(disk: Disk, path: str) -> list[str]:
     """Remove a log whose deletion has begun; the mark of that goes last, so that a crash leaves no half of a log that
-    would pass for a whole one."""
+    would pass for a whole one. Returns the names of the files that are there then."""
     try:
         names = disk.listdir(path)
     except FileNotFoundError:
-        return
-    if DELETING in names:
-        for name in names:
-            if name != DELETING:
-                disk.unlink(f"{path}/{name}")
-        disk.sync_dir(path)
-        disk.rmtree(path)
+        return []
+    if DELETING not in names:
+        return names
+    for name in names:
+        if name != DELETING:
+            disk.unlink(f"{path}/{name}")
+    disk.sync_dir(path)
+    disk.rmtree(path)
+    return []
 
 
 @dataclass(slots=True)

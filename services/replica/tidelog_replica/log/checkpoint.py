@@ -21,16 +21,16 @@ _SLOTS = 64
 
 class Checkpoint:
     """``value`` is what the file holds; None in a new or damaged one. ``synced`` is what it held when it was last
-    known to be durable; what is there at first is taken for that."""
+    known to be durable; what is there at first is taken for that. ``there``: False where it is known not to be."""
 
-    def __init__(self, disk: Disk, path: str) -> None:
+    def __init__(self, disk: Disk, path: str, *, there: bool = True) -> None:
         self.value: int | None = None
         self.synced = 0
         self._disk = disk
         self._path = path
         self._sequence = 0
         self._seed = seed_of(path.rpartition("/")[0])
-        data = read_cache(disk, path)
+        data = read_cache(disk, path) if there else b""
         for position in range(0, len(data) - _SLOT.size + 1, _SLOT.size):
             sequence, value, crc = _SLOT.unpack_from(data, position)
             if crc == crc32c(_NUMBERS.pack(sequence, value), self._seed) and sequence > self._sequence:

@@ -8,6 +8,8 @@ only reads: what a truncation must know.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from tidelog.disk import Disk, File
 from tidelog.types import TopicConfig
 
@@ -100,9 +102,9 @@ class Cleanable(Readable):
 
     # --- the past ----------------------------------------------------------------------------------------
 
-    def _load_producers(self) -> None:
-        """Forget what is behind the log end, or know what is before it."""
-        found = self._snapshots.newest(self.start, self.end, self.chain_at)
+    def _load_producers(self, names: Sequence[str] | None = None) -> None:
+        """Forget what is behind the log end, or know what is before it. ``names``: of all files that are there."""
+        found = self._snapshots.newest(self.start, self.end, self.chain_at, names)
         self.forgets = found is None and self.start > 0
         offset, state = found or (self.start, self.producers.before(self.start))
         self.producers.rebuild(self.headers(offset), state)

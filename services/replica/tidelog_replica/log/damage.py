@@ -26,6 +26,7 @@ A crash at any step leaves a hole, or a log that opens, or one that is found dam
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tidelog.disk import Disk
@@ -63,25 +64,25 @@ def base_of(error: CorruptLog) -> int | None:
     return int(found[1]) if found else None
 
 
-def find_hole(disk: Disk, path: str) -> CorruptLog | None:
+def find_hole(disk: Disk, path: str, names: Sequence[str]) -> CorruptLog | None:
     """The log's first hole that an earlier life has left, as the damage that it is; None where there is none. What
-    lies below the log's start is nothing any more."""
-    try:
-        bases = _bases(disk, path)
-    except FileNotFoundError:
-        return None
-    told = read_origin(disk, path)
+    lies below the log's start is nothing any more. ``names``: of all files that are there."""
+    bases = _kinds(names)
+    holes = [base for base, kinds in sorted(bases.items()) if "log" not in kinds]
+    told = read_origin(disk, path) if holes else None
     start = told.start if told is not None and "log" in bases.get(told.start, ()) else 0
-    for base, kinds in sorted(bases.items()):
-        if "log" not in kinds and base >= start:
-            return CorruptLog(_name(path, base, "log"), "it is quarantined and not repaired yet")
-    return None
+    hole = next((base for base in holes if base >= start), None)
+    return None if hole is None else CorruptLog(_name(path, hole, "log"), "it is quarantined and not repaired yet")
 
 
 def _bases(disk: Disk, path: str) -> dict[int, list[str]]:
+    return _kinds(disk.listdir(path))
+
+
+def _kinds(names: Sequence[str]) -> dict[int, list[str]]:
     """The kinds of files that stand for a segment, by its base."""
     bases: dict[int, list[str]] = {}
-    for name in disk.listdir(path):
+    for name in names:
         found = _SEGMENT.fullmatch(name)
         if found:
             bases.setdefault(int(found[1]), []).append(found[2])

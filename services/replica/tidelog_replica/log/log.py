@@ -70,7 +70,7 @@ class Log(Cleanable):
         self._retired: list[File] = []
         self._advance: Advance | None = None
         self._take(found)
-        self._load_producers()
+        self._load_producers(found.names)
 
     def _take(self, found: Recovered) -> None:
         """Become the log that was found."""
@@ -87,7 +87,7 @@ class Log(Cleanable):
         self._epochs_file = found.epochs_file
         self._mark = found.mark
         self._high_watermark = found.high_watermark
-        self._compacted = Checkpoint(self._disk, f"{self._directory}/{COMPACTED}")
+        self._compacted = Checkpoint(self._disk, f"{self._directory}/{COMPACTED}", there=COMPACTED in found.names)
         self._synced = self.end
         if (self._compacted.value or 0) > self.end:  # what grows there now was never compacted
             self._compacted.write(self.end, sync=True)

@@ -55,7 +55,7 @@ from tidelog_replica.log.files import EPOCHS as EPOCHS
 from tidelog_replica.log.files import HIGH_WATERMARK as HIGH_WATERMARK
 from tidelog_replica.log.files import LOG_START as LOG_START
 from tidelog_replica.log.files import MARK as MARK
-from tidelog_replica.log.files import REPAIR, read_cache, seed_of
+from tidelog_replica.log.files import REPAIR, RESET, read_cache, seed_of
 from tidelog_replica.log.origin import Origin, read_origin
 from tidelog_replica.log.segment import BATCHES_CHUNK_BYTES, CorruptLog, Segment, Window, close, remove
 from tidelog_replica.log.snapshots import Snapshots
@@ -79,6 +79,8 @@ class Recovered:
     """The epoch file may not be synced."""
     directory_grown: bool
     """Names of files may not be synced."""
+    names: list[str]
+    """Of the files that were there; of those that are not about segments, still are."""
 
     def close(self) -> None:
         """Nobody wants it."""
@@ -101,8 +103,10 @@ def recover(disk: Disk, directory: str) -> Recovered:
 
 def _recover(disk: Disk, directory: str, segments: list[Segment]) -> Recovered:
     disk.mkdir(directory)
-    reset.finish(disk, directory)
     names = disk.listdir(directory)
+    if RESET in names:
+        reset.finish(disk, directory)
+        names = disk.listdir(directory)
     bases = sorted(int(name[:20]) for name in names if _SEGMENT_NAME.fullmatch(name))
     mark = Checkpoint(disk, f"{directory}/{MARK}")
     told = read_origin(disk, directory)
@@ -150,10 +154,11 @@ def _recover(disk: Disk, directory: str, segments: list[Segment]) -> Recovered:
         mark.write(end)
     for segment in segments:
         close(segment)
-    high_watermark = Checkpoint(disk, f"{directory}/{HIGH_WATERMARK}")
+    high_watermark = Checkpoint(disk, f"{directory}/{HIGH_WATERMARK}", there=HIGH_WATERMARK in names)
     epochs_grown = epochs.cache.begins_at_or_above(floor)
+    directory_grown = not segments[-1].size
     return Recovered(
-        segments, origin, epochs.cache, epochs_file, mark, high_watermark, epochs_grown, not segments[-1].size
+        segments, origin, epochs.cache, epochs_file, mark, high_watermark, epochs_grown, directory_grown, names
     )
 
 
@@ -197,7 +202,7 @@ def _clear(disk: Disk, directory: str, names: list[str], retired: list[int], seg
         path = f"{directory}/{name}"
         if _LEFT_OVER.fullmatch(name) or (_INDEX_NAME.fullmatch(name) and path not in known):
             remove(disk, path)
-    Snapshots(disk, directory).remove(below=segments[0].base, above=segments[-1].end_offset)
+    Snapshots(disk, directory).remove(below=segments[0].base, above=segments[-1].end_offset, names=names)
 
 
 class _Epochs:

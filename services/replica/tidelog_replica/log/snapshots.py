@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 from crc32c import crc32c
@@ -51,9 +51,9 @@ class Snapshots:
     def _path(self, offset: int) -> str:
         return f"{self._directory}/producers-{offset:020d}"
 
-    def offsets(self) -> list[int]:
-        """Of which offsets there is one, rising."""
-        found = map(_NAME.fullmatch, self._disk.listdir(self._directory))
+    def offsets(self, names: Sequence[str] | None = None) -> list[int]:
+        """Of which offsets there is one, rising. ``names``: of all files that are there, if they are known."""
+        found = map(_NAME.fullmatch, self._disk.listdir(self._directory) if names is None else names)
         return sorted(int(name[1]) for name in found if name)
 
     def write(self, offset: int, chain: bytes, state: bytes, *, sync: bool = False) -> None:
@@ -77,11 +77,15 @@ class Snapshots:
         return state if _CRC.unpack_from(data, _HEAD.size)[0] == crc32c(state, crc32c(head)) else None
 
     def newest(
-        self, start: int, end: int, chain_at: Callable[[int], tuple[int, bytes]]
+        self,
+        start: int,
+        end: int,
+        chain_at: Callable[[int], tuple[int, bytes]],
+        names: Sequence[str] | None = None,
     ) -> tuple[int, ProducerState] | None:
         """The newest one from ``start`` to ``end`` that is to be believed, and its offset; None where there is
-        none."""
-        for offset in reversed(self.offsets()):
+        none. ``names`` as for ``offsets``."""
+        for offset in reversed(self.offsets(names)):
             if start <= offset <= end:
                 boundary, chain = chain_at(offset)
                 data = self.read(offset, chain) if boundary == offset else None
@@ -96,9 +100,9 @@ class Snapshots:
             if offset not in needed:
                 self.forget(offset)
 
-    def remove(self, *, below: int = 0, above: int = 2**63) -> None:
-        """Remove those below and those above these offsets."""
-        for offset in self.offsets():
+    def remove(self, *, below: int = 0, above: int = 2**63, names: Sequence[str] | None = None) -> None:
+        """Remove those below and those above these offsets. ``names`` as for ``offsets``."""
+        for offset in self.offsets(names):
             if offset < below or offset > above:
                 self.forget(offset)
 
