@@ -32,7 +32,7 @@ demo: $(STAMP)
 
 # On all cores, up to the number at which the tests with real processes, which one worker runs alone, take the longest.
 test: $(STAMP) spin
-	$(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist loadgroup
+	$(BIN)/python -m pytest --numprocesses auto --maxprocesses 4
 
 # The design model needs spin and a C compiler; where they cannot be had its tests are skipped, and say so.
 spin:

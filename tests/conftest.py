@@ -1,23 +1,25 @@
 """What all tests share: who runs beside whom, and what the end of a run tells. With several workers this file is the
-only ``conftest.py`` that the process which writes the summary reads."""
+only ``conftest.py`` that the process reads which shares out the tests and writes the summary."""
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-FOLDERS_OF_PROCESSES = {"cluster", "real", "spark"}
+OF_PROCESSES = ("tests/cluster/", "tests/real/", "tests/spark/")
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Whole clusters run one after the other, on one worker; the others have the rest."""
-    here = Path(__file__).parent
-    for item in items:
-        if item.path.relative_to(here).parts[0] in FOLDERS_OF_PROCESSES:
-            item.add_marker(pytest.mark.xdist_group("processes"))
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Whole clusters run one after the other, on one worker, from the beginning; the others have the rest."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class Scheduling(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return "processes" if nodeid.startswith(OF_PROCESSES) else nodeid
+
+    return Scheduling(config, log)
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
