@@ -128,7 +128,10 @@ class MemoryLog:
         """Batches from ``offset``: two at most, so that catching up takes steps."""
         return self.disk.batches[offset : min(offset + 2, self.end if limit is None else limit)]
 
-    def truncate(self, end: int) -> None:
+    def begin_recall(self, end: int) -> None:
+        """As ``Log.begin_recall``: there are no producers to remember."""
+
+    def truncate(self, end: int, recalled: None = None) -> None:
         """As ``Log.truncate``: durable at once."""
         assert 0 <= end <= self.end
         if end < self.end:
