@@ -6,10 +6,12 @@ from dataclasses import replace
 
 from tidelog_replica import leading as leading_module
 from tidelog_replica import reading as reading_module
+from tidelog_replica.core import leader as leader_module
 from tidelog_replica.core.follower import Follower
 from tidelog_replica.core.leader import Leader
 from tidelog_replica.core.producers import ProducerState
 from tidelog_replica.core.progress import Progress
+from tidelog_replica.core.proposing import propose
 from tidelog_replica.core.vouching import Vouching
 from tidelog_replica.following import Following
 from tidelog_replica.leading import Leading
@@ -137,6 +139,12 @@ def commit_alone(patch: Patch) -> None:
             self.high_watermark = max(self.high_watermark, self._durable)
 
     patch.setattr(Leader, "_advance", advance)
+
+
+@breaks("C17", "With rule quorum a replica goes only while a majority of the present ones has all that is committed.")
+def let_replicas_go_in_a_row(patch: Patch) -> None:
+    """One at a time is thought to be enough."""
+    patch.setattr(leader_module, "propose", lambda *known: propose(*known[:-2], lambda: True, known[-1]))
 
 
 @breaks("KIP-966", "The HW stands still while the ISR is smaller than min_insync_replicas.")

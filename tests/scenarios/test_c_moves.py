@@ -239,6 +239,22 @@ def test_the_replication_factor_grows_and_shrinks(rule: str):
     assert [value for value in stage.values(fifth) if value] == [b"m0", b"m1", b"m2"]
 
 
+def test_C17_under_quorum_no_replica_goes_while_only_those_that_go_hold_what_is_committed():
+    """A leader whose disk stands still is to be the only replica. Its followers commit without it."""
+    stage = Stage(replicas=5, commit_rule="quorum", min_insync_replicas="1")
+    first = stage.first
+    stage.stall_flushes(first)
+    sent = stage.send(b"m0")
+    stage.until(lambda: sent.result == "ok")
+    wish(stage, Reassign("t", 0, (first,)))
+    stage.run_for(2.0)
+    assert len(stage.now.replicas) == 2, "one more that goes would take the last copy along"
+    stage.resume_flushes()
+    stage.until(lambda: stage.now.replicas == (first,))
+    assert stage.values(first) == [b"m0"]
+    stage.settle()
+
+
 def test_a_reassignment_survives_the_controller_and_waits_for_a_server_that_is_away():
     stage, (fourth,) = with_spares(min_insync_replicas="1")
     first, (second, third) = stage.first, stage.others
