@@ -156,7 +156,7 @@ def _collect(shell: Shell, files: OpenFiles | None) -> Iterator[Sample]:
     yield REPAIRING, (), len(assignment.repairs)
     yield QUARANTINED, (), counts.events.get("segment_quarantined", 0)
     yield REGISTERED, (), node.broker_epoch >= 0
-    roles = {"replica": 0, "gateway": 0}
+    roles = {"controller": 0, "replica": 0, "gateway": 0}
     for link in shell.links:
         roles[link.peer.role] += 1
     yield from by_label(CONNECTIONS, roles)
