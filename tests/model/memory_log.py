@@ -128,6 +128,10 @@ class MemoryLog:
         """Batches from ``offset``: two at most, so that catching up takes steps."""
         return self.disk.batches[offset : min(offset + 2, self.end if limit is None else limit)]
 
+    def chain_at(self, offset: int) -> tuple[int, bytes]:
+        """As ``Log.chain_at``: every record is a batch; nobody asks for the chain."""
+        return min(offset, self.end), b""
+
     def begin_recall(self, end: int) -> None:
         """As ``Log.begin_recall``: there are no producers to remember."""
 

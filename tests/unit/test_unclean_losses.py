@@ -107,3 +107,32 @@ def test_an_unclean_leader_that_has_nothing_left_tells_what_is_lost():
     net.run()
     assert net.partition("r1").leading is not None and net.values("r1") == []
     assert [(loss.start, loss.end) for loss in net.losses] == [(0, len(VALUES))]
+
+
+def test_where_a_trimmed_leader_names_a_place_within_a_batch_all_of_the_batch_is_lost() -> None:
+    """All that its oldest epoch can say of an older one is that this ended before it. Found by simulation seed 74:
+    the HW stayed within the batch, above the log's end."""
+    net = cluster(2, config=TopicConfig(min_insync_replicas=1, unclean_election=True, segment_max_bytes=1))
+    net.send("r1", b"a")
+    net.advance(6)
+    net.push(leader="r1", isr=("r1",))
+    net.stop("r2")
+    net.send("r1", b"b")
+    net.stop("r1")
+    net.push(leader="r2", isr=("r2",), leader_epoch=1, unclean_epoch=1)
+    net.start("r2")
+    net.advance(1)
+    net.send("r2", b"x", b"y", b"z")
+    net.advance(6)
+    net.stop("r2")
+    net.push(leader="r1", isr=("r1",), leader_epoch=2, unclean_epoch=2)
+    net.start("r1")
+    net.advance(1)
+    net.send("r1", b"c")
+    net.send("r1", b"d")
+    assert net.partition("r1").log.advance_start(3)
+    net.losses.clear()
+    net.start("r2")
+    net.advance(1)
+    assert [(loss.node, loss.start, loss.end) for loss in net.losses] == [("r2", 1, 4)]
+    assert net.values("r2") == net.values("r1") == [b"d"]

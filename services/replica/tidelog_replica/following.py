@@ -243,7 +243,7 @@ class Following:
         if end < log.start and self.core.may_cut(end, log.epochs.latest()):
             self._parted = True
             return RESTART
-        end = max(end, log.start)
+        end, _ = log.chain_at(max(end, log.start))  # a leader whose log is trimmed can name a place within a batch
         if not self.core.may_cut(end, log.epochs.latest()):
             raise Refusal(
                 f"leader {self.core.leader} of epoch {self.core.leader_epoch} asks to cut the log at {end}, below"
