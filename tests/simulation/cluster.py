@@ -32,7 +32,7 @@ from simulation.processes import SimProcess
 from simulation.producer import Producer
 from simulation.replica_process import ReplicaProcess
 from simulation.sim_network import Frame, Network
-from simulation.timeline import check_timeline, is_told
+from simulation.timeline import check_timeline, is_told, may_be_told
 
 __all__ = ["Cluster", "Options", "TopicOptions"]
 
@@ -188,16 +188,15 @@ class Cluster:
 
     @property
     def living(self) -> list[TopicPartition]:
-        """The partitions that somebody may lead again. Where the last who held everything committed has lost what was
-        not flushed, and no unclean election is allowed, nobody may."""
-        topics = self.invariants.metadata.topics
-        alive = []
-        for key in self.partitions:
-            state, config = self.state(key), topics[key.topic_id].config
-            members = 2 * len(state.isr) > len(state.replicas) if config.commit_rule == "quorum" else state.isr
-            if state.leader or members or state.elr or config.unclean_election:
-                alive.append(key)
-        return alive
+        """The partitions that somebody may lead again."""
+        return [key for key in self.partitions if self.may_be_led(key)]
+
+    def may_be_led(self, key: TopicPartition) -> bool:
+        """Whether somebody may lead it again. Where the last who held everything committed has lost what was not
+        flushed, or all of it, and no unclean election is allowed, nobody may."""
+        state, config = self.state(key), self.invariants.metadata.topics[key.topic_id].config
+        members = 2 * len(state.isr) > len(state.replicas) if config.commit_rule == "quorum" else state.isr
+        return bool(state.leader or members or state.elr or config.unclean_election)
 
     def ready(self) -> bool:
         """All topics exist and every partition is in full sync with a leader."""
@@ -229,7 +228,7 @@ class Cluster:
         self.until(self.in_sync, self.options.patience)
         self.until(self.all_read, 10.0)
         self.until(self.controllers_agree, self.options.patience)
-        if self.options.timeline:
+        if self.options.timeline and may_be_told(self):
             self.until(lambda: is_told(self), self.options.patience)
             check_timeline(self)
         self.judge()

@@ -38,6 +38,16 @@ def records(cluster: Cluster) -> list[Document]:
     return [record for record in told if record is not None]
 
 
+def may_be_told(cluster: Cluster) -> bool:
+    """Whether it can still be written: as with any topic, where the disks of all who held what is committed of it
+    were lost, nobody may lead it any more."""
+    topic_id = cluster.invariants.metadata.names.get(TIMELINE)
+    if topic_id is None or cluster.may_be_led(TopicPartition(topic_id, 0)):
+        return True
+    cluster.count("timelines lost")
+    return False
+
+
 def is_told(cluster: Cluster) -> bool:
     """Everything that has happened is in it."""
     told = records(cluster)
