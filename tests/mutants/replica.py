@@ -10,7 +10,6 @@ from tidelog_replica.core import leader as leader_module
 from tidelog_replica.core.follower import Follower
 from tidelog_replica.core.leader import Leader
 from tidelog_replica.core.producers import ProducerState
-from tidelog_replica.core.progress import Progress
 from tidelog_replica.core.proposing import propose
 from tidelog_replica.core.vouching import Vouching
 from tidelog_replica.following import Following
@@ -97,31 +96,7 @@ def forget_an_unanswered_proposal(patch: Patch) -> None:
 @breaks("rule 6", "Who joins the ISR has reached the HW and the start of the leader epoch.")
 def join_at_the_high_watermark(patch: Patch) -> None:
     """A follower may join at the HW, which is stale on a new leader."""
-
-    def is_fit(self, node):
-        progress, server = self.followers[node], self._servers.get(node)
-        return server is not None and not server.fenced and progress.durable >= self.epoch_start
-
-    patch.setattr(Leader, "_is_fit", is_fit)
-
-
-@breaks("KIP-903", "A follower joins only in the life in which it fetched.")
-def join_in_any_life(patch: Patch) -> None:
-    """Position and life of a follower are not compared: what an earlier life had counts for the present one."""
-
-    def may_join(self, node):
-        progress, server = self.followers[node], self._servers.get(node)
-        return progress.durable >= max(self.high_watermark, self.epoch_start) and not (
-            server is None or server.fenced
-        )
-
-    patch.setattr(Leader, "_may_join", may_join)
-
-
-@breaks("KIP-903", "Who has left the ISR counts for nothing until it fetches again.")
-def remember_who_left_the_isr(patch: Patch) -> None:
-    """Its position stands, though it may have left because what it had is lost."""
-    patch.setattr(Progress, "forget", lambda self, stamp: None)
+    patch.setattr(Leader, "_is_fit", lambda self, node: self.followers[node].is_of(self._servers.get(node)))
 
 
 @breaks("R11", "A follower that idles has shown that it was told the HW as it is.")
