@@ -213,7 +213,7 @@ class Cluster:
         self.loop.run_until(self.options.duration)
         self.faults.heal()
         healed = self.loop.now
-        self.until(self.full_isr, self.options.patience)
+        self.until(lambda: self.full_isr() and not self.network.unnoticed, self.options.patience)
         self.count("seconds to full ISR", round(self.loop.now - healed))
         self.run_for(0.5)  # clients' metadata and back-off
         self.history.healthy.append((self.loop.now, self.loop.now + 2.0))

@@ -136,6 +136,8 @@ class Network:
         self._up: dict[str, Process] = {}
         self._blocked: dict[tuple[str, str], float] = {}
         self._links: dict[int, SimLink] = {}
+        self.unnoticed = 0
+        """Ends of broken links whose processes have not noticed yet."""
         self._senders: dict[str, dict[str, None]] = {}
         """Who has sent datagrams to whom."""
         self._number = 0
@@ -266,9 +268,11 @@ class Network:
         del self._links[link.number]
         for name in (link.client.name, link.server_name):
             longest = self._rng.choice((0.05, 0.5, 3.0)) if slow else 0.02
+            self.unnoticed += 1
             self.loop.after(self._rng.uniform(0.0, longest), lambda name=name: self._tell(link, name))
 
     def _tell(self, link: SimLink, name: str) -> None:
+        self.unnoticed -= 1
         process = link.end_of(name)
         if name not in link.told and process is not None and self._up.get(name) is process:
             link.told.add(name)

@@ -9,6 +9,7 @@ from tidelog.timeline.past import past_after
 from tidelog.timeline.records import Document, decode
 from tidelog.types import TIMELINE, TopicPartition
 from tidelog_controller.core.pages import keyframe_records
+from tidelog_replica.partition import Partition
 
 from simulation.ghost import Violation
 
@@ -16,18 +17,21 @@ if TYPE_CHECKING:
     from simulation.cluster import Cluster
 
 
-def records(cluster: Cluster) -> list[Document]:
-    """What is committed of it."""
+def leading(cluster: Cluster) -> Partition | None:
+    """It, where it is led."""
     topic_id = cluster.invariants.metadata.names.get(TIMELINE)
     if topic_id is None:
-        return []
+        return None
     key = TopicPartition(topic_id, 0)
     leader = cluster.state(key).leader
     if leader is None or not cluster.processes[leader].running:
-        return []
+        return None
     partition = cluster.replica(leader).core.partitions.get(key)
-    if partition is None or partition.leading is None:
-        return []
+    return None if partition is None or partition.leading is None else partition
+
+
+def records(partition: Partition) -> list[Document]:
+    """What is committed of it."""
     told, log = list[Document | None](), partition.log
     at = log.start
     while batches := log.read(at, 1 << 20, partition.high_watermark):
@@ -50,22 +54,26 @@ def may_be_told(cluster: Cluster) -> bool:
 
 def is_told(cluster: Cluster) -> bool:
     """Everything that has happened is in it."""
-    told = records(cluster)
+    partition = leading(cluster)
+    told = [] if partition is None else records(partition)
     return bool(told) and told[-1]["event"] == cluster.invariants.metadata.timeline.last
 
 
 def check_timeline(cluster: Cluster) -> None:
     """Each event once, in order; from the beginning and from each keyframe on it leads to the same present. Raises
-    ``Violation``."""
-    told, state = records(cluster), cluster.invariants.metadata
+    ``Violation``. A clock that jumped ahead makes retention take the older ones: then it begins later."""
+    partition, state = leading(cluster), cluster.invariants.metadata
+    assert partition is not None
+    told = records(partition)
     numbers = [record["event"] for record in told if record["type"] == "event"]
     cluster.count("timeline events", len(numbers))
     cluster.count("timeline keyframes", sum(r["type"] == "keyframe" and r["part"] == 1 for r in told))
-    if numbers != list(range(1, state.timeline.last + 1)):
+    first = 1 if not partition.log.start else state.timeline.last + 1 - len(numbers)
+    if numbers != list(range(first, state.timeline.last + 1)):
         raise Violation(f"timeline: {state.timeline.last} events, and it has {numbers}")
     present = past_after(keyframe_records(state)).image()
     starts = [at for at, record in enumerate(told) if record["type"] == "keyframe" and record["part"] == 1]
-    for start in (0, *starts):
+    for start in starts if partition.log.start else (0, *starts):
         if start and told[start]["event"] < state.timeline.last - 200:
             continue
         found = past_after(told[start:])
