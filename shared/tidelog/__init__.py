@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from tidelog.client.producer import Ack, DeliveryFailed, Pending, Producer
     from tidelog.errors import TidelogError
     from tidelog.records import Record
+    from tidelog.tls import TlsOptions
     from tidelog.types import Position, TopicConfig
 
 __all__ = [
@@ -35,6 +36,7 @@ __all__ = [
     "ProducerOptions",
     "Record",
     "TidelogError",
+    "TlsOptions",
     "TopicConfig",
     "connect",
 ]
@@ -51,6 +53,7 @@ _HOMES = {
     "ProducerOptions": "tidelog.client.options",
     "Record": "tidelog.records",
     "TidelogError": "tidelog.errors",
+    "TlsOptions": "tidelog.tls",
     "TopicConfig": "tidelog.types",
     "connect": "tidelog.client.log",
 }

@@ -12,7 +12,8 @@ drop the link when ``OUTBOX_BYTES`` are queued: the peer does not read, and what
 
 A connection may have more than the seam demands, and the link uses it: ``send_many``; ``ping`` and ``heard_at``;
 ``send_now`` and ``can_send_now``; ``on_wait``, to be called when all that has arrived is handed out;
-``on_urgent``, to be called when it has frames of its own to send with the next ``send_many``.
+``on_urgent``, to be called when it has frames of its own to send with the next ``send_many``; ``identities``, whom
+the peer's certificate names (``tls``): a service must be who it says.
 
 A link ends once: when either task ends, when ``close`` was called and the outbox is sent (at most
 ``CLOSE_TIMEOUT_S``), or when the caller is cancelled. Then every waiting call ends ``UNREACHABLE``.
@@ -29,6 +30,7 @@ import trio
 
 from tidelog.errors import ProtocolError, TidelogError, Unreachable
 from tidelog.outbox import OUTBOX_BYTES, Outbox, begin_burst, burst, end_burst
+from tidelog.tls import CLIENT, Identity, check_peer
 from tidelog.transport import NO_PAGES, Connection, Pages, Transport
 from tidelog.wire.messages import Hello, Message, Payload, Welcome
 from tidelog.wire.session import PROTOCOL_VERSION, Answered, Close, Deliver, Effect, Opened, Session, Transmit
@@ -48,6 +50,8 @@ GOING_AWAY = 1001
 TRY_AGAIN_LATER = 1013
 INTERNAL_ERROR = 1011
 
+Authenticate = Callable[[Hello, "tuple[Identity, ...] | None"], "TidelogError | None"]
+"""Why somebody who says this, and whose certificate names these, is not let in."""
 Handler = Callable[["Link", int | None, Message], None]
 """Called inline with what the peer sent: must not block. A ``TidelogError`` that it raises answers the request."""
 
@@ -72,6 +76,8 @@ class Link:
         self.peer: Hello | Welcome
         """Who is on the other side (set when the link opens)."""
         self.remote = connection.remote
+        self.identities: tuple[Identity, ...] | None = getattr(connection, "identities", None)
+        """Whom the peer's certificate names; None where none is asked for."""
         self.error: TidelogError | None = None
         """Why the link ended."""
         self._connection = connection
@@ -328,9 +334,12 @@ async def connect_link(
 ) -> AsyncIterator[Link]:
     """An open link to ``url``, closed at the end of the block or when the peer is silent for ``silence_s``. The
     block is not cancelled when the link breaks: its calls raise ``Unreachable``, and ``wait_closed`` returns. Raises
-    ``Unreachable`` when there is no connection, or what hello was refused with."""
+    ``Unreachable`` when there is no connection, what hello was refused with, or, unless it is a client that says
+    hello, why the server is not who it says."""
     connection = await transport.connect(url)
-    session = Session(trio.current_time())
+    identities = getattr(connection, "identities", None)
+    trust = None if hello.role == CLIENT else lambda welcome: check_peer(welcome, identities)
+    session = Session(trio.current_time(), trust=trust)
     link = Link(connection, session, handler, silence_s=silence_s)
     failure: BaseException | None = None
     async with trio.open_nursery() as nursery:
@@ -356,18 +365,22 @@ async def serve_links(
     handler: Handler,
     *,
     allowed: Mapping[str, frozenset[str]],
+    authenticate: Authenticate = check_peer,
     on_open: Callable[[Link], None] | None = None,
     on_close: Callable[[Link], None] | None = None,
     pages: Pages = NO_PAGES,
     task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    """Accept links until cancelled; reports the URL. ``welcome`` decides about each hello. ``allowed``: ops by
-    role; others are answered ``FORBIDDEN``, other roles refused. ``on_open`` and ``on_close`` are called
-    once each per link whose hello was accepted. ``pages``: for plain HTTP on the same port. Raises ``ConfigError``
-    when the port is in use."""
+    """Accept links until cancelled; reports the URL. ``authenticate``, then ``welcome`` decide about each hello.
+    ``allowed``: ops by role; others are answered ``FORBIDDEN``, other roles refused. ``on_open`` and ``on_close`` are
+    called once each per link whose hello was accepted. ``pages``: for plain HTTP on the same port. Raises
+    ``ConfigError`` when the port is in use."""
 
     async def on_connection(connection: Connection) -> None:
-        session = Session(trio.current_time(), welcome=welcome, allowed=allowed)
+        def admit(hello: Hello) -> Welcome | TidelogError:
+            return authenticate(hello, getattr(connection, "identities", None)) or welcome(hello)
+
+        session = Session(trio.current_time(), welcome=admit, allowed=allowed)
         await Link(connection, session, handler, on_open, on_close).run()
 
     await transport.serve(host, port, on_connection, pages=pages, task_status=task_status)

@@ -21,6 +21,7 @@ import trio
 from tidelog import logs
 from tidelog.config import load, settings_of
 from tidelog.errors import ConfigError
+from tidelog.tls import TlsFiles
 from tidelog.transport import Transport
 from tidelog.websocket import WebSocketTransport
 
@@ -37,6 +38,10 @@ class ServiceConfig(Protocol):
     @property
     def log_json(self) -> bool | None:
         """None: JSON unless stderr is a terminal."""
+
+    @property
+    def tls(self) -> TlsFiles | None:
+        """The certificates, where there are any."""
 
 
 Config = TypeVar("Config", bound=ServiceConfig)
@@ -63,7 +68,7 @@ def main(kind: type[Config], serve: Callable[..., Awaitable[None]], description:
 
 
 async def _until_signal(serve: Callable[..., Awaitable[None]], config: ServiceConfig) -> None:
-    transport: Transport = WebSocketTransport()
+    transport: Transport = WebSocketTransport(tls=config.tls)
     with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
         async with trio.open_nursery() as nursery:
 

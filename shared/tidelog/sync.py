@@ -19,7 +19,6 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import AbstractAsyncContextManager
 from datetime import datetime
 from functools import partial
 from types import TracebackType
@@ -31,12 +30,13 @@ from tidelog.client import consumer as async_consumer
 from tidelog.client import log as async_log
 from tidelog.client import producer as async_producer
 from tidelog.client.core.consumer import Fetched
-from tidelog.client.log import DEFAULT_URL, Where
+from tidelog.client.log import DEFAULT_URL, NO_FILES, Where
 from tidelog.client.options import ConsumerOptions, ProducerOptions
 from tidelog.client.portal import Portal
 from tidelog.client.producer import Ack, DeliveryFailed, Headers
 from tidelog.errors import BrokerError, TidelogError, TimedOut
 from tidelog.records import Record
+from tidelog.tls import TlsOptions
 from tidelog.types import Position
 from tidelog.wire.messages import HistoryEntry, MetadataAnswer, OffsetAnswer, QuorumAnswer, TopicInfo
 
@@ -389,11 +389,8 @@ def connect(
     *,
     connect_timeout_s: float = 10.0,
     request_timeout_s: float = 30.0,
+    tls: TlsOptions = NO_FILES,
 ) -> Log:
     """Connect to any of the gateways; see ``tidelog.connect``. Use it with ``with``, or ``close`` it."""
-    gateways = (urls,) if isinstance(urls, str) else tuple(urls)
-
-    def open_log() -> AbstractAsyncContextManager[async_log.Log]:
-        return async_log.connect(gateways, connect_timeout_s=connect_timeout_s, request_timeout_s=request_timeout_s)
-
-    return Log(Portal(open_log))
+    given: dict[str, Any] = {"connect_timeout_s": connect_timeout_s, "request_timeout_s": request_timeout_s}
+    return Log(Portal(lambda: async_log.connect(urls, tls=tls, **given)))

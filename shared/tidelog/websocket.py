@@ -6,7 +6,7 @@ head and not one byte more. The handshake's tasks live in a nursery that ends wi
 connection has no hidden task. A request that does not ask for WebSocket gets a page (``pages.py``).
 
 Refused: another subprotocol (HTTP 400), more than ``max_connections`` (HTTP 503), a handshake that takes longer
-than ``HANDSHAKE_TIMEOUT_S``. permessage-deflate is never negotiated.
+than ``HANDSHAKE_TIMEOUT_S``, plain text on a port that speaks TLS (HTTP 426). permessage-deflate is never negotiated.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ import trio_websocket
 
 from tidelog.errors import ConfigError, ProtocolError, Unreachable
 from tidelog.pages import answer
+from tidelog.tls import TlsFiles, TlsOptions, identities_of, why_failed
 from tidelog.transport import MAX_MESSAGE_BYTES, NO_PAGES, SUBPROTOCOL, Connection, Page, Pages
 from tidelog.wire.frames import FrameStream
 
@@ -39,15 +40,23 @@ NOTSENT_LOWAT = 1 << 20
 log = logging.getLogger("tidelog")
 
 
+NEEDS_TLS = 426
+"""HTTP status (RFC 2817) for who speaks plain text to a port that speaks TLS."""
+TLS_RECORD = b"\x16"
+"""What a TLS handshake begins with (RFC 8446 §5.1)."""
+
+Stream = trio.SocketStream | trio.SSLStream[trio.SocketStream]
+
+
 class _HandshakeEnded(Exception):
     """The peer hung up, or sent no HTTP head, before the handshake was done."""
 
 
-class _Gate(trio.abc.HalfCloseableStream):
+class _Gate(trio.abc.Stream):
     """The stream as the handshake sees it: exactly one HTTP head can be read; ``early`` is what came after it.
     ``scope`` bounds the handshake: it is cancelled when the time is over, or when trio-websocket gives up."""
 
-    def __init__(self, stream: trio.SocketStream) -> None:
+    def __init__(self, stream: Stream) -> None:
         self.scope = trio.CancelScope(deadline=trio.current_time() + HANDSHAKE_TIMEOUT_S)
         self._stream = stream
         self._head: bytes | None = None
@@ -73,8 +82,11 @@ class _Gate(trio.abc.HalfCloseableStream):
             try:
                 more = await self._stream.receive_some(MAX_HEAD_BYTES)
             except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
-                raise _HandshakeEnded("the connection broke") from error
+                raise _HandshakeEnded(why_failed(error) or "the connection broke") from error
             data += more
+            if data[:1] == TLS_RECORD:  # an answer that is not TLS: the other end's library will say so
+                await self._stream.send_all(b"HTTP/1.1 400 This port speaks no TLS\r\n\r\n")
+                raise _HandshakeEnded("TLS on a port without it")
             end = data.find(b"\r\n\r\n") + 4
             if end > 3:
                 self.early = data[end:]
@@ -88,9 +100,6 @@ class _Gate(trio.abc.HalfCloseableStream):
     async def wait_send_all_might_not_block(self) -> None:
         await self._stream.wait_send_all_might_not_block()
 
-    async def send_eof(self) -> None:
-        await self._stream.send_eof()
-
     async def aclose(self) -> None:
         """Ends the handshake; the stream stays open, its owner closes it."""
         self.scope.cancel()
@@ -99,21 +108,25 @@ class _Gate(trio.abc.HalfCloseableStream):
 
 @dataclass(slots=True)
 class WebSocketTransport:
-    """``Transport`` over trio-websocket. ``max_connections`` counts accepted ones, in all servers of this object."""
+    """``Transport`` over trio-websocket. ``max_connections`` counts accepted ones, in all servers of this object.
+    With ``tls`` that has a certificate its servers speak TLS only; connections do where the URL says ``wss:``."""
 
     max_connections: int = 4096
     max_message_bytes: int = MAX_MESSAGE_BYTES
+    tls: TlsFiles | None = None
     _accepted: int = 0
 
     async def connect(self, url: str) -> Connection:
         """See ``Transport.connect``."""
-        host, port, path = _parse(url)
+        host, port, path, secure = _parse(url)
         name = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         try:
             with trio.fail_after(HANDSHAKE_TIMEOUT_S):
                 stream = await trio.open_tcp_stream(host, port)
                 try:
-                    return await self._shake_hands(stream, url, name, path)
+                    _tune(stream)
+                    secured = await self._secure(stream, url, host) if secure else stream
+                    return await self._shake_hands(secured, url, name, path)
                 except BaseException:
                     await trio.aclose_forcefully(stream)
                     raise
@@ -122,8 +135,17 @@ class WebSocketTransport:
         except OSError as error:
             raise Unreachable(f"{url}: {_plain(error)}") from error
 
-    async def _shake_hands(self, stream: trio.SocketStream, url: str, host: str, path: str) -> Connection:
-        _tune(stream)
+    async def _secure(self, stream: trio.SocketStream, url: str, host: str) -> Stream:
+        if self.tls is None:
+            self.tls = TlsFiles(TlsOptions())
+        secured = trio.SSLStream(stream, self.tls.connecting(), server_hostname=host, https_compatible=True)
+        try:
+            await secured.do_handshake()
+        except trio.BrokenResourceError as error:
+            raise Unreachable(f"{url}: {why_failed(error) or 'the server hung up'}") from error
+        return secured
+
+    async def _shake_hands(self, stream: Stream, url: str, host: str, path: str) -> Connection:
         gate = _Gate(stream)
         opened: trio_websocket.WebSocketConnection | None = None
         failure: Exception | None = None
@@ -139,10 +161,18 @@ class WebSocketTransport:
         if failure is not None or opened is None:
             status = getattr(failure, "status_code", None)
             why = f"refused with HTTP {status}" if status else failure or "no WebSocket handshake"
+            if status == NEEDS_TLS:
+                why = "the port speaks TLS: use wss://"
             raise Unreachable(f"{url}: {why}") from failure
         if opened.subprotocol != SUBPROTOCOL:
             raise Unreachable(f"{url}: the server does not speak {SUBPROTOCOL}")
-        return FrameStream(stream, url, server=False, max_bytes=self.max_message_bytes, early=gate.early)
+        return self._open(stream, url, gate.early, server=False)
+
+    def _open(self, stream: Stream, remote: str, early: bytes, *, server: bool) -> FrameStream:
+        connection = FrameStream(stream, remote, server=server, max_bytes=self.max_message_bytes, early=early)
+        if isinstance(stream, trio.SSLStream) and stream.context.verify_mode:
+            connection.identities = identities_of(stream.getpeercert())
+        return connection
 
     async def serve(
         self,
@@ -170,7 +200,12 @@ class WebSocketTransport:
 
         async with trio.open_nursery() as nursery:
             await nursery.start(trio.serve_listeners, on_stream, listeners)
-            task_status.started(f"ws://{_reachable(host)}:{real_port}")
+            scheme = "wss" if self._accepts_tls else "ws"
+            task_status.started(f"{scheme}://{_reachable(host)}:{real_port}")
+
+    @property
+    def _accepts_tls(self) -> bool:
+        return self.tls is not None and self.tls.can_accept
 
     async def _accept(
         self, stream: trio.SocketStream, handler: Callable[[Connection], Awaitable[None]], pages: Pages
@@ -179,21 +214,38 @@ class WebSocketTransport:
         try:
             async with stream:
                 if self._accepted > self.max_connections:
-                    await _refuse(stream)
+                    await _refuse(stream, "503 Too many connections")
                     return
-                connection = await self._answer_handshake(stream, pages)
+                try:
+                    _tune(stream)
+                    remote = "{}:{}".format(*stream.socket.getpeername()[:2])
+                except OSError:  # it is gone already
+                    return
+                secured = await self._accept_tls(stream, remote) if self._accepts_tls else stream
+                connection = secured and await self._answer_handshake(secured, remote, pages)
                 if connection is not None:
                     await _run(handler, connection)
         finally:
             self._accepted -= 1
 
-    async def _answer_handshake(self, stream: trio.SocketStream, pages: Pages) -> FrameStream | None:
+    async def _accept_tls(self, stream: trio.SocketStream, remote: str) -> Stream | None:
+        assert self.tls is not None
+        secured = trio.SSLStream(stream, self.tls.accepting(), server_side=True, https_compatible=True)
+        with trio.move_on_after(HANDSHAKE_TIMEOUT_S):
+            try:
+                await secured.do_handshake()
+                return secured
+            except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
+                why = why_failed(error)
+                log.debug("tls_handshake_failed remote=%s: %s", remote, why)
+                if "http request" in why:
+                    await _refuse(stream, f"{NEEDS_TLS} Upgrade Required", "upgrade: TLS/1.2\r\n")
+                else:
+                    await _send_alert(secured, stream)
+        return None
+
+    async def _answer_handshake(self, stream: Stream, remote: str, pages: Pages) -> FrameStream | None:
         """The open connection, or None when the peer got a page, was refused or gave up."""
-        try:
-            _tune(stream)
-            remote = "{}:{}".format(*stream.socket.getpeername()[:2])
-        except OSError:  # it is gone already
-            return None
         gate = _Gate(stream)
         accepted = False
         with gate.scope:
@@ -215,7 +267,7 @@ class WebSocketTransport:
                 accepted = False
         if not accepted:
             return None
-        return FrameStream(stream, remote, server=True, max_bytes=self.max_message_bytes, early=gate.early)
+        return self._open(stream, remote, gate.early, server=True)
 
 
 async def _run(handler: Callable[[Connection], Awaitable[None]], connection: FrameStream) -> None:
@@ -246,9 +298,16 @@ def _failed(accept: str) -> Page:
     return Page(b"internal error\n", status=500)
 
 
-async def _refuse(stream: trio.SocketStream) -> None:
+async def _refuse(stream: trio.SocketStream, status: str, header: str = "") -> None:
     with trio.move_on_after(1.0), contextlib.suppress(trio.BrokenResourceError):
-        await stream.send_all(b"HTTP/1.1 503 Too many connections\r\nconnection: close\r\ncontent-length: 0\r\n\r\n")
+        answer = f"HTTP/1.1 {status}\r\n{header}connection: close\r\ncontent-length: 0\r\n\r\n"
+        await stream.send_all(answer.encode())
+
+
+async def _send_alert(secured: trio.SSLStream[trio.SocketStream], stream: trio.SocketStream) -> None:
+    """Tell the other end why its handshake failed: OpenSSL wrote it, and trio leaves it where it is."""
+    with trio.move_on_after(1.0), contextlib.suppress(trio.BrokenResourceError, trio.ClosedResourceError):
+        await stream.send_all(secured._outgoing.read())
 
 
 def _tune(stream: trio.SocketStream) -> None:
@@ -259,15 +318,17 @@ def _tune(stream: trio.SocketStream) -> None:
             stream.setsockopt(socket.IPPROTO_TCP, option, value)
 
 
-def _parse(url: str) -> tuple[str, int, str]:
+def _parse(url: str) -> tuple[str, int, str, bool]:
+    """Host, port, path, and whether it is TLS."""
     try:
         parts = urlsplit(url)
-        port = parts.port or 80
+        secure = parts.scheme == "wss"
+        port = parts.port or (443 if secure else 80)
     except ValueError as error:
         raise Unreachable(f"{url} is no WebSocket URL: {error}") from error
-    if parts.scheme != "ws" or not parts.hostname:
-        raise Unreachable(f"{url} is no URL of the form ws://host:port")
-    return parts.hostname, port, parts.path or "/"
+    if parts.scheme not in ("ws", "wss") or not parts.hostname:
+        raise Unreachable(f"{url} is no URL of the form ws://host:port or wss://host:port")
+    return parts.hostname, port, parts.path or "/", secure
 
 
 def _reachable(host: str) -> str:

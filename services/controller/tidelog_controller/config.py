@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from tidelog.config import setting
+from tidelog.listening import Listening
 
 from tidelog_controller.core.controller import ControllerSettings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ControllerConfig:
+class ControllerConfig(Listening):
     """Read once, at the start, by ``tidelog.config.load``, which checks every setting against its metadata."""
 
     node: str = setting("c1", "Name of this controller, unique in the cluster.")
@@ -37,9 +38,7 @@ class ControllerConfig:
             )
         if self.join and len(self.peers) < 2:
             found.append("join: peers must name the controllers that there are, and this one")
-        for node, url in self.peers.items():
-            if not url.startswith("ws://"):
-                found.append(f"peers.{node} = {url!r}: must be a URL of the form ws://host:port")
+        found += self.faults_of_urls([(f"peers.{node}", url) for node, url in self.peers.items()])
         if len(set(self.peers.values())) < len(self.peers):
             found.append("peers: two controllers have the same URL")
-        return found
+        return found + self.faults_of_listening(self.host, bool(self.tls_ca), "set tls_ca")

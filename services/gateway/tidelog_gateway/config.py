@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from tidelog.config import setting
 from tidelog.link import OUTBOX_BYTES
+from tidelog.listening import Listening
 
 from tidelog_gateway.core.settings import RouterSettings, SubscriptionSettings
 
@@ -16,7 +17,7 @@ LEAST_BYTES = 2 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GatewayConfig:
+class GatewayConfig(Listening):
     """Read once, at the start, by ``tidelog.config.load``, which checks every setting against its metadata."""
 
     node: str = setting("g1", "Name of this gateway, unique in the cluster.")
@@ -40,6 +41,9 @@ class GatewayConfig:
     read_max_wait_ms: int = setting(
         _SUBSCRIPTIONS.read_max_wait_ms, "How long a subscription's read waits at the end of the log.", 10, 30_000
     )
+    authentication: bool = setting(
+        False, "Refuse clients that show no certificate that names them (which takes tls_ca)."
+    )
     metrics: bool = setting(True, "Show metrics to Prometheus: HTTP GET /metrics on the port.")
     log_json: bool | None = setting(None, "Log as JSON; unset: unless on a terminal.")
 
@@ -48,9 +52,15 @@ class GatewayConfig:
         found = [] if self.node else ["node: must not be empty"]
         if not self.controllers:
             found.append("controllers: name at least one")
+        found += self.faults_of_urls([("controllers", url) for url in self.controllers])
         if self.total_max_bytes < self.client_max_bytes:
             found.append("total_max_bytes must not be smaller than client_max_bytes")
-        return found
+        how = "set authentication = true and tls_ca"
+        return found + self.faults_of_listening(self.host, self.authentication, how)
+
+    @property
+    def _client_certificates(self) -> str:
+        return "optional" if self.tls_ca else "none"
 
     @property
     def router(self) -> RouterSettings:

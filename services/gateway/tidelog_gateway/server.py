@@ -10,6 +10,7 @@ import trio
 from tidelog.counting import count
 from tidelog.errors import TidelogError, refuse
 from tidelog.link import PROTOCOL_VERSION, Link, serve_links
+from tidelog.tls import CLIENT, Identity
 from tidelog.transport import MAX_MESSAGE_BYTES, NO_PAGES, Transport
 from tidelog.wire.messages import (
     Credit,
@@ -60,6 +61,11 @@ async def serve(
                 PROTOCOL_VERSION, cluster, config.node, "gateway", MAX_MESSAGE_BYTES, config.client_max_in_flight
             )
 
+        def authenticate(hello: Hello, identities: tuple[Identity, ...] | None) -> TidelogError | None:
+            if config.authentication and not any(one.role == CLIENT for one in identities or ()):
+                return refuse("UNAUTHENTICATED", f"{config.node} takes no strangers: show a client certificate")
+            return None
+
         def on_message(link: Link, id: int | None, message: Message) -> None:
             count(shell.requests, message.OP)
             if isinstance(message, KINDS) and id is not None:
@@ -80,6 +86,7 @@ async def serve(
                 welcome,
                 on_message,
                 allowed={"client": CLIENT_OPS},
+                authenticate=authenticate,
                 on_open=shell.on_open,
                 on_close=shell.on_close,
                 pages={"/metrics": metrics_page(shell)} if config.metrics else NO_PAGES,

@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from tidelog.config import setting
+from tidelog.listening import Listening
 
 from tidelog_replica.settings import ReplicaSettings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReplicaConfig:
+class ReplicaConfig(Listening):
     """Read once, at the start, by ``tidelog.config.load``, which checks every setting against its metadata."""
 
     node: str = setting("r1", "Name of this replica server, unique in the cluster.")
@@ -42,4 +43,7 @@ class ReplicaConfig:
         found = [f"{name}: must not be empty" for name in ("node", "data_dir") if not getattr(self, name)]
         if not self.controllers:
             found.append("controllers: name at least one")
-        return found
+        found += self.faults_of_urls([("controllers", url) for url in self.controllers])
+        if self.advertised_url:
+            found += self.faults_of_urls([("advertised_url", self.advertised_url)])
+        return found + self.faults_of_listening(self.host, bool(self.tls_ca), "set tls_ca")

@@ -9,7 +9,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from tidelog.cli.local_cluster import LocalCluster
+from tidelog.cli.local_cluster import NO_FILES, LocalCluster
 from tidelog.cli.main import json_option, print_json, run
 
 _data = click.option(
@@ -41,7 +41,13 @@ def _show(cluster: LocalCluster, as_json: bool) -> None:
     for p in cluster.processes:
         table.add_row(p.id, p.role, str(p.pid) if p.is_alive() else "down", p.url, p.log)
     Console().print(table)
-    click.echo("metrics: curl http://HOST:PORT/metrics, of each of them")
+    if cluster.tls == NO_FILES:
+        click.echo("metrics: curl http://HOST:PORT/metrics, of each of them")
+        return
+    shown = {"CA": cluster.tls.ca, "CERT": cluster.tls.cert, "KEY": cluster.tls.key}
+    click.echo(f"export TIDELOG_GATEWAY={cluster.gateways()[0]}")
+    for name, file in shown.items():
+        click.echo(f"export TIDELOG_CLIENT_{name}={file}")
 
 
 @click.group()
@@ -59,6 +65,7 @@ def cluster() -> None:
     type=click.IntRange(1, 65_000),
     help="First gateway's port, the others follow; 9292 for a new cluster when not given.",
 )
+@click.option("--tls", is_flag=True, help="Of a new cluster: with certificates of its own; they are in DATA/certs.")
 @click.option("--detach", is_flag=True, help="Return when the cluster accepts writes; 'cluster down' ends it.")
 @json_option
 def up(
@@ -67,12 +74,13 @@ def up(
     replicas: int | None,
     gateways: int | None,
     base_port: int | None,
+    tls: bool,
     detach: bool,
     as_json: bool,
 ) -> None:
     """Start a cluster, new or from the data in the folder; ready when it accepts writes."""
     local = LocalCluster.create(
-        folder, controllers=controllers, replicas=replicas, gateways=gateways, base_port=base_port
+        folder, controllers=controllers, replicas=replicas, gateways=gateways, base_port=base_port, tls=tls
     )
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # like Ctrl-C: what was started is ended
     try:

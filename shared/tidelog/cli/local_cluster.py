@@ -1,6 +1,7 @@
 """A cluster of real processes on this machine: start, watch, kill, pause, restart, stop.
 
-The folder holds one sub-folder per process (configuration, data, log) and ``cluster.json``, which is kept true:
+The folder holds one sub-folder per process (configuration, data, log), ``certs`` if it speaks TLS (with a certificate
+for each process, and ``client-admin`` for whoever has the folder), and ``cluster.json``, which is kept true:
 ``{"cluster", "base_port", "processes": [{"role", "id", "pid", "url", "log", "started"}]}``. ``pid`` is 0 for a
 process that was stopped. ``started`` is the kernel's start time of the process, so that no other process that was
 given the same number is ever signalled.
@@ -24,15 +25,21 @@ from urllib.parse import urlsplit
 
 import trio
 
+from tidelog.cli.certs import LOCAL, issue, open_authority
 from tidelog.errors import ConfigError, TidelogError
+from tidelog.tls import CLIENT, Identity, TlsOptions
 
 HOST = "127.0.0.1"
 MODULES = {"controller": "tidelog_controller", "replica": "tidelog_replica", "gateway": "tidelog_gateway"}
+NO_FILES = TlsOptions()
 DEFAULTS = {"gateway": 1, "controller": 3, "replica": 3}
 """Processes of a new cluster."""
 BASE_PORT = 9292
+CERTS = "certs"
+ADMIN = "admin"
 REGISTERED = b"registered"
 """What a replica server logs when its life has begun."""
+CERT_DAYS = 365
 START_TIMEOUT_S = 60.0
 LOOK_S = 0.05
 """Pause between two looks whether it is ready."""
@@ -96,18 +103,20 @@ def _is_taken(url: str) -> bool:
     return parts.hostname == HOST and not _port_is_free(parts.port or 0)
 
 
-async def wait_ready(url: str, replicas: int, check: Callable[[], None] = lambda: None) -> None:
+async def wait_ready(
+    url: str, replicas: int, check: Callable[[], None] = lambda: None, tls: TlsOptions = NO_FILES
+) -> None:
     """Until the gateway answers and knows so many replica servers as live. ``check`` is called now and then."""
-    while not await _sees(url, replicas):
+    while not await _sees(url, replicas, tls):
         check()
         await trio.sleep(LOOK_S)
 
 
-async def _sees(url: str, replicas: int) -> bool:
+async def _sees(url: str, replicas: int, tls: TlsOptions) -> bool:
     import tidelog
 
     try:
-        async with tidelog.connect(url, connect_timeout_s=1.0) as log:
+        async with tidelog.connect(url, connect_timeout_s=1.0, tls=tls) as log:
             status = await log.status()
     except TidelogError:
         return False
@@ -134,10 +143,11 @@ class LocalCluster:
         replicas: int | None = None,
         gateways: int | None = None,
         base_port: int | None = None,
+        tls: bool = False,
     ) -> LocalCluster:
         """Lay out a new cluster (``DEFAULTS``), or take up the one that the folder holds; starts nothing. Gateways
-        get the ports from ``base_port`` on, then controllers, then replica servers. Raises ``ConfigError`` when the
-        folder's cluster has other numbers than those given, or runs on other ports."""
+        get the ports from ``base_port`` on, then controllers, then replica servers. ``tls``: with certificates of its
+        own. Raises ``ConfigError`` when the folder's cluster is another than that, or runs on other ports."""
         folder = folder.resolve()
         counts = {"gateway": gateways, "controller": controllers, "replica": replicas}
         if (folder / "cluster.json").exists():
@@ -148,6 +158,8 @@ class LocalCluster:
                         f"{folder} holds a cluster with {len(made.of_role(role))} processes of role {role}, "
                         f"not {count}; choose another folder with --data"
                     )
+            if tls and made.tls == NO_FILES:
+                raise ConfigError(f"{folder} holds a cluster without TLS; choose another folder with --data")
             if base_port not in (None, made.base_port):
                 made._move(base_port)
             return made
@@ -158,6 +170,11 @@ class LocalCluster:
                 node = f"{role[0]}{i + 1}"
                 (folder / node).mkdir(exist_ok=True)
                 processes.append(Process(role, node, 0, "", str(folder / node / "log")))
+        if tls:
+            authority = open_authority(folder / CERTS, CERT_DAYS)
+            for process in processes:
+                issue(authority, Identity(process.role, process.id), LOCAL, CERT_DAYS)
+            issue(authority, Identity(CLIENT, ADMIN), (), CERT_DAYS)
         made = cls(folder, f"local-{os.urandom(4).hex()}", 0, processes)
         made._move(BASE_PORT if base_port is None else base_port)
         return made
@@ -174,7 +191,19 @@ class LocalCluster:
 
     def url(self, index: int) -> str:
         """Where the process of that index is to listen."""
-        return f"ws://{HOST}:{self.base_port + index}"
+        return f"{'ws' if self.tls == NO_FILES else 'wss'}://{HOST}:{self.base_port + index}"
+
+    @property
+    def tls(self) -> TlsOptions:
+        """What whoever has the folder may show to the gateways; ``NO_FILES`` for a cluster without TLS."""
+        return self._files(CLIENT, ADMIN)
+
+    def _files(self, role: str, node: str) -> TlsOptions:
+        certs = self.folder / CERTS
+        if not certs.exists():
+            return NO_FILES
+        name = certs / f"{role}-{node}"
+        return TlsOptions(str(certs / "ca.pem"), f"{name}.pem", f"{name}.key")
 
     def command_prefix(self, process: Process) -> list[str]:
         """What its command is run through."""
@@ -287,7 +316,7 @@ class LocalCluster:
                     self._check_alive()
                     await trio.sleep(LOOK_S)
                 for url in self.gateways():
-                    await wait_ready(url, wanted, self._check_alive)
+                    await wait_ready(url, wanted, self._check_alive, self.tls)
                 self._check_alive()
         except trio.TooSlowError as error:
             raise ConfigError(
@@ -357,6 +386,9 @@ class LocalCluster:
         yield f'cluster = "{self.cluster}"'
         yield f'host = "{at.hostname}"'
         yield f"port = {at.port}"
+        files = self._files(process.role, process.id)
+        for name in ("ca", "cert", "key") if files != NO_FILES else ():
+            yield f'tls_{name} = "{getattr(files, name)}"'
         if process.role != "gateway":
             yield f'data_dir = "{self.folder / process.id / "data"}"'
         controllers = self.of_role("controller")

@@ -16,6 +16,7 @@ import click
 import trio
 
 from tidelog.errors import ConfigError, TidelogError
+from tidelog.tls import TlsOptions
 
 if TYPE_CHECKING:
     from tidelog.client.log import Log
@@ -38,6 +39,7 @@ COMMANDS = {
     "why": "status",
     "controllers": "controllers",
     "verify": "verify",
+    "certs": "certs",
     "demo": "demo",
 }
 """Command -> module of this package that defines it."""
@@ -96,8 +98,31 @@ def main() -> None:
     TIDELOG_GATEWAY names (default ws://127.0.0.1:9292)."""
 
 
+_SHOWN = {
+    "ca": "PEM file of who signed the gateways' certificates (wss://).  [default: whom the system trusts]",
+    "cert": "PEM file of the certificate to show.",
+    "key": "PEM file of its key.",
+}
+
+
+def _keep(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
+    """For ``connect``: no command has to know of it."""
+    assert param.name is not None
+    ctx.meta[__name__ + param.name] = value or ""
+
+
 def gateway_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Adds --gateway (repeatable: others are tried when one is lost)."""
+    """Adds --gateway (repeatable: others are tried when one is lost), and what ``connect`` shows to it."""
+    for name, help in reversed(_SHOWN.items()):
+        command = click.option(
+            f"--{name}",
+            metavar="FILE",
+            envvar=f"TIDELOG_CLIENT_{name.upper()}",
+            show_envvar=True,
+            expose_value=False,
+            callback=_keep,
+            help=help,
+        )(command)
     return click.option(
         "--gateway",
         "gateways",
@@ -114,7 +139,9 @@ def connect(gateways: tuple[str, ...]) -> AbstractAsyncContextManager[Log]:
     """A client for one command: whoever waits at a terminal wants to know soon that nobody answers."""
     import tidelog
 
-    return tidelog.connect(gateways, connect_timeout_s=CONNECT_TIMEOUT_S)
+    meta = click.get_current_context().meta
+    shown = {name: meta.get(__name__ + name, "") for name in _SHOWN}
+    return tidelog.connect(gateways, connect_timeout_s=CONNECT_TIMEOUT_S, tls=TlsOptions(**shown))
 
 
 def json_option(command: Callable[..., Any]) -> Callable[..., Any]:

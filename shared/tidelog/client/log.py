@@ -19,6 +19,7 @@ from tidelog.client.options import ConsumerOptions, ProducerOptions
 from tidelog.client.producer import Producer, WallClock, open_producer
 from tidelog.errors import ConfigError, TidelogError, TimedOut, refuse
 from tidelog.records import decode_batch, split
+from tidelog.tls import TlsFiles, TlsOptions
 from tidelog.transport import Transport
 from tidelog.types import Position
 from tidelog.wire.messages import (
@@ -47,6 +48,7 @@ from tidelog.wire.messages import (
 )
 
 DEFAULT_URL = "ws://127.0.0.1:9292"
+NO_FILES = TlsOptions()
 _POLL_S = 0.01  # first pause while a new topic's partitions get their leaders; doubles
 _POLL_MAX_S = 0.2
 DIGEST_PATIENCE_S = 3.0
@@ -311,13 +313,14 @@ async def _connect(
     urls: tuple[str, ...],
     connect_timeout_s: float,
     request_timeout_s: float,
+    tls: TlsOptions,
     transport: Transport | None,
     clock: WallClock,
 ) -> AsyncIterator[Log]:
     if transport is None:
         from tidelog.websocket import WebSocketTransport
 
-        transport = WebSocketTransport()
+        transport = WebSocketTransport(tls=TlsFiles(tls))
     connection = Connection(urls, transport, "client", request_timeout_s)
     failure: Exception | None = None
     async with trio.open_nursery() as nursery:
@@ -337,15 +340,18 @@ def connect(
     *,
     connect_timeout_s: float = 10.0,
     request_timeout_s: float = 30.0,
+    tls: TlsOptions = NO_FILES,
     transport: Transport | None = None,
     clock: WallClock = wall_ms,
 ) -> AbstractAsyncContextManager[Log]:
     """``async with tidelog.connect("ws://127.0.0.1:9292") as log``: connect to any of the gateways, and to
     another when it is lost. Times in seconds; ``request_timeout_s`` is how long requests wait, with reconnections.
+    ``tls``: whom to trust at URLs with ``wss:``, and the certificate to show.
 
-    Raises ``Unreachable`` when none can be reached within ``connect_timeout_s``, ``ConfigError`` without a URL.
+    Raises ``Unreachable`` when none can be reached within ``connect_timeout_s``, ``ConfigError`` without a URL, or
+    where the files of ``tls`` cannot be read.
     """
     gateways = (urls,) if isinstance(urls, str) else tuple(urls)
     if not gateways:
         raise ConfigError("no gateway URL is given")
-    return _connect(gateways, connect_timeout_s, request_timeout_s, transport, clock)
+    return _connect(gateways, connect_timeout_s, request_timeout_s, tls, transport, clock)

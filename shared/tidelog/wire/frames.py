@@ -25,6 +25,7 @@ from collections.abc import Callable, Sequence
 import trio
 
 from tidelog.errors import ProtocolError, Unreachable
+from tidelog.tls import Identity
 from tidelog.types import Buffer
 from tidelog.wire.codec import payload_buffers, payload_size
 from tidelog.wire.messages import Payload
@@ -49,13 +50,15 @@ class FrameStream:
     """One end of an open WebSocket connection. Implements ``tidelog.transport.Connection``."""
 
     def __init__(
-        self, stream: trio.abc.HalfCloseableStream, remote: str, *, server: bool, max_bytes: int, early: bytes = b""
+        self, stream: trio.abc.Stream, remote: str, *, server: bool, max_bytes: int, early: bytes = b""
     ) -> None:
         """``server``: this end accepted the connection. ``early``: what already arrived after the handshake."""
         self.remote = remote
         self.on_urgent: Callable[[], None] = lambda: None
         self.on_wait: Callable[[], None] = lambda: None
         """Called when everything that has arrived was handed out, before ``receive`` waits for more."""
+        self.identities: tuple[Identity, ...] | None = None
+        """Whom the peer's certificate names; None where none is asked for."""
         self.heard_at = trio.current_time()
         """When the last bytes came from the peer (trio's clock)."""
         self._stream = stream
@@ -286,10 +289,14 @@ class FrameStream:
                         data = struct.pack(">H", code) + reason.encode()[:120].decode(errors="ignore").encode()
                     await self._send_all(self._head(CLOSE, len(data)) + data)
                     self._closed = True
-                    await self._stream.send_eof()
-                    while await self._stream.receive_some(RECEIVE_BYTES):
-                        pass
-        except (trio.BrokenResourceError, trio.ClosedResourceError, Unreachable):
+                    if isinstance(self._stream, trio.abc.HalfCloseableStream):
+                        await self._stream.send_eof()
+                        while await self._stream.receive_some(RECEIVE_BYTES):
+                            pass
+                    else:  # TLS has no half-closed state: whoever has both close frames hangs up
+                        while self._peer_close is None:
+                            await self.receive()
+        except (trio.BrokenResourceError, trio.ClosedResourceError, Unreachable, ProtocolError):
             self._closed = True  # it is gone already, which is what we want
         finally:
             self._closed = True

@@ -96,13 +96,16 @@ class Session:
         *,
         welcome: Callable[[Hello], Welcome | TidelogError] | None = None,
         allowed: Mapping[str, frozenset[str]] | None = None,
+        trust: Callable[[Welcome], TidelogError | None] | None = None,
         max_in_flight: int = 4096,
     ) -> None:
         """``welcome`` given: this end accepts; its policy decides about a hello. ``allowed``: ops by the peer's role
-        (None: everything, for connecting ends)."""
+        (None: everything, for connecting ends). ``trust``: why a connecting end wants nothing to do with who welcomes
+        it."""
         self.peer: Hello | Welcome | None = None
         self.closed = False
         self._welcome = welcome
+        self._trust = trust
         self._allowed_by_role = allowed
         self._allowed: frozenset[str] | None = frozenset()
         self._limits = codec.STRANGER if welcome else codec.SERVICE
@@ -206,6 +209,9 @@ class Session:
                 raise ProtocolError("the first message was no welcome")
             if decoded.message.version != PROTOCOL_VERSION:
                 raise ProtocolError(f"the server speaks version {decoded.message.version}, not {PROTOCOL_VERSION}")
+            distrust = None if self._trust is None else self._trust(decoded.message)
+            if distrust is not None:
+                return [Close(POLICY_VIOLATION, distrust.message, distrust)]
             self._max_in_flight = min(self._max_in_flight, decoded.message.max_in_flight)
             self._allowed = None
             return self._open(decoded.message)

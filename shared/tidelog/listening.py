@@ -1,0 +1,72 @@
+"""Settings that every service has: its certificates, and where it may listen without them."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from tidelog.config import setting
+from tidelog.tls import TlsFiles, TlsOptions
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listening:
+    """Base of the services' configurations. Each has ``host`` besides."""
+
+    tls_cert: str = setting("", "PEM file of the certificate shown to others, with its chain; empty: no TLS here.")
+    tls_key: str = setting("", "PEM file of the certificate's key, without a passphrase.")
+    tls_ca: str = setting(
+        "", "PEM file of the authorities that sign the other services' certificates: with it they must show one."
+    )
+    insecure: bool = setting(
+        False, "Listen on an address that others can reach although anybody could connect and read along."
+    )
+
+    @property
+    def tls(self) -> TlsFiles | None:
+        """The certificates, or None where there are none. Raises ``ConfigError`` when they cannot be read."""
+        if not (self.tls_cert or self.tls_ca):
+            return None
+        return TlsFiles(TlsOptions(self.tls_ca, self.tls_cert, self.tls_key), self._client_certificates)
+
+    @property
+    def _client_certificates(self) -> str:
+        return "required" if self.tls_ca else "none"
+
+    def faults_of_listening(self, host: str, authenticates: bool, how: str) -> list[str]:
+        """What is wrong with listening there. ``how`` says what to do so that it ``authenticates`` its peers."""
+        found = []
+        if bool(self.tls_cert) != bool(self.tls_key):
+            found.append("tls_cert and tls_key go together: give both, or neither")
+        if self.insecure or is_loopback(host):
+            return found
+        missing = [*([] if self.tls_cert else ["TLS"]), *([] if authenticates else ["authentication"])]
+        if missing:
+            steps = [*([] if self.tls_cert else ["set tls_cert and tls_key"]), *([] if authenticates else [how])]
+            found.append(
+                f"host = {host!r}: others can reach this address, and there is no {' and no '.join(missing)}. "
+                f"Either {' and '.join(steps)} ('tidelog certs' makes certificates to try it with), or listen on "
+                f"127.0.0.1, or say insecure = true if the network itself keeps strangers out"
+            )
+        return found
+
+    def faults_of_urls(self, urls: Iterable[tuple[str, str]]) -> list[str]:
+        """What is wrong with the URLs of others, each with the name of its setting."""
+        found = []
+        for name, url in urls:
+            if not url.startswith(("ws://", "wss://")):
+                found.append(f"{name} = {url!r}: must be a URL of the form ws://host:port or wss://host:port")
+            elif self.tls_ca and url.startswith("ws://"):
+                found.append(f"{name} = {url!r}: with tls_ca the other services speak TLS: wss://host:port")
+        return found
+
+
+def is_loopback(host: str) -> bool:
+    """Only this machine can reach the address. A name other than localhost may resolve to anything."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

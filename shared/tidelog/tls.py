@@ -1,0 +1,180 @@
+"""TLS of all planes: certificates from files, and who they say the other end is.
+
+A certificate *names* services and clients by URIs among its alternative names: ``tidelog:replica/r1``,
+``tidelog:client/billing``; one without such URIs names the one whose role is its organizational unit and whose node
+is its common name. Between services each end checks that the other's certificate names what its hello or welcome
+says, so that nobody with a certificate of the cluster can pass for another. Who connects also checks the host name.
+
+The files are read again when one of them has changed, before the next handshake: open connections go on. Files that
+do not go together (one is replaced, the other not yet) leave what was read before in force.
+"""
+
+from __future__ import annotations
+
+import logging
+import ssl
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from tidelog.errors import ConfigError, TidelogError, refuse
+from tidelog.wire.messages import Hello, Welcome
+
+URI = "tidelog:"
+CLIENT = "client"
+
+log = logging.getLogger("tidelog")
+
+
+@dataclass(frozen=True, slots=True)
+class TlsOptions:
+    """PEM files. ``ca``: who may have signed the other end's certificate; "": whom the system trusts. ``cert`` and
+    ``key``: one's own certificate (with the chain behind it) and its key, without a passphrase; "": none is shown."""
+
+    ca: str = ""
+    cert: str = ""
+    key: str = ""
+
+    def __post_init__(self) -> None:
+        if bool(self.cert) != bool(self.key):
+            raise ConfigError("a certificate and its key go together: give both, or neither")
+
+
+class Identity(NamedTuple):
+    """Somebody whom a certificate names."""
+
+    role: str
+    node: str
+
+    def __str__(self) -> str:
+        return f"{self.role}/{self.node}"
+
+
+class TlsFiles:
+    """Contexts for handshakes, always of what the files hold now. ``clients``: what the accepting end asks of the
+    other: ``none`` (no certificate), ``optional`` or ``required``. Raises ``ConfigError`` if they cannot be read."""
+
+    def __init__(self, options: TlsOptions, clients: str = "none") -> None:
+        self._options = options
+        self._clients = clients
+        self._read: dict[Callable[[], ssl.SSLContext], tuple[object, ssl.SSLContext]] = {}
+        self._complained: object = None
+        if options != TlsOptions():
+            self.connecting()
+        if options.cert:
+            self.accepting()
+
+    @property
+    def can_accept(self) -> bool:
+        """There is a certificate to show to those who connect."""
+        return bool(self._options.cert)
+
+    def connecting(self) -> ssl.SSLContext:
+        """For the end that connects; it checks the host name."""
+        return self._current(self._for_connecting)
+
+    def accepting(self) -> ssl.SSLContext:
+        """For the end that accepts."""
+        return self._current(self._for_accepting)
+
+    def _current(self, make: Callable[[], ssl.SSLContext]) -> ssl.SSLContext:
+        stamp = self._stamp()
+        known = self._read.get(make)
+        if known is not None and known[0] == stamp:
+            return known[1]
+        try:
+            context = make()
+        except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
+            if known is None:
+                raise ConfigError(f"{self._names()}: cannot be used for TLS: {_plain(error)}") from error
+            if self._complained != stamp:
+                self._complained = stamp
+                log.warning("certificates_not_read: %s: %s; the former stay in force", self._names(), _plain(error))
+            return known[1]
+        self._read[make] = stamp, context
+        return context
+
+    def _for_connecting(self) -> ssl.SSLContext:
+        context = ssl.create_default_context(ssl.Purpose.SERVER_AUTH, cafile=self._options.ca or None)
+        return self._prepared(context)
+
+    def _for_accepting(self) -> ssl.SSLContext:
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=self._options.ca or None)
+        context.verify_mode = {
+            "none": ssl.CERT_NONE,
+            "optional": ssl.CERT_OPTIONAL,
+            "required": ssl.CERT_REQUIRED,
+        }[self._clients]
+        return self._prepared(context)
+
+    def _prepared(self, context: ssl.SSLContext) -> ssl.SSLContext:
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        if self._options.cert:
+            context.load_cert_chain(self._options.cert, self._options.key, password=lambda: "")
+        return context
+
+    def _stamp(self) -> tuple[object, ...]:
+        found: list[object] = []
+        for name in (self._options.ca, self._options.cert, self._options.key):
+            try:
+                state = Path(name).stat() if name else None
+            except OSError:
+                state = None
+            found.append(state and (state.st_mtime_ns, state.st_size, state.st_ino))
+        return tuple(found)
+
+    def _names(self) -> str:
+        return ", ".join(filter(None, (self._options.ca, self._options.cert, self._options.key)))
+
+
+def identities_of(certificate: Mapping[str, Any] | None) -> tuple[Identity, ...]:
+    """Whom a certificate (as ``SSLObject.getpeercert`` gives it) names; nobody without one."""
+    if not certificate:
+        return ()
+    uris = [text for kind, text in certificate.get("subjectAltName", ()) if kind == "URI" and text.startswith(URI)]
+    if uris:
+        named = [uri.removeprefix(URI).partition("/") for uri in uris]
+        return tuple([Identity(role, node) for role, slash, node in named if slash and role and node])
+    subject = {kind: text for names in certificate.get("subject", ()) for kind, text in names}
+    role, node = subject.get("organizationalUnitName"), subject.get("commonName")
+    return (Identity(role, node),) if role and node else ()
+
+
+def check_peer(peer: Hello | Welcome, identities: tuple[Identity, ...] | None) -> TidelogError | None:
+    """Why the other end is not who it says, as far as it is a service: its certificate names somebody else. None
+    where it is; also where there are no certificates (``identities`` is None). Whoever is a client may have any."""
+    if identities is None or peer.role == CLIENT or Identity(peer.role, peer.node) in identities:
+        return None
+    if not identities:
+        return refuse(
+            "UNAUTHENTICATED",
+            f"the certificate names no Tidelog service; {peer.role}/{peer.node} must show one with the alternative "
+            f"name URI:{URI}{peer.role}/{peer.node}",
+        )
+    names = ", ".join(map(str, identities))
+    return refuse("FORBIDDEN", f"the certificate is of {names}, and cannot speak for {peer.role}/{peer.node}")
+
+
+def why_failed(error: BaseException) -> str:
+    """Why a handshake came to nothing, in words that say what to do; "" where TLS has nothing to say."""
+    inner: BaseException | None = error
+    while inner is not None and not isinstance(inner, ssl.SSLError):
+        inner = inner.__cause__
+    if inner is None:
+        return ""
+    if isinstance(inner, ssl.SSLCertVerificationError):
+        return f"the certificate shown is not accepted: {inner.verify_message}"
+    reason = (inner.reason or str(inner)).replace("_", " ").lower()
+    hint = {
+        "wrong version number": "; is it a port without TLS (ws://)?",
+        "tlsv13 alert certificate required": "; a client certificate is needed",
+        "tlsv1 alert unknown ca": "; the other end does not trust the authority of the certificate shown to it",
+    }.get(reason, "")
+    return f"TLS failed: {reason}{hint}"
+
+
+def _plain(error: Exception) -> str:
+    if isinstance(error, ssl.SSLError):
+        return (error.reason or str(error)).replace("_", " ").lower()
+    return getattr(error, "strerror", None) or str(error)

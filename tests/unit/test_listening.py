@@ -1,0 +1,81 @@
+"""Where services may listen, and with what; certificates on the command line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from tidelog.cli.main import main
+from tidelog.config import load
+from tidelog.errors import ConfigError
+from tidelog.listening import is_loopback
+from tidelog_controller.config import ControllerConfig
+from tidelog_gateway.config import GatewayConfig
+from tidelog_replica.config import ReplicaConfig
+
+SERVICES = (ControllerConfig, ReplicaConfig, GatewayConfig)
+TLS = {"tls_cert": "x.pem", "tls_key": "x.key"}
+
+
+def fault_of(kind: type, **flags: object) -> str:
+    """What is wrong with these settings; "" for nothing."""
+    if kind is not ControllerConfig:
+        flags["controllers"] = ["wss://127.0.0.1:9192"]
+    try:
+        load(kind, flags=flags, environ={})
+    except ConfigError as error:
+        return error.message
+    return ""
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "", "10.0.0.1", "log.example", "fe80::1"])
+@pytest.mark.parametrize("kind", SERVICES)
+def test_no_service_listens_where_strangers_are_without_tls_and_authentication(kind: type, host: str) -> None:
+    told = fault_of(kind, host=host)
+    assert "no TLS and no authentication" in told
+    assert "set tls_cert and tls_key" in told and "insecure = true" in told and "tidelog certs" in told
+    assert "no authentication" in fault_of(kind, host=host, **TLS)
+    assert fault_of(kind, host=host, insecure=True) == ""
+
+
+@pytest.mark.parametrize("kind", [ControllerConfig, ReplicaConfig])
+def test_services_authenticate_each_other_by_certificates(kind: type) -> None:
+    assert fault_of(kind, host="0.0.0.0", **TLS, tls_ca="ca.pem") == ""
+    assert "no TLS." in fault_of(kind, host="0.0.0.0", tls_ca="ca.pem")
+
+
+def test_a_gateway_authenticates_clients_only_when_told_to() -> None:
+    assert "set authentication = true" in fault_of(GatewayConfig, host="0.0.0.0", **TLS, tls_ca="ca.pem")
+    assert fault_of(GatewayConfig, host="0.0.0.0", **TLS, tls_ca="ca.pem", authentication=True) == ""
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.9.9.9", "::1", "localhost"])
+def test_this_machine_is_no_stranger(host: str) -> None:
+    assert is_loopback(host)
+    assert all(fault_of(kind, host=host) == "" for kind in SERVICES)
+
+
+def test_settings_that_do_not_go_together_are_told() -> None:
+    assert "tls_cert and tls_key go together" in fault_of(GatewayConfig, tls_cert="x.pem")
+    told = fault_of(ControllerConfig, tls_ca="ca.pem", peers={"c1": "ws://127.0.0.1:1"})
+    assert "peers.c1 = 'ws://127.0.0.1:1': with tls_ca the other services speak TLS" in told
+    assert "must be a URL" in fault_of(ReplicaConfig, advertised_url="http://127.0.0.1:1")
+
+
+def test_certs_makes_an_authority_and_what_is_asked_for(tmp_path: Path) -> None:
+    made = CliRunner().invoke(
+        main, ["certs", str(tmp_path), "--node", "replica/r1", "--client", "billing", "--host", "log.example"]
+    )
+    assert made.exit_code == 0, made.output
+    there = sorted(path.name for path in tmp_path.iterdir())
+    assert there == [
+        "ca.key", "ca.pem", "client-billing.key", "client-billing.pem", "replica-r1.key", "replica-r1.pem",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("node", ["r1", "broker/r1", "replica/", "replica/../../x"])
+def test_certs_refuses_what_is_no_service(tmp_path: Path, node: str) -> None:
+    refused = CliRunner().invoke(main, ["certs", str(tmp_path), "--node", node])
+    assert refused.exit_code == 2
+    assert not (tmp_path / "ca.pem").exists()

@@ -1,0 +1,237 @@
+"""TLS with real sockets: who gets through to whom, with which certificate, and what the others are told."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+import trio
+from cryptography import x509
+from tidelog.certs import Authority, open_authority
+from tidelog.errors import ConfigError, TidelogError
+from tidelog.link import connect_link, serve_links
+from tidelog.tls import Identity, TlsFiles, TlsOptions, identities_of
+from tidelog.websocket import WebSocketTransport
+from tidelog.wire.messages import DescribeQuorum, Hello, Message, QuorumAnswer, Welcome
+
+NOW = datetime.now(UTC)
+DAY = timedelta(days=1)
+R1, R2, C1, G1 = (Identity(*name.split("/")) for name in ("replica/r1", "replica/r2", "controller/c1", "gateway/g1"))
+ALICE = Identity("client", "alice")
+HERE = ("127.0.0.1", "localhost")
+NOBODY = TlsOptions()
+
+
+@pytest.fixture(scope="module")
+def ca(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    """The cluster's authority."""
+    return open_authority(tmp_path_factory.mktemp("ca"), NOW, DAY)
+
+
+@pytest.fixture(scope="module")
+def other_ca(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    """Somebody else's."""
+    return open_authority(tmp_path_factory.mktemp("other"), NOW, DAY)
+
+
+@asynccontextmanager
+async def serving(files: TlsOptions, clients: str = "required", node: str = "c1") -> AsyncIterator[str]:
+    """A controller that answers everybody whom TLS and hello let in."""
+    transport = WebSocketTransport(tls=None if files == NOBODY else TlsFiles(files, clients))
+    welcome = Welcome(1, "c", node, "controller", 1 << 20, 100)
+    ops = frozenset({DescribeQuorum.OP})
+    async with trio.open_nursery() as nursery:
+
+        async def serve(task_status: trio.TaskStatus[str]) -> None:
+            await serve_links(
+                transport,
+                "127.0.0.1",
+                0,
+                lambda hello: welcome,
+                lambda link, id, message: link.answer(id or 0, QuorumAnswer("c1", 1, 0, ())),
+                allowed={"client": ops, "replica": ops, "controller": ops, "gateway": ops},
+                task_status=task_status,
+            )
+
+        yield await nursery.start(serve)
+        nursery.cancel_scope.cancel()
+
+
+async def asked(url: str, files: TlsOptions, hello: Hello) -> Message:
+    """What the server answers; raises why it does not."""
+    transport = WebSocketTransport(tls=TlsFiles(files))
+    with trio.fail_after(10):
+        async with connect_link(transport, url, hello) as link:
+            return await link.call(DescribeQuorum(), 5)
+
+
+def hello(who: Identity) -> Hello:
+    return Hello(1, who.role, who.node)
+
+
+@pytest.fixture(scope="module")
+def server(ca: Authority) -> TlsOptions:
+    return ca.issue("c1", [C1], HERE, NOW, DAY)
+
+
+@pytest.mark.parametrize("who", [R1, G1, ALICE])
+async def test_a_certificate_of_the_cluster_opens_the_port_to_whom_it_names(
+    ca: Authority, server: TlsOptions, who: Identity
+) -> None:
+    async with serving(server) as url:
+        assert url.startswith("wss://127.0.0.1:")
+        assert await asked(url, ca.issue("good", [who], (), NOW, DAY), hello(who)) == QuorumAnswer("c1", 1, 0, ())
+
+
+@pytest.mark.parametrize(
+    ("case", "code", "words"),
+    [
+        ("none", "UNREACHABLE", "a client certificate is needed"),
+        ("expired", "UNREACHABLE", "tlsv13 alert certificate expired|sslv3 alert certificate expired"),
+        ("stranger", "UNREACHABLE", "does not trust the authority"),
+        ("other node", "FORBIDDEN", "of replica/r2, and cannot speak for replica/r1"),
+        ("other role", "FORBIDDEN", "of controller/r1, and cannot speak for replica/r1"),
+        ("client", "FORBIDDEN", "of client/alice, and cannot speak for replica/r1"),
+        ("nameless", "UNAUTHENTICATED", "URI:tidelog:replica/r1"),
+    ],
+)
+async def test_any_other_certificate_does_not(
+    ca: Authority, other_ca: Authority, server: TlsOptions, case: str, code: str, words: str
+) -> None:
+    files = {
+        "none": TlsOptions(str(ca.ca)),
+        "expired": ca.issue("x", [R1], (), NOW, -DAY),
+        "stranger": replace(other_ca.issue("x", [R1], (), NOW, DAY), ca=str(ca.ca)),
+        "other node": ca.issue("r2", [R2], (), NOW, DAY),
+        "other role": ca.issue("cr", [Identity("controller", "r1")], (), NOW, DAY),
+        "client": ca.issue("a", [ALICE], (), NOW, DAY),
+        "nameless": ca.issue("n", [], HERE, NOW, DAY),
+    }[case]
+    async with serving(server) as url:
+        with pytest.raises(TidelogError, match=words) as refused:
+            await asked(url, files, hello(R1))
+        assert refused.value.code == code
+
+
+@pytest.mark.parametrize(
+    ("case", "words"),
+    [
+        ("expired", "certificate has expired"),
+        ("stranger", "the certificate shown is not accepted"),
+        ("other host", "IP address mismatch, certificate is not valid for '127.0.0.1'"),
+        ("other node", "of controller/c2, and cannot speak for controller/c1"),
+        ("other role", "of replica/c1, and cannot speak for controller/c1"),
+    ],
+)
+async def test_a_server_must_show_one_that_fits_too(
+    ca: Authority, other_ca: Authority, case: str, words: str
+) -> None:
+    files = {
+        "expired": ca.issue("s1", [C1], HERE, NOW, -DAY),
+        "stranger": replace(other_ca.issue("s2", [C1], HERE, NOW, DAY), ca=str(ca.ca)),
+        "other host": ca.issue("s3", [C1], ["tide.example"], NOW, DAY),
+        "other node": ca.issue("s4", [Identity("controller", "c2")], HERE, NOW, DAY),
+        "other role": ca.issue("s5", [Identity("replica", "c1")], HERE, NOW, DAY),
+    }[case]
+    async with serving(files) as url:
+        with pytest.raises(TidelogError, match=words):
+            await asked(url, ca.issue("r1", [R1], (), NOW, DAY), hello(R1))
+
+
+async def test_a_client_asks_for_the_host_only_and_may_show_nothing_where_nothing_is_required(ca: Authority) -> None:
+    async with serving(ca.issue("s", [], HERE, NOW, DAY), "optional") as url:
+        assert await asked(url, TlsOptions(str(ca.ca)), hello(ALICE))
+        with pytest.raises(TidelogError, match="the certificate names no Tidelog service") as refused:
+            await asked(url, TlsOptions(str(ca.ca)), hello(R1))
+        assert refused.value.code == "UNAUTHENTICATED"
+
+
+async def test_plain_text_and_tls_tell_each_other_apart(ca: Authority, server: TlsOptions) -> None:
+    async with serving(server) as url:
+        with pytest.raises(TidelogError, match="the port speaks TLS: use wss://"):
+            await asked(url.replace("wss:", "ws:"), TlsOptions(str(ca.ca)), hello(ALICE))
+    async with serving(NOBODY) as url:
+        with pytest.raises(TidelogError, match="is it a port without TLS"):
+            await asked(url.replace("ws:", "wss:"), TlsOptions(str(ca.ca)), hello(ALICE))
+
+
+async def test_files_that_change_are_read_again_when_they_go_together(tmp_path: Path) -> None:
+    ca = open_authority(tmp_path, NOW, DAY)
+    files = ca.issue("s", [C1], HERE, NOW, DAY)
+    shown = ca.issue("r1", [R1], (), NOW, DAY)
+    async with serving(files) as url:
+        async with connect_link(WebSocketTransport(tls=TlsFiles(shown)), url, hello(R1)) as link:
+            ca.issue("s", [Identity("controller", "c2")], HERE, NOW, DAY)
+            with pytest.raises(TidelogError, match="of controller/c2"):
+                await asked(url, shown, hello(R1))
+            assert await link.call(DescribeQuorum(), 5), "open connections go on"
+        await trio.Path(files.key).write_bytes(b"")  # as in the middle of somebody's copying
+        with pytest.raises(TidelogError, match="of controller/c2"):
+            await asked(url, shown, hello(R1))
+        ca.issue("s", [C1], HERE, NOW, DAY)
+        assert await asked(url, shown, hello(R1))
+
+
+async def test_large_messages_and_the_end_come_through_as_in_plain_text(ca: Authority, server: TlsOptions) -> None:
+    """Many TLS records a message, both ways at a time; then a close with its reason."""
+    files = ca.issue("r1", [R1], (), NOW, DAY)
+    accepting = WebSocketTransport(tls=TlsFiles(server, "required"))
+    body = bytes(range(256)) * 4096 * 3
+    got: list[bytes] = []
+
+    async def echo(connection: object) -> None:
+        data = await connection.receive()  # type: ignore[attr-defined]
+        await connection.send(b"", data)  # type: ignore[attr-defined]
+        await connection.aclose(1001, "enough")  # type: ignore[attr-defined]
+
+    async with trio.open_nursery() as nursery:
+
+        async def serve(task_status: trio.TaskStatus[str]) -> None:
+            await accepting.serve("127.0.0.1", 0, echo, task_status=task_status)
+
+        url = await nursery.start(serve)
+        with trio.fail_after(20):
+            connection = await WebSocketTransport(tls=TlsFiles(files)).connect(url)
+            await connection.send(body[:100], body[100:])
+            got.append(await connection.receive())
+            with pytest.raises(TidelogError, match="1001 enough"):
+                await connection.receive()
+            await connection.aclose()
+        nursery.cancel_scope.cancel()
+    assert got == [body]
+
+
+def test_files_that_cannot_be_used_are_named(tmp_path: Path, ca: Authority, server: TlsOptions) -> None:
+    with pytest.raises(ConfigError, match="nowhere: cannot be used for TLS: No such file"):
+        TlsFiles(TlsOptions(str(tmp_path / "nowhere")))
+    with pytest.raises(ConfigError, match="key values mismatch"):
+        TlsFiles(replace(server, key=ca.issue("k", [], (), NOW, DAY).key))
+    with pytest.raises(ConfigError, match="go together"):
+        TlsOptions(cert="c.pem")
+
+
+def test_a_certificate_names_by_uri_or_else_by_unit_and_common_name() -> None:
+    subject = ((("organizationalUnitName", "replica"),), (("commonName", "r1"),))
+    assert identities_of({"subject": subject}) == (R1,)
+    names = (("DNS", "r1"), ("URI", "tidelog:controller/c1"), ("URI", "tidelog:replica/r2"), ("URI", "http://x/y"))
+    assert identities_of({"subject": subject, "subjectAltName": names}) == (C1, R2)
+    assert identities_of({"subject": ((("commonName", "r1"),),), "subjectAltName": (("DNS", "r1"),)}) == ()
+    assert identities_of({"subjectAltName": (("URI", "tidelog:replica"), ("URI", "tidelog:/r1"))}) == ()
+    assert identities_of(None) == ()
+
+
+def test_an_authority_is_kept_its_keys_are_private(tmp_path: Path) -> None:
+    first = open_authority(tmp_path / "new", NOW, DAY)
+    files = first.issue("r1", [R1], HERE, NOW, DAY)
+    assert Path(files.key).stat().st_mode & 0o777 == 0o600
+    assert (tmp_path / "new" / "ca.key").stat().st_mode & 0o777 == 0o600
+    assert open_authority(tmp_path / "new", NOW, DAY).certificate == first.certificate
+    made = x509.load_pem_x509_certificate(Path(files.cert).read_bytes())
+    made.verify_directly_issued_by(first.certificate)
+    (tmp_path / "new" / "ca.key").unlink()
+    with pytest.raises(ConfigError, match="half an authority"):
+        open_authority(tmp_path / "new", NOW, DAY)
