@@ -31,11 +31,12 @@ from tidelog.effects import CONTROLLER
 from tidelog.errors import TidelogError, refuse
 from tidelog.types import NodeId, PartitionState, TopicConfig, TopicPartition
 from tidelog.wire.codec import payload_view
-from tidelog.wire.messages import HandOver, Message, Read, ReadAnswer, SuspectPart
+from tidelog.wire.messages import HandOver, LogSnapshot, LogSnapshotAnswer, Message, Read, ReadAnswer, SuspectPart
 
 from tidelog_replica.core.timers import Timers
 from tidelog_replica.jobs import Job
 from tidelog_replica.log.damage import BeginBehind, Close, Fill, Hole, Misfit, SetAside, StartOver, base_of
+from tidelog_replica.log.origin import Origin
 from tidelog_replica.log.segment import CorruptLog
 from tidelog_replica.outbox import Outbox
 from tidelog_replica.session import Session
@@ -301,8 +302,8 @@ class Repairs:
             return
         if isinstance(answer, TidelogError) and answer.code == "OFFSET_OUT_OF_RANGE":
             start = answer.detail.get("log_start")
-            if isinstance(start, int) and start >= hole.end:
-                self._work(key, repair, BeginBehind(self._disk, self._path(key), hole, start), self._on_left_behind)
+            if isinstance(start, int) and start >= hole.end and repair.state is not None:
+                self._ask_start(key, repair, hole, repair.state)
                 return
         if isinstance(answer, TidelogError) and answer.code in ("OFFSET_OUT_OF_RANGE", "LOG_TRUNCATED"):
             self._misfit(key, repair, answer.message, now)
@@ -314,6 +315,27 @@ class Repairs:
                 self._misfit(key, repair, f"the leader has committed nothing at {repair.offset}", now)
                 return
         self._pause(key, repair, self._settings.fetch_backoff_max_s, now)
+
+    def _ask_start(self, key: TopicPartition, repair: _Repair, hole: Hole, state: PartitionState) -> None:
+        assert state.leader is not None
+        repair.busy = True
+        message = LogSnapshot(self._node, self._session.broker_epoch, *key, state.leader_epoch)
+        done = partial(self._on_start, key, repair, hole)
+        self._outbox.call(state.leader, message, self._settings.replica_max_leader_timeout_s, done)
+
+    def _on_start(
+        self, key: TopicPartition, repair: _Repair, hole: Hole, answer: Message | TidelogError, now: float
+    ) -> None:
+        if self._repairs.get(key) is not repair:
+            return
+        repair.busy = False
+        if isinstance(answer, LogSnapshotAnswer) and answer.log_start >= hole.end:
+            start = Origin(answer.log_start, answer.last_epoch, answer.chain)
+            producers = bytes(payload_view(answer.payload))
+            job = BeginBehind(self._disk, self._path(key), start, producers)
+            self._work(key, repair, job, self._on_left_behind)
+        else:
+            self._pause(key, repair, self._settings.fetch_backoff_max_s, now)
 
     def _on_left_behind(self, key: TopicPartition, repair: _Repair, result: object, now: float) -> None:
         if isinstance(result, Misfit):

@@ -40,6 +40,7 @@ from tidelog_replica.log.files import HIGH_WATERMARK, seed_of
 from tidelog_replica.log.origin import Origin, read_origin, write_origin
 from tidelog_replica.log.recovery import EPOCHS, MARK
 from tidelog_replica.log.segment import CorruptLog, Segment, close, remove
+from tidelog_replica.log.snapshots import Snapshots, state_of
 
 _SEGMENT = re.compile(r"([0-9]{20})\.(log|repair)")
 QUARANTINED = ".quarantined"
@@ -219,23 +220,24 @@ class Close:
 
 @dataclass(frozen=True, slots=True)
 class BeginBehind:
-    """The log begins behind a hole now, with the last segment that begins at or below ``limit`` and whose index tells
-    the hash chain before it, and everything before that goes, as with retention. The result is where it begins, or a
-    ``Misfit`` where there is no such segment: then little is lost with the rest."""
+    """The log begins behind a hole now, where the leader's does, and everything before that goes, as with retention.
+    ``producers``: what the leader says that they had written by then; the hole hides it. The result is where the log
+    begins, or a ``Misfit`` where no segment of it begins there, or not with the leader's hash chain."""
 
     disk: Disk
     path: str
-    hole: Hole
-    limit: int
+    origin: Origin
+    producers: bytes
 
     def run(self) -> int | Misfit:
-        """See ``Job``. First the new start is durable; what a crash leaves below it, the next opening removes."""
-        disk, path, bases = self.disk, self.path, _bases(self.disk, self.path)
-        origin = self._origin(bases)
-        if origin is None:
-            return Misfit(f"the leader's log begins at {self.limit}, and little is left from there on")
-        write_origin(disk, path, origin)
-        start = origin.start
+        """See ``Job``. First the new start is durable, with the producers; what a crash leaves below it, the next
+        opening removes."""
+        disk, path, bases, start = self.disk, self.path, _bases(self.disk, self.path), self.origin.start
+        if self._own(bases) != self.origin or state_of(self.producers) is None:
+            return Misfit(f"no segment that is left begins where the leader's log does, at {start}")
+        Snapshots(disk, path).write(start, self.origin.chain, self.producers, sync=True)
+        disk.sync_dir(path)
+        write_origin(disk, path, self.origin)
         for base in sorted(base for base in bases if base < start):
             for kind in bases[base]:
                 disk.unlink(_name(path, base, kind))
@@ -243,16 +245,17 @@ class BeginBehind:
         disk.sync_dir(path)
         return start
 
-    def _origin(self, bases: dict[int, list[str]]) -> Origin | None:
-        epochs = _epochs(self.disk, self.path)
-        for base in sorted(bases, reverse=True):
-            if self.hole.end <= base <= self.limit and "log" in bases[base]:
-                segment = Segment(self.disk, self.path, base)
-                summary = segment.summary()
-                close(segment)
-                if summary is not None:
-                    return Origin(base, epochs.epoch_before(base), summary.chain_before)
-        return None
+    def _own(self, bases: dict[int, list[str]]) -> Origin | None:
+        """What this log says of that place."""
+        start = self.origin.start
+        if "log" not in bases.get(start, ()):
+            return None
+        segment = Segment(self.disk, self.path, start)
+        summary = segment.summary()
+        close(segment)
+        if summary is None:
+            return None
+        return Origin(start, _epochs(self.disk, self.path).epoch_before(start), summary.chain_before)
 
 
 def _epochs(disk: Disk, path: str) -> EpochCache:
