@@ -58,6 +58,8 @@ CODES: dict[str, Meaning] = {
     "CHANGE_IN_PROGRESS": Meaning("another change of the group of controllers is not committed yet", True),
     "QUORUM_AT_RISK": Meaning("the change would leave fewer live controllers than a majority"),
     "UNKNOWN_CONTROLLER": Meaning("no controller of that name is in the group"),
+    "TOPIC_READ_ONLY": Meaning("the partition is read-only: it takes no batches until that ends"),
+    "TOPIC_PAUSED": Meaning("the partition is paused: nothing is written or read until it is resumed"),
     "STALE_EPOCH": Meaning("the partition's epoch has moved on", False, True),
     "UNAUTHENTICATED": Meaning("no valid credentials"),
     "FORBIDDEN": Meaning("not allowed to this kind of peer"),

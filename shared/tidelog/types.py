@@ -129,6 +129,16 @@ class PartitionState:
     departed: tuple[NodeId, ...] = ()
     """Servers that ended to have a copy in this leader epoch; one of them comes back in a new leader epoch only:
     what it told the leader before is true no more."""
+    read_only: bool = False
+    """The leader takes no batches; reads and copying go on."""
+    paused: bool = False
+    """Nobody opens its log, but to seal it: nothing is written, read or copied. It is led again in a new leader
+    epoch."""
+
+    @property
+    def rests(self) -> bool:
+        """No replica has anything to do."""
+        return self.paused and not self.sealing
 
 
 @dataclass(frozen=True, slots=True)

@@ -255,12 +255,14 @@ async def test_a_topic_serves_when_its_creation_is_answered() -> None:
 
 
 async def test_changes_of_a_topic_go_to_the_controller() -> None:
-    changes = [AlterTopic("orders", {"retention_ms": "5"}), AlterLearners("orders", 0, ("r9",))]
+    forged = AlterTopic("orders", {"retention_ms": "5"}, asker="somebody else")
+    changes = [replace(forged, asker=""), AlterLearners("orders", 0, ("r9",))]
     async with running() as (cluster, client):
-        for change in changes:
+        for change in (forged, changes[1]):
             assert await client.link.call(change, 30) == Done()
         named = [(message.client, message.sequence) for message in cluster.altered]
-        assert [replace(message, client="", sequence=0) for message in cluster.altered] == changes
+        assert [replace(message, client="", sequence=0, asker="") for message in cluster.altered] == changes
+        assert all(message.asker.startswith("test at ") for message in cluster.altered), "who asks is told"
         assert named[0][0] == named[1][0] != "" and named[0][1] < named[1][1], "each is a request of its own"
 
 

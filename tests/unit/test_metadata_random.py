@@ -25,6 +25,7 @@ from tidelog_controller.core.commands import (
     SetLearners,
     SetReplicas,
     SetSuccessor,
+    Suspend,
     UnfenceServer,
 )
 from tidelog_controller.core.metadata import Applied, MetadataState, apply
@@ -59,6 +60,7 @@ move = st.one_of(
     st.tuples(st.just("cancel")),
     st.tuples(st.just("finish")),
     st.tuples(st.just("drain"), node, st.booleans()),
+    st.tuples(st.just("suspend"), st.sampled_from(("paused", "paused", "read_only")), st.booleans()),
 )
 action = st.one_of(session, isr, other, move, move)
 
@@ -122,6 +124,8 @@ def command_to(
             return LeaveParts(number, leader, log.epoch_of(leader), "transfer", parts, lost=False, ready=True)
         case ("replicas", [*order], int(count), int(age)):
             return SetReplicas(number, topic.topic_id, 0, p.epoch + age, tuple(order[:count]), "test")
+        case ("suspend", str(what), bool(wanted)):
+            return Suspend(number, topic.topic_id, (), what, wanted)
         case ("cancel",) if p.origin:
             return SetReplicas(number, topic.topic_id, 0, p.epoch, p.origin, "test")
         case ("finish",) if p.target and leader in p.target and set(p.replicas) <= set(servers):
@@ -196,6 +200,8 @@ def check_change(applied: Applied, topic: TopicState, q: PartitionState) -> None
     assert p.leader_epoch - q.leader_epoch in (0, 1)
     assert p.leader_epoch > q.leader_epoch or p.leader == q.leader
     assert p.unclean_epoch in (q.unclean_epoch, p.leader_epoch)
+    assert not q.paused or p.paused or p.leader_epoch > q.leader_epoch or p.leader is None, "it has served nobody"
+    assert p.paused == q.paused or not p.paused or (p.leader_epoch, p.isr, p.elr) == (q.leader_epoch, q.isr, q.elr)
     changed = set(p.replicas) ^ set(q.replicas)
     assert topic.config.commit_rule != "quorum" or len(changed) <= 1, "any two majorities meet"
     back = {*p.replicas, *p.learners} & set(q.departed)

@@ -35,6 +35,7 @@ from tidelog.wire.messages import (
     History,
     InstallSnapshot,
     Meet,
+    PauseTopic,
     PlanRebalance,
     Reassign,
     Rebalance,
@@ -44,6 +45,7 @@ from tidelog.wire.messages import (
     ReportLoss,
     RequestVote,
     Seal,
+    SetReadOnly,
     SnapshotResult,
     TimeoutNow,
     TransferLeader,
@@ -69,6 +71,7 @@ ALLOWED = {
     | {HandOver.OP, Seal.OP, ConfirmLeader.OP, ReportLoss.OP},
     "gateway": _ANYBODY
     | {CreateTopic.OP, DeleteTopic.OP, AlterTopic.OP, AlterLearners.OP, GrowTopic.OP}
+    | {SetReadOnly.OP, PauseTopic.OP}
     | {TransferLeader.OP, Reassign.OP, CancelReassignment.OP, DrainServer.OP, PlanRebalance.OP, Rebalance.OP}
     | {History.OP, AllocateProducerIds.OP, Watch.OP, AddController.OP, RemoveController.OP},
     "client": _ANYBODY,

@@ -35,6 +35,7 @@ from tidelog.wire.messages import (
     MetadataAnswer,
     OffsetAnswer,
     PartitionInfo,
+    PauseTopic,
     PlanRebalance,
     ProducerId,
     ProducerIds,
@@ -42,6 +43,7 @@ from tidelog.wire.messages import (
     Rebalance,
     RemoveController,
     ServerInfo,
+    SetReadOnly,
     TopicCreated,
     TopicInfo,
     TransferLeader,
@@ -56,6 +58,8 @@ OFFSETS_TIMEOUT_S = 2.0
 """A leader that does not tell its offsets in this time leaves them unknown (-1) in a metadata answer."""
 DIGEST_TIMEOUT_S = 5.0
 PRODUCER_ID_BLOCK = 1000
+ASKER_LENGTH = 64
+"""Of a client's name so much is passed on."""
 
 KINDS = (
     AddController,
@@ -71,11 +75,13 @@ KINDS = (
     History,
     InitProducer,
     Metadata,
+    PauseTopic,
     PlanRebalance,
     Reassign,
     Rebalance,
-    TransferLeader,
     RemoveController,
+    SetReadOnly,
+    TransferLeader,
 )
 
 
@@ -93,6 +99,8 @@ class Requests:
 
     def on_message(self, link: Link, id: int, message: Message) -> None:
         """Take on a request; it is answered later. Raises ``OVERLOADED``."""
+        if hasattr(message, "asker"):
+            message = replace(message, asker=asker_of(link))  # type: ignore[call-arg]
         self._shell.nursery.start_soon(self._serve, message, self._shell.begin(link, id))
 
     async def _serve(self, message: Message, done: Answered) -> None:
@@ -214,6 +222,11 @@ class Requests:
         return answers[0]
 
 
+def asker_of(link: Link) -> str:
+    """Who asks, as histories tell it: the name that the client gives itself, and where it is."""
+    return f"{link.peer.node[:ASKER_LENGTH]} at {link.remote}"
+
+
 def _topic_info(topic: TopicState) -> TopicInfo:
     partitions = tuple(
         PartitionInfo(
@@ -227,6 +240,8 @@ def _topic_info(topic: TopicState) -> TopicInfo:
             learners=state.learners,
             successor=state.successor or "",
             target=state.target,
+            read_only=state.read_only,
+            paused=state.paused,
         )
         for index, state in enumerate(topic.partitions)
     )

@@ -257,9 +257,8 @@ class Shell:
             self.peers.start_call(state.leader, request, timeout_s, done)
 
     def _may_pass(self, message: Read | ListOffset, error: TidelogError) -> bool:
-        """Also where the leader does not know the topic yet that the metadata names."""
-        known = self.cluster.state(message.topic_id, message.partition) is not None
-        return error.retriable or (error.code == "UNKNOWN_TOPIC" and known)
+        """Also where the leader has not heard yet of what the metadata says."""
+        return error.retriable or self.cluster.knows_better(message.topic_id, message.partition, error.code)
 
     async def _ask_again(self, message: Read | ListOffset, last: TidelogError, end: float, done: Answered) -> None:
         """Slow path of ``ask_leader``: with a pause, or when the metadata changes."""

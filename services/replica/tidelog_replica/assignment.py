@@ -9,6 +9,9 @@ the partition names others, and not this server, as its replicas and learners (a
 whole image without the topic, however new, only ends the role (``partition_unassigned``): a node never deletes data
 because its metadata looks empty. Topics deleted while this server was away stay on its disk until somebody removes
 them. A partition that returns while its old copy is being deleted begins with an empty one.
+
+A partition that *rests* (it is paused) is closed when all of its log is durable, whatever the flush policy, so that
+this server's end in order is one for it too. It is opened again, and recovered, as after a restart.
 """
 
 from __future__ import annotations
@@ -83,6 +86,8 @@ class Assignment:
         """Deleted or damaged, with a flush under way in a thread."""
         self._returning: dict[TopicPartition, tuple[TopicConfig, PartitionState]] = {}
         """Of those, the ones that this server has a part in again."""
+        self._retiring: dict[TopicPartition, None] = {}
+        """Those of ``_ending`` whose copies stay: they are to rest."""
         self._disk, self._directory = disk, directory
         self._found: dict[TopicPartition, None] = {}
         """Copies of earlier lives that are not in use yet."""
@@ -103,7 +108,10 @@ class Assignment:
             return refuse("OFFLINE", f"the partition is offline on {self._node}: {self.broken[key]}")
         if key in self.repairs:
             return self.repairs.refusal(key)
-        if key in self._openings:
+        topic = self._acted_on.get(key.topic_id)
+        if topic is not None and key.partition < len(topic.partitions) and topic.partitions[key.partition].rests:
+            return refuse("TOPIC_PAUSED", f"{topic.name}/{key.partition} is paused: nothing is written or read")
+        if key in self._openings or key in self._retiring:
             return refuse("OFFLINE", f"the partition is being opened on {self._node}", opening=1)
         return refuse("NOT_LEADER", f"{self._node} does not lead it, as far as it knows", leader="")
 
@@ -198,8 +206,12 @@ class Assignment:
     def _assign(self, topic: TopicState, key: TopicPartition, state: PartitionState, now: float) -> None:
         if self._node not in state.replicas + state.learners:
             self._returning.pop(key, None)
-            if key in self.partitions or key in self._openings or key in self.repairs or key in self._found:
+            places = (self.partitions, self._openings, self.repairs, self._found, self._retiring)
+            if any(key in place for place in places):
                 self._remove(key)
+            return
+        if state.rests:
+            self._rest(topic, key, state, now)
             return
         self._found.pop(key, None)
         partition = self.partitions.get(key)
@@ -213,6 +225,43 @@ class Assignment:
             self.repairs.on_state(key, topic.config, state, now)
         else:
             self._openings.want(key, topic.config, state)
+
+    def _rest(self, topic: TopicState, key: TopicPartition, state: PartitionState, now: float) -> None:
+        """Close its log, if it is open, as soon as it is durable. What is being opened or repaired is closed then."""
+        partition = self.partitions.pop(key, None)
+        self._returning.pop(key, None)
+        self.catching_up.pop(key, None)
+        if partition is not None:
+            self._upstreams.unfollow(key)
+            self._outbox.jobs.forget(key)
+            partition.retire(f"{topic.name}/{key.partition} is paused", "TOPIC_PAUSED")
+            self._ending[key], self._retiring[key] = partition, None
+            self._close_durable(partition, now)
+        elif key in self.repairs:
+            self.repairs.on_state(key, topic.config, state, now)
+        elif key in self._openings:
+            self._openings.want(key, topic.config, state)
+
+    def _close_durable(self, partition: Partition, now: float) -> None:
+        """Close a log that is to rest, or begin the flush that it needs before."""
+        key = partition.key
+        if partition.flushing or self._outbox.stopping:
+            return
+        flush = partition.log.begin_flush(whole=True)
+        if flush is not None:
+            partition.flushing = True
+            self._outbox.start_flush(key, flush)
+            return
+        del self._ending[key], self._retiring[key]
+        self._found[key] = None
+        self._close(partition, now)
+        self._outbox.event(
+            "partition_paused", topic_id=key.topic_id, partition=key.partition, log_end=partition.log.end
+        )
+        back = self._returning.pop(key, None)
+        if back is not None:
+            self._found.pop(key)
+            self._reopen(key, *back)
 
     def _act_on(self, partition: Partition, state: PartitionState, now: float) -> None:
         partition.on_state(state, self._session.broker_epoch, now)
@@ -234,7 +283,9 @@ class Assignment:
             self._outbox.event("producers_forgotten", topic_id=key.topic_id, partition=key.partition, start=log.start)
         partition = Partition(key, config, self._node, log, self.servers, self._settings, self._outbox, producers)
         self.partitions[key] = partition
-        if state is not None:
+        if state is not None and state.rests:
+            self._rest(self._acted_on[key.topic_id], key, state, now)
+        elif state is not None:
             self._act_on(partition, state, now)
 
     def _on_broken(
@@ -297,6 +348,7 @@ class Assignment:
         """This server has no copy any more."""
         self.catching_up.pop(key, None)
         self._found.pop(key, None)
+        self._retiring.pop(key, None)
         partition = self.partitions.get(key)
         if partition is None:  # not here; or on its way, damaged, left over from an earlier life
             self.repairs.forget(key)
@@ -318,6 +370,9 @@ class Assignment:
         partition.on_flushed(flush, error)
         if key in self.repairs:
             self._close(partition, now)
+        elif key in self._retiring:
+            self._ending[key] = partition
+            self._close_durable(partition, now)
         else:
             self._openings.delete(key, partition.log)
             back = self._returning.pop(key, None)

@@ -209,6 +209,8 @@ class Leading:
 
     def _admit(self, part: ProducePart) -> None:
         """Whether a new batch may be appended now. Raises ``TidelogError``."""
+        if self.core.state.read_only:
+            raise refuse("TOPIC_READ_ONLY", "the partition is read-only: it takes no batches")
         if self.core.stalled:
             raise refuse("OFFLINE", "the leader's disk does not answer; another replica is to lead")
         if self.is_handing_over:

@@ -191,10 +191,10 @@ class Partition:
         if isinstance(self.role, Leading):
             self.role.configure(config, now)
 
-    def retire(self, message: str) -> None:
+    def retire(self, message: str, code: str = "NOT_LEADER") -> None:
         """Give up the role: this server's life at the controller, or its part in this partition, is over."""
         self.state = None
-        self._resign("NOT_LEADER", message)
+        self._resign(code, message)
 
     def step_down(self, message: str) -> None:
         """The controller says that another leads; which, its next state will tell."""

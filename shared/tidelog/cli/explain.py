@@ -39,6 +39,10 @@ def state_in_words(topic: TopicInfo, partition: PartitionInfo) -> list[str]:
             f"{', '.join(partition.elr)} left the in-sync set when it was too small to commit anything: nothing "
             f"committed is missing there, {'they' if many else 'it'} may lead"
         )
+    if partition.paused:
+        words.append("paused: nothing is written, read or copied; 'tidelog topics resume' ends that")
+    if partition.read_only:
+        words.append("read-only: no records are taken; 'tidelog topics set-readonly --off' ends that")
     if partition.successor:
         words.append(f"leadership is being transferred to {partition.successor}")
     if partition.target:
@@ -95,7 +99,7 @@ def _move_in_words(entry: HistoryEntry) -> str:
     told = entry.evidence
     if entry.event == "transfer_began":
         wish = {
-            "operator": "an operator wants it",
+            "operator": f"{told.get('asked_by', 'an operator')} wants it",
             "preferred_leader": f"{told.get('to')} is the preferred replica",
             "draining": f"{told.get('from')} is being drained",
             "reassignment": f"{told.get('from')} is to be no replica any more",

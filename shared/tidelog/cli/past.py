@@ -124,6 +124,8 @@ def topic_info(topic: PastTopic, number: int | None) -> TopicInfo:
             learners=tuple(state.get("learners", ())),
             successor=state.get("successor") or "",
             target=tuple(state.get("target", ())),
+            read_only=state.get("read_only", False),
+            paused=state.get("paused", False),
         )
         for n, state in sorted(chosen.items())
     )

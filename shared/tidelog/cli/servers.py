@@ -55,8 +55,9 @@ def list_servers(as_json: bool, gateways: tuple[str, ...]) -> None:
 
 
 def leads(status: MetadataAnswer, server: str) -> list[str]:
-    """The partitions that the server leads."""
-    return [f"{topic.name}/{p.partition}" for topic in status.topics for p in topic.partitions if p.leader == server]
+    """The partitions that the server leads. One that is paused gets its leader when it is resumed."""
+    everywhere = ((topic, p) for topic in status.topics for p in topic.partitions if not p.paused)
+    return [f"{topic.name}/{p.partition}" for topic, p in everywhere if p.leader == server]
 
 
 @servers.command()

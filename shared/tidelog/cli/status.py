@@ -30,6 +30,8 @@ def status(as_json: bool, gateways: tuple[str, ...]) -> None:
     partitions = [(topic, p) for topic in metadata.topics for p in topic.partitions]
     offline = [f"{topic.name}/{p.partition}" for topic, p in partitions if not p.leader]
     behind = [f"{topic.name}/{p.partition}" for topic, p in partitions if len(p.isr) < len(p.replicas)]
+    paused = [f"{topic.name}/{p.partition}" for topic, p in partitions if p.paused]
+    read_only = [f"{topic.name}/{p.partition}" for topic, p in partitions if p.read_only]
     if as_json:
         print_json(
             {
@@ -43,6 +45,8 @@ def status(as_json: bool, gateways: tuple[str, ...]) -> None:
                 "partitions": len(partitions),
                 "offline": offline,
                 "under_replicated": behind,
+                "paused": paused,
+                "read_only": read_only,
             }
         )
         return
@@ -58,7 +62,12 @@ def status(as_json: bool, gateways: tuple[str, ...]) -> None:
         )
     click.echo(f"cluster {metadata.cluster}, {len(metadata.topics)} topics, {len(partitions)} partitions")
     Console().print(table)
-    for title, names in (("offline", offline), ("under-replicated", behind)):
+    for title, names in (
+        ("offline", offline),
+        ("under-replicated", behind),
+        ("paused", paused),
+        ("read-only", read_only),
+    ):
         if names:
             click.echo(
                 f"{title}: {', '.join(names[:20])}" + (f" and {len(names) - 20} more" if len(names) > 20 else "")

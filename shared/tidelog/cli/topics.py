@@ -203,6 +203,79 @@ def learners(where: str, servers: str | None, nobody: bool, gateways: tuple[str,
     click.echo(f"learners of {where}: {', '.join(wanted) or 'none'}")
 
 
+partitions_option = click.option(
+    "--partitions",
+    "numbers",
+    default="",
+    metavar="N,...",
+    help="Only these, such as 0,1; else all of the topic.",
+)
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    wanted = [number.strip() for number in text.split(",") if number.strip()]
+    if not all(number.isascii() and number.isdigit() for number in wanted):
+        raise click.BadParameter(f"{text!r} is not N,N,... such as 0,1", param_hint="--partitions")
+    return tuple(map(int, wanted))
+
+
+def _named(name: str, numbers: tuple[int, ...]) -> str:
+    return ", ".join(f"{name}/{number}" for number in numbers) or f"all of {name}"
+
+
+@topics.command("set-readonly")
+@click.argument("name")
+@partitions_option
+@click.option("--off", is_flag=True, help="Take records again.")
+@gateway_option
+def set_read_only(name: str, numbers: str, off: bool, gateways: tuple[str, ...]) -> None:
+    """Have a topic, or some of its partitions, take no records: produces fail with TOPIC_READ_ONLY, reads go on.
+
+    What was acknowledged stays, and so does this, whoever leads. A leader that has lost touch with the controllers
+    may take records until its session is over."""
+    wanted = _numbers(numbers)
+
+    async def task() -> None:
+        async with connect(gateways) as log:
+            await log.set_read_only(name, wanted, read_only=not off)
+
+    run(task)
+    click.echo(f"{_named(name, wanted)}: {'records are taken again' if off else 'read-only'}")
+
+
+@topics.command()
+@click.argument("name")
+@partitions_option
+@gateway_option
+def pause(name: str, numbers: str, gateways: tuple[str, ...]) -> None:
+    """Put a topic, or some of its partitions, to rest: servers close the logs, and nothing is written, read, copied
+    or cleaned until 'tidelog topics resume'. Producers and consumers get TOPIC_PAUSED. What is committed stays."""
+    wanted = _numbers(numbers)
+
+    async def task() -> None:
+        async with connect(gateways) as log:
+            await log.pause(name, wanted)
+
+    run(task)
+    click.echo(f"{_named(name, wanted)}: paused")
+
+
+@topics.command()
+@click.argument("name")
+@partitions_option
+@gateway_option
+def resume(name: str, numbers: str, gateways: tuple[str, ...]) -> None:
+    """End a pause."""
+    wanted = _numbers(numbers)
+
+    async def task() -> None:
+        async with connect(gateways) as log:
+            await log.resume(name, wanted)
+
+    run(task)
+    click.echo(f"{_named(name, wanted)}: resumed")
+
+
 @topics.command()
 @click.argument("name")
 @gateway_option

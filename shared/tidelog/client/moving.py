@@ -1,4 +1,4 @@
-"""What a client can do about where partitions are and who leads them. ``Log`` has all of it."""
+"""What a client can do about where partitions are, who leads them, and whether they serve. ``Log`` has all of it."""
 
 from __future__ import annotations
 
@@ -16,11 +16,13 @@ from tidelog.wire.messages import (
     GrowTopic,
     Message,
     PartitionInfo,
+    PauseTopic,
     PlannedMove,
     PlanRebalance,
     Reassign,
     Rebalance,
     RebalancePlan,
+    SetReadOnly,
     TopicInfo,
     TransferLeader,
 )
@@ -48,6 +50,22 @@ class Moving(ABC):
         """Give a topic more partitions, so many in all. Raises ``UNKNOWN_TOPIC``, ``INVALID_CONFIG`` (topics do not
         shrink), ``INVALID_REPLICATION_FACTOR``."""
         await self._ask(GrowTopic(name, partitions), Done, again=False)
+
+    async def set_read_only(self, topic: str, partitions: Iterable[int] = (), *, read_only: bool = True) -> None:
+        """Have these partitions (none: all) take no records, or take them again; reads go on. From when a leader has
+        heard of it on, which is at once where it is in touch with the controllers, produces are refused with
+        ``TOPIC_READ_ONLY``. Raises ``UNKNOWN_TOPIC``, ``FORBIDDEN`` for the cluster's own topics."""
+        await self._ask(SetReadOnly(topic, tuple(partitions), read_only), Done)
+
+    async def pause(self, topic: str, partitions: Iterable[int] = ()) -> None:
+        """Have the servers close these partitions (none: all), which keep what they hold: produces and reads are
+        refused with ``TOPIC_PAUSED``, the outcome of a produce under way may be unknown. Raises as
+        ``set_read_only``."""
+        await self._ask(PauseTopic(topic, tuple(partitions)), Done)
+
+    async def resume(self, topic: str, partitions: Iterable[int] = ()) -> None:
+        """End a pause: leaders are elected anew. Raises as ``set_read_only``."""
+        await self._ask(PauseTopic(topic, tuple(partitions), pause=False), Done)
 
     async def transfer(self, topic: str, partition: int, server: str = "") -> PartitionInfo:
         """Have a server that is in sync lead a partition; none: the preferred replica. Returns when it does. Raises

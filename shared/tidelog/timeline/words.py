@@ -9,9 +9,14 @@ from tidelog.timeline.records import Document, subject_of
 
 def sentence(record: Document) -> str:
     """The event in words."""
-    kind, told, about = record["kind"], record["evidence"], subject_of(record)
+    told, about = record["evidence"], subject_of(record)
     if "partition" in record:
         return f"{about}: {_change(record)}, because {reason(record['cause'], told)}"
+    return _of_thing(record, about) + (f" (asked for by {told['asked_by']})" if "asked_by" in told else "")
+
+
+def _of_thing(record: Document, about: str) -> str:
+    kind, told = record["kind"], record["evidence"]
     name = str(record.get("server") or record.get("controller") or record.get("topic"))
     after: Document = record["after"] or {}
     match kind:
@@ -25,9 +30,9 @@ def sentence(record: Document) -> str:
         case "server_unfenced":
             return f"replica server {name} was heard of again"
         case "server_draining":
-            return f"replica server {name} is being drained: it is to lead nothing, an operator wants it"
+            return f"replica server {name} is being drained: it is to lead nothing"
         case "server_undrained":
-            return f"replica server {name} may lead again, an operator wants it"
+            return f"replica server {name} may lead again"
         case "topic_created":
             return f"topic {name} was created with {told['partitions']} partitions"
         case "topic_deleted":
@@ -35,7 +40,8 @@ def sentence(record: Document) -> str:
         case "topic_grown":
             return f"topic {name} grew from {told['partitions_before']} to {told['partitions']} partitions"
         case "topic_changed":
-            return f"settings of topic {name} were changed: {', '.join(f'{n} {t}' for n, t in told.items())}"
+            changes = (f"{n} {t}" for n, t in told.items() if n != "asked_by")
+            return f"settings of topic {name} were changed: {', '.join(changes)}"
         case "controller_active":
             return f"controller {name} is the active one from now on, in term {told['term']}"
         case "controller_joined":
@@ -81,6 +87,14 @@ def _change(record: Document) -> str:
             return f"leadership is to go from {leader} to {after.get('successor')}"
         case "transfer_withdrawn":
             return f"{leader} goes on leading: the transfer was withdrawn"
+        case "read_only":
+            return "no records are taken any more"
+        case "writable":
+            return "records are taken again"
+        case "paused":
+            return "paused: nothing is written, read or copied"
+        case "resumed":
+            return f"resumed, led by {leader or 'nobody'} in leader epoch {after['leader_epoch']}"
         case "learners_changed":
             return f"the learners are {' '.join(after.get('learners', ())) or 'none'} now"
         case "records_lost":
@@ -92,7 +106,7 @@ def _change(record: Document) -> str:
 
 def reason(cause: str, told: Mapping[str, str]) -> str:
     """A cause with its evidence, as the end of a sentence."""
-    node = told.get("node", "a server")
+    node, asker = told.get("node", "a server"), told.get("asked_by")
     silent = f": nothing was heard of it for {told['silent_ms']} ms" if "silent_ms" in told else ""
     broken = " after its link broke" if told.get("link") == "broken" else ""
     lagging = [name.removesuffix(".behind_ms") for name in told if name.endswith(".behind_ms")]
@@ -125,11 +139,12 @@ def reason(cause: str, told: Mapping[str, str]) -> str:
         case "commit_rule":
             return "its leader did not wait for copies (commit_rule leader)"
         case "operator" | "reassign" | "reassignment_cancelled" | "alter_learners":
-            return "an operator wants it"
+            return f"{asker or 'an operator'} wants it"
         case "create_topic" | "grow_topic":
-            return f"its topic was {'created' if cause == 'create_topic' else 'made larger'}"
+            done = "created" if cause == "create_topic" else "made larger"
+            return f"its topic was {done}" + (f" by {asker}" if asker else "")
         case "alter_topic":
-            return "the settings of its topic were changed"
+            return "the settings of its topic were changed" + (f" by {asker}" if asker else "")
         case "preferred_leader":
             return f"{told.get('to')} is the preferred replica"
         case "draining":

@@ -11,6 +11,7 @@ the default is -1), ``bool``, ``str``, ``bytes``, ``dict[str, str]``, ``X | None
 - a one-way message: ``{op, …}``.
 
 A request with ``client`` and ``sequence`` (from 1) is done at most once: the same again gets the same answer.
+``asker`` says who wants it, for the histories; a gateway sets it, whatever its client says.
 
 Several parts share one payload: each part's ``size`` says how many bytes are its own, in the order of the parts.
 """
@@ -299,6 +300,7 @@ class CreateTopic(Message):
     config: dict[str, str] = field(default_factory=dict)
     client: str = ""
     sequence: int = 0
+    asker: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -310,6 +312,7 @@ class DeleteTopic(Message):
     name: str
     client: str = ""
     sequence: int = 0
+    asker: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -322,6 +325,7 @@ class AlterTopic(Message):
     config: dict[str, str]
     client: str = ""
     sequence: int = 0
+    asker: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -335,6 +339,7 @@ class AlterLearners(Message):
     learners: tuple[str, ...] = ()
     client: str = ""
     sequence: int = 0
+    asker: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -347,6 +352,37 @@ class GrowTopic(Message):
     partitions: int
     client: str = ""
     sequence: int = 0
+    asker: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class SetReadOnly(Message):
+    """Have the leaders of these partitions (none: all of the topic) take no batches, or take them again. Answered
+    when it is so in the metadata: a leader that has not heard of it yet may take one more."""
+
+    OP: ClassVar[str] = "set_read_only"
+    ANSWER: ClassVar[type[Message]] = Done
+    name: str
+    partitions: tuple[int, ...] = ()
+    read_only: bool = True
+    client: str = ""
+    sequence: int = 0
+    asker: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PauseTopic(Message):
+    """Have the servers close the logs of these partitions (none: all of the topic), and open them again with
+    ``pause`` false. Answered as ``SetReadOnly``; what is committed stays."""
+
+    OP: ClassVar[str] = "pause_topic"
+    ANSWER: ClassVar[type[Message]] = Done
+    name: str
+    partitions: tuple[int, ...] = ()
+    pause: bool = True
+    client: str = ""
+    sequence: int = 0
+    asker: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -362,6 +398,7 @@ class TransferLeader(Message):
     server: str = ""
     client: str = ""
     sequence: int = 0
+    asker: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -376,6 +413,7 @@ class Reassign(Message):
     replicas: tuple[str, ...]
     client: str = ""
     sequence: int = 0
+    asker: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -388,6 +426,7 @@ class CancelReassignment(Message):
     partition: int
     client: str = ""
     sequence: int = 0
+    asker: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -400,6 +439,7 @@ class DrainServer(Message):
     drain: bool = True
     client: str = ""
     sequence: int = 0
+    asker: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -442,6 +482,7 @@ class Rebalance(Message):
     cancel: bool = False
     client: str = ""
     sequence: int = 0
+    asker: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -518,6 +559,7 @@ class AddController(Message):
     ANSWER: ClassVar[type[Message]] = Done
     node: str
     url: str
+    asker: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -527,6 +569,7 @@ class RemoveController(Message):
     OP: ClassVar[str] = "remove_controller"
     ANSWER: ClassVar[type[Message]] = Done
     node: str
+    asker: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -989,6 +1032,8 @@ class PartitionInfo:
     successor: str = ""
     target: tuple[str, ...] = ()
     """A reassignment to these replicas is in progress."""
+    read_only: bool = False
+    paused: bool = False
 
 
 @dataclass(frozen=True, slots=True)

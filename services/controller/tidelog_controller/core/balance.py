@@ -201,7 +201,8 @@ class Balance:
         self, state: MetadataState, key: TopicPartition, partition: PartitionState, now: float
     ) -> tuple[NodeId, str] | None:
         preferred = partition.replicas[0]
-        if partition.leader in (None, preferred) or partition.target or not _may_lead(state, partition, preferred):
+        unfit = partition.target or partition.paused or not _may_lead(state, partition, preferred)
+        if partition.leader in (None, preferred) or unfit:
             return None
         if preferred in self._slow:
             return None
@@ -240,7 +241,7 @@ def _may_lead(state: MetadataState, partition: PartitionState, node: NodeId) -> 
 def _needs_other(state: MetadataState, partition: PartitionState) -> tuple[NodeId, str] | None:
     """Who must lead instead, "" where nobody can yet, and why; None where all is well."""
     leader, target = partition.leader, partition.target
-    if leader is None:
+    if leader is None or partition.paused:
         return None
     if target and leader not in target and all(node in partition.isr for node in target):
         live = [node for node in target if state.is_live(node)]

@@ -27,6 +27,8 @@ class Command:
 
     KIND: ClassVar[str] = ""
     time_ms: int
+    asker: str = field(default="", kw_only=True)
+    """Who wants it: somebody behind a gateway; for people only."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,6 +251,17 @@ class ChangeQueue(Command):
 
 
 @dataclass(frozen=True, slots=True)
+class Suspend(Command):
+    """``what`` is ``read_only`` or ``paused``: these partitions (none: all of the topic) are to be so, or not."""
+
+    KIND: ClassVar[str] = "suspend"
+    topic_id: str
+    partitions: tuple[int, ...]
+    what: str
+    wanted: bool
+
+
+@dataclass(frozen=True, slots=True)
 class AddPartitions(Command):
     """A topic that has ``first`` partitions gets more; ``replicas`` is their placement, as in ``AddTopic``."""
 
@@ -311,6 +324,7 @@ KINDS: dict[str, type[Command]] = {
         SetLearners,
         SetSuccessor,
         SetReplicas,
+        Suspend,
         AddPartitions,
         SetDraining,
         ChangeQueue,

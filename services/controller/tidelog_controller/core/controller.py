@@ -41,6 +41,7 @@ from tidelog.wire.messages import (
     HistoryAnswer,
     Message,
     MetadataUpdate,
+    PauseTopic,
     Produced,
     Register,
     Registered,
@@ -48,6 +49,7 @@ from tidelog.wire.messages import (
     ReportLeader,
     ReportLoss,
     Seal,
+    SetReadOnly,
     Watch,
 )
 
@@ -74,6 +76,7 @@ from tidelog_controller.core.placement import Dice
 from tidelog_controller.core.raft import Entry, Persist, Stored
 from tidelog_controller.core.scribe import Scribe
 from tidelog_controller.core.state import Applied, MetadataState
+from tidelog_controller.core.suspending import plan_suspension
 from tidelog_controller.core.topics import plan_change, plan_learners, plan_topic, why_internal
 from tidelog_controller.core.turns import Turns
 from tidelog_controller.core.upkeep import Group, Upkeep
@@ -154,7 +157,8 @@ class Controller(Consensus):
         command = self._command(message, now, wall_ms)
         if not isinstance(command, Command):
             return answer_to(source, id, command)
-        return self._propose(command, now, source, id, request)
+        asker = getattr(message, "asker", "")
+        return self._propose(replace(command, asker=asker) if asker else command, now, source, id, request)
 
     def on_link_closed(self, source: int, now: float) -> list[ControllerEffect]:
         """Nobody watches or waits on that link any more. What was proposed may still be applied. A server that
@@ -243,6 +247,8 @@ class Controller(Consensus):
                 return plan_topic(self.state, message, self._dice, wall_ms, self.lags.slow(now))
             case AlterTopic():
                 return plan_change(self.state, message, wall_ms)
+            case SetReadOnly() | PauseTopic():
+                return plan_suspension(self.state, message, wall_ms)
             case AlterLearners():
                 return plan_learners(self.state, message, wall_ms)
             case DeleteTopic():

@@ -20,8 +20,10 @@ HISTORY_LENGTH = 200
 class Draft:
     """The changes of one command, until they become one new state. Copies only what it changes."""
 
-    def __init__(self, state: MetadataState, index: int, time_ms: int) -> None:
+    def __init__(self, state: MetadataState, index: int, time_ms: int, asker: str = "") -> None:
+        """``asker``: who wants this; whatever is told of it says so."""
         self.state = state
+        self._told_by = {"asked_by": asker} if asker else {}
         self.next_producer_id = state.next_producer_id
         self.timeline = state.timeline
         """Without the events of this command."""
@@ -131,6 +133,7 @@ class Draft:
     ) -> None:
         """One more event of the timeline."""
         name, topic_id = ("", "") if topic is None else (topic.name, topic.topic_id)
+        evidence = {**evidence, **self._told_by}
         number = self.timeline.last + len(self._events) + 1
         time_ms = self.timeline.clock(self._time_ms)
         event = TimelineEvent(
@@ -147,8 +150,9 @@ class Draft:
         cause: str,
         evidence: dict[str, str],
     ) -> None:
+        told = {**evidence, **self._told_by}
         entry = HistoryEntry(
-            self._time_ms, new.epoch, new.leader_epoch, event, cause, new.leader or "", new.isr, evidence
+            self._time_ms, new.epoch, new.leader_epoch, event, cause, new.leader or "", new.isr, told
         )
         self._changes.append((key, entry))
         topic = self._added.get(key.topic_id) or self.state.topics[key.topic_id]
@@ -212,6 +216,10 @@ def _with_departed(old: PartitionState, new: PartitionState) -> PartitionState:
 
 def _event(old: PartitionState, new: PartitionState, cause: str) -> str:
     """The history's word for a change: its most important part."""
+    if new.paused != old.paused:
+        return "paused" if new.paused else "resumed"
+    if new.read_only != old.read_only:
+        return "read_only" if new.read_only else "writable"
     if new.leader_epoch != old.leader_epoch:
         return "leader_elected" if new.leader is not None else "sealing" if new.sealing else "offline"
     if len(new.isr) != len(old.isr):

@@ -2,7 +2,8 @@
 
 ``apply(state, command, index)`` gives the next state. It reads no clock, throws no dice and does no I/O, so every
 controller that applied the same entries holds the same state, and a replayed log rebuilds it. Leaders are chosen, and
-epochs grow, in ``leadership.py``; how leadership and replicas move at somebody's wish is in ``moving.py``.
+epochs grow, in ``leadership.py``; how leadership and replicas move at somebody's wish is in ``moving.py``, how they
+pause in ``suspending.py``.
 
 A server that registers may have lost data. It is *safe* for a partition when its data directory is the one of its
 last life (*continuous*: it knows that life's name; else it was wiped, or restored from an old copy) and nothing that
@@ -60,6 +61,7 @@ from tidelog_controller.core.commands import (
     SetLearners,
     SetReplicas,
     SetSuccessor,
+    Suspend,
     TakeProducerIds,
     UnfenceServer,
 )
@@ -68,6 +70,7 @@ from tidelog_controller.core.leadership import can_be_sealed, can_take_over, ele
 from tidelog_controller.core.moving import move, pass_on, with_proposed
 from tidelog_controller.core.noting import forget_events, note_controllers, record_loss
 from tidelog_controller.core.state import Applied, MetadataState
+from tidelog_controller.core.suspending import suspend
 
 __all__ = ["Applied", "MetadataState", "apply", "skip"]
 
@@ -77,7 +80,7 @@ EARLIER_LIVES = 32
 
 def apply(state: MetadataState, command: Command, index: int) -> Applied:
     """The state after ``command``, which stands in the log at ``index``. Deterministic."""
-    draft = Draft(state, index, command.time_ms)
+    draft = Draft(state, index, command.time_ms, command.asker)
     return draft.finish(_answer(draft, command, index))
 
 
@@ -114,6 +117,8 @@ def _answer(draft: Draft, command: Command, index: int) -> Message | TidelogErro
             return record_loss(draft, command)
         case SetSuccessor() | SetReplicas() | AddPartitions() | SetDraining() | SetLearners() | ChangeQueue():
             return move(draft, command)
+        case Suspend():
+            return suspend(draft, command)
         case NoteControllers():
             return note_controllers(draft, command)
         case ForgetEvents():

@@ -95,6 +95,8 @@ def set_successor(draft: Draft, command: SetSuccessor) -> Done | TidelogError:
 
 def why_not_successor(partition: PartitionState, node: NodeId, is_live: IsLive) -> TidelogError | None:
     """Why leadership cannot be transferred to ``node`` now."""
+    if partition.paused:
+        return refuse("TOPIC_PAUSED", "the partition is paused, nobody serves it: resume it first")
     if partition.leader is None:
         return refuse("OFFLINE", "nobody leads the partition: there is nothing to transfer")
     if node not in partition.replicas:

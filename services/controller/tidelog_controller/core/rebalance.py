@@ -14,7 +14,7 @@ the same plan:
 
 Only live servers that are not being drained are judged and get anything; else replicas on others stay where they
 are. Partitions with a reassignment in progress, or waiting for its turn, count as what they will be and are not moved
-again.
+again, nor are those that are paused: nobody could copy them.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class _Picture:
                 waits = state.queue.get(f"{key.topic_id}/{key.partition}")
                 queued = () if waits is None else waits.replicas
                 self._replicas[key] = partition.target or queued or partition.replicas
-                if not partition.target and not queued:
+                if not partition.target and not queued and not partition.paused:
                     self._movable[key] = None
         self._load = dict.fromkeys(self._servers, 0)
         self._leads = dict.fromkeys(self._servers, 0)

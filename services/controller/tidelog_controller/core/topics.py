@@ -13,7 +13,16 @@ from dataclasses import fields, replace
 
 from tidelog.errors import TidelogError, refuse
 from tidelog.types import INTERNAL_PREFIX, TOPIC_NAME, NodeId, TopicConfig
-from tidelog.wire.messages import AlterLearners, AlterTopic, CreateTopic, DeleteTopic, GrowTopic, Message
+from tidelog.wire.messages import (
+    AlterLearners,
+    AlterTopic,
+    CreateTopic,
+    DeleteTopic,
+    GrowTopic,
+    Message,
+    PauseTopic,
+    SetReadOnly,
+)
 
 from tidelog_controller.core.commands import AddTopic, ChangeTopic, SetLearners
 from tidelog_controller.core.placement import Dice, candidates, placement_for
@@ -53,7 +62,7 @@ _NUMBER = re.compile(r"-1|[0-9]{1,19}", re.ASCII)
 def why_internal(wish: Message) -> TidelogError | None:
     """Why clients may not do this: a topic whose name begins so is the cluster's own. Its settings may be changed,
     but for what its writer relies on."""
-    if not isinstance(wish, CreateTopic | DeleteTopic | GrowTopic | AlterTopic):
+    if not isinstance(wish, CreateTopic | DeleteTopic | GrowTopic | AlterTopic | SetReadOnly | PauseTopic):
         return None
     if not wish.name.startswith(INTERNAL_PREFIX):
         return None
@@ -64,7 +73,8 @@ def why_internal(wish: Message) -> TidelogError | None:
         kept = [name for name in ("cleanup", "max_batch_bytes") if name in wish.config]
         text = f"{wish.name} is the cluster's own topic: {', '.join(kept)} stays as it is"
         return refuse("INVALID_CONFIG", text) if kept else None
-    word = "deleted" if isinstance(wish, DeleteTopic) else "given more partitions"
+    words = {DeleteTopic: "deleted", GrowTopic: "given more partitions", PauseTopic: "paused"}
+    word = words.get(type(wish), "made read-only")
     return refuse("FORBIDDEN", f"{wish.name} is the cluster's own topic: it cannot be {word}")
 
 

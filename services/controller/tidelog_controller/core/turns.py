@@ -86,7 +86,7 @@ class Turns:
         for move in state.queue.values():
             key = TopicPartition(move.topic_id, move.partition)
             partition = state.partition(*key)
-            if partition is None or partition.target or key in self._in_flight:
+            if partition is None or partition.target or partition.paused or key in self._in_flight:
                 continue
             servers = _concerned(partition, partition.replicas, move.replicas)
             config = state.topics[key.topic_id].config

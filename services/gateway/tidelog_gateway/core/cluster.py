@@ -55,6 +55,14 @@ class ClusterMap:
             return None
         return topic.partitions[partition]
 
+    def knows_better(self, topic_id: str, partition: int, code: str) -> bool:
+        """A server refuses what the metadata allows: it has not heard of that yet."""
+        state = self.state(topic_id, partition)
+        if state is None:
+            return False
+        told = {"UNKNOWN_TOPIC": False, "TOPIC_PAUSED": state.paused, "TOPIC_READ_ONLY": state.read_only}
+        return not told.get(code, True)
+
     def has_leaders(self, topic_id: str) -> bool:
         """The topic is known and each of its partitions has a leader that is not fenced."""
         topic = self._by_id.get(topic_id)

@@ -317,7 +317,7 @@ class Router:
         lane = entry.lane
         if error.unknown_outcome and error.code != GAP:
             entry.doubt = entry.epoch
-        behind = error.code == "UNKNOWN_TOPIC" and self._cluster.state(*lane.key) is not None
+        behind = self._cluster.knows_better(*lane.key, error.code)
         if lane.closed or not (error.code in RETRIED or behind):
             return False
         if error.unknown_outcome and not entry.idempotent:

@@ -152,8 +152,7 @@ class Subscriptions:
             one.leader_until = now + self._settings.leader_stay_s
             return self._read(one, now)
         if isinstance(answer, TidelogError):
-            behind = answer.code == "UNKNOWN_TOPIC" and self._cluster.state(*one.key) is not None
-            if not (answer.retriable or behind):
+            if not (answer.retriable or self._cluster.knows_better(*one.key, answer.code)):
                 return self._end(one, answer)
             count(self.counts.retries, answer.code)
             return self._delay(one, now)

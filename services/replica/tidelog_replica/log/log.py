@@ -234,14 +234,14 @@ class Log(Cleanable):
 
     # --- flush -------------------------------------------------------------------------------------------
 
-    def begin_flush(self) -> Flush | None:
-        """What to sync now; None where nothing waits for it (under ``os``: unless a segment is full). The mark is
-        synced, too, when it has passed another full segment. The caller runs the flush and then calls
-        ``complete_flush``, or, where it failed, nothing any more."""
+    def begin_flush(self, *, whole: bool = False) -> Flush | None:
+        """What to sync now; None where nothing waits for it (under ``os``, unless it is to be ``whole``: until a
+        segment is full). The mark is synced, too, when it has passed another full segment. The caller runs the flush
+        and then calls ``complete_flush``, or, where it failed, nothing any more."""
         assert self._flush is None, "one flush at a time"
-        active, mark = self._bases[-1], self._mark
-        passed = mark.synced < active <= (mark.value or 0) and not self._lazy
-        if not self._usable or not (passed or self._synced < (active if self._lazy else self.end)):
+        active, mark, lazy = self._bases[-1], self._mark, self._lazy and not whole
+        passed = mark.synced < active <= (mark.value or 0) and not lazy
+        if not self._usable or not (passed or self._synced < (active if lazy else self.end)):
             return None
         files = [segment.file for segment in self._segments[self._segment_of(self._synced) :]]
         if self._epochs_grown:
