@@ -213,7 +213,7 @@ class Cluster:
         self.loop.run_until(self.options.duration)
         self.faults.heal()
         healed = self.loop.now
-        self.until(lambda: self.full_isr() and not self.network.unnoticed, self.options.patience)
+        self.until(lambda: self.full_isr() and self.all_noticed(), self.options.patience)
         self.count("seconds to full ISR", round(self.loop.now - healed))
         self.run_for(0.5)  # clients' metadata and back-off
         self.history.healthy.append((self.loop.now, self.loop.now + 2.0))
@@ -237,6 +237,14 @@ class Cluster:
         """All topics exist, and every partition has a leader and all replicas in its ISR."""
         states = [self.state(key) for key in self.living]
         return self.admin.done and all(s.leader is not None and len(s.isr) == len(s.replicas) for s in states)
+
+    def all_noticed(self) -> bool:
+        """Whoever had a link that broke knows it, and every client knows the leaders: until then a fault lasts."""
+        known = [(client.partition(key), self.state(key)) for client in self.clients for key in self.living]
+        return not self.network.unnoticed and all(
+            one is not None and (one.leader, one.leader_epoch) == (state.leader, state.leader_epoch)
+            for one, state in known
+        )
 
     def no_rot(self) -> bool:
         """Every damaged segment of a log that is in use was found and fetched again."""
