@@ -26,6 +26,9 @@ INTERNAL_PREFIX = "__"
 """Topics whose names begin so are the cluster's own: clients may read them, and nothing else."""
 TIMELINE = "__timeline"
 """The topic that keeps everything that ever happened to the cluster (``tidelog.timeline``)."""
+GROUPS = "__groups"
+"""The topic that keeps the consumer groups: their members, and the positions that they committed. A group belongs to
+one partition of it, murmur2 of its name; who leads that coordinates the group (``docs/groups.md``)."""
 
 
 class TopicPartition(NamedTuple):

@@ -39,6 +39,10 @@ CHOICES: dict[str, tuple[object, ...]] = {
     "Read.consistency": ("eventual", "bounded", "linearizable"),
     "Subscribe.consistency": ("eventual", "bounded", "linearizable"),
     "Subscribe.read_from": ("leader", "any"),
+    "JoinGroup.assignor": ("", "range", "sticky"),
+    "DescribeGroupAnswer.assignor": ("", "range", "sticky"),
+    "DescribeGroupAnswer.state": ("empty", "moving", "stable"),
+    "GroupInfo.state": ("empty", "moving", "stable"),
 }
 """Fields whose values the protocol lists; the annotation only says ``str`` or ``int``."""
 
