@@ -30,6 +30,8 @@ from tidelog.wire.messages import (
     Produced,
     ProducePart,
     ProducerId,
+    Read,
+    ReadAnswer,
     Subscribe,
     TopicCreated,
     TopicInfo,
@@ -155,6 +157,8 @@ class FakeCluster:
             case Unsubscribe(sub):
                 self.subs.pop((link.source, sub), None)
                 return Done()
+            case Read():
+                return self.read(message)
             case ListOffset(topic_id, partition, at, timestamp_ms):
                 log = self.logs[topic_id, partition]
                 if at == "timestamp":
@@ -162,6 +166,18 @@ class FakeCluster:
                     return OffsetAnswer(later[0] if later else log.end)
                 return OffsetAnswer(log.start if at == "earliest" else log.end)
         raise refuse("UNSUPPORTED", message.OP)
+
+    def read(self, message: Read) -> ReadAnswer:
+        log = self.logs[message.topic_id, message.partition]
+        if not log.start <= message.offset <= log.end:
+            raise refuse("OFFSET_OUT_OF_RANGE", "not there", log_start=log.start, high_watermark=log.end)
+        payload = b""
+        for batch in log.batches:
+            if read_header(batch).end_offset > message.offset:
+                if payload and len(payload) + len(batch) > message.max_bytes:
+                    break
+                payload += batch
+        return ReadAnswer(self.epoch, log.end, log.start, payload)
 
     def produce(self, link: Link, message: Produce) -> None:
         assert not isinstance(message.payload, list)

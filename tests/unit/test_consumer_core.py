@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from itertools import count
+from random import Random
 
 import pytest
 from tidelog.client.core.consumer import ConsumerCore, Effect, Grant, Open, Stop
@@ -210,3 +211,121 @@ def test_closing_ends_every_subscription() -> None:
     assert bench.core.close() == [Stop(1), Stop(2)]
     assert bench.core.is_finished
     assert bench.core.deadline() is None
+
+
+def test_a_paused_partition_hands_nothing_out_and_keeps_what_arrives() -> None:
+    bench = Bench({0: Position(-1, 0), 1: Position(-1, 0)})
+    bench.up()
+    bench.deliver(1, batch(0, 2))
+    bench.core.pause([0])
+    bench.deliver(1, batch(2, 1))
+    bench.deliver(2, batch(0, 1))
+    assert bench.core.paused == [0]
+    assert bench.drain() == offsets(0, partition=1)
+    bench.core.resume([0])
+    assert bench.drain() == offsets(0, 1, 2)
+
+
+def test_a_paused_partition_with_its_end_waiting_is_not_finished() -> None:
+    bench = Bench(ends={0: 2})
+    bench.up()
+    bench.core.pause([0])
+    bench.deliver(1, batch(0, 2))
+    assert bench.drain() == [] and not bench.core.is_finished
+    bench.core.resume([0])
+    assert bench.drain() == offsets(0, 1) and bench.core.is_finished
+
+
+def test_a_paused_partition_gives_no_credit_back() -> None:
+    data = batch(0, 3, size=100)
+    bench = Bench(credit=2 * len(data))
+    bench.up()
+    bench.core.pause([0])
+    assert bench.deliver(1, data, batch(3, 3, size=100)) == []
+    assert bench.drain() == [] and bench.effects == []
+
+
+def test_what_was_not_used_of_a_batch_comes_again_after_the_pause_and_only_that() -> None:
+    bench = Bench()
+    bench.up()
+    bench.deliver(1, batch(0, 4), batch(4, 1))
+    fetched = bench.core.take()
+    assert fetched is not None
+    bench.core.pause([0])
+    bench.core.put_back(fetched, Position(1, 3))
+    assert bench.core.positions == {0: Position(1, 3)}
+    assert bench.drain() == []
+    bench.core.resume([0])
+    assert bench.drain() == offsets(3, 4)
+
+
+def test_what_waits_and_what_is_under_way_never_exceed_the_credit_by_more_than_a_delivery() -> None:
+    """The gateway sends what it may, one batch a delivery; the application pauses, resumes, seeks and takes."""
+    rng = Random(5)
+    size = len(batch(3000, 1))
+    bench = Bench(credit=10 * size)
+    [opened] = bench.up()
+    sub, credit, end = opened.sub, opened.credit, opened.position.offset
+    for _ in range(3000):
+        effects: list[Effect] = []
+        match rng.randrange(6):
+            case 0:
+                bench.core.pause([0])
+            case 1:
+                bench.core.resume([0])
+            case 2 if rng.random() < 0.1:
+                effects = bench.core.seek(0, Position(-1, rng.randrange(50)), bench.now)
+            case 3 | 4 if credit > 0:
+                data = batch(end, 1)
+                credit, end = credit - len(data), end + 1
+                effects = bench.deliver(sub, data)
+            case 5:
+                if (fetched := bench.core.take()) is not None:
+                    effects = bench.core.on_taken(fetched.partition)
+        for effect in effects:
+            match effect:
+                case Open(sub, _, position, credit):
+                    end = position.offset
+                case Grant(_, more):
+                    credit += more
+        assert bench.core.waiting + max(0, credit) <= 11 * size
+
+
+def test_seeking_drops_what_waits_and_subscribes_there() -> None:
+    bench = Bench()
+    bench.up()
+    bench.deliver(1, batch(0, 3))
+    assert bench.core.seek(0, Position(1, 1), bench.now) == [Stop(1), Open(2, 0, Position(1, 1), 1000)]
+    assert bench.drain() == []
+    bench.deliver(2, batch(0, 3))
+    assert bench.drain() == offsets(1, 2)
+
+
+def test_seeking_goes_on_after_the_end_and_while_there_is_no_link() -> None:
+    bench = Bench(ends={0: 2})
+    bench.up()
+    bench.deliver(1, batch(0, 2))
+    assert bench.drain() == offsets(0, 1) and bench.core.is_finished
+    bench.core.on_link_down()
+    assert bench.core.seek(0, Position(-1, 1), bench.now) == []
+    assert bench.up() == [Open(2, 0, Position(-1, 1), 1000)]
+    bench.deliver(2, batch(0, 2))
+    assert bench.drain() == offsets(1) and bench.core.is_finished
+
+
+def test_E4_a_failed_partition_stays_failed_until_the_application_seeks() -> None:
+    """Its error is told once while others have records, then again: never an end, never a place of its own choice."""
+    bench = Bench({0: Position(2, 9), 1: Position(-1, 0)}, ends={0: 12, 1: 1})
+    bench.up()
+    bench.fail(1, refuse("LOG_TRUNCATED", "the logs part at 4", end_offset=4, leader_epoch=2))
+    bench.deliver(2, batch(0, 1))
+    told = "orders/0 at offset 9: the logs part at 4"
+    with pytest.raises(TidelogError, match=told):
+        bench.core.take()
+    assert bench.core.take() is not None
+    with pytest.raises(TidelogError, match=told):
+        bench.core.take()
+    assert not bench.core.is_finished
+    assert bench.core.positions[0] == Position(2, 9)
+    [opened] = bench.core.seek(0, Position(2, 4), bench.now)
+    assert isinstance(opened, Open) and opened.position == Position(2, 4)

@@ -91,6 +91,28 @@ def test_positions_and_batches() -> None:
             assert consumer.next_batch() is None
 
 
+def test_reverse_pause_and_seek() -> None:
+    with served(partitions=2) as (_, url), tidelog.sync.connect(url) as log:
+        with log.producer("orders") as producer:
+            for n in range(20):
+                producer.submit(b"%d" % n, partition=n % 2)
+        with log.consume("orders", partitions=[1], reverse=True) as backwards:
+            assert [next(backwards).offset for _ in range(4)] == [9, 8, 7, 6]
+            assert backwards.positions == {1: Position(-1, 6)}
+            assert [r.offset for r in backwards] == [5, 4, 3, 2, 1, 0]
+        with log.consume("orders", start=0, end="latest") as consumer:
+            first = next(consumer)
+            consumer.pause(first.partition)
+            others = [next(consumer) for _ in range(10)]
+            assert {r.partition for r in others} == {1 - first.partition}
+            assert consumer.positions == {first.partition: Position(4, 1), 1 - first.partition: Position(4, 10)}
+            consumer.resume()
+            assert [next(consumer).offset for _ in range(3)] == [1, 2, 3]
+            consumer.seek(8, first.partition)
+            assert [(r.partition, r.offset) for r in consumer] == [(first.partition, 8), (first.partition, 9)]
+            assert (consumer.paused, consumer.buffered_bytes) == ([], 0)
+
+
 def test_after_close_everything_says_closed() -> None:
     with served() as (_, url):
         with tidelog.sync.connect(url) as log:

@@ -12,7 +12,9 @@ from typing import Any
 import click
 
 from tidelog.cli.main import connect, gateway_option, run
+from tidelog.client.consuming import Reading
 from tidelog.client.options import CONSISTENCIES
+from tidelog.client.stream import RecordStream
 from tidelog.records import Record
 from tidelog.timeline.records import decode
 from tidelog.types import TIMELINE
@@ -64,7 +66,8 @@ def _as_value(record: Record) -> bytes:
 FORMATS = {"value": _as_value, "json": _as_json, "hex": _as_hex}
 
 
-def _start(text: str) -> str | int | datetime:
+def place(text: str, option: str) -> str | int | datetime:
+    """A place in a topic as a user writes it. Raises ``click.BadParameter``, which names the option."""
     if text in ("earliest", "latest"):
         return text
     if text.isdigit():
@@ -73,7 +76,7 @@ def _start(text: str) -> str | int | datetime:
         moment = datetime.fromisoformat(text)
     except ValueError:
         raise click.BadParameter(
-            f"{text!r} is not earliest, latest, an offset, or a time such as 2026-01-31T12:00:00", param_hint="--from"
+            f"{text!r} is not earliest, latest, an offset, or a time such as 2026-01-31T12:00:00", param_hint=option
         ) from None
     return moment if moment.tzinfo else moment.astimezone()
 
@@ -82,7 +85,9 @@ def _start(text: str) -> str | int | datetime:
 @click.argument("topic")
 @click.option("--from", "start", default="latest", show_default=True, metavar="earliest|latest|OFFSET|TIME")
 @click.option("--partition", "partitions", type=click.IntRange(0), multiple=True, help="Only this one; repeatable.")
-@click.option("--to-end", is_flag=True, help="Stop at what is committed now, instead of waiting for more.")
+@click.option("--until", metavar="latest|OFFSET|TIME", help="Stop there, instead of waiting for more.")
+@click.option("--to-end", is_flag=True, help="Stop at what is committed now: --until latest.")
+@click.option("--reverse", is_flag=True, help="Newest first: from below --from down to --until, or to the beginning.")
 @click.option("--max", "most", type=click.IntRange(1), help="Stop after so many records.")
 @click.option("--format", "style", type=click.Choice(list(FORMATS)), default="value", show_default=True)
 @click.option("--read-from", type=click.Choice(["leader", "any"]), default="leader", show_default=True)
@@ -95,7 +100,9 @@ def consume(
     topic: str,
     start: str,
     partitions: tuple[int, ...],
+    until: str | None,
     to_end: bool,
+    reverse: bool,
     most: int | None,
     style: str,
     read_from: str,
@@ -106,9 +113,15 @@ def consume(
     """Print records: 'value' the bytes and a newline, 'json' one object a line, 'hex' partition/offset key value.
     Records of __timeline, what happened to the cluster, are printed as JSON.
 
+    With --reverse the newest record of each partition comes first, and it ends at the beginning, or at --until:
+    '--reverse --max 10' shows the last ten records.
+
     Records come from the leaders; with --read-from any from any replica in sync, as fresh as --max-staleness says."""
     formatted = FORMATS[style]
-    begin = _start(start)
+    begin = place(start, "--from")
+    if to_end and (reverse or until is not None):
+        raise click.UsageError(f"--to-end does not go with {'--reverse' if reverse else '--until'}")
+    end = "latest" if to_end else None if until is None else place(until, "--until")
     if consistency is None:
         consistency = "eventual" if max_staleness is None else "bounded"
 
@@ -116,20 +129,21 @@ def consume(
         count = 0
         write = sys.stdout.buffer.write
         async with connect(gateways) as log:
-            end = "latest" if to_end else None
-            records = log.consume(
-                topic,
-                start=begin,
-                end=end,
-                partitions=partitions or None,
-                read_from=read_from,
-                consistency=consistency,
-                max_staleness_s=max_staleness,
-            )
+            reading: Reading = {
+                "read_from": read_from,
+                "consistency": consistency,
+                "max_staleness_s": max_staleness,
+            }
+            chosen = partitions or None
+            records: RecordStream
+            if reverse:
+                records = log.consume(topic, start=begin, end=end, partitions=chosen, reverse=True, **reading)
+            else:
+                records = log.consume(topic, start=begin, end=end, partitions=chosen, **reading)
             async for record in records:
                 write(formatted(record) + b"\n")
                 count += 1
-                if not to_end:
+                if end is None and not reverse:
                     sys.stdout.buffer.flush()
                 if count == most:
                     break

@@ -3,33 +3,39 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Awaitable, Callable, Iterator
-from types import TracebackType
-from typing import Self
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
 
 import trio
 
 from tidelog.client.connection import Connection
 from tidelog.client.core.consumer import ConsumerCore, Effect, Fetched, Grant, Open, Stop
 from tidelog.client.options import ConsumerOptions
-from tidelog.errors import Closed, TidelogError
-from tidelog.records import Record
+from tidelog.client.stream import RecordStream
+from tidelog.errors import Closed, TidelogError, refuse
 from tidelog.types import Position
 from tidelog.wire.messages import Credit, Delivery, Message, Subscribe
 
+Where = str | int | datetime | Mapping[int, int | Position]
+"""A place in every partition: ``earliest``, ``latest``, an offset, a time (the first record at or after it), or
+partition -> offset or ``Position``."""
 
+Locate = Callable[[Where, list[int]], Awaitable[dict[int, Position]]]
+"""Finds a place of these partitions."""
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
     """Where a consumer reads: found out when it is opened."""
 
-    __slots__ = ("ends", "starts", "topic_id")
-
-    def __init__(self, topic_id: str, starts: dict[int, Position], ends: dict[int, int]) -> None:
-        self.topic_id = topic_id
-        self.starts = starts
-        self.ends = ends
+    topic_id: str
+    starts: dict[int, Position]
+    ends: dict[int, int]
+    locate: Locate
 
 
-class Consumer:
+class Consumer(RecordStream):
     """Iterate over it for records, in order per partition; ``next_records`` gives a whole batch at a time. The places
     to start are looked up at the first record, or by ``async with``. Made by ``Log.consume``.
 
@@ -41,49 +47,22 @@ class Consumer:
     def __init__(
         self, connection: Connection, topic: str, options: ConsumerOptions, plan: Callable[[], Awaitable[Plan]]
     ) -> None:
-        self.topic = topic
+        super().__init__(topic)
         self._connection = connection
         self._options = options
         self._plan = plan
         self._core: ConsumerCore | None = None
-        self.topic_id = ""
-        """Known when the consumer is open."""
+        self._locate: Locate | None = None
         self._news = trio.Event()
-        self._records: Iterator[Record] = iter(())
-        self._last: Record | None = None
-        self._rest: tuple[int, Position, int] | None = None
         self._closed = False
 
     # --- for applications ----------------------------------------------------------------------------------
 
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __anext__(self) -> Record:
-        """The next record. Raises ``StopAsyncIteration`` at the end, if one was asked for."""
-        record = next(self._records, None)
-        if record is None:
-            records = await self.next_records()
-            if not records:
-                raise StopAsyncIteration
-            self._records = iter(records)
-            record = next(self._records)
-        self._last = record
-        return record
-
-    async def next_records(self) -> list[Record]:
-        """The records of the next batch; empty at the end. Do not mix with iteration in the middle of a batch."""
-        while (fetched := await self.next_batch()) is not None:
-            records = fetched.records(self.topic)
-            if records:
-                return records
-        return []
-
     async def next_batch(self) -> Fetched | None:
         """The next batch as it came, not decoded (control batches too); None at the end."""
-        core = self._core or await self._open()
+        core = await self._open()
         await trio.lowlevel.checkpoint()
-        self._last = None
+        self._begin_batch()
         while (fetched := core.take()) is None:
             if self._closed:
                 raise Closed(f"the consumer of {self.topic} is closed")
@@ -100,9 +79,49 @@ class Consumer:
         if self._core is None:
             return {}
         positions = self._core.positions
-        if self._last is not None:
-            positions[self._last.partition] = Position(self._last.leader_epoch, self._last.offset + 1)
+        if self.last is not None and self.reached is not None:
+            positions[self.last.partition] = self.reached
         return positions
+
+    @property
+    def buffered_bytes(self) -> int:
+        """What has arrived and was not handed out."""
+        return 0 if self._core is None else self._core.waiting
+
+    @property
+    def paused(self) -> list[int]:
+        """Partitions of which nothing is handed out now."""
+        return [] if self._core is None else self._core.paused
+
+    async def pause(self, *partitions: int) -> None:
+        """Hand nothing of these partitions out until they are resumed, none named: of any. The others go on; what has
+        arrived stays, within the credit. Raises ``UNKNOWN_TOPIC`` for a partition that is not read."""
+        core = await self._open()
+        chosen = self._chosen(core, partitions)
+        core.pause(chosen)
+        current, reached = self.current, self.reached
+        if current is not None and reached is not None and current.partition in chosen:
+            core.put_back(current, reached)
+            self._begin_batch()
+
+    async def resume(self, *partitions: int) -> None:
+        """Hand these partitions out again, none named: all."""
+        core = await self._open()
+        core.resume(self._chosen(core, partitions))
+        self._news.set()
+
+    async def seek(self, where: Where, *partitions: int) -> None:
+        """Go on there: with these partitions; none named: with those that ``where`` names, or all. What was read
+        ahead is dropped. Also the way on after ``OFFSET_OUT_OF_RANGE`` and ``LOG_TRUNCATED``. Ends stay."""
+        core = await self._open()
+        assert self._locate is not None
+        named = partitions or (tuple(where) if isinstance(where, Mapping) else ())
+        found = await self._locate(where, self._chosen(core, named))
+        for partition, position in found.items():
+            if self.last is not None and self.last.partition == partition:
+                self._begin_batch()
+            self._perform(core.seek(partition, position, trio.current_time()))
+        self._news.set()
 
     async def aclose(self) -> None:
         """Stop reading."""
@@ -110,27 +129,16 @@ class Consumer:
         if self._core is not None:
             self._perform(self._core.close())
         self._news.set()
-        await trio.lowlevel.checkpoint()
-
-    async def __aenter__(self) -> Self:
-        if self._core is None:
-            await self._open()
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._closed = True
-        if self._core is not None:
-            self._perform(self._core.close())
 
     # --- the work --------------------------------------------------------------------------------------------
 
     async def _open(self) -> ConsumerCore:
         if self._closed:
             raise Closed(f"the consumer of {self.topic} is closed")
+        if self._core is not None:
+            return self._core
         plan = await self._plan()
-        self.topic_id = plan.topic_id
+        self.topic_id, self._locate = plan.topic_id, plan.locate
         credit = self._options.credit(len(plan.starts))
         core = self._core = ConsumerCore(
             self.topic,
@@ -144,6 +152,12 @@ class Consumer:
         if self._connection.link is not None:
             self.on_link_up()
         return core
+
+    def _chosen(self, core: ConsumerCore, partitions: tuple[int, ...]) -> list[int]:
+        unread = set(partitions) - set(core.partitions)
+        if unread:
+            raise refuse("UNKNOWN_TOPIC", f"this consumer of {self.topic} does not read partition {min(unread)}")
+        return list(partitions) or core.partitions
 
     async def _wait(self, core: ConsumerCore) -> None:
         """Until there is news, or it is time to subscribe again."""

@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping
+from collections.abc import AsyncIterator, Collection, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from dataclasses import replace
-from datetime import datetime
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import trio
 
 from tidelog.client.clock import wall_ms
 from tidelog.client.comparing import Comparison, compare
 from tidelog.client.connection import Connection
-from tidelog.client.consumer import Consumer, Plan
+from tidelog.client.consuming import Consuming, check_partitions, gather
 from tidelog.client.moving import Moving
-from tidelog.client.options import ConsumerOptions, ProducerOptions
+from tidelog.client.options import ProducerOptions
 from tidelog.client.producer import Producer, WallClock, open_producer
-from tidelog.errors import ConfigError, TidelogError, TimedOut, refuse
-from tidelog.records import decode_batch, split
+from tidelog.errors import ConfigError, TimedOut, refuse
 from tidelog.tls import TlsFiles, TlsOptions
 from tidelog.transport import Transport
-from tidelog.types import Position
 from tidelog.wire.messages import (
     AddController,
     AlterLearners,
@@ -34,14 +30,10 @@ from tidelog.wire.messages import (
     History,
     HistoryAnswer,
     HistoryEntry,
-    ListOffset,
     Message,
     Metadata,
     MetadataAnswer,
-    OffsetAnswer,
     QuorumAnswer,
-    Read,
-    ReadAnswer,
     RemoveController,
     TopicCreated,
     TopicInfo,
@@ -54,14 +46,10 @@ _POLL_MAX_S = 0.2
 DIGEST_PATIENCE_S = 3.0
 """A server that cannot tell what it holds is asked again for so long."""
 
-Where = str | int | datetime | Mapping[int, int | Position]
-"""A place in every partition: ``earliest``, ``latest``, an offset, a time (the first record at or after it), or
-partition -> offset or ``Position``."""
-
 A = TypeVar("A", bound=Message)
 
 
-class Log(Moving):
+class Log(Consuming, Moving):
     """A connected client. Made by ``connect``; may be used by many tasks."""
 
     def __init__(self, connection: Connection, clock: WallClock) -> None:
@@ -122,7 +110,7 @@ class Log(Moving):
     async def history(self, topic: str, partition: int) -> tuple[HistoryEntry, ...]:
         """Every change of a partition's leader, ISR and replicas that is remembered, oldest first, with its cause."""
         found = await self.describe(topic)
-        self._check_partitions(found, [partition])
+        check_partitions(found, [partition])
         return (await self.histories(found, [partition]))[partition]
 
     async def histories(self, topic: TopicInfo, partitions: Iterable[int]) -> dict[int, tuple[HistoryEntry, ...]]:
@@ -131,7 +119,7 @@ class Log(Moving):
         async def ask(partition: int) -> HistoryAnswer:
             return await self._ask(History(topic.topic_id, partition), HistoryAnswer)
 
-        return {partition: answer.entries for partition, answer in (await _gather(ask, partitions)).items()}
+        return {partition: answer.entries for partition, answer in (await gather(ask, partitions)).items()}
 
     async def status(self) -> MetadataAnswer:
         """Cluster, servers and topics as the gateway knows them."""
@@ -161,60 +149,6 @@ class Log(Moving):
         async with open_producer(self._connection, found, options or ProducerOptions(), self._wall_ms) as producer:
             yield producer
 
-    def consume(
-        self,
-        topic: str,
-        *,
-        start: Where = "latest",
-        end: Where | None = None,
-        partitions: Iterable[int] | None = None,
-        read_from: str | None = None,
-        consistency: str | None = None,
-        max_staleness_s: float | None = None,
-        options: ConsumerOptions | None = None,
-    ) -> Consumer:
-        """``async for record in log.consume("orders", start="earliest")``. ``end``: stop there (half-open;
-        ``latest``: at what is committed when the consumer is opened), else wait for more for ever. Records come in
-        order per partition. ``read_from``, ``consistency`` and ``max_staleness_s`` take the place of the same in
-        ``options``; raises ``ConfigError`` where they do not go together. ``start`` and ``end`` are the leaders' word
-        in any case. The iterator raises ``UNKNOWN_TOPIC``, ``OFFSET_OUT_OF_RANGE``, ``LOG_TRUNCATED``."""
-        named = {"read_from": read_from, "consistency": consistency, "max_staleness_s": max_staleness_s}
-        given: dict[str, Any] = {name: value for name, value in named.items() if value is not None}
-        reading = replace(options or ConsumerOptions(), **given)
-        chosen = None if partitions is None else sorted(set(partitions))
-
-        async def plan() -> Plan:
-            found = await self.describe(topic)
-            wanted = list(range(len(found.partitions))) if chosen is None else chosen
-            self._check_partitions(found, wanted)
-            starts = await self._positions(found, start, wanted)
-            ends = {} if end is None else await self._positions(found, end, wanted)
-            return Plan(found.topic_id, starts, {p: position.offset for p, position in ends.items()})
-
-        return Consumer(self._connection, topic, reading, plan)
-
-    async def list_offset(self, topic: str, partition: int, at: str | datetime = "latest") -> OffsetAnswer:
-        """The offset at a place of one partition: ``earliest``, ``latest``, or of the first record at or after a time
-        (``latest`` when there is none)."""
-        found = await self.describe(topic)
-        self._check_partitions(found, [partition])
-        return (await self.list_offsets(found, at, [partition]))[partition]
-
-    async def list_offsets(
-        self, topic: TopicInfo, at: str | datetime, partitions: Iterable[int]
-    ) -> dict[int, OffsetAnswer]:
-        """``list_offset`` of many partitions at a time."""
-        kind, timestamp_ms = _place(at)
-
-        async def ask(partition: int) -> OffsetAnswer:
-            request = ListOffset(topic.topic_id, partition, kind, timestamp_ms)
-            answer = await self._ask(request, OffsetAnswer)
-            if 0 <= answer.timestamp_ms < timestamp_ms:
-                return await self._within_batch(request, answer)
-            return answer
-
-        return await _gather(ask, partitions)
-
     # --- replicas ----------------------------------------------------------------------------------------------
 
     async def digest(self, topic_id: str, partition: int, node: str, offsets: Iterable[int] = ()) -> DigestAnswer:
@@ -240,72 +174,12 @@ class Log(Moving):
         assert isinstance(found, answer)
         return found
 
-    async def _within_batch(self, request: ListOffset, answer: OffsetAnswer) -> OffsetAnswer:
-        """The leader knows times by the batch: find the record in it."""
-        read = Read(request.topic_id, request.partition, answer.offset, max_bytes=1)
-        payload = (await self._ask(read, ReadAnswer)).payload
-        assert not isinstance(payload, list)
-        for _, batch in split(payload):
-            for record in decode_batch(batch):
-                if record.offset >= answer.offset and record.timestamp_ms >= request.timestamp_ms:
-                    return OffsetAnswer(record.offset, record.leader_epoch, record.timestamp_ms)
-        return answer
-
     async def _topics(self, name: str, offsets: bool = False) -> tuple[TopicInfo, ...]:
         return (await self._ask(Metadata(topics=(name,), offsets=offsets), MetadataAnswer)).topics
-
-    @staticmethod
-    def _check_partitions(topic: TopicInfo, partitions: Iterable[int]) -> None:
-        count = len(topic.partitions)
-        for partition in partitions:
-            if not 0 <= partition < count:
-                raise refuse("UNKNOWN_TOPIC", f"{topic.name} has partitions 0 to {count - 1}, not {partition}")
-
-    async def _positions(self, topic: TopicInfo, where: Where, partitions: list[int]) -> dict[int, Position]:
-        if isinstance(where, int):
-            if where < 0:
-                raise ConfigError(f"an offset is not negative: {where}")
-            return {partition: Position(-1, where) for partition in partitions}
-        if isinstance(where, Mapping):
-            missing = [partition for partition in partitions if partition not in where]
-            if missing:
-                raise ConfigError(f"no position is given for partitions {missing} of {topic.name}")
-            given = {partition: where[partition] for partition in partitions}
-            return {p: at if isinstance(at, Position) else Position(-1, at) for p, at in given.items()}
-        found = await self.list_offsets(topic, where, partitions)
-        return {partition: Position(-1, answer.offset) for partition, answer in found.items()}
 
 
 def _texts(config: Mapping[str, object]) -> dict[str, str]:
     return {key: str(value).lower() if isinstance(value, bool) else str(value) for key, value in config.items()}
-
-
-def _place(at: str | datetime) -> tuple[str, int]:
-    if isinstance(at, datetime):
-        return "timestamp", round(at.timestamp() * 1000)
-    if at not in ("earliest", "latest"):
-        raise ConfigError(f"a place is earliest, latest, an offset or a datetime, not {at!r}")
-    return at, -1
-
-
-async def _gather(ask: Callable[[int], Awaitable[A]], partitions: Iterable[int]) -> dict[int, A]:
-    """Ask for every partition at once; the first error ends all."""
-    answers: dict[int, A] = {}
-    errors: list[TidelogError] = []
-
-    async def one(partition: int) -> None:
-        try:
-            answers[partition] = await ask(partition)
-        except TidelogError as error:
-            errors.append(error)
-            nursery.cancel_scope.cancel()
-
-    async with trio.open_nursery() as nursery:
-        for partition in partitions:
-            nursery.start_soon(one, partition)
-    if errors:
-        raise errors[0]
-    return dict(sorted(answers.items()))
 
 
 @asynccontextmanager

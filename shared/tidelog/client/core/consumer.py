@@ -6,16 +6,19 @@ is the order of the log, and a lost link loses and repeats nothing: batches that
 subscription continues behind them. The first batch of a delivery may begin before the position; what is below is
 skipped. A subscription is known by its number: what arrives for a former one is ignored.
 
-Credit bounds memory: a lane's bytes under way and waiting never exceed its credit by more than one delivery.
+Credit bounds memory: a lane's bytes under way and waiting never exceed its credit by more than one delivery. Of a
+lane that is *paused* nothing is handed out; what has arrived stays, and with the credit used up nothing more comes.
+
 A gap between batches, or a leader epoch that goes back, is an error: nothing is ever passed over in silence. So are
-``OFFSET_OUT_OF_RANGE`` and ``LOG_TRUNCATED`` (KIP-320): the application decides where to go on.
+``OFFSET_OUT_OF_RANGE`` and ``LOG_TRUNCATED`` (KIP-320): the application decides where to go on (``seek``). Until it
+does the lane *failed*: the others go on, and when they are done the error is told again, not an end.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
 
 from tidelog.errors import BrokerError, ProtocolError, TidelogError, from_info
 from tidelog.records import BatchHeader, Record, decode_batch, split
@@ -70,10 +73,17 @@ class Fetched:
         return records
 
 
+Item = Fetched | TidelogError
+"""What waits for the application."""
+
+
 class Lane:
     """The state of one partition."""
 
-    __slots__ = ("done", "end", "not_before", "owed", "partition", "received", "sub", "taken", "waiting")
+    __slots__ = (
+        "done", "end", "failed", "held", "not_before", "owed", "partition", "paused", "received", "sub", "taken",
+        "waiting",
+    )  # fmt: skip
 
     def __init__(self, partition: int, start: Position, end: int | None) -> None:
         self.partition = partition
@@ -82,6 +92,11 @@ class Lane:
         self.end = end
         self.sub: int | None = None
         self.not_before = 0.0
+        self.paused = False
+        self.held: deque[Item] = deque()
+        """What waits for the end of the pause."""
+        self.failed: TidelogError | None = None
+        """The error that ended it, once the application was told."""
         self.waiting = 0
         """Bytes received and not taken."""
         self.owed = 0
@@ -109,13 +124,32 @@ class ConsumerCore:
         self._next_sub = next_sub
         self._lanes = {p: Lane(p, starts[p], ends.get(p)) for p in sorted(starts)}
         self._subs: dict[int, Lane] = {}
-        self._queue: deque[Fetched | TidelogError] = deque()
+        self._queue: deque[tuple[Lane, Item]] = deque()
         self._up = False
 
     @property
     def is_finished(self) -> bool:
         """Every partition has reached its end and everything was taken."""
-        return not self._queue and all(lane.done for lane in self._lanes.values())
+        return self._is_idle and all(lane.failed is None for lane in self._lanes.values())
+
+    @property
+    def _is_idle(self) -> bool:
+        return not self._queue and all(lane.done and not lane.held for lane in self._lanes.values())
+
+    @property
+    def partitions(self) -> list[int]:
+        """Those that are read."""
+        return list(self._lanes)
+
+    @property
+    def paused(self) -> list[int]:
+        """Those of which nothing is handed out now."""
+        return [lane.partition for lane in self._lanes.values() if lane.paused]
+
+    @property
+    def waiting(self) -> int:
+        """Bytes received that the application has not taken."""
+        return sum(lane.waiting for lane in self._lanes.values())
 
     @property
     def positions(self) -> dict[int, Position]:
@@ -175,7 +209,7 @@ class ConsumerCore:
             for header, data in split(payload):
                 self._receive(lane, header, data)
         except TidelogError as error:
-            self._queue.append(self._located(lane, error))
+            self._put(lane, self._located(lane, error))
             lane.done = True
         if lane.done:
             return self._stop(lane)
@@ -191,20 +225,30 @@ class ConsumerCore:
         if header.leader_epoch < position.leader_epoch:
             raise ProtocolError(f"leader epoch {header.leader_epoch} follows {position.leader_epoch}")
         end = header.end_offset if lane.end is None else min(header.end_offset, lane.end)
-        self._queue.append(Fetched(lane.partition, header, data, position.offset, end))
+        self._put(lane, Fetched(lane.partition, header, data, position.offset, end))
         lane.waiting += header.size
         lane.received = Position(header.leader_epoch, end)
         lane.done = end == lane.end
 
+    def _put(self, lane: Lane, item: Item) -> None:
+        if lane.paused:
+            lane.held.append(item)
+        else:
+            self._queue.append((lane, item))
+
     def take(self) -> Fetched | None:
         """The next batch, in order per partition; None when nothing waits. Raises the error that ended a partition
-        when everything before it was taken."""
+        when everything before it was taken, and again when there is nothing else left."""
         if not self._queue:
+            if self._is_idle:
+                for lane in self._lanes.values():
+                    if lane.failed is not None:
+                        raise lane.failed
             return None
-        item = self._queue.popleft()
+        lane, item = self._queue.popleft()
         if isinstance(item, TidelogError):
+            lane.failed = item
             raise item
-        lane = self._lanes[item.partition]
         lane.waiting -= item.header.size
         lane.owed += item.header.size
         lane.taken = Position(item.header.leader_epoch, item.end)
@@ -213,6 +257,64 @@ class ConsumerCore:
     def on_taken(self, partition: int) -> list[Effect]:
         """What ``take`` gave of this partition was used: room for more."""
         return self._give_back(self._lanes[partition])
+
+    def put_back(self, fetched: Fetched, position: Position) -> None:
+        """Of a batch that was taken last of its partition the application has used what is below ``position``, and
+        wants the rest later."""
+        lane = self._lanes[fetched.partition]
+        lane.taken = position
+        if position.offset < fetched.end:
+            lane.waiting += fetched.header.size
+            lane.owed -= fetched.header.size
+            rest = replace(fetched, first=max(fetched.first, position.offset))
+            if lane.paused:
+                lane.held.appendleft(rest)
+            else:
+                self._queue.appendleft((lane, rest))
+
+    # --- what the application changes ------------------------------------------------------------------------
+
+    def pause(self, partitions: Iterable[int]) -> None:
+        """Hand nothing of these out until they are resumed."""
+        for partition in partitions:
+            lane = self._lanes[partition]
+            if not lane.paused:
+                lane.paused = True
+                lane.held = deque(self._drop(lane))
+
+    def resume(self, partitions: Iterable[int]) -> None:
+        """Hand them out again, first what has arrived meanwhile."""
+        for partition in partitions:
+            lane = self._lanes[partition]
+            if lane.paused:
+                lane.paused = False
+                self._queue.extend((lane, item) for item in lane.held)
+                lane.held.clear()
+
+    def seek(self, partition: int, position: Position, now: float) -> list[Effect]:
+        """Go on there, also where the partition has ended or failed; what waits is dropped."""
+        lane = self._lanes[partition]
+        effects = self._forget(lane)
+        lane.received = lane.taken = position
+        lane.not_before = now
+        lane.failed = None
+        lane.done = lane.end is not None and position.offset >= lane.end
+        return effects + self.on_tick(now)
+
+    def _forget(self, lane: Lane) -> list[Effect]:
+        self._drop(lane)
+        lane.held.clear()
+        lane.waiting = lane.owed = 0
+        return self._stop(lane)
+
+    def _drop(self, lane: Lane) -> list[Item]:
+        """Take what waits of it out of the queue."""
+        dropped = [item for owner, item in self._queue if owner is lane]
+        if dropped:
+            self._queue = deque(entry for entry in self._queue if entry[0] is not lane)
+        return dropped
+
+    # --- credit and ends -------------------------------------------------------------------------------------
 
     def _give_back(self, lane: Lane) -> list[Effect]:
         """Credit goes back in quarters: few messages, and the gateway never runs dry."""
@@ -230,7 +332,7 @@ class ConsumerCore:
             lane.not_before = now + self._backoff_s
         else:
             lane.done = True
-            self._queue.append(self._located(lane, error))
+            self._put(lane, self._located(lane, error))
 
     def _stop(self, lane: Lane) -> list[Effect]:
         if lane.sub is None:
@@ -244,12 +346,16 @@ class ConsumerCore:
         effects: list[Effect] = []
         for lane in self._lanes.values():
             lane.done = True
-            effects += self._stop(lane)
-        self._queue.clear()
+            lane.failed = None
+            effects += self._forget(lane)
         return effects
 
     def _located(self, lane: Lane, error: TidelogError) -> TidelogError:
-        """The error with the place where it happened."""
-        detail = error.detail | {"topic": self._topic, "partition": lane.partition, "offset": lane.received.offset}
-        message = f"{self._topic}/{lane.partition} at offset {lane.received.offset}: {error.message}"
-        return BrokerError(message, code=error.code, unknown_outcome=error.unknown_outcome, **detail)
+        return located(error, self._topic, lane.partition, lane.received.offset)
+
+
+def located(error: TidelogError, topic: str, partition: int, offset: int) -> TidelogError:
+    """The error with the place where it happened."""
+    detail = error.detail | {"topic": topic, "partition": partition, "offset": offset}
+    message = f"{topic}/{partition} at offset {offset}: {error.message}"
+    return BrokerError(message, code=error.code, unknown_outcome=error.unknown_outcome, **detail)

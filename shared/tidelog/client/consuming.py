@@ -1,0 +1,191 @@
+"""How an application reads: consumers of every kind, and the offsets of places. ``Log`` has all of it."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import replace
+from datetime import datetime
+from typing import Literal, TypedDict, TypeVar, Unpack, overload
+
+import trio
+
+from tidelog.client.backward import BackwardConsumer
+from tidelog.client.connection import Connection
+from tidelog.client.consumer import Consumer, Plan, Where
+from tidelog.client.options import ConsumerOptions
+from tidelog.errors import ConfigError, TidelogError, refuse
+from tidelog.records import decode_batch, split
+from tidelog.types import Position
+from tidelog.wire.messages import ListOffset, Message, OffsetAnswer, Read, ReadAnswer, TopicInfo
+
+A = TypeVar("A", bound=Message)
+T = TypeVar("T")
+
+
+class Reading(TypedDict, total=False):
+    """Options of a consumer that may be given by name; see ``ConsumerOptions``."""
+
+    read_from: str
+    consistency: str
+    max_staleness_s: float | None
+
+
+class Consuming(ABC):
+    """See the module."""
+
+    _connection: Connection
+
+    @abstractmethod
+    async def _ask(self, request: Message, answer: type[A], *, again: bool = True) -> A:
+        """A request and its answer."""
+
+    @abstractmethod
+    async def describe(self, topic: str, *, offsets: bool = False) -> TopicInfo:
+        """One topic."""
+
+    @overload
+    def consume(
+        self,
+        topic: str,
+        *,
+        start: Where = "latest",
+        end: Where | None = None,
+        partitions: Iterable[int] | None = None,
+        reverse: Literal[False] = False,
+        options: ConsumerOptions | None = None,
+        **reading: Unpack[Reading],
+    ) -> Consumer: ...
+
+    @overload
+    def consume(
+        self,
+        topic: str,
+        *,
+        start: Where = "latest",
+        end: Where | None = None,
+        partitions: Iterable[int] | None = None,
+        reverse: Literal[True],
+        options: ConsumerOptions | None = None,
+        **reading: Unpack[Reading],
+    ) -> BackwardConsumer: ...
+
+    def consume(
+        self,
+        topic: str,
+        *,
+        start: Where = "latest",
+        end: Where | None = None,
+        partitions: Iterable[int] | None = None,
+        reverse: bool = False,
+        options: ConsumerOptions | None = None,
+        **reading: Unpack[Reading],
+    ) -> Consumer | BackwardConsumer:
+        """``async for record in log.consume("orders", start="earliest")``. ``end``: stop there (half-open;
+        ``latest``: at what is committed when the consumer is opened), else wait for more for ever. Records come in
+        order per partition. ``read_from``, ``consistency`` and ``max_staleness_s`` take the place of the same in
+        ``options``; raises ``ConfigError`` where they do not go together. ``start`` and ``end`` are the leaders' word
+        in any case. The iterator raises ``UNKNOWN_TOPIC``, ``OFFSET_OUT_OF_RANGE``, ``LOG_TRUNCATED``.
+
+        ``reverse``: newest first, from below ``start`` down to ``end`` (or the log's beginning): the same records, in
+        the other order, as from ``end`` to ``start``."""
+        chosen = None if partitions is None else sorted(set(partitions))
+        wanted = replace(options or ConsumerOptions(), **reading)
+
+        async def plan() -> Plan:
+            found = await self.describe(topic)
+            wanted = list(range(len(found.partitions))) if chosen is None else chosen
+            check_partitions(found, wanted)
+
+            async def locate(where: Where, partitions: list[int]) -> dict[int, Position]:
+                return await self._positions(found, where, partitions)
+
+            starts = await locate(start, wanted)
+            ends = {} if end is None else await locate(end, wanted)
+            return Plan(found.topic_id, starts, {p: position.offset for p, position in ends.items()}, locate)
+
+        kind = BackwardConsumer if reverse else Consumer
+        return kind(self._connection, topic, wanted, plan)
+
+    async def list_offset(self, topic: str, partition: int, at: str | datetime = "latest") -> OffsetAnswer:
+        """The offset at a place of one partition: ``earliest``, ``latest``, or of the first record at or after a time
+        (``latest`` when there is none)."""
+        found = await self.describe(topic)
+        check_partitions(found, [partition])
+        return (await self.list_offsets(found, at, [partition]))[partition]
+
+    async def list_offsets(
+        self, topic: TopicInfo, at: str | datetime, partitions: Iterable[int]
+    ) -> dict[int, OffsetAnswer]:
+        """``list_offset`` of many partitions at a time."""
+        kind, timestamp_ms = _place(at)
+
+        async def ask(partition: int) -> OffsetAnswer:
+            request = ListOffset(topic.topic_id, partition, kind, timestamp_ms)
+            answer = await self._ask(request, OffsetAnswer)
+            if 0 <= answer.timestamp_ms < timestamp_ms:
+                return await self._within_batch(request, answer)
+            return answer
+
+        return await gather(ask, partitions)
+
+    async def _within_batch(self, request: ListOffset, answer: OffsetAnswer) -> OffsetAnswer:
+        """The leader knows times by the batch: find the record in it."""
+        read = Read(request.topic_id, request.partition, answer.offset, max_bytes=1)
+        payload = (await self._ask(read, ReadAnswer)).payload
+        assert not isinstance(payload, list)
+        for _, batch in split(payload):
+            for record in decode_batch(batch):
+                if record.offset >= answer.offset and record.timestamp_ms >= request.timestamp_ms:
+                    return OffsetAnswer(record.offset, record.leader_epoch, record.timestamp_ms)
+        return answer
+
+    async def _positions(self, topic: TopicInfo, where: Where, partitions: list[int]) -> dict[int, Position]:
+        if isinstance(where, int):
+            if where < 0:
+                raise ConfigError(f"an offset is not negative: {where}")
+            return {partition: Position(-1, where) for partition in partitions}
+        if isinstance(where, Mapping):
+            missing = [partition for partition in partitions if partition not in where]
+            if missing:
+                raise ConfigError(f"no position is given for partitions {missing} of {topic.name}")
+            given = {partition: where[partition] for partition in partitions}
+            return {p: at if isinstance(at, Position) else Position(-1, at) for p, at in given.items()}
+        found = await self.list_offsets(topic, where, partitions)
+        return {partition: Position(-1, answer.offset) for partition, answer in found.items()}
+
+
+def check_partitions(topic: TopicInfo, partitions: Iterable[int]) -> None:
+    """Raises ``UNKNOWN_TOPIC`` for one that the topic does not have."""
+    count = len(topic.partitions)
+    for partition in partitions:
+        if not 0 <= partition < count:
+            raise refuse("UNKNOWN_TOPIC", f"{topic.name} has partitions 0 to {count - 1}, not {partition}")
+
+
+def _place(at: str | datetime) -> tuple[str, int]:
+    if isinstance(at, datetime):
+        return "timestamp", round(at.timestamp() * 1000)
+    if at not in ("earliest", "latest"):
+        raise ConfigError(f"a place is earliest, latest, an offset or a datetime, not {at!r}")
+    return at, -1
+
+
+async def gather(ask: Callable[[int], Awaitable[T]], partitions: Iterable[int]) -> dict[int, T]:
+    """Ask for every partition at once; the first error ends all."""
+    answers: dict[int, T] = {}
+    errors: list[TidelogError] = []
+
+    async def one(partition: int) -> None:
+        try:
+            answers[partition] = await ask(partition)
+        except TidelogError as error:
+            errors.append(error)
+            nursery.cancel_scope.cancel()
+
+    async with trio.open_nursery() as nursery:
+        for partition in partitions:
+            nursery.start_soon(one, partition)
+    if errors:
+        raise errors[0]
+    return dict(sorted(answers.items()))

@@ -1,0 +1,128 @@
+"""The blocking face of consumers: what ``tidelog.sync`` gives."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from types import TracebackType
+from typing import Generic, Self, TypeVar
+
+import trio
+
+from tidelog.client import backward, consumer
+from tidelog.client.consumer import Where
+from tidelog.client.core.consumer import Fetched
+from tidelog.client.portal import Portal
+from tidelog.client.stream import RecordStream
+from tidelog.errors import TimedOut
+from tidelog.records import Record
+from tidelog.types import Position
+
+S = TypeVar("S", bound=RecordStream)
+
+
+class Records(Generic[S]):
+    """Iterate over it for records; one thread at a time; see ``tidelog.client.stream.RecordStream``."""
+
+    def __init__(self, portal: Portal, inner: S) -> None:
+        self.topic = inner.topic
+        self._portal = portal
+        self._inner = inner
+        self._records: Iterator[Record] = iter(())
+        self._last: Record | None = None
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> Record:
+        record = next(self._records, None)
+        if record is None:
+            self._records = iter(self.next_records())
+            record = next(self._records)  # StopIteration at the end
+        self._last = record
+        return record
+
+    def next_records(self) -> list[Record]:
+        """The records of the next batch; empty at the end."""
+        self._last = None
+        return self._portal.run(self._inner.next_records)
+
+    def next_batch(self, timeout_s: float = math.inf) -> Fetched | None:
+        """The next batch, not decoded; None at the end. Raises ``TimedOut``."""
+        self._last = None
+
+        async def next_batch() -> Fetched | None:
+            try:
+                with trio.fail_after(timeout_s):
+                    return await self._inner.next_batch()
+            except trio.TooSlowError:
+                raise TimedOut(f"{self.topic}: no records within {timeout_s:g} s") from None
+
+        return self._portal.run(next_batch)
+
+    @property
+    def topic_id(self) -> str:
+        """Which topic of that name it is; known inside ``with``."""
+        return self._inner.topic_id
+
+    @property
+    def positions(self) -> dict[int, Position]:
+        """Per partition: where a later consumer of the same kind goes on after what was handed out."""
+        self._tell()
+        return self._inner.positions
+
+    def _tell(self) -> S:
+        """The consumer itself, when it knows what was handed out here."""
+        self._inner.last = self._last
+        return self._inner
+
+    def _heed(self) -> None:
+        """Hand out no more of the batch where the consumer has given it up."""
+        if self._inner.last is None:
+            self._records, self._last = iter(()), None
+
+    def close(self) -> None:
+        """Stop reading."""
+        if not self._portal.is_foreign:
+            self._portal.run(self._inner.aclose)
+
+    def __enter__(self) -> Self:
+        self._portal.run(self._inner.__aenter__)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class Consumer(Records[consumer.Consumer]):
+    """Made by ``Log.consume``; see ``tidelog.Consumer``."""
+
+    @property
+    def buffered_bytes(self) -> int:
+        """What has arrived and was not handed out."""
+        return self._inner.buffered_bytes
+
+    @property
+    def paused(self) -> list[int]:
+        """Partitions of which nothing is handed out now."""
+        return self._inner.paused
+
+    def pause(self, *partitions: int) -> None:
+        """Hand nothing of these partitions out until they are resumed, none named: of any."""
+        self._portal.run(self._tell().pause, *partitions)
+        self._heed()
+
+    def resume(self, *partitions: int) -> None:
+        """Hand these partitions out again, none named: all."""
+        self._portal.run(self._inner.resume, *partitions)
+
+    def seek(self, where: Where, *partitions: int) -> None:
+        """Go on there: with these partitions; none named: with those that ``where`` names, or all."""
+        self._portal.run(self._tell().seek, where, *partitions)
+        self._heed()
+
+
+class BackwardConsumer(Records[backward.BackwardConsumer]):
+    """Made by ``Log.consume(reverse=True)``; the newest records first."""

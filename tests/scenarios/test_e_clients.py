@@ -1,0 +1,79 @@
+"""E. Clients: what a position and an acknowledged offset mean, whatever happens to the servers."""
+
+from __future__ import annotations
+
+import pytest
+from tidelog.client.core.consumer import ConsumerCore, Open
+from tidelog.errors import TidelogError
+from tidelog.records import decode_batch, split
+from tidelog.types import Position
+from tidelog.wire.messages import Delivery, Read, ReadAnswer
+
+from scenarios.stage import Stage
+
+
+def read(stage: Stage, node: str, position: Position) -> ReadAnswer | TidelogError:
+    at = Read(*stage.key, position.offset, position.leader_epoch, any_replica=node != stage.leader)
+    answer = stage.ask(node, at)
+    assert isinstance(answer, ReadAnswer | TidelogError)
+    return answer
+
+
+def test_E4_a_committed_position_beyond_the_end_after_an_unclean_election_is_an_error_and_no_reset():
+    """A consumer has read and committed up to 3; then a server that has one record must lead. It is told at which
+    offset the lines part, at the new end as well as when others have written there, and stays where it was."""
+    stage = Stage(min_insync_replicas="1", flush="os", unclean_election="true")
+    stage.put(b"m0")
+    first, (second, third) = stage.first, stage.others
+    stage.cut(first, second, third)
+    stage.put(b"lost", b"lost too")
+    committed = Position(0, 3)
+    consumer = ConsumerCore("t", {0: committed}, {}, 1000, 0.1, lambda: 1)
+    assert [type(effect) for effect in consumer.on_link_up(0.0)] == [Open]
+    stage.kill(first)
+    stage.until(lambda: stage.leader in stage.others and stage.leads(stage.leader))
+    for written in range(3):
+        answer = read(stage, stage.leader, committed)
+        assert isinstance(answer, TidelogError) and answer.code == "LOG_TRUNCATED", written
+        assert (answer.detail["end_offset"], answer.detail["leader_epoch"]) == (1, 0)
+        stage.put(b"n%d" % written, by="other")
+    consumer.on_delivery(Delivery(1, error=answer.to_info()), 0.0)
+    for _ in range(2):
+        with pytest.raises(TidelogError, match="t/0 at offset 3") as told:
+            consumer.take()
+    assert (told.value.code, told.value.detail["end_offset"]) == ("LOG_TRUNCATED", 1)
+    assert consumer.positions == {0: committed}
+    assert consumer.on_tick(1e6) == [] and not consumer.is_finished
+    stage.settle()
+
+
+def test_E5_an_acknowledged_offset_is_where_every_read_finds_the_record():
+    """On every server, before and after leaders change, each record of a batch stands where the ack says."""
+    stage = Stage(min_insync_replicas="2")
+    acked: dict[int, bytes] = {}
+
+    def put(*values: bytes) -> None:
+        batch = stage.put(*values)
+        acked.update({batch.offset + n: value for n, value in enumerate(values)})
+
+    def everybody_agrees() -> None:
+        for offset, value in acked.items():
+            for node in stage.replicas:
+                answer = read(stage, node, Position(-1, offset))
+                assert isinstance(answer, ReadAnswer) and not isinstance(answer.payload, list)
+                found = {r.offset: r.value for _, data in split(answer.payload) for r in decode_batch(data)}
+                assert found[offset] == value
+
+    put(b"a")
+    put(b"b", b"c")
+    for _ in range(2):
+        leader = stage.leader
+        stage.kill(leader)
+        stage.until(lambda old=leader: stage.leader not in ("", old) and stage.leads(stage.leader))
+        put(b"after " + leader.encode(), b"and more after " + leader.encode())
+        stage.restart(leader)
+        stage.until(stage.in_sync)
+        stage.until(lambda: len({stage.hw(node) for node in stage.replicas}) == 1)
+        everybody_agrees()
+    assert len(acked) == 7
+    stage.settle()
