@@ -282,6 +282,8 @@ def test_what_waits_and_what_is_under_way_never_exceed_the_credit_by_more_than_a
             case 5:
                 if (fetched := bench.core.take()) is not None:
                     effects = bench.core.on_taken(fetched.partition)
+                    if rng.random() < 0.5:
+                        bench.core.put_back(fetched, Position(1, fetched.first))
         for effect in effects:
             match effect:
                 case Open(sub, _, position, credit):
