@@ -74,6 +74,12 @@ class Disk(Protocol):
     def sync_dir(self, path: str) -> None:
         """Make creations, renames and removals in this directory durable."""
 
+    def free(self, path: str) -> int:
+        """How many bytes may still be written below this directory."""
+
+    def allocate(self, path: str, size: int) -> None:
+        """Make a file that holds that much room until it is unlinked; what is in it does not matter."""
+
 
 class _RealFile:
     def __init__(self, fd: int) -> None:
@@ -162,5 +168,16 @@ class RealDisk:
         fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             os.fsync(fd)
+        finally:
+            os.close(fd)
+
+    def free(self, path: str) -> int:
+        found = os.statvfs(path)
+        return found.f_bavail * found.f_frsize
+
+    def allocate(self, path: str, size: int) -> None:
+        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o640)
+        try:
+            os.posix_fallocate(fd, 0, size)
         finally:
             os.close(fd)

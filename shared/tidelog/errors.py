@@ -75,6 +75,7 @@ CODES: dict[str, Meaning] = {
     "UNSUPPORTED": Meaning("this server does not know that operation"),
     "MALFORMED": Meaning("the message is not what the protocol says"),
     "OVERLOADED": Meaning("too much in flight", True),
+    "DISK_FULL": Meaning("the disk of the server that leads the partition is full: it takes no records", True, True),
     "OFFLINE": Meaning("the partition cannot serve: its disk failed or it is not loaded yet", True, True),
     "CLOSED": Meaning("the client or connection is closed"),
 }

@@ -26,9 +26,13 @@ LocalCluster.load(pathlib.Path(sys.argv[1])).stop()
 
 
 @contextmanager
-def running_cluster(folder: Path, replicas: int = 3) -> Iterator[Cluster]:
-    """Three controllers, so many replica servers, two gateways; ended in any case, also when the run is killed."""
+def running_cluster(
+    folder: Path, replicas: int = 3, prepare: Callable[[LocalCluster], None] = lambda local: None
+) -> Iterator[Cluster]:
+    """Three controllers, so many replica servers, two gateways; ended in any case, also when the run is killed.
+    ``prepare`` is called before anything starts."""
     local = LocalCluster.create(folder, gateways=2, replicas=replicas, base_port=free_base_port(5 + replicas))
+    prepare(local)
     guard = subprocess.Popen([sys.executable, "-c", GUARD, folder], stdin=subprocess.PIPE, start_new_session=True)
     try:
         local.start()

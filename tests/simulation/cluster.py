@@ -27,7 +27,15 @@ from simulation.history import History
 from simulation.invariants import Invariants
 from simulation.loop import Loop, stream
 from simulation.mover import Mover
-from simulation.options import BALANCED, CONTROLLER_SETTINGS, REPLICA_SETTINGS, TIMELINE, Options, TopicOptions
+from simulation.options import (
+    BALANCED,
+    CONTROLLER_SETTINGS,
+    REPLICA_SETTINGS,
+    RESERVE_BYTES,
+    TIMELINE,
+    Options,
+    TopicOptions,
+)
 from simulation.processes import SimProcess
 from simulation.producer import Producer
 from simulation.replica_process import ReplicaProcess
@@ -49,7 +57,8 @@ class Cluster:
         self.controller_settings = BALANCED if options.moves else CONTROLLER_SETTINGS
         if options.timeline:
             self.controller_settings = replace(self.controller_settings, timeline=TIMELINE)
-        self.replica_settings = REPLICA_SETTINGS
+        reserve_bytes = RESERVE_BYTES if "disk_full" in options.swarm.rates and options.seed % 2 else 0
+        self.replica_settings = replace(REPLICA_SETTINGS, reserve_bytes=reserve_bytes)
         self.counts: dict[str, int] = {}
         self.history = History()
         self.partitions: list[TopicPartition] = []

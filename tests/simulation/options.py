@@ -48,7 +48,10 @@ REPLICA_SETTINGS = ReplicaSettings(
     fetch_max_bytes=64 << 10,
     retention_check_interval_s=0.7,
     scrub_interval_s=24.0,
+    reserve_bytes=0,
 )
+RESERVE_BYTES = 1 << 16
+"""Of servers that keep one, in half of the runs in which disks get full; the others end when a write fails."""
 
 
 @dataclass(frozen=True, slots=True)

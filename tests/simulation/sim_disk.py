@@ -83,7 +83,7 @@ class _SimFile:
         try:
             self._disk._writes.strike(self._path)
             if position + len(data) > len(self._inode.content):
-                self._disk._check_room(self._path)
+                self._disk._check_room(self._path, position + len(data) - len(self._inode.content))
         except OSError:
             self._inode.change(Write(position, data[: len(data) // 2]))  # what stands there now is unknown
             raise
@@ -134,6 +134,9 @@ class SimDisk:
         self._dead = False
         self.full = False
         """No file grows, and none is made."""
+        self.capacity = 1 << 40
+        """Bytes that all files together may have."""
+        self._allocated: dict[str, int] = {}
         self._quiet = False
         self._rots = False
         """Some bit has flipped, some time."""
@@ -218,6 +221,19 @@ class SimDisk:
         self._syncs.strike(path)
         for change in self._pending.pop(path, []):
             _apply(self._stable, change)
+
+    def free(self, path: str) -> int:
+        """See ``Disk``: of the whole disk."""
+        held = sum(size for name, size in self._allocated.items() if name in self._names)
+        used = sum(len(inode.content) for inode in self._names.values()) if self.capacity < 1 << 40 else 0
+        return 0 if self.full else max(0, self.capacity - used - held)
+
+    def allocate(self, path: str, size: int) -> None:
+        """See ``Disk``."""
+        self.open(path, create=True).close()
+        self._allocated.pop(path, None)
+        self._check_room(path, size)
+        self._allocated[path] = size
 
     # --- faults ------------------------------------------------------------------------------------------
 
@@ -333,8 +349,8 @@ class SimDisk:
         if not self._quiet:
             self._reads.strike(path)
 
-    def _check_room(self, path: str) -> None:
-        if self.full:
+    def _check_room(self, path: str, size: int = 0) -> None:
+        if self.full or (self.capacity < 1 << 40 and size > self.free("")):
             raise OSError(errno.ENOSPC, "simulated: no space left", path)
 
     def _change(self) -> bool:

@@ -45,7 +45,7 @@ class Net(ToyController):
         names = [f"r{i + 1}" for i in range(nodes)]
         super().__init__(names, config or TopicConfig(min_insync_replicas=min(2, nodes)))
         self.now = 100.0
-        self.settings = settings or ReplicaSettings()
+        self.settings = settings or ReplicaSettings(reserve_bytes=0)
         self.disks = {name: SimDisk() for name in self.names}
         self.nodes: dict[str, ReplicaNode] = {}
         self.cut: set[tuple[str, str]] = set()

@@ -192,6 +192,15 @@ class Assignment:
                 partition.petition_at = now + self._settings.isr_retry_s
             self._touch(partition)
 
+    def on_room(self, now: float) -> None:
+        """The disk has become full, or has room again."""
+        if self._outbox.full:
+            self._upstreams.clear()
+        for partition in self.partitions.values():
+            partition.petition_at = now
+            self._upstreams.follow(partition, now)
+            self._touch(partition)
+
     def end_life(self, reason: str) -> None:
         """This server's life at the controller is over: no role goes on."""
         self._acted_on.clear()

@@ -22,6 +22,8 @@ from tidelog_replica.outbox import Outbox
 from tidelog_replica.partition import Partition
 from tidelog_replica.settings import ReplicaSettings
 
+FULL_INTERVAL_S = 5.0
+"""Pause between rounds at most, while the disk is full."""
 TURNS_AT_ONCE = 64
 """Partitions that have their turn in one tick."""
 
@@ -61,7 +63,8 @@ class Cleaning:
         if not self._waiting:
             self._waiting = list(self._partitions)[::-1]
             turns = -(-len(self._waiting) // TURNS_AT_ONCE)
-            self._pause_s = self._interval_s / max(1, turns)
+            interval_s = min(self._interval_s, FULL_INTERVAL_S) if self._outbox.full else self._interval_s
+            self._pause_s = interval_s / max(1, turns)
         self._due = now + self._pause_s
         for _ in range(min(TURNS_AT_ONCE, len(self._waiting))):
             partition = self._partitions.get(self._waiting.pop())
@@ -86,10 +89,15 @@ class Cleaning:
                 start=log.start,
                 cause=cause,
             )
-        elif "compact" in partition.config.cleanup:
+        elif "compact" in partition.config.cleanup and not self._outbox.full:
             compaction = log.begin_compaction(partition.high_watermark, wall_ms, self._min_dirty_ratio)
             if compaction is not None:
                 self._run_on(partition, compaction)
+
+    def on_room(self, now: float) -> None:
+        """The disk has become full, or has room again: a round begins at once."""
+        self._waiting, self._due = [], now
+        self.on_tick(now)
 
     def on_settled(self, partition: Partition) -> None:
         """The partition's input is over: it may have filled a segment."""
@@ -141,12 +149,15 @@ class Cleaning:
         partition.guard(take)
 
     def _wanted_start(self, partition: Partition, wall_ms: int) -> tuple[int, str]:
+        start, cause = 0, ""
         if partition.following is not None:
-            return min(partition.following.leader_start, partition.high_watermark), "leader"
+            start, cause = min(partition.following.leader_start, partition.high_watermark), "leader"
+            if not self._outbox.full:
+                return start, cause
         if "delete" not in partition.config.cleanup:
-            return 0, ""
-        extents = partition.log.extents()
-        return log_start(extents, partition.high_watermark, partition.config, wall_ms), "retention"
+            return start, cause
+        own = log_start(partition.log.extents(), partition.high_watermark, partition.config, wall_ms)
+        return (own, "retention") if own > start else (start, cause)
 
     def _on_advanced(self, partition: Partition, advance: Advance, result: object, now: float) -> None:
         def take() -> None:

@@ -273,3 +273,11 @@ class OpenFiles:
     def sync_dir(self, path: str) -> None:
         """See ``Disk``."""
         self._disk.sync_dir(path)
+
+    def free(self, path: str) -> int:
+        """See ``Disk``."""
+        return self._disk.free(path)
+
+    def allocate(self, path: str, size: int) -> None:
+        """See ``Disk``."""
+        self._disk.allocate(path, size)

@@ -183,7 +183,7 @@ class Following:
             return IDLE
         self.on_stamp(part.stamp)
         if core.asking is None and core.agreed and not self.is_working:
-            if len(data) and self._continues(data):
+            if len(data) and self._continues(data) and not self._outbox.full:
                 self._append(data)
             core.on_high_watermark(part.high_watermark, log.end)
         return MORE

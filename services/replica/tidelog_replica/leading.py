@@ -209,17 +209,18 @@ class Leading:
 
     def _admit(self, part: ProducePart) -> None:
         """Whether a new batch may be appended now. Raises ``TidelogError``."""
-        if self.core.state.read_only:
+        core, end, isr = self.core, self._next_offset, len(self.core.isr)
+        if core.state.read_only:
             raise refuse("TOPIC_READ_ONLY", "the partition is read-only: it takes no batches")
-        if self.core.stalled:
+        if self._outbox.full:
+            raise refuse("DISK_FULL", f"the leader's disk is full: {self._outbox.full}")
+        if core.stalled:
             raise refuse("OFFLINE", "the leader's disk does not answer; another replica is to lead")
         if self.is_handing_over:
-            successor = self.core.state.successor or "another replica"
+            successor = core.state.successor or "another replica"
             raise refuse("OFFLINE", f"leadership is being handed over to {successor}", handing_over=1)
-        if part.acks == Acks.ALL and not self.core.has_quorum:
-            isr, minimum = len(self.core.isr), self.core.min_insync
-            raise refuse("NOT_ENOUGH_REPLICAS", f"{isr} in sync, at least {minimum} must be", in_sync=isr)
-        end = self._next_offset
+        if part.acks == Acks.ALL and not core.has_quorum:
+            raise refuse("NOT_ENOUGH_REPLICAS", f"{isr} in sync, at least {core.min_insync} must be", in_sync=isr)
         if part.expected_offset not in (-1, end):
             raise refuse("UNEXPECTED_OFFSET", f"the log ends at {end}, not {part.expected_offset}", end_offset=end)
 
@@ -305,9 +306,8 @@ class Leading:
         size = sum(map(len, batches))
         if size > limit:
             batches, size = [], 0
-        core = self.core
-        stamp = core.stamp(waiting.node, now)
-        part = NotifyPart(*self._key, core.leader_epoch, core.high_watermark, size, stamp)
+        stamp = self.core.stamp(waiting.node, now)
+        part = NotifyPart(*self._key, self.core.leader_epoch, self.core.high_watermark, size, stamp)
         self._outbox.notify(waiting.source, part, batches)
 
     def epoch_end(self, node: NodeId, broker_epoch: int, part: EpochPart) -> EpochEnd:

@@ -107,6 +107,10 @@ FLUSHES = Metric(
 WAITING_FLUSHES = Metric("tidelog_replica_waiting_flushes", "gauge", "logs", "Logs that wait to be synced.")
 SEGMENTS = Metric("tidelog_replica_segments", "gauge", "segments", "Segments of all logs on the disk.")
 LOG_BYTES = Metric("tidelog_replica_log_bytes", "gauge", "bytes", "Their size, without indexes.")
+FREE_BYTES = Metric(
+    "tidelog_replica_disk_free_bytes", "gauge", "bytes", "Free room on the disk of the data; 0 without a reserve."
+)
+FULL = Metric("tidelog_replica_disk_full", "gauge", "boolean", "1: the disk is full, and no records are taken.")
 OPEN_FILES = Metric("tidelog_replica_open_files", "gauge", "files", "Descriptors that the logs hold.")
 REPAIRING = Metric("tidelog_replica_damaged_partitions", "gauge", "partitions", "Damaged logs, yet to be repaired.")
 QUARANTINED = Metric(
@@ -122,7 +126,7 @@ METRICS = (
     *(LAG, LARGEST_LAG, LAG_SECONDS, LAGGARD, CATCH_UPS, CATCHING_UP, COMMITS, REPLICAS, ISR_SIZES),
     *(UNDER_REPLICATED, UNDER_MINIMUM, BATCHES_IN, RECORDS_IN, BYTES_IN, REFUSALS, FETCHES, FETCHED_BYTES),
     *(BATCHES_COPIED, BYTES_COPIED, READS, BYTES_READ, FLUSHES, WAITING_FLUSHES, SEGMENTS, LOG_BYTES, OPEN_FILES),
-    *(REPAIRING, QUARANTINED, REGISTERED, CONNECTIONS, EVENTS),
+    *(FREE_BYTES, FULL, REPAIRING, QUARANTINED, REGISTERED, CONNECTIONS, EVENTS),
 )
 
 
@@ -153,6 +157,8 @@ def _collect(shell: Shell, files: OpenFiles | None) -> Iterator[Sample]:
     yield WAITING_FLUSHES, (), shell.flushes_waiting
     if files is not None:
         yield OPEN_FILES, (), files.opened
+    yield FREE_BYTES, (), node.room.free_bytes
+    yield FULL, (), node.room.is_full
     yield REPAIRING, (), len(assignment.repairs)
     yield QUARANTINED, (), counts.events.get("segment_quarantined", 0)
     yield REGISTERED, (), node.broker_epoch >= 0

@@ -14,6 +14,7 @@ Inputs are methods that take ``now`` (seconds); each returns the effects it brin
     Cleaning     retention, compaction                           ``cleaning.py``
     Scrubbing    full segments are read again                    ``scrubbing.py``
     Tidying      files that are never flushed are                ``tidying.py``
+    Room         what becomes of a full disk                     ``room.py``
 
 Every input that may have moved a partition touches it; when the input is over each touched partition is settled
 once: flushes begin, waiters are woken in bulk, a due ISR proposal is sent, its timer is set. Acks to one link leave
@@ -30,7 +31,6 @@ from tidelog.disk import Disk
 from tidelog.effects import CONTROLLER
 from tidelog.errors import TidelogError, refuse
 from tidelog.types import NodeId, TopicPartition
-from tidelog.wire.codec import payload_view
 from tidelog.wire.messages import (
     AlterIsr,
     AlterIsrAnswer,
@@ -52,7 +52,6 @@ from tidelog_replica.assignment import Assignment
 from tidelog_replica.cleaning import Cleaning
 from tidelog_replica.core.proposal import Proposal
 from tidelog_replica.core.timers import Timers
-from tidelog_replica.following import MORE, Following
 from tidelog_replica.jobs import Job
 from tidelog_replica.leading import Leading
 from tidelog_replica.lives import Lives
@@ -63,6 +62,7 @@ from tidelog_replica.petitions import TIMER as PETITIONS_TIMER
 from tidelog_replica.petitions import Petitions
 from tidelog_replica.repair import TIMER as REPAIR_TIMER
 from tidelog_replica.requests import Requests
+from tidelog_replica.room import Room
 from tidelog_replica.scrubbing import Scrubbing
 from tidelog_replica.session import Random, Session
 from tidelog_replica.settings import ReplicaSettings
@@ -72,7 +72,9 @@ from tidelog_replica.upstreams import Upstreams
 
 __all__ = ["ReplicaNode", "StartFlush", "StartJob"]
 
-_SESSION, _CHECKPOINT, _CLEANING, _SCRUBBING = ((k, "") for k in ("session", "checkpoint", "cleaning", "scrubbing"))
+_SESSION, _CHECKPOINT, _CLEANING, _SCRUBBING, _ROOM = (
+    (kind, "") for kind in ("session", "checkpoint", "cleaning", "scrubbing", "room")
+)
 
 
 class ReplicaNode:
@@ -112,6 +114,7 @@ class ReplicaNode:
         self._scrubbing = Scrubbing(self._assignment.partitions, disk, settings, outbox, self._touch)
         self._cleaning = Cleaning(self._assignment.partitions, settings, outbox, wall_ms)
         self._tidying = Tidying(disk, outbox)
+        self.room = Room(disk, directory, settings.reserve_bytes, outbox)
         self._petitions = Petitions(node_id, self._session, settings, outbox, self._timers)
         self._requests = Requests(node_id, self._assignment, self._session, settings, outbox, self._touch)
 
@@ -141,7 +144,7 @@ class ReplicaNode:
         """Begin to live: register. Raises ``ConfigError`` when the data directory is another's, ``OSError``."""
         self._cleaning.start(now)
         self._scrubbing.start(now)
-        self._session.start(now)
+        self.room.start(now, partial(self._session.start, now))
         self._assignment.start()
         return self._finish(now)
 
@@ -185,7 +188,7 @@ class ReplicaNode:
             case Digest():
                 self._requests.digest(source, id, message)
             case Notify():
-                self._on_notify(message, now)
+                self._upstreams.on_notify(message, self.partitions, now)
             case _:
                 self._outbox.answer(source, id, refuse("UNSUPPORTED", f"a replica server does not know {message.OP}"))
         return self._finish(now)
@@ -243,7 +246,7 @@ class ReplicaNode:
                 self._scrubbing.on_tick(now)
             elif key == _SESSION:
                 self._session.on_tick(now)
-            else:
+            elif key == _CHECKPOINT:
                 self._checkpoint()
         return self._finish(now)
 
@@ -282,6 +285,9 @@ class ReplicaNode:
 
     def _finish(self, now: float) -> list[Effect]:
         """Settle every partition that the input touched, then hand out what it brought about."""
+        if self.room.on_tick(now):
+            self._assignment.on_room(now)
+            self._cleaning.on_room(now)
         touched, self._touched = self._touched, {}
         for key, partition in touched.items():
             if self.partitions.get(key) is not partition:
@@ -309,6 +315,7 @@ class ReplicaNode:
         self._timers.set(_SESSION, self._session.deadline())
         self._timers.set(_CLEANING, self._cleaning.deadline())
         self._timers.set(_SCRUBBING, self._scrubbing.deadline())
+        self._timers.set(_ROOM, self.room.deadline())
         if self._outbox.stopping and not self._lives.distrusted:
             self._distrust()
         return self._outbox.drain()
@@ -325,20 +332,6 @@ class ReplicaNode:
             if self.partitions.get(key) is partition:
                 partition.checkpoint()
                 self._touch(partition)
-
-    def _on_notify(self, notify: Notify, now: float) -> None:
-        """Take what came with it, then ask once for all of it."""
-        data, position = payload_view(notify.payload), 0
-        asking = []
-        for part in notify.parts:
-            key = TopicPartition(part.topic_id, part.partition)
-            partition, batches = self.partitions.get(key), data[position : position + part.size]
-            position += part.size
-            if partition is not None and partition.following is not None:
-                if partition.take(Following.on_notified, part, batches) == MORE:
-                    asking.append(key)
-                self._touch(partition)
-        self._upstreams.kick(asking, now)
 
     # --- the controller ----------------------------------------------------------------------------------
 

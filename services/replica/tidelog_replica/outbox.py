@@ -81,6 +81,8 @@ class Outbox:
         """What has happened, for the metrics."""
         self.stopping = False
         """The process is to end."""
+        self.full = ""
+        """Why nothing may be appended for want of room (``room.py``); "": it may."""
         self.jobs = Jobs(lambda key, job: self._effects.append(StartJob(key, job)))
         """Long disk work in threads: ``outbox.jobs.start(key, job, done)``."""
         self.news = News()

@@ -351,10 +351,10 @@ class Partition:
 
     @property
     def hands_over(self) -> bool:
-        """Others in sync must go on without this server: it ends, or it leads and its disk stalls."""
-        state, role = self.state, self.role
+        """Others in sync must go on without this server: it ends, is full, or leads and its disk stalls."""
+        state, role, quorum = self.state, self.role, self.config.commit_rule == "quorum"
         leads = isinstance(role, Leading)
-        leaves = self.leaving and (leads or self.config.commit_rule != "quorum")
+        leaves = (self.leaving and (leads or not quorum)) or (self._outbox.full and not quorum)
         if not leaves and not (isinstance(role, Leading) and role.core.stalled):
             return False
         return state is not None and self._node in state.isr and len(state.isr) > 1

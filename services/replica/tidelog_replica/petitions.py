@@ -1,7 +1,8 @@
 """What this server has to tell the controller of its partitions, or to ask for them, until it has had its effect.
 
     Seal        a sealed log's end; the partition says it again every heartbeat while the sealing lasts
-    HandOver    others must go on without this server, which ends, or leads while its disk stalls; until they do.
+    HandOver    others must go on without this server, which ends or has a full disk, or leads while its disk stalls;
+                until they do.
                 A leader that ends takes no more batches and waits for what it has to be committed, but not for long.
                 And ``ready``, where the successor of a transfer has everything; again until it leads
     ReportLoss  committed records were cut; once, but until it is answered
@@ -65,7 +66,8 @@ class Petitions:
                 self._seals.append(SealPart(*key, state.leader_epoch, log.end, log.epoch_at(log.end)))
                 partition.petition_at = now + self._settings.heartbeat_s
             elif partition.hands_over:
-                reason = "shutdown" if partition.leaving else "disk_stalled"
+                cause = "disk_full" if self._outbox.full else "disk_stalled"
+                reason = "shutdown" if partition.leaving else cause
                 part = SuspectPart(*key, state.epoch, state.leader_epoch)
                 self._hand_overs.setdefault(reason, []).append(part)
                 partition.petition_at = now + self._settings.isr_retry_s

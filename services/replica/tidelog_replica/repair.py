@@ -276,6 +276,9 @@ class Repairs:
 
     def _read(self, key: TopicPartition, repair: _Repair, hole: Hole, state: PartitionState, now: float) -> None:
         assert state.leader is not None
+        if self._outbox.full:
+            self._pause(key, repair, self._settings.isr_retry_s, now)
+            return
         repair.busy = True
         first = repair.offset == hole.base
         message = Read(

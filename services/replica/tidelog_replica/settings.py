@@ -65,6 +65,12 @@ class ReplicaSettings:
     compaction_min_dirty_ratio: float = setting(
         0.5, "A log is compacted when this part of its closed segments was not compacted yet.", 0.01, 1
     )
+    reserve_bytes: int = setting(
+        32 << 20,
+        "Room that a file keeps free for when the disk is full, and the free room below which it is; 0: none.",
+        0,
+        1 << 40,
+    )
     checkpoint_interval_s: float = setting(5.0, "Seconds between checkpoints of moved high watermarks.", 0.01, 600)
     index_cache_bytes: int = setting(
         64 << 20,

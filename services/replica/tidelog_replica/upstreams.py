@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from tidelog.types import NodeId, TopicPartition
+from tidelog.wire.codec import payload_view
+from tidelog.wire.messages import Notify
 
 from tidelog_replica.core.throttle import Throttle
 from tidelog_replica.core.timers import Timers
+from tidelog_replica.following import MORE, Following
 from tidelog_replica.outbox import Outbox
 from tidelog_replica.partition import Partition
 from tidelog_replica.session import Session
@@ -44,9 +47,10 @@ class Upstreams:
         self._left = True
 
     def follow(self, partition: Partition, now: float) -> None:
-        """Ask the leader that the partition's role names, and no other; nobody, where it has no such role."""
+        """Ask the leader that the partition's role names, and no other; nobody, where it has no such role, or
+        there is no room for an answer."""
         following, key = partition.following, partition.key
-        if self._left:
+        if self._left or self._outbox.full:
             return
         if following is None:
             self.unfollow(key)
@@ -100,6 +104,20 @@ class Upstreams:
         for leader in leaders:
             self._upstreams[leader].kick(now)
 
+    def on_notify(self, notify: Notify, partitions: Mapping[TopicPartition, Partition], now: float) -> None:
+        """Take what came with it, then ask once for all of it."""
+        data, position = payload_view(notify.payload), 0
+        asking = []
+        for part in notify.parts:
+            key = TopicPartition(part.topic_id, part.partition)
+            partition, batches = partitions.get(key), data[position : position + part.size]
+            position += part.size
+            if partition is not None and partition.following is not None:
+                if partition.take(Following.on_notified, part, batches) == MORE:
+                    asking.append(key)
+                self._touch(partition)
+        self.kick(asking, now)
+
     def on_down(self, leader: NodeId, now: float) -> None:
         """The link to a server broke or could not be opened."""
         upstream = self._upstreams.get(leader)
@@ -118,7 +136,7 @@ class Upstreams:
             upstream.on_tick(now)
 
     def clear(self) -> None:
-        """Follow nobody: this server's life is over."""
+        """Follow nobody: this server's life is over, or its disk is full."""
         for upstream in self._upstreams.values():
             upstream.close()
         self._upstreams.clear()

@@ -30,7 +30,7 @@ from tidelog_replica.log.index import SparseIndex
 from tidelog_replica.log.segment import BATCHES_CHUNK_BYTES, CorruptLog, Segment, Window, remove
 
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
-"""Errors of a run that change nothing but that the pass is over."""
+"""Errors that say that the disk is full. A run that ends so changes nothing but that the pass is over."""
 
 
 class Source(NamedTuple):
