@@ -40,6 +40,7 @@ from simulation.processes import SimProcess
 from simulation.producer import Producer
 from simulation.replica_process import ReplicaProcess
 from simulation.sim_network import Frame, Network
+from simulation.suspender import Suspender
 from simulation.timeline import check_timeline, is_told, may_be_told
 
 __all__ = ["Cluster", "Options", "TopicOptions"]
@@ -89,6 +90,7 @@ class Cluster:
         self.admin = Admin(self, options.topics)
         if options.moves:
             Mover(self, stream(options.seed, "mover"))
+        self.suspender = Suspender(self, stream(options.seed, "suspender")) if options.pauses else None
         for name in self.client_names:
             rng = stream(options.seed, name)
             if name.startswith("p"):
@@ -245,7 +247,8 @@ class Cluster:
     def full_isr(self) -> bool:
         """All topics exist, and every partition has a leader and all replicas in its ISR."""
         states = [self.state(key) for key in self.living]
-        return self.admin.done and all(s.leader is not None and len(s.isr) == len(s.replicas) for s in states)
+        asked = self.admin.done and (self.suspender is None or self.suspender.done)
+        return asked and all(s.leader is not None and len(s.isr) == len(s.replicas) for s in states)
 
     def all_noticed(self) -> bool:
         """Whoever had a link that broke knows it, and every client knows the leaders: until then a fault lasts."""

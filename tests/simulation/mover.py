@@ -24,17 +24,18 @@ from simulation.sim_network import Frame, SimLink
 if TYPE_CHECKING:
     from simulation.cluster import Cluster
 
-PAUSE_S = 0.12
-"""Between two wishes, on average."""
 MOST_PARTITIONS = 4
 
 
 class Mover:
     """Begins when there are topics."""
 
+    name = "mover"
+    pause_s = 0.12
+    """Between two wishes, on average."""
+
     def __init__(self, cluster: Cluster, rng: random.Random) -> None:
         self.cluster = cluster
-        self.name = "mover"
         self._rng = rng
         cluster.network.attach(self)
         cluster.loop.after(rng.uniform(0.8, 1.5), self._act)
@@ -42,7 +43,7 @@ class Mover:
     @property
     def done(self) -> bool:
         """Every server may lead again."""
-        return not any(server.draining for server in self.cluster.invariants.metadata.servers.values())
+        return not self._ends()
 
     def _act(self) -> None:
         if self.cluster.faults.healed:
@@ -52,14 +53,18 @@ class Mover:
         if message is not None:
             self.cluster.count(f"wish {message.OP}")
             self._ask(message)
-        self.cluster.loop.after(self._rng.expovariate(1 / PAUSE_S), self._act)
+        self.cluster.loop.after(self._rng.expovariate(1 / self.pause_s), self._act)
 
     def _rest(self) -> None:
-        """Nobody is drained any more; asked again until it is so."""
-        for server in self.cluster.invariants.metadata.servers.values():
-            if server.draining:
-                self._ask(DrainServer(server.node, drain=False))
+        """Ask for the end of what must not last, until it is so."""
+        for message in self._ends():
+            self._ask(message)
         self.cluster.loop.after(0.5, self._rest)
+
+    def _ends(self) -> list[Message]:
+        """Nobody is drained any more."""
+        servers = self.cluster.invariants.metadata.servers.values()
+        return [DrainServer(server.node, drain=False) for server in servers if server.draining]
 
     def _ask(self, message: Message) -> None:
         for name in self.cluster.controllers:

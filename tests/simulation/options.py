@@ -86,6 +86,8 @@ class Options:
     """Exactly these faults, instead of the swarm's own."""
     moves: bool = False
     """Leaderships and replicas are moved about, by an operator and for balance."""
+    pauses: bool = False
+    """Partitions are paused, and made read-only, and served again, by another operator."""
     timeline: bool = False
     """What happens is written to ``__timeline``, and nothing of it may be missing at the end."""
     only: tuple[str, ...] | None = None
@@ -117,6 +119,7 @@ class Options:
             recode=seed % 10 == 0,
             moves=stream(seed, "moves").random() < 0.34,
             timeline=stream(seed, "timeline").random() < 0.25,
+            pauses=stream(seed, "pauses").random() < 0.2,
         )
 
 
