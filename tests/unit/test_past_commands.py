@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 from tidelog.cli.consume import FORMATS
-from tidelog.cli.past import entry_of, parse_moment, topic_info
+from tidelog.cli.past import entries_of, parse_moment, topic_info
 from tidelog.records import Record
 from tidelog.timeline.past import past_after
 from tidelog.timeline.records import encode
@@ -57,7 +57,7 @@ def test_a_topic_of_the_past_is_described_like_one_of_the_present() -> None:
         present.leader, present.leader_epoch, present.epoch, present.isr, present.replicas,
     )  # fmt: skip
     remembered = [replace(entry, time_ms=5) for entry in log.state.history["T"][0]]  # its clock may go back
-    assert [entry_of(record) for record in records if "partition" in record] == remembered
+    assert entries_of([record for record in records if "partition" in record]) == remembered
 
 
 def test_records_of_the_timeline_are_printed_as_what_they_say() -> None:

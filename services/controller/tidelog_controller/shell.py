@@ -120,11 +120,25 @@ class Shell:
             if len(self._inbox) < INBOX:
                 self._put(link, lambda now, wall_ms: self.core.on_message(peer.node, message, now, wall_ms=wall_ms))
         elif peer.role == "replica" and getattr(message, "node", peer.node) != peer.node:
-            raise refuse("FORBIDDEN", f"{peer.node} speaks for itself only")
+            error = refuse("FORBIDDEN", f"{peer.node} speaks for itself only")
+            if len(self._inbox) < INBOX:
+                self._put(link, lambda now, wall_ms: self._on_refused(link, message, error, now, wall_ms))
+            raise error
         elif len(self._inbox) >= INBOX:
             raise refuse("OVERLOADED", f"{len(self._inbox)} messages wait at {self.core.node_id}")
         else:
-            self._put(link, lambda now, wall_ms: self.core.on_request(link.source, id, message, now, wall_ms=wall_ms))
+            self._put(link, lambda now, wall_ms: self._on_request(link, id, message, now, wall_ms))
+
+    def _on_request(
+        self, link: Link, id: int | None, message: Message, now: float, wall_ms: int
+    ) -> Sequence[ControllerEffect]:
+        return self.core.on_request(link.source, id, message, now, wall_ms=wall_ms, peer=link.peer.node)
+
+    def _on_refused(
+        self, link: Link, message: Message, error: TidelogError, now: float, wall_ms: int
+    ) -> Sequence[ControllerEffect]:
+        self.core.on_refused(message, error, now, wall_ms=wall_ms, peer=link.peer.node)
+        return []
 
     def _on_peer_message(self, node: NodeId, message: Message) -> None:
         self._log.warning("unexpected_message", peer=node, op=message.OP)  # peers send over links of their own

@@ -69,6 +69,8 @@ def _why_no_leader(topic: TopicInfo, partition: PartitionInfo) -> str:
 def event_in_words(entry: HistoryEntry) -> str:
     """What an entry means where its names do not say it; "" where they do."""
     told = entry.evidence
+    if entry.event == "refused":
+        return f"{told['asked_by'] or 'somebody'} asked for {told['op']}: {told['message']} ({entry.cause})"
     if entry.event == "records_lost":
         reason = (
             "it follows a leader that lacked them (unclean election)"

@@ -147,19 +147,27 @@ def history_at(name: str, number: int, at: datetime, gateways: tuple[str, ...]) 
     return chain, "" if moment.past.complete else _incomplete(moment)
 
 
-def entry_of(record: Document) -> HistoryEntry:
-    """The event as the controllers remember those of late."""
-    after = record["after"]
-    return HistoryEntry(
-        record["time_ms"],
-        after["epoch"],
-        after["leader_epoch"],
-        record["kind"],
-        record["cause"],
-        after["leader"] or "",
-        tuple(after["isr"]),
-        record["evidence"],
-    )
+def entries_of(chain: list[Document]) -> list[HistoryEntry]:
+    """The events as the controllers remember those of late. What was refused left everything as it was."""
+    entries = []
+    now: Document = {"epoch": -1, "leader_epoch": -1, "leader": "", "isr": ()}
+    for record in chain:
+        now, evidence = record.get("after", now), record["evidence"]
+        if record["type"] == "refused":
+            evidence = {name: str(record[name]) for name in ("op", "asked_by", "message", "count")} | evidence
+        entries.append(
+            HistoryEntry(
+                record["time_ms"],
+                now["epoch"],
+                now["leader_epoch"],
+                record["kind"],
+                record["cause"],
+                now["leader"] or "",
+                tuple(now["isr"]),
+                evidence,
+            )
+        )
+    return entries
 
 
 def _as_json_moment(moment: Moment) -> dict[str, Any]:

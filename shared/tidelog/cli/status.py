@@ -11,7 +11,7 @@ from rich.table import Table
 
 from tidelog.cli.explain import clock, event_in_words, partition_of
 from tidelog.cli.main import connect, gateway_option, json_option, print_json, run
-from tidelog.cli.past import at_option, entry_of, history_at
+from tidelog.cli.past import at_option, entries_of, history_at
 from tidelog.wire.messages import HistoryEntry
 
 
@@ -80,9 +80,9 @@ def status(as_json: bool, gateways: tuple[str, ...]) -> None:
 @json_option
 @gateway_option
 def why(where: str, at: datetime | None, as_json: bool, gateways: tuple[str, ...]) -> None:
-    """Explain a partition: every change of its leader and in-sync set, every change of the topic's settings and every
-    loss of records, oldest first, with cause and evidence. With --at up to that moment, from the timeline of the
-    cluster, which keeps what the controllers remember no more.
+    """Explain a partition: every change of its leader and in-sync set, every change of the topic's settings, every
+    loss of records, and what was asked for and refused, oldest first, with cause and evidence. With --at up to that
+    moment, from the timeline of the cluster, which keeps what the controllers remember no more.
 
     \b
     tidelog why orders/0
@@ -92,7 +92,7 @@ def why(where: str, at: datetime | None, as_json: bool, gateways: tuple[str, ...
     words: list[str] = []
     if at is not None:
         chain, warning = history_at(name, number, at, gateways)
-        entries: Any = [entry_of(record) for record in chain]
+        entries: Any = entries_of(chain)
         words = [record["words"] for record in chain]
         if warning:
             click.echo(warning, err=True)
@@ -127,6 +127,9 @@ def _print_history(entries: list[HistoryEntry], words: list[str], as_json: bool)
         )
         return
     for i, e in enumerate(entries):
+        if e.event == "refused":
+            click.echo(f"{clock(e)}  refused: {words[i] if words else event_in_words(e)}")
+            continue
         in_sync = " ".join(e.isr) or "nobody"
         eligible = f", eligible {e.evidence['elr']}" if e.evidence.get("elr") else ""
         click.echo(

@@ -67,8 +67,8 @@ class Reader:
         return Moment(at, past, last)
 
     async def chain(self, moment: Moment, topic: PastTopic, partition: int) -> list[Document]:
-        """The events of a partition up to that moment, oldest first: back to its creation, to the beginning of what
-        is kept, or ``CHAIN_EVENTS`` at least."""
+        """The events of a partition up to that moment, and what was refused of it, oldest first: back to its
+        creation, to the beginning of what is kept, or ``CHAIN_EVENTS`` at least."""
         chain: list[Document] = []
         end = moment.end
         while end > self._start and len(chain) < CHAIN_EVENTS:
@@ -76,7 +76,7 @@ class Reader:
             found = [
                 record
                 async for _, record in self._records(begin, end)
-                if record["type"] == "event"
+                if record["type"] in ("event", "refused")
                 and (record.get("topic_id"), record.get("partition")) == (topic.topic_id, partition)
             ]
             chain = found + chain

@@ -1,9 +1,9 @@
 """What a record of the timeline says: one CBOR map; its key names what it is about, its timestamp says when it was.
 
-    type       ``event``, ``keyframe`` or ``gap``
+    type       ``event``, ``refused``, ``keyframe`` or ``gap``
     format     1; a reader leaves alone what is of a later one
-    event      the number of the event; of a keyframe: of the last event that it knows of; of a gap: of the last event
-               that is missing (``from`` is the first)
+    event      the number of the event; of a keyframe or refusal: of the last event that it knows of; of a gap: of the
+               last event that is missing (``from`` is the first)
     time_ms    when that event was: the active controller's wall clock, made not to go back
     keyframe   [offset, event] of the last whole keyframe before this record's end, None where none is known: from
                there on everything can be rebuilt
@@ -12,6 +12,9 @@ An **event** has besides: ``index`` (of its Raft entry), ``kind``, ``cause``, ``
 (the same as a sentence) and what it is about: ``topic`` and ``topic_id``, with ``partition`` where it is about one;
 or ``server``; or ``controller``. ``after`` is the thing as it is from now on, None where it is gone; ``before`` has
 those fields of what it was that changed, None where it is new.
+
+A **refusal** changed nothing, and is no event: ``op`` is what was asked for, ``asked_by`` by whom, ``count`` how
+often since ``since_ms``; ``cause`` is the error's code, ``message`` its text. Some may be missing, or told together.
 
 A **keyframe** comes in ``parts`` records, numbered by ``part`` from 1, one behind the other: ``cluster``,
 ``servers``, ``controllers``, ``active`` and ``term`` in the first, and ``topics`` in all: each with ``topic``,

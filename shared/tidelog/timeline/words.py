@@ -15,6 +15,17 @@ def sentence(record: Document) -> str:
     return _of_thing(record, about) + (f" (asked for by {told['asked_by']})" if "asked_by" in told else "")
 
 
+def refusal_sentence(record: Document) -> str:
+    """Something that was refused, in words."""
+    times = f" {record['count']} times" if record["count"] > 1 else ""
+    if record["op"] == "others":
+        return f"other requests were refused{times}, the last with {record['cause']}"
+    subject = subject_of(record)
+    about = f" for {subject}" if subject != "refused" and subject != f"server {record['asked_by']}" else ""
+    who = record["asked_by"] or "somebody"
+    return f"{who} asked for {record['op']}{about} and was refused{times}: {record['message']} ({record['cause']})"
+
+
 def _of_thing(record: Document, about: str) -> str:
     kind, told = record["kind"], record["evidence"]
     name = str(record.get("server") or record.get("controller") or record.get("topic"))

@@ -233,12 +233,9 @@ class Consensus(ABC):
         return self._absorb(effects, now)
 
     def _change_group(
-        self, changed: tuple[int | TidelogError, list[RaftEffect]], source: int, id: int | None, now: float
+        self, index: int, effects: list[RaftEffect], source: int, id: int | None, now: float
     ) -> list[ControllerEffect]:
-        """Raft has begun a change of the configuration, or refused it."""
-        index, effects = changed
-        if isinstance(index, TidelogError):
-            return answer_to(source, id, index)
+        """Raft has begun a change of the configuration."""
         if index <= self.raft.commit_index and not effects:
             return answer_to(source, id, Done())
         self._wait_for(index, source, id, now)

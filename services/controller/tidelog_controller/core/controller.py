@@ -9,7 +9,7 @@
   that made it is answered: who asked and watches over one link never sees its own change missing.
 - Sessions, leader reports and seals are volatile (``election.py``); a new active controller grants everybody a full
   session.
-- What happens is written to the topic ``__timeline`` (``scribe.py``, ``upkeep.py``).
+- What happens is written to the topic ``__timeline`` (``scribe.py``, ``upkeep.py``), what is refused too.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import Any
 from tidelog.counting import count
 from tidelog.effects import Event, Post
 from tidelog.errors import TidelogError, refuse
-from tidelog.types import NodeId
+from tidelog.types import NodeId, TopicPartition
 from tidelog.wire.image import encode_image
 from tidelog.wire.messages import (
     AddController,
@@ -66,7 +66,7 @@ from tidelog_controller.core.commands import (
     TakeProducerIds,
 )
 from tidelog_controller.core.consensus import Consensus, ControllerEffect, ControllerSettings, answer_to
-from tidelog_controller.core.election import Elections
+from tidelog_controller.core.election import Elections, why_not_reported
 from tidelog_controller.core.events import delta_of, events_of
 from tidelog_controller.core.lagging import Lags
 from tidelog_controller.core.metadata import apply
@@ -74,6 +74,7 @@ from tidelog_controller.core.moves import Move, plan_move
 from tidelog_controller.core.once import RequestId
 from tidelog_controller.core.placement import Dice
 from tidelog_controller.core.raft import Entry, Persist, Stored
+from tidelog_controller.core.refusals import refusal_of
 from tidelog_controller.core.scribe import Scribe
 from tidelog_controller.core.state import Applied, MetadataState
 from tidelog_controller.core.suspending import plan_suspension
@@ -119,9 +120,9 @@ class Controller(Consensus):
     # --- inputs ------------------------------------------------------------------------------------------
 
     def on_request(
-        self, source: int, id: int | None, message: Message, now: float, *, wall_ms: int = 0
+        self, source: int, id: int | None, message: Message, now: float, *, wall_ms: int = 0, peer: str = ""
     ) -> list[ControllerEffect]:
-        """A request that came over link ``source``. ``id`` None: nobody waits for the answer."""
+        """A request that came over link ``source``, of ``peer``. ``id`` None: nobody waits for the answer."""
         count(self.counts.requests, message.OP)
         match message:
             case Watch():
@@ -131,30 +132,48 @@ class Controller(Consensus):
                 return answer_to(source, id, self.quorum(now))
         if not self.active:
             return answer_to(source, id, self.not_active(unknown_outcome=False))
+        refusal: TidelogError | None = None
         if isinstance(message, Heartbeat | ReportLeader | Seal):
-            return self._on_sign_of_life(source, id, message, now, wall_ms)
-        if id is not None and len(self._pending) + len(self._reads) >= self.settings.max_pending:
-            waiting = len(self._pending) + len(self._reads)
-            return answer_to(source, id, refuse("OVERLOADED", f"{waiting} requests wait for a majority"))
-        match message:
-            case AddController(node, url):
-                return self._change_group(self.raft.add_member(node, url, now), source, id, now)
-            case RemoveController(node):
-                return self._change_group(self.raft.remove_member(node, now), source, id, now)
-            case History() | ConfirmLeader():
-                return [] if id is None else self._begin_read(source, id, message, now)
-        return self._on_change(source, id, message, now, wall_ms)
+            refusal = self._why_dead(message)
+            if refusal is None:
+                return self._on_sign_of_life(source, id, message, now, wall_ms)
+        elif id is not None and self.waiting >= self.settings.max_pending:
+            refusal = refuse("OVERLOADED", f"{self.waiting} requests wait for a majority")
+        else:
+            done = self._serve(source, id, message, now, wall_ms)
+            if not isinstance(done, TidelogError):
+                return done
+            refusal = done
+        self.on_refused(message, refusal, now, wall_ms=wall_ms, peer=peer)
+        return answer_to(source, id, refusal)
 
-    def _on_change(
+    def on_refused(
+        self, request: Message | Command, error: TidelogError, now: float, *, wall_ms: int, peer: str = ""
+    ) -> None:
+        """Something was refused, here or on the way here: the timeline tells of it."""
+        if self.active:
+            self.scribe.refusals.note(refusal_of(request, error, self.state, wall_ms, peer), self.state, now)
+
+    def _serve(
         self, source: int, id: int | None, message: Message, now: float, wall_ms: int
-    ) -> list[ControllerEffect]:
-        """A request for a command, unless the very same request was answered before."""
+    ) -> list[ControllerEffect] | TidelogError:
+        """Begin what is asked for; or why not. The very same request that was answered before is answered again."""
+        if isinstance(message, AddController | RemoveController):
+            if isinstance(message, AddController):
+                index, effects = self.raft.add_member(message.node, message.url, now)
+            else:
+                index, effects = self.raft.remove_member(message.node, now)
+            return index if isinstance(index, TidelogError) else self._change_group(index, effects, source, id, now)
+        if isinstance(message, History | ConfirmLeader):
+            return [] if id is None else self._begin_read(source, id, message, now)
         client, sequence = getattr(message, "client", ""), getattr(message, "sequence", 0)
         request = RequestId(client, sequence) if client and sequence else None
         known = None if request is None else self.replicated.once.find(request)
         if known is not None:
             return answer_to(source, id, known)
         command = self._command(message, now, wall_ms)
+        if isinstance(command, TidelogError):
+            return command
         if not isinstance(command, Command):
             return answer_to(source, id, command)
         asker = getattr(message, "asker", "")
@@ -273,14 +292,18 @@ class Controller(Consensus):
             return refuse("MALFORMED", "a replica server registers with its node id and its url")
         return RegisterServer(wall_ms, message.node, message.url, message.lives, message.clean, message.rack)
 
+    def _why_dead(self, message: Heartbeat | ReportLeader | Seal) -> TidelogError | None:
+        """Why this counts for nothing."""
+        if not self.state.in_life(message.node, message.broker_epoch):
+            text = f"broker epoch {message.broker_epoch} of {message.node} is over, or unknown here: register"
+            return refuse("FENCED_BROKER_EPOCH", text)
+        return why_not_reported(self.state, message) if isinstance(message, ReportLeader) else None
+
     def _on_sign_of_life(
         self, source: int, id: int | None, message: Heartbeat | ReportLeader | Seal, now: float, wall_ms: int
     ) -> list[ControllerEffect]:
         """Heartbeats, leader reports and seals are answered at once: they change nothing but what is volatile here.
         What is decided from them goes through Raft on its own account."""
-        if not self.state.in_life(message.node, message.broker_epoch):
-            text = f"broker epoch {message.broker_epoch} of {message.node} is over, or unknown here: register"
-            return answer_to(source, id, refuse("FENCED_BROKER_EPOCH", text))
         decision: Command | None
         if isinstance(message, Heartbeat):
             decision = self.elections.on_heartbeat(self.state, message.node, source, now, wall_ms)
@@ -298,7 +321,9 @@ class Controller(Consensus):
             case History():
                 if self.state.partition(request.topic_id, request.partition) is None:
                     return refuse("UNKNOWN_TOPIC", f"no partition {request.partition} of topic id {request.topic_id}")
-                return HistoryAnswer(self.state.history[request.topic_id][request.partition])
+                refused = self.scribe.refusals.recent(TopicPartition(request.topic_id, request.partition))
+                entries = (*self.state.history[request.topic_id][request.partition], *refused)
+                return HistoryAnswer(tuple(sorted(entries, key=lambda entry: entry.time_ms)))
             case _:
                 command = ConfirmLeadership(0, **_fields(request))  # changes nothing: only its answer is wanted
                 return apply(self.state, command, self.state.index).answer
@@ -323,6 +348,8 @@ class Controller(Consensus):
     def _on_applied(self, before: MetadataState, applied: Applied, command: Command, now: float) -> list[Event]:
         changed = [key for key, _ in applied.changes if before.partition(*key) != applied.state.partition(*key)]
         self.counts.on_applied(applied)
+        if isinstance(applied.answer, TidelogError) and (command.asker or hasattr(command, "node")):
+            self.on_refused(command, applied.answer, now, wall_ms=command.time_ms)
         self.counts.fences += isinstance(command, FenceServer) and bool(applied.servers)
         self.elections.on_applied(applied.state, command, changed, now)
         self.balance.on_applied(before, applied.state, command, changed, now)

@@ -28,6 +28,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from tidelog.errors import TidelogError, refuse
 from tidelog.types import NodeId, PartitionState, TopicPartition
 from tidelog.wire.messages import IsrMember, ReportLeader, Seal, SealPart, SuspectPart
 
@@ -44,6 +45,15 @@ from tidelog_controller.core.commands import (
     UnfenceServer,
 )
 from tidelog_controller.core.state import MetadataState
+
+
+def why_not_reported(state: MetadataState, report: ReportLeader) -> TidelogError | None:
+    """Why a report says nothing about any of its partitions, whenever it was sent: none is the sender's to judge."""
+    found = (state.partition(part.topic_id, part.partition) for part in report.parts)
+    known = [partition for partition in found if partition is not None]
+    if not known or any(report.node in partition.replicas for partition in known):
+        return None
+    return refuse("NOT_REPLICA", f"{report.node} reports {report.leader}, and has no copy of what that leads")
 
 
 @dataclass(slots=True)

@@ -1,14 +1,15 @@
-"""What the scribe writes: events, gaps and keyframes of the replicated state as records of the timeline."""
+"""What the scribe writes: events, refusals, gaps and keyframes as records of the timeline."""
 
 from __future__ import annotations
 
 from tidelog.records import NewRecord
 from tidelog.timeline.records import FORMAT, Document, changed, document, encode, subject_of
-from tidelog.timeline.words import sentence
+from tidelog.timeline.words import refusal_sentence, sentence
 from tidelog.types import TopicState
 
+from tidelog_controller.core.refusals import Refusal
 from tidelog_controller.core.state import MetadataState
-from tidelog_controller.core.timeline import TimelineEvent
+from tidelog_controller.core.timeline import Timeline, TimelineEvent
 
 PART_PARTITIONS = 500
 """Partitions in one record of a keyframe, at most."""
@@ -43,6 +44,30 @@ def gap_record(first: int, last: int, time_ms: int) -> Document:
         "from": first,
         "words": f"events {first} up to {last} are missing: they could not be written for too long, or were lost",
     }
+
+
+def refused_record(refusal: Refusal, timeline: Timeline) -> Document:
+    """Something that was asked for and refused, after all events."""
+    about: Document = {}
+    if refusal.topic:
+        about = {"topic": refusal.topic, "topic_id": refusal.topic_id}
+        if refusal.partition >= 0:
+            about["partition"] = refusal.partition
+    elif refusal.node:
+        about = {"server": refusal.node}
+    record = {
+        **_head("refused", timeline.last, timeline.clock(refusal.time_ms)),
+        "kind": "refused",
+        **about,
+        "op": refusal.op,
+        "asked_by": refusal.asker,
+        "cause": refusal.code,
+        "message": refusal.message,
+        "evidence": refusal.evidence,
+        "count": refusal.count,
+        "since_ms": refusal.since_ms or refusal.time_ms,
+    }
+    return {**record, "words": refusal_sentence(record)}
 
 
 def keyframe_records(state: MetadataState) -> list[Document]:

@@ -19,7 +19,7 @@ conditional on the end of the log (``expected_offset``) and on the leader epoch:
 
 A keyframe is written when all is told: after the first events, after a gap, after ``keyframe_events`` (or
 four times as many as there are partitions) and ``keyframe_interval_s``; it is of the state at that moment,
-and events wait behind it.
+and events wait behind it. What was refused (``refusals.py``) is told behind the events that there are.
 """
 
 from __future__ import annotations
@@ -46,7 +46,8 @@ from tidelog.wire.messages import (
     ReadAnswer,
 )
 
-from tidelog_controller.core.pages import event_record, gap_record, keyframe_records, new_record
+from tidelog_controller.core.pages import event_record, gap_record, keyframe_records, new_record, refused_record
+from tidelog_controller.core.refusals import Refusal, Refusals
 from tidelog_controller.core.state import MetadataState
 
 ANSWER_S = 5.0
@@ -110,6 +111,9 @@ class Scribe:
         """Of requests and appends; never used again, whatever comes late."""
         self.confirmed = 0
         """Events up to this one are in the topic for good."""
+        self.refusals = Refusals()
+        self._telling: list[Refusal] = []
+        """Those in the batch that is on its way."""
         self._reset()
 
     def become_active(self, now: float) -> None:
@@ -120,6 +124,7 @@ class Scribe:
     def clear(self) -> None:
         """No longer active."""
         self._reset()
+        self.refusals.clear()
 
     def _reset(self) -> None:
         self.confirmed = 0
@@ -168,6 +173,8 @@ class Scribe:
                 self._know(self._next)
                 self._pause_s = PAUSE_FIRST_S
             else:
+                if ack.error is not None and not ack.error.unknown_outcome:
+                    self.refusals.put_back(self._telling)
                 self._lose(now)
 
     def on_server_down(self, node: NodeId, now: float) -> None:
@@ -195,7 +202,7 @@ class Scribe:
             return -math.inf
         if self._phase == "ready":
             due = self._has_work(state) or (self._is_ahead(state) and not self._ahead_told)
-            return -math.inf if due else self._keyframe_at
+            return -math.inf if due else min(self._keyframe_at, self.refusals.deadline())
         return self._until
 
     def act(self, state: MetadataState, now: float, wall_ms: int) -> list[ScribeEffect]:
@@ -213,6 +220,8 @@ class Scribe:
         if self._phase == "read":
             epoch = led.leader_epoch
             return [self._ask("reading", Read(led.topic_id, 0, self._end - 1, -1, epoch, max_bytes=1), now)]
+        if self._phase == "ready":
+            self.refusals.on_tick(now)
         if self._phase == "ready" and now >= self._keyframe_at and self._place.event == state.timeline.last:
             self._begin_keyframe(state, now)
         if self._phase == "ready" and self._has_work(state):
@@ -237,7 +246,8 @@ class Scribe:
     def _has_work(self, state: MetadataState) -> bool:
         if self._is_ahead(state):
             return False
-        return bool(self._frame) or self._place.event < state.timeline.last or self._keyframe_due(state)
+        waits = self._frame or self.refusals.ready or self._place.event < state.timeline.last
+        return bool(waits) or self._keyframe_due(state)
 
     def _keyframe_due(self, state: MetadataState) -> bool:
         if self._place.keyframe is None:
@@ -254,7 +264,7 @@ class Scribe:
             self._keyframe_at = now + self._settings.keyframe_interval_s
 
     def _write(self, led: _Led, state: MetadataState, now: float, wall_ms: int) -> list[ScribeEffect]:
-        if not self._frame and self._place.event == state.timeline.last:
+        if not self._frame and self._place.event == state.timeline.last and self._keyframe_due(state):
             self._begin_keyframe(state, now)
         records, self._next = self._page(state, wall_ms)
         batch = encode_batch(records)
@@ -275,6 +285,7 @@ class Scribe:
     def _page(self, state: MetadataState, wall_ms: int) -> tuple[list[NewRecord], _Place]:
         """What comes next, as much as goes into a batch, and how far the timeline has come then."""
         at, size, records = self._place, 0, list[NewRecord]()
+        self._telling = []
         for record in self._following(state):
             keyframe = at.keyframe
             if record["type"] == "gap":
@@ -289,6 +300,8 @@ class Scribe:
             at = _Place(at.offset + 1, record["event"], keyframe)
             if record["type"] == "keyframe":
                 self._frame.popleft()
+            elif record["type"] == "refused":
+                self._telling.append(self.refusals.take())
         return records, at
 
     def _following(self, state: MetadataState) -> list[Document]:
@@ -298,7 +311,10 @@ class Scribe:
         first, events = timeline.first_after(event), timeline.after(event, BATCH_EVENTS)
         time_ms = events[0].time_ms if events else timeline.time_ms
         gap = [gap_record(event + 1, first - 1, time_ms)] if first > event + 1 else []
-        return gap + [event_record(one) for one in events]
+        told = gap + [event_record(one) for one in events]
+        if len(events) < BATCH_EVENTS:
+            told += [refused_record(one, timeline) for one in self.refusals.ready]
+        return told
 
 
 def _led(state: MetadataState) -> _Led | None:
