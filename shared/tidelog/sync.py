@@ -170,7 +170,8 @@ def connect(
     connect_timeout_s: float = 10.0,
     request_timeout_s: float = 30.0,
     tls: TlsOptions = NO_FILES,
+    token: str = "",
 ) -> Log:
     """Connect to any of the gateways; see ``tidelog.connect``. Use it with ``with``, or ``close`` it."""
     given: dict[str, Any] = {"connect_timeout_s": connect_timeout_s, "request_timeout_s": request_timeout_s}
-    return Log(Portal(lambda: async_log.connect(urls, tls=tls, **given)))
+    return Log(Portal(lambda: async_log.connect(urls, tls=tls, token=token, **given)))

@@ -172,6 +172,63 @@ class ServerState:
 
 
 @dataclass(frozen=True, slots=True)
+class Token:
+    """A bearer token as the cluster knows it (``tidelog.access``). Times are wall clocks in ms; ``expires_ms`` -1:
+    never."""
+
+    token_id: str
+    principal: str
+    digest: str = field(repr=False)
+    created_ms: int = 0
+    expires_ms: int = -1
+
+    def is_expired(self, wall_ms: int) -> bool:
+        """It is good no more."""
+        return 0 <= self.expires_ms <= wall_ms
+
+
+@dataclass(frozen=True, slots=True)
+class Acl:
+    """A rule: whether a principal may do an operation on a resource (``tidelog.access``)."""
+
+    principal: str
+    operation: str
+    resource: str
+    deny: bool = False
+
+    def __str__(self) -> str:
+        return f"{'deny' if self.deny else 'allow'} {self.principal} {self.operation} {self.resource}"
+
+
+@dataclass(frozen=True, slots=True)
+class Quota:
+    """What each gateway lets a principal have, all its connections together; -1: as much as it likes."""
+
+    principal: str
+    bytes_in_s: int = -1
+    """Bytes of records a second that it may produce."""
+    bytes_out_s: int = -1
+    """Bytes of records a second that it is sent."""
+    requests_s: int = -1
+    """Messages a second."""
+    connections: int = -1
+
+    @property
+    def is_none(self) -> bool:
+        """It bounds nothing."""
+        return max(self.bytes_in_s, self.bytes_out_s, self.requests_s, self.connections) < 0
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """Who may do what, each kind in the order in which it was made."""
+
+    tokens: tuple[Token, ...] = ()
+    acls: tuple[Acl, ...] = ()
+    quotas: tuple[Quota, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class ClusterImage:
     """The whole metadata as replica servers and gateways see it after Raft index ``index``."""
 
@@ -179,3 +236,4 @@ class ClusterImage:
     cluster: str = ""
     servers: tuple[ServerState, ...] = ()
     topics: tuple[TopicState, ...] = ()
+    access: Access = field(default_factory=Access)

@@ -1,4 +1,4 @@
-"""A cluster of real processes that speaks TLS on every plane: who gets in, and who does not."""
+"""A cluster of real processes with TLS on every plane, authentication and authorization: who gets in, and who not."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import tidelog
 import tidelog.sync
+import trio
 from running import HEAL_S, until
 from tidelog.cli.local_cluster import LocalCluster, free_base_port
 from tidelog.errors import TidelogError
@@ -17,16 +19,25 @@ from tidelog.errors import TidelogError
 pytestmark = pytest.mark.real
 
 
+STRICT = """
+authentication = true
+authorization = true
+superusers = ["admin"]
+"""
+
+
 class Secured:
-    """A running cluster with TLS: a controller, two replica servers, a gateway."""
+    """A running cluster: a controller, two replica servers, a gateway that takes no strangers."""
 
     def __init__(self, local: LocalCluster) -> None:
         self.local = local
         self.gateway = local.gateways()[0]
 
     def tidelog(self, *arguments: str, stdin: bytes = b"", **more: str) -> subprocess.CompletedProcess[bytes]:
-        """The command as somebody runs it who has the authority's certificate, and what ``more`` says."""
-        environment = os.environ | {"TIDELOG_GATEWAY": self.gateway, "TIDELOG_CLIENT_CA": self.local.tls.ca} | more
+        """The command as the administrator runs it, or whoever has what ``more`` says."""
+        files = self.local.tls
+        shown = {"TIDELOG_CLIENT_CA": files.ca, "TIDELOG_CLIENT_CERT": files.cert, "TIDELOG_CLIENT_KEY": files.key}
+        environment = os.environ | {"TIDELOG_GATEWAY": self.gateway} | shown | more
         command = [sys.executable, "-m", "tidelog.cli", *arguments]
         return subprocess.run(command, input=stdin, capture_output=True, env=environment, timeout=120, check=False)
 
@@ -38,7 +49,7 @@ class Secured:
 
     def refused(self, *arguments: str, **more: str) -> str:
         """Run it; it must not succeed."""
-        done = self.tidelog(*arguments, **more)
+        done = self.tidelog(*arguments, stdin=b"one\n", **more)
         assert done.returncode == 1, done.stdout.decode()
         return done.stderr.decode()
 
@@ -50,9 +61,11 @@ class Secured:
 @pytest.fixture(scope="module")
 def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
     folder = tmp_path_factory.mktemp("secured")
-    numbers = ("--controllers", "1", "--replicas", "2", "--gateways", "1", "--base-port", str(free_base_port(5)))
+    local = LocalCluster.create(folder, controllers=1, replicas=2, gateways=1, base_port=free_base_port(5), tls=True)
+    with (folder / "g1" / "config.toml").open("a") as config:
+        config.write(STRICT)
     command = [sys.executable, "-m", "tidelog.cli", "cluster", "up", "--tls", "--detach", "--data", str(folder)]
-    subprocess.run([*command, *numbers], check=True, capture_output=True, timeout=HEAL_S)
+    subprocess.run(command, check=True, capture_output=True, timeout=HEAL_S)
     local = LocalCluster.load(folder)
     try:
         yield Secured(local)
@@ -71,9 +84,48 @@ def test_records_travel_and_every_plane_speaks_tls(secured: Secured) -> None:
 
 def test_who_does_not_trust_or_is_not_trusted_is_told_why(secured: Secured) -> None:
     assert "the certificate shown is not accepted" in secured.refused("topics", "list", TIDELOG_CLIENT_CA="")
+    stranger = {"TIDELOG_CLIENT_CERT": "", "TIDELOG_CLIENT_KEY": ""}
+    assert "takes no strangers" in secured.refused("topics", "list", **stranger)
     controller = secured.local.get("c1").url
     with pytest.raises(TidelogError, match="a client certificate is needed"):
         tidelog.sync.connect(controller, tls=tidelog.TlsOptions(secured.local.tls.ca), connect_timeout_s=3)
+
+
+async def test_a_token_opens_what_the_rules_allow_until_it_is_revoked(secured: Secured, tmp_path: Path) -> None:
+    token = secured.ok("tokens", "create", "alice", "--expires", "1d").decode().strip()
+    file = tmp_path / "token"
+    file.write_text(token + "\n")
+    alice = {"TIDELOG_CLIENT_CERT": "", "TIDELOG_CLIENT_KEY": "", "TIDELOG_CLIENT_TOKEN_FILE": str(file)}
+    secured.ok("topics", "create", "open")
+    secured.ok("topics", "create", "hidden")
+    secured.ok("acls", "add", "alice", "read", "topic:open")
+    listed = secured.ok("topics", "list", **alice)
+    assert b"open" in listed and b"hidden" not in listed
+    assert "there is no topic hidden" in secured.refused("topics", "describe", "hidden", **alice)
+    assert "may not write topic:open" in secured.refused("produce", "open", **alice)
+    assert "may not delete topic:hidden" in secured.refused("topics", "delete", "hidden", "--yes", **alice)
+    assert "may not delete topic:none" in secured.refused("topics", "delete", "none", "--yes", **alice)
+    assert "may not administer cluster" in secured.refused("tokens", "list", **alice)
+
+    files = tidelog.TlsOptions(secured.local.tls.ca)
+    async with (
+        tidelog.connect(secured.gateway, tls=files, token=token) as log,
+        log.consume("open", start="earliest") as consumer,
+    ):
+        secured.ok("produce", "open", stdin=b"one\n")
+        with trio.fail_after(HEAL_S):
+            assert [record.value for record in await consumer.next_records()] == [b"one"]
+            link = log._connection.link
+            assert link is not None
+            secured.ok("tokens", "revoke", token.split("_")[1])
+            await link.wait_closed()
+        assert "was revoked" in str(link.error)
+        with pytest.raises(TidelogError, match="UNAUTHENTICATED"):
+            await log.topics()
+    secret = token.split("_", 2)[2]
+    for process in secured.local.processes:
+        assert secret not in secured.log(process.id), f"{process.id} logs secrets"
+    assert "authentication_failed" in secured.log("g1")
 
 
 async def test_a_service_with_the_certificate_of_another_gets_nowhere(secured: Secured) -> None:

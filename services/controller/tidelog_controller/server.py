@@ -17,8 +17,10 @@ from tidelog.transport import MAX_MESSAGE_BYTES, Transport
 from tidelog.wire.messages import (
     AddController,
     AllocateProducerIds,
+    AlterAcls,
     AlterIsr,
     AlterLearners,
+    AlterQuotas,
     AlterTopic,
     AppendEntries,
     AppendResult,
@@ -37,6 +39,7 @@ from tidelog.wire.messages import (
     Meet,
     PauseTopic,
     PlanRebalance,
+    PutToken,
     Reassign,
     Rebalance,
     Register,
@@ -44,6 +47,7 @@ from tidelog.wire.messages import (
     ReportLeader,
     ReportLoss,
     RequestVote,
+    RevokeTokens,
     Seal,
     SetReadOnly,
     SnapshotResult,
@@ -73,7 +77,8 @@ ALLOWED = {
     | {CreateTopic.OP, DeleteTopic.OP, AlterTopic.OP, AlterLearners.OP, GrowTopic.OP}
     | {SetReadOnly.OP, PauseTopic.OP}
     | {TransferLeader.OP, Reassign.OP, CancelReassignment.OP, DrainServer.OP, PlanRebalance.OP, Rebalance.OP}
-    | {History.OP, AllocateProducerIds.OP, Watch.OP, AddController.OP, RemoveController.OP},
+    | {History.OP, AllocateProducerIds.OP, Watch.OP, AddController.OP, RemoveController.OP}
+    | {PutToken.OP, RevokeTokens.OP, AlterAcls.OP, AlterQuotas.OP},
     "client": _ANYBODY,
 }
 """Who may send what: clients come through a gateway."""

@@ -8,6 +8,7 @@ from tidelog.config import setting
 from tidelog.link import OUTBOX_BYTES
 from tidelog.listening import Listening
 
+from tidelog_gateway.core.guard import GuardSettings
 from tidelog_gateway.core.settings import RouterSettings, SubscriptionSettings
 
 _ROUTER = RouterSettings()
@@ -42,8 +43,10 @@ class GatewayConfig(Listening):
         _SUBSCRIPTIONS.read_max_wait_ms, "How long a subscription's read waits at the end of the log.", 10, 30_000
     )
     authentication: bool = setting(
-        False, "Refuse clients that show no certificate that names them (which takes tls_ca)."
+        False, "Refuse clients that show neither a token nor, which takes tls_ca, a certificate that names them."
     )
+    authorization: bool = setting(False, "Let clients do what the rules allow (tidelog acls), and nothing else.")
+    superusers: tuple[str, ...] = setting((), "Principals that may do everything, whatever the rules say.")
     metrics: bool = setting(True, "Show metrics to Prometheus: HTTP GET /metrics on the port.")
     log_json: bool | None = setting(None, "Log as JSON; unset: unless on a terminal.")
 
@@ -55,8 +58,13 @@ class GatewayConfig(Listening):
         found += self.faults_of_urls([("controllers", url) for url in self.controllers])
         if self.total_max_bytes < self.client_max_bytes:
             found.append("total_max_bytes must not be smaller than client_max_bytes")
-        how = "set authentication = true and tls_ca"
+        how = "set authentication = true"
         return found + self.faults_of_listening(self.host, self.authentication, how)
+
+    @property
+    def guard(self) -> GuardSettings:
+        """How strict it is."""
+        return GuardSettings(self.authentication, self.authorization, self.superusers)
 
     @property
     def _client_certificates(self) -> str:

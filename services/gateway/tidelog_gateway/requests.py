@@ -8,20 +8,25 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import trio
+from tidelog.access import ANONYMOUS
 from tidelog.errors import TidelogError
 from tidelog.link import Link
-from tidelog.types import TopicState
+from tidelog.types import Access, TopicState
 from tidelog.wire.messages import (
+    AccessAnswer,
     AddController,
     AllocateProducerIds,
+    AlterAcls,
     AlterLearners,
+    AlterQuotas,
     AlterTopic,
     CancelReassignment,
     CreateTopic,
     DeleteTopic,
+    DescribeAccess,
     DescribeQuorum,
     Digest,
     Done,
@@ -39,11 +44,14 @@ from tidelog.wire.messages import (
     PlanRebalance,
     ProducerId,
     ProducerIds,
+    PutToken,
     Reassign,
     Rebalance,
     RemoveController,
+    RevokeTokens,
     ServerInfo,
     SetReadOnly,
+    TokenInfo,
     TopicCreated,
     TopicInfo,
     TransferLeader,
@@ -63,11 +71,14 @@ ASKER_LENGTH = 64
 
 KINDS = (
     AddController,
+    AlterAcls,
     AlterLearners,
+    AlterQuotas,
     AlterTopic,
     CancelReassignment,
     CreateTopic,
     DeleteTopic,
+    DescribeAccess,
     DescribeQuorum,
     Digest,
     DrainServer,
@@ -77,12 +88,24 @@ KINDS = (
     Metadata,
     PauseTopic,
     PlanRebalance,
+    PutToken,
     Reassign,
     Rebalance,
     RemoveController,
     SetReadOnly,
     TransferLeader,
+    RevokeTokens,
 )
+
+
+class View(Protocol):
+    """What a client may see, and who it is."""
+
+    @property
+    def principal(self) -> str: ...
+    def of_topic(self, name: str) -> bool: ...
+    @property
+    def of_servers(self) -> bool: ...
 
 
 class Requests:
@@ -97,15 +120,15 @@ class Requests:
         self._client = client
         self._sequences = itertools.count(1)
 
-    def on_message(self, link: Link, id: int, message: Message) -> None:
-        """Take on a request; it is answered later. Raises ``OVERLOADED``."""
+    def on_message(self, link: Link, id: int, message: Message, view: View) -> None:
+        """Take on a request; it is answered later, with what ``view`` lets its client see. Raises ``OVERLOADED``."""
         if hasattr(message, "asker"):
-            message = replace(message, asker=asker_of(link))  # type: ignore[call-arg]
-        self._shell.nursery.start_soon(self._serve, message, self._shell.begin(link, id))
+            message = replace(message, asker=asker_of(link, view))  # type: ignore[call-arg]
+        self._shell.nursery.start_soon(self._serve, message, view, self._shell.begin(link, id))
 
-    async def _serve(self, message: Message, done: Answered) -> None:
+    async def _serve(self, message: Message, view: View, done: Answered) -> None:
         try:
-            done(await self._answer(self._once(message)))
+            done(await self._answer(self._once(message), view))
         except TidelogError as error:
             done(error)
 
@@ -116,11 +139,13 @@ class Requests:
         name: dict[str, Any] = {"client": self._client, "sequence": next(self._sequences)}
         return replace(message, **name)
 
-    async def _answer(self, message: Message) -> Message:
+    async def _answer(self, message: Message, view: View) -> Message:
         controllers = self._shell.controllers
         match message:
             case Metadata():
-                return await self._describe(message)
+                return await self._describe(message, view)
+            case DescribeAccess():
+                return _access_answer(self._shell.cluster.image.access)
             case Digest(node):
                 peers = self._shell.peers
                 return await self._call(lambda done: peers.start_call(node, message, DIGEST_TIMEOUT_S, done))
@@ -172,7 +197,7 @@ class Requests:
             first, self._ids = self._ids[0], self._ids[1:]
             return first
 
-    async def _describe(self, message: Metadata) -> MetadataAnswer:
+    async def _describe(self, message: Metadata, view: View) -> MetadataAnswer:
         cluster = self._shell.cluster
         image = cluster.image
         if message.all_topics:
@@ -180,7 +205,7 @@ class Requests:
         else:
             named = (cluster.topic_named(name) for name in message.topics)
             topics = [topic for topic in named if topic is not None]
-        infos = [_topic_info(topic) for topic in topics]
+        infos = [_topic_info(topic) for topic in topics if view.of_topic(topic.name)]
         if message.offsets:
             found: dict[tuple[str, int, str], int] = {}
             async with trio.open_nursery() as nursery:
@@ -190,7 +215,8 @@ class Requests:
                             nursery.start_soon(self._offset, info.topic_id, one.partition, at, found)
             infos = [_with_offsets(info, found) for info in infos]
         servers = tuple(
-            ServerInfo(s.node, s.url, s.broker_epoch, s.fenced, s.rack, s.draining) for s in image.servers
+            ServerInfo(s.node, s.url, s.broker_epoch, s.fenced, s.rack, s.draining)
+            for s in (image.servers if view.of_servers else ())
         )
         return MetadataAnswer(image.cluster, image.index, tuple(infos), servers)
 
@@ -222,9 +248,15 @@ class Requests:
         return answers[0]
 
 
-def asker_of(link: Link) -> str:
-    """Who asks, as histories tell it: the name that the client gives itself, and where it is."""
-    return f"{link.peer.node[:ASKER_LENGTH]} at {link.remote}"
+def asker_of(link: Link, view: View) -> str:
+    """Who asks, as histories tell it: the principal, else the name that the client gives itself; and where it is."""
+    name = link.peer.node if view.principal == ANONYMOUS else view.principal
+    return f"{name[:ASKER_LENGTH]} at {link.remote}"
+
+
+def _access_answer(access: Access) -> AccessAnswer:
+    tokens = tuple(TokenInfo(t.token_id, t.principal, t.created_ms, t.expires_ms) for t in access.tokens)
+    return AccessAnswer(tokens, access.acls, access.quotas)
 
 
 def _topic_info(topic: TopicState) -> TopicInfo:

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Callable
 
 import structlog
 import trio
-from tidelog.counting import count
 from tidelog.errors import TidelogError, refuse
-from tidelog.link import PROTOCOL_VERSION, Link, serve_links
-from tidelog.tls import CLIENT, Identity
+from tidelog.link import PROTOCOL_VERSION, serve_links
 from tidelog.transport import MAX_MESSAGE_BYTES, NO_PAGES, Transport
 from tidelog.wire.messages import (
     Credit,
     Hello,
     ListOffset,
-    Message,
     Produce,
     Read,
     Subscribe,
@@ -25,6 +23,8 @@ from tidelog.wire.messages import (
 )
 
 from tidelog_gateway.config import GatewayConfig
+from tidelog_gateway.core.guard import Guard
+from tidelog_gateway.door import Door
 from tidelog_gateway.metrics import metrics_page
 from tidelog_gateway.requests import KINDS, Requests
 from tidelog_gateway.shell import Shell
@@ -37,6 +37,11 @@ CLIENT_OPS = frozenset(
     )
 )
 """The client plane: nothing else is accepted from a client."""
+
+
+def wall_ms() -> int:
+    """The wall clock in milliseconds; tokens expire by it, and nothing else goes by it."""
+    return time.time_ns() // 1_000_000
 
 
 async def serve(
@@ -61,34 +66,24 @@ async def serve(
                 PROTOCOL_VERSION, cluster, config.node, "gateway", MAX_MESSAGE_BYTES, config.client_max_in_flight
             )
 
-        def authenticate(hello: Hello, identities: tuple[Identity, ...] | None) -> TidelogError | None:
-            if config.authentication and not any(one.role == CLIENT for one in identities or ()):
-                return refuse("UNAUTHENTICATED", f"{config.node} takes no strangers: show a client certificate")
-            return None
-
-        def on_message(link: Link, id: int | None, message: Message) -> None:
-            count(shell.requests, message.OP)
-            if isinstance(message, KINDS) and id is not None:
-                requests.on_message(link, id, message)
-            else:
-                shell.on_message(link, id, message)
-
         await nursery.start(shell.peers.run)
         nursery.start_soon(shell.controllers.run)
         nursery.start_soon(shell.run_turns)
         while not shell.cluster.image.index:
             await shell.wait_change()
+        door = Door(shell, requests, Guard(config.guard), wall_ms)
+        nursery.start_soon(door.run)
         url = await nursery.start(
             lambda task_status: serve_links(
                 transport,
                 config.host,
                 config.port,
                 welcome,
-                on_message,
+                door.on_message,
                 allowed={"client": CLIENT_OPS},
-                authenticate=authenticate,
-                on_open=shell.on_open,
-                on_close=shell.on_close,
+                authenticate=door.authenticate,
+                on_open=door.on_open,
+                on_close=door.on_close,
                 pages={"/metrics": metrics_page(shell)} if config.metrics else NO_PAGES,
                 task_status=task_status,
             )

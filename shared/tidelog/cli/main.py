@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import importlib
 import json
+import os
 import sys
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -40,6 +42,9 @@ COMMANDS = {
     "controllers": "controllers",
     "verify": "verify",
     "certs": "certs",
+    "tokens": "access",
+    "acls": "access",
+    "quotas": "access",
     "demo": "demo",
 }
 """Command -> module of this package that defines it."""
@@ -58,6 +63,10 @@ NEXT_STEP = {
     "CHANGE_IN_PROGRESS": "Try again in a moment: 'tidelog controllers list' shows how far it is.",
     "QUORUM_AT_RISK": "'tidelog controllers list' shows who is live; take out those that are not first.",
     "UNKNOWN_CONTROLLER": "'tidelog controllers list' shows the group.",
+    "UNAUTHENTICATED": "Give --token-file FILE or TIDELOG_TOKEN ('tidelog tokens create'), or --cert and --key.",
+    "FORBIDDEN": "'tidelog acls list' shows the rules to those who may administer the cluster.",
+    "UNKNOWN_TOKEN": "'tidelog tokens list' shows the tokens that there are.",
+    "QUOTA_EXCEEDED": "Wait, or have the quota raised: 'tidelog quotas list'.",
     "NO_QUORUM": "A majority of the controllers must run: 'tidelog status'.",
 }
 """What a user can do about an error."""
@@ -102,6 +111,7 @@ _SHOWN = {
     "ca": "PEM file of who signed the gateways' certificates (wss://).  [default: whom the system trusts]",
     "cert": "PEM file of the certificate to show.",
     "key": "PEM file of its key.",
+    "token-file": "File with the bearer token to show; else TIDELOG_TOKEN is one.",
 }
 
 
@@ -117,7 +127,7 @@ def gateway_option(command: Callable[..., Any]) -> Callable[..., Any]:
         command = click.option(
             f"--{name}",
             metavar="FILE",
-            envvar=f"TIDELOG_CLIENT_{name.upper()}",
+            envvar=f"TIDELOG_CLIENT_{name.replace('-', '_').upper()}",
             show_envvar=True,
             expose_value=False,
             callback=_keep,
@@ -140,8 +150,19 @@ def connect(gateways: tuple[str, ...]) -> AbstractAsyncContextManager[Log]:
     import tidelog
 
     meta = click.get_current_context().meta
-    shown = {name: meta.get(__name__ + name, "") for name in _SHOWN}
-    return tidelog.connect(gateways, connect_timeout_s=CONNECT_TIMEOUT_S, tls=TlsOptions(**shown))
+    tls = TlsOptions(*[meta.get(__name__ + name, "") for name in ("ca", "cert", "key")])
+    return tidelog.connect(gateways, connect_timeout_s=CONNECT_TIMEOUT_S, tls=tls, token=_token(meta))
+
+
+def _token(meta: dict[str, Any]) -> str:
+    """Never from the command line, which every user of the machine can read."""
+    file = meta.get(__name__ + "token_file", "")
+    if not file:
+        return os.environ.get("TIDELOG_TOKEN", "")
+    try:
+        return Path(file).read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{file}: no token can be read there: {error}") from error
 
 
 def json_option(command: Callable[..., Any]) -> Callable[..., Any]:

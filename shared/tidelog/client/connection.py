@@ -14,7 +14,7 @@ from typing import Protocol
 
 import trio
 
-from tidelog.errors import TidelogError, TimedOut, Unreachable
+from tidelog.errors import TidelogError, TimedOut, Unreachable, refuse
 from tidelog.link import PROTOCOL_VERSION, Link, connect_link
 from tidelog.transport import Transport
 from tidelog.wire.messages import Delivery, Hello, Message, ProduceAck, Produced, Unsubscribe
@@ -22,6 +22,8 @@ from tidelog.wire.messages import Delivery, Hello, Message, ProduceAck, Produced
 BACKOFF_S = 0.05
 """First pause after a round in which no gateway could be reached; doubles up to ``BACKOFF_MAX_S``."""
 BACKOFF_MAX_S = 1.0
+REFUSED = ("UNAUTHENTICATED", "FORBIDDEN")
+"""No use to try again: somebody must do something first."""
 RETRY_S = 0.05
 """Pause before a request is tried again after an error that may pass."""
 _PRODUCER_SHIFT = 40  # an ack's id: the producer's number, then its own count
@@ -49,7 +51,9 @@ class Subscriber(Attached, Protocol):
 class Connection:
     """Keeps a link as long as ``run`` runs. ``link`` is the open one, or None."""
 
-    def __init__(self, urls: Sequence[str], transport: Transport, node: str, request_timeout_s: float) -> None:
+    def __init__(
+        self, urls: Sequence[str], transport: Transport, node: str, request_timeout_s: float, token: str = ""
+    ) -> None:
         assert urls
         self.urls = tuple(urls)
         self.request_timeout_s = request_timeout_s
@@ -58,7 +62,7 @@ class Connection:
         """Why the last try to connect failed, or the last link ended."""
         self.down_since = -math.inf
         self._transport = transport
-        self._hello = Hello(version=PROTOCOL_VERSION, role="client", node=node)
+        self._hello = Hello(version=PROTOCOL_VERSION, role="client", node=node, token=token)
         self._changed = trio.Event()
         self._numbers = itertools.count(1)
         self._producers: dict[int, Acked] = {}
@@ -95,6 +99,7 @@ class Connection:
                     self._down(link)
         except TidelogError as error:
             self.error = error
+            self._note_change()
         return opened
 
     def _up(self, link: Link) -> None:
@@ -124,8 +129,11 @@ class Connection:
         return Unreachable(f"no gateway can be reached ({', '.join(self.urls)}); last error: {self.error}")
 
     async def wait_up(self, deadline: float) -> Link:
-        """The open link, when there is one. Raises ``Unreachable`` at the deadline (trio's clock)."""
+        """The open link, when there is one. Raises ``Unreachable`` at the deadline (trio's clock), or at once what a
+        gateway refuses us for who we are."""
         while self.link is None or self.link.closed:
+            if self.error is not None and self.error.code in REFUSED:
+                raise refuse(self.error.code, self.error.message)
             changed = self._changed
             with trio.move_on_at(deadline):
                 await changed.wait()

@@ -15,6 +15,7 @@ from tidelog.client.consuming import Consuming, check_partitions, gather
 from tidelog.client.moving import Moving
 from tidelog.client.options import ProducerOptions
 from tidelog.client.producer import Producer, WallClock, open_producer
+from tidelog.client.securing import Securing
 from tidelog.errors import ConfigError, TimedOut, refuse
 from tidelog.tls import TlsFiles, TlsOptions
 from tidelog.transport import Transport
@@ -49,7 +50,7 @@ DIGEST_PATIENCE_S = 3.0
 A = TypeVar("A", bound=Message)
 
 
-class Log(Consuming, Moving):
+class Log(Consuming, Moving, Securing):
     """A connected client. Made by ``connect``; may be used by many tasks."""
 
     def __init__(self, connection: Connection, clock: WallClock) -> None:
@@ -188,6 +189,7 @@ async def _connect(
     connect_timeout_s: float,
     request_timeout_s: float,
     tls: TlsOptions,
+    token: str,
     transport: Transport | None,
     clock: WallClock,
 ) -> AsyncIterator[Log]:
@@ -195,7 +197,7 @@ async def _connect(
         from tidelog.websocket import WebSocketTransport
 
         transport = WebSocketTransport(tls=TlsFiles(tls))
-    connection = Connection(urls, transport, "client", request_timeout_s)
+    connection = Connection(urls, transport, "client", request_timeout_s, token)
     failure: Exception | None = None
     async with trio.open_nursery() as nursery:
         nursery.start_soon(connection.run)
@@ -215,17 +217,18 @@ def connect(
     connect_timeout_s: float = 10.0,
     request_timeout_s: float = 30.0,
     tls: TlsOptions = NO_FILES,
+    token: str = "",
     transport: Transport | None = None,
     clock: WallClock = wall_ms,
 ) -> AbstractAsyncContextManager[Log]:
     """``async with tidelog.connect("ws://127.0.0.1:9292") as log``: connect to any of the gateways, and to
     another when it is lost. Times in seconds; ``request_timeout_s`` is how long requests wait, with reconnections.
-    ``tls``: whom to trust at URLs with ``wss:``, and the certificate to show.
+    ``tls``: whom to trust at URLs with ``wss:``, and the certificate to show. ``token``: says who we are.
 
     Raises ``Unreachable`` when none can be reached within ``connect_timeout_s``, ``ConfigError`` without a URL, or
-    where the files of ``tls`` cannot be read.
+    where the files of ``tls`` cannot be read, ``UNAUTHENTICATED`` where the token is not good or one is needed.
     """
     gateways = (urls,) if isinstance(urls, str) else tuple(urls)
     if not gateways:
         raise ConfigError("no gateway URL is given")
-    return _connect(gateways, connect_timeout_s, request_timeout_s, tls, transport, clock)
+    return _connect(gateways, connect_timeout_s, request_timeout_s, tls, token, transport, clock)

@@ -1,10 +1,10 @@
 """The cluster's metadata as bytes: the payload of ``MetadataUpdate`` (``metadata-payload`` in ``tidelog.cddl``).
 
-A whole image is a map ``{cluster, servers, topics}``; a delta is a map ``{servers, topics, partitions, deleted}``: a
-server, a topic that is new or has other settings, or a partition that changed, each entire. So a delta is as long as
-what happened, however large the topics are. Both are decoded as strictly as headers are, but not as short: an image
-of 10,000 partitions is about 1 MB. A topic's settings are all written out, so that a reader with other defaults sees
-the same topic.
+A whole image is a map ``{cluster, servers, topics, access}``; a delta is a map ``{servers, topics, partitions,
+deleted, access}``: a server, a topic that is new or has other settings, or a partition that changed, each entire. So
+a delta is as long as what happened, however large the topics are; ``access`` is there, all of it, where any of it
+changed. Both are decoded as strictly as headers are, but not as short: an image of 10,000 partitions is about 1 MB. A
+topic's settings are all written out, so that a reader with other defaults sees the same topic.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 import cbor2
 
 from tidelog.errors import ProtocolError
-from tidelog.types import ClusterImage, PartitionState, ServerState, TopicConfig, TopicPartition, TopicState
+from tidelog.types import Access, ClusterImage, PartitionState, ServerState, TopicConfig, TopicPartition, TopicState
 from tidelog.wire.cbor import loads_strict
 from tidelog.wire.codec import from_map, payload_view, to_map
 from tidelog.wire.messages import MetadataUpdate
@@ -25,7 +25,8 @@ from tidelog.wire.messages import MetadataUpdate
 def encode_image(image: ClusterImage) -> bytes:
     """The whole image, without its index, which is a field of ``MetadataUpdate``."""
     servers = [to_map(server) for server in image.servers]
-    return cbor2.dumps({"cluster": image.cluster, "servers": servers, "topics": [_topic(t) for t in image.topics]})
+    topics, access = [_topic(t) for t in image.topics], to_map(image.access)
+    return cbor2.dumps({"cluster": image.cluster, "servers": servers, "topics": topics, "access": access})
 
 
 def encode_delta(
@@ -33,17 +34,19 @@ def encode_delta(
     topics: Sequence[TopicState],
     deleted_ids: Sequence[str],
     partitions: Sequence[tuple[TopicPartition, PartitionState]] = (),
+    access: Access | None = None,
 ) -> bytes:
     """What changed: servers, topics, and partitions of other topics, as they are now; the ids of topics that are
-    gone."""
-    return cbor2.dumps(
-        {
-            "servers": [to_map(server) for server in servers],
-            "topics": [_topic(topic) for topic in topics],
-            "partitions": [[*key, to_map(state)] for key, state in partitions],
-            "deleted": list(deleted_ids),
-        }
-    )
+    gone; who may do what."""
+    delta: dict[str, Any] = {
+        "servers": [to_map(server) for server in servers],
+        "topics": [_topic(topic) for topic in topics],
+        "partitions": [[*key, to_map(state)] for key, state in partitions],
+        "deleted": list(deleted_ids),
+    }
+    if access is not None:
+        delta["access"] = to_map(access)
+    return cbor2.dumps(delta)
 
 
 def apply_update(image: ClusterImage, update: MetadataUpdate) -> ClusterImage:
@@ -60,7 +63,7 @@ def apply_update(image: ClusterImage, update: MetadataUpdate) -> ClusterImage:
         cluster = content.get("cluster")
         if type(cluster) is not str:
             raise ProtocolError("metadata: cluster is no text")
-        return ClusterImage(update.index, cluster, servers, topics)
+        return ClusterImage(update.index, cluster, servers, topics, from_map(Access, content.get("access", {})))
     deleted = _items(content, "deleted")
     if not all([type(topic_id) is str for topic_id in deleted]):
         raise ProtocolError("metadata: deleted holds ids of topics, which are texts")
@@ -71,7 +74,11 @@ def apply_update(image: ClusterImage, update: MetadataUpdate) -> ClusterImage:
     for topic_id in deleted:
         merged_topics.pop(topic_id, None)
     return replace(
-        image, index=update.index, servers=tuple(merged_servers.values()), topics=tuple(merged_topics.values())
+        image,
+        index=update.index,
+        servers=tuple(merged_servers.values()),
+        topics=tuple(merged_topics.values()),
+        access=from_map(Access, content["access"]) if "access" in content else image.access,
     )
 
 

@@ -21,7 +21,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from tidelog.types import Buffer
+from tidelog.types import Acl, Buffer, Quota
 
 Payload = Buffer | list[Buffer]
 """Bulk bytes of a message: one buffer, or several that are sent one after the other without joining them."""
@@ -77,6 +77,8 @@ class Hello(Message):
     """``client``, ``gateway``, ``replica`` or ``controller``: decides which ops are allowed."""
     node: str
     cluster: str = ""
+    token: str = field(default="", repr=False)
+    """A client's bearer token: says who it is. Never logged."""
 
 
 # --- controller: replica servers -------------------------------------------------------------------------
@@ -589,6 +591,88 @@ class AllocateProducerIds(Message):
     count: int
     client: str = ""
     sequence: int = 0
+
+
+# --- controller: access (``tidelog.access``) -------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class PutToken(Message):
+    """There is a bearer token with this SHA-256 (hexadecimal) now; its owner has made it. ``lifetime_ms`` -1: it
+    never expires. With ``replaces`` another token ends, in ``grace_ms``, and this one has the same principal."""
+
+    OP: ClassVar[str] = "put_token"
+    ANSWER: ClassVar[type[Message]] = Done
+    token_id: str
+    digest: str = field(repr=False)
+    principal: str = ""
+    lifetime_ms: int = -1
+    replaces: str = ""
+    grace_ms: int = 0
+    client: str = ""
+    sequence: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class RevokeTokens(Message):
+    """A token ends now, and with it the connections that were opened with it; or all of a principal."""
+
+    OP: ClassVar[str] = "revoke_tokens"
+    ANSWER: ClassVar[type[Message]] = Done
+    token_id: str = ""
+    principal: str = ""
+    client: str = ""
+    sequence: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class AlterAcls(Message):
+    """These rules are gone, then those are there. A rule that is there or gone already is no fault."""
+
+    OP: ClassVar[str] = "alter_acls"
+    ANSWER: ClassVar[type[Message]] = Done
+    add: tuple[Acl, ...] = ()
+    remove: tuple[Acl, ...] = ()
+    client: str = ""
+    sequence: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class AlterQuotas(Message):
+    """What these principals may have from now on; all -1: whatever it likes."""
+
+    OP: ClassVar[str] = "alter_quotas"
+    ANSWER: ClassVar[type[Message]] = Done
+    quotas: tuple[Quota, ...] = ()
+    client: str = ""
+    sequence: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class TokenInfo:
+    """Part: a token, without anything that would help to use it. ``expires_ms`` -1: never."""
+
+    token_id: str
+    principal: str
+    created_ms: int = 0
+    expires_ms: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class AccessAnswer(Message):
+    """Answer: who may do what."""
+
+    tokens: tuple[TokenInfo, ...] = ()
+    acls: tuple[Acl, ...] = ()
+    quotas: tuple[Quota, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class DescribeAccess(Message):
+    """Who may do what, as the gateway knows it? ``authorization`` of the gateway decides whether it is heeded."""
+
+    OP: ClassVar[str] = "describe_access"
+    ANSWER: ClassVar[type[Message]] = AccessAnswer
 
 
 # --- controller: Raft (one-way; the core correlates) -----------------------------------------------------

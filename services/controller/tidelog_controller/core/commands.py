@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, get_args, get_origin, get_type_hints
 
 import cbor2
-from tidelog.types import NodeId, TopicConfig
+from tidelog.types import Acl, NodeId, Quota, Token, TopicConfig
 from tidelog.wire.messages import ControllerMember, IsrMember, SuspectPart
 
 
@@ -306,6 +306,19 @@ class ForgetEvents(Command):
     number: int
 
 
+@dataclass(frozen=True, slots=True)
+class ChangeAccess(Command):
+    """Who may do what: what goes, by token id, rule and principal; then what comes, or takes its place."""
+
+    KIND: ClassVar[str] = "change_access"
+    drop_tokens: tuple[str, ...] = ()
+    tokens: tuple[Token, ...] = ()
+    drop_acls: tuple[Acl, ...] = ()
+    acls: tuple[Acl, ...] = ()
+    drop_quotas: tuple[str, ...] = ()
+    quotas: tuple[Quota, ...] = ()
+
+
 KINDS: dict[str, type[Command]] = {
     kind.KIND: kind
     for kind in (
@@ -331,6 +344,7 @@ KINDS: dict[str, type[Command]] = {
         TakeProducerIds,
         NoteControllers,
         ForgetEvents,
+        ChangeAccess,
     )
 }
 

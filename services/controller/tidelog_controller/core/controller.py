@@ -53,6 +53,7 @@ from tidelog.wire.messages import (
     Watch,
 )
 
+from tidelog_controller.core.access import AccessWish, plan_access
 from tidelog_controller.core.balance import Balance
 from tidelog_controller.core.commands import (
     ChangeIsr,
@@ -249,6 +250,8 @@ class Controller(Consensus):
         refusal = why_internal(message)
         if refusal is not None:
             return refusal
+        if isinstance(message, AccessWish):
+            return plan_access(self.state, message, wall_ms)
         if isinstance(message, Move):
             return plan_move(self.state, message, self._dice, wall_ms, self.lags.slow(now))
         match message:

@@ -29,6 +29,8 @@ class Draft:
         """Without the events of this command."""
         self.queue = state.queue
         """Replaced by another where it changes."""
+        self.access = state.access
+        """The same."""
         self._index = index
         self._time_ms = time_ms
         self._servers: dict[NodeId, ServerState] = {}
@@ -185,9 +187,12 @@ class Draft:
             {**old.earlier_lives, **self._earlier_lives} if self._earlier_lives else old.earlier_lives,
             self.timeline.with_events(self._events),
             self.queue,
+            self.access,
         )
-        servers = tuple(self._servers.values())
-        return Applied(state, answer, servers, tuple(changed.values()), tuple(self._removed), tuple(self._changes))
+        servers, access = tuple(self._servers.values()), None if self.access == old.access else self.access
+        return Applied(
+            state, answer, servers, tuple(changed.values()), tuple(self._removed), tuple(self._changes), access
+        )
 
     def _histories(self) -> dict[str, tuple[tuple[HistoryEntry, ...], ...]]:
         open_topics: dict[str, list[tuple[HistoryEntry, ...]]] = {

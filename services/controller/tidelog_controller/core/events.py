@@ -21,7 +21,7 @@ def delta_of(before: MetadataState, applied: Applied) -> bytes:
         state = applied.state.partition(*key)
         if key.topic_id not in told and state is not None and state is not before.partition(*key):
             partitions.append((key, state))
-    return encode_delta(applied.servers, whole, applied.deleted_ids, partitions)
+    return encode_delta(applied.servers, whole, applied.deleted_ids, partitions, applied.access)
 
 
 def events_of(before: MetadataState, applied: Applied) -> list[Event]:
@@ -56,4 +56,7 @@ def events_of(before: MetadataState, applied: Applied) -> list[Event]:
                 "evidence": entry.evidence,
             }
             events.append(Event(f"partition_{entry.event}", fields))
+    if applied.access is not None:
+        kinds = ("tokens", "acls", "quotas")
+        events.append(Event("access_changed", {kind: len(getattr(applied.access, kind)) for kind in kinds}))
     return events

@@ -40,9 +40,11 @@ from tidelog.errors import TidelogError, refuse
 from tidelog.types import NodeId, PartitionState, ServerState, TopicConfig, TopicPartition, TopicState
 from tidelog.wire.messages import AlterIsrAnswer, Done, Message, ProducerIds, Registered, TopicCreated
 
+from tidelog_controller.core.access import change_access
 from tidelog_controller.core.commands import (
     AddPartitions,
     AddTopic,
+    ChangeAccess,
     ChangeIsr,
     ChangeQueue,
     ChangeTopic,
@@ -123,6 +125,8 @@ def _answer(draft: Draft, command: Command, index: int) -> Message | TidelogErro
             return note_controllers(draft, command)
         case ForgetEvents():
             return forget_events(draft, command)
+        case ChangeAccess():
+            return change_access(draft, command)
         case TakeProducerIds():
             first = draft.next_producer_id
             draft.next_producer_id += command.count

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from tidelog.errors import TidelogError
-from tidelog.types import ClusterImage, NodeId, PartitionState, ServerState, TopicPartition, TopicState
+from tidelog.types import Access, ClusterImage, NodeId, PartitionState, ServerState, TopicPartition, TopicState
 from tidelog.wire.messages import HistoryEntry, Message
 
 from tidelog_controller.core.commands import QueuedMove
@@ -33,10 +33,12 @@ class MetadataState:
     """What happened, until it is in the topic ``__timeline``."""
     queue: dict[str, QueuedMove] = field(default_factory=dict)
     """By ``QueuedMove.key``: reassignments that wait for their turn, in that order."""
+    access: Access = field(default_factory=Access)
 
     def image(self) -> ClusterImage:
         """What watchers see of it."""
-        return ClusterImage(self.index, self.cluster, tuple(self.servers.values()), tuple(self.topics.values()))
+        servers, topics = tuple(self.servers.values()), tuple(self.topics.values())
+        return ClusterImage(self.index, self.cluster, servers, topics, self.access)
 
     def partition(self, topic_id: str, partition: int) -> PartitionState | None:
         """One partition, or None when there is no such topic or partition."""
@@ -67,8 +69,10 @@ class Applied:
     deleted_ids: tuple[str, ...] = ()
     changes: tuple[tuple[TopicPartition, HistoryEntry], ...] = ()
     """The history entries that were added, in order."""
+    access: Access | None = None
+    """All of it, where anything of it changed."""
 
     @property
     def visible(self) -> bool:
         """Whether watchers must hear of it."""
-        return bool(self.servers or self.topics or self.deleted_ids)
+        return bool(self.servers or self.topics or self.deleted_ids or self.access is not None)

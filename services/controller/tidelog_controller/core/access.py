@@ -1,0 +1,106 @@
+"""Tokens, rules and quotas (``tidelog.access``): from a wish to the command, and what the command does.
+
+The cluster only keeps them; gateways apply them. A wish is checked where it is planned; the command may come after
+another and is then done all the same: what is there takes the place of what was.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tidelog.access import ANONYMOUS, DIGEST, PRINCIPAL, TOKEN_ID, fault_of
+from tidelog.errors import TidelogError, refuse
+from tidelog.types import Quota, Token
+from tidelog.wire.messages import AlterAcls, AlterQuotas, Done, PutToken, RevokeTokens
+
+from tidelog_controller.core.commands import ChangeAccess
+from tidelog_controller.core.draft import Draft
+from tidelog_controller.core.state import MetadataState
+
+AccessWish = PutToken | RevokeTokens | AlterAcls | AlterQuotas
+MOST = 10_000
+"""Most tokens, rules and quotas, of each kind: every gateway has them all."""
+YEARS_MS = 100 * 365 * 86_400_000
+
+
+def plan_access(state: MetadataState, wish: AccessWish, wall_ms: int) -> ChangeAccess | TidelogError:
+    """The command that fulfils the wish. Or the refusal: ``INVALID_CONFIG``, ``UNKNOWN_TOKEN``."""
+    match wish:
+        case PutToken():
+            return _plan_token(state, wish, wall_ms)
+        case RevokeTokens(token_id, principal):
+            known = [t.token_id for t in state.access.tokens if t.token_id == token_id or t.principal == principal]
+            if not known:
+                what = f"with the id {token_id!r}" if token_id else f"of {principal!r}"
+                return refuse("UNKNOWN_TOKEN", f"there is no token {what}")
+            return ChangeAccess(wall_ms, drop_tokens=tuple(known))
+        case AlterAcls(add, remove):
+            faults = [fault for fault in map(fault_of, add) if fault]
+            if faults:
+                return refuse("INVALID_CONFIG", "; ".join(faults))
+            new = tuple(acl for acl in dict.fromkeys(add) if acl not in state.access.acls)
+            return _full(len(state.access.acls) + len(new), "rules") or ChangeAccess(
+                wall_ms, drop_acls=remove, acls=new
+            )
+        case AlterQuotas(quotas):
+            return _plan_quotas(state, quotas, wall_ms)
+
+
+def _plan_token(state: MetadataState, wish: PutToken, wall_ms: int) -> ChangeAccess | TidelogError:
+    known = {token.token_id: token for token in state.access.tokens}
+    former = known.get(wish.replaces)
+    if wish.replaces and former is None:
+        return refuse("UNKNOWN_TOKEN", f"there is no token with the id {wish.replaces!r}")
+    principal = former.principal if former is not None else wish.principal
+    faults = []
+    if not PRINCIPAL.fullmatch(principal) or principal == ANONYMOUS:
+        faults.append(f"{principal!r} cannot have a token: a principal is 1 to 249 of A-Z a-z 0-9 . _ @ -")
+    if not TOKEN_ID.fullmatch(wish.token_id) or not DIGEST.fullmatch(wish.digest):
+        faults.append("a token is known by an id of 16 and a SHA-256 of 64 hexadecimal digits")
+    if wish.token_id in known:
+        faults.append("there is a token with this id already")
+    if wish.lifetime_ms != -1 and not 1 <= wish.lifetime_ms <= YEARS_MS:
+        faults.append("a token lives for a millisecond at least and a hundred years at most, or never ends")
+    if faults:
+        return refuse("INVALID_CONFIG", "; ".join(faults))
+    expires_ms = -1 if wish.lifetime_ms == -1 else wall_ms + wish.lifetime_ms
+    token = Token(wish.token_id, principal, wish.digest, wall_ms, expires_ms)
+    if former is None:
+        return _full(len(known) + 1, "tokens") or ChangeAccess(wall_ms, tokens=(token,))
+    if wish.grace_ms == 0:
+        return ChangeAccess(wall_ms, drop_tokens=(former.token_id,), tokens=(token,))
+    end_ms = wall_ms + wish.grace_ms
+    ending = replace(former, expires_ms=end_ms if former.expires_ms == -1 else min(end_ms, former.expires_ms))
+    return _full(len(known) + 1, "tokens") or ChangeAccess(wall_ms, tokens=(ending, token))
+
+
+def _plan_quotas(state: MetadataState, quotas: tuple[Quota, ...], wall_ms: int) -> ChangeAccess | TidelogError:
+    faults = [f"{quota.principal!r} is no principal" for quota in quotas if not PRINCIPAL.fullmatch(quota.principal)]
+    for quota in quotas:
+        for name in ("bytes_in_s", "bytes_out_s", "requests_s"):
+            if getattr(quota, name) == 0:
+                faults.append(f"{name} of {quota.principal} is 0: a rate is 1 at least, or -1 for none")
+    if faults:
+        return refuse("INVALID_CONFIG", "; ".join(faults))
+    gone = tuple(quota.principal for quota in quotas if quota.is_none)
+    put = tuple(quota for quota in quotas if not quota.is_none)
+    return _full(len(state.access.quotas) + len(put), "quotas") or ChangeAccess(wall_ms, drop_quotas=gone, quotas=put)
+
+
+def _full(count: int, what: str) -> TidelogError | None:
+    if count <= MOST:
+        return None
+    return refuse("INVALID_CONFIG", f"there would be more than {MOST} {what}: remove some first")
+
+
+def change_access(draft: Draft, command: ChangeAccess) -> Done:
+    """Each thing stays in the place that it has."""
+    before = draft.access
+    tokens = {t.token_id: t for t in before.tokens if t.token_id not in command.drop_tokens}
+    tokens |= {t.token_id: t for t in command.tokens}
+    acls = dict.fromkeys(acl for acl in before.acls if acl not in command.drop_acls)
+    acls |= dict.fromkeys(command.acls)
+    quotas = {q.principal: q for q in before.quotas if q.principal not in command.drop_quotas}
+    quotas |= {q.principal: q for q in command.quotas}
+    draft.access = replace(before, tokens=tuple(tokens.values()), acls=tuple(acls), quotas=tuple(quotas.values()))
+    return Done()

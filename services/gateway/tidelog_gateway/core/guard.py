@@ -1,0 +1,141 @@
+"""Who a client is, and what it may do: tokens and rules of the metadata (``tidelog.access``), applied.
+
+A client is whoever its token says; without a token, whom its certificate names; without either ``anonymous``, where
+the gateway takes strangers. A token that is shown must be good: nobody is let in as somebody else because a token has
+expired. A token that ends takes the clients with it that came with it (``is_over``).
+
+Decisions are remembered until the rules change: a produce asks for each of its parts.
+"""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from tidelog.access import ANONYMOUS, decide, digest_of, id_of
+from tidelog.errors import TidelogError, refuse
+from tidelog.tls import CLIENT, Identity
+from tidelog.types import Access, Token
+from tidelog.wire.messages import Message, Metadata
+
+from tidelog_gateway.core.permissions import BY_ID, resource_of
+
+REMEMBERED = 100_000
+"""Decisions kept at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class GuardSettings:
+    """How strict a gateway is."""
+
+    authentication: bool = False
+    """Strangers are refused."""
+    authorization: bool = False
+    """Rules are heeded."""
+    superusers: tuple[str, ...] = ()
+    """Principals that may do everything."""
+
+
+class Client(NamedTuple):
+    """Who is at the other end of a link. ``digest`` is that of the token that it came with; "": it came with none."""
+
+    principal: str
+    token_id: str = ""
+    digest: str = ""
+
+
+class Guard:
+    """``access`` is what the metadata says; set it with ``update``."""
+
+    def __init__(self, settings: GuardSettings) -> None:
+        self.settings = settings
+        self.access = Access()
+        self._tokens: dict[str, Token] = {}
+        self._decided: dict[tuple[str, str, str], bool] = {}
+
+    def update(self, access: Access) -> None:
+        """The metadata says something else now."""
+        self.access = access
+        self._tokens = {token.token_id: token for token in access.tokens}
+        self._decided.clear()
+
+    # --- who -------------------------------------------------------------------------------------------------
+
+    def recognize(self, token: str, identities: Iterable[Identity] | None, wall_ms: int) -> Client | TidelogError:
+        """Who shows this token ("": none), and a certificate that names these. Or ``UNAUTHENTICATED``."""
+        if token:
+            return self._by_token(token, wall_ms)
+        for identity in identities or ():
+            if identity.role == CLIENT:
+                return Client(identity.node)
+        if self.settings.authentication:
+            text = "this gateway takes no strangers: connect with a token, or with a client certificate"
+            return refuse("UNAUTHENTICATED", text)
+        return Client(ANONYMOUS)
+
+    def _by_token(self, text: str, wall_ms: int) -> Client | TidelogError:
+        known, digest = self._tokens.get(id_of(text)), digest_of(text)
+        if known is None or not hmac.compare_digest(known.digest, digest):
+            return refuse("UNAUTHENTICATED", "the token is not known here: it was revoked, or is of another cluster")
+        if known.is_expired(wall_ms):
+            return refuse("UNAUTHENTICATED", f"token {known.token_id} of {known.principal} has expired")
+        return Client(known.principal, known.token_id, digest)
+
+    def is_over(self, client: Client, wall_ms: int) -> bool:
+        """The token that it came with is good no more."""
+        if not client.token_id:
+            return False
+        token = self._tokens.get(client.token_id)
+        return token is None or token.digest != client.digest or token.is_expired(wall_ms)
+
+    def next_expiry_ms(self, clients: Iterable[Client]) -> int | None:
+        """When the first of their tokens expires (wall clock)."""
+        tokens = [self._tokens[c.token_id] for c in clients if c.token_id in self._tokens]
+        return min((token.expires_ms for token in tokens if token.expires_ms >= 0), default=None)
+
+    # --- what ------------------------------------------------------------------------------------------------
+
+    def may(self, principal: str, operation: str, resource: str) -> bool:
+        """Whether the principal may do that."""
+        if not self.settings.authorization or principal in self.settings.superusers:
+            return True
+        key = (principal, operation, resource)
+        known = self._decided.get(key)
+        if known is None:
+            if len(self._decided) >= REMEMBERED:
+                self._decided.clear()
+            known = self._decided[key] = decide(self.access.acls, principal, operation, resource)
+        return known
+
+    def judge(self, principal: str, message: Message) -> TidelogError | None:
+        """Why a request that names no topic by id is refused."""
+        if isinstance(message, Metadata):
+            return None
+        need = resource_of(message, message.OP)
+        return None if need is None or self.may(principal, *need) else forbidden(principal, *need)
+
+    def judge_topic(
+        self, principal: str, op: str, topic_id: str, partition: int, name: str | None
+    ) -> TidelogError | None:
+        """Why a request for a topic that it names by id is refused. ``name``: the topic's; None: there is none."""
+        operation = BY_ID[op]
+        if name is not None and self.may(principal, operation, f"topic:{name}"):
+            return None
+        if name is None or not self.may(principal, "describe", f"topic:{name}"):
+            return refuse("UNKNOWN_TOPIC", f"no partition {topic_id}/{partition}")
+        return forbidden(principal, operation, f"topic:{name}")
+
+
+def forbidden(principal: str, operation: str, resource: str) -> TidelogError:
+    """The refusal that says what is missing."""
+    rule = f"{principal} {operation} {resource}"
+    word = {"cluster": "administer", "group": "take part in"}.get(operation, operation)
+    return refuse(
+        "FORBIDDEN",
+        f"{principal} may not {word} {resource}; 'tidelog acls add {rule}' would allow it, if nothing denies it",
+        principal=principal,
+        operation=operation,
+        resource=resource,
+    )

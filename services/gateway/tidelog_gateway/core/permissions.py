@@ -1,0 +1,117 @@
+"""What each op of a client needs: one table.
+
+An op that is not in the table, and not known to need nothing, is for superusers only: whoever adds one says here what
+it needs. Requests that name topics by name are judged by the name, whether there is such a topic or not; those that
+name them by id are answered as if there were none where the principal may not describe the topic. So nobody learns
+of a topic that way.
+"""
+
+from __future__ import annotations
+
+from tidelog.wire.messages import (
+    AddController,
+    AlterAcls,
+    AlterLearners,
+    AlterQuotas,
+    AlterTopic,
+    CancelReassignment,
+    CommitOffsets,
+    CreateTopic,
+    Credit,
+    DeleteGroup,
+    DeleteTopic,
+    DescribeAccess,
+    DescribeGroup,
+    DescribeQuorum,
+    Digest,
+    DrainServer,
+    FetchOffsets,
+    GroupHeartbeat,
+    GrowTopic,
+    History,
+    InitProducer,
+    JoinGroup,
+    LeaveGroup,
+    ListGroups,
+    ListOffset,
+    Metadata,
+    PauseTopic,
+    PlanRebalance,
+    Produce,
+    PutToken,
+    Read,
+    Reassign,
+    Rebalance,
+    RemoveController,
+    RevokeTokens,
+    SetReadOnly,
+    Subscribe,
+    TransferLeader,
+    Unsubscribe,
+)
+
+BY_NAME = {
+    CreateTopic.OP: "create",
+    DeleteTopic.OP: "delete",
+    AlterTopic.OP: "alter",
+    GrowTopic.OP: "alter",
+    SetReadOnly.OP: "alter",
+    PauseTopic.OP: "alter",
+}
+"""Ops on the topic ``name``."""
+BY_ID = {
+    ListOffset.OP: "describe",
+    History.OP: "describe",
+    Digest.OP: "describe",
+    Read.OP: "read",
+    Subscribe.OP: "read",
+    Produce.OP: "write",
+}
+"""Ops on the topic ``topic_id``; ``produce`` names one in each part."""
+OF_GROUP = {
+    JoinGroup.OP: "group",
+    GroupHeartbeat.OP: "group",
+    LeaveGroup.OP: "group",
+    CommitOffsets.OP: "group",
+    FetchOffsets.OP: "group",
+    DeleteGroup.OP: "group",
+    DescribeGroup.OP: "describe",
+}
+"""Ops on the consumer group ``group``."""
+OF_CLUSTER = {
+    DescribeQuorum.OP: "describe",
+    ListGroups.OP: "describe",
+    AlterLearners.OP: "cluster",
+    TransferLeader.OP: "cluster",
+    Reassign.OP: "cluster",
+    CancelReassignment.OP: "cluster",
+    DrainServer.OP: "cluster",
+    PlanRebalance.OP: "cluster",
+    Rebalance.OP: "cluster",
+    AddController.OP: "cluster",
+    RemoveController.OP: "cluster",
+    PutToken.OP: "cluster",
+    RevokeTokens.OP: "cluster",
+    AlterAcls.OP: "cluster",
+    AlterQuotas.OP: "cluster",
+    DescribeAccess.OP: "cluster",
+}
+"""Ops on the cluster."""
+OPEN = frozenset({Metadata.OP, InitProducer.OP, Credit.OP, Unsubscribe.OP})
+"""Need nothing: ``metadata`` tells of what one may describe, the others touch what is one's own."""
+ASKING = frozenset({DescribeQuorum.OP, DescribeAccess.OP, ListGroups.OP, PlanRebalance.OP})
+ADMIN = frozenset({*BY_NAME, *OF_CLUSTER, DeleteGroup.OP} - ASKING)
+"""Change the cluster."""
+EVERYTHING = ("cluster", "cluster")
+"""What an op needs that nobody has said anything of."""
+
+
+def resource_of(message: object, op: str) -> tuple[str, str] | None:
+    """Operation and resource that an op needs which names no topic by id; None: nothing."""
+    if op in BY_NAME:
+        return BY_NAME[op], f"topic:{getattr(message, 'name', '')}"
+    if op in OF_GROUP:
+        return OF_GROUP[op], f"group:{getattr(message, 'group', '')}"
+    if op in OF_CLUSTER:
+        return OF_CLUSTER[op], "cluster"
+    return None if op in OPEN else EVERYTHING

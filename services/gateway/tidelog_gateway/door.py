@@ -1,0 +1,167 @@
+"""Between the clients' links and what serves them: who comes in, who must go, and what each may do.
+
+Everything of it is decided by ``core.guard``. What is forbidden is answered here; the rest goes on, to ``requests``
+or the shell.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import structlog
+import trio
+from tidelog.counting import count
+from tidelog.errors import TidelogError
+from tidelog.link import Link
+from tidelog.tls import Identity
+from tidelog.wire.messages import Hello, Message, Produce, ProduceAck, Produced, Subscribe, Unsubscribe
+
+from tidelog_gateway.core.guard import Client, Guard
+from tidelog_gateway.core.permissions import BY_ID
+from tidelog_gateway.requests import KINDS, Requests
+from tidelog_gateway.shell import Shell
+
+LOOK_S = 10.0
+"""Longest pause between two looks whether a token has expired: the wall clock may be set."""
+POLICY_VIOLATION = 1008
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """What one client may see."""
+
+    guard: Guard
+    principal: str
+
+    def of_topic(self, name: str) -> bool:
+        """It may know of the topic."""
+        return self.guard.may(self.principal, "describe", f"topic:{name}")
+
+    @property
+    def of_servers(self) -> bool:
+        """It may know the servers and their addresses."""
+        return self.guard.may(self.principal, "describe", "cluster")
+
+
+class Door:
+    """The owner runs ``run``."""
+
+    def __init__(self, shell: Shell, requests: Requests, guard: Guard, wall_ms: Callable[[], int]) -> None:
+        self._shell = shell
+        self._requests = requests
+        self._guard = guard
+        self._wall_ms = wall_ms
+        self._clients: dict[Link, Client] = {}
+        self._subscribed: dict[Link, dict[int, str]] = {}
+        """Topic ids by subscription, where rules are heeded."""
+        self._log = structlog.get_logger()
+
+    def authenticate(self, hello: Hello, identities: tuple[Identity, ...] | None) -> TidelogError | None:
+        """Why somebody is not let in."""
+        client = self._guard.recognize(hello.token, identities, self._wall_ms())
+        if isinstance(client, TidelogError):
+            self._log.warning("authentication_failed", peer=hello.node, reason=client.message)
+            return client
+        return None
+
+    def on_open(self, link: Link) -> None:
+        """A client came in."""
+        assert isinstance(link.peer, Hello)
+        client = self._guard.recognize(link.peer.token, link.identities, self._wall_ms())
+        assert isinstance(client, Client), "nothing has happened since it was asked before"
+        self._clients[link] = client
+        self._subscribed[link] = {}
+        self._shell.on_open(link)
+
+    def on_close(self, link: Link) -> None:
+        """A client went."""
+        del self._clients[link], self._subscribed[link]
+        self._shell.on_close(link)
+
+    def on_message(self, link: Link, id: int | None, message: Message) -> None:
+        """A client sent something."""
+        count(self._shell.requests, message.OP)
+        principal = self._clients[link].principal
+        if self._guard.settings.authorization:
+            if isinstance(message, Produce):
+                message = self._allowed_parts(link, principal, message)
+            else:
+                self._check(principal, message)
+            if isinstance(message, Subscribe):
+                self._subscribed[link][message.sub] = message.topic_id
+            elif isinstance(message, Unsubscribe):
+                self._subscribed[link].pop(message.sub, None)
+        if isinstance(message, KINDS) and id is not None:
+            self._requests.on_message(link, id, message, View(self._guard, principal))
+        else:
+            self._shell.on_message(link, id, message)
+
+    def _check(self, principal: str, message: Message) -> None:
+        """Raises why it is refused."""
+        if message.OP in BY_ID:
+            topic_id, partition = getattr(message, "topic_id", ""), getattr(message, "partition", 0)
+            refusal = self._judge_topic(principal, message.OP, topic_id, partition)
+        else:
+            refusal = self._guard.judge(principal, message)
+        if refusal is not None:
+            raise refusal
+
+    def _judge_topic(self, principal: str, op: str, topic_id: str, partition: int) -> TidelogError | None:
+        topic = self._shell.cluster.topic(topic_id)
+        return self._guard.judge_topic(principal, op, topic_id, partition, None if topic is None else topic.name)
+
+    def _allowed_parts(self, link: Link, principal: str, message: Produce) -> Produce:
+        """Without the parts that are forbidden, which are refused one by one."""
+        refusals = [self._judge_topic(principal, message.OP, p.topic_id, p.partition) for p in message.parts]
+        if not any(refusals):
+            return message
+        acks, parts, kept, position = [], [], [], 0
+        assert not isinstance(message.payload, list)
+        payload = memoryview(message.payload)
+        for part, refusal in zip(message.parts, refusals, strict=True):
+            if refusal is None:
+                parts.append(part)
+                kept.append(payload[position : position + part.size])
+            else:
+                acks.append(ProduceAck(part.id, error=refusal.to_info()))
+            position += part.size
+        link.post(Produced(tuple(acks)))
+        return Produce(tuple(parts), b"".join(kept))
+
+    # --- who must go -------------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Close the links of those whose token ends, or who may not read any more what they read, until cancelled."""
+        while True:
+            self._look()
+            await self._wait()
+
+    def _look(self) -> None:
+        access = self._shell.cluster.image.access
+        changed = access is not self._guard.access
+        if changed:
+            self._guard.update(access)
+        now_ms = self._wall_ms()
+        for link, client in self._clients.items():
+            if link.closed:
+                continue
+            if self._guard.is_over(client, now_ms):
+                self._send_away(link, client, f"token {client.token_id} was revoked or has expired")
+            elif changed and not all(self._may_read(client, topic) for topic in self._subscribed[link].values()):
+                self._send_away(link, client, f"{client.principal} may not read any more what it reads")
+
+    def _may_read(self, client: Client, topic_id: str) -> bool:
+        topic = self._shell.cluster.topic(topic_id)
+        return topic is None or self._guard.may(client.principal, "read", f"topic:{topic.name}")
+
+    def _send_away(self, link: Link, client: Client, reason: str) -> None:
+        self._log.info("client_sent_away", remote=link.remote, principal=client.principal, reason=reason)
+        link.close(POLICY_VIOLATION, reason)
+
+    async def _wait(self) -> None:
+        """Until the metadata changes, or it is time to look at the wall clock."""
+        expiry_ms = self._guard.next_expiry_ms(client for link, client in self._clients.items() if not link.closed)
+        pause_s = LOOK_S if expiry_ms is None else min(LOOK_S, max(0.0, (expiry_ms - self._wall_ms()) / 1000))
+        with trio.move_on_after(pause_s):
+            await self._shell.wait_change()

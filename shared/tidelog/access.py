@@ -1,0 +1,104 @@
+"""Who may do what: tokens, rules and quotas, as the controllers keep them and the gateways apply them. Pure.
+
+A *principal* is a name: that of the token in a client's hello, else of its certificate (``tidelog:client/NAME``),
+else ``anonymous``. A *rule* allows a principal (``*``: everybody) an operation (``*``: each) on a resource, or denies
+it: ``topic:NAME``, ``group:NAME``, with a ``*`` at the end for all that begin so, or ``cluster``. What no rule allows
+is forbidden, and a rule that denies goes before all that allow. Whoever may do anything with a topic may
+describe it, and so may whoever takes part in a group. ``topic:*`` is not for the cluster's own topics, whose names
+begin with ``__``: a rule has to say so, ``topic:__audit`` or ``topic:__*``.
+
+A *token* is 256 random bits, which nobody but its owner has: the controllers and gateways know its SHA-256. A slow
+hash or a salt would protect secrets that people choose and that can be guessed; of 2^256 nobody guesses one, and a
+fast hash keeps connecting cheap.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import secrets
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from tidelog.types import INTERNAL_PREFIX, Acl
+
+ANYBODY = "*"
+ANONYMOUS = "anonymous"
+PRINCIPAL = re.compile(r"[A-Za-z0-9._@-]{1,249}", re.ASCII)
+TOKEN_ID = re.compile(r"[0-9a-f]{16}", re.ASCII)
+DIGEST = re.compile(r"[0-9a-f]{64}", re.ASCII)
+OPERATIONS = {
+    "topic": ("read", "write", "create", "alter", "delete", "describe"),
+    "group": ("group", "describe"),
+    "cluster": ("cluster", "describe"),
+}
+"""What can be done with each kind of resource. ``cluster`` is to administer it; ``group`` to take part in one."""
+IMPLY_DESCRIBE = ("read", "write", "create", "alter", "delete", "group", "cluster")
+CLUSTER = "cluster"
+_NAME = re.compile(r"[A-Za-z0-9._-]{0,249}\*?", re.ASCII)
+
+
+class NewToken(NamedTuple):
+    """A token that was just made: ``text`` is for its owner, the rest for the cluster."""
+
+    token_id: str
+    text: str
+    digest: str
+
+
+def new_token() -> NewToken:
+    """One that there never was."""
+    token_id = secrets.token_hex(8)
+    text = f"tide_{token_id}_{secrets.token_urlsafe(32)}"
+    return NewToken(token_id, text, digest_of(text))
+
+
+def digest_of(text: str) -> str:
+    """What the cluster keeps of a token."""
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def id_of(text: str) -> str:
+    """The id in a token; "" where there is none."""
+    parts = text.split("_", 2)
+    return parts[1] if len(parts) == 3 and parts[0] == "tide" and TOKEN_ID.fullmatch(parts[1]) else ""
+
+
+def fault_of(acl: Acl) -> str:
+    """What is wrong with a rule; "" for nothing."""
+    kind, colon, name = acl.resource.partition(":")
+    if acl.principal != ANYBODY and not PRINCIPAL.fullmatch(acl.principal):
+        return f"{acl.principal!r} is no principal: use 1 to 249 of A-Z a-z 0-9 . _ @ -, or * for everybody"
+    named = bool(name) and _NAME.fullmatch(name) is not None
+    if kind not in OPERATIONS or (named if kind == CLUSTER else not named) or (kind == CLUSTER and colon):
+        return (
+            f"{acl.resource!r} is no resource: it is topic:NAME, topic:BEGINNING*, the same with group:, or cluster"
+        )
+    if acl.operation not in (*OPERATIONS[kind], ANYBODY):
+        return (
+            f"{acl.operation!r} is nothing that is done to a {kind}: there are {', '.join(OPERATIONS[kind])}, and *"
+        )
+    return ""
+
+
+def decide(acls: Iterable[Acl], principal: str, operation: str, resource: str) -> bool:
+    """Whether the rules let the principal do it. ``resource`` has no pattern."""
+    allowed = False
+    for acl in acls:
+        if acl.principal not in (ANYBODY, principal) or not _covers(acl.resource, resource):
+            continue
+        if acl.operation in (ANYBODY, operation):
+            if acl.deny:
+                return False
+            allowed = True
+        elif operation == "describe" and not acl.deny and acl.operation in IMPLY_DESCRIBE:
+            allowed = True
+    return allowed
+
+
+def _covers(pattern: str, resource: str) -> bool:
+    if not pattern.endswith("*"):
+        return pattern == resource
+    start = pattern[:-1]
+    internal = f"topic:{INTERNAL_PREFIX}"
+    return resource.startswith(start) and (start.startswith(internal) or not resource.startswith(internal))

@@ -1,0 +1,312 @@
+"""Tokens, rules and what they decide; what every op of a client needs; how the controllers keep them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import cbor2
+import pytest
+from tidelog.access import decide, digest_of, fault_of, id_of, new_token
+from tidelog.errors import TidelogError
+from tidelog.tls import Identity
+from tidelog.types import Access, Acl, Quota, Token
+from tidelog.wire.image import apply_update, encode_delta, encode_image
+from tidelog.wire.messages import (
+    AddController,
+    AlterAcls,
+    AlterQuotas,
+    CreateTopic,
+    DescribeQuorum,
+    Metadata,
+    MetadataUpdate,
+    PutToken,
+    RevokeTokens,
+)
+from tidelog_controller.core.access import AccessWish, plan_access
+from tidelog_controller.core.commands import ChangeAccess, decode_command, encode_command
+from tidelog_controller.core.events import delta_of
+from tidelog_controller.core.machine import Replicated, decode_state, encode_state
+from tidelog_controller.core.metadata import apply
+from tidelog_controller.core.state import MetadataState
+from tidelog_gateway.core.guard import Client, Guard, GuardSettings
+from tidelog_gateway.core.permissions import BY_ID, BY_NAME, EVERYTHING, OF_CLUSTER, OF_GROUP, OPEN, resource_of
+from tidelog_gateway.server import CLIENT_OPS
+
+DAY_MS = 86_400_000
+
+
+def rules(*texts: str) -> list[Acl]:
+    """``allow alice read topic:a``."""
+    made = []
+    for text in texts:
+        kind, principal, operation, resource = text.split()
+        made.append(Acl(principal, operation, resource, kind == "deny"))
+    return made
+
+
+# --- what rules decide ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("texts", "asked", "allowed"),
+    [
+        ((), "alice read topic:a", False),
+        (("allow alice read topic:a",), "alice read topic:a", True),
+        (("allow alice read topic:a",), "bob read topic:a", False),
+        (("allow alice read topic:a",), "alice write topic:a", False),
+        (("allow alice read topic:a",), "alice read topic:ab", False),
+        (("allow alice read topic:a*",), "alice read topic:ab", True),
+        (("allow alice read topic:a*",), "alice read topic:b", False),
+        (("allow alice read topic:a*",), "alice read group:ab", False),
+        (("allow * read topic:a",), "anonymous read topic:a", True),
+        (("allow alice * topic:a",), "alice delete topic:a", True),
+        (("allow alice * topic:*",), "alice cluster cluster", False),
+        (("allow alice cluster cluster",), "alice cluster cluster", True),
+        (("allow alice read topic:a", "deny alice read topic:a"), "alice read topic:a", False),
+        (("deny * * topic:secret*", "allow alice * topic:*"), "alice read topic:secret-1", False),
+        (("deny bob * topic:*", "allow * read topic:*"), "alice read topic:a", True),
+        (("allow alice read topic:a",), "alice describe topic:a", True),
+        (("allow alice create topic:a",), "alice describe topic:a", True),
+        (("allow alice describe topic:a",), "alice read topic:a", False),
+        (("allow alice read topic:a", "deny alice describe topic:a"), "alice describe topic:a", False),
+        (("deny alice read topic:a", "allow alice describe topic:a"), "alice describe topic:a", True),
+        (("allow alice read topic:*",), "alice read topic:__audit", False),
+        (("allow alice read topic:__*",), "alice read topic:__audit", True),
+        (("allow alice read topic:__audit",), "alice read topic:__audit", True),
+    ],
+)
+def test_rules(texts: tuple[str, ...], asked: str, allowed: bool) -> None:
+    principal, operation, resource = asked.split()
+    assert decide(rules(*texts), principal, operation, resource) is allowed
+    assert decide(reversed(rules(*texts)), principal, operation, resource) is allowed, "their order means nothing"
+
+
+@pytest.mark.parametrize("text", ["allow a read topic:x", "deny * * topic:x*", "allow a@b group group:*"])
+def test_good_rules(text: str) -> None:
+    assert fault_of(rules(text)[0]) == ""
+
+
+@pytest.mark.parametrize(
+    "acl",
+    [
+        Acl("a b", "read", "topic:x"),
+        Acl("", "read", "topic:x"),
+        Acl("a", "eat", "topic:x"),
+        Acl("a", "read", "topic:"),
+        Acl("a", "read", "topic"),
+        Acl("a", "read", "topic:x*y"),
+        Acl("a", "read", "topic:a/b"),
+        Acl("a", "read", "cluster"),
+        Acl("a", "cluster", "cluster:x"),
+        Acl("a", "read", "group:x"),
+        Acl("a", "read", "disk:x"),
+    ],
+)
+def test_rules_that_mean_nothing(acl: Acl) -> None:
+    assert fault_of(acl) != ""
+
+
+def test_every_op_of_a_client_has_its_place_in_one_table() -> None:
+    tables = [set(BY_NAME), set(BY_ID), set(OF_GROUP), set(OF_CLUSTER), set(OPEN)]
+    known = set().union(*tables)
+    assert known >= CLIENT_OPS, "who adds an op says what it needs"
+    assert sum(map(len, tables)) == len(known), "in one of them only"
+    assert resource_of(object(), "something_new") == EVERYTHING
+
+
+# --- tokens --------------------------------------------------------------------------------------------------
+
+
+def test_a_token_is_256_random_bits_and_its_owner_alone_has_it() -> None:
+    one, other = new_token(), new_token()
+    assert one.text != other.text and one.token_id != other.token_id
+    assert len(one.text.split("_", 2)[2]) == 43, "32 bytes in base 64"
+    assert id_of(one.text) == one.token_id and digest_of(one.text) == one.digest
+    assert one.digest not in one.text and one.text not in repr(PutToken(one.token_id, one.digest))
+
+
+@pytest.mark.parametrize(
+    "text", ["", "tide", "tide_x_y", "tide_0123456789abcdef", "other_0123456789abcdef_x", "_" * 9]
+)
+def test_what_is_no_token_has_no_id(text: str) -> None:
+    assert id_of(text) == ""
+
+
+# --- the guard -----------------------------------------------------------------------------------------------
+
+
+def guard(*texts: str, tokens: tuple[Token, ...] = (), **settings: object) -> Guard:
+    made = Guard(GuardSettings(**settings))  # type: ignore[arg-type]
+    made.update(Access(tokens, tuple(rules(*texts))))
+    return made
+
+
+def test_a_client_is_whom_its_token_says_else_its_certificate_else_anonymous() -> None:
+    made = new_token()
+    one = guard(tokens=(Token(made.token_id, "alice", made.digest),))
+    shown = (Identity("client", "bob"),)
+    assert one.recognize(made.text, shown, 0) == Client("alice", made.token_id, made.digest)
+    assert one.recognize("", shown, 0) == Client("bob")
+    assert one.recognize("", (Identity("replica", "r1"),), 0) == Client("anonymous"), "a service is no client"
+    assert one.recognize("", None, 0) == Client("anonymous")
+
+
+def test_strangers_are_refused_where_clients_must_say_who_they_are() -> None:
+    strict = guard(authentication=True)
+    for shown in (None, (), (Identity("replica", "r1"),)):
+        refused = strict.recognize("", shown, 0)
+        assert isinstance(refused, TidelogError) and refused.code == "UNAUTHENTICATED"
+    assert strict.recognize("", (Identity("client", "bob"),), 0) == Client("bob")
+
+
+def test_a_token_that_is_not_good_is_refused_even_where_strangers_are_not() -> None:
+    made = new_token()
+    one = guard(tokens=(Token(made.token_id, "alice", made.digest, 0, 1000),))
+    assert isinstance(one.recognize(made.text, None, 999), Client)
+    for text, now in ((made.text, 1000), (made.text[:-1] + "_", 0), (new_token().text, 0), ("x", 0)):
+        refused = one.recognize(text, (Identity("client", "bob"),), now)
+        assert isinstance(refused, TidelogError) and refused.code == "UNAUTHENTICATED"
+        assert text not in refused.message or text == "x"
+
+
+def test_a_client_is_over_with_its_token() -> None:
+    made, other = new_token(), new_token()
+    token = Token(made.token_id, "alice", made.digest, 0, 1000)
+    one = guard(tokens=(token,))
+    client = one.recognize(made.text, None, 0)
+    assert isinstance(client, Client)
+    assert not one.is_over(client, 999) and one.is_over(client, 1000)
+    assert one.next_expiry_ms([client, Client("bob")]) == 1000
+    one.update(Access((replace(token, digest=other.digest),)))
+    assert one.is_over(client, 0), "another token has its id"
+    one.update(Access())
+    assert one.is_over(client, 0) and one.next_expiry_ms([client]) is None
+    assert not one.is_over(Client("bob"), 0), "who came with a certificate stays"
+
+
+def test_rules_are_heeded_only_where_authorization_is_on_and_never_for_superusers() -> None:
+    assert guard().may("alice", "read", "topic:a")
+    strict = guard("allow alice read topic:a", authorization=True, superusers=("root",))
+    assert strict.may("root", "cluster", "cluster")
+    assert strict.may("alice", "read", "topic:a") and not strict.may("alice", "write", "topic:a")
+    strict.update(Access(acls=tuple(rules("allow alice write topic:a"))))
+    assert strict.may("alice", "write", "topic:a") and not strict.may("alice", "read", "topic:a"), "nothing stale"
+
+
+def test_a_refusal_says_what_is_missing_and_what_to_do() -> None:
+    strict = guard("allow alice describe topic:a", authorization=True)
+    refused = strict.judge("alice", CreateTopic("b"))
+    assert refused is not None and refused.code == "FORBIDDEN"
+    assert "'tidelog acls add alice create topic:b'" in refused.message
+    assert strict.judge("alice", AddController("c9", "ws://x")) is not None
+    assert strict.judge("alice", DescribeQuorum()) is not None
+    assert strict.judge("alice", Metadata(all_topics=True)) is None, "it tells of what may be described"
+
+
+def test_nobody_learns_of_a_topic_that_he_may_not_describe() -> None:
+    strict = guard("allow alice describe topic:a", authorization=True)
+    known = strict.judge_topic("alice", "read", "id-a", 0, "a")
+    hidden, missing = (strict.judge_topic("alice", "read", "id", 0, name) for name in ("b", None))
+    assert known is not None and known.code == "FORBIDDEN"
+    assert hidden is not None and missing is not None
+    assert (hidden.code, hidden.message) == (missing.code, missing.message) == ("UNKNOWN_TOPIC", "no partition id/0")
+
+
+# --- the controllers -----------------------------------------------------------------------------------------
+
+
+def done(state: MetadataState, wish: AccessWish, wall_ms: int = 0) -> MetadataState:
+    """The state after the wish, by way of the log."""
+    command = plan_access(state, wish, wall_ms)
+    assert isinstance(command, ChangeAccess), command
+    again = decode_command(encode_command(command))
+    assert again == command
+    return apply(state, again, state.index + 1).state
+
+
+def refusal(state: MetadataState, wish: AccessWish) -> str:
+    refused = plan_access(state, wish, 0)
+    assert isinstance(refused, TidelogError)
+    return f"{refused.code}: {refused.message}"
+
+
+ID, DIGEST = "0123456789abcdef", "ab" * 32
+EMPTY = MetadataState("c")
+
+
+def test_a_token_is_kept_as_its_digest_until_it_is_revoked() -> None:
+    state = done(EMPTY, PutToken(ID, DIGEST, "alice", DAY_MS), 1000)
+    assert state.access.tokens == (Token(ID, "alice", DIGEST, 1000, 1000 + DAY_MS),)
+    assert done(state, RevokeTokens(ID)).access.tokens == ()
+    state = done(state, PutToken("1" * 16, DIGEST, "alice"))
+    assert state.access.tokens[1].expires_ms == -1
+    assert done(state, RevokeTokens("", "alice")).access.tokens == ()
+    assert "UNKNOWN_TOKEN" in refusal(state, RevokeTokens("f" * 16))
+    assert "UNKNOWN_TOKEN" in refusal(state, RevokeTokens("", "bob"))
+    assert "UNKNOWN_TOKEN" in refusal(state, RevokeTokens())
+
+
+def test_a_token_takes_the_place_of_another_at_once_or_after_a_grace() -> None:
+    state = done(EMPTY, PutToken(ID, DIGEST, "alice", DAY_MS), 0)
+    new = "1" * 16
+    at_once = done(state, PutToken(new, DIGEST, replaces=ID), 5)
+    assert at_once.access.tokens == (Token(new, "alice", DIGEST, 5),)
+    later = done(state, PutToken(new, DIGEST, replaces=ID, grace_ms=100), 5)
+    assert [(t.token_id, t.expires_ms) for t in later.access.tokens] == [(ID, 105), (new, -1)]
+    never_longer = done(state, PutToken(new, DIGEST, replaces=ID, grace_ms=2 * DAY_MS), 5)
+    assert never_longer.access.tokens[0].expires_ms == DAY_MS
+    assert "UNKNOWN_TOKEN" in refusal(EMPTY, PutToken(new, DIGEST, replaces=ID))
+
+
+@pytest.mark.parametrize(
+    "wish",
+    [
+        PutToken(ID, DIGEST, ""),
+        PutToken(ID, DIGEST, "anonymous"),
+        PutToken(ID, DIGEST, "a b"),
+        PutToken("x", DIGEST, "alice"),
+        PutToken(ID, "x", "alice"),
+        PutToken(ID, DIGEST, "alice", 0),
+        PutToken("2" * 16, DIGEST, "alice"),
+        AlterAcls(add=(Acl("alice", "eat", "topic:x"),)),
+        AlterQuotas((Quota("alice", bytes_in_s=0),)),
+        AlterQuotas((Quota("", requests_s=1),)),
+    ],
+)
+def test_what_makes_no_sense_is_refused(wish: AccessWish) -> None:
+    state = done(EMPTY, PutToken("2" * 16, DIGEST, "bob"))
+    assert "INVALID_CONFIG" in refusal(state, wish)
+
+
+def test_rules_and_quotas_come_once_and_go() -> None:
+    one, two = rules("allow alice read topic:a", "deny bob * topic:*")
+    state = done(EMPTY, AlterAcls(add=(one, two, one)))
+    assert state.access.acls == (one, two)
+    assert done(state, AlterAcls(add=(one,))).access == state.access
+    assert done(state, AlterAcls(remove=(one,), add=(two,))).access.acls == (two,)
+    state = done(state, AlterQuotas((Quota("alice", requests_s=5), Quota("bob", connections=0))))
+    state = done(state, AlterQuotas((Quota("alice", bytes_in_s=9), Quota("bob"))))
+    assert state.access.quotas == (Quota("alice", bytes_in_s=9),)
+
+
+def test_watchers_hear_of_it_and_snapshots_keep_it() -> None:
+    state = done(done(EMPTY, PutToken(ID, DIGEST, "alice")), AlterAcls(add=tuple(rules("allow a read topic:x"))))
+    assert decode_state(encode_state(Replicated(state))).metadata == state
+    image = apply_update(EMPTY.image(), MetadataUpdate(1, True, encode_image(state.image())))
+    assert image.access == state.access
+    applied = apply(state, ChangeAccess(0, drop_tokens=(ID,)), 9)
+    assert applied.visible
+    delta = MetadataUpdate(9, payload=delta_of(state, applied))
+    assert apply_update(image, delta).access == applied.state.access
+    assert not apply(state, ChangeAccess(0), 9).visible, "nothing changed: nobody need hear of it"
+    unrelated = MetadataUpdate(9, payload=encode_delta([], [], []))
+    assert apply_update(image, unrelated).access == state.access
+
+
+def test_images_and_snapshots_of_a_version_without_it_can_be_read() -> None:
+    document = cbor2.loads(encode_state(Replicated(EMPTY)))
+    del document["access"]
+    assert decode_state(cbor2.dumps(document)).metadata == EMPTY
+    image = cbor2.loads(encode_image(EMPTY.image()))
+    del image["access"]
+    assert apply_update(EMPTY.image(), MetadataUpdate(1, True, cbor2.dumps(image))).access == Access()
