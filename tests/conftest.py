@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-OF_PROCESSES = ("tests/cluster/", "tests/real/", "tests/spark/")
+OF_PROCESSES = ("tests/cluster/", "tests/conformance/", "tests/real/", "tests/spark/")
 
 
 @pytest.hookimpl(optionalhook=True)

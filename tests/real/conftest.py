@@ -2,46 +2,17 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 import trio
 from controller_processes import Controllers
-from running import Cluster
-from tidelog.cli.local_cluster import LocalCluster, free_base_port
+from running import Cluster, running_cluster
 
 LOG_LINES = 12
 """So many last lines of each process's log come with a failed test."""
-GUARD = """
-import pathlib, sys
-sys.stdin.read()  # ends with the process that holds the other end
-from tidelog.cli.local_cluster import LocalCluster
-LocalCluster.load(pathlib.Path(sys.argv[1])).stop()
-"""
-
-
-@contextmanager
-def running_cluster(
-    folder: Path, replicas: int = 3, prepare: Callable[[LocalCluster], None] = lambda local: None
-) -> Iterator[Cluster]:
-    """Three controllers, so many replica servers, two gateways; ended in any case, also when the run is killed.
-    ``prepare`` is called before anything starts."""
-    local = LocalCluster.create(folder, gateways=2, replicas=replicas, base_port=free_base_port(5 + replicas))
-    prepare(local)
-    guard = subprocess.Popen([sys.executable, "-c", GUARD, folder], stdin=subprocess.PIPE, start_new_session=True)
-    try:
-        local.start()
-        trio.run(local.wait_ready)
-        yield Cluster(local)
-    finally:
-        local.stop()
-        guard.kill()
-        guard.communicate()
 
 
 @pytest.fixture(scope="session")

@@ -5,18 +5,25 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
 
 import tidelog
 import trio
-from tidelog.cli.local_cluster import LocalCluster
+from tidelog.cli.local_cluster import LocalCluster, free_base_port
 from tidelog.client.log import Log
 
 HEAL_S = 60.0
 """How long anything may take on a busy machine that is only waited for."""
 LOOK_S = 0.05
 """Pause between two looks at something that nobody tells of."""
+GUARD = """
+import pathlib, sys
+sys.stdin.read()  # ends with the process that holds the other end
+from tidelog.cli.local_cluster import LocalCluster
+LocalCluster.load(pathlib.Path(sys.argv[1])).stop()
+"""
 
 
 class Cluster:
@@ -42,6 +49,29 @@ class Cluster:
         """A client that knows all gateways."""
         async with tidelog.connect(self.gateways, connect_timeout_s=HEAL_S, request_timeout_s=HEAL_S) as log:
             yield log
+
+
+@contextmanager
+def running_cluster(
+    folder: Path,
+    replicas: int = 3,
+    controllers: int = 3,
+    prepare: Callable[[LocalCluster], None] = lambda local: None,
+) -> Iterator[Cluster]:
+    """So many controllers and replica servers, two gateways; ended in any case, also when the run is killed.
+    ``prepare`` is called before anything starts."""
+    port = free_base_port(controllers + replicas + 2)
+    local = LocalCluster.create(folder, controllers=controllers, replicas=replicas, gateways=2, base_port=port)
+    prepare(local)
+    guard = subprocess.Popen([sys.executable, "-c", GUARD, folder], stdin=subprocess.PIPE, start_new_session=True)
+    try:
+        local.start()
+        trio.run(local.wait_ready)
+        yield Cluster(local)
+    finally:
+        local.stop()
+        guard.kill()
+        guard.communicate()
 
 
 def run_tidelog(*arguments: str, gateway: str = "", stdin: bytes | None = None) -> subprocess.CompletedProcess[bytes]:

@@ -8,8 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from conftest import running_cluster
-from running import Cluster, until
+from running import Cluster, running_cluster, until
 from tidelog.cli.local_cluster import LocalCluster
 from tidelog.client.log import Log
 from tidelog.client.options import ProducerOptions

@@ -1,0 +1,62 @@
+"""One cluster of real processes for all libraries, and one running driver at a time."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+
+import pytest
+import trio
+from drivers import COMMAND_TIMEOUT_S, DRIVERS, Driver, Library
+from real.running import Cluster, running_cluster
+from tidelog.cli.local_cluster import LocalCluster
+
+_numbers = itertools.count(1)
+
+
+@pytest.fixture(scope="session")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """Three replica servers and two gateways. A test that ends one starts it again."""
+    with running_cluster(tmp_path_factory.mktemp("conformance"), controllers=1) as running:
+        yield running
+
+
+@pytest.fixture(scope="session", params=DRIVERS)
+def driver(request: pytest.FixtureRequest) -> Iterator[Driver]:
+    """Each library's driver in turn, for all tests."""
+    if program := Driver.missing(request.param):
+        pytest.skip(f"the driver of {request.param} needs {program}")
+    running = Driver(request.param)
+    yield running
+    assert running.stop() == 0
+
+
+@pytest.fixture
+def library(driver: Driver, cluster: Cluster) -> Iterator[Library]:
+    """The library, connected to the first gateway; it knows the second."""
+    name = f"{driver.name}-{next(_numbers)}"
+    driver.do("connect", log=name, urls=cluster.gateways, connect_timeout_s=COMMAND_TIMEOUT_S)
+    yield Library(driver, name, name)
+    driver.do("close", log=name)
+
+
+@pytest.fixture
+def needs(driver: Driver) -> Callable[[str], None]:
+    """Skips what a library need not have."""
+
+    def need(feature: str) -> None:
+        if feature not in driver.features:
+            pytest.skip(f"{driver.name} has no {feature}")
+
+    return need
+
+
+@pytest.fixture
+def local(cluster: Cluster) -> Iterator[LocalCluster]:
+    """The processes, to do them harm; afterwards all of them run again."""
+    yield cluster.local
+    for process in cluster.local.processes:
+        cluster.local.resume(process.id)
+        if not process.is_alive():
+            cluster.local.restart(process.id)
+    trio.run(cluster.local.wait_ready)

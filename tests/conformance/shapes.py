@@ -1,0 +1,116 @@
+"""What the Python drivers share: JSON on one side, the library's objects on the other."""
+
+from __future__ import annotations
+
+from base64 import b64decode, b64encode
+from datetime import UTC, datetime
+from typing import Any
+
+from tidelog import Ack, ConsumerOptions, DeliveryFailed, Position, ProducerOptions, Record, TidelogError
+from tidelog.wire.messages import TopicInfo
+
+Json = dict[str, Any]
+FEATURES = ["zstd", "lz4"]
+REFUSALS = (TidelogError, TypeError, ValueError)
+"""What counts as the library's answer; anything else is a bug of the driver, and ends it."""
+
+
+def bytes_of(text: str | None) -> bytes | None:
+    """From base64."""
+    return None if text is None else b64decode(text)
+
+
+def text_of(data: bytes | None) -> str | None:
+    """To base64."""
+    return None if data is None else b64encode(data).decode()
+
+
+def place_of(place: Any) -> Any:
+    """Where to begin or stop."""
+    if not isinstance(place, dict):
+        return place
+    if "timestamp_ms" in place:
+        return datetime.fromtimestamp(place["timestamp_ms"] / 1000, UTC)
+    return {int(partition): Position(*at) for partition, at in place["positions"].items()}
+
+
+def sending(record: Json) -> tuple[bytes | None, Json]:
+    """A record's value, and the other arguments of ``send``."""
+    more = {name: record[name] for name in ("partition", "timestamp_ms", "expected_offset") if name in record}
+    if "key" in record:
+        more["key"] = bytes_of(record["key"])
+    if "headers" in record:
+        more["headers"] = [(name, bytes_of(content)) for name, content in record["headers"]]
+    return bytes_of(record["value"]), more
+
+
+def connecting(command: Json) -> Json:
+    """Arguments of ``connect``."""
+    return {name: command[name] for name in ("urls", "connect_timeout_s") if name in command}
+
+
+def creating(command: Json) -> Json:
+    """Arguments of ``create_topic``."""
+    return {name: command[name] for name in ("partitions", "replication_factor", "config") if name in command}
+
+
+def consuming(command: Json) -> Json:
+    """Arguments of ``consume``."""
+    given = {name: place_of(command[name]) for name in ("start", "end") if name in command}
+    if "partitions" in command:
+        given["partitions"] = command["partitions"]
+    return given | {"options": ConsumerOptions(**command.get("options", {}))}
+
+
+def producing(command: Json) -> ProducerOptions:
+    """Options of a producer."""
+    return ProducerOptions(**command.get("options", {}))
+
+
+def described(topic: TopicInfo) -> Json:
+    """A topic."""
+    names = ("partition", "leader", "leader_epoch", "isr", "replicas", "log_start", "high_watermark")
+    partitions = [{name: getattr(partition, name) for name in names} for partition in topic.partitions]
+    return {"name": topic.name, "topic_id": topic.topic_id, "partitions": partitions}
+
+
+def acked(ack: Ack) -> Json:
+    """An acknowledgement."""
+    return {
+        "partition": ack.partition,
+        "offset": ack.offset,
+        "leader_epoch": ack.leader_epoch,
+        "durability": ack.durability,
+    }
+
+
+def received(record: Record) -> Json:
+    """A record that was read."""
+    return {
+        "partition": record.partition,
+        "offset": record.offset,
+        "leader_epoch": record.leader_epoch,
+        "timestamp_ms": record.timestamp_ms,
+        "key": text_of(record.key),
+        "value": text_of(record.value),
+        "headers": [[name, text_of(content)] for name, content in record.headers],
+    }
+
+
+def positioned(positions: dict[int, Position]) -> Json:
+    """Where a consumer is."""
+    return {"positions": {str(partition): list(at) for partition, at in positions.items()}}
+
+
+def refused(error: Exception) -> Json:
+    """An error."""
+    if not isinstance(error, TidelogError):
+        return {"code": "INVALID_ARGUMENT", "message": str(error), "retriable": False, "unknown_outcome": False}
+    told: Json = {
+        "code": error.code,
+        "message": error.message,
+        "retriable": error.retriable,
+        "unknown_outcome": error.unknown_outcome,
+        "detail": error.detail,
+    }
+    return told | ({"failed": error.failed} if isinstance(error, DeliveryFailed) else {})
