@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 from tidelog.config import settings_of
@@ -91,6 +92,18 @@ def errors() -> str:
     return "\n".join(lines) + "\n"
 
 
+def codes_module() -> str:
+    """The table of errors for the JavaScript client."""
+    lines = [
+        "/** Every error code and what it tells its receiver. Generated from the code by `make pages`. */",
+        "export const CODES = {",
+    ]
+    for code, meaning in CODES.items():
+        flags = f"retriable: {_js(meaning.retriable)}, refreshMetadata: {_js(meaning.refresh_metadata)}"
+        lines.append(f"  {code}: {{ text: {json.dumps(meaning.text)}, {flags} }},")
+    return "\n".join([*lines, "};", ""])
+
+
 def metrics() -> str:
     """Every metric of every service."""
     lines = [METRICS_HEAD.read_text().rstrip()]
@@ -107,7 +120,16 @@ METRICS = (
     ("Replica server", replica_metrics),
     ("Gateway", gateway_metrics),
 )
-PAGES = {"configuration.md": configuration, "errors.md": errors, "metrics.md": metrics}
+PAGES = {
+    "configuration.md": configuration,
+    "errors.md": errors,
+    "metrics.md": metrics,
+    "../shared/js/src/codes.js": codes_module,
+}
+
+
+def _js(flag: bool) -> str:
+    return str(flag).lower()
 
 
 def _number(value: float | None) -> str:

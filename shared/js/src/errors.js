@@ -1,0 +1,107 @@
+/**
+ * Errors: what a program asks is `code`, `retriable` and `unknownOutcome`, never a text. The codes and their meanings
+ * are those of docs/errors.md (`codes.js` is written from the same table by `make pages`).
+ */
+
+import { CODES } from "./codes.js";
+
+/**
+ * Base of all. `code` is a key of `CODES`; `detail` holds the numbers and texts that its meaning needs (`leader`,
+ * `log_start`, `end_offset`, `leader_epoch` ...); with `unknownOutcome` what was asked may have been done all the same.
+ */
+export class TidelogError extends Error {
+  constructor(message, { code = "MALFORMED", unknownOutcome = false, detail = {}, cause } = {}) {
+    super(message, cause === undefined ? undefined : { cause });
+    this.name = new.target.name;
+    this.code = code;
+    this.unknownOutcome = unknownOutcome;
+    this.detail = detail;
+  }
+
+  /** The same request may succeed later, unchanged. */
+  get retriable() {
+    return CODES[this.code]?.retriable ?? false;
+  }
+
+  /** The sender's picture of the cluster is out of date. */
+  get refreshMetadata() {
+    return CODES[this.code]?.refreshMetadata ?? false;
+  }
+
+  toString() {
+    return `[${this.code}] ${this.message}`;
+  }
+}
+
+/** A server answered with an error. */
+export class BrokerError extends TidelogError {}
+
+/** The other side sent what the protocol does not allow; the connection ends. */
+export class ProtocolError extends TidelogError {}
+
+/** A batch fails one of its checks; the message says which. */
+export class CorruptBatch extends TidelogError {
+  constructor(message) {
+    super(message, { code: "CORRUPT_BATCH" });
+  }
+}
+
+/** No connection to the server, or it broke before the answer came. */
+export class Unreachable extends TidelogError {
+  constructor(message, { unknownOutcome = false } = {}) {
+    super(message, { code: "UNREACHABLE", unknownOutcome });
+  }
+}
+
+/** No answer in time: the outcome is unknown unless said otherwise. */
+export class TimedOut extends TidelogError {
+  constructor(message, { unknownOutcome = false } = {}) {
+    super(message, { code: "REQUEST_TIMED_OUT", unknownOutcome });
+  }
+}
+
+/** The client, producer or consumer was closed. */
+export class Closed extends TidelogError {
+  constructor(message) {
+    super(message, { code: "CLOSED" });
+  }
+}
+
+/** Wrong options or arguments: all of them, one a line. */
+export class ConfigError extends TidelogError {
+  constructor(message) {
+    super(message, { code: "INVALID_CONFIG" });
+  }
+}
+
+/**
+ * Records were not acknowledged, and nobody waited for them. `failed` says how many; `code` and `unknownOutcome` are
+ * those of the first.
+ */
+export class DeliveryFailed extends TidelogError {
+  constructor(failed, first) {
+    super(`${failed} records were not acknowledged; the first: ${first.message}`, {
+      code: first.code,
+      unknownOutcome: first.unknownOutcome,
+      detail: { failed },
+      cause: first,
+    });
+    this.failed = failed;
+  }
+}
+
+/** The error that arrived. A code that this version does not know counts as not retriable. */
+export function fromInfo(info) {
+  const code = info.code in CODES ? info.code : "UNSUPPORTED";
+  const detail = {};
+  for (const [key, text] of Object.entries(info.detail)) {
+    detail[key] = /^-?[0-9]{1,15}$/.test(text) ? Number(text) : text;
+  }
+  return new BrokerError(info.message, { code, unknownOutcome: info.unknownOutcome, detail });
+}
+
+/** Throw `ConfigError` with every text whose condition is true, one a line. */
+export function check(faults) {
+  const found = Object.keys(faults).filter((text) => faults[text]);
+  if (found.length) throw new ConfigError(found.join("\n"));
+}

@@ -1,0 +1,352 @@
+/**
+ * What a producer decides: batching, order, retries and sequences, for one topic. Without I/O and clock: `now` is given,
+ * in seconds. The same rules as in the Python client (`tidelog/client/core/producer.py`).
+ *
+ * Each partition is a *lane*: an open batch, a queue of sealed ones, and those in flight, in that order of age.
+ *
+ * - Batching. A batch is sealed when it is full. An open batch is due at once while nothing of its lane is in flight,
+ *   else when it has lingered: a lone record pays no linger, a flood fills its batches (Nagle's idea).
+ * - Idempotence (KIP-98). A batch gets (producer id, base sequence) when it is first sent and keeps them through every
+ *   retry, on this link or the next, so that the leader can tell a copy. The leader accepts a sequence only without a
+ *   gap. So whatever follows a batch that is not in the log cannot be in the log either, under the same id.
+ * - Errors. After an error the lane *drains*: it sends nothing until each batch in flight has its answer. Then what
+ *   remains goes again, in order, with the same sequences. So nothing overtakes, with any number in flight.
+ * - Giving up a batch *spoils* the lane's producer id: the gap would refuse everything behind it. What is in flight is
+ *   drained; when the oldest remaining batch comes back OUT_OF_ORDER_SEQUENCE and everything before it is settled,
+ *   neither it nor what follows is in the log: those are numbered anew under a fresh producer id. Not where a try was
+ *   lost with its link: such batches end with their delivery timeout. In a topic that may lose records (`lossy`) they are
+ *   numbered anew too, but a batch whose fate was in doubt stays so.
+ * - Without idempotence nothing is tried twice here: it might write twice or change the order.
+ */
+
+import { MAX_RECORDS } from "./batch.js";
+import { BrokerError, TimedOut, Unreachable, fromInfo } from "./errors.js";
+import { ACKS } from "./options.js";
+import { BATCH_OVERHEAD, Batch } from "./outgoing.js";
+
+/** A produce message is closed when it has this much, */
+const MESSAGE_BYTES = 1 << 20;
+/** or so many batches. */
+const MESSAGE_PARTS = 128;
+const MAX_SEQUENCE = 2 ** 32 - 1;
+/** How long a gateway may try what is probably behind a gap. */
+const SPOILED_TIMEOUT_S = 1;
+
+class Lane {
+  open = null;
+  queue = [];
+  inFlight = [];
+  draining = false;
+  /** Nothing is sent before this time (back-off). */
+  notBefore = 0;
+  producerId = 0;
+  nextSequence = 0;
+  spoiled = false;
+
+  constructor(partition) {
+    this.partition = partition;
+  }
+
+  seal() {
+    if (!this.open) return;
+    this.open.count = this.open.records.length;
+    this.queue.push(this.open);
+    this.open = null;
+  }
+
+  /** The batch whose delivery timeout ends first. */
+  oldest() {
+    return this.inFlight[0] ?? this.queue[0] ?? this.open;
+  }
+}
+
+/**
+ * All lanes of one producer. `nextId` gives the numbers by which acks name batches, unique on the link. Methods that
+ * return batches return those that were settled by the call, in order.
+ */
+export class ProducerCore {
+  /** Bytes of records that are not settled. */
+  buffered = 0;
+  /** The shell should ask for a producer id and bring it to `onProducerId`. */
+  wantsProducerId = false;
+  #active = new Map();
+  #sent = new Map();
+  #producerId = 0;
+  #up = false;
+
+  constructor({ topicId, partitions, options, nextId, maxBatchBytes = 1 << 20, codecs = {} }) {
+    this.topicId = topicId;
+    this.options = options;
+    this.nextId = nextId;
+    this.maxBatchBytes = maxBatchBytes;
+    this.batchBytes = Math.min(options.batchBytes, maxBatchBytes);
+    this.codecs = codecs;
+    this.lanes = Array.from({ length: partitions }, (_, partition) => new Lane(partition));
+  }
+
+  /** Everything is settled. */
+  get isIdle() {
+    return !this.#active.size;
+  }
+
+  // --- records come in ---
+
+  /** Add a record of `recordSize` to its partition's open batch; null when there is none with room. */
+  append(partition, record, size) {
+    const batch = this.lanes[partition].open;
+    if (!batch || batch.size + size > this.batchBytes || batch.records.length === MAX_RECORDS) return null;
+    batch.records.push(record);
+    batch.size += size;
+    this.buffered += size;
+    return batch;
+  }
+
+  /** Seal the partition's open batch and begin another with this record. Throws `BATCH_TOO_LARGE`. */
+  open(partition, record, size, now) {
+    if (BATCH_OVERHEAD + size > this.maxBatchBytes) {
+      const limit = `a batch of max_batch_bytes ${this.maxBatchBytes}`;
+      throw new BrokerError(`a record of ${size} bytes does not fit into ${limit}`, { code: "BATCH_TOO_LARGE" });
+    }
+    const lane = this.lanes[partition];
+    lane.seal();
+    const batch = (lane.open = new Batch(partition, now, now + this.options.deliveryTimeoutS));
+    batch.records.push(record);
+    batch.size += size;
+    this.buffered += batch.size;
+    this.#active.set(partition, lane);
+    return batch;
+  }
+
+  /** Nothing lingers any more: every open batch is due (flush). */
+  sealAll() {
+    for (const lane of this.#active.values()) lane.seal();
+  }
+
+  // --- batches go out ---
+
+  /** The next message to send, `{parts, payload}`, if anything is due and may be sent. Call until it returns
+   * null. Throws what a batch cannot be encoded with: nothing of it was sent, `failAll` is the only way on. */
+  take(now) {
+    if (!this.#up) return null;
+    const parts = [];
+    const payload = [];
+    let size = 0;
+    for (const lane of [...this.#active.values()]) {
+      while (size < MESSAGE_BYTES && parts.length < MESSAGE_PARTS) {
+        const batch = this.#nextOf(lane, now);
+        if (!batch) break;
+        const { data } = batch;
+        parts.push(this.#part(lane, batch, data.length, now));
+        payload.push(data);
+        size += data.length;
+      }
+    }
+    return parts.length ? { parts, payload } : null;
+  }
+
+  /** Take the lane's next batch if it may be sent, and number it. */
+  #nextOf(lane, now) {
+    if (lane.draining || now < lane.notBefore || lane.inFlight.length >= this.options.maxInFlight) return null;
+    if (!lane.queue.length) {
+      if (!lane.open || (lane.inFlight.length && now < lane.open.openedAt + this.options.lingerS)) return null;
+      lane.seal();
+    }
+    const batch = lane.queue[0];
+    if (this.options.idempotent && batch.baseSequence === null) {
+      if (!this.#hasId(lane, batch.count)) return null;
+      batch.number(lane.producerId, lane.nextSequence);
+      lane.nextSequence += batch.count;
+    }
+    batch.encode(this.options.compression, this.codecs, lane.producerId);
+    return lane.queue.shift();
+  }
+
+  /** Give the lane a producer id if it needs one and may change it now. */
+  #hasId(lane, count) {
+    if (lane.nextSequence + count > MAX_SEQUENCE) lane.spoiled = true;
+    if (lane.producerId && !lane.spoiled) return true;
+    if (lane.inFlight.length) return false;
+    if (!this.#producerId || this.#producerId === lane.producerId) {
+      this.wantsProducerId = true;
+      return false;
+    }
+    lane.producerId = this.#producerId;
+    lane.nextSequence = 0;
+    lane.spoiled = false;
+    return true;
+  }
+
+  #part(lane, batch, size, now) {
+    const id = this.nextId();
+    this.#sent.set(id, batch);
+    batch.answer = null;
+    lane.inFlight.push(batch);
+    const limit = lane.spoiled ? SPOILED_TIMEOUT_S : this.options.requestTimeoutS;
+    return {
+      id,
+      topic_id: this.topicId,
+      partition: lane.partition,
+      acks: ACKS[this.options.acks],
+      timeout_ms: Math.max(1, Math.round(1000 * Math.min(limit, batch.deadline - now))),
+      size,
+    };
+  }
+
+  // --- answers come back ---
+
+  /** Acks arrived; those for batches that are settled already, or unknown, are ignored. */
+  onProduced(acks, now) {
+    const settled = [];
+    for (const ack of acks) {
+      const batch = this.#sent.get(ack.id);
+      this.#sent.delete(ack.id);
+      if (!batch || batch.settled) continue;
+      const lane = this.lanes[batch.partition];
+      const error = ack.error && fromInfo(ack.error);
+      batch.uncertain ||= Boolean(error?.unknownOutcome);
+      if (!error || error.code === "DUPLICATE_SEQUENCE") {
+        batch.offset = ack.offset;
+        batch.leaderEpoch = ack.leaderEpoch;
+        batch.durability = ack.durability;
+        remove(lane.inFlight, batch);
+        settled.push(this.#settle(lane, batch, null));
+      } else {
+        batch.answer = error;
+        if (this.options.idempotent && error.retriable && now < batch.deadline) lane.draining = true;
+        else settled.push(this.#giveUp(lane, batch, error));
+      }
+      this.#endDrain(lane, now);
+    }
+    return settled;
+  }
+
+  /** Every batch in flight has its answer: put what remains back to the front of the queue. */
+  #endDrain(lane, now) {
+    if (!lane.draining || lane.inFlight.some((batch) => batch.answer === null)) return;
+    lane.draining = false;
+    if (!lane.inFlight.length) return;
+    const head = lane.inFlight[0].answer;
+    lane.notBefore = now + this.options.backoffS;
+    lane.queue.unshift(...lane.inFlight);
+    lane.inFlight = [];
+    const lossy = "lossy" in head.detail;
+    const gap = head.code === "OUT_OF_ORDER_SEQUENCE" && (lossy || !head.unknownOutcome);
+    if (gap && !lane.queue.some((batch) => batch.astray)) {
+      for (const batch of lane.queue) {
+        batch.number(0, null);
+        batch.uncertain &&= lossy;
+      }
+      lane.spoiled = true;
+    }
+  }
+
+  /** The batch has failed for good; the error says whether it may be in the log all the same. */
+  #giveUp(lane, batch, error) {
+    if (remove(lane.inFlight, batch)) batch.uncertain ||= batch.answer === null;
+    else if (!remove(lane.queue, batch)) lane.open = null;
+    if (batch.baseSequence !== null) {
+      lane.spoiled = true;
+      lane.draining = lane.inFlight.length > 0;
+    }
+    error.unknownOutcome = batch.uncertain;
+    return this.#settle(lane, batch, error);
+  }
+
+  #settle(lane, batch, error) {
+    batch.settle(error);
+    this.buffered -= batch.size;
+    if (!lane.oldest()) this.#active.delete(lane.partition);
+    return batch;
+  }
+
+  // --- link, ids, time ---
+
+  /** There is a link to a gateway: what was unacknowledged on the last one goes again, in order. */
+  onLinkUp() {
+    this.#up = true;
+  }
+
+  /** The link is gone and its answers with it. Batches that are not idempotent fail: outcome unknown. */
+  onLinkDown() {
+    this.#up = false;
+    this.#sent.clear();
+    const settled = [];
+    for (const lane of [...this.#active.values()]) {
+      lane.draining = false;
+      for (const batch of lane.inFlight) {
+        batch.astray ||= batch.answer === null;
+        batch.uncertain ||= batch.astray;
+      }
+      if (this.options.idempotent) {
+        lane.queue.unshift(...lane.inFlight);
+        lane.inFlight = [];
+      }
+      for (const batch of [...lane.inFlight]) {
+        const error = new Unreachable("the connection broke before the acknowledgement came");
+        settled.push(this.#giveUp(lane, batch, error));
+      }
+    }
+    return settled;
+  }
+
+  /** A producer id that nobody has used. */
+  onProducerId(producerId) {
+    this.#producerId = producerId;
+    this.wantsProducerId = false;
+  }
+
+  /** Give up what is past its delivery timeout. */
+  onTick(now) {
+    const settled = [];
+    for (const lane of [...this.#active.values()]) {
+      for (let batch = lane.oldest(); batch && now >= batch.deadline; batch = lane.oldest()) {
+        settled.push(this.#giveUp(lane, batch, this.#timedOut(batch)));
+        this.#endDrain(lane, now);
+      }
+    }
+    return settled;
+  }
+
+  #timedOut(batch) {
+    const why = batch.answer ? `; last answer: ${batch.answer}` : "";
+    const where = this.#up ? "no acknowledgement" : "no connection to a gateway";
+    return new TimedOut(`${where} within deliveryTimeoutS ${this.options.deliveryTimeoutS}${why}`);
+  }
+
+  #waitsForId(lane) {
+    const head = lane.queue[0] ?? lane.open;
+    return this.options.idempotent && head.baseSequence === null && (lane.spoiled || !lane.producerId);
+  }
+
+  /** The producer ends now: everything unsettled fails. */
+  failAll(error) {
+    const settled = [];
+    for (const lane of [...this.#active.values()]) {
+      for (let batch = lane.oldest(); batch; batch = lane.oldest()) {
+        settled.push(this.#giveUp(lane, batch, new BrokerError(error.message, { code: error.code })));
+      }
+    }
+    return settled;
+  }
+
+  /** When `onTick` and `take` should be called next; Infinity: nothing is waited for. */
+  deadline() {
+    let time = Infinity;
+    for (const lane of this.#active.values()) {
+      time = Math.min(time, lane.oldest().deadline);
+      if (!this.#up || lane.draining || lane.inFlight.length >= this.options.maxInFlight) continue;
+      if (!lane.queue.length && lane.inFlight.length) {
+        if (lane.open) time = Math.min(time, Math.max(lane.notBefore, lane.open.openedAt + this.options.lingerS));
+      } else if (!this.#waitsForId(lane)) {
+        time = Math.min(time, lane.notBefore);
+      }
+    }
+    return time;
+  }
+}
+
+function remove(list, item) {
+  const at = list.indexOf(item);
+  if (at >= 0) list.splice(at, 1);
+  return at >= 0;
+}

@@ -1,0 +1,219 @@
+/**
+ * The answers and notices that a gateway sends, as objects: the fields of shared/tidelog/wire/tidelog.cddl with their
+ * names in camelCase, checked, and set to their defaults where they were left out. What is not known is ignored.
+ */
+
+import { ProtocolError } from "./errors.js";
+
+const integer = kind("an integer", Number.isSafeInteger);
+const text = kind("a text", (value) => typeof value === "string");
+const flag = kind("true or false", (value) => typeof value === "boolean");
+const bytes = kind("a byte string", (value) => value instanceof Uint8Array);
+
+/** A map of texts whose keys are no names of ours: settings, evidence, details. */
+const texts = {
+  read(value, where) {
+    if (!isMap(value)) throw new ProtocolError(`${where} is no map`);
+    return Object.fromEntries(Object.entries(value).map(([key, item]) => [key, text.read(item, `${where}.${key}`)]));
+  },
+};
+
+/** The error of an answer, a delivery or an ack. */
+export const errorInfo = shape({
+  code: text,
+  message: or("", text),
+  unknown_outcome: or(false, flag),
+  detail: or({}, texts),
+});
+
+export const welcome = shape({
+  version: integer,
+  cluster: text,
+  node: text,
+  role: text,
+  max_message_bytes: integer,
+  max_in_flight: integer,
+});
+
+export const done = shape({});
+export const topicCreated = shape({ topic_id: text });
+export const producerId = shape({ producer_id: integer });
+
+const partitionInfo = shape({
+  partition: integer,
+  replicas: list(text),
+  isr: list(text),
+  leader: text,
+  leader_epoch: integer,
+  epoch: integer,
+  log_start: or(-1, integer),
+  high_watermark: or(-1, integer),
+  elr: or([], list(text)),
+  learners: or([], list(text)),
+  successor: or("", text),
+  target: or([], list(text)),
+});
+
+const topicInfo = shape({ topic_id: text, name: text, config: texts, partitions: list(partitionInfo) });
+
+const serverInfo = shape({
+  node: text,
+  url: text,
+  broker_epoch: integer,
+  fenced: flag,
+  rack: or("", text),
+  draining: or(false, flag),
+});
+
+export const metadataAnswer = shape({
+  cluster: text,
+  index: integer,
+  topics: list(topicInfo),
+  servers: list(serverInfo),
+});
+
+const historyEntry = shape({
+  time_ms: integer,
+  epoch: integer,
+  leader_epoch: integer,
+  event: text,
+  cause: text,
+  leader: or("", text),
+  isr: or([], list(text)),
+  evidence: or({}, texts),
+});
+
+export const historyAnswer = shape({ entries: list(historyEntry) });
+
+const controllerInfo = shape({
+  node: text,
+  url: text,
+  role: text,
+  voter: or(true, flag),
+  match: or(-1, integer),
+  lost: or(false, flag),
+});
+
+export const quorumAnswer = shape({
+  active: text,
+  term: integer,
+  commit_index: integer,
+  controllers: list(controllerInfo),
+});
+
+const plannedMove = shape({
+  name: text,
+  partition: integer,
+  replicas: list(text),
+  target: list(text),
+  reason: or("", text),
+});
+
+export const rebalancePlan = shape({ moves: or([], list(plannedMove)), waiting: or([], list(plannedMove)) });
+
+export const offsetAnswer = shape({
+  offset: integer,
+  leader_epoch: or(-1, integer),
+  timestamp_ms: or(-1, integer),
+});
+
+export const readAnswer = shape({
+  leader_epoch: integer,
+  high_watermark: or(-1, integer),
+  log_start: or(0, integer),
+  payload: bytes,
+});
+
+const digestEntry = shape({ offset: integer, boundary: integer, chain: bytes });
+
+export const digestAnswer = shape({
+  log_start: integer,
+  log_end: integer,
+  high_watermark: integer,
+  leader_epoch: or(-1, integer),
+  comparable_from: or(0, integer),
+  entries: or([], list(digestEntry)),
+});
+
+const produceAck = shape({
+  id: integer,
+  offset: or(-1, integer),
+  leader_epoch: or(-1, integer),
+  durability: or("", text),
+  duplicate: or(false, flag),
+  error: or(null, errorInfo),
+});
+
+/** What comes unasked, by `op`. */
+export const NOTICES = {
+  produced: shape({ acks: list(produceAck) }),
+  delivery: shape({
+    sub: integer,
+    high_watermark: or(-1, integer),
+    error: or(null, errorInfo),
+    payload: bytes,
+  }),
+};
+
+/** A field of a request: senders leave out what equals the default. */
+export function unless(fallback, value) {
+  return value === fallback ? undefined : value;
+}
+
+/** A list as a field of a request: an empty one is left out. */
+export function some(list) {
+  return list.length ? list : undefined;
+}
+
+function kind(what, is) {
+  return {
+    read(value, where) {
+      if (!is(value)) throw new ProtocolError(`${where} is not ${what}`);
+      return value;
+    },
+  };
+}
+
+function or(fallback, reader) {
+  return { ...reader, fallback };
+}
+
+function list(reader) {
+  return {
+    read(value, where) {
+      if (!Array.isArray(value)) throw new ProtocolError(`${where} is no array`);
+      return value.map((item, i) => reader.read(item, `${where}[${i}]`));
+    },
+  };
+}
+
+function shape(fields) {
+  const table = Object.entries(fields).map(([name, reader]) => [name, camel(name), reader]);
+  return {
+    read(content, where) {
+      if (!isMap(content)) throw new ProtocolError(`${where} is no map`);
+      const made = {};
+      for (const [name, ours, reader] of table) {
+        const value = content[name];
+        if (value !== undefined) made[ours] = reader.read(value, `${where}.${name}`);
+        else if ("fallback" in reader) made[ours] = copy(reader.fallback);
+        else throw new ProtocolError(`${where} lacks ${name}`);
+      }
+      return made;
+    },
+  };
+}
+
+/** Who gets an answer may change it. */
+function copy(fallback) {
+  if (Array.isArray(fallback)) return [];
+  return fallback !== null && typeof fallback === "object" ? {} : fallback;
+}
+
+function isMap(value) {
+  return value !== null && typeof value === "object" && !Array.isArray(value) && !(value instanceof Uint8Array);
+}
+
+function camel(name) {
+  return name.replace(/_(.)/g, (_, letter) => letter.toUpperCase());
+}

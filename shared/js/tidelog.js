@@ -1,0 +1,77 @@
+/**
+ * Tidelog's client for browsers and Node: one ES module without dependencies.
+ *
+ *     import * as tidelog from "tidelog";
+ *     const log = await tidelog.connect("ws://127.0.0.1:9292");
+ *     const producer = await log.producer("orders");
+ *     const ack = await producer.send("...", {key: "k"});
+ *     await producer.close();
+ *     for await (const record of log.consume("orders", {start: "earliest"})) { ... }
+ *     await log.close();
+ *
+ * Names, options and behaviour are those of the Python client, in camelCase. docs/javascript.md tells more.
+ */
+
+import { now } from "./src/clock.js";
+import { Connection } from "./src/connection.js";
+import { ConfigError, check } from "./src/errors.js";
+import { Log } from "./src/log.js";
+import { unknown } from "./src/options.js";
+
+export { CODES } from "./src/codes.js";
+export {
+  BrokerError,
+  Closed,
+  ConfigError,
+  CorruptBatch,
+  DeliveryFailed,
+  ProtocolError,
+  TidelogError,
+  TimedOut,
+  Unreachable,
+} from "./src/errors.js";
+export { Consumer } from "./src/consumer.js";
+export { Log } from "./src/log.js";
+export { Pending, Producer } from "./src/producer.js";
+export { decodeBatch, encodeBatch, split } from "./src/batch.js";
+export { partitionOf } from "./src/partitioner.js";
+
+const DEFAULT_URL = "ws://127.0.0.1:9292";
+const OPTIONS = { connectTimeoutS: 10, requestTimeoutS: 30, codecs: {}, WebSocket: undefined };
+
+/**
+ * Connect to any of the gateways, and to another when it is lost. Times in seconds; `requestTimeoutS` is how long
+ * requests wait, with reconnections. `codecs`: `{zstd: {decompress, compress}}`, for topics that are compressed with it.
+ * `WebSocket`: the class to use where there is none, as in Node before version 22: `(await import("ws")).WebSocket`.
+ *
+ * Rejects with `Unreachable` when none can be reached within `connectTimeoutS`, with `ConfigError` for wrong options.
+ */
+export async function connect(urls = DEFAULT_URL, options = {}) {
+  const gateways = typeof urls === "string" ? [urls] : [...urls];
+  const { connectTimeoutS, requestTimeoutS, codecs, WebSocket } = { ...OPTIONS, ...options };
+  check({
+    ...unknown(options, OPTIONS),
+    "no gateway URL is given": !gateways.length,
+    "connectTimeoutS must be above 0": !(connectTimeoutS > 0),
+    "requestTimeoutS must be above 0": !(requestTimeoutS > 0),
+  });
+  const connection = new Connection(gateways, requestTimeoutS, WebSocket ?? (await findWebSocket()));
+  const log = new Log(connection, { lz4: {}, ...codecs });
+  try {
+    await connection.waitUp(now() + connectTimeoutS);
+  } catch (error) {
+    await log.close();
+    throw error;
+  }
+  return log;
+}
+
+/** The platform's, or in an older Node that of the package `ws`. */
+async function findWebSocket() {
+  if (globalThis.WebSocket) return globalThis.WebSocket;
+  try {
+    return (await import("ws")).WebSocket;
+  } catch {
+    throw new ConfigError("this Node has no WebSocket: use Node 22 or newer, or install the package ws");
+  }
+}
