@@ -57,8 +57,6 @@ export function readHeader(data, at = 0) {
   refuseIf(batchLength < headerLength, () => `batch length ${batchLength} is less than its header`);
   refuseIf(!recordCount, () => "batch has record count 0");
   header.baseOffset = small(view, 0, "base offset");
-  header.firstTimestamp = small(view, 32, "first timestamp");
-  header.maxTimestamp = small(view, 40, "max timestamp");
   header.endOffset = header.baseOffset + recordCount;
   return header;
 }
@@ -83,9 +81,11 @@ export function checkBatch(data) {
     recordCount > bodyLength && !header.isSparse,
     () => `batch declares ${recordCount} records in ${bodyLength} bytes`,
   );
-  const { firstTimestamp, maxTimestamp } = header;
+  const view = new DataView(data.buffer, data.byteOffset, HEADER_BYTES);
+  const firstTimestamp = small(view, 32, "first timestamp");
+  const maxTimestamp = small(view, 40, "max timestamp");
   refuseIf(firstTimestamp > maxTimestamp, () => `batch has timestamps ${firstTimestamp}, max ${maxTimestamp}`);
-  return header;
+  return { ...header, firstTimestamp, maxTimestamp };
 }
 
 /** The consecutive batches in `data` as `[header, bytes]`. Throws `CorruptBatch` where one is bad or cut short. */
@@ -183,7 +183,9 @@ function decompress(header, stored, codecs) {
     if (codec === "lz4") {
       body = lz4.decompress(stored, length);
     } else {
-      refuseIf(zstdContentSize(stored) !== length, () => `zstd frame does not declare the ${length} bytes of the header`);
+      const { declared, end } = zstdFrame(stored);
+      refuseIf(declared !== length, () => `zstd frame does not declare the ${length} bytes of the header`);
+      refuseIf(end !== stored.length, () => "batch body is not one zstd frame");
       body = codecs.zstd?.decompress && codecs.zstd.decompress(stored);
     }
   } catch (error) {
@@ -201,17 +203,25 @@ function decompress(header, stored, codecs) {
   return body;
 }
 
-/** The size that a zstd frame declares (RFC 8878, 3.1.1.1), or -1. */
-function zstdContentSize(frame) {
+/** What a zstd frame says of itself (RFC 8878, 3.1.1): the size of its content (-1: nothing), and where it ends. */
+function zstdFrame(frame) {
   const view = new DataView(frame.buffer, frame.byteOffset, frame.length);
-  if (view.getUint32(0, true) !== 0xfd2fb528) return -1;
+  if (view.getUint32(0, true) !== 0xfd2fb528) throw new RangeError("no zstd frame");
   const flags = view.getUint8(4);
   const single = (flags >> 5) & 1;
-  const at = 5 + (single ? 0 : 1) + [0, 1, 2, 4][flags & 3];
-  const kind = flags >> 6;
-  if (kind === 0) return single ? view.getUint8(at) : -1;
-  if (kind === 1) return view.getUint16(at, true) + 256;
-  return kind === 2 ? view.getUint32(at, true) : Number(view.getBigUint64(at, true));
+  let at = 5 + (single ? 0 : 1) + [0, 1, 2, 4][flags & 3];
+  const width = flags >> 6 ? 1 << (flags >> 6) : single;
+  let declared = -1;
+  if (width === 1) declared = view.getUint8(at);
+  else if (width === 2) declared = view.getUint16(at, true) + 256;
+  else if (width === 4) declared = view.getUint32(at, true);
+  else if (width === 8) declared = Number(view.getBigUint64(at, true));
+  at += width;
+  for (let block = 0; !(block & 1); ) {
+    block = view.getUint16(at, true) | (view.getUint8(at + 2) << 16);
+    at += 3 + (((block >> 1) & 3) === 1 ? 1 : block >> 3);
+  }
+  return { declared, end: at + ((flags >> 2) & 1 ? 4 : 0) };
 }
 
 function load(body, maxItems) {

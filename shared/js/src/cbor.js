@@ -164,7 +164,7 @@ class Reader {
       case 0:
         return size;
       case 1:
-        return typeof size === "bigint" ? -1n - size : -1 - size;
+        return Number.isSafeInteger(-1 - Number(size)) ? -1 - size : -1n - BigInt(size);
       case 2:
         return this.#bytes(size);
       case 3:

@@ -1,0 +1,260 @@
+"""Random lives of the Python client's cores, event by event with what comes of each: the JavaScript cores must do the
+very same. ``now`` moves in eighths of a second, which both languages have exactly."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from typing import Any
+
+from tidelog.client.core.batch import Batch, record_size
+from tidelog.client.core.consumer import ConsumerCore, Effect, Grant, Open, Stop
+from tidelog.client.core.producer import ProducerCore
+from tidelog.client.options import ProducerOptions
+from tidelog.errors import TidelogError, TimedOut, refuse
+from tidelog.records import NewRecord, encode_batch, encode_control, read_header, stamp_prefix
+from tidelog.types import Position
+from tidelog.wire.codec import to_map
+from tidelog.wire.messages import Delivery, ProduceAck
+
+PRODUCERS = 60
+CONSUMERS = 60
+STEPS = 120
+PARTITIONS = 2
+PRODUCER_ERRORS: tuple[tuple[str, bool, dict[str, str]], ...] = (
+    ("NOT_LEADER", False, {}),
+    ("NOT_ENOUGH_REPLICAS", True, {}),
+    ("REQUEST_TIMED_OUT", True, {}),
+    ("OUT_OF_ORDER_SEQUENCE", False, {}),
+    ("OUT_OF_ORDER_SEQUENCE", True, {}),
+    ("OUT_OF_ORDER_SEQUENCE", False, {"lossy": "1"}),
+    ("OUT_OF_ORDER_SEQUENCE", True, {"lossy": "1"}),
+    ("DUPLICATE_SEQUENCE", False, {}),
+    ("CORRUPT_BATCH", False, {}),
+    ("FENCED_PRODUCER", False, {}),
+)
+READER_ERRORS = ("NOT_LEADER", "OFFSET_OUT_OF_RANGE", "LOG_TRUNCATED", "OVERLOADED")
+
+
+def producer_traces() -> list[dict[str, Any]]:
+    return [_Producer(random.Random(seed)).run() for seed in range(PRODUCERS)]
+
+
+def consumer_traces() -> list[dict[str, Any]]:
+    return [_Consumer(random.Random(seed)).run() for seed in range(CONSUMERS)]
+
+
+class _Producer:
+    """One life of a producer core, against a gateway that answers anything."""
+
+    def __init__(self, rng: random.Random) -> None:
+        self.rng = rng
+        self.now = 1.0
+        self.ids = iter(range(1, 100_000))
+        self.sent: list[int] = []
+        self.steps: list[dict[str, Any]] = []
+        self.options = {
+            "acks": rng.choice(("all", "leader", "none")),
+            "linger_s": rng.choice((0.0, 0.25)),
+            "batch_bytes": rng.choice((200, 500, 1 << 17)),
+            "delivery_timeout_s": rng.choice((2.0, 8.0)),
+            "max_in_flight": rng.choice((1, 2, 5)),
+            "backoff_s": 0.25,
+        }
+        options = ProducerOptions(**self.options, buffer_bytes=1 << 20)  # type: ignore[arg-type]
+        self.core = ProducerCore("5f", PARTITIONS, options, lambda: next(self.ids), max_batch_bytes=1 << 17)
+
+    def run(self) -> dict[str, Any]:
+        events = (
+            *((self.add, 8), (self.take, 6), (self.ack, 5), (self.time, 3)),
+            *((self.up, 2), (self.down, 1), (self.producer_id, 2), (self.seal, 1)),
+        )
+        self.up()
+        for _ in range(STEPS):
+            self.rng.choices([event for event, _ in events], [weight for _, weight in events])[0]()
+        self.note("failAll", [], settled(self.core.fail_all(TidelogError("over", code="CLOSED"))))
+        return {"options": self.options, "steps": self.steps}
+
+    def note(self, event: str, given: list[Any], came: Any) -> None:
+        core = self.core
+        state = [core.deadline(), core.buffered, core.wants_producer_id, core.is_idle]
+        self.steps.append({"event": event, "given": given, "came": came, "state": state})
+
+    def add(self) -> None:
+        partition = self.rng.randrange(PARTITIONS)
+        value = self.rng.randbytes(self.rng.randrange(120))
+        record = NewRecord(value, None, 5)
+        size = record_size(value, None, ())
+        if self.core.append(partition, record, size) is None:
+            self.core.open(partition, record, size, self.now)
+        self.note("add", [partition, value.hex(), self.now], None)
+
+    def take(self) -> None:
+        message = self.core.take(self.now)
+        came = None
+        if message is not None:
+            self.sent += [part.id for part in message.parts]
+            payload = [bytes(data).hex() for data in message.payload]
+            came = {"parts": [to_map(part) for part in message.parts], "payload": payload}
+        self.note("take", [self.now], came)
+
+    def ack(self) -> None:
+        chosen = self.rng.sample(self.sent, min(len(self.sent), self.rng.randrange(3)))
+        acks = []
+        for id in chosen:
+            self.sent.remove(id)
+            if self.rng.random() < 0.6:
+                acks.append(ProduceAck(id, self.rng.randrange(1000), 3, "all/os"))
+            else:
+                code, unknown, detail = self.rng.choice(PRODUCER_ERRORS)
+                acks.append(ProduceAck(id, error=refuse(code, "no", unknown_outcome=unknown, **detail).to_info()))
+        came = settled(self.core.on_produced(acks, self.now))
+        self.note("produced", [[to_map(ack) for ack in acks], self.now], came)
+
+    def time(self) -> None:
+        self.now += self.rng.choice((0.125, 0.25, 1.0))
+        self.note("tick", [self.now], settled(self.core.on_tick(self.now)))
+
+    def up(self) -> None:
+        self.core.on_link_up()
+        self.note("up", [], None)
+
+    def down(self) -> None:
+        self.note("down", [self.now], settled(self.core.on_link_down(self.now)))
+
+    def producer_id(self) -> None:
+        if self.core.wants_producer_id:
+            id = self.rng.randrange(1, 2**40)
+            self.core.on_producer_id(id)
+            self.note("producerId", [id], None)
+
+    def seal(self) -> None:
+        self.core.seal_all()
+        self.note("seal", [], None)
+
+
+def settled(batches: list[Batch]) -> list[Any]:
+    return [
+        [b.partition, b.count, b.offset, None if b.error is None else [b.error.code, b.error.unknown_outcome]]
+        for b in batches
+    ]
+
+
+class _Consumer:
+    """One life of a consumer core, against gateways that serve one log per partition and sometimes a wrong one."""
+
+    def __init__(self, rng: random.Random) -> None:
+        self.rng = rng
+        self.now = 1.0
+        self.subs = iter(range(1, 100_000))
+        self.steps: list[dict[str, Any]] = []
+        self.open: dict[int, tuple[int, int]] = {}
+        self.log = {partition: list(self.batches()) for partition in range(PARTITIONS)}
+        starts = {partition: Position(-1, rng.randrange(8)) for partition in range(PARTITIONS)}
+        ends = {partition: rng.randrange(30) for partition in range(PARTITIONS) if rng.random() < 0.5}
+        self.credit = rng.choice((300, 2000))
+        self.plan = {"starts": starts, "ends": ends, "credit": self.credit}
+        self.core = ConsumerCore("t", starts, ends, self.credit, 0.25, lambda: next(self.subs))
+
+    def batches(self) -> Iterator[bytes]:
+        offset, epoch = 0, 1
+        while offset < 40:
+            count = self.rng.randrange(1, 5)
+            epoch += self.rng.random() < 0.2
+            data = encode_control("epoch") if self.rng.random() < 0.1 else b""
+            data = data or encode_batch([NewRecord(self.rng.randbytes(20), None, 5)] * count)
+            header = read_header(data)
+            yield stamp_prefix(offset, epoch, header.crc32c) + data[16:]
+            offset += header.record_count
+
+    def run(self) -> dict[str, Any]:
+        events = (
+            *((self.deliver, 10), (self.take, 8), (self.up, 3), (self.tick, 3)),
+            *((self.down, 1), (self.refuse, 1), (self.error, 1), (self.wrong, 1)),
+        )
+        self.up()
+        for _ in range(STEPS):
+            self.rng.choices([event for event, _ in events], [weight for _, weight in events])[0]()
+        self.note("close", [], self.effects(self.core.close()))
+        return {"plan": self.plan, "steps": self.steps}
+
+    def note(self, event: str, given: list[Any], came: Any) -> None:
+        state = [self.core.deadline(), self.core.is_finished, sorted(self.core.positions.items())]
+        self.steps.append({"event": event, "given": given, "came": came, "state": state})
+
+    def effects(self, effects: list[Effect]) -> list[Any]:
+        told: list[Any] = []
+        for effect in effects:
+            match effect:
+                case Open(sub, partition, position, credit):
+                    self.open[sub] = partition, position.offset
+                    told.append({"open": sub, "partition": partition, "position": position, "credit": credit})
+                case Grant(sub, size):
+                    told.append({"grant": sub, "bytes": size})
+                case Stop(sub):
+                    self.open.pop(sub, None)
+                    told.append({"stop": sub})
+        return told
+
+    def deliver(self) -> None:
+        if not self.open:
+            return
+        sub = self.rng.choice(sorted(self.open))
+        partition, offset = self.open[sub]
+        wanted = [data for data in self.log[partition] if read_header(data).end_offset > offset]
+        batches = wanted[: self.rng.randrange(1, 4)]
+        if batches:
+            self.open[sub] = partition, read_header(batches[-1]).end_offset
+        self.receive(sub, b"".join(batches))
+
+    def wrong(self) -> None:
+        """Batches from anywhere: a gap, an epoch that goes back, one cut short, or a subscription that is over."""
+        sub = self.rng.randrange(1, 8)
+        data = self.rng.choice(self.log[self.rng.randrange(PARTITIONS)])
+        self.receive(sub, data[: self.rng.choice((len(data), len(data) - 1))])
+
+    def receive(self, sub: int, payload: bytes) -> None:
+        effects = self.core.on_delivery(Delivery(sub, 100, payload=payload), self.now)
+        self.note("delivery", [sub, payload.hex(), self.now], self.effects(effects))
+
+    def error(self) -> None:
+        if self.open:
+            sub = self.rng.choice(sorted(self.open))
+            del self.open[sub]
+            info = refuse(self.rng.choice(READER_ERRORS), "no", log_start=4).to_info()
+            effects = self.core.on_delivery(Delivery(sub, error=info), self.now)
+            self.note("deliveryError", [sub, to_map(info), self.now], self.effects(effects))
+
+    def refuse(self) -> None:
+        if self.open:
+            sub = self.rng.choice(sorted(self.open))
+            del self.open[sub]
+            code = self.rng.choice(("REQUEST_TIMED_OUT", "UNKNOWN_TOPIC"))
+            error = TimedOut("no") if code == "REQUEST_TIMED_OUT" else refuse(code, "no")
+            self.core.on_subscribed(sub, error, self.now)
+            self.note("refused", [sub, code, self.now], None)
+
+    def take(self) -> None:
+        try:
+            fetched = self.core.take()
+        except TidelogError as error:
+            self.note("take", [], {"error": [error.code, error.message, error.detail]})
+            return
+        if fetched is None:
+            self.note("take", [], None)
+            return
+        values = [[r.offset, r.leader_epoch, (r.value or b"").hex()] for r in fetched.records("t")]
+        effects = self.effects(self.core.on_taken(fetched.partition))
+        self.note("take", [], {"partition": fetched.partition, "records": values, "effects": effects})
+
+    def up(self) -> None:
+        self.note("up", [self.now], self.effects(self.core.on_link_up(self.now)))
+
+    def tick(self) -> None:
+        self.now += self.rng.choice((0.125, 0.25))
+        self.note("tick", [self.now], self.effects(self.core.on_tick(self.now)))
+
+    def down(self) -> None:
+        self.open.clear()
+        self.core.on_link_down()
+        self.note("down", [], None)

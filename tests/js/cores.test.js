@@ -1,0 +1,113 @@
+/** Producer and consumer cores, event by event: the same decisions as the Python cores in the same lives. */
+
+import assert from "node:assert/strict";
+import test from "node:test";
+import { Closed, TidelogError, TimedOut, BrokerError } from "../../shared/js/tidelog.js";
+import { ConsumerCore } from "../../shared/js/src/consumer-core.js";
+import { producerOptions } from "../../shared/js/src/options.js";
+import { recordSize } from "../../shared/js/src/outgoing.js";
+import { ProducerCore } from "../../shared/js/src/producer-core.js";
+import { NOTICES, errorInfo } from "../../shared/js/src/words.js";
+import { fromHex, toHex, vectors } from "./vectors.js";
+
+for (const [life, { options, steps }] of vectors.producers.entries()) {
+  test(`life ${life} of a producer`, () => {
+    const core = producerCore(options);
+    steps.forEach(({ event, given, came, state }, step) => {
+      const did = producerEvents[event](core, ...given);
+      assert.deepEqual(did ?? null, came, `what came of step ${step}, ${event}`);
+      const due = core.deadline();
+      assert.deepEqual([due === Infinity ? null : due, core.buffered, core.wantsProducerId, core.isIdle], state, `after step ${step}, ${event}`);
+    });
+  });
+}
+
+for (const [life, { plan, steps }] of vectors.consumers.entries()) {
+  test(`life ${life} of a consumer`, () => {
+    const core = consumerCore(plan);
+    steps.forEach(({ event, given, came, state }, step) => {
+      const did = consumerEvents[event](core, ...given);
+      assert.deepEqual(did ?? null, came, `what came of step ${step}, ${event}`);
+      const due = core.deadline();
+      const positions = [...core.positions].map(([partition, { leaderEpoch, offset }]) => [partition, [leaderEpoch, offset]]);
+      assert.deepEqual([due === Infinity ? null : due, core.isFinished, positions], state, `after step ${step}, ${event}`);
+    });
+  });
+}
+
+const producerEvents = {
+  add(core, partition, hex, now) {
+    const record = { value: fromHex(hex), key: null, timestampMs: 5, headers: [] };
+    const size = recordSize(record);
+    if (!core.append(partition, record, size)) core.open(partition, record, size, now);
+  },
+  take(core, now) {
+    const message = core.take(now);
+    return message && { parts: message.parts, payload: message.payload.map(toHex) };
+  },
+  produced: (core, acks, now) => settled(core.onProduced(NOTICES.produced.read({ acks }, "produced").acks, now)),
+  tick: (core, now) => settled(core.onTick(now)),
+  up: (core) => core.onLinkUp(),
+  down: (core, now) => settled(core.onLinkDown(now)),
+  producerId: (core, id) => core.onProducerId(id),
+  seal: (core) => core.sealAll(),
+  failAll: (core) => settled(core.failAll(new Closed("over"))),
+};
+
+const consumerEvents = {
+  up: (core, now) => effects(core.onLinkUp(now)),
+  down: (core) => core.onLinkDown(),
+  tick: (core, now) => effects(core.onTick(now)),
+  delivery: (core, sub, hex, now) => effects(core.onDelivery({ sub, error: null, payload: fromHex(hex) }, now)),
+  deliveryError: (core, sub, info, now) => effects(core.onDelivery({ sub, error: errorInfo.read(info, "error") }, now)),
+  refused(core, sub, code, now) {
+    core.onRefused(sub, code === "REQUEST_TIMED_OUT" ? new TimedOut("no") : new BrokerError("no", { code }), now);
+  },
+  take(core) {
+    try {
+      const fetched = core.take();
+      if (!fetched) return null;
+      const records = fetched.records("t", {}).map((r) => [r.offset, r.leaderEpoch, toHex(r.value)]);
+      return { partition: fetched.partition, records, effects: effects(core.onTaken(fetched.partition)) };
+    } catch (error) {
+      if (!(error instanceof TidelogError)) throw error;
+      return { error: [error.code, error.message, error.detail] };
+    }
+  },
+  close: (core) => effects(core.close()),
+};
+
+function producerCore(options) {
+  const names = { linger_s: "lingerS", batch_bytes: "batchBytes", delivery_timeout_s: "deliveryTimeoutS", max_in_flight: "maxInFlight", backoff_s: "backoffS" };
+  const ours = Object.fromEntries(Object.entries(options).map(([name, value]) => [names[name] ?? name, value]));
+  let id = 0;
+  return new ProducerCore({
+    topicId: "5f",
+    partitions: 2,
+    options: producerOptions({ ...ours, bufferBytes: 1 << 20 }),
+    nextId: () => ++id,
+    maxBatchBytes: 1 << 17,
+  });
+}
+
+function consumerCore({ starts, ends, credit }) {
+  let sub = 0;
+  return new ConsumerCore({
+    topic: "t",
+    starts: new Map(Object.entries(starts).map(([partition, [leaderEpoch, offset]]) => [Number(partition), { leaderEpoch, offset }])),
+    ends: new Map(Object.entries(ends).map(([partition, end]) => [Number(partition), end])),
+    credit,
+    backoffS: 0.25,
+    nextSub: () => ++sub,
+  });
+}
+
+function settled(batches) {
+  return batches.map((b) => [b.partition, b.count, b.offset, b.error && [b.error.code, b.error.unknownOutcome]]);
+}
+
+function effects(list) {
+  return list.map((effect) =>
+    effect.position ? { ...effect, position: [effect.position.leaderEpoch, effect.position.offset] } : effect,
+  );
+}

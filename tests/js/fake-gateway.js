@@ -1,0 +1,298 @@
+/**
+ * A cluster in memory, and the class `WebSocket` whose objects talk to its gateways: what a client sees of both, without
+ * a socket. Answers come in later turns, as they would.
+ */
+
+import { appendFileSync } from "node:fs";
+import { decodeBatch, encodeBatch, split } from "../../shared/js/tidelog.js";
+import { decode, decodePrefix, encodeMessage } from "../../shared/js/src/cbor.js";
+import { readHeader } from "../../shared/js/src/batch.js";
+import { toHex } from "./vectors.js";
+
+export class Refusal extends Error {
+  constructor(code, message = "the test says so", more = {}) {
+    super(message);
+    this.info = { code, message, ...more };
+  }
+}
+
+class Log {
+  batches = [];
+  start = 0;
+  end = 0;
+  #sequences = new Map();
+
+  append(data, epoch) {
+    const { producerId, baseSequence, recordCount } = readHeader(data);
+    if (producerId) {
+      const known = this.#sequences.get(producerId) ?? { next: 0, at: new Map() };
+      if (known.at.has(baseSequence)) return { offset: known.at.get(baseSequence), duplicate: true };
+      if (baseSequence !== known.next) throw new Refusal("OUT_OF_ORDER_SEQUENCE", `${baseSequence} is not ${known.next}`);
+      known.at.set(baseSequence, this.end);
+      known.next += recordCount;
+      this.#sequences.set(producerId, known);
+    }
+    const offset = this.end;
+    const stamped = data.slice();
+    new DataView(stamped.buffer).setBigInt64(0, BigInt(offset));
+    new DataView(stamped.buffer).setUint32(8, epoch);
+    this.batches.push(stamped);
+    this.end += recordCount;
+    return { offset };
+  }
+
+  /** Where the batch begins that has a record of this time or later: leaders know no better. */
+  since(timestampMs) {
+    for (const batch of this.batches) {
+      const records = decodeBatch(batch);
+      if (records.some((record) => record.timestampMs >= timestampMs)) {
+        return { offset: records[0].offset, leader_epoch: 4, timestamp_ms: records[0].timestampMs };
+      }
+    }
+    return { offset: this.end };
+  }
+
+  records() {
+    return this.batches.flatMap((batch) => decodeBatch(batch));
+  }
+}
+
+export class FakeCluster {
+  topics = new Map();
+  /** Gateways by URL that cannot be reached. */
+  dead = new Set();
+  /** URLs of the gateways that were connected to, in order. */
+  connected = [];
+  /** Errors for the next batches; null lets one pass. */
+  refusals = [];
+  /** So many acks are never sent, though the batch is written. */
+  loseAcks = 0;
+  /** Requests by op that are not answered. */
+  deaf = new Set();
+  /** Errors for the next requests, by op. */
+  failures = new Map();
+  /** Everything that clients sent: decoded headers. */
+  seen = [];
+  epoch = 4;
+  #sockets = new Set();
+  #producerIds = 100;
+  #waiting = [];
+
+  constructor() {
+    const cluster = this;
+    /** Its objects behave as the platform's. */
+    this.WebSocket = class extends FakeSocket {
+      constructor(url, protocol) {
+        super(cluster, url, protocol);
+      }
+    };
+  }
+
+  addTopic(name, partitions = 1, config = {}) {
+    const topicId = `id-${name}-${this.topics.size}`;
+    this.topics.set(name, { topicId, name, config, logs: Array.from({ length: partitions }, () => new Log()) });
+    return this.topics.get(name);
+  }
+
+  log(name, partition = 0) {
+    return this.topics.get(name).logs[partition];
+  }
+
+  /** Put records in, as if another client had. */
+  fill(name, values, { partition = 0, times = [] } = {}) {
+    const encoder = new TextEncoder();
+    const records = values.map((value, i) => {
+      return { value: encoder.encode(value), key: null, timestampMs: times[i] ?? 1000, headers: [] };
+    });
+    this.log(name, partition).append(encodeBatch(records), this.epoch);
+    this.#push();
+  }
+
+  /** Every client loses its gateway; no ack is lost on the next. */
+  cut() {
+    this.loseAcks = 0;
+    for (const socket of [...this.#sockets]) socket.lose();
+  }
+
+  /** Something else than an answer, to every client. */
+  say(data) {
+    for (const socket of this.#sockets) socket.hear(data);
+  }
+
+  /** Until clients have sent `count` messages of this kind. */
+  async heard(op, count = 1) {
+    while (this.seen.filter((header) => header.op === op).length < count) {
+      await new Promise((resolve) => this.#waiting.push(resolve));
+    }
+    return this.seen.filter((header) => header.op === op);
+  }
+
+  onOpen(socket) {
+    this.#sockets.add(socket);
+    this.connected.push(socket.url);
+  }
+
+  onClose(socket) {
+    this.#sockets.delete(socket);
+  }
+
+  onMessage(socket, data) {
+    if (process.env.TIDELOG_SENT) appendFileSync(process.env.TIDELOG_SENT, `${toHex(data)}\n`);
+    const [header, end] = decodePrefix(data, 1000);
+    const payload = end < data.length ? decode(data.subarray(end)) : new Uint8Array();
+    this.seen.push(header);
+    for (const resolve of this.#waiting.splice(0)) resolve();
+    if (header.op === "produce") return this.#produce(socket, header, payload);
+    if (header.op === "credit") {
+      if (socket.subs.has(header.sub)) socket.subs.get(header.sub).credit += header.bytes;
+      return this.#push();
+    }
+    if (this.deaf.has(header.op)) return undefined;
+    try {
+      const failures = this.failures.get(header.op) ?? [];
+      if (failures.length) throw failures.shift();
+      const [answer, bytes] = this.#answer(socket, header);
+      socket.tell({ re: header.id, ...answer }, bytes);
+    } catch (refusal) {
+      if (!(refusal instanceof Refusal)) throw refusal;
+      socket.tell({ re: header.id, error: refusal.info });
+    }
+    return this.#push();
+  }
+
+  #answer(socket, header) {
+    const log = () => [...this.topics.values()].find((topic) => topic.topicId === header.topic_id).logs[header.partition];
+    switch (header.op) {
+      case "hello":
+        return [{ version: 1, cluster: "fake", node: "g1", role: "gateway", max_message_bytes: 1 << 24, max_in_flight: 1000 }];
+      case "metadata":
+        return [{ cluster: "fake", index: 1, servers: [], topics: this.#topics(header) }];
+      case "create_topic":
+        if (this.topics.has(header.name)) throw new Refusal("TOPIC_EXISTS");
+        return [{ topic_id: this.addTopic(header.name, header.partitions).topicId }];
+      case "delete_topic":
+        if (!this.topics.delete(header.name)) throw new Refusal("UNKNOWN_TOPIC");
+        return [{}];
+      case "init_producer":
+        return [{ producer_id: ++this.#producerIds }];
+      case "list_offset":
+        return [header.at === "timestamp" ? log().since(header.timestamp_ms) : { offset: header.at === "earliest" ? log().start : log().end }];
+      case "subscribe":
+        socket.subs.set(header.sub, { log: log(), offset: header.offset, credit: header.credit });
+        return [{}];
+      case "unsubscribe":
+        socket.subs.delete(header.sub);
+        return [{}];
+      case "read":
+        return [{ leader_epoch: this.epoch }, log().batches];
+      case "history":
+        return [{ entries: [] }];
+      case "describe_quorum":
+        return [{ active: "c1", term: 1, commit_index: 1, controllers: [] }];
+      case "digest":
+        return [{ log_start: 0, log_end: 0, high_watermark: 0 }];
+      default:
+        return [{}];
+    }
+  }
+
+  #topics({ topics = [], all_topics = false }) {
+    const wanted = [...this.topics.values()].filter(({ name }) => all_topics || topics.includes(name));
+    return wanted.map(({ topicId, name, config, logs }) => ({
+      topic_id: topicId,
+      name,
+      config,
+      partitions: logs.map((_, partition) => ({
+        ...{ partition, replicas: ["r1"], isr: ["r1"], leader: "r1", leader_epoch: this.epoch, epoch: 1 },
+      })),
+    }));
+  }
+
+  #produce(socket, { parts }, payload) {
+    const acks = [];
+    [...split(payload)].forEach(([, data], i) => {
+      const { id, topic_id: topicId, partition } = parts[i];
+      const { logs } = [...this.topics.values()].find((topic) => topic.topicId === topicId);
+      try {
+        const refusal = this.refusals.shift();
+        if (refusal) throw refusal;
+        const { offset, duplicate } = logs[partition].append(data, this.epoch);
+        acks.push({ id, offset, leader_epoch: this.epoch, durability: "all/os", duplicate });
+      } catch (refusal) {
+        if (!(refusal instanceof Refusal)) throw refusal;
+        acks.push({ id, error: refusal.info });
+      }
+    });
+    const lost = Math.min(this.loseAcks, acks.length);
+    this.loseAcks -= lost;
+    if (acks.length > lost) socket.tell({ op: "produced", acks: acks.slice(lost) });
+    this.#push();
+  }
+
+  /** What subscriptions have credit for. */
+  #push() {
+    for (const socket of this.#sockets) {
+      for (const [sub, state] of socket.subs) {
+        if (state.offset < state.log.start) {
+          const detail = { log_start: String(state.log.start) };
+          socket.tell({ op: "delivery", sub, error: { code: "OFFSET_OUT_OF_RANGE", message: "gone", detail } });
+          socket.subs.delete(sub);
+          continue;
+        }
+        for (const batch of state.log.batches) {
+          const { endOffset } = readHeader(batch);
+          if (endOffset <= state.offset || state.credit <= 0) continue;
+          state.credit -= batch.length;
+          state.offset = endOffset;
+          socket.tell({ op: "delivery", sub, high_watermark: state.log.end }, [batch]);
+        }
+      }
+    }
+  }
+}
+
+class FakeSocket {
+  protocol = "";
+  subs = new Map();
+  onopen = null;
+  onmessage = null;
+  onclose = null;
+  onerror = null;
+  #cluster;
+  #open = false;
+
+  constructor(cluster, url, protocol) {
+    if (!url.startsWith("ws://")) throw new SyntaxError("no URL");
+    this.url = url;
+    this.#cluster = cluster;
+    setImmediate(() => {
+      if (cluster.dead.has(url)) return this.lose();
+      this.#open = true;
+      this.protocol = protocol;
+      cluster.onOpen(this);
+      return this.onopen?.();
+    });
+  }
+
+  send(data) {
+    if (this.#open) this.#cluster.onMessage(this, data.slice());
+  }
+
+  close() {
+    this.#open = false;
+    this.#cluster.onClose(this);
+  }
+
+  tell(header, payload) {
+    this.hear(encodeMessage(header, payload).slice().buffer);
+  }
+
+  hear(data) {
+    setImmediate(() => this.#open && this.onmessage?.({ data }));
+  }
+
+  lose() {
+    this.close();
+    setImmediate(() => this.onclose?.({ code: 1006, reason: "" }));
+  }
+}
