@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/installed
 
-.PHONY: venv demo test tidy simulate model-check spin mutants bench pages lock clean help
+.PHONY: venv demo test tidy simulate model-check spin chromium mutants bench pages lock clean help
 
 help:
 	@echo "make demo      a cluster of real processes takes records, loses a leader, loses nothing; Spark reads the result"
@@ -31,7 +31,7 @@ demo: $(STAMP)
 	$(BIN)/tidelog demo
 
 # On all cores, up to the number at which the tests with real processes, which one worker runs alone, take the longest.
-test: $(STAMP) spin
+test: $(STAMP) spin chromium
 	$(BIN)/python -m pytest --numprocesses auto --maxprocesses 4
 
 # The design model needs spin and a C compiler; where they cannot be had its tests are skipped, and say so.
@@ -39,6 +39,12 @@ spin:
 	@{ command -v spin && command -v gcc; } >/dev/null || \
 	{ [ "$$(id -u)" = 0 ] && command -v apt-get && apt-get update && apt-get install -y --no-install-recommends spin gcc libc6-dev; } >/dev/null 2>&1 || \
 	echo "spin or gcc is missing and cannot be installed here: the design model is not checked (apt-get install spin gcc)"
+
+# Node comes with the environment; the tests of the JavaScript client in a browser need Chromium and are skipped without it.
+chromium:
+	@{ command -v chromium || command -v chromium-browser || command -v google-chrome || command -v google-chrome-stable; } >/dev/null || \
+	{ [ "$$(id -u)" = 0 ] && command -v apt-get && apt-get update && apt-get install -y --no-install-recommends chromium; } >/dev/null 2>&1 || \
+	echo "chromium is missing and cannot be installed here: the JavaScript client is not tested in a browser (apt-get install chromium)"
 
 tidy: $(STAMP)
 	$(BIN)/python -m pytest tests/test_tidy.py

@@ -30,10 +30,10 @@ export {
   TimedOut,
   Unreachable,
 } from "./src/errors.js";
+export { BackwardConsumer } from "./src/backward.js";
 export { Consumer } from "./src/consumer.js";
 export { Log } from "./src/log.js";
 export { Pending, Producer } from "./src/producer.js";
-export { decodeBatch, encodeBatch, split } from "./src/batch.js";
 export { partitionOf } from "./src/partitioner.js";
 
 const DEFAULT_URL = "ws://127.0.0.1:9292";

@@ -4,7 +4,8 @@ import assert from "node:assert/strict";
 import test from "node:test";
 import zlib from "node:zlib";
 import { crc32c } from "../../shared/js/src/crc32c.js";
-import { CorruptBatch, decodeBatch, encodeBatch, partitionOf, split } from "../../shared/js/tidelog.js";
+import { decodeBatch, encodeBatch, split } from "../../shared/js/src/batch.js";
+import { CorruptBatch, partitionOf } from "../../shared/js/tidelog.js";
 import { murmur2 } from "../../shared/js/src/partitioner.js";
 import { fromHex, toHex, vectors } from "./vectors.js";
 

@@ -178,10 +178,10 @@ clientTest("a consumer that waits gets new records", async (log, cluster) => {
 });
 
 clientTest("a consumer goes on at the next gateway without loss or repetition", async (log, cluster) => {
-  for (let i = 0; i < 50; i++) cluster.fill("t", [`${i}`]);
+  for (let i = 0; i < 50; i++) cluster.fill("t", [`${i} ${"x".repeat(8000)}`]); // a few at a time: the credit is 64 KiB
   const seen = [];
   for await (const record of log.consume("t", { start: 0, partitions: [0], partitionBytes: 1 })) {
-    seen.push(text(record));
+    seen.push(text(record).split(" ")[0]);
     if (seen.length % 10 === 0) cluster.cut();
     if (seen.length === 50) break;
   }
@@ -265,6 +265,54 @@ clientTest("without a gateway for too long a consumer says so", async (log, clus
   cluster.cut();
   await assert.rejects(waiting, { code: "UNREACHABLE", message: /ws:\/\/g1, ws:\/\/g2/ });
 }, { requestTimeoutS: 0.2 });
+
+clientTest("a paused partition hands out nothing, and goes on behind what was handed out", async (log, cluster) => {
+  cluster.fill("t", ["a", "b", "c"]);
+  cluster.fill("t", ["x"], { partition: 1 });
+  const consumer = log.consume("t", { start: 0, end: "latest" });
+  const seen = [];
+  for await (const record of consumer) {
+    seen.push(text(record));
+    if (seen.join("") === "a") {
+      await consumer.pause(0);
+      assert.deepEqual(consumer.paused, [0]);
+      assert.ok(consumer.bufferedBytes > 0);
+    }
+    if (text(record) === "x") await consumer.resume();
+  }
+  assert.deepEqual(seen, ["a", "x", "b", "c"]);
+  await assert.rejects(log.consume("t", { partitions: [1] }).pause(0), { code: "UNKNOWN_TOPIC" });
+});
+
+clientTest("a consumer can be sent elsewhere, also after an error", async (log, cluster) => {
+  cluster.fill("t", ["a", "b", "c"]);
+  cluster.fill("t", ["d"]);
+  cluster.log("t").start = 2;
+  const consumer = log.consume("t", { start: 0, end: 3, partitions: [0] });
+  await assert.rejects(consumer.nextRecords(), { code: "OFFSET_OUT_OF_RANGE" });
+  await assert.rejects(consumer.nextRecords(), { code: "OFFSET_OUT_OF_RANGE" });
+  await consumer.seek({ 0: 2 });
+  assert.deepEqual((await consumer.nextRecords()).map(text), ["c"]);
+  assert.deepEqual(await consumer.nextRecords(), []);
+  await consumer.seek(2, 0);
+  assert.deepEqual((await collect(consumer)).map(text), ["c"]);
+});
+
+clientTest("reading backwards gives the same records in the other order", async (log, cluster) => {
+  for (let i = 0; i < 20; i++) cluster.fill("t", [`${2 * i}`, `${2 * i + 1}`]);
+  const forwards = await collect(log.consume("t", { start: 3, end: 30, partitions: [0] }));
+  const backwards = await collect(log.consume("t", { start: 30, end: 3, partitions: [0], reverse: true }));
+  assert.deepEqual(backwards, forwards.reverse());
+  const consumer = log.consume("t", { partitions: [0], reverse: true });
+  assert.deepEqual((await collect(consumer, 2)).map(text), ["39", "38"]);
+  assert.deepEqual(consumer.positions.get(0), { leaderEpoch: -1, offset: 38 });
+  const rest = await collect(log.consume("t", { start: consumer.positions, partitions: [0], reverse: true }));
+  assert.deepEqual([text(rest[0]), rest.length], ["37", 38]);
+  cluster.log("t").start = 10;
+  await assert.rejects(collect(log.consume("t", { start: 30, end: 3, partitions: [0], reverse: true })), {
+    code: "OFFSET_OUT_OF_RANGE",
+  });
+});
 
 // --- the connection ---
 
@@ -360,6 +408,10 @@ clientTest("every request of the client", async (log, cluster) => {
   await log.configureTopic("t", { retention_ms: 5 });
   await log.setLearners("t", 0, ["r2"]);
   await log.growTopic("t", 4);
+  await log.setReadOnly("t", [0]);
+  await log.setReadOnly("t", [], { readOnly: false });
+  await log.pause("t", [0, 1]);
+  await log.resume("t");
   await log.transfer("t", 0, "r1");
   await log.reassign("t", 0, ["r1", "r2"]);
   await log.cancelReassignment("t", 0);

@@ -7,8 +7,9 @@ import random
 from collections.abc import Iterator
 from typing import Any
 
+from tidelog.client.core.backward import BackwardCore, Look
 from tidelog.client.core.batch import Batch, record_size
-from tidelog.client.core.consumer import ConsumerCore, Effect, Grant, Open, Stop
+from tidelog.client.core.consumer import ConsumerCore, Effect, Fetched, Grant, Open, Stop
 from tidelog.client.core.producer import ProducerCore
 from tidelog.client.options import ProducerOptions
 from tidelog.errors import TidelogError, TimedOut, refuse
@@ -19,6 +20,7 @@ from tidelog.wire.messages import Delivery, ProduceAck
 
 PRODUCERS = 60
 CONSUMERS = 60
+BACKWARDS = 60
 STEPS = 120
 PARTITIONS = 2
 PRODUCER_ERRORS: tuple[tuple[str, bool, dict[str, str]], ...] = (
@@ -34,6 +36,10 @@ PRODUCER_ERRORS: tuple[tuple[str, bool, dict[str, str]], ...] = (
     ("FENCED_PRODUCER", False, {}),
 )
 READER_ERRORS = ("NOT_LEADER", "OFFSET_OUT_OF_RANGE", "LOG_TRUNCATED", "OVERLOADED")
+
+
+def backward_traces() -> list[dict[str, Any]]:
+    return [_Backward(random.Random(seed)).run() for seed in range(BACKWARDS)]
 
 
 def producer_traces() -> list[dict[str, Any]]:
@@ -140,6 +146,23 @@ def settled(batches: list[Batch]) -> list[Any]:
     ]
 
 
+def batches(rng: random.Random) -> Iterator[bytes]:
+    """A log in which leaders change, control batches among the others."""
+    offset, epoch = 0, 1
+    while offset < 40:
+        count = rng.randrange(1, 5)
+        epoch += rng.random() < 0.2
+        data = encode_control("epoch") if rng.random() < 0.1 else b""
+        data = data or encode_batch([NewRecord(rng.randbytes(20), None, 5)] * count)
+        header = read_header(data)
+        yield stamp_prefix(offset, epoch, header.crc32c) + data[16:]
+        offset += header.record_count
+
+
+def rows(fetched: Fetched) -> list[Any]:
+    return [[r.offset, r.leader_epoch, (r.value or b"").hex()] for r in fetched.records("t")]
+
+
 class _Consumer:
     """One life of a consumer core, against gateways that serve one log per partition and sometimes a wrong one."""
 
@@ -149,28 +172,18 @@ class _Consumer:
         self.subs = iter(range(1, 100_000))
         self.steps: list[dict[str, Any]] = []
         self.open: dict[int, tuple[int, int]] = {}
-        self.log = {partition: list(self.batches()) for partition in range(PARTITIONS)}
+        self.log = {partition: list(batches(rng)) for partition in range(PARTITIONS)}
         starts = {partition: Position(-1, rng.randrange(8)) for partition in range(PARTITIONS)}
         ends = {partition: rng.randrange(30) for partition in range(PARTITIONS) if rng.random() < 0.5}
         self.credit = rng.choice((300, 2000))
         self.plan = {"starts": starts, "ends": ends, "credit": self.credit}
         self.core = ConsumerCore("t", starts, ends, self.credit, 0.25, lambda: next(self.subs))
 
-    def batches(self) -> Iterator[bytes]:
-        offset, epoch = 0, 1
-        while offset < 40:
-            count = self.rng.randrange(1, 5)
-            epoch += self.rng.random() < 0.2
-            data = encode_control("epoch") if self.rng.random() < 0.1 else b""
-            data = data or encode_batch([NewRecord(self.rng.randbytes(20), None, 5)] * count)
-            header = read_header(data)
-            yield stamp_prefix(offset, epoch, header.crc32c) + data[16:]
-            offset += header.record_count
-
     def run(self) -> dict[str, Any]:
         events = (
             *((self.deliver, 10), (self.take, 8), (self.up, 3), (self.tick, 3)),
             *((self.down, 1), (self.refuse, 1), (self.error, 1), (self.wrong, 1)),
+            *((self.pause, 1), (self.resume, 2), (self.seek, 1)),
         )
         self.up()
         for _ in range(STEPS):
@@ -179,7 +192,8 @@ class _Consumer:
         return {"plan": self.plan, "steps": self.steps}
 
     def note(self, event: str, given: list[Any], came: Any) -> None:
-        state = [self.core.deadline(), self.core.is_finished, sorted(self.core.positions.items())]
+        core = self.core
+        state = [core.deadline(), core.is_finished, sorted(core.positions.items()), core.paused, core.waiting]
         self.steps.append({"event": event, "given": given, "came": came, "state": state})
 
     def effects(self, effects: list[Effect]) -> list[Any]:
@@ -243,9 +257,30 @@ class _Consumer:
         if fetched is None:
             self.note("take", [], None)
             return
-        values = [[r.offset, r.leader_epoch, (r.value or b"").hex()] for r in fetched.records("t")]
         effects = self.effects(self.core.on_taken(fetched.partition))
-        self.note("take", [], {"partition": fetched.partition, "records": values, "effects": effects})
+        self.note("take", [], {"partition": fetched.partition, "records": rows(fetched), "effects": effects})
+        if self.rng.random() < 0.2:
+            offset = self.rng.randrange(fetched.first, fetched.end + 1)
+            self.core.put_back(fetched, Position(fetched.header.leader_epoch, offset))
+            self.note("putBack", [fetched.header.leader_epoch, offset], None)
+
+    def chosen(self) -> list[int]:
+        return self.rng.sample(range(PARTITIONS), self.rng.randrange(1, PARTITIONS + 1))
+
+    def pause(self) -> None:
+        chosen = self.chosen()
+        self.core.pause(chosen)
+        self.note("pause", [chosen], None)
+
+    def resume(self) -> None:
+        chosen = self.chosen()
+        self.core.resume(chosen)
+        self.note("resume", [chosen], None)
+
+    def seek(self) -> None:
+        partition, offset = self.rng.randrange(PARTITIONS), self.rng.randrange(20)
+        effects = self.core.seek(partition, Position(-1, offset), self.now)
+        self.note("seek", [partition, offset, self.now], self.effects(effects))
 
     def up(self) -> None:
         self.note("up", [self.now], self.effects(self.core.on_link_up(self.now)))
@@ -258,3 +293,70 @@ class _Consumer:
         self.open.clear()
         self.core.on_link_down()
         self.note("down", [], None)
+
+
+class _Backward:
+    """One life of a core that reads backwards, over logs whose beginnings move up and whose ends were cut."""
+
+    def __init__(self, rng: random.Random) -> None:
+        self.rng = rng
+        self.steps: list[dict[str, Any]] = []
+        self.log = {partition: list(batches(rng)) for partition in range(PARTITIONS)}
+        self.log_start = dict.fromkeys(self.log, 0)
+        exact = rng.random() < 0.5
+        starts = {p: Position(rng.choice((-1, -1, 1, 9)), rng.randrange(42)) for p in self.log}
+        bounds = {p: rng.randrange(10) for p in self.log}
+        room = rng.choice((100, 400, 5000))
+        self.plan = {"starts": starts, "bounds": bounds, "exact": exact, "windowBytes": room}
+        self.core = BackwardCore("t", starts, bounds, exact, room)
+
+    def run(self) -> dict[str, Any]:
+        for _ in range(STEPS):
+            looks = self.core.looks()
+            asked = [[look.partition, look.offset, look.max_bytes, look.last_epoch] for look in looks]
+            self.note("looks", [], asked)
+            for look in looks:
+                self.answer(look)
+            if not self.take():
+                break
+        return {"plan": self.plan, "steps": self.steps}
+
+    def note(self, event: str, given: list[Any], came: Any) -> None:
+        state = [self.core.is_finished, sorted(self.core.positions.items())]
+        self.steps.append({"event": event, "given": given, "came": came, "state": state})
+
+    def answer(self, look: Look) -> None:
+        if self.rng.random() < 0.1:
+            self.log_start[look.partition] += self.rng.randrange(8)
+        start = self.log_start[look.partition]
+        asked = [look.partition, look.offset, look.max_bytes, look.last_epoch]
+        if look.offset < start:
+            self.fail(look, asked, "OFFSET_OUT_OF_RANGE", log_start=start)
+        elif self.rng.random() < 0.02:
+            self.fail(look, asked, "LOG_TRUNCATED", end_offset=3)
+        else:
+            payload = b""
+            for data in self.log[look.partition]:
+                if read_header(data).end_offset > look.offset and (not payload or len(payload) < look.max_bytes):
+                    payload += data
+            self.core.on_batches(look, payload)
+            self.note("batches", [*asked, payload.hex()], None)
+
+    def fail(self, look: Look, asked: list[Any], code: str, **detail: int) -> None:
+        error = refuse(code, "no", **detail)
+        self.core.on_error(look, error)
+        self.note("error", [*asked, to_map(error.to_info())], None)
+
+    def take(self) -> bool:
+        """False at the end, or an error."""
+        while True:
+            try:
+                fetched = self.core.take()
+            except TidelogError as error:
+                self.note("take", [], {"error": [error.code, error.message, error.detail]})
+                return False
+            self.note(
+                "take", [], None if fetched is None else {"partition": fetched.partition, "records": rows(fetched)}
+            )
+            if fetched is None:
+                return not self.core.is_finished

@@ -3,7 +3,9 @@
 import assert from "node:assert/strict";
 import test from "node:test";
 import { Closed, TidelogError, TimedOut, BrokerError } from "../../shared/js/tidelog.js";
+import { BackwardCore } from "../../shared/js/src/backward-core.js";
 import { ConsumerCore } from "../../shared/js/src/consumer-core.js";
+import { fromInfo } from "../../shared/js/src/errors.js";
 import { producerOptions } from "../../shared/js/src/options.js";
 import { recordSize } from "../../shared/js/src/outgoing.js";
 import { ProducerCore } from "../../shared/js/src/producer-core.js";
@@ -29,11 +31,39 @@ for (const [life, { plan, steps }] of vectors.consumers.entries()) {
       const did = consumerEvents[event](core, ...given);
       assert.deepEqual(did ?? null, came, `what came of step ${step}, ${event}`);
       const due = core.deadline();
-      const positions = [...core.positions].map(([partition, { leaderEpoch, offset }]) => [partition, [leaderEpoch, offset]]);
-      assert.deepEqual([due === Infinity ? null : due, core.isFinished, positions], state, `after step ${step}, ${event}`);
+      const positions = pairsOf(core.positions);
+      const now = [due === Infinity ? null : due, core.isFinished, positions, core.paused, core.waiting];
+      assert.deepEqual(now, state, `after step ${step}, ${event}`);
     });
   });
 }
+
+for (const [life, { plan, steps }] of vectors.backwards.entries()) {
+  test(`life ${life} of a consumer that reads backwards`, () => {
+    const core = new BackwardCore({ topic: "t", ...plan, starts: positionsOf(plan.starts), bounds: numbersOf(plan.bounds) });
+    steps.forEach(({ event, given, came, state }, step) => {
+      const did = backwardEvents[event](core, ...given);
+      assert.deepEqual(did ?? null, came, `what came of step ${step}, ${event}`);
+      assert.deepEqual([core.isFinished, pairsOf(core.positions)], state, `after step ${step}, ${event}`);
+    });
+  });
+}
+
+const backwardEvents = {
+  looks: (core) => core.looks().map(({ partition, offset, maxBytes, lastEpoch }) => [partition, offset, maxBytes, lastEpoch]),
+  batches: (core, partition, offset, maxBytes, lastEpoch, hex) => core.onBatches({ partition, offset, maxBytes, lastEpoch }, fromHex(hex)),
+  error(core, partition, offset, maxBytes, lastEpoch, info) {
+    core.onError({ partition, offset, maxBytes, lastEpoch }, fromInfo(errorInfo.read(info, "error")));
+  },
+  take(core) {
+    try {
+      const fetched = core.take();
+      return fetched && { partition: fetched.partition, records: rows(fetched) };
+    } catch (error) {
+      return failure(error);
+    }
+  },
+};
 
 const producerEvents = {
   add(core, partition, hex, now) {
@@ -54,6 +84,9 @@ const producerEvents = {
   failAll: (core) => settled(core.failAll(new Closed("over"))),
 };
 
+/** What was taken last. */
+let taken = null;
+
 const consumerEvents = {
   up: (core, now) => effects(core.onLinkUp(now)),
   down: (core) => core.onLinkDown(),
@@ -65,15 +98,16 @@ const consumerEvents = {
   },
   take(core) {
     try {
-      const fetched = core.take();
-      if (!fetched) return null;
-      const records = fetched.records("t", {}).map((r) => [r.offset, r.leaderEpoch, toHex(r.value)]);
-      return { partition: fetched.partition, records, effects: effects(core.onTaken(fetched.partition)) };
+      taken = core.take();
+      return taken && { partition: taken.partition, records: rows(taken), effects: effects(core.onTaken(taken.partition)) };
     } catch (error) {
-      if (!(error instanceof TidelogError)) throw error;
-      return { error: [error.code, error.message, error.detail] };
+      return failure(error);
     }
   },
+  putBack: (core, leaderEpoch, offset) => core.putBack(taken, { leaderEpoch, offset }),
+  pause: (core, partitions) => core.pause(partitions),
+  resume: (core, partitions) => core.resume(partitions),
+  seek: (core, partition, offset, now) => effects(core.seek(partition, { leaderEpoch: -1, offset }, now)),
   close: (core) => effects(core.close()),
 };
 
@@ -94,8 +128,8 @@ function consumerCore({ starts, ends, credit }) {
   let sub = 0;
   return new ConsumerCore({
     topic: "t",
-    starts: new Map(Object.entries(starts).map(([partition, [leaderEpoch, offset]]) => [Number(partition), { leaderEpoch, offset }])),
-    ends: new Map(Object.entries(ends).map(([partition, end]) => [Number(partition), end])),
+    starts: positionsOf(starts),
+    ends: numbersOf(ends),
     credit,
     backoffS: 0.25,
     nextSub: () => ++sub,
@@ -110,4 +144,25 @@ function effects(list) {
   return list.map((effect) =>
     effect.position ? { ...effect, position: [effect.position.leaderEpoch, effect.position.offset] } : effect,
   );
+}
+
+function positionsOf(object) {
+  return new Map(Object.entries(object).map(([partition, [leaderEpoch, offset]]) => [Number(partition), { leaderEpoch, offset }]));
+}
+
+function numbersOf(object) {
+  return new Map(Object.entries(object).map(([partition, offset]) => [Number(partition), offset]));
+}
+
+function pairsOf(positions) {
+  return [...positions].map(([partition, { leaderEpoch, offset }]) => [partition, [leaderEpoch, offset]]);
+}
+
+function rows(fetched) {
+  return fetched.records("t", {}).map((record) => [record.offset, record.leaderEpoch, toHex(record.value)]);
+}
+
+function failure(error) {
+  if (!(error instanceof TidelogError)) throw error;
+  return { error: [error.code, error.message, error.detail] };
 }

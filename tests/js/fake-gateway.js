@@ -4,9 +4,8 @@
  */
 
 import { appendFileSync } from "node:fs";
-import { decodeBatch, encodeBatch, split } from "../../shared/js/tidelog.js";
+import { decodeBatch, encodeBatch, readHeader, split } from "../../shared/js/src/batch.js";
 import { decode, decodePrefix, encodeMessage } from "../../shared/js/src/cbor.js";
-import { readHeader } from "../../shared/js/src/batch.js";
 import { toHex } from "./vectors.js";
 
 export class Refusal extends Error {
@@ -50,6 +49,12 @@ class Log {
       }
     }
     return { offset: this.end };
+  }
+
+  /** The batches that hold `offset` and what follows. */
+  from(offset) {
+    if (offset < this.start) throw new Refusal("OFFSET_OUT_OF_RANGE", "gone", { detail: { log_start: String(this.start) } });
+    return this.batches.filter((batch) => readHeader(batch).endOffset > offset);
   }
 
   records() {
@@ -184,7 +189,7 @@ export class FakeCluster {
         socket.subs.delete(header.sub);
         return [{}];
       case "read":
-        return [{ leader_epoch: this.epoch }, log().batches];
+        return [{ leader_epoch: this.epoch }, log().from(header.offset)];
       case "history":
         return [{ entries: [] }];
       case "describe_quorum":

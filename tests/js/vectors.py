@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import cbor2
-from core_traces import consumer_traces, producer_traces
+from core_traces import backward_traces, consumer_traces, producer_traces
 from tidelog.batch_body import CODECS
 from tidelog.client.core.partitioner import murmur2, partition_of
 from tidelog.errors import CorruptBatch, refuse
@@ -219,7 +219,9 @@ def as_object(part: Any) -> Any:
 def answers() -> list[dict[str, Any]]:
     """Answers and notices as the Python codec writes them: with all fields, and with none that may be left out."""
     m = messages
-    full = m.PartitionInfo(1, ("r1", "r2"), ("r1",), "r1", 3, 9, 5, 70, ("r2",), ("r4",), "r2", ("r1", "r3"))
+    full = m.PartitionInfo(
+        1, ("r1", "r2"), ("r1",), "r1", 3, 9, 5, 70, ("r2",), ("r4",), "r2", ("r1", "r3"), True, True
+    )
     bare = m.PartitionInfo(0, ("r1",), ("r1",), "", 0, 1)
     topic = m.TopicInfo("5f", "orders", {"flush": "os", "max_batch_bytes": "1000"}, (bare, full))
     server = m.ServerInfo("r1", "ws://a:1", 7, True, "east", True)
@@ -269,6 +271,7 @@ def everything() -> dict[str, Any]:
         "partitions": partitions(),
         "producers": producer_traces(),
         "consumers": consumer_traces(),
+        "backwards": backward_traces(),
     }
 
 

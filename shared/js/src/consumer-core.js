@@ -8,9 +8,12 @@
  * continues behind them. The first batch of a delivery may begin before the position; what is below is skipped. A
  * subscription is known by its number: what arrives for a former one is ignored.
  *
- * Credit bounds memory: a lane's bytes under way and waiting never exceed its credit by more than one delivery. A gap
- * between batches, or a leader epoch that goes back, is an error: nothing is ever passed over in silence. So are
- * OFFSET_OUT_OF_RANGE and LOG_TRUNCATED (KIP-320): the application decides where to go on.
+ * Credit bounds memory: a lane's bytes under way and waiting never exceed its credit by more than one delivery. Of a
+ * lane that is *paused* nothing is handed out; what has arrived stays, and with the credit used up nothing more comes.
+ *
+ * A gap between batches, or a leader epoch that goes back, is an error: nothing is ever passed over in silence. So are
+ * OFFSET_OUT_OF_RANGE and LOG_TRUNCATED (KIP-320): the application decides where to go on (`seek`). Until it does the
+ * lane *failed*: the others go on, and when they are done the error is told again, not an end.
  *
  * What is to be done comes back as effects, in that order: `{open: sub, partition, position, credit}`,
  * `{grant: sub, bytes}`, `{stop: sub}`.
@@ -40,6 +43,11 @@ export class Fetched {
 class Lane {
   sub = null;
   notBefore = 0;
+  paused = false;
+  /** What waits for the end of the pause. */
+  held = [];
+  /** The error that ended it, once the application was told. */
+  failed = null;
   /** Bytes received and not taken. */
   waiting = 0;
   /** Bytes taken whose credit was not given back yet. */
@@ -77,7 +85,26 @@ export class ConsumerCore {
 
   /** Every partition has reached its end and everything was taken. */
   get isFinished() {
-    return !this.#queue.length && [...this.#lanes.values()].every((lane) => lane.done);
+    return this.#isIdle && [...this.#lanes.values()].every((lane) => !lane.failed);
+  }
+
+  get #isIdle() {
+    return !this.#queue.length && [...this.#lanes.values()].every((lane) => lane.done && !lane.held.length);
+  }
+
+  /** Those that are read. */
+  get partitions() {
+    return [...this.#lanes.keys()];
+  }
+
+  /** Those of which nothing is handed out now. */
+  get paused() {
+    return this.partitions.filter((partition) => this.#lanes.get(partition).paused);
+  }
+
+  /** Bytes received that the application has not taken. */
+  get waiting() {
+    return [...this.#lanes.values()].reduce((sum, lane) => sum + lane.waiting, 0);
   }
 
   /** Per partition: what the application has taken ends here. */
@@ -138,7 +165,7 @@ export class ConsumerCore {
       for (const [header, data] of split(delivery.payload)) this.#receive(lane, header, data);
     } catch (error) {
       if (!(error instanceof TidelogError)) throw error;
-      this.#queue.push(this.#located(lane, error));
+      this.#put(lane, this.#located(lane, error));
       lane.done = true;
     }
     return lane.done ? this.#stop(lane) : this.#giveBack(lane);
@@ -157,21 +184,32 @@ export class ConsumerCore {
       throw new ProtocolError(`leader epoch ${header.leaderEpoch} follows ${position.leaderEpoch}`);
     }
     const end = lane.end === undefined ? header.endOffset : Math.min(header.endOffset, lane.end);
-    this.#queue.push(new Fetched(lane.partition, header, data, position.offset, end));
+    this.#put(lane, new Fetched(lane.partition, header, data, position.offset, end));
     lane.waiting += data.length;
     lane.received = { leaderEpoch: header.leaderEpoch, offset: end };
     lane.done = end === lane.end;
   }
 
+  #put(lane, item) {
+    if (lane.paused) lane.held.push(item);
+    else this.#queue.push([lane, item]);
+  }
+
   /**
    * The next batch, in order per partition; null when nothing waits. Throws the error that ended a partition when
-   * everything before it was taken.
+   * everything before it was taken, and again when there is nothing else left.
    */
   take() {
-    const item = this.#queue.shift();
-    if (item === undefined) return null;
-    if (item instanceof TidelogError) throw item;
-    const lane = this.#lanes.get(item.partition);
+    if (!this.#queue.length) {
+      const failed = this.#isIdle && [...this.#lanes.values()].find((lane) => lane.failed);
+      if (failed) throw failed.failed;
+      return null;
+    }
+    const [lane, item] = this.#queue.shift();
+    if (item instanceof TidelogError) {
+      lane.failed = item;
+      throw item;
+    }
     lane.waiting -= item.data.length;
     lane.owed += item.data.length;
     lane.taken = { leaderEpoch: item.header.leaderEpoch, offset: item.end };
@@ -182,6 +220,68 @@ export class ConsumerCore {
   onTaken(partition) {
     return this.#giveBack(this.#lanes.get(partition));
   }
+
+  /** Of a batch that was taken last of its partition what is below `position` was used; the rest is wanted later. */
+  putBack(fetched, position) {
+    const lane = this.#lanes.get(fetched.partition);
+    lane.taken = position;
+    if (position.offset >= fetched.end) return;
+    lane.waiting += fetched.data.length;
+    lane.owed -= fetched.data.length;
+    const { partition, header, data, first, end } = fetched;
+    const rest = new Fetched(partition, header, data, Math.max(first, position.offset), end);
+    if (lane.paused) lane.held.unshift(rest);
+    else this.#queue.unshift([lane, rest]);
+  }
+
+  // --- what the application changes ---
+
+  /** Hand nothing of these out until they are resumed. */
+  pause(partitions) {
+    for (const partition of partitions) {
+      const lane = this.#lanes.get(partition);
+      if (lane.paused) continue;
+      lane.paused = true;
+      lane.held = this.#drop(lane);
+    }
+  }
+
+  /** Hand them out again, first what has arrived meanwhile. */
+  resume(partitions) {
+    for (const partition of partitions) {
+      const lane = this.#lanes.get(partition);
+      if (!lane.paused) continue;
+      lane.paused = false;
+      for (const item of lane.held.splice(0)) this.#queue.push([lane, item]);
+    }
+  }
+
+  /** Go on there, also where the partition has ended or failed; what waits is dropped. */
+  seek(partition, position, now) {
+    const lane = this.#lanes.get(partition);
+    const effects = this.#forget(lane);
+    lane.received = lane.taken = position;
+    lane.notBefore = now;
+    lane.failed = null;
+    lane.done = lane.end !== undefined && position.offset >= lane.end;
+    return [...effects, ...this.onTick(now)];
+  }
+
+  #forget(lane) {
+    this.#drop(lane);
+    lane.held = [];
+    lane.waiting = lane.owed = 0;
+    return this.#stop(lane);
+  }
+
+  /** Take what waits of it out of the queue. */
+  #drop(lane) {
+    const dropped = this.#queue.filter(([owner]) => owner === lane).map(([, item]) => item);
+    this.#queue = this.#queue.filter(([owner]) => owner !== lane);
+    return dropped;
+  }
+
+  // --- credit and ends ---
 
   /** Credit goes back in quarters: few messages, and the gateway never runs dry. */
   #giveBack(lane) {
@@ -199,7 +299,7 @@ export class ConsumerCore {
       lane.notBefore = now + this.backoffS;
     } else {
       lane.done = true;
-      this.#queue.push(this.#located(lane, error));
+      this.#put(lane, this.#located(lane, error));
     }
   }
 
@@ -213,19 +313,22 @@ export class ConsumerCore {
 
   /** The application wants no more. */
   close() {
-    this.#queue = [];
     return [...this.#lanes.values()].flatMap((lane) => {
       lane.done = true;
-      return this.#stop(lane);
+      lane.failed = null;
+      return this.#forget(lane);
     });
   }
 
-  /** The error with the place where it happened. */
   #located(lane, error) {
-    const { offset } = lane.received;
-    const detail = { ...error.detail, topic: this.topic, partition: lane.partition, offset };
-    const { code, unknownOutcome } = error;
-    const message = `${this.topic}/${lane.partition} at offset ${offset}: ${error.message}`;
-    return new BrokerError(message, { code, unknownOutcome, detail, cause: error });
+    return located(error, this.topic, lane.partition, lane.received.offset);
   }
+}
+
+/** The error with the place where it happened. */
+export function located(error, topic, partition, offset) {
+  const { code, unknownOutcome } = error;
+  const detail = { ...error.detail, topic, partition, offset };
+  const message = `${topic}/${partition} at offset ${offset}: ${error.message}`;
+  return new BrokerError(message, { code, unknownOutcome, detail, cause: error });
 }

@@ -1,74 +1,44 @@
-/** A consumer as an application sees it: an asynchronous iterable over the records of a topic. */
+/** A consumer as an application sees it. */
 
-import { deferred, now, turn } from "./clock.js";
+import { deferred, now } from "./clock.js";
 import { ConsumerCore } from "./consumer-core.js";
-import { Closed } from "./errors.js";
+import { BrokerError, Closed } from "./errors.js";
 import { creditOf } from "./options.js";
+import { namedBy } from "./places.js";
+import { RecordStream } from "./stream.js";
 import * as words from "./words.js";
 
-/** After so long without a wait others have their turn. */
-const BUSY_S = 0.01;
-
 /**
- * Iterate over it for records, in order per partition; `nextRecords` gives a whole batch at a time. Made by
- * `Log.consume`. The places to start are looked up by `open`, or at the first record.
+ * Iterate over it for records, in order per partition. Made by `Log.consume`. The places to start are looked up by
+ * `open`, or at the first record.
  *
  * It reads ahead within its credit. When the gateway is lost it goes on at the next, without loss or repetition; after
  * `requestTimeoutS` without one it throws `Unreachable`. An offset that is not in the log any more is an error, never a
- * silent jump. Who leaves the loop (`break`, an exception) has closed the consumer.
+ * silent jump.
  */
-export class Consumer {
-  /** Known when the consumer is open. */
-  topicId = "";
+export class Consumer extends RecordStream {
   #connection;
   #options;
-  #codecs;
   #plan;
+  #locate;
   #core = null;
   #opening = null;
   #news = deferred();
-  #last = null;
   #closed = false;
-  #busySince = now();
 
   constructor(connection, topic, options, codecs, plan) {
-    this.topic = topic;
+    super(topic, codecs);
     this.#connection = connection;
     this.#options = options;
-    this.#codecs = codecs;
     this.#plan = plan;
   }
 
   // --- for applications ---
 
-  /** The records, until the end if one was asked for. */
-  async *[Symbol.asyncIterator]() {
-    try {
-      for (let records = await this.nextRecords(); records.length; records = await this.nextRecords()) {
-        for (const record of records) {
-          this.#last = record;
-          yield record;
-        }
-      }
-    } finally {
-      await this.close();
-    }
-  }
-
   /** Look up where to begin, and begin. Rejects with `UNKNOWN_TOPIC`. */
   open() {
     this.#opening ??= this.#open();
     return this.#opening;
-  }
-
-  /** The records of the next batch; empty at the end. Not to be mixed with iteration in the middle of a batch. */
-  async nextRecords() {
-    for (;;) {
-      const fetched = await this.#nextBatch();
-      if (!fetched) return [];
-      const records = fetched.records(this.topic, this.#codecs);
-      if (records.length) return records;
-    }
   }
 
   /**
@@ -77,11 +47,54 @@ export class Consumer {
    */
   get positions() {
     const positions = this.#core?.positions ?? new Map();
-    if (this.#last) {
-      const { partition, leaderEpoch, offset } = this.#last;
-      positions.set(partition, { leaderEpoch, offset: offset + 1 });
-    }
+    if (this.last) positions.set(this.last.partition, this.reached);
     return positions;
+  }
+
+  /** What has arrived and was not handed out. */
+  get bufferedBytes() {
+    return this.#core?.waiting ?? 0;
+  }
+
+  /** Partitions of which nothing is handed out now. */
+  get paused() {
+    return this.#core?.paused ?? [];
+  }
+
+  /**
+   * Hand nothing of these partitions out until they are resumed, none named: of any. The others go on; what has arrived
+   * stays, within the credit. Rejects with `UNKNOWN_TOPIC` for a partition that is not read.
+   */
+  async pause(...partitions) {
+    await this.open();
+    const chosen = this.#chosen(partitions);
+    this.#core.pause(chosen);
+    const { current, reached } = this;
+    if (current && reached && chosen.includes(current.partition)) {
+      this.#core.putBack(current, reached);
+      this.beginBatch();
+    }
+  }
+
+  /** Hand these partitions out again, none named: all. */
+  async resume(...partitions) {
+    await this.open();
+    this.#core.resume(this.#chosen(partitions));
+    this.#wake();
+  }
+
+  /**
+   * Go on there: with these partitions; none named: with those that `where` names, or all. What was read ahead is
+   * dropped. Also the way on after `OFFSET_OUT_OF_RANGE` and `LOG_TRUNCATED`. Ends stay.
+   */
+  async seek(where, ...partitions) {
+    await this.open();
+    const found = await this.#locate(where, this.#chosen(partitions.length ? partitions : namedBy(where)));
+    for (const [partition, position] of found) {
+      if (this.last?.partition === partition) this.beginBatch();
+      this.#perform(this.#core.seek(partition, position, now()));
+    }
+    this.#wake();
   }
 
   /** Stop reading. Who waits for records gets `CLOSED`. */
@@ -97,9 +110,10 @@ export class Consumer {
 
   async #open() {
     this.#refuseClosed();
-    const { topicId, starts, ends } = await this.#plan();
+    const { topicId, starts, ends, locate } = await this.#plan();
     this.#refuseClosed();
     this.topicId = topicId;
+    this.#locate = locate;
     this.#core = new ConsumerCore({
       topic: this.topic,
       starts,
@@ -111,24 +125,28 @@ export class Consumer {
     this.#connection.attach(this);
   }
 
-  async #nextBatch() {
+  /** The next batch as it came, not decoded (control batches too); null at the end. */
+  async nextBatch() {
     if (!this.#core) await this.open();
-    if (now() > this.#busySince + BUSY_S) {
-      await turn();
-      this.#busySince = now();
-    }
     for (;;) {
       this.#refuseClosed();
       const fetched = this.#core.take();
       if (fetched) {
-        this.#last = null;
         this.#perform(this.#core.onTaken(fetched.partition));
         return fetched;
       }
       if (this.#core.isFinished) return null;
       await this.#wait();
-      this.#busySince = now();
     }
+  }
+
+  #chosen(partitions) {
+    const strange = partitions.find((partition) => !this.#core.partitions.includes(partition));
+    if (strange !== undefined) {
+      const why = `this consumer of ${this.topic} does not read partition ${strange}`;
+      throw new BrokerError(why, { code: "UNKNOWN_TOPIC" });
+    }
+    return partitions.length ? partitions : this.#core.partitions;
   }
 
   /** Until there is news, or it is time to subscribe again. */
@@ -183,7 +201,6 @@ export class Consumer {
   #subscribe({ open: sub, partition, position, credit }) {
     const { link, requestTimeoutS } = this.#connection;
     if (!link) return;
-    const { readFrom, consistency, maxStalenessS } = this.#options;
     const request = {
       op: "subscribe",
       sub,
@@ -192,9 +209,8 @@ export class Consumer {
       offset: position.offset,
       credit,
       last_epoch: words.unless(-1, position.leaderEpoch),
-      read_from: words.unless("leader", readFrom),
-      consistency: words.unless("eventual", consistency),
-      max_staleness_ms: maxStalenessS === null ? undefined : Math.floor(maxStalenessS * 1000),
+      read_from: words.unless("leader", this.#options.readFrom),
+      ...freshness(this.#options),
     };
     link.call(request, words.done, requestTimeoutS).catch((error) => {
       this.#core.onRefused(sub, error, now());
@@ -205,4 +221,12 @@ export class Consumer {
   #grant({ grant: sub, bytes }) {
     this.#connection.link?.post({ op: "credit", sub, bytes });
   }
+}
+
+/** How fresh what is read must be, as fields of a request. */
+export function freshness({ consistency, maxStalenessS }) {
+  return {
+    consistency: words.unless("eventual", consistency),
+    max_staleness_ms: maxStalenessS === null ? undefined : Math.floor(maxStalenessS * 1000),
+  };
 }

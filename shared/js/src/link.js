@@ -49,7 +49,7 @@ export class Link {
     this.#socket.onmessage = (event) => this.#onMessage(event.data);
     this.#socket.onclose = (event) => this.#end(whyClosed(url, event));
     this.#socket.onerror = (event) => {
-      this.error ??= new Unreachable(`${url}: ${event.message || "no connection"}`);
+      this.error ??= new Unreachable(`${url}: ${event.message || event.error?.message || "no connection"}`);
     };
   }
 

@@ -1,26 +1,24 @@
 /** The cluster as an application sees it: topics and records. Made by `connect`. */
 
-import { decodeBatch, split } from "./batch.js";
 import { now } from "./clock.js";
-import { Consumer } from "./consumer.js";
-import { BrokerError, ConfigError, TimedOut } from "./errors.js";
-import { Moving } from "./moving.js";
-import { consumerOptions, producerOptions } from "./options.js";
+import { Consuming } from "./consuming.js";
+import { BrokerError, TimedOut } from "./errors.js";
+import { producerOptions } from "./options.js";
+import { checkPartitions, gather } from "./places.js";
 import { Producer } from "./producer.js";
 import * as words from "./words.js";
 
-const MAX_OFFSET = Number.MAX_SAFE_INTEGER;
 /** A server that cannot tell what it holds is asked again for so long. */
 const DIGEST_PATIENCE_S = 3;
 
 /** A connected client; may be used by many at a time. */
-export class Log extends Moving {
+export class Log extends Consuming {
   #connection;
   #codecs;
   #running;
 
   constructor(connection, codecs) {
-    super((request, shape, options) => connection.call(request, shape, options));
+    super(connection, codecs);
     this.#connection = connection;
     this.#codecs = codecs;
     this.#running = connection.run();
@@ -101,7 +99,7 @@ export class Log extends Moving {
 
   /** `history` of many partitions at a time: a Map. */
   async histories(topic, partitions) {
-    return gather(checked(topic, partitions), async (partition) => {
+    return gather(checkPartitions(topic, partitions), async (partition) => {
       const request = { op: "history", topic_id: topic.topicId, partition };
       return (await this.ask(request, words.historyAnswer)).entries;
     });
@@ -136,45 +134,6 @@ export class Log extends Moving {
     return new Producer(this.#connection, found, complete, this.#codecs);
   }
 
-  /**
-   * `for await (const record of log.consume("orders", {start: "earliest"}))`. `start`, `end`: `earliest`, `latest`, an
-   * offset, a Date, or a Map (or object) of partition to offset or position; without `end` it waits for more for ever.
-   * `end: "latest"` is what is committed when the consumer is opened.
-   */
-  consume(topic, { start = "latest", end = null, partitions = null, ...options } = {}) {
-    const complete = consumerOptions(options);
-    const plan = async () => {
-      const found = await this.describe(topic);
-      const wanted = partitions === null ? found.partitions.map(({ partition }) => partition) : new Set(partitions);
-      const chosen = checked(found, wanted);
-      const starts = await this.#positions(found, start, chosen);
-      const ends = end === null ? new Map() : await this.#positions(found, end, chosen);
-      return { topicId: found.topicId, starts, ends: new Map([...ends].map(([p, { offset }]) => [p, offset])) };
-    };
-    return new Consumer(this.#connection, topic, complete, this.#codecs, plan);
-  }
-
-  /**
-   * The offset at a place of one partition: `earliest`, `latest`, or of the first record at or after a Date (`latest`
-   * when there is none).
-   */
-  async listOffset(topic, partition, at = "latest") {
-    const found = await this.describe(topic);
-    return (await this.listOffsets(found, at, [partition])).get(partition);
-  }
-
-  /** `listOffset` of many partitions at a time: a Map. */
-  async listOffsets(topic, at, partitions) {
-    const [kind, timestampMs] = place(at);
-    return gather(checked(topic, partitions), async (partition) => {
-      const request = { op: "list_offset", topic_id: topic.topicId, partition, at: kind };
-      if (kind === "timestamp") request.timestamp_ms = timestampMs;
-      const answer = await this.ask(request, words.offsetAnswer);
-      const early = answer.timestampMs >= 0 && answer.timestampMs < timestampMs;
-      return early ? this.#withinBatch(topic.topicId, partition, answer, timestampMs) : answer;
-    });
-  }
-
   /** Bounds of the log of one replica, and its hash chain at each of up to 64 offsets. */
   async digest(topicId, partition, node, offsets = []) {
     const request = { op: "digest", node, topic_id: topicId, partition, offsets: words.some([...offsets]) };
@@ -187,67 +146,9 @@ export class Log extends Moving {
     const request = { op: "metadata", topics, offsets: words.unless(false, offsets) };
     return (await this.ask(request, words.metadataAnswer)).topics;
   }
-
-  /** The leader knows times by the batch: find the record in it. */
-  async #withinBatch(topicId, partition, answer, timestampMs) {
-    const request = { op: "read", topic_id: topicId, partition, offset: answer.offset, max_bytes: 1 };
-    const { payload } = await this.ask(request, words.readAnswer);
-    for (const [, batch] of split(payload)) {
-      for (const record of decodeBatch(batch, { codecs: this.#codecs })) {
-        if (record.offset >= answer.offset && record.timestampMs >= timestampMs) {
-          return { offset: record.offset, leaderEpoch: record.leaderEpoch, timestampMs: record.timestampMs };
-        }
-      }
-    }
-    return answer;
-  }
-
-  async #positions(topic, where, partitions) {
-    if (typeof where === "number") return new Map(partitions.map((partition) => [partition, position(where)]));
-    if (typeof where === "object" && !(where instanceof Date)) {
-      const given = where instanceof Map ? where : new Map(Object.entries(where).map(([key, at]) => [Number(key), at]));
-      const missing = partitions.filter((partition) => !given.has(partition));
-      if (missing.length) throw new ConfigError(`no position is given for partitions ${missing} of ${topic.name}`);
-      return new Map(partitions.map((partition) => [partition, position(given.get(partition))]));
-    }
-    const found = await this.listOffsets(topic, where, partitions);
-    return new Map([...found].map(([partition, { offset }]) => [partition, position(offset)]));
-  }
-}
-
-function position(at) {
-  const { leaderEpoch = -1, offset } = typeof at === "number" ? { offset: at } : at;
-  if (!Number.isInteger(offset) || offset < 0 || offset > MAX_OFFSET) {
-    throw new ConfigError(`an offset is an integer from 0 to 2^53 - 1: ${offset}`);
-  }
-  return { leaderEpoch, offset };
-}
-
-/** The partitions, in order. Throws `UNKNOWN_TOPIC` for one that there is not. */
-function checked(topic, partitions) {
-  const count = topic.partitions.length;
-  const sorted = [...partitions].sort((a, b) => a - b);
-  for (const partition of sorted) {
-    if (Number.isInteger(partition) && partition >= 0 && partition < count) continue;
-    throw new BrokerError(`${topic.name} has partitions 0 to ${count - 1}, not ${partition}`, { code: "UNKNOWN_TOPIC" });
-  }
-  return sorted;
 }
 
 /** Settings as the wire has them. */
 function texts(config) {
   return Object.fromEntries(Object.entries(config).map(([name, value]) => [name, String(value)]));
-}
-
-function place(at) {
-  if (at instanceof Date && !Number.isNaN(at.getTime())) return ["timestamp", at.getTime()];
-  if (at !== "earliest" && at !== "latest") {
-    throw new ConfigError(`a place is earliest, latest, an offset or a Date, not ${at}`);
-  }
-  return [at, -1];
-}
-
-/** Ask for every partition at once; the first error ends all. */
-async function gather(partitions, ask) {
-  return new Map(await Promise.all(partitions.map(async (partition) => [partition, await ask(partition)])));
 }

@@ -1,4 +1,4 @@
-/** What a client can do about where partitions are and who leads them. `Log` has all of it. */
+/** What a client can do about where partitions are, who leads them, and whether they serve. `Log` has all of it. */
 
 import { now, sleep } from "./clock.js";
 import { BrokerError, TimedOut } from "./errors.js";
@@ -25,6 +25,25 @@ export class Moving {
   /** Give a topic more partitions, so many in all. Rejects with `UNKNOWN_TOPIC`, `INVALID_CONFIG`. */
   async growTopic(name, partitions) {
     await this.ask({ op: "grow_topic", name, partitions }, words.done, { again: false });
+  }
+
+  /**
+   * Have these partitions (none: all) take no records (`TOPIC_READ_ONLY`), or with `readOnly` false take them again;
+   * reads go on. Rejects with `UNKNOWN_TOPIC`, `FORBIDDEN` for the cluster's own topics.
+   */
+  async setReadOnly(topic, partitions = [], { readOnly = true } = {}) {
+    const request = { op: "set_read_only", name: topic, partitions: words.some([...partitions]) };
+    await this.ask({ ...request, read_only: words.unless(true, readOnly) });
+  }
+
+  /** Have the servers close these partitions (none: all), which keep what they hold (`TOPIC_PAUSED`). */
+  async pause(topic, partitions = []) {
+    await this.ask({ op: "pause_topic", name: topic, partitions: words.some([...partitions]) });
+  }
+
+  /** End a pause: leaders are elected anew. */
+  async resume(topic, partitions = []) {
+    await this.ask({ op: "pause_topic", name: topic, partitions: words.some([...partitions]), pause: false });
   }
 
   /**

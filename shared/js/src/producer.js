@@ -113,16 +113,16 @@ export class Producer {
 
   /**
    * Accept a record; waits only while `bufferBytes` are unacknowledged (and lets others have their turn now and then).
-   * Records are accepted in the order of the calls. Rejects with `BATCH_TOO_LARGE` for what no batch can hold, `CLOSED`,
-   * `INVALID_CONFIG` for wrong arguments.
+   * Records are accepted in the order of the calls. Rejects with `BATCH_TOO_LARGE` for what no batch can hold, `CLOSED`;
+   * `TypeError` and `RangeError` for wrong arguments.
    */
   async submit(value, { key = null, headers = [], partition = null, timestampMs = null } = {}) {
     if (timestampMs !== null && !(Number.isSafeInteger(timestampMs) && timestampMs >= 0)) {
-      throw new ConfigError("timestampMs is milliseconds since 1970, an integer and not negative");
+      throw new RangeError("timestampMs is milliseconds since 1970, an integer and not negative");
     }
     const count = this.#partitioner.partitions;
     if (partition !== null && !(Number.isInteger(partition) && partition >= 0 && partition < count)) {
-      throw new ConfigError(`${this.topic} has partitions 0 to ${count - 1}, not ${partition}`);
+      throw new RangeError(`${this.topic} has partitions 0 to ${count - 1}, not ${partition}`);
     }
     const record = { value: bytesOf(value), key: bytesOf(key), timestampMs, headers: headersOf(headers) };
     if (this.#closed) throw new Closed(`the producer of ${this.topic} is closed`);

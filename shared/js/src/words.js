@@ -52,6 +52,8 @@ const partitionInfo = shape({
   learners: or([], list(text)),
   successor: or("", text),
   target: or([], list(text)),
+  read_only: or(false, flag),
+  paused: or(false, flag),
 });
 
 const topicInfo = shape({ topic_id: text, name: text, config: texts, partitions: list(partitionInfo) });

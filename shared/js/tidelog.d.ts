@@ -1,0 +1,325 @@
+/** Types of Tidelog's client for browsers and Node. docs/javascript.md explains it. */
+
+/** What a value, a key or a header may be given as; a text is its UTF-8. */
+export type Data = Uint8Array | ArrayBuffer | ArrayBufferView | string;
+
+/** A place in a partition: the offset wanted next, and the leader epoch of the record before it (-1: not known). */
+export interface Position {
+  leaderEpoch: number;
+  offset: number;
+}
+
+/** A place in every partition: a name, an offset, a time, or partition -> offset or position. */
+export type Where =
+  | "earliest"
+  | "latest"
+  | number
+  | Date
+  | Map<number, number | Position>
+  | Record<number, number | Position>;
+
+/** A record as a consumer gets it. */
+export interface LogRecord {
+  topic: string;
+  partition: number;
+  offset: number;
+  leaderEpoch: number;
+  timestampMs: number;
+  /** A view of the batch that the record came in; so is `value`. */
+  key: Uint8Array | null;
+  value: Uint8Array | null;
+  headers: [name: string, content: Uint8Array][];
+}
+
+/** Where a record is. `offset` is -1 where it is not known: with acks `none`, and for some very late retries. */
+export interface Ack {
+  partition: number;
+  offset: number;
+  leaderEpoch: number;
+  /** `received`, `leader` or `all`, `/`, the topic's flush policy: `all/fsync`. */
+  durability: string;
+  timestampMs: number;
+}
+
+export interface Codec {
+  /** The whole frame, of which the size of the content is known and checked. */
+  decompress?: (frame: Uint8Array) => Uint8Array;
+  /** One frame that declares the size of its content. */
+  compress?: (data: Uint8Array) => Uint8Array;
+}
+
+export interface ConnectOptions {
+  /** Longest wait for the first gateway. Default 10. */
+  connectTimeoutS?: number;
+  /** How long requests wait, with reconnections. Default 30. */
+  requestTimeoutS?: number;
+  codecs?: { zstd?: Codec; lz4?: Codec };
+  /** The class to use where the platform has none, as in Node before version 22. */
+  WebSocket?: unknown;
+}
+
+/** Connect to any of the gateways (default `ws://127.0.0.1:9292`), and to another when it is lost. */
+export function connect(urls?: string | Iterable<string>, options?: ConnectOptions): Promise<Log>;
+
+export interface ProducerOptions {
+  /** `none`, `leader` or `all` (default). */
+  acks?: "none" | "leader" | "all";
+  compression?: "none" | "zstd" | "lz4";
+  /** Longest that a batch waits for company while earlier ones are in flight. Default 0.005. */
+  lingerS?: number;
+  batchBytes?: number;
+  /** From `submit` on; then the record has failed, perhaps with unknown outcome. Default 30. */
+  deliveryTimeoutS?: number;
+  requestTimeoutS?: number;
+  /** Batches of one partition on their way at a time. Default 5. */
+  maxInFlight?: number;
+  /** Records that are not acknowledged yet; `submit` waits when there are more. Default 32 MiB. */
+  bufferBytes?: number;
+  /** A retry never writes a record twice. Default: yes, unless acks is `none`. */
+  idempotent?: boolean | null;
+  backoffS?: number;
+}
+
+export interface SendOptions {
+  key?: Data | null;
+  headers?: Record<string, Data> | Iterable<[string, Data]> | null;
+  /** Default: by the key, as Kafka does it; without a key one partition for a whole batch, then the next. */
+  partition?: number | null;
+  /** Default: now. */
+  timestampMs?: number | null;
+}
+
+/** A record that was accepted and is not acknowledged yet, perhaps. */
+export class Pending {
+  readonly partition: number;
+  readonly isSettled: boolean;
+  wait(): Promise<Ack>;
+  result(): Ack;
+}
+
+export class Producer {
+  readonly topic: string;
+  send(value: Data | null, options?: SendOptions): Promise<Ack>;
+  submit(value: Data | null, options?: SendOptions): Promise<Pending>;
+  flush(): Promise<void>;
+  /** Rejects with `DeliveryFailed` if records failed that nobody waited for. */
+  close(): Promise<void>;
+  abandon(): void;
+  failure(): DeliveryFailed | null;
+}
+
+export interface ConsumeOptions {
+  start?: Where;
+  end?: Where | null;
+  partitions?: Iterable<number> | null;
+  /** Newest first, from below `start` down to `end`. */
+  reverse?: boolean;
+  /** Bytes that may wait in this process, all partitions together. Default 32 MiB. */
+  bufferBytes?: number;
+  /** Of these at most so many for one partition. Default 4 MiB. */
+  partitionBytes?: number;
+  backoffS?: number;
+  readFrom?: "leader" | "any";
+  consistency?: "eventual" | "bounded" | "linearizable";
+  maxStalenessS?: number | null;
+}
+
+/** What all consumers are. Who leaves the loop has closed it. */
+export interface RecordStream extends AsyncIterable<LogRecord> {
+  readonly topic: string;
+  readonly topicId: string;
+  readonly positions: Map<number, Position>;
+  open(): Promise<void>;
+  nextRecords(): Promise<LogRecord[]>;
+  close(): Promise<void>;
+}
+
+export class Consumer implements RecordStream {
+  readonly topic: string;
+  readonly topicId: string;
+  readonly positions: Map<number, Position>;
+  readonly bufferedBytes: number;
+  readonly paused: number[];
+  open(): Promise<void>;
+  nextRecords(): Promise<LogRecord[]>;
+  pause(...partitions: number[]): Promise<void>;
+  resume(...partitions: number[]): Promise<void>;
+  seek(where: Where, ...partitions: number[]): Promise<void>;
+  close(): Promise<void>;
+  [Symbol.asyncIterator](): AsyncGenerator<LogRecord, void, void>;
+}
+
+export class BackwardConsumer implements RecordStream {
+  readonly topic: string;
+  readonly topicId: string;
+  readonly positions: Map<number, Position>;
+  open(): Promise<void>;
+  nextRecords(): Promise<LogRecord[]>;
+  close(): Promise<void>;
+  [Symbol.asyncIterator](): AsyncGenerator<LogRecord, void, void>;
+}
+
+export interface PartitionInfo {
+  partition: number;
+  replicas: string[];
+  isr: string[];
+  leader: string;
+  leaderEpoch: number;
+  epoch: number;
+  /** -1: not asked for. */
+  logStart: number;
+  highWatermark: number;
+  elr: string[];
+  learners: string[];
+  successor: string;
+  target: string[];
+  readOnly: boolean;
+  paused: boolean;
+}
+
+export interface TopicInfo {
+  topicId: string;
+  name: string;
+  config: Record<string, string>;
+  partitions: PartitionInfo[];
+}
+
+export interface ServerInfo {
+  node: string;
+  url: string;
+  brokerEpoch: number;
+  fenced: boolean;
+  rack: string;
+  draining: boolean;
+}
+
+export interface Status {
+  cluster: string;
+  index: number;
+  topics: TopicInfo[];
+  servers: ServerInfo[];
+}
+
+export interface OffsetAnswer {
+  offset: number;
+  leaderEpoch: number;
+  timestampMs: number;
+}
+
+export interface HistoryEntry {
+  timeMs: number;
+  epoch: number;
+  leaderEpoch: number;
+  event: string;
+  cause: string;
+  leader: string;
+  isr: string[];
+  evidence: Record<string, string>;
+}
+
+export interface ControllerInfo {
+  node: string;
+  url: string;
+  role: "leader" | "follower" | "candidate" | "unknown";
+  voter: boolean;
+  match: number;
+  lost: boolean;
+}
+
+export interface Quorum {
+  active: string;
+  term: number;
+  commitIndex: number;
+  controllers: ControllerInfo[];
+}
+
+export interface PlannedMove {
+  name: string;
+  partition: number;
+  replicas: string[];
+  target: string[];
+  reason: string;
+}
+
+export interface Digest {
+  logStart: number;
+  logEnd: number;
+  highWatermark: number;
+  leaderEpoch: number;
+  comparableFrom: number;
+  entries: { offset: number; boundary: number; chain: Uint8Array }[];
+}
+
+/** A connected client; may be used by many at a time. */
+export class Log {
+  createTopic(
+    name: string,
+    options?: { partitions?: number; replicationFactor?: number; config?: Record<string, unknown> },
+  ): Promise<TopicInfo>;
+  deleteTopic(name: string): Promise<void>;
+  configureTopic(name: string, config: Record<string, unknown>): Promise<void>;
+  growTopic(name: string, partitions: number): Promise<void>;
+  topics(): Promise<TopicInfo[]>;
+  describe(topic: string, options?: { offsets?: boolean }): Promise<TopicInfo>;
+  status(): Promise<Status>;
+  history(topic: string, partition: number): Promise<HistoryEntry[]>;
+  histories(topic: TopicInfo, partitions: Iterable<number>): Promise<Map<number, HistoryEntry[]>>;
+
+  producer(topic: string, options?: ProducerOptions): Promise<Producer>;
+  consume(topic: string, options: ConsumeOptions & { reverse: true }): BackwardConsumer;
+  consume(topic: string, options?: ConsumeOptions & { reverse?: false }): Consumer;
+  listOffset(topic: string, partition: number, at?: "earliest" | "latest" | Date): Promise<OffsetAnswer>;
+  listOffsets(
+    topic: TopicInfo,
+    at: "earliest" | "latest" | Date,
+    partitions: Iterable<number>,
+  ): Promise<Map<number, OffsetAnswer>>;
+
+  setReadOnly(topic: string, partitions?: Iterable<number>, options?: { readOnly?: boolean }): Promise<void>;
+  pause(topic: string, partitions?: Iterable<number>): Promise<void>;
+  resume(topic: string, partitions?: Iterable<number>): Promise<void>;
+  transfer(topic: string, partition: number, server?: string): Promise<PartitionInfo>;
+  setLearners(topic: string, partition: number, learners: Iterable<string>): Promise<void>;
+  reassign(topic: string, partition: number, replicas: Iterable<string>): Promise<void>;
+  cancelReassignment(topic: string, partition: number): Promise<void>;
+  planRebalance(options?: { emptyDrained?: boolean }): Promise<PlannedMove[]>;
+  rebalance(options?: { emptyDrained?: boolean }): Promise<void>;
+  cancelRebalance(): Promise<void>;
+  waitingMoves(): Promise<PlannedMove[]>;
+  drain(server: string, drain?: boolean): Promise<void>;
+  digest(topicId: string, partition: number, node: string, offsets?: Iterable<number>): Promise<Digest>;
+  quorum(): Promise<Quorum>;
+  addController(node: string, url: string): Promise<void>;
+  removeController(node: string): Promise<void>;
+
+  /** What producers have accepted is acknowledged first, or reported; consumers are closed. */
+  close(): Promise<void>;
+}
+
+/** Base of all errors of Tidelog; docs/errors.md lists the codes. */
+export class TidelogError extends Error {
+  readonly code: string;
+  /** What was asked may have been done all the same. */
+  unknownOutcome: boolean;
+  readonly detail: Record<string, string | number>;
+  /** The same request may succeed later, unchanged. */
+  readonly retriable: boolean;
+  readonly refreshMetadata: boolean;
+}
+export class BrokerError extends TidelogError {}
+export class ProtocolError extends TidelogError {}
+export class CorruptBatch extends TidelogError {}
+export class Unreachable extends TidelogError {}
+export class TimedOut extends TidelogError {}
+export class Closed extends TidelogError {}
+export class ConfigError extends TidelogError {}
+export class DeliveryFailed extends TidelogError {
+  /** How many records. */
+  readonly failed: number;
+}
+
+/** Meaning of each code. */
+export const CODES: Record<string, { text: string; retriable: boolean; refreshMetadata: boolean }>;
+
+/** Kafka's partition of a key in a topic of so many. */
+export function partitionOf(key: Uint8Array, partitions: number): number;

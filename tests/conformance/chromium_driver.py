@@ -1,0 +1,18 @@
+"""Driver of the JavaScript client in a headless Chromium: the commands are done by a page."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from browser import browser
+from js_tools import CHROMIUM
+
+assert CHROMIUM is not None
+with browser(CHROMIUM) as page:
+    page.open("tests/conformance/page.html")
+    while line := sys.stdin.readline():
+        print(json.dumps(page.evaluate(f"commands.then((all) => all.answer({line.strip()}))")), flush=True)
