@@ -83,6 +83,10 @@ CODES: dict[str, Meaning] = {
 }
 
 
+MAX_PAUSE_MS = 60_000
+"""Nobody waits longer because a server says so."""
+
+
 class TidelogError(Exception):
     """Base of all; ``code`` is a key of ``CODES``. ``detail`` holds the numbers that the code's meaning needs
     (``leader``, ``log_start``, ``end_offset``, ``leader_epoch`` …), as integers or texts."""
@@ -107,6 +111,12 @@ class TidelogError(Exception):
     def refresh_metadata(self) -> bool:
         """The sender's picture of the cluster is out of date."""
         return CODES[self.code].refresh_metadata
+
+    @property
+    def pause_s(self) -> float:
+        """How long the server asks to wait before the same is tried again; 0: it does not say."""
+        pause_ms = self.detail.get("pause_ms", 0)
+        return min(pause_ms, MAX_PAUSE_MS) / 1000 if isinstance(pause_ms, int) else 0.0
 
     def __str__(self) -> str:
         return f"[{self.code}] {self.message}"

@@ -97,6 +97,11 @@ class Link:
         """The link has ended, or ``close`` was called: nothing more is sent."""
         return self._close is not None or self._ended.is_set()
 
+    @property
+    def sent_bytes(self) -> int:
+        """All that was sent over it, or waits to be."""
+        return self._outbox.taken_bytes
+
     # --- what its users call -----------------------------------------------------------------------------
 
     async def call(self, request: Message, timeout_s: float) -> Message:

@@ -76,6 +76,8 @@ class Outbox:
     """One connection's. The writer loops over ``send`` and ``wait_work``."""
 
     def __init__(self, connection: Connection) -> None:
+        self.taken_bytes = 0
+        """All that was ever queued."""
         self.sending_since: float | None = None
         """When the writer began the send that it is in (trio's clock)."""
         self._connection = connection
@@ -104,7 +106,9 @@ class Outbox:
 
     def put(self, head: bytes, payload: Payload) -> None:
         """Queue a message."""
-        self._bytes += len(head) + (codec.payload_size(payload) if payload else 0)
+        size = len(head) + (codec.payload_size(payload) if payload else 0)
+        self._bytes += size
+        self.taken_bytes += size
         self._messages.append((head, payload))
         if _burst.outboxes is None or self._direct is None:
             self._work.set()

@@ -52,6 +52,8 @@ class Cluster:
         base = free_base_port(controllers)  # controllers must know each other's port before they listen
         self.controllers = {f"c{i + 1}": f"ws://127.0.0.1:{base + i}" for i in range(controllers)}
         self.gateway = ""
+        self.settings: dict[str, dict[str, object]] = {}
+        """More settings of gateways, by node."""
         self._shutdown_s = shutdown_s
 
     async def start(self, node: str) -> str:
@@ -91,7 +93,7 @@ class Cluster:
             replica = ReplicaConfig(node=node, port=0, data_dir=folder, controllers=urls, settings=settings)
             await serve_replica(replica, transport=self.transport, task_status=task_status)
         else:
-            gateway = GatewayConfig(node=node, port=0, controllers=urls)
+            gateway = GatewayConfig(node=node, port=0, controllers=urls, **self.settings.get(node, {}))  # type: ignore[arg-type]
             await serve_gateway(gateway, transport=self.transport, task_status=task_status)
 
 

@@ -1,7 +1,7 @@
-"""Between the clients' links and what serves them: who comes in, who must go, and what each may do.
+"""Between the clients' links and what serves them: who comes in, who must go, and what each may do and have.
 
-Everything of it is decided by ``core.guard``. What is forbidden is answered here; the rest goes on, to ``requests``
-or the shell.
+``core.guard`` decides the first three, ``metering`` the last. What is refused is answered here; the rest goes on, to
+``requests`` or the shell.
 """
 
 from __future__ import annotations
@@ -15,10 +15,11 @@ from tidelog.counting import count
 from tidelog.errors import TidelogError
 from tidelog.link import Link
 from tidelog.tls import Identity
-from tidelog.wire.messages import Hello, Message, Produce, ProduceAck, Produced, Subscribe, Unsubscribe
+from tidelog.wire.messages import Credit, Hello, Message, Produce, ProduceAck, Produced
 
 from tidelog_gateway.core.guard import Client, Guard
 from tidelog_gateway.core.permissions import BY_ID
+from tidelog_gateway.metering import Metering
 from tidelog_gateway.requests import KINDS, Requests
 from tidelog_gateway.shell import Shell
 
@@ -53,8 +54,7 @@ class Door:
         self._guard = guard
         self._wall_ms = wall_ms
         self._clients: dict[Link, Client] = {}
-        self._subscribed: dict[Link, dict[int, str]] = {}
-        """Topic ids by subscription, where rules are heeded."""
+        self._metering = Metering(shell.clock, lambda link, credit: shell.on_message(link, None, credit))
         self._log = structlog.get_logger()
 
     def authenticate(self, hello: Hello, identities: tuple[Identity, ...] | None) -> TidelogError | None:
@@ -63,7 +63,7 @@ class Door:
         if isinstance(client, TidelogError):
             self._log.warning("authentication_failed", peer=hello.node, reason=client.message)
             return client
-        return None
+        return self._metering.why_no_connection(client.principal)
 
     def on_open(self, link: Link) -> None:
         """A client came in."""
@@ -71,27 +71,29 @@ class Door:
         client = self._guard.recognize(link.peer.token, link.identities, self._wall_ms())
         assert isinstance(client, Client), "nothing has happened since it was asked before"
         self._clients[link] = client
-        self._subscribed[link] = {}
+        self._metering.on_open(link, client.principal)
         self._shell.on_open(link)
 
     def on_close(self, link: Link) -> None:
         """A client went."""
-        del self._clients[link], self._subscribed[link]
+        del self._clients[link]
+        self._metering.on_close(link)
         self._shell.on_close(link)
 
     def on_message(self, link: Link, id: int | None, message: Message) -> None:
         """A client sent something."""
         count(self._shell.requests, message.OP)
         principal = self._clients[link].principal
-        if self._guard.settings.authorization:
-            if isinstance(message, Produce):
-                message = self._allowed_parts(link, principal, message)
-            else:
-                self._check(principal, message)
-            if isinstance(message, Subscribe):
-                self._subscribed[link][message.sub] = message.topic_id
-            elif isinstance(message, Unsubscribe):
-                self._subscribed[link].pop(message.sub, None)
+        wait = self._metering.judge(link, message)
+        if isinstance(message, Produce):
+            message = self._accepted_parts(link, principal, message, wait)
+        elif wait is not None:
+            raise wait
+        elif isinstance(message, Credit):
+            if self._metering.holds(link, message):
+                return
+        elif self._guard.settings.authorization:
+            self._check(principal, message)
         if isinstance(message, KINDS) and id is not None:
             self._requests.on_message(link, id, message, View(self._guard, principal))
         else:
@@ -111,9 +113,12 @@ class Door:
         topic = self._shell.cluster.topic(topic_id)
         return self._guard.judge_topic(principal, op, topic_id, partition, None if topic is None else topic.name)
 
-    def _allowed_parts(self, link: Link, principal: str, message: Produce) -> Produce:
-        """Without the parts that are forbidden, which are refused one by one."""
-        refusals = [self._judge_topic(principal, message.OP, p.topic_id, p.partition) for p in message.parts]
+    def _accepted_parts(self, link: Link, principal: str, message: Produce, wait: TidelogError | None) -> Produce:
+        """Without the parts that are forbidden, or all of which have to wait: those are refused one by one."""
+        refusals: list[TidelogError | None] = [wait] * len(message.parts)
+        if self._guard.settings.authorization:
+            judged = [self._judge_topic(principal, message.OP, p.topic_id, p.partition) for p in message.parts]
+            refusals = [refusal or wait for refusal in judged]
         if not any(refusals):
             return message
         acks, parts, kept, position = [], [], [], 0
@@ -133,22 +138,27 @@ class Door:
 
     async def run(self) -> None:
         """Close the links of those whose token ends, or who may not read any more what they read, until cancelled."""
-        while True:
-            self._look()
-            await self._wait()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._metering.run)
+            while True:
+                self._look()
+                await self._wait()
 
     def _look(self) -> None:
         access = self._shell.cluster.image.access
         changed = access is not self._guard.access
         if changed:
             self._guard.update(access)
+            self._metering.update(access.quotas)
         now_ms = self._wall_ms()
         for link, client in self._clients.items():
             if link.closed:
                 continue
             if self._guard.is_over(client, now_ms):
                 self._send_away(link, client, f"token {client.token_id} was revoked or has expired")
-            elif changed and not all(self._may_read(client, topic) for topic in self._subscribed[link].values()):
+            elif changed and not all(
+                self._may_read(client, topic) for topic in self._shell.subscriptions.topics_of(link.source)
+            ):
                 self._send_away(link, client, f"{client.principal} may not read any more what it reads")
 
     def _may_read(self, client: Client, topic_id: str) -> bool:

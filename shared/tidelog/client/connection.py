@@ -164,9 +164,10 @@ class Connection:
                 raise
             except TidelogError as error:
                 hopeless = not error.retriable or (error.unknown_outcome and not again)
-                if hopeless or trio.current_time() + RETRY_S >= patient_until:
+                pause_s = max(RETRY_S, error.pause_s)
+                if hopeless or trio.current_time() + pause_s >= patient_until:
                     raise
-                await trio.sleep(RETRY_S)
+                await trio.sleep(pause_s)
 
     # --- who listens -------------------------------------------------------------------------------------
 

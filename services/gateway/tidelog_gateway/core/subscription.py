@@ -87,6 +87,10 @@ class Subscriptions:
         """Subscriptions that are open."""
         return sum(map(len, self._open.values()))
 
+    def topics_of(self, source: int) -> set[str]:
+        """Ids of the topics that a client reads."""
+        return {one.key.topic_id for one in self._open.get(source, {}).values()}
+
     # --- the client -----------------------------------------------------------------------------------------
 
     def on_subscribe(self, source: int, id: int, message: Subscribe, now: float) -> list[Effect]:

@@ -329,7 +329,7 @@ class ConsumerCore:
             self._subs.pop(lane.sub, None)
             lane.sub = None
         if error.retriable:
-            lane.not_before = now + self._backoff_s
+            lane.not_before = now + max(self._backoff_s, error.pause_s)
         else:
             lane.done = True
             self._put(lane, self._located(lane, error))

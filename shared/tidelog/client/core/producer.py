@@ -251,7 +251,7 @@ class ProducerCore:
             return
         head = lane.in_flight[0].answer
         assert head is not None
-        lane.not_before = now + self._options.backoff_s
+        lane.not_before = now + max(self._options.backoff_s, head.pause_s)
         lane.queue.extendleft(reversed(lane.in_flight))
         lane.in_flight.clear()
         lossy = "lossy" in head.detail

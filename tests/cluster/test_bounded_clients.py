@@ -1,0 +1,143 @@
+"""A whole cluster whose gateway bounds what clients may do and have."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+import tidelog
+import trio
+from tidelog.client.log import Log
+from tidelog.errors import TidelogError
+from tidelog.link import PROTOCOL_VERSION, Link, connect_link
+from tidelog.records import NewRecord, encode_batch
+from tidelog.types import Acl, Quota
+from tidelog.websocket import WebSocketTransport
+from tidelog.wire.messages import Credit, Hello, Message, Produce, ProducePart, Read, Subscribe
+
+from cluster.harness import Client, connected, running
+
+
+async def test_who_has_used_up_its_quota_is_told_how_long_to_wait(tmp_path: Path) -> None:
+    async with (
+        running(tmp_path, replicas=1) as cluster,
+        tidelog.connect(cluster.gateway) as log,
+        connected(cluster) as client,
+    ):
+        topic_id = await client.create("orders", replication_factor=1)
+        await log.alter_quotas([Quota("anonymous", bytes_in_s=10)])
+        assert (await client.wait_ack(client.send(topic_id, b"x" * 1000))).error is None
+        refused = (await client.wait_ack(client.send(topic_id, b"y"))).error
+        assert refused is not None and refused.code == "QUOTA_EXCEEDED"
+        assert int(refused.detail["pause_ms"]) > 10_000 and not refused.unknown_outcome
+        await log.alter_quotas([Quota("anonymous")])
+        assert (await client.wait_ack(client.send(topic_id, b"z"))).error is None
+        assert [r.value for r in await client.read(topic_id, 2)] == [b"x" * 1000, b"z"]
+
+
+async def test_who_was_sent_too_much_waits_with_reads_and_with_its_credit(tmp_path: Path) -> None:
+    async with (
+        running(tmp_path, replicas=1) as cluster,
+        tidelog.connect(cluster.gateway) as log,
+        connected(cluster) as client,
+    ):
+        topic_id = await client.create("orders", replication_factor=1)
+        for _ in range(2):
+            await client.wait_ack(client.send(topic_id, b"x" * 1000))
+        await log.alter_quotas([Quota("anonymous", bytes_out_s=10)])
+        await client.link.call(Subscribe(1, topic_id, 0, 0, 1), 5)
+        await client.wait_deliveries(1)
+        with pytest.raises(TidelogError) as refused:
+            await client.link.call(Read(topic_id, 0, 0), 5)
+        assert refused.value.code == "QUOTA_EXCEEDED" and refused.value.pause_s > 10
+        client.link.post(Credit(1, 1_000_000))
+        with pytest.raises(TidelogError, match="QUOTA_EXCEEDED"):
+            await client.link.call(Read(topic_id, 0, 0), 5)  # by now the credit has come
+        assert len(client.deliveries) == 1, "the credit is held back"
+        await log.alter_quotas([Quota("anonymous")])
+        await client.wait_deliveries(2)
+
+
+async def test_connections_over_the_quota_are_refused(tmp_path: Path) -> None:
+    async with running(tmp_path, replicas=1) as cluster, tidelog.connect(cluster.gateway) as log:
+        await log.alter_quotas([Quota("anonymous", connections=1)])
+        with pytest.raises(TidelogError, match="QUOTA_EXCEEDED"):
+            async with tidelog.connect(cluster.gateway, connect_timeout_s=0.2):
+                pytest.fail("there is one already")
+        await log.alter_quotas([Quota("anonymous", connections=2)])
+        async with tidelog.connect(cluster.gateway):
+            pass
+
+
+@asynccontextmanager
+async def strict(folder: Path) -> AsyncIterator[tuple[Log, str, str]]:
+    """A client of a gateway that lets everybody do everything, the URL of one that heeds rules, and alice's token."""
+    async with running(folder, replicas=1) as cluster, tidelog.connect(cluster.gateway) as log:
+        cluster.settings["g2"] = {"authentication": True, "authorization": True}
+        url = await cluster.start("g2")
+        yield log, url, await log.create_token("alice")
+
+
+def one_part(id: int, topic_id: str, size: int) -> ProducePart:
+    return ProducePart(id, topic_id, 0, 2, 15_000, size)
+
+
+async def test_of_one_message_only_the_forbidden_batches_are_refused(tmp_path: Path) -> None:
+    async with strict(tmp_path) as (log, url, token):
+        ids = [(await log.create_topic(name)).topic_id for name in ("open", "seen", "hidden")]
+        await log.alter_acls([Acl("alice", "write", "topic:open"), Acl("alice", "describe", "topic:seen")])
+        async with linked(url, token) as client:
+            batches = [encode_batch([NewRecord(name, timestamp_ms=1)]) for name in (b"1", b"22", b"333", b"4444")]
+            topic_ids = [*ids, ids[0]]
+            parts = [one_part(n, topic_ids[n], len(batch)) for n, batch in enumerate(batches)]
+            client.link.post(Produce(tuple(parts), b"".join(batches)))
+            acks = [await client.wait_ack(n) for n in range(4)]
+            errors = [None if ack.error is None else ack.error.code for ack in acks]
+            assert errors == [None, "FORBIDDEN", "UNKNOWN_TOPIC", None]
+        values = [r.value async for r in log.consume("open", start="earliest", end="latest")]
+        assert values == [b"1", b"4444"]
+
+
+async def test_who_may_not_read_any_more_is_sent_away_and_others_stay(tmp_path: Path) -> None:
+    async with strict(tmp_path) as (log, url, token):
+        topic_id = (await log.create_topic("orders")).topic_id
+        rule = Acl("alice", "read", "topic:orders")
+        async with linked(url, token) as reader, linked(url, token) as other:
+            with pytest.raises(TidelogError, match="UNKNOWN_TOPIC"):
+                await reader.link.call(Subscribe(1, topic_id, 0, 0, 1), 5)
+            await log.alter_acls([rule])
+            await until_allowed(reader, topic_id)
+            await log.alter_acls(remove=[rule])
+            with trio.fail_after(30):
+                await reader.link.wait_closed()
+            assert "may not read any more" in str(reader.link.error)
+            with pytest.raises(TidelogError, match="UNKNOWN_TOPIC"):
+                await other.link.call(Read(topic_id, 0, 0), 5)
+
+
+async def until_allowed(client: Client, topic_id: str) -> None:
+    """The rule came to the other gateway; this one hears of it."""
+    with trio.fail_after(30):
+        while True:
+            try:
+                await client.link.call(Subscribe(1, topic_id, 0, 0, 1), 5)
+            except TidelogError:
+                await trio.lowlevel.checkpoint()
+            else:
+                return
+
+
+@asynccontextmanager
+async def linked(url: str, token: str) -> AsyncIterator[Client]:
+    """A client with a token."""
+    clients: list[Client] = []
+
+    def handle(link: Link, id: int | None, message: Message) -> None:
+        clients[0].on_message(link, id, message)
+
+    hello = Hello(PROTOCOL_VERSION, "client", "test", token=token)
+    async with connect_link(WebSocketTransport(), url, hello, handle) as link:
+        clients.append(Client(link))
+        yield clients[0]

@@ -1,0 +1,109 @@
+"""Quotas: what a bucket gives, who has to wait, and for how long."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from producer_bench import Bench
+from tidelog.errors import TidelogError, refuse
+from tidelog.types import Quota
+from tidelog_gateway.core.quotas import BURST_S, Bucket, Quotas
+
+
+def wait_of(quotas: Quotas, *rates: str, now: float, principal: str = "alice") -> int:
+    """How long the refusal says to wait (ms); 0: there is none."""
+    refusal = quotas.why_not(principal, rates, now)
+    assert refusal is None or (refusal.code == "QUOTA_EXCEEDED" and refusal.retriable)
+    return 0 if refusal is None else int(refusal.detail["pause_ms"])
+
+
+def test_a_bucket_gives_all_while_it_has_anything_and_nothing_while_in_debt() -> None:
+    bucket = Bucket(100, 100 * BURST_S, 0.0)
+    assert bucket.pause_s(0.0) == 0
+    bucket.spend(250, 0.0)
+    assert bucket.pause_s(0.0) == pytest.approx(1.51)
+    assert bucket.pause_s(1.5) > 0
+    assert bucket.pause_s(1.52) == 0
+
+
+def test_a_bucket_that_rests_does_not_save_up() -> None:
+    bucket = Bucket(100, 0.0, 0.0)
+    bucket.spend(101, 1e6)
+    assert bucket.pause_s(1e6) > 0
+
+
+@given(st.lists(st.tuples(st.floats(0, 10), st.integers(1, 5000)), max_size=60), st.integers(1, 1000))
+def test_nobody_gets_more_than_the_rate_but_for_a_burst_and_one_message(
+    asks: list[tuple[float, int]], rate: int
+) -> None:
+    bucket, now, got, largest = Bucket(rate, rate * BURST_S, 0.0), 0.0, 0, 0
+    for pause, size in asks:
+        now += pause
+        wait = bucket.pause_s(now)
+        if not wait:
+            bucket.spend(size, now)
+            got, largest = got + size, max(largest, size)
+        else:
+            assert bucket.pause_s(now + wait + 1e-6) == 0, "who waits as told has it"
+    assert got <= rate * (now + BURST_S) + largest + 1e-3
+
+
+def test_each_rate_is_for_itself_and_the_longest_wait_is_told() -> None:
+    quotas = Quotas()
+    quotas.update([Quota("alice", bytes_in_s=10, requests_s=1)], 0.0)
+    quotas.spend("alice", "requests_s", 1, 0.0)
+    assert wait_of(quotas, "requests_s", now=0.0) == 1000
+    assert wait_of(quotas, "bytes_in_s", "bytes_out_s", now=0.0) == 0
+    quotas.spend("alice", "bytes_in_s", 100, 0.0)
+    assert wait_of(quotas, "requests_s", "bytes_in_s", now=0.0) == 9100
+    assert wait_of(quotas, "requests_s", "bytes_in_s", now=9.2) == 0
+
+
+def test_others_and_those_without_a_quota_do_not_wait() -> None:
+    quotas = Quotas()
+    quotas.update([Quota("alice", bytes_in_s=1)], 0.0)
+    quotas.spend("alice", "bytes_in_s", 1000, 0.0)
+    quotas.spend("bob", "bytes_in_s", 1000, 0.0)
+    assert quotas.bounds("alice") and not quotas.bounds("bob")
+    assert wait_of(quotas, "bytes_in_s", now=0.0, principal="bob") == 0
+
+
+def test_a_debt_outlives_other_changes_and_ends_with_another_quota() -> None:
+    quotas = Quotas()
+    quota = Quota("alice", bytes_in_s=1)
+    quotas.update([quota], 0.0)
+    quotas.spend("alice", "bytes_in_s", 1000, 0.0)
+    quotas.update([quota, Quota("bob", requests_s=1)], 0.0)
+    assert wait_of(quotas, "bytes_in_s", now=0.0) > 0
+    quotas.update([Quota("alice", bytes_in_s=2)], 0.0)
+    assert wait_of(quotas, "bytes_in_s", now=0.0) == 0
+
+
+def test_connections_are_counted_also_of_those_who_get_a_quota_later() -> None:
+    quotas = Quotas()
+    quotas.on_open("alice")
+    quotas.update([Quota("alice", connections=2)], 0.0)
+    assert quotas.why_no_connection("alice") is None
+    quotas.on_open("alice")
+    refusal = quotas.why_no_connection("alice")
+    assert refusal is not None and refusal.code == "QUOTA_EXCEEDED"
+    assert quotas.why_no_connection("bob") is None
+    quotas.on_close("alice")
+    assert quotas.why_no_connection("alice") is None
+
+
+def test_a_producer_waits_as_long_as_it_is_told_and_sends_the_same_again() -> None:
+    bench = Bench()
+    bench.add(b"a")
+    bench.send()
+    bench.refuse(0, refuse("QUOTA_EXCEEDED", "too much", pause_ms=2500))
+    bench.now += 2.4
+    assert bench.send() == []
+    bench.now += 0.1
+    assert bench.send() == [[b"a"]]
+
+
+def test_nobody_waits_for_ever_because_a_server_says_so() -> None:
+    assert refuse("QUOTA_EXCEEDED", "", pause_ms=10**9).pause_s == 60
+    assert TidelogError("", code="QUOTA_EXCEEDED", pause_ms="soon").pause_s == 0
