@@ -53,6 +53,8 @@ export interface ConnectOptions {
   connectTimeoutS?: number;
   /** How long requests wait, with reconnections. Default 30. */
   requestTimeoutS?: number;
+  /** Says who we are (docs/security.md). */
+  token?: string;
   codecs?: { zstd?: Codec; lz4?: Codec };
   /** The class to use where the platform has none, as in Node before version 22. */
   WebSocket?: unknown;

@@ -37,25 +37,26 @@ export { Pending, Producer } from "./src/producer.js";
 export { partitionOf } from "./src/partitioner.js";
 
 const DEFAULT_URL = "ws://127.0.0.1:9292";
-const OPTIONS = { connectTimeoutS: 10, requestTimeoutS: 30, codecs: {}, WebSocket: undefined };
+const OPTIONS = { connectTimeoutS: 10, requestTimeoutS: 30, token: "", codecs: {}, WebSocket: undefined };
 
 /**
  * Connect to any of the gateways, and to another when it is lost. Times in seconds; `requestTimeoutS` is how long
- * requests wait, with reconnections. `codecs`: `{zstd: {decompress, compress}}`, for topics that are compressed with it.
+ * requests wait, with reconnections. `token` says who we are. `codecs`: `{zstd: {decompress, compress}}`, for topics that are compressed with it.
  * `WebSocket`: the class to use where there is none, as in Node before version 22: `(await import("ws")).WebSocket`.
  *
- * Rejects with `Unreachable` when none can be reached within `connectTimeoutS`, with `ConfigError` for wrong options.
+ * Rejects with `Unreachable` when none can be reached within `connectTimeoutS`, with `UNAUTHENTICATED` where the token is
+ * not good or one is needed, with `ConfigError` for wrong options.
  */
 export async function connect(urls = DEFAULT_URL, options = {}) {
   const gateways = typeof urls === "string" ? [urls] : [...urls];
-  const { connectTimeoutS, requestTimeoutS, codecs, WebSocket } = { ...OPTIONS, ...options };
+  const { connectTimeoutS, requestTimeoutS, token, codecs, WebSocket } = { ...OPTIONS, ...options };
   check({
     ...unknown(options, OPTIONS),
     "no gateway URL is given": !gateways.length,
     "connectTimeoutS must be above 0": !(connectTimeoutS > 0),
     "requestTimeoutS must be above 0": !(requestTimeoutS > 0),
   });
-  const connection = new Connection(gateways, requestTimeoutS, WebSocket ?? (await findWebSocket()));
+  const connection = new Connection(gateways, { requestTimeoutS, token, WebSocket: WebSocket ?? (await findWebSocket()) });
   const log = new Log(connection, { lz4: {}, ...codecs });
   try {
     await connection.waitUp(now() + connectTimeoutS);

@@ -9,10 +9,8 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from browser import browser
-from js_tools import CHROMIUM
 
-assert CHROMIUM is not None
-with browser(CHROMIUM) as page:
+with browser(sys.argv[1]) as page:
     page.open("tests/conformance/page.html")
     while line := sys.stdin.readline():
         print(json.dumps(page.evaluate(f"commands.then((all) => all.answer({line.strip()}))")), flush=True)

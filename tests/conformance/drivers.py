@@ -12,12 +12,18 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from js_tools import CHROMIUM, NODE
+
 HERE = Path(__file__).resolve().parent
 DRIVERS: dict[str, list[str]] = {
     "trio": [sys.executable, str(HERE / "trio_driver.py")],
     "sync": [sys.executable, str(HERE / "sync_driver.py")],
+    "node": [NODE or "node", str(HERE / "node_driver.js")],
+    "chromium": [sys.executable, str(HERE / "chromium_driver.py"), CHROMIUM or "chromium"],
 }
 """By the name of the library: how its driver is started."""
+PROGRAMS = {"node": NODE or "node", "chromium": CHROMIUM or "chromium"}
+"""What a driver needs that a machine may lack."""
 COMMAND_TIMEOUT_S = 60.0
 """A driver that takes longer for a command hangs: it is killed, and its test fails."""
 
@@ -50,7 +56,7 @@ class Driver:
     @staticmethod
     def missing(name: str) -> str:
         """The program that this machine lacks for a driver, if any."""
-        program = DRIVERS[name][0]
+        program = PROGRAMS.get(name, DRIVERS[name][0])
         return "" if shutil.which(program) else program
 
     def do(self, what: str, **fields: Any) -> Json:

@@ -333,6 +333,21 @@ test("without any gateway connect says so", async () => {
   await assert.rejects(tidelog.connect([], options), tidelog.ConfigError);
 });
 
+test("the token goes with hello, and one that is not good is told at once", async () => {
+  const cluster = new FakeCluster();
+  const log = await tidelog.connect(URLS, { WebSocket: cluster.WebSocket, token: "tide_1_2" });
+  assert.equal(cluster.seen[0].token, "tide_1_2");
+  const again = assert.rejects(log.status(), { code: "UNAUTHENTICATED" });
+  cluster.deaf.add("metadata");
+  cluster.failures.set("hello", [new Refusal("UNAUTHENTICATED"), new Refusal("UNAUTHENTICATED")]);
+  cluster.cut();
+  await again;
+  await log.close();
+  cluster.failures.set("hello", [new Refusal("UNAUTHENTICATED", "the token has expired")]);
+  const options = { WebSocket: cluster.WebSocket };
+  await assert.rejects(tidelog.connect(URLS, options), { code: "UNAUTHENTICATED", message: "the token has expired" });
+});
+
 clientTest("an error that may pass is waited out, another one is told", async (log, cluster) => {
   cluster.failures.set("metadata", [new Refusal("NO_QUORUM"), new Refusal("OVERLOADED")]);
   assert.equal((await log.status()).cluster, "fake");

@@ -6,13 +6,15 @@
  */
 
 import { deferred, now, sleep } from "./clock.js";
-import { Closed, TimedOut, Unreachable } from "./errors.js";
+import { BrokerError, Closed, TimedOut, Unreachable } from "./errors.js";
 import { Link } from "./link.js";
 import * as words from "./words.js";
 
 /** First pause after a round in which no gateway could be reached; doubles up to `BACKOFF_MAX_S`. */
 const BACKOFF_S = 0.05;
 const BACKOFF_MAX_S = 1;
+/** No use to try again: somebody must do something first. */
+const REFUSED = ["UNAUTHENTICATED", "FORBIDDEN"];
 /** Pause before a request is tried again after an error that may pass. */
 const RETRY_S = 0.05;
 
@@ -23,6 +25,7 @@ export class Connection {
   error = null;
   downSince = now();
   #WebSocket;
+  #token;
   /** The last link that was tried. */
   #opening = null;
   #stop = new AbortController();
@@ -33,9 +36,10 @@ export class Connection {
   #acked = new Map();
   #subs = new Map();
 
-  constructor(urls, requestTimeoutS, WebSocket) {
+  constructor(urls, { requestTimeoutS, token = "", WebSocket }) {
     this.urls = urls;
     this.requestTimeoutS = requestTimeoutS;
+    this.#token = token;
     this.#WebSocket = WebSocket;
   }
 
@@ -72,10 +76,11 @@ export class Connection {
     const ended = deferred();
     let link;
     try {
-      link = this.#opening = new Link(this.#WebSocket, url, (op, message) => this.#onNotice(op, message));
+      link = this.#opening = new Link(this.#WebSocket, url, this.#token, (op, message) => this.#onNotice(op, message));
       await link.open(ended.resolve);
     } catch (error) {
       this.error = error;
+      this.#noteChange();
       return false;
     }
     this.#up(link);
@@ -111,11 +116,16 @@ export class Connection {
     return new Unreachable(`no gateway can be reached (${this.urls.join(", ")}); last error: ${this.error}`);
   }
 
-  /** The open link, when there is one. Rejects with `Unreachable` at the deadline. */
+  /**
+   * The open link, when there is one. Rejects with `Unreachable` at the deadline, or at once with what a gateway refuses
+   * us for who we are.
+   */
   async waitUp(deadline) {
     for (;;) {
       if (this.closed) throw new Closed("the client was closed");
       if (this.link && !this.link.closed) return this.link;
+      const { code, message } = this.error ?? {};
+      if (REFUSED.includes(code)) throw new BrokerError(message, { code });
       const left = deadline - now();
       if (left <= 0) throw this.unreachable();
       await sleep(left, this.#changed.signal);

@@ -28,6 +28,7 @@ export class Link {
   peer = null;
   closed = false;
   #socket;
+  #token;
   #onNotice;
   #onClose = () => {};
   #pending = new Map();
@@ -37,8 +38,9 @@ export class Link {
   #silence = new Timer(() => this.#listen());
 
   /** `onNotice(op, message)` is called with what comes unasked. Throws `Unreachable` for what is no URL. */
-  constructor(WebSocket, url, onNotice) {
+  constructor(WebSocket, url, token, onNotice) {
     this.url = url;
+    this.#token = token;
     this.#onNotice = onNotice;
     try {
       this.#socket = new WebSocket(url, SUBPROTOCOL);
@@ -94,7 +96,7 @@ export class Link {
       });
       this.#onClose = () => {};
       if (this.#socket.protocol !== SUBPROTOCOL) throw new Unreachable(`${this.url}: it does not speak ${SUBPROTOCOL}`);
-      const hello = { op: "hello", version: VERSION, role: "client", node: "client" };
+      const hello = { op: "hello", version: VERSION, role: "client", node: "client", token: words.unless("", this.#token) };
       this.peer = await this.call(hello, words.welcome, 2 * OPEN_TIMEOUT_S);
       if (this.peer.version !== VERSION) {
         throw new ProtocolError(`the server speaks version ${this.peer.version}, not ${VERSION}`);
