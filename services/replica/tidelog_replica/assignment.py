@@ -121,6 +121,11 @@ class Assignment:
         return topic_id if topic is None else topic.name
 
     @property
+    def topics(self) -> tuple[TopicState, ...]:
+        """All of the metadata, as far as it is known here."""
+        return self._image.topics
+
+    @property
     def unopened(self) -> int:
         """Logs that are yet to be opened."""
         return len(self._openings)

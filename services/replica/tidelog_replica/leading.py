@@ -129,8 +129,7 @@ class Leading:
     # --- producers ---------------------------------------------------------------------------------------
 
     def produce(self, source: int, part: ProducePart, batch: Buffer, now: float) -> None:
-        """Take a batch, which the end of the input writes, or refuse it. Its ack goes out when what it asked for is
-        reached."""
+        """Take a batch, which the end of the input writes, or refuse it. Acked when what it asked for is reached."""
         try:
             header = self._check(part, batch)
             written = self._producers.check(header)
@@ -141,14 +140,12 @@ class Leading:
                 epoch = self._log.epoch_at(written.base_offset + 1)
                 self._acknowledge(source, part, written.base_offset, header.record_count, epoch, True, now)
                 return
-            self._admit(part)
+            self.admit(part.acks, part.expected_offset)
         except TidelogError as error:
             self._outbox.ack(source, ProduceAck(part.id, error=error.to_info()))
             return
         base, epoch = self._next_offset, self.core.leader_epoch
-        stamp = stamp_prefix(base, epoch, header.crc32c)
-        self._unwritten.append(b"".join((stamp, memoryview(batch)[len(stamp) :])))
-        self._next_offset = base + header.record_count
+        self.append(batch, header)
         self._producers.record(header, base)
         self._taken += 1
         counts = self._outbox.counts
@@ -167,12 +164,15 @@ class Leading:
             self.core.on_append(self._log.end, now)
 
     def begin_epoch(self) -> None:
-        """Append a control batch, the first of this leader epoch: under commit rule ``quorum`` nothing before it is
-        known to be committed until it is."""
-        batch = encode_control("leader")
-        stamp = stamp_prefix(self._next_offset, self.core.leader_epoch, read_header(batch).crc32c)
-        self._unwritten.append(stamp + batch[len(stamp) :])
-        self._next_offset += 1
+        """Commit rule ``quorum``: what is before the first batch of this leader epoch is committed only with it."""
+        self.append(batch := encode_control("leader"), read_header(batch))
+
+    def append(self, batch: Buffer, header: BatchHeader) -> int:
+        """Take a batch, which the end of the input writes; where it ends."""
+        stamp = stamp_prefix(self._next_offset, self.core.leader_epoch, header.crc32c)
+        self._unwritten.append(b"".join((stamp, memoryview(batch)[len(stamp) :])))
+        self._next_offset += header.record_count
+        return self._next_offset
 
     def _check(self, part: ProducePart, batch: Buffer) -> BatchHeader:
         """What is wrong with the request itself, whatever the log holds. Raises ``TidelogError``."""
@@ -207,7 +207,7 @@ class Leading:
         may_lose = self._config.commit_rule == "leader" or self._config.unclean_election
         return may_lose or self.core.state.unclean_epoch >= 0
 
-    def _admit(self, part: ProducePart) -> None:
+    def admit(self, acks: int = Acks.ALL, expected_offset: int = -1) -> None:
         """Whether a new batch may be appended now. Raises ``TidelogError``."""
         core, end, isr = self.core, self._next_offset, len(self.core.isr)
         if core.state.read_only:
@@ -219,10 +219,10 @@ class Leading:
         if self.is_handing_over:
             successor = core.state.successor or "another replica"
             raise refuse("OFFLINE", f"leadership is being handed over to {successor}", handing_over=1)
-        if part.acks == Acks.ALL and not core.has_quorum:
+        if acks == Acks.ALL and not core.has_quorum:
             raise refuse("NOT_ENOUGH_REPLICAS", f"{isr} in sync, at least {core.min_insync} must be", in_sync=isr)
-        if part.expected_offset not in (-1, end):
-            raise refuse("UNEXPECTED_OFFSET", f"the log ends at {end}, not {part.expected_offset}", end_offset=end)
+        if expected_offset not in (-1, end):
+            raise refuse("UNEXPECTED_OFFSET", f"the log ends at {end}, not {expected_offset}", end_offset=end)
 
     def _acknowledge(
         self, source: int, part: ProducePart, base: int, count: int, epoch: int, duplicate: bool, now: float

@@ -10,6 +10,8 @@ Inputs are methods that take ``now`` (seconds); each returns the effects it brin
     Requests     what followers and clients ask                  ``requests.py``
     Outbox       effects and unanswered calls                    ``outbox.py``
     Petitions    what the controller is asked for partitions     ``petitions.py``
+    Proposals    what a leader asks the controller               ``proposals.py``
+    Groups       consumer groups                                 ``coordinating.py``
     Jobs         long disk work in threads                       ``jobs.py``
     Cleaning     retention, compaction                           ``cleaning.py``
     Scrubbing    full segments are read again                    ``scrubbing.py``
@@ -24,19 +26,13 @@ together. Partitions without waiters, laggards or proposals set no timer, and a 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 
 from tidelog.disk import Disk
-from tidelog.effects import CONTROLLER
 from tidelog.errors import TidelogError, refuse
 from tidelog.types import NodeId, TopicPartition
 from tidelog.wire.messages import (
-    AlterIsr,
-    AlterIsrAnswer,
-    ConfirmLeader,
     Digest,
-    Done,
     EpochOffset,
     Fetch,
     ListOffset,
@@ -50,16 +46,18 @@ from tidelog.wire.messages import (
 
 from tidelog_replica.assignment import Assignment
 from tidelog_replica.cleaning import Cleaning
-from tidelog_replica.core.proposal import Proposal
+from tidelog_replica.coordinating import KINDS as GROUP_KINDS
+from tidelog_replica.coordinating import TIMER as GROUPS_TIMER
+from tidelog_replica.coordinating import Groups
 from tidelog_replica.core.timers import Timers
 from tidelog_replica.jobs import Job
-from tidelog_replica.leading import Leading
 from tidelog_replica.lives import Lives
 from tidelog_replica.log.log import Flush
 from tidelog_replica.outbox import Effect, Outbox, StartFlush, StartJob
 from tidelog_replica.partition import Partition
 from tidelog_replica.petitions import TIMER as PETITIONS_TIMER
 from tidelog_replica.petitions import Petitions
+from tidelog_replica.proposals import Proposals
 from tidelog_replica.repair import TIMER as REPAIR_TIMER
 from tidelog_replica.requests import Requests
 from tidelog_replica.room import Room
@@ -117,6 +115,10 @@ class ReplicaNode:
         self.room = Room(disk, directory, settings.reserve_bytes, outbox)
         self._petitions = Petitions(node_id, self._session, settings, outbox, self._timers)
         self._requests = Requests(node_id, self._assignment, self._session, settings, outbox, self._touch)
+        self._proposals = Proposals(node_id, self._session, settings, outbox, self._touch)
+        self._groups = Groups(
+            node_id, self._assignment, self._session, settings, outbox, self._timers, self._touch, wall_ms
+        )
 
     @property
     def partitions(self) -> dict[TopicPartition, Partition]:
@@ -169,6 +171,7 @@ class ReplicaNode:
     def on_metadata(self, update: MetadataUpdate, now: float) -> list[Effect]:
         """News of the cluster, from a watch. Raises ``ProtocolError``."""
         self._assignment.on_metadata(update, now)
+        self._groups.on_metadata(now)
         return self._finish(now)
 
     def on_request(self, source: int, id: int | None, message: Message, now: float) -> list[Effect]:
@@ -189,6 +192,8 @@ class ReplicaNode:
                 self._requests.digest(source, id, message)
             case Notify():
                 self._upstreams.on_notify(message, self.partitions, now)
+            case _ if isinstance(message, GROUP_KINDS):
+                self._groups.on_request(source, id, message, now)
             case _:
                 self._outbox.answer(source, id, refuse("UNSUPPORTED", f"a replica server does not know {message.OP}"))
         return self._finish(now)
@@ -197,6 +202,7 @@ class ReplicaNode:
         """An accepted link is gone."""
         for partition in self.partitions.values():
             partition.on_source_closed(source)
+        self._groups.on_source_closed(source)
         return self._finish(now)
 
     def on_peer_down(self, node: NodeId, now: float) -> list[Effect]:
@@ -236,7 +242,9 @@ class ReplicaNode:
             kind, name = key
             if kind == PETITIONS_TIMER:
                 continue  # the end of every input sends what is due
-            if kind == LEADER_TIMER:
+            if kind == GROUPS_TIMER:
+                self._groups.on_tick(now)
+            elif kind == LEADER_TIMER:
                 self._upstreams.on_tick(name, now)
             elif kind == REPAIR_TIMER:
                 self._assignment.repairs.on_tick(name, now)
@@ -293,14 +301,15 @@ class ReplicaNode:
             if self.partitions.get(key) is not partition:
                 continue  # deleted
             partition.settle(now)
+            self._groups.on_settled(partition, now)
             if partition.damage is not None:
                 self._assignment.on_damaged(partition, partition.damage, now)
                 continue
             self._cleaning.on_settled(partition)
             leading = partition.leading
             if leading is not None:
-                self._propose(partition, leading, now)
-                self._confirm(partition, leading, now)
+                self._proposals.propose(partition, leading, now)
+                self._proposals.confirm(partition, leading, now)
             elif partition.offline is not None:
                 self._upstreams.unfollow(key)
             else:
@@ -340,54 +349,3 @@ class ReplicaNode:
 
     def _end_life(self, reason: str) -> None:
         self._assignment.end_life(reason)
-
-    def _propose(self, partition: Partition, leading: Leading, now: float) -> None:
-        """Put an ISR proposal that is due to the controller."""
-        proposal = leading.due_proposal(now)
-        if proposal is None:
-            return
-        message = AlterIsr(
-            self.node_id,
-            self._session.broker_epoch,
-            *partition.key,
-            leading.core.leader_epoch,
-            proposal.epoch,
-            proposal.isr,
-            proposal.cause,
-            proposal.evidence,
-        )
-        done = partial(self._on_isr_answer, partition, leading, proposal)
-        self._outbox.call(CONTROLLER, message, self._settings.controller_timeout_s, done)
-
-    def _on_isr_answer(
-        self, partition: Partition, leading: Leading, proposal: Proposal, answer: Message | TidelogError, now: float
-    ) -> None:
-        if partition.leading is not leading:
-            return
-        state = partition.state
-        if state is not None and state.target and isinstance(answer, AlterIsrAnswer):
-            pass  # replicas may have come or gone: the metadata says which
-        elif isinstance(answer, AlterIsrAnswer) and state is not None and answer.epoch > state.epoch:
-            left = tuple(n for n in state.replicas if n in state.isr + state.elr and n not in answer.isr)
-            new = replace(state, epoch=answer.epoch, isr=answer.isr, elr=left)  # at most; the metadata says who
-            partition.on_state(new, self._session.broker_epoch, now)
-        elif isinstance(answer, TidelogError) and answer.code in ("NOT_LEADER", "FENCED_LEADER_EPOCH"):
-            partition.step_down(answer.message)
-        leading.core.on_proposal_unanswered(proposal, now)
-        self._touch(partition)
-
-    def _confirm(self, partition: Partition, leading: Leading, now: float) -> None:
-        """Have the controller say that this is still the leader, where no follower can."""
-        if leading.core.due_confirmation(now):
-            message = ConfirmLeader(
-                self.node_id, self._session.broker_epoch, *partition.key, leading.core.leader_epoch
-            )
-            done = partial(self._on_confirmation, partition, leading, now)
-            self._outbox.call(CONTROLLER, message, self._settings.controller_timeout_s, done)
-
-    def _on_confirmation(
-        self, partition: Partition, leading: Leading, sent: float, answer: Message | TidelogError, now: float
-    ) -> None:
-        if partition.leading is leading:
-            leading.core.on_confirmation(sent, isinstance(answer, Done), now)
-            self._touch(partition)

@@ -34,6 +34,7 @@ from tidelog.wire.messages import (
 )
 
 from tidelog_replica.config import ReplicaConfig
+from tidelog_replica.coordinating import KINDS as GROUP_KINDS
 from tidelog_replica.files import OpenFiles
 from tidelog_replica.metrics import metrics_page
 from tidelog_replica.node import ReplicaNode
@@ -41,7 +42,7 @@ from tidelog_replica.shell import DiskFailed, Shell
 
 ALLOWED = {
     "replica": frozenset({Fetch.OP, EpochOffset.OP, Notify.OP, ListOffset.OP, LogSnapshot.OP, Read.OP}),
-    "gateway": frozenset({Produce.OP, Read.OP, ListOffset.OP, Digest.OP}),
+    "gateway": frozenset({Produce.OP, Read.OP, ListOffset.OP, Digest.OP, *(kind.OP for kind in GROUP_KINDS)}),
     "controller": frozenset({Produce.OP, Read.OP, ListOffset.OP}),
 }
 """Who may send what: clients come through a gateway; the active controller writes the timeline."""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 
 from tidelog.config import setting
 from tidelog.errors import ConfigError
+
+from tidelog_replica.core.groups.settings import GroupSettings
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,15 +91,21 @@ class ReplicaSettings:
         86_400.0, "Seconds from one round of that to the next; the first begins after a 24th.", 1, 31_536_000
     )
 
+    groups: GroupSettings = field(
+        default_factory=GroupSettings, metadata={"help": "Consumer groups coordinated here."}
+    )
+
     def __post_init__(self) -> None:
         faults = [
             f"{f.name} = {getattr(self, f.name)}: must be from {f.metadata['min']} to {f.metadata['max']}"
             for f in fields(self)
-            if not f.metadata["min"] <= getattr(self, f.name) <= f.metadata["max"]
+            if "min" in f.metadata and not f.metadata["min"] <= getattr(self, f.name) <= f.metadata["max"]
         ]
         if self.fetch_backoff_s > self.fetch_backoff_max_s:
             faults.append("fetch_backoff_s must not be larger than fetch_backoff_max_s")
         if self.ack_timeout_s > self.ack_timeout_max_s:
             faults.append("ack_timeout_s must not be larger than ack_timeout_max_s")
+        if self.groups.session_min_ms > self.groups.session_max_ms:
+            faults.append("groups.session_min_ms must not be larger than groups.session_max_ms")
         if faults:
             raise ConfigError("\n".join(faults))

@@ -1,0 +1,1 @@
+"""Consumer groups: what their coordinator decides. The log and the network around it: ``coordinating.py``."""

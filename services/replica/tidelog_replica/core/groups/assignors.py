@@ -1,0 +1,140 @@
+"""Who of a group's members is to have which partitions.
+
+    range    per topic: the members in the order of their names get stretches of neighbours, the first ones one more
+             where it does not come out even. Partitions of the same number of several topics meet at one member
+    sticky   everybody keeps what they had, as far as that is balanced: no partition could move from a member to one
+             that has at least two fewer. What nobody has goes to who has least, then single partitions move, each
+             along the shortest way on which it evens something out. Every move makes the sum of the squares of the
+             shares smaller, so it ends; where all subscribe to the same topics, the shares differ by one at most, and
+             no fewer moves would do
+
+A member is known by its *name* here: a static one's is its instance, so that its return changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from heapq import heapify, heappop, heappush
+
+from tidelog.types import TopicPartition
+
+Subscriptions = Mapping[str, tuple[str, ...]]
+"""Topic ids by member."""
+Shares = dict[str, set[TopicPartition]]
+"""Partitions by member."""
+Assignor = Callable[[Subscriptions, Mapping[str, int], Mapping[TopicPartition, str]], Shares]
+"""From the subscriptions, the number of partitions of each topic id, and who had what, to who is to have what."""
+
+
+def assign_range(
+    subscriptions: Subscriptions, counts: Mapping[str, int], previous: Mapping[TopicPartition, str]
+) -> Shares:
+    """See the module."""
+    shares: Shares = {name: set() for name in subscriptions}
+    for topic_id, names in _by_topic(subscriptions, counts).items():
+        least, more = divmod(counts[topic_id], len(names))
+        first = 0
+        for index, name in enumerate(names):
+            end = first + least + (index < more)
+            shares[name].update(TopicPartition(topic_id, number) for number in range(first, end))
+            first = end
+    return shares
+
+
+def assign_sticky(
+    subscriptions: Subscriptions, counts: Mapping[str, int], previous: Mapping[TopicPartition, str]
+) -> Shares:
+    """See the module."""
+    shares: Shares = {name: set() for name in sorted(subscriptions)}
+    by_topic = _by_topic(subscriptions, counts)
+    subscribed = {name: set(topics) for name, topics in subscriptions.items()}
+    left = []
+    for topic_id in by_topic:
+        for number in range(counts[topic_id]):
+            partition = TopicPartition(topic_id, number)
+            name = previous.get(partition, "")
+            if topic_id in subscribed.get(name, ()):
+                shares[name].add(partition)
+            else:
+                left.append(partition)
+    _fill(shares, by_topic, sorted(left, key=lambda p: (len(by_topic[p.topic_id]), p)))
+    _even_out(shares, by_topic)
+    return shares
+
+
+ASSIGNORS: dict[str, Assignor] = {"sticky": assign_sticky, "range": assign_range}
+
+
+def _by_topic(subscriptions: Subscriptions, counts: Mapping[str, int]) -> dict[str, list[str]]:
+    """Who subscribes to each topic that there is, in order of their names."""
+    by_topic: dict[str, list[str]] = {}
+    for name in sorted(subscriptions):
+        for topic_id in subscriptions[name]:
+            if counts.get(topic_id, 0):
+                by_topic.setdefault(topic_id, []).append(name)
+    return dict(sorted(by_topic.items()))
+
+
+def _fill(shares: Shares, by_topic: Mapping[str, list[str]], left: list[TopicPartition]) -> None:
+    """Give each partition that is left to the member with the smallest share, those with the least choice first."""
+    heaps: dict[str, list[tuple[int, str]]] = {}
+    for partition in left:
+        heap = heaps.get(partition.topic_id)
+        if heap is None:
+            heap = heaps[partition.topic_id] = [(len(shares[name]), name) for name in by_topic[partition.topic_id]]
+            heapify(heap)
+        while heap[0][0] != len(shares[heap[0][1]]):  # shares only grow here
+            name = heappop(heap)[1]
+            heappush(heap, (len(shares[name]), name))
+        shares[heap[0][1]].add(partition)
+
+
+def _even_out(shares: Shares, by_topic: Mapping[str, list[str]]) -> None:
+    """Move partitions until no move makes the shares more even."""
+    settled: set[str] = set()
+    while True:
+        richest = max((name for name in shares if name not in settled), key=lambda n: len(shares[n]), default=None)
+        if richest is None:
+            return
+        taker, came = _way_down(richest, shares, by_topic)
+        if not taker:
+            settled.update((richest, *came))  # whoever gets from these has as much already, and will not get less
+        while taker and taker != richest:
+            giver, partition = came[taker]
+            shares[giver].remove(partition)
+            shares[taker].add(partition)
+            taker = giver
+
+
+def _way_down(
+    richest: str, shares: Shares, by_topic: Mapping[str, list[str]]
+) -> tuple[str, dict[str, tuple[str, TopicPartition]]]:
+    """The nearest member to which a chain of moves leads from ``richest`` and that has at least two fewer ("": there
+    is none; of several that with the smallest share), and by which move each member was reached."""
+    came: dict[str, tuple[str, TopicPartition]] = {}
+    seen: set[str] = set()
+    wave = [richest]
+    while wave:
+        givers, wave = wave, []
+        for giver in givers:
+            for topic_id, partition in _last_of_each(shares[giver]):
+                if topic_id in seen:
+                    continue
+                seen.add(topic_id)
+                for taker in by_topic[topic_id]:
+                    if taker != richest and taker not in came:
+                        came[taker] = giver, partition
+                        wave.append(taker)
+        best = min(wave, key=lambda n: (len(shares[n]), n), default="")
+        if best and len(shares[best]) <= len(shares[richest]) - 2:
+            return best, came
+    return "", came
+
+
+def _last_of_each(share: set[TopicPartition]) -> list[tuple[str, TopicPartition]]:
+    """Of each topic the last partition: that one goes."""
+    last: dict[str, TopicPartition] = {}
+    for partition in share:
+        if partition.topic_id not in last or partition > last[partition.topic_id]:
+            last[partition.topic_id] = partition
+    return sorted(last.items())

@@ -1,0 +1,86 @@
+"""What the leaders here ask the controller one by one: another ISR, and whether they still lead."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+
+from tidelog.effects import CONTROLLER
+from tidelog.errors import TidelogError
+from tidelog.types import NodeId
+from tidelog.wire.messages import AlterIsr, AlterIsrAnswer, ConfirmLeader, Done, Message
+
+from tidelog_replica.core.proposal import Proposal
+from tidelog_replica.leading import Leading
+from tidelog_replica.outbox import Outbox
+from tidelog_replica.partition import Partition
+from tidelog_replica.session import Session
+from tidelog_replica.settings import ReplicaSettings
+
+
+class Proposals:
+    """``touch`` tells the owner that a partition's input has to be settled."""
+
+    def __init__(
+        self,
+        node: NodeId,
+        session: Session,
+        settings: ReplicaSettings,
+        outbox: Outbox,
+        touch: Callable[[Partition], None],
+    ) -> None:
+        self._node = node
+        self._session = session
+        self._settings = settings
+        self._outbox = outbox
+        self._touch = touch
+
+    def propose(self, partition: Partition, leading: Leading, now: float) -> None:
+        """Put an ISR proposal that is due to the controller."""
+        proposal = leading.due_proposal(now)
+        if proposal is None:
+            return
+        message = AlterIsr(
+            self._node,
+            self._session.broker_epoch,
+            *partition.key,
+            leading.core.leader_epoch,
+            proposal.epoch,
+            proposal.isr,
+            proposal.cause,
+            proposal.evidence,
+        )
+        done = partial(self._on_isr_answer, partition, leading, proposal)
+        self._outbox.call(CONTROLLER, message, self._settings.controller_timeout_s, done)
+
+    def _on_isr_answer(
+        self, partition: Partition, leading: Leading, proposal: Proposal, answer: Message | TidelogError, now: float
+    ) -> None:
+        if partition.leading is not leading:
+            return
+        state = partition.state
+        if state is not None and state.target and isinstance(answer, AlterIsrAnswer):
+            pass  # replicas may have come or gone: the metadata says which
+        elif isinstance(answer, AlterIsrAnswer) and state is not None and answer.epoch > state.epoch:
+            left = tuple(n for n in state.replicas if n in state.isr + state.elr and n not in answer.isr)
+            new = replace(state, epoch=answer.epoch, isr=answer.isr, elr=left)  # at most; the metadata says who
+            partition.on_state(new, self._session.broker_epoch, now)
+        elif isinstance(answer, TidelogError) and answer.code in ("NOT_LEADER", "FENCED_LEADER_EPOCH"):
+            partition.step_down(answer.message)
+        leading.core.on_proposal_unanswered(proposal, now)
+        self._touch(partition)
+
+    def confirm(self, partition: Partition, leading: Leading, now: float) -> None:
+        """Have the controller say that this is still the leader, where no follower can."""
+        if leading.core.due_confirmation(now):
+            message = ConfirmLeader(self._node, self._session.broker_epoch, *partition.key, leading.core.leader_epoch)
+            done = partial(self._on_confirmation, partition, leading, now)
+            self._outbox.call(CONTROLLER, message, self._settings.controller_timeout_s, done)
+
+    def _on_confirmation(
+        self, partition: Partition, leading: Leading, sent: float, answer: Message | TidelogError, now: float
+    ) -> None:
+        if partition.leading is leading:
+            leading.core.on_confirmation(sent, isinstance(answer, Done), now)
+            self._touch(partition)
