@@ -39,6 +39,7 @@ from tidelog.wire.messages import (
     Meet,
     PauseTopic,
     PlanRebalance,
+    PrepareGroups,
     PutToken,
     Reassign,
     Rebalance,
@@ -75,7 +76,7 @@ ALLOWED = {
     | {HandOver.OP, Seal.OP, ConfirmLeader.OP, ReportLoss.OP},
     "gateway": _ANYBODY
     | {CreateTopic.OP, DeleteTopic.OP, AlterTopic.OP, AlterLearners.OP, GrowTopic.OP}
-    | {SetReadOnly.OP, PauseTopic.OP}
+    | {SetReadOnly.OP, PauseTopic.OP, PrepareGroups.OP}
     | {TransferLeader.OP, Reassign.OP, CancelReassignment.OP, DrainServer.OP, PlanRebalance.OP, Rebalance.OP}
     | {History.OP, AllocateProducerIds.OP, Watch.OP, AddController.OP, RemoveController.OP}
     | {PutToken.OP, RevokeTokens.OP, AlterAcls.OP, AlterQuotas.OP},

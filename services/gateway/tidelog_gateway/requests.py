@@ -57,6 +57,8 @@ from tidelog.wire.messages import (
     TransferLeader,
 )
 
+from tidelog_gateway.coordination import KINDS as GROUP_KINDS
+from tidelog_gateway.coordination import Coordination
 from tidelog_gateway.shell import Answered, Shell
 
 Once = TypeVar("Once", bound=Message)
@@ -70,6 +72,7 @@ ASKER_LENGTH = 64
 """Of a client's name so much is passed on."""
 
 KINDS = (
+    *GROUP_KINDS,
     AddController,
     AlterAcls,
     AlterLearners,
@@ -119,6 +122,7 @@ class Requests:
         self._allocating = trio.Lock()
         self._client = client
         self._sequences = itertools.count(1)
+        self._coordination = Coordination(shell, self._once)
 
     def on_message(self, link: Link, id: int, message: Message, view: View) -> None:
         """Take on a request; it is answered later, with what ``view`` lets its client see. Raises ``OVERLOADED``."""
@@ -155,6 +159,8 @@ class Requests:
                 return await self._create(message)
             case DeleteTopic():
                 return await self._delete(message)
+            case _ if isinstance(message, GROUP_KINDS):
+                return await self._coordination.answer(message)
             case _:
                 return await controllers.call(message, CONTROLLER_TIMEOUT_S)
 

@@ -26,6 +26,7 @@ from tidelog_controller.core.balance import BalanceSettings
 from tidelog_controller.core.commands import Command
 from tidelog_controller.core.counts import Counts
 from tidelog_controller.core.founding import Founding
+from tidelog_controller.core.groups_topic import GroupsTopicSettings
 from tidelog_controller.core.machine import Replicated, decode_state, encode_proposal, step
 from tidelog_controller.core.once import RequestId
 from tidelog_controller.core.placement import Dice
@@ -58,6 +59,7 @@ class ControllerSettings:
     max_pending: int = setting(4096, "requests waiting for Raft; more are refused", 1, 1 << 20)
     balance: BalanceSettings = field(default_factory=BalanceSettings)
     timeline: TimelineSettings = field(default_factory=TimelineSettings)
+    groups: GroupsTopicSettings = field(default_factory=GroupsTopicSettings)
     raft: RaftSettings = field(default_factory=RaftSettings)
 
 

@@ -42,6 +42,7 @@ from tidelog.wire.messages import (
     Message,
     MetadataUpdate,
     PauseTopic,
+    PrepareGroups,
     Produced,
     Register,
     Registered,
@@ -69,6 +70,7 @@ from tidelog_controller.core.commands import (
 from tidelog_controller.core.consensus import Consensus, ControllerEffect, ControllerSettings, answer_to
 from tidelog_controller.core.election import Elections, why_not_reported
 from tidelog_controller.core.events import delta_of, events_of
+from tidelog_controller.core.groups_topic import plan_groups
 from tidelog_controller.core.lagging import Lags
 from tidelog_controller.core.metadata import apply
 from tidelog_controller.core.moves import Move, plan_move
@@ -267,6 +269,9 @@ class Controller(Consensus):
                 return RecordLoss(wall_ms, **_fields(message))
             case CreateTopic():
                 return plan_topic(self.state, message, self._dice, wall_ms, self.lags.slow(now))
+            case PrepareGroups():
+                slow = self.lags.slow(now)
+                return plan_groups(self.state, self.settings.groups, self._dice, wall_ms, slow)
             case AlterTopic():
                 return plan_change(self.state, message, wall_ms)
             case SetReadOnly() | PauseTopic():

@@ -15,18 +15,23 @@ MAX_POSITIONS = 10_000
 """Most positions in one commit."""
 
 
-def check_name(name: str, what: str = "group") -> None:
-    """A group's or member's name: any text that can be printed in a line, not too long."""
-    if not name or len(name.encode()) > NAME_MAX_BYTES or not name.isprintable():
-        raise refuse("INVALID_GROUP", f"{what} is {name[:50]!r}: 1 to {NAME_MAX_BYTES} printable bytes are a name")
+def check_name(group: str) -> None:
+    """A group's name: as a topic's."""
+    if not TOPIC_NAME.fullmatch(group):
+        raise refuse("INVALID_GROUP", f"{group[:50]!r} is no group name: use 1 to 249 of A-Z a-z 0-9 . _ -")
+
+
+def _check_text(text: str, what: str) -> None:
+    if not text or len(text.encode()) > NAME_MAX_BYTES or not text.isprintable():
+        raise refuse("INVALID_GROUP", f"{what} is {text[:50]!r}: it must be 1 to {NAME_MAX_BYTES} printable bytes")
 
 
 def check_join(asked: JoinGroup, limits: GroupSettings) -> None:
     """What a member asks for is within the bounds."""
     check_name(asked.group)
-    check_name(asked.member, "member")
+    _check_text(asked.member, "member")
     if asked.instance:
-        check_name(asked.instance, "instance")
+        _check_text(asked.instance, "instance")
     if len(asked.node.encode()) > NAME_MAX_BYTES:
         raise refuse("INVALID_GROUP", f"node is longer than {NAME_MAX_BYTES} bytes")
     if not 1 <= len(asked.topics) <= limits.max_topics or len(set(asked.topics)) < len(asked.topics):

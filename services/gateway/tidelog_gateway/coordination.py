@@ -1,0 +1,140 @@
+"""Requests about consumer groups: each goes to the group's coordinator, and again while that changes.
+
+The coordinator is the leader of the partition of ``__groups`` that the group's name falls on. All these requests may
+be done twice (a member is known by the name that it chose itself), so whatever may pass is tried again until
+``TIMEOUT_S`` is over; a failover shows as latency. The topic is created when it is first needed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import trio
+from tidelog.client.core.partitioner import partition_of
+from tidelog.errors import TidelogError, refuse
+from tidelog.types import GROUPS, TopicState
+from tidelog.wire.messages import (
+    CommitOffsets,
+    DeleteGroup,
+    DescribeGroup,
+    Done,
+    FetchOffsets,
+    GroupHeartbeat,
+    GroupInfo,
+    JoinGroup,
+    LeaveGroup,
+    ListGroups,
+    ListGroupsAnswer,
+    Message,
+    PrepareGroups,
+)
+
+from tidelog_gateway.shell import RETRY_S, Shell
+
+TIMEOUT_S = 10.0
+"""A request is tried for so long."""
+TRY_S = 3.0
+"""A coordinator that does not answer in this time is asked again, whoever it is then."""
+
+KINDS = (
+    JoinGroup,
+    GroupHeartbeat,
+    LeaveGroup,
+    CommitOffsets,
+    FetchOffsets,
+    DescribeGroup,
+    DeleteGroup,
+    ListGroups,
+)
+
+
+class Coordination:
+    """``named`` gives a request to the controller a name of its own."""
+
+    def __init__(self, shell: Shell, named: Callable[[PrepareGroups], PrepareGroups]) -> None:
+        self._shell = shell
+        self._named = named
+        self._preparing = trio.Lock()
+
+    async def answer(self, message: Message) -> Message:
+        """The coordinator's answer. Raises its refusal, or why nobody answered in time."""
+        until = trio.current_time() + TIMEOUT_S
+        if isinstance(message, ListGroups):
+            return await self._list(until)
+        topic = await self._topic(until)
+        group: str = getattr(message, "group", "")
+        return await self._ask(message, topic.topic_id, partition_of(group.encode(), len(topic.partitions)), until)
+
+    async def _list(self, until: float) -> ListGroupsAnswer:
+        """All groups, or the error of a coordinator: what is there must not be missing silently."""
+        topic = self._shell.cluster.topic_named(GROUPS)
+        found: list[GroupInfo] = []
+        errors: list[TidelogError] = []
+
+        async def ask(topic_id: str, partition: int) -> None:
+            try:
+                answer = await self._ask(ListGroups(partition), topic_id, partition, until)
+            except TidelogError as error:
+                errors.append(error)
+            else:
+                assert isinstance(answer, ListGroupsAnswer)
+                found.extend(answer.groups)
+
+        if topic is not None:
+            async with trio.open_nursery() as nursery:
+                for partition in range(len(topic.partitions)):
+                    nursery.start_soon(ask, topic.topic_id, partition)
+        if errors:
+            raise errors[0]
+        return ListGroupsAnswer(tuple(sorted(found, key=lambda info: info.group)))
+
+    async def _topic(self, until: float) -> TopicState:
+        """The topic of the groups, created where it is not there yet."""
+        shell = self._shell
+        last: TidelogError = refuse("NOT_COORDINATOR", f"there is no topic {GROUPS} yet")
+        if (topic := shell.cluster.topic_named(GROUPS)) is not None:
+            return topic
+        async with self._preparing:
+            while (topic := shell.cluster.topic_named(GROUPS)) is None:
+                if (left_s := until - trio.current_time()) <= 0:
+                    raise last
+                try:
+                    await shell.controllers.call(self._named(PrepareGroups()), left_s)
+                except TidelogError as error:
+                    if not error.retriable and error.code != "TOPIC_EXISTS":
+                        raise
+                    last = error
+                with trio.move_on_after(RETRY_S):
+                    await shell.wait_change()
+        return topic
+
+    async def _ask(self, message: Message, topic_id: str, partition: int, until: float) -> Message:
+        """The coordinator's answer; what may pass is tried again."""
+        in_doubt = False
+        while True:
+            left_s = until - trio.current_time()
+            answer = await self._try(message, topic_id, partition, min(TRY_S, max(left_s, 0.0)))
+            if not isinstance(answer, TidelogError):
+                return answer
+            if answer.code == "UNKNOWN_GROUP" and isinstance(message, DeleteGroup) and in_doubt:
+                return Done()  # an earlier try did it
+            in_doubt = in_doubt or answer.unknown_outcome
+            if not answer.retriable or left_s <= RETRY_S:
+                answer.unknown_outcome = in_doubt
+                raise answer
+            with trio.move_on_after(RETRY_S):
+                await self._shell.wait_change()
+
+    async def _try(self, message: Message, topic_id: str, partition: int, timeout_s: float) -> Message | TidelogError:
+        state = self._shell.cluster.state(topic_id, partition)
+        if state is None or state.leader is None:
+            return refuse("NOT_COORDINATOR", f"nobody leads {GROUPS}/{partition} now")
+        answered = trio.Event()
+        answers: list[Message | TidelogError] = []
+
+        def done(answer: Message | TidelogError) -> None:
+            answers.append(answer)
+            answered.set()
+
+        self._shell.peers.start_call(state.leader, message, timeout_s, done)
+        await answered.wait()
+        return answers[0]
