@@ -171,7 +171,8 @@ def connect(
     request_timeout_s: float = 30.0,
     tls: TlsOptions = NO_FILES,
     token: str = "",
+    name: str = "client",
 ) -> Log:
     """Connect to any of the gateways; see ``tidelog.connect``. Use it with ``with``, or ``close`` it."""
     given: dict[str, Any] = {"connect_timeout_s": connect_timeout_s, "request_timeout_s": request_timeout_s}
-    return Log(Portal(lambda: async_log.connect(urls, tls=tls, token=token, **given)))
+    return Log(Portal(lambda: async_log.connect(urls, tls=tls, token=token, name=name, **given)))

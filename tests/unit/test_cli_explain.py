@@ -6,10 +6,10 @@ import click
 import pytest
 from click.testing import CliRunner, Result
 from metadata_log import Log
-from tidelog.cli.explain import event_in_words, losses_in_words, partition_of, state_in_words
+from tidelog.cli.explain import change_in_words, event_in_words, losses_in_words, partition_of, state_in_words
 from tidelog.cli.topics import topics
 from tidelog.wire.messages import PartitionInfo, TopicInfo
-from tidelog_controller.core.commands import RecordLoss, SetLearners
+from tidelog_controller.core.commands import RecordLoss, SetLearners, Suspend
 
 SERVERS = ("r1", "r2", "r3")
 
@@ -27,7 +27,15 @@ def now(log: Log) -> str:
     """What ``describe`` says of its state."""
     p, topic = log.partition, log.state.topics["id"]
     info = PartitionInfo(
-        0, p.replicas, p.isr, p.leader or "", p.leader_epoch, p.epoch, elr=p.elr, learners=p.learners
+        0,
+        p.replicas,
+        p.isr,
+        p.leader or "",
+        p.leader_epoch,
+        p.epoch,
+        elr=p.elr,
+        learners=p.learners,
+        read_only=p.read_only,
     )
     return "; ".join(state_in_words(TopicInfo("id", topic.name, topic.config.texts(), (info,)), info))
 
@@ -133,3 +141,19 @@ def test_wrong_usage_is_said_before_anybody_is_asked() -> None:
     assert "--none" in invoke("learners", "orders/0").output
     assert invoke("learners", "orders/0", "r4", "--none").exit_code == 2
     assert "orders/0" in invoke("learners", "orders", "r4").output
+
+
+def test_every_change_of_a_history_is_told_in_words() -> None:
+    log = cluster()
+    for what, wanted in (("read_only", True), ("paused", True), ("paused", False)):
+        log.write(Suspend(0, "id", (0,), what, wanted, asker="ann at home"))
+    log.fence("r1")
+    entries = log.state.history["id"][0]
+    assert [change_in_words(e, before) for e, before in zip(entries, (None, *entries), strict=False)] == [
+        "created on r1 r2 r3, led by r1, because its topic was created",
+        "no records are taken any more, because ann at home wants it",
+        "paused: nothing is written, read or copied, because ann at home wants it",
+        "resumed, led by r1 in leader epoch 1, because ann at home wants it",
+        "r2 leads after r1, in leader epoch 2, in sync r2 r3, because the session of r1 ended",
+    ]
+    assert now(log) == "read-only: no records are taken; 'tidelog topics set-readonly --off' ends that"

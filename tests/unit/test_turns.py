@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import pytest
 from tidelog.errors import TidelogError
-from tidelog.types import PartitionState, ServerState, TopicPartition, TopicState
+from tidelog.types import TIMELINE, PartitionState, ServerState, TopicPartition, TopicState
 from tidelog.wire.messages import CancelReassignment, Reassign, Rebalance
-from tidelog_controller.core.commands import ChangeQueue, Command, QueuedMove, RemoveTopic, SetDraining
+from tidelog_controller.core.commands import ChangeQueue, Command, QueuedMove, RemoveTopic, SetDraining, Suspend
 from tidelog_controller.core.machine import Replicated, decode_state, encode_state
 from tidelog_controller.core.metadata import apply
 from tidelog_controller.core.moves import Move, plan_move
@@ -203,3 +203,42 @@ def test_drained_servers_are_emptied_where_that_is_asked_for(empty: bool) -> Non
             if active.state.topics["id"].partitions[number].target:
                 active.finish(number)
     assert all("r2" not in p.replicas for p in active.state.topics["id"].partitions)
+
+
+def test_the_clusters_own_topics_are_moved_like_any_other() -> None:
+    active = Active(cluster("r1 r2 r3"))
+    (topic,) = active.state.topics.values()
+    own = replace(topic, name=TIMELINE)
+    active.state = replace(active.state, topics={"id": own}, names={TIMELINE: "id"})
+    active.write(SetDraining(0, "r2", True))
+    (move,) = plan_rebalance(active.state, empty_drained=True).moves
+    assert move.name == TIMELINE and "r2" not in move.target
+    active.wish(Rebalance(empty_drained=True))
+    assert active.begin() == [0]
+
+
+def test_a_move_says_who_asked_for_the_rebalance_when_its_turn_comes() -> None:
+    active = Active(cluster("r1 r2", "r1 r2", "r1 r2", "r1 r2"), most=1)
+    active.wish(Rebalance(asker="ann at home"))
+    waiting = len(active.waiting)
+    while active.waiting:
+        for number in active.begin():
+            assert active.state.history["id"][number][-1].evidence["asked_by"] == "ann at home"
+            if active.state.topics["id"].partitions[number].target:
+                active.finish(number)
+    assert waiting >= 2
+
+
+def test_a_paused_partition_keeps_its_place_and_holds_nobody_up() -> None:
+    active = Active(cluster("r1 r2", "r1 r2", "r1 r2"), most=1)
+    active.queue((0, "r1 r3"), (1, "r1 r4"))
+    active.write(Suspend(0, "id", (0,), "paused", True))
+    assert active.begin() == [1]
+    active.write(Suspend(0, "id", (1,), "paused", True))
+    active.queue((2, "r1 r5"))
+    assert active.begin() == [2], "a reassignment that cannot go on counts for nothing"
+    active.finish(2)
+    active.write(Suspend(0, "id", (), "paused", False))
+    assert active.begin() == [] and active.waiting == [0]
+    active.finish(1)
+    assert active.begin() == [0]

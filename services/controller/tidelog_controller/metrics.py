@@ -51,6 +51,8 @@ UNDER_MINIMUM = Metric(
 REASSIGNING = Metric(
     "tidelog_reassigning_partitions", "gauge", "partitions", "Partitions with a reassignment in progress."
 )
+PAUSED = Metric("tidelog_paused_partitions", "gauge", "partitions", "Partitions that are paused.")
+READ_ONLY = Metric("tidelog_read_only_partitions", "gauge", "partitions", "Partitions that take no records.")
 SERVERS = Metric(
     "tidelog_servers", "gauge", "servers", "Replica servers: live, draining (live too), fenced.", ("state",)
 )
@@ -81,6 +83,13 @@ PERSISTS = Metric(
     "tidelog_raft_persist_seconds", "histogram", "seconds", "One transaction of the store, with its sync."
 )
 REQUESTS = Metric("tidelog_controller_requests", "counter", "requests", "Requests that came, by op.", ("op",))
+REFUSED = Metric(
+    "tidelog_controller_refused_requests",
+    "counter",
+    "requests",
+    "Requests that it refused as the active controller, by error code.",
+    ("code",),
+)
 WAITING = Metric(
     "tidelog_controller_waiting_requests",
     "gauge",
@@ -110,14 +119,14 @@ SLOW = Metric(
 
 CLUSTER = (
     *(LEADERS, REPLICAS, NOT_PREFERRED, ELECTIONS, LOST_LEADERS, ISR_CHANGES, FENCES, TOPICS, PARTITIONS, OFFLINE),
-    *(UNDER_REPLICATED, UNDER_MINIMUM, REASSIGNING, SERVERS, SERVER_LAG, SLOW),
+    *(UNDER_REPLICATED, UNDER_MINIMUM, REASSIGNING, PAUSED, READ_ONLY, SERVERS, SERVER_LAG, SLOW),
 )
 """Shown by the active controller only, but for what is counted: that stays where it was counted."""
 METRICS = (
     *CLUSTER,
     *(ACTIVE, ACTIVATIONS, ROLE, TERM, COMMITTED, APPLIED, LOG_ENTRIES, LOG_BYTES, SNAPSHOT_BYTES, SNAPSHOTS),
-    *(INSTALLED, RAFT_ELECTIONS, PROPOSALS, COMMITS, PERSISTS, REQUESTS, WAITING, INPUTS, CONNECTIONS, WATCHERS),
-    EVENTS,
+    *(INSTALLED, RAFT_ELECTIONS, PROPOSALS, COMMITS, PERSISTS, REQUESTS, REFUSED, WAITING, INPUTS, CONNECTIONS),
+    *(WATCHERS, EVENTS),
 )
 
 
@@ -140,6 +149,7 @@ def _collect(shell: Shell) -> Iterator[Sample]:
     yield ACTIVATIONS, (), counts.activations
     yield from _raft(shell)
     yield from by_label(REQUESTS, counts.requests)
+    yield from by_label(REFUSED, counts.refused)
     yield WAITING, (), core.waiting
     yield INPUTS, (), shell.inputs_waiting
     roles = {"controller": 0, "replica": 0, "gateway": 0, "client": 0}
@@ -172,6 +182,7 @@ def _cluster(state: MetadataState) -> Iterator[Sample]:
     leaders: dict[NodeId, int] = dict.fromkeys(state.servers, 0)
     replicas = dict(leaders)
     partitions = offline = under_replicated = under_minimum = reassigning = not_preferred = 0
+    paused = read_only = 0
     for topic in state.topics.values():
         partitions += len(topic.partitions)
         for one in topic.partitions:
@@ -185,6 +196,8 @@ def _cluster(state: MetadataState) -> Iterator[Sample]:
             under_replicated += len(one.isr) < len(one.replicas)
             under_minimum += len(one.isr) < topic.config.min_insync_replicas
             reassigning += bool(one.target)
+            paused += one.paused
+            read_only += one.read_only
     yield from by_label(LEADERS, leaders)
     yield from by_label(REPLICAS, replicas)
     yield NOT_PREFERRED, (), not_preferred
@@ -194,6 +207,8 @@ def _cluster(state: MetadataState) -> Iterator[Sample]:
     yield UNDER_REPLICATED, (), under_replicated
     yield UNDER_MINIMUM, (), under_minimum
     yield REASSIGNING, (), reassigning
+    yield PAUSED, (), paused
+    yield READ_ONLY, (), read_only
     live = [server for server in state.servers.values() if not server.fenced]
     yield SERVERS, ("live",), len(live)
     yield SERVERS, ("draining",), sum(server.draining for server in live)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import datetime
+from typing import Any
 
 import click
 
+from tidelog.timeline.words import change, reason
 from tidelog.wire.messages import HistoryEntry, PartitionInfo, TopicInfo
 
 
@@ -94,6 +96,26 @@ def event_in_words(entry: HistoryEntry) -> str:
         "sealing": "every replica stops taking records of the old leader; the one that reaches furthest will lead",
         "data_lost": f"{told.get('node')} says that its copy is damaged",
     }.get(entry.event if entry.event == "sealing" else entry.cause, "")
+
+
+def change_in_words(entry: HistoryEntry, before: HistoryEntry | None) -> str:
+    """What changed since the entry before, and why: as the timeline says it, as far as a history knows."""
+    told = entry.evidence
+
+    def state(of: HistoryEntry) -> dict[str, Any]:
+        replicas = of.evidence.get("replicas", " ".join(of.isr)).split()
+        return {
+            "replicas": replicas,
+            "isr": list(of.isr),
+            "leader": of.leader or None,
+            "leader_epoch": of.leader_epoch,
+        }
+
+    after = state(entry) | {"successor": told.get("to"), "learners": told.get("learners", "").split()}
+    after |= {"target": told.get("reassigned_to", "").split(), "elr": told.get("elr", "").split()}
+    was = {} if before is None else {"isr": list(before.isr), "leader": before.leader or None}
+    record = {"kind": entry.event, "before": was, "after": after, "evidence": told}
+    return f"{change(record)}, because {reason(entry.cause, told)}"
 
 
 def _move_in_words(entry: HistoryEntry) -> str:

@@ -5,9 +5,11 @@ Exit codes: 0 done; 1 the cluster refused or something was lost; 2 wrong usage o
 
 from __future__ import annotations
 
+import getpass
 import importlib
 import json
 import os
+import socket
 import sys
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
@@ -55,6 +57,8 @@ NEXT_STEP = {
     "TOPIC_EXISTS": "Choose another name, or delete it first with 'tidelog topics delete'.",
     "INVALID_REPLICATION_FACTOR": "'tidelog status' shows the live replica servers.",
     "NOT_ENOUGH_REPLICAS": "'tidelog topics describe TOPIC' shows the in-sync replicas.",
+    "TOPIC_READ_ONLY": "'tidelog topics set-readonly TOPIC --off' has it take records again.",
+    "TOPIC_PAUSED": "'tidelog topics resume TOPIC' has it serve again; 'tidelog status' shows what is paused.",
     "OFFSET_OUT_OF_RANGE": "'tidelog topics describe TOPIC' shows where the log starts and ends.",
     "INVALID_REPLICAS": "'tidelog servers list' shows the servers, 'tidelog topics describe TOPIC' the replicas.",
     "UNKNOWN_SERVER": "'tidelog servers list' shows the servers that there are.",
@@ -151,7 +155,15 @@ def connect(gateways: tuple[str, ...]) -> AbstractAsyncContextManager[Log]:
 
     meta = click.get_current_context().meta
     tls = TlsOptions(*[meta.get(__name__ + name, "") for name in ("ca", "cert", "key")])
-    return tidelog.connect(gateways, connect_timeout_s=CONNECT_TIMEOUT_S, tls=tls, token=_token(meta))
+    name = f"{_user()}@{socket.gethostname()}"
+    return tidelog.connect(gateways, connect_timeout_s=CONNECT_TIMEOUT_S, tls=tls, token=_token(meta), name=name)
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a user id without a name
+        return "somebody"
 
 
 def _token(meta: dict[str, Any]) -> str:

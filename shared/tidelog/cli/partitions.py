@@ -11,21 +11,49 @@ import trio
 from rich.console import Console
 from rich.table import Table
 
-from tidelog.cli.explain import partition_of
+from tidelog.cli.explain import partition_of, state_in_words
 from tidelog.cli.main import connect, gateway_option, json_option, print_json, run
 from tidelog.client.log import Log
 from tidelog.errors import TidelogError
+from tidelog.types import INTERNAL_PREFIX
 from tidelog.wire.messages import PartitionInfo, PlannedMove, TopicInfo
 
 
 @click.group()
 def partitions() -> None:
-    """Transfer leadership, reassign replicas, even out the load."""
+    """List partitions, transfer leadership, reassign replicas, even out the load."""
 
 
 def servers_of(text: str) -> tuple[str, ...]:
     """``r1,r2,r3`` as names."""
     return tuple(name.strip() for name in text.split(",") if name.strip())
+
+
+@partitions.command("list")
+@click.argument("topics", nargs=-1, metavar="[TOPIC]...")
+@click.option("--internal", is_flag=True, help="Those of the cluster's own topics, too.")
+@json_option
+@gateway_option
+def list_partitions(topics: tuple[str, ...], internal: bool, as_json: bool, gateways: tuple[str, ...]) -> None:
+    """List partitions with their leaders, replicas and what is remarkable about them; of all topics or of these."""
+
+    async def task() -> tuple[TopicInfo, ...]:
+        async with connect(gateways) as log:
+            return tuple([await log.describe(name) for name in topics]) or await log.topics()
+
+    shown = [t for t in run(task) if internal or topics or not t.name.startswith(INTERNAL_PREFIX)]
+    rows = [(topic, p, state_in_words(topic, p)) for topic in shown for p in topic.partitions]
+    if as_json:
+        print_json([{"topic": topic.name, **asdict(p), "remarks": words} for topic, p, words in rows])
+        return
+    table = Table("partition", "leader", "leader epoch", "in sync", "replicas", "remarks", box=None)
+    for topic, p, words in rows:
+        remarks = [word.partition(":")[0].partition(";")[0] for word in words]
+        table.add_row(
+            f"{topic.name}/{p.partition}", p.leader or "none", str(p.leader_epoch), " ".join(p.isr) or "nobody",
+            " ".join(p.replicas), ", ".join(remarks),
+        )  # fmt: skip
+    Console().print(table)
 
 
 # --- leadership ------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from tidelog.cli.explain import clock, event_in_words, partition_of
+from tidelog.cli.explain import change_in_words, clock, event_in_words, partition_of
 from tidelog.cli.main import connect, gateway_option, json_option, print_json, run
 from tidelog.cli.past import at_option, entries_of, history_at
 from tidelog.wire.messages import HistoryEntry
@@ -138,5 +138,5 @@ def _print_history(entries: list[HistoryEntry], words: list[str], as_json: bool)
         )
         evidence = "; ".join(f"{key} {value or '-'}" for key, value in e.evidence.items())
         click.echo(f"              {e.event}: {e.cause}" + (f" [{evidence}]" if evidence else ""))
-        if told := words[i] if words else event_in_words(e):
-            click.echo(f"              {told}")
+        before = next((b for b in reversed(entries[:i]) if b.event != "refused"), None)
+        click.echo(f"              {words[i] if words else event_in_words(e) or change_in_words(e, before)}")

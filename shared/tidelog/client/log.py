@@ -190,6 +190,7 @@ async def _connect(
     request_timeout_s: float,
     tls: TlsOptions,
     token: str,
+    name: str,
     transport: Transport | None,
     clock: WallClock,
 ) -> AsyncIterator[Log]:
@@ -197,7 +198,7 @@ async def _connect(
         from tidelog.websocket import WebSocketTransport
 
         transport = WebSocketTransport(tls=TlsFiles(tls))
-    connection = Connection(urls, transport, "client", request_timeout_s, token)
+    connection = Connection(urls, transport, name, request_timeout_s, token)
     failure: Exception | None = None
     async with trio.open_nursery() as nursery:
         nursery.start_soon(connection.run)
@@ -218,12 +219,14 @@ def connect(
     request_timeout_s: float = 30.0,
     tls: TlsOptions = NO_FILES,
     token: str = "",
+    name: str = "client",
     transport: Transport | None = None,
     clock: WallClock = wall_ms,
 ) -> AbstractAsyncContextManager[Log]:
     """``async with tidelog.connect("ws://127.0.0.1:9292") as log``: connect to any of the gateways, and to
     another when it is lost. Times in seconds; ``request_timeout_s`` is how long requests wait, with reconnections.
     ``tls``: whom to trust at URLs with ``wss:``, and the certificate to show. ``token``: says who we are.
+    ``name``: what the histories of the cluster call us where we have no token, nor a certificate.
 
     Raises ``Unreachable`` when none can be reached within ``connect_timeout_s``, ``ConfigError`` without a URL, or
     where the files of ``tls`` cannot be read, ``UNAUTHENTICATED`` where the token is not good or one is needed.
@@ -231,4 +234,4 @@ def connect(
     gateways = (urls,) if isinstance(urls, str) else tuple(urls)
     if not gateways:
         raise ConfigError("no gateway URL is given")
-    return _connect(gateways, connect_timeout_s, request_timeout_s, tls, token, transport, clock)
+    return _connect(gateways, connect_timeout_s, request_timeout_s, tls, token, name, transport, clock)

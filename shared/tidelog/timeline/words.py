@@ -11,7 +11,7 @@ def sentence(record: Document) -> str:
     """The event in words."""
     told, about = record["evidence"], subject_of(record)
     if "partition" in record:
-        return f"{about}: {_change(record)}, because {reason(record['cause'], told)}"
+        return f"{about}: {change(record)}, because {reason(record['cause'], told)}"
     return _of_thing(record, about) + (f" (asked for by {told['asked_by']})" if "asked_by" in told else "")
 
 
@@ -45,9 +45,9 @@ def _of_thing(record: Document, about: str) -> str:
         case "server_undrained":
             return f"replica server {name} may lead again"
         case "topic_created":
-            return f"topic {name} was created with {told['partitions']} partitions"
+            return f"topic {name} was created with {_partitions(told)}"
         case "topic_deleted":
-            return f"topic {name} was deleted with its {told['partitions']} partitions"
+            return f"topic {name} was deleted, with {_partitions(told)}"
         case "topic_grown":
             return f"topic {name} grew from {told['partitions_before']} to {told['partitions']} partitions"
         case "topic_changed":
@@ -64,7 +64,12 @@ def _of_thing(record: Document, about: str) -> str:
     return f"{about}: {kind.replace('_', ' ')}"
 
 
-def _change(record: Document) -> str:
+def _partitions(told: Mapping[str, str]) -> str:
+    return f"{told['partitions']} partition{'' if told['partitions'] == '1' else 's'}"
+
+
+def change(record: Document) -> str:
+    """What an event changed of a partition."""
     after: Document = record["after"]
     before: Document = record["before"] or {}
     leader, isr = after["leader"], " ".join(after["isr"]) or "nobody"
@@ -85,7 +90,8 @@ def _change(record: Document) -> str:
             gone: list[str] = [node for node in old if node not in new]
             come: list[str] = [node for node in new if node not in old]
             told = [f"{' '.join(gone)} left"] * bool(gone) + [f"{' '.join(come)} joined"] * bool(come)
-            return f"{' and '.join(told) or 'a change of'} the in-sync set, which is {isr} now"
+            more = f", the replicas are {' '.join(after['replicas'])}" if "replicas" in before else ""
+            return f"{' and '.join(told) or 'a change of'} the in-sync set, which is {isr} now{more}"
         case "isr_refused":
             return "a change of the in-sync set was refused"
         case "elr_changed":
@@ -151,6 +157,8 @@ def reason(cause: str, told: Mapping[str, str]) -> str:
             return "its leader did not wait for copies (commit_rule leader)"
         case "operator" | "reassign" | "reassignment_cancelled" | "alter_learners":
             return f"{asker or 'an operator'} wants it"
+        case "rebalance":
+            return f"{asker or 'an operator'} wants the load evened out ({told.get('sake')})"
         case "create_topic" | "grow_topic":
             done = "created" if cause == "create_topic" else "made larger"
             return f"its topic was {done}" + (f" by {asker}" if asker else "")

@@ -232,6 +232,7 @@ class QueuedMove:
     partition: int
     replicas: tuple[NodeId, ...]
     reason: str = ""
+    asker: str = ""
 
     @property
     def key(self) -> str:

@@ -62,6 +62,7 @@ from tidelog_controller.core.commands import (
     ConfirmLeadership,
     FenceServer,
     LeaveParts,
+    NoteControllers,
     RecordLoss,
     RegisterServer,
     RemoveTopic,
@@ -119,6 +120,8 @@ class Controller(Consensus):
         self.scribe = Scribe(settings.timeline)
         self.upkeep = Upkeep(settings.timeline, rng)
         self._dice = rng
+        self._group_asker = ""
+        """Who asked for the last change of the controllers."""
 
     # --- inputs ------------------------------------------------------------------------------------------
 
@@ -155,6 +158,7 @@ class Controller(Consensus):
     ) -> None:
         """Something was refused, here or on the way here: the timeline tells of it."""
         if self.active:
+            count(self.counts.refused, error.code)
             self.scribe.refusals.note(refusal_of(request, error, self.state, wall_ms, peer), self.state, now)
 
     def _serve(
@@ -166,7 +170,10 @@ class Controller(Consensus):
                 index, effects = self.raft.add_member(message.node, message.url, now)
             else:
                 index, effects = self.raft.remove_member(message.node, now)
-            return index if isinstance(index, TidelogError) else self._change_group(index, effects, source, id, now)
+            if isinstance(index, TidelogError):
+                return index
+            self._group_asker = message.asker
+            return self._change_group(index, effects, source, id, now)
         if isinstance(message, History | ConfirmLeader):
             return [] if id is None else self._begin_read(source, id, message, now)
         client, sequence = getattr(message, "client", ""), getattr(message, "sequence", 0)
@@ -204,6 +211,8 @@ class Controller(Consensus):
             for move in self.turns.due(self.state, now, wall_ms):
                 effects += self._propose(move, now)
             for command in self.upkeep.due(self.state, self.scribe.confirmed, self._group, now, wall_ms):
+                if isinstance(command, NoteControllers):
+                    command, self._group_asker = replace(command, asker=self._group_asker), ""
                 effects += self._propose(command, now)
             if self.settings.timeline.replication_factor:
                 effects += self.scribe.act(self.state, now, wall_ms)

@@ -32,6 +32,8 @@ class Counts:
     """Seconds from a proposal of this controller until it was applied here."""
     requests: dict[str, int] = field(default_factory=dict)
     """By op."""
+    refused: dict[str, int] = field(default_factory=dict)
+    """By error code, while this controller was active."""
     raft_elections: int = 0
     """How often this controller stood for leader of the controllers."""
     snapshots: int = 0

@@ -229,7 +229,7 @@ def _event(old: PartitionState, new: PartitionState, cause: str) -> str:
         return "leader_elected" if new.leader is not None else "sealing" if new.sealing else "offline"
     if len(new.isr) != len(old.isr):
         return "isr_shrunk" if len(new.isr) < len(old.isr) else "isr_expanded"
-    if new.isr != old.isr:
+    if set(new.isr) != set(old.isr):
         return "isr_changed"
     if new.elr != old.elr:
         return "elr_changed"

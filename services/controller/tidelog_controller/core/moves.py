@@ -96,7 +96,7 @@ def _plan_queue(state: MetadataState, wish: Rebalance, wall_ms: int) -> ChangeQu
     if wish.cancel:
         return ChangeQueue(wall_ms, clear=True)
     plan = plan_rebalance(state, wish.empty_drained).moves
-    moves = tuple(QueuedMove(state.names[m.name], m.partition, m.target, m.reason) for m in plan)
+    moves = tuple(QueuedMove(state.names[m.name], m.partition, m.target, m.reason, wish.asker) for m in plan)
     return ChangeQueue(wall_ms, moves)
 
 

@@ -54,7 +54,7 @@ def refused_record(refusal: Refusal, timeline: Timeline) -> Document:
         if refusal.partition >= 0:
             about["partition"] = refusal.partition
     elif refusal.node:
-        about = {"server": refusal.node}
+        about = {"controller" if refusal.op.endswith("_controller") else "server": refusal.node}
     record = {
         **_head("refused", timeline.last, timeline.clock(refusal.time_ms)),
         "kind": "refused",

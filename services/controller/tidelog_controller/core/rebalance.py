@@ -14,7 +14,8 @@ the same plan:
 
 Only live servers that are not being drained are judged and get anything; else replicas on others stay where they
 are. Partitions with a reassignment in progress, or waiting for its turn, count as what they will be and are not moved
-again, nor are those that are paused: nobody could copy them.
+again, nor are those that are paused: nobody could copy them. The cluster's own topics, ``__timeline`` too, are moved
+like any other: else a server that goes for good could not be emptied.
 """
 
 from __future__ import annotations

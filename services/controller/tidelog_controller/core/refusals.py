@@ -53,7 +53,7 @@ class Refusal:
     topic_id: str = ""
     partition: int = -1
     node: NodeId = ""
-    """The replica server or controller that it is about, or that asked."""
+    """The replica server, or controller, that it is about, or that asked."""
     evidence: dict[str, str] = field(default_factory=dict)
     count: int = 1
     since_ms: int = 0

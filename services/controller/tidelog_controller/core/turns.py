@@ -64,7 +64,7 @@ class Turns:
 
     def _note(self, state: MetadataState, key: TopicPartition) -> None:
         partition = state.partition(*key)
-        if partition is not None and partition.target:
+        if partition is not None and partition.target and not partition.paused:
             self._under_way[key] = _concerned(partition, partition.origin, partition.target)
         else:
             self._under_way.pop(key, None)
@@ -98,6 +98,8 @@ class Turns:
                 load[node] = load.get(node, 0) + 1
             self._in_flight[key] = servers
             evidence = {"replicas_before": " ".join(partition.replicas), "sake": move.reason}
+            if move.asker:
+                evidence["asked_by"] = move.asker
             begun.append(SetReplicas(wall_ms, *key, partition.epoch, move.replicas, "rebalance", evidence))
         return begun
 
