@@ -21,7 +21,7 @@ from tidelog.wire.messages import (
     ProducePart,
     Read,
 )
-from tidelog_replica.jobs import run_job
+from tidelog_replica.jobs import Job, run_job
 from tidelog_replica.node import ReplicaNode, StartFlush, StartJob
 from tidelog_replica.outbox import Stop
 from tidelog_replica.partition import Partition
@@ -71,6 +71,8 @@ class Net(ToyController):
         self.sent: list[tuple[str, Any]] = []
         self.acks: dict[int, Any] = {}
         self.answers: dict[int, Any] = {}
+        self.jobs: list[tuple[str, Job]] = []
+        """All jobs that were done, by node."""
         self._queue: deque[Callable[[], None]] = deque()
         self._waiting: dict[tuple[int, int], str] = {}
         """Who waits for the answer to a call, by source and id."""
@@ -190,6 +192,7 @@ class Net(ToyController):
 
     def work(self, name: str, effect: StartJob) -> None:
         """Do a job now."""
+        self.jobs.append((name, effect.job))
         result = run_job(effect.job)
         self._take(name, self.nodes[name].on_job(effect.key, effect.job, result, self.now))
 

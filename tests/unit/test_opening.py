@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import errno
+import os
 
+import pytest
 from replica_net import KEY, Net, cluster, code
 from tidelog.types import TopicPartition
+from tidelog.wire.messages import HandOver
 from tidelog_replica.opening import AT_ONCE, DeleteLog, OpenLog
 from tidelog_replica.outbox import StartJob
 
@@ -136,11 +139,12 @@ def test_the_end_of_the_servers_life_leaves_an_opening_without_a_role() -> None:
     assert net.partition("r2").following is not None
 
 
-def test_a_disk_that_cannot_be_read_ends_the_process_and_a_damaged_log_does_not() -> None:
+def test_a_log_that_cannot_be_written_ends_the_process_and_a_damaged_one_does_not() -> None:
     net = cluster(2)
     net.send("r1", b"a")
     restarted(net, "r2")
-    net.disks["r2"].fail_reads(errno.EIO)
+    net.disks["r2"].replace(f"{PATH}/{0:020d}.log", net.disks["r2"].read(f"{PATH}/{0:020d}.log") + b"torn")
+    net.disks["r2"].fail_syncs(errno.EIO)
     work(net, "r2")
     assert net.stopped == ["r2"]
 
@@ -156,6 +160,76 @@ def test_a_disk_that_cannot_be_read_ends_the_process_and_a_damaged_log_does_not(
     work(net, "r2")
     work(net, "r2")
     assert net.disks["r2"].listdir("/data") == ["meta"], "also a damaged log is deleted with its topic"
+
+
+HOLDING_BACK = [errno.EACCES, errno.EMFILE, errno.EIO]
+
+
+@pytest.mark.parametrize("error", HOLDING_BACK, ids=map(errno.errorcode.get, HOLDING_BACK))
+def test_a_log_of_which_nothing_can_be_known_is_offline_with_its_cause_and_tried_again_ever_less_often(
+    error: int,
+) -> None:
+    """No rights, no descriptors, a directory that cannot be read: nothing of it is touched, or taken for empty."""
+    net = cluster(2)
+    for value in (b"a", b"b"):
+        net.send("r1", value)
+    net.advance(6)
+    net.stop("r1")
+    net.stop("r2")
+    before = contents(net)
+    net.disks["r1"].fail_reads(error, only=PATH)
+    net.push(isr=("r1",))
+    net.start("r1")
+    refused = net.answers[net.read("r1", 0)]
+    assert (refused.code, refused.retriable) == ("OFFLINE", True) and os.strerror(error) in refused.message
+    assert "opening" not in refused.detail, "whoever follows may suspect it"
+    tried = len(opened(net))
+    net.advance(600)
+    assert 10 <= len(opened(net)) - tried <= 20
+    assert net.stopped == [] and len(net.happened("partition_offline")) == 1 and not net.messages(HandOver)
+    assert contents(net) == before
+    net.disks["r1"].heal()
+    net.advance(61)
+    net.start("r2")
+    net.push(leader="r1", leader_epoch=net.state().leader_epoch + 1)
+    net.advance(1)
+    assert net.values("r1") == net.values("r2") == [b"a", b"b"], "without a restart"
+
+
+def contents(net: Net) -> dict[str, bytes]:
+    """All files of r1's log."""
+    disk = net.disks["r1"]
+    with disk.watched():
+        return {path: disk.read(path) for path in disk.files() if path.startswith(PATH)}
+
+
+def opened(net: Net) -> list[OpenLog]:
+    """All tries of r1 to open a log."""
+    return [job for name, job in net.jobs if name == "r1" and isinstance(job, OpenLog)]
+
+
+def test_a_log_that_is_held_back_is_tried_at_once_when_there_is_news_of_it() -> None:
+    net = cluster(2)
+    net.stop("r2")
+    net.disks["r2"].fail_reads(errno.EACCES, only=PATH)
+    net.start("r2")
+    net.advance(100)
+    net.disks["r2"].heal()
+    net.push(isr=("r1",))
+    net.run()
+    assert net.partition("r2").following is not None
+
+
+def test_a_log_that_is_held_back_goes_with_its_topic() -> None:
+    net = cluster(2)
+    net.stop("r2")
+    net.disks["r2"].fail_reads(errno.EMFILE, only=PATH)
+    net.start("r2")
+    net.disks["r2"].heal()
+    net.delete()
+    assert net.disks["r2"].listdir("/data") == ["meta"]
+    net.advance(100)
+    assert net.disks["r2"].listdir("/data") == ["meta"] and net.stopped == []
 
 
 def test_data_left_over_by_an_earlier_assignment_goes_with_its_topic() -> None:

@@ -129,7 +129,7 @@ def test_a_full_segment_that_cannot_be_read_is_as_good_as_damaged(monkeypatch: p
     def fail(*_: object) -> None:
         raise OSError(errno.EIO, "bad sector", segment.path)
 
-    monkeypatch.setattr(segment, "read", fail)
+    monkeypatch.setattr(segment.file, "pread", fail)
     assert code(net.answers[net.read("r1", segment.base)]) == "OFFLINE"
     net.advance(20)
     if which == -1:

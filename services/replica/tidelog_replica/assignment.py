@@ -70,8 +70,10 @@ class Assignment:
         self._node = node
         tails = TailCache(settings.tail_cache_bytes)
         indexes = IndexCache(settings.index_cache_bytes)
-        self._openings = Openings(node, disk, directory, tails, indexes, outbox, self._on_open, self._on_broken)
-        path = self._openings.path
+        self.openings = Openings(
+            node, disk, directory, tails, indexes, outbox, timers, self._on_open, self._on_broken
+        )
+        path = self.openings.path
         self.repairs = Repairs(node, disk, path, session, settings, outbox, timers, self._reopen)
         self._session = session
         session.lags = lambda now: follower_lags(self.partitions.values(), now)
@@ -111,7 +113,9 @@ class Assignment:
         topic = self._acted_on.get(key.topic_id)
         if topic is not None and key.partition < len(topic.partitions) and topic.partitions[key.partition].rests:
             return refuse("TOPIC_PAUSED", f"{topic.name}/{key.partition} is paused: nothing is written or read")
-        if key in self._openings or key in self._retiring:
+        if key in self.openings:
+            return self.openings.refusal(key)
+        if key in self._retiring:
             return refuse("OFFLINE", f"the partition is being opened on {self._node}", opening=1)
         return refuse("NOT_LEADER", f"{self._node} does not lead it, as far as it knows", leader="")
 
@@ -128,12 +132,17 @@ class Assignment:
     @property
     def unopened(self) -> int:
         """Logs that are yet to be opened."""
-        return len(self._openings)
+        return len(self.openings) - self.openings.held_back
+
+    @property
+    def offline(self) -> int:
+        """Logs that are damaged, or cannot be opened."""
+        return len(self.broken) + len(self.repairs) + self.openings.held_back
 
     @property
     def all_open(self) -> bool:
         """Every log that this server has a part in is open, or does not open."""
-        return self._session.registered and self._image.index >= self._session.index and not len(self._openings)
+        return self._session.registered and self._image.index >= self._session.index and not len(self.openings)
 
     # --- metadata ----------------------------------------------------------------------------------------
 
@@ -177,7 +186,7 @@ class Assignment:
                     self._touch(partition)
                 if known is None or number >= len(known.partitions) or known.partitions[number] != state:
                     self._assign(topic, TopicPartition(topic_id, number), state, now)
-        self._openings.begin()
+        self.openings.begin()
 
     def _reconsider(self, now: float) -> None:
         """A server is back, or in another life: a follower that waits to join an ISR may do so now."""
@@ -210,7 +219,7 @@ class Assignment:
         """This server's life at the controller is over: no role goes on."""
         self._acted_on.clear()
         self._upstreams.clear()
-        self._openings.unwant_all()
+        self.openings.unwant_all()
         self.repairs.unassign_all()
         for partition in self.partitions.values():
             partition.retire(reason)
@@ -220,7 +229,7 @@ class Assignment:
     def _assign(self, topic: TopicState, key: TopicPartition, state: PartitionState, now: float) -> None:
         if self._node not in state.replicas + state.learners:
             self._returning.pop(key, None)
-            places = (self.partitions, self._openings, self.repairs, self._found, self._retiring)
+            places = (self.partitions, self.openings, self.repairs, self._found, self._retiring)
             if any(key in place for place in places):
                 self._remove(key)
             return
@@ -238,7 +247,7 @@ class Assignment:
         elif key in self.repairs:
             self.repairs.on_state(key, topic.config, state, now)
         else:
-            self._openings.want(key, topic.config, state)
+            self.openings.want(key, topic.config, state)
 
     def _rest(self, topic: TopicState, key: TopicPartition, state: PartitionState, now: float) -> None:
         """Close its log, if it is open, as soon as it is durable. What is being opened or repaired is closed then."""
@@ -253,8 +262,8 @@ class Assignment:
             self._close_durable(partition, now)
         elif key in self.repairs:
             self.repairs.on_state(key, topic.config, state, now)
-        elif key in self._openings:
-            self._openings.want(key, topic.config, state)
+        elif key in self.openings:
+            self.openings.want(key, topic.config, state)
 
     def _close_durable(self, partition: Partition, now: float) -> None:
         """Close a log that is to rest, or begin the flush that it needs before."""
@@ -313,11 +322,11 @@ class Assignment:
             self.repairs.begin(key, config, state, error, now)
             return
         self.broken[key] = f"its log does not open: {error}"
-        self._outbox.stop(f"{self._openings.path(key)}: {error}")
+        self._outbox.stop(f"{self.openings.path(key)}: {error}")
 
     def _reopen(self, key: TopicPartition, config: TopicConfig, state: PartitionState) -> None:
-        self._openings.want(key, config, state)
-        self._openings.begin()
+        self.openings.want(key, config, state)
+        self.openings.begin()
 
     def on_damaged(self, partition: Partition, error: CorruptLog, now: float) -> None:
         """A partition has met damage in its log, and is offline: the log is closed, and repaired."""
@@ -336,7 +345,7 @@ class Assignment:
             partition.log.write_high_watermark(max(partition.committed, partition.high_watermark))
             partition.log.close()
         except OSError as error:
-            self._outbox.stop(f"{self._openings.path(partition.key)}: {error}")
+            self._outbox.stop(f"{self.openings.path(partition.key)}: {error}")
         else:
             self.repairs.on_closed(partition.key, now)
 
@@ -344,7 +353,7 @@ class Assignment:
         """This server has no part in it any more; the data stays."""
         partition = self.partitions.get(key)
         self.catching_up.pop(key, None)
-        self._openings.unwant(key)
+        self.openings.unwant(key)
         self.repairs.unassign(key)
         self._upstreams.unfollow(key)
         if partition is not None and partition.state is not None:
@@ -367,14 +376,14 @@ class Assignment:
         if partition is None:  # not here; or on its way, damaged, left over from an earlier life
             self.repairs.forget(key)
             if key not in self._ending:
-                self._openings.delete(key, None)
+                self.openings.delete(key, None)
             return
         self._unassign(key)
         del self.partitions[key]
         if partition.flushing:
             self._ending[key] = partition
         else:
-            self._openings.delete(key, partition.log)
+            self.openings.delete(key, partition.log)
 
     def on_flush_ended(self, key: TopicPartition, flush: Flush, error: OSError | None, now: float) -> None:
         """No thread works any more on the log of a partition that is not in use."""
@@ -388,7 +397,7 @@ class Assignment:
             self._ending[key] = partition
             self._close_durable(partition, now)
         else:
-            self._openings.delete(key, partition.log)
+            self.openings.delete(key, partition.log)
             back = self._returning.pop(key, None)
             if back is not None:
                 self._reopen(key, *back)

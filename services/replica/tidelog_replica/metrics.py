@@ -177,7 +177,7 @@ class _Led:
         self._now = now
         assignment = node.assignment
         self._roles = dict.fromkeys(("leader", "follower", "idle"), 0)
-        self._roles["offline"] = len(assignment.broken) + len(assignment.repairs)
+        self._roles["offline"] = assignment.offline
         self._roles["opening"] = assignment.unopened
         self._isr_sizes: dict[int, int] = {}
         self._under_replicated = self._under_minimum = self._segments = self._bytes = 0

@@ -53,6 +53,7 @@ from tidelog_replica.core.timers import Timers
 from tidelog_replica.jobs import Job
 from tidelog_replica.lives import Lives
 from tidelog_replica.log.log import Flush
+from tidelog_replica.opening import TIMER as OPENING_TIMER
 from tidelog_replica.outbox import Effect, Outbox, StartFlush, StartJob
 from tidelog_replica.partition import Partition
 from tidelog_replica.petitions import TIMER as PETITIONS_TIMER
@@ -246,6 +247,8 @@ class ReplicaNode:
                 self._groups.on_tick(now)
             elif kind == LEADER_TIMER:
                 self._upstreams.on_tick(name, now)
+            elif kind == OPENING_TIMER:
+                self._assignment.openings.on_tick(name)
             elif kind == REPAIR_TIMER:
                 self._assignment.repairs.on_tick(name, now)
             elif key == _CLEANING:

@@ -3,6 +3,9 @@
     waiting    nothing is done yet; by need: what this server leads first, then what it is in sync for, then the rest
     opening    the job runs: recovery, and the producers' state from the log
     open       the owner has the log; this module has forgotten it
+    held back  it could not be opened, for a reason that tells nothing of what is there: a directory that cannot be
+               read, missing rights, no descriptors. It is never taken for empty, nothing of it is touched, and it is
+               tried again after a pause that doubles, or when there is news of the partition
 
 While a log is on its way the controller's states for it are kept, the newest only; the owner acts on it when the log
 is open. A log that nobody wants any more before its job began is not opened at all; one whose topic is deleted
@@ -11,14 +14,17 @@ meanwhile is closed again, and then its data goes.
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
 from tidelog.disk import Disk
+from tidelog.errors import TidelogError, refuse
 from tidelog.types import NodeId, PartitionState, TopicConfig, TopicPartition
 
 from tidelog_replica.core.producers import ProducerState
+from tidelog_replica.core.timers import Timers
 from tidelog_replica.jobs import Jobs
 from tidelog_replica.log.damage import find_hole
 from tidelog_replica.log.index import IndexCache
@@ -29,6 +35,12 @@ from tidelog_replica.outbox import Outbox
 AT_ONCE = 32
 """Openings that threads are given together: enough to keep them busy, few enough for the need to count."""
 NEEDS = 3
+TIMER = "opening"
+"""First part of the timer key of a log that is held back; the second is the partition."""
+RETRY_S = 1.0
+"""First pause of a log that is held back …"""
+RETRY_MAX_S = 60.0
+"""… and the longest."""
 DELETING = "deleting"
 """Name of the file that says that the log in this directory is being deleted."""
 
@@ -39,6 +51,14 @@ class Opened:
 
     log: Log
     producers: ProducerState
+
+
+class HeldBack(OSError):
+    """The log cannot be opened now, and nothing is known of it."""
+
+
+_HOLDING_BACK = (errno.EACCES, errno.EPERM, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOTDIR, errno.EISDIR)
+"""Errors that tell nothing of the medium."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,11 +72,16 @@ class OpenLog:
     indexes: IndexCache | None = None
 
     def run(self) -> Opened:
-        """See ``Job``. Raises ``CorruptLog`` also for a hole that an earlier life has left."""
-        hole = find_hole(self.disk, self.path, finish_deletion(self.disk, self.path))
-        if hole is not None:
-            raise hole
-        log = Log.open(self.disk, self.path, self.config, self.tails, self.indexes)
+        """See ``Job``. Raises ``CorruptLog`` also for a hole that an earlier life has left, and ``HeldBack``."""
+        try:
+            hole = find_hole(self.disk, self.path, finish_deletion(self.disk, self.path))
+            if hole is not None:
+                raise hole
+            log = Log.open(self.disk, self.path, self.config, self.tails, self.indexes)
+        except OSError as error:
+            if error.errno not in _HOLDING_BACK:
+                raise
+            raise HeldBack(error.errno, error.strerror, error.filename or self.path) from error
         return Opened(log, log.producers)
 
 
@@ -80,11 +105,13 @@ class DeleteLog:
 
 def finish_deletion(disk: Disk, path: str) -> list[str]:
     """Remove a log whose deletion has begun; the mark of that goes last, so that a crash leaves no half of a log that
-    would pass for a whole one. Returns the names of the files that are there then."""
+    would pass for a whole one. Returns the names of the files that are there then. Raises ``HeldBack``."""
     try:
         names = disk.listdir(path)
     except FileNotFoundError:
         return []
+    except OSError as error:
+        raise HeldBack(error.errno, error.strerror, path) from error
     if DELETING not in names:
         return names
     for name in names:
@@ -104,6 +131,9 @@ class _Wanted:
     need: int
     begun: bool = False
     deleted: bool = False
+    reason: str = ""
+    """Why it was held back when it was tried last."""
+    pause_s: float = RETRY_S
 
 
 class Openings:
@@ -118,6 +148,7 @@ class Openings:
         tails: TailCache,
         indexes: IndexCache,
         outbox: Outbox,
+        timers: Timers,
         on_open: Callable[[TopicPartition, Opened, TopicConfig, PartitionState | None, float], None],
         on_broken: Callable[[TopicPartition, OSError, TopicConfig, PartitionState | None, float], None],
     ) -> None:
@@ -127,6 +158,7 @@ class Openings:
         self._tails = tails
         self._indexes = indexes
         self._outbox = outbox
+        self._timers = timers
         self._jobs: Jobs = outbox.jobs
         self._on_open = on_open
         self._on_broken = on_broken
@@ -142,6 +174,18 @@ class Openings:
     def __len__(self) -> int:
         return len(self._wanted)
 
+    @property
+    def held_back(self) -> int:
+        """So many could not be opened when they were tried last."""
+        return sum(1 for wanted in self._wanted.values() if wanted.reason)
+
+    def refusal(self, key: TopicPartition) -> TidelogError:
+        """Why the partition serves nobody."""
+        reason = self._wanted[key].reason
+        if reason:
+            return refuse("OFFLINE", f"the partition is offline on {self._node}: its log cannot be opened: {reason}")
+        return refuse("OFFLINE", f"the partition is being opened on {self._node}", opening=1)
+
     def path(self, key: TopicPartition) -> str:
         """Where the log is."""
         return f"{self._directory}/{key.topic_id}-{key.partition}"
@@ -155,7 +199,7 @@ class Openings:
         if wanted is None:
             wanted = self._wanted[key] = _Wanted(config, state, need)
         elif not wanted.begun:
-            del self._waiting[wanted.need][key]
+            self._waiting[wanted.need].pop(key, None)
         wanted.config, wanted.state, wanted.need = config, state, need
         if not wanted.begun:
             self._waiting[need][key] = None
@@ -167,12 +211,20 @@ class Openings:
             return
         wanted.state = None
         if not wanted.begun:
-            del self._waiting[wanted.need][key], self._wanted[key]
+            self._waiting[wanted.need].pop(key, None)
+            del self._wanted[key]
 
     def unwant_all(self) -> None:
         """This server's life is over."""
         for key in list(self._wanted):
             self.unwant(key)
+
+    def on_tick(self, key: TopicPartition) -> None:
+        """A pause is over."""
+        wanted = self._wanted.get(key)
+        if wanted is not None and not wanted.begun:
+            self._waiting[wanted.need][key] = None
+            self.begin()
 
     def begin(self) -> None:
         """Give threads what they have room for."""
@@ -201,12 +253,25 @@ class Openings:
             if wanted.deleted:
                 self.delete(key, None)
                 self._want_again(key, wanted)
+            elif isinstance(result, HeldBack):
+                self._hold_back(key, wanted, result, now)
             else:
                 self._on_broken(key, result, wanted.config, wanted.state, now)
         self.begin()
-        if not self._wanted and self._opened:
+        if not self._running and self._opened:
             self._outbox.event("logs_opened", count=self._opened)
             self._opened = 0
+
+    def _hold_back(self, key: TopicPartition, wanted: _Wanted, error: HeldBack, now: float) -> None:
+        if wanted.state is None:
+            return
+        if not wanted.reason:
+            reason = f"its log cannot be opened: {error}"
+            self._outbox.event("partition_offline", topic_id=key.topic_id, partition=key.partition, reason=reason)
+        self._wanted[key] = wanted
+        wanted.begun, wanted.reason = False, str(error)
+        self._timers.set((TIMER, key), now + wanted.pause_s)
+        wanted.pause_s = min(2 * wanted.pause_s, RETRY_MAX_S)
 
     def _want_again(self, key: TopicPartition, wanted: _Wanted) -> None:
         """It was deleted before it was open; this server may have a part in it again, with a new copy."""

@@ -127,12 +127,14 @@ class Scrubbing:
         self._due = now
         if not self._is_there():
             return
-        if isinstance(result, OSError):
+        if isinstance(result, CorruptLog):
             self._place = None
-            known = isinstance(result, CorruptLog)
-            damage = result if known else CorruptLog(target.path, f"it cannot be read: {result}")
-            partition.guard(partial(_meet, damage))
+            partition.guard(partial(_meet, result))
             self._touch(partition)
+            return
+        if isinstance(result, OSError):  # it says nothing of the segment, which is looked at in the next round
+            self._place = None
+            self._outbox.event("scrub_failed", reason=f"{target.path}: {result}")
             return
         assert isinstance(result, tuple)
         reached, index_removed = result

@@ -27,7 +27,7 @@ from tidelog.types import Buffer
 from tidelog_replica.core.compaction import LatestOffsets, has_tombstones
 from tidelog_replica.log.files import CLEANED
 from tidelog_replica.log.index import SparseIndex
-from tidelog_replica.log.segment import BATCHES_CHUNK_BYTES, CorruptLog, Segment, Window, remove
+from tidelog_replica.log.segment import BATCHES_CHUNK_BYTES, CorruptLog, Segment, Window, lost, remove
 
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 """Errors that say that the disk is full. A run that ends so changes nothing but that the pass is over."""
@@ -176,10 +176,13 @@ class Compaction:
 
     def _batches(self, source: Source) -> Iterator[tuple[BatchHeader, memoryview]]:
         """The batches of a segment, each checked. Raises ``CorruptLog``."""
-        file = self.disk.open(source.path)
+        try:
+            file = self.disk.open(source.path)
+        except OSError as error:
+            raise lost(source.path, error) from error
         position = 0
         try:
-            window = Window(file, source.size, BATCHES_CHUNK_BYTES)
+            window = Window(file, source.size, BATCHES_CHUNK_BYTES, source.path)
             while position < source.size:
                 header = read_header(window.get(position, HEADER_BYTES))
                 batch = window.get(position, header.batch_length)

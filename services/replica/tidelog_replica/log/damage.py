@@ -36,7 +36,7 @@ from tidelog.types import Buffer
 
 from tidelog_replica.core.epochs import EpochCache
 from tidelog_replica.log.checkpoint import Checkpoint
-from tidelog_replica.log.files import HIGH_WATERMARK, seed_of
+from tidelog_replica.log.files import HIGH_WATERMARK, read_cache, seed_of
 from tidelog_replica.log.origin import Origin, read_origin, write_origin
 from tidelog_replica.log.recovery import EPOCHS, MARK
 from tidelog_replica.log.segment import CorruptLog, Segment, close, remove
@@ -259,7 +259,4 @@ class BeginBehind:
 
 
 def _epochs(disk: Disk, path: str) -> EpochCache:
-    try:
-        return EpochCache.from_bytes(disk.read(f"{path}/{EPOCHS}"), seed_of(path))[0]
-    except FileNotFoundError:
-        return EpochCache()
+    return EpochCache.from_bytes(read_cache(disk, f"{path}/{EPOCHS}"), seed_of(path))[0]

@@ -24,6 +24,11 @@ REPAIR = ".repair"
 """Ends the name of a file that fills a hole in the log: see ``damage.py``."""
 
 
+UNREADABLE = (errno.EIO, errno.EBADMSG, errno.EUCLEAN, errno.ENODATA, errno.EILSEQ, errno.ENOENT)
+"""What a failing medium answers to who opens or reads (Linux). Other errors (no rights, no descriptors, no memory)
+say nothing of what is there."""
+
+
 def seed_of(directory: str) -> int:
     """Where the CRCs of these files begin: with the name of the directory, so that a file of another partition counts
     as damaged here, however sound it is."""
@@ -39,7 +44,7 @@ def read_cache(disk: Disk, path: str) -> bytes:
     except FileNotFoundError:
         return b""
     except OSError as error:
-        if error.errno != errno.EIO:
+        if error.errno not in UNREADABLE:
             raise
         disk.unlink(path)
         return b""

@@ -72,12 +72,9 @@ class Readable:
         if found is not None:
             return found
         segment = self._segments[self._segment_of(offset)]
-        try:
-            found = segment.read(offset, max_bytes, end)
-            self._check_stamps(segment, found)
-            return found
-        except OSError as error:
-            raise self._damage(segment, error) from error
+        found = segment.read(offset, max_bytes, end)
+        self._check_stamps(segment, found)
+        return found
 
     def _check_stamps(self, segment: Segment, batches: list[Buffer]) -> None:
         """No CRC covers base offset and leader epoch of a batch: its reader could not tell that they are damaged."""
@@ -85,13 +82,6 @@ class Readable:
             offset, epoch = _STAMP.unpack_from(batch)
             if epoch != self.epochs.epoch_before(offset + 1):
                 raise CorruptLog(segment.path, f"batch at offset {offset} names leader epoch {epoch}")
-
-    def _damage(self, segment: Segment, error: OSError) -> OSError:
-        """A full segment that cannot be read is as good as damaged, and may be had from others; where the one that is
-        written cannot be, the disk fails."""
-        if isinstance(error, CorruptLog) or segment is self._segments[-1]:
-            return error
-        return CorruptLog(segment.path, f"it cannot be read: {error.strerror}")
 
     def full_segment_after(self, base: int) -> Segment | None:
         """The first segment that begins later than ``base`` and is not written any more."""
@@ -108,10 +98,7 @@ class Readable:
         for segment in self._segments:
             if segment.base >= end:
                 return None
-            try:
-                header = segment.first_since(timestamp_ms)
-            except OSError as error:
-                raise self._damage(segment, error) from error
+            header = segment.first_since(timestamp_ms)
             if header is not None:
                 return (header.base_offset, header.first_timestamp) if header.end_offset <= end else None
         return None

@@ -38,7 +38,6 @@ written; they wait for the next flush.
 
 from __future__ import annotations
 
-import errno
 import re
 from dataclasses import dataclass
 from itertools import pairwise
@@ -293,8 +292,8 @@ def _end_at(segment: Segment, kept: int, floor: int, fault: str) -> int:
 
 def _fill(segment: Segment, synced: int, epochs: _Epochs) -> str | None:
     """Take the valid batches at the beginning of the file; what is wrong with the next one, None at the end."""
-    size = segment.file.size()
-    window = Window(segment.file, size, BATCHES_CHUNK_BYTES)
+    size = segment.file_size()
+    window = Window(segment.file, size, BATCHES_CHUNK_BYTES, segment.path)
     while segment.size < size:
         try:
             header = read_header(window.get(segment.size, HEADER_BYTES))
@@ -302,10 +301,6 @@ def _fill(segment: Segment, synced: int, epochs: _Epochs) -> str | None:
             check_batch(batch)
         except CorruptBatch as error:
             return error.message
-        except OSError as error:
-            if error.errno != errno.EIO:
-                raise
-            raise CorruptLog(segment.path, f"at byte {segment.size}: {error.strerror}") from error
         fault = _misplaced(segment, header) or epochs.fault_of(header)
         if fault is not None:
             return fault

@@ -5,8 +5,8 @@ the new log must know of its past, is first written to the file ``reset``, in on
 log is nothing: ``finish`` removes it, makes the new, empty one, and takes the wish away last. Whoever opens the
 directory finishes what was begun, from the first step, as often as it takes.
 
-A damaged ``reset`` is passed over: it says nothing of when its log was touched, but a log that lost segments below
-its mark is refused anyway.
+A ``reset`` that is damaged, or cannot be read, is passed over: it says nothing of when its log was touched, but a log
+that lost segments below its mark is refused anyway.
 
 The file: ``Origin.to_bytes``, the state of the producers, and CRC32C of both (big-endian).
 """
@@ -20,8 +20,9 @@ from crc32c import crc32c
 from tidelog.disk import Disk
 
 from tidelog_replica.core.epochs import EpochCache
-from tidelog_replica.log.files import COMPACTED, EPOCHS, HIGH_WATERMARK, LOG_START, MARK, RESET, seed_of
+from tidelog_replica.log.files import COMPACTED, EPOCHS, HIGH_WATERMARK, LOG_START, MARK, RESET, read_cache, seed_of
 from tidelog_replica.log.origin import ORIGIN_BYTES, Origin, write_origin
+from tidelog_replica.log.segment import remove
 from tidelog_replica.log.snapshots import Snapshots
 
 _OF_THE_LOG = re.compile(
@@ -39,14 +40,10 @@ def begin(disk: Disk, directory: str, origin: Origin, producers: bytes) -> None:
 
 def finish(disk: Disk, directory: str) -> None:
     """Do what a ``reset`` that is there says. Raises ``OSError``."""
-    try:
-        data = disk.read(f"{directory}/{RESET}")
-    except FileNotFoundError:
-        return
-    wish = _read(data, directory)
+    wish = _read(read_cache(disk, f"{directory}/{RESET}"), directory)
     if wish is not None:
         _replace(disk, directory, *wish)
-    disk.unlink(f"{directory}/{RESET}")
+    remove(disk, f"{directory}/{RESET}")
     disk.sync_dir(directory)
 
 

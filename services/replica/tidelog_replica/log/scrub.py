@@ -17,7 +17,7 @@ from tidelog.records import HEADER_BYTES, chain_after, check_batch, read_header
 
 from tidelog_replica.core.epochs import EpochCache
 from tidelog_replica.log.index import SparseIndex, read_summary
-from tidelog_replica.log.segment import CorruptLog, Segment, Window, remove
+from tidelog_replica.log.segment import CorruptLog, Segment, Window, lost, remove
 
 
 class Place(NamedTuple):
@@ -62,7 +62,7 @@ class Target:
 @dataclass(frozen=True, slots=True)
 class Scrub:
     """Check about ``length`` bytes from ``place`` on. The result is where the next piece begins; at the segment's end
-    also whether its index file was removed. Raises ``CorruptLog``, and other ``OSError``s where it cannot be read."""
+    also whether its index file was removed. Raises ``CorruptLog``, and other ``OSError``s that say nothing of it."""
 
     disk: Disk
     target: Target
@@ -74,7 +74,10 @@ class Scrub:
     def run(self) -> tuple[Place, bool]:
         """See ``Job``."""
         target = self.target
-        file = self.disk.open(target.path)
+        try:
+            file = self.disk.open(target.path)
+        except OSError as error:
+            raise lost(target.path, error) from error
         try:
             if file.size() < target.size:
                 raise CorruptLog(target.path, f"it has {file.size()} bytes, not {target.size}")
@@ -91,7 +94,7 @@ class Scrub:
 
     def _check(self, file: File) -> Place:
         target, (position, offset, chain) = self.target, self.place
-        window = Window(file, target.size, self.length)
+        window = Window(file, target.size, self.length, target.path)
         stop = min(position + self.length, target.size)
         try:
             while position < stop:

@@ -6,6 +6,9 @@ in the place of a sealed segment, with the same batches, thinned out. Headers ar
 on disk must not say is ``CorruptLog``: an ``OSError``, because the disk broke its promise. A batch that is served is
 checked by its CRC; headers that are read without their batches are used only where they lead to the hash chain that
 the index has noted behind them, so no bit that has rotted in one is believed.
+
+A segment that the medium does not give back is as good as damaged, and may be had from others. Not so where this
+process has written to it as the last one: then the disk fails, and nobody can say what of that is there.
 """
 
 from __future__ import annotations
@@ -26,7 +29,7 @@ from tidelog.records import (
 )
 from tidelog.types import Buffer
 
-from tidelog_replica.log.files import read_cache
+from tidelog_replica.log.files import UNREADABLE, read_cache
 from tidelog_replica.log.index import (
     HEAD_BYTES,
     INTERVAL_BYTES,
@@ -50,11 +53,19 @@ class CorruptLog(OSError):
         super().__init__(errno.EIO, message, path)
 
 
-class Window:
-    """Reads a file in chunks, going forward."""
+def lost(path: str, error: OSError) -> OSError:
+    """What an error means that was met in opening or reading the segment at ``path``, which is not written."""
+    if isinstance(error, CorruptLog) or error.errno not in UNREADABLE:
+        return error
+    return CorruptLog(path, f"it cannot be read: {error.strerror or error}")
 
-    def __init__(self, file: File, size: int, chunk_bytes: int) -> None:
+
+class Window:
+    """Reads a segment's file in chunks, going forward. ``path``: where it is; None: it is being written."""
+
+    def __init__(self, file: File, size: int, chunk_bytes: int, path: str | None) -> None:
         self._file = file
+        self._path = path
         self._size = size
         self._chunk_bytes = chunk_bytes
         self._chunk = memoryview(b"")
@@ -68,15 +79,19 @@ class Window:
         """The bytes there; fewer only at the end of the file. Raises ``OSError``."""
         if not self.holds(position, length):
             wanted = min(max(length, self._chunk_bytes), self._size - position)
-            self._chunk = memoryview(self._file.pread(wanted, position))
+            try:
+                self._chunk = memoryview(self._file.pread(wanted, position))
+            except OSError as error:
+                if self._path is None:
+                    raise
+                raise lost(self._path, error) from error
             self._start = position
         return self._chunk[position - self._start : position - self._start + length]
 
 
-def walk(file: File, position: int, size: int) -> Iterator[tuple[int, BatchHeader, memoryview]]:
+def walk(window: Window, position: int, size: int) -> Iterator[tuple[int, BatchHeader, memoryview]]:
     """Position, header and header's bytes of the batches from ``position`` to ``size``; raises ``CorruptBatch`` at
     the first that is bad or cut short."""
-    window = Window(file, size, HEADERS_CHUNK_BYTES)
     while position < size:
         header = read_header(window.get(position, HEADER_BYTES))
         if position + header.size > size:
@@ -105,6 +120,8 @@ class Segment:
         self._file: File | None = None
         self._index: SparseIndex | None = SparseIndex(chain)
         self._indexes: IndexCache | None = None
+        self._written = False
+        """By this process, and it is the log's last."""
 
     def begin_at(self, chain: bytes) -> None:
         """The hash chain up to ``base``; before anything is noted."""
@@ -126,12 +143,26 @@ class Segment:
     def file(self) -> File:
         """The open file."""
         if self._file is None:
-            self._file = self._disk.open(self.path)
+            try:
+                self._file = self._disk.open(self.path)
+            except OSError as error:
+                raise lost(self.path, error) from error
         return self._file
+
+    def file_size(self) -> int:
+        """Its length in bytes, whatever of it belongs to the log."""
+        try:
+            return self.file.size()
+        except OSError as error:
+            raise lost(self.path, error) from error
+
+    def window(self, chunk_bytes: int) -> Window:
+        """To read the file as far as it belongs to the log."""
+        return Window(self.file, self.size, chunk_bytes, None if self._written else self.path)
 
     def create(self) -> None:
         """Make the file, empty. Its name is durable after a ``sync_dir``."""
-        self._file = self._disk.open(self.path, create=True)
+        self._file, self._written = self._disk.open(self.path, create=True), True
         if self._file.size():
             self._file.truncate(0)
 
@@ -157,7 +188,7 @@ class Segment:
     def rest(self, indexes: IndexCache) -> None:
         """Nothing is written here any more, and the index is beside the file: from now on it is in memory only so far
         as ``indexes`` has room."""
-        self._indexes, self._index = indexes, None
+        self._indexes, self._index, self._written = indexes, None, False
 
     def wake(self) -> None:
         """It is written here again, or nobody reads here any more."""
@@ -171,7 +202,7 @@ class Segment:
     def _scan_index(self) -> SparseIndex:
         index, earlier, chain = SparseIndex(self.chain_before), -1, self.chain_before
         try:
-            for position, header, head in walk(self.file, 0, self.size):
+            for position, header, head in walk(self.window(HEADERS_CHUNK_BYTES), 0, self.size):
                 index.note(header.base_offset, position, earlier, chain)
                 earlier = max(earlier, header.max_timestamp)
                 chain = chain_after(chain, head)
@@ -196,20 +227,24 @@ class Segment:
     def summary(self) -> Summary | None:
         """What the index file says of the segment, if it is there and whole and the file is as long as it says."""
         try:
-            file = self._disk.open(self.index_path)
+            summary = self._read_summary()
         except FileNotFoundError:
             return None
-        try:
-            summary = read_summary(file.pread(HEAD_BYTES, 0))
         except OSError as error:
-            if error.errno != errno.EIO:
+            if error.errno not in UNREADABLE:
                 raise
-            summary = None  # it is written anew
-        finally:
-            file.close()
-        if summary is None or (summary.base, summary.size) != (self.base, self.file.size()):
+            remove(self._disk, self.index_path)  # it is made again
+            return None
+        if summary is None or (summary.base, summary.size) != (self.base, self.file_size()):
             return None
         return summary
+
+    def _read_summary(self) -> Summary | None:
+        file = self._disk.open(self.index_path)
+        try:
+            return read_summary(file.pread(HEAD_BYTES, 0))
+        finally:
+            file.close()
 
     def trust(self, end_offset: int) -> bool:
         """Take size, end, timestamp and chain of a full segment from its index file; False, and nothing is taken,
@@ -237,6 +272,7 @@ class Segment:
 
     def append(self, headers: Sequence[BatchHeader], batches: Sequence[Buffer]) -> None:
         """Write whole batches at the end, in one write."""
+        self._written = True
         self.file.pwritev(batches, self.size)
         for header, batch in zip(headers, batches, strict=True):
             self.note(header, batch)
@@ -273,7 +309,7 @@ class Segment:
         """Whole batches from the one that holds ``offset``, below ``end``; at least one if there is any. Mostly one
         ``pread``."""
         expected, position, _, _ = self.index.for_offset(offset)
-        window = Window(self.file, self.size, max_bytes + INTERVAL_BYTES)
+        window = self.window(max_bytes + INTERVAL_BYTES)
         found: list[Buffer] = []
         used = 0
         while position < self.size:
@@ -334,7 +370,7 @@ class Segment:
         edge, chain = self.index.edge_after(begin.position, last), begin.chain
         waiting: list[tuple[int, BatchHeader, memoryview]] = []
         try:
-            for position, header, head in walk(self.file, begin.position, self.size):
+            for position, header, head in walk(self.window(HEADERS_CHUNK_BYTES), begin.position, self.size):
                 chain = chain_after(chain, head)
                 waiting.append((position, header, head))
                 end = position + header.size
