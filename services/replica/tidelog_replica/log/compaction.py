@@ -27,7 +27,8 @@ from tidelog.types import Buffer
 from tidelog_replica.core.compaction import LatestOffsets, has_tombstones
 from tidelog_replica.log.files import CLEANED
 from tidelog_replica.log.index import SparseIndex
-from tidelog_replica.log.segment import BATCHES_CHUNK_BYTES, CorruptLog, Segment, Window, lost, remove
+from tidelog_replica.log.segment import CorruptLog, Segment, remove
+from tidelog_replica.log.window import BATCHES_CHUNK_BYTES, Window, lost
 
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 """Errors that say that the disk is full. A run that ends so changes nothing but that the pass is over."""

@@ -56,8 +56,9 @@ from tidelog_replica.log.files import LOG_START as LOG_START
 from tidelog_replica.log.files import MARK as MARK
 from tidelog_replica.log.files import REPAIR, RESET, read_cache, seed_of
 from tidelog_replica.log.origin import Origin, read_origin
-from tidelog_replica.log.segment import BATCHES_CHUNK_BYTES, CorruptLog, Segment, Window, close, remove
+from tidelog_replica.log.segment import CorruptLog, Segment, close, remove
 from tidelog_replica.log.snapshots import Snapshots
+from tidelog_replica.log.window import BATCHES_CHUNK_BYTES, Window
 
 _SEGMENT_NAME = re.compile(r"[0-9]{20}\.log")
 _INDEX_NAME = re.compile(r"[0-9]{20}\.index")

@@ -17,7 +17,8 @@ from tidelog.records import HEADER_BYTES, chain_after, check_batch, read_header
 
 from tidelog_replica.core.epochs import EpochCache
 from tidelog_replica.log.index import SparseIndex, read_summary
-from tidelog_replica.log.segment import CorruptLog, Segment, Window, lost, remove
+from tidelog_replica.log.segment import CorruptLog, Segment, remove
+from tidelog_replica.log.window import Window, lost
 
 
 class Place(NamedTuple):

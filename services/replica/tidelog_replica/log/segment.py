@@ -6,14 +6,10 @@ in the place of a sealed segment, with the same batches, thinned out. Headers ar
 on disk must not say is ``CorruptLog``: an ``OSError``, because the disk broke its promise. A batch that is served is
 checked by its CRC; headers that are read without their batches are used only where they lead to the hash chain that
 the index has noted behind them, so no bit that has rotted in one is believed.
-
-A segment that the medium does not give back is as good as damaged, and may be had from others. Not so where this
-process has written to it as the last one: then the disk fails, and nobody can say what of that is there.
 """
 
 from __future__ import annotations
 
-import errno
 from collections.abc import Iterator, Sequence
 
 from tidelog.disk import Disk, File
@@ -21,7 +17,6 @@ from tidelog.errors import CorruptBatch
 from tidelog.records import (
     HEADER_BYTES,
     NO_CHAIN,
-    SPARSE_HEADER_BYTES,
     BatchHeader,
     chain_after,
     check_batch,
@@ -39,65 +34,10 @@ from tidelog_replica.log.index import (
     Summary,
     read_summary,
 )
+from tidelog_replica.log.window import HEADERS_CHUNK_BYTES, Window, lost, walk
+from tidelog_replica.log.window import CorruptLog as CorruptLog
 
-HEADERS_CHUNK_BYTES = 64 << 10
-BATCHES_CHUNK_BYTES = 1 << 20
 OTHER_CHAIN = "the hash chain of its headers is not the one noted when it was written"
-
-
-class CorruptLog(OSError):
-    """Bytes that were durable are damaged or gone. The partition must not serve; its data must come from another
-    replica."""
-
-    def __init__(self, path: str, message: str) -> None:
-        super().__init__(errno.EIO, message, path)
-
-
-def lost(path: str, error: OSError) -> OSError:
-    """What an error means that was met in opening or reading the segment at ``path``, which is not written."""
-    if isinstance(error, CorruptLog) or error.errno not in UNREADABLE:
-        return error
-    return CorruptLog(path, f"it cannot be read: {error.strerror or error}")
-
-
-class Window:
-    """Reads a segment's file in chunks, going forward. ``path``: where it is; None: it is being written."""
-
-    def __init__(self, file: File, size: int, chunk_bytes: int, path: str | None) -> None:
-        self._file = file
-        self._path = path
-        self._size = size
-        self._chunk_bytes = chunk_bytes
-        self._chunk = memoryview(b"")
-        self._start = 0
-
-    def holds(self, position: int, length: int) -> bool:
-        """Whether these bytes need no further read."""
-        return self._start <= position and position + length <= self._start + len(self._chunk)
-
-    def get(self, position: int, length: int) -> memoryview:
-        """The bytes there; fewer only at the end of the file. Raises ``OSError``."""
-        if not self.holds(position, length):
-            wanted = min(max(length, self._chunk_bytes), self._size - position)
-            try:
-                self._chunk = memoryview(self._file.pread(wanted, position))
-            except OSError as error:
-                if self._path is None:
-                    raise
-                raise lost(self._path, error) from error
-            self._start = position
-        return self._chunk[position - self._start : position - self._start + length]
-
-
-def walk(window: Window, position: int, size: int) -> Iterator[tuple[int, BatchHeader, memoryview]]:
-    """Position, header and header's bytes of the batches from ``position`` to ``size``; raises ``CorruptBatch`` at
-    the first that is bad or cut short."""
-    while position < size:
-        header = read_header(window.get(position, HEADER_BYTES))
-        if position + header.size > size:
-            raise CorruptBatch(f"batch declares length {header.size} but {size - position} bytes follow")
-        yield position, header, window.get(position, min(SPARSE_HEADER_BYTES, size - position))
-        position += header.size
 
 
 class Segment:
