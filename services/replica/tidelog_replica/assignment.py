@@ -63,8 +63,6 @@ class Assignment:
         touch: Callable[[Partition], None],
     ) -> None:
         self.partitions: dict[TopicPartition, Partition] = {}
-        self.broken: dict[TopicPartition, str] = {}
-        """Logs that the disk did not let be opened, and why: offline until the restart that follows."""
         self.servers: dict[NodeId, ServerState] = {}
         """Of the image that was acted on; every ``Leader`` looks into this same dict."""
         self._node = node
@@ -106,8 +104,6 @@ class Assignment:
 
     def refusal(self, key: TopicPartition) -> TidelogError:
         """Why a partition that is not open here serves nobody."""
-        if key in self.broken:
-            return refuse("OFFLINE", f"the partition is offline on {self._node}: {self.broken[key]}")
         if key in self.repairs:
             return self.repairs.refusal(key)
         topic = self._acted_on.get(key.topic_id)
@@ -137,7 +133,7 @@ class Assignment:
     @property
     def offline(self) -> int:
         """Logs that are damaged, or cannot be opened."""
-        return len(self.broken) + len(self.repairs) + self.openings.held_back
+        return len(self.repairs) + self.openings.held_back
 
     @property
     def all_open(self) -> bool:
@@ -240,8 +236,6 @@ class Assignment:
         partition = self.partitions.get(key)
         if partition is not None:
             self._act_on(partition, state, now)
-        elif key in self.broken:
-            return
         elif key in self._ending and key not in self.repairs:
             self._returning[key] = (topic.config, state)
         elif key in self.repairs:
@@ -312,17 +306,11 @@ class Assignment:
             self._act_on(partition, state, now)
 
     def _on_broken(
-        self, key: TopicPartition, error: OSError, config: TopicConfig, state: PartitionState | None, now: float
+        self, key: TopicPartition, error: CorruptLog, config: TopicConfig, state: PartitionState | None, now: float
     ) -> None:
-        """Only a damaged log is its own misfortune; any other error is the disk's."""
-        if isinstance(error, CorruptLog):
-            self._outbox.event(
-                "partition_offline", topic_id=key.topic_id, partition=key.partition, reason=f"damaged log: {error}"
-            )
-            self.repairs.begin(key, config, state, error, now)
-            return
-        self.broken[key] = f"its log does not open: {error}"
-        self._outbox.stop(f"{self.openings.path(key)}: {error}")
+        reason = f"damaged log: {error}"
+        self._outbox.event("partition_offline", topic_id=key.topic_id, partition=key.partition, reason=reason)
+        self.repairs.begin(key, config, state, error, now)
 
     def _reopen(self, key: TopicPartition, config: TopicConfig, state: PartitionState) -> None:
         self.openings.want(key, config, state)

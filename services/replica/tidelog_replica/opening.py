@@ -5,7 +5,8 @@
     open       the owner has the log; this module has forgotten it
     held back  it could not be opened, for a reason that tells nothing of what is there: a directory that cannot be
                read, missing rights, no descriptors. It is never taken for empty, nothing of it is touched, and it is
-               tried again after a pause that doubles, or when there is news of the partition
+               tried again after a pause that doubles, or when there is news of the partition. Where the disk fails in
+               writing, the process ends instead: what it has is known to its next life only
 
 While a log is on its way the controller's states for it are kept, the newest only; the owner acts on it when the log
 is open. A log that nobody wants any more before its job began is not opened at all; one whose topic is deleted
@@ -29,6 +30,7 @@ from tidelog_replica.jobs import Jobs
 from tidelog_replica.log.damage import find_hole
 from tidelog_replica.log.index import IndexCache
 from tidelog_replica.log.log import Log
+from tidelog_replica.log.segment import CorruptLog
 from tidelog_replica.log.tail import TailCache
 from tidelog_replica.outbox import Outbox
 
@@ -150,7 +152,7 @@ class Openings:
         outbox: Outbox,
         timers: Timers,
         on_open: Callable[[TopicPartition, Opened, TopicConfig, PartitionState | None, float], None],
-        on_broken: Callable[[TopicPartition, OSError, TopicConfig, PartitionState | None, float], None],
+        on_broken: Callable[[TopicPartition, CorruptLog, TopicConfig, PartitionState | None, float], None],
     ) -> None:
         self._node = node
         self._disk = disk
@@ -253,23 +255,26 @@ class Openings:
             if wanted.deleted:
                 self.delete(key, None)
                 self._want_again(key, wanted)
-            elif isinstance(result, HeldBack):
-                self._hold_back(key, wanted, result, now)
-            else:
+            elif isinstance(result, CorruptLog):
                 self._on_broken(key, result, wanted.config, wanted.state, now)
+            else:
+                self._hold_back(key, wanted, result, now)
         self.begin()
         if not self._running and self._opened:
             self._outbox.event("logs_opened", count=self._opened)
             self._opened = 0
 
-    def _hold_back(self, key: TopicPartition, wanted: _Wanted, error: HeldBack, now: float) -> None:
-        if wanted.state is None:
+    def _hold_back(self, key: TopicPartition, wanted: _Wanted, error: OSError, now: float) -> None:
+        if wanted.state is None and isinstance(error, HeldBack):
             return
         if not wanted.reason:
             reason = f"its log cannot be opened: {error}"
             self._outbox.event("partition_offline", topic_id=key.topic_id, partition=key.partition, reason=reason)
-        self._wanted[key] = wanted
-        wanted.begun, wanted.reason = False, str(error)
+        self._wanted[key], wanted.reason = wanted, str(error)
+        if not isinstance(error, HeldBack):
+            self._outbox.stop(f"{self.path(key)}: {error}")
+            return
+        wanted.begun = False
         self._timers.set((TIMER, key), now + wanted.pause_s)
         wanted.pause_s = min(2 * wanted.pause_s, RETRY_MAX_S)
 
