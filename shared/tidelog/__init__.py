@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tidelog.client.consumer import Consumer
-    from tidelog.client.log import Log, connect
+    from tidelog.client.log import Log
     from tidelog.client.options import ConsumerOptions, ProducerOptions
     from tidelog.client.producer import Ack, DeliveryFailed, Pending, Producer
+    from tidelog.client.trio_loop import connect
     from tidelog.errors import TidelogError
     from tidelog.records import Record
     from tidelog.tls import TlsOptions
@@ -55,7 +56,7 @@ _HOMES = {
     "TidelogError": "tidelog.errors",
     "TlsOptions": "tidelog.tls",
     "TopicConfig": "tidelog.types",
-    "connect": "tidelog.client.log",
+    "connect": "tidelog.client.trio_loop",
 }
 
 

@@ -22,7 +22,7 @@ from functools import partial
 from types import TracebackType
 from typing import Any, Literal, Self, Unpack, overload
 
-from tidelog.client import log as async_log
+from tidelog.client import trio_loop
 from tidelog.client.consumer import Where
 from tidelog.client.consuming import Reading
 from tidelog.client.log import DEFAULT_URL, NO_FILES
@@ -175,4 +175,4 @@ def connect(
 ) -> Log:
     """Connect to any of the gateways; see ``tidelog.connect``. Use it with ``with``, or ``close`` it."""
     given: dict[str, Any] = {"connect_timeout_s": connect_timeout_s, "request_timeout_s": request_timeout_s}
-    return Log(Portal(lambda: async_log.connect(urls, tls=tls, token=token, name=name, **given)))
+    return Log(Portal(lambda: trio_loop.connect(urls, tls=tls, token=token, name=name, **given)))

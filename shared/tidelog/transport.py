@@ -10,10 +10,17 @@ from typing import Protocol
 import trio
 
 from tidelog.wire.messages import Payload
+from tidelog.wire.session import MAX_MESSAGE_BYTES, SUBPROTOCOL
 
-SUBPROTOCOL = "tidelog.v1"
-MAX_MESSAGE_BYTES = 16 << 20
-"""Largest message that any side accepts; a fetch answer is the largest that is sent (4 MiB and a batch)."""
+__all__ = [
+    "MAX_MESSAGE_BYTES",
+    "NO_PAGES",
+    "SUBPROTOCOL",
+    "Connection",
+    "Page",
+    "Pages",
+    "Transport",
+]
 
 
 @dataclass(frozen=True, slots=True)

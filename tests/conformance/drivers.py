@@ -17,6 +17,7 @@ from js_tools import CHROMIUM, NODE
 HERE = Path(__file__).resolve().parent
 DRIVERS: dict[str, list[str]] = {
     "trio": [sys.executable, str(HERE / "trio_driver.py")],
+    "aio": [sys.executable, str(HERE / "aio_driver.py")],
     "sync": [sys.executable, str(HERE / "sync_driver.py")],
     "node": [NODE or "node", str(HERE / "node_driver.js")],
     "chromium": [sys.executable, str(HERE / "chromium_driver.py"), CHROMIUM or "chromium"],

@@ -13,6 +13,7 @@ import tidelog
 import trio
 from fake_gateway import FakeCluster
 from tidelog.client.connection import RETRY_S, Connection
+from tidelog.client.trio_loop import TrioLoop
 from tidelog.errors import Closed, ConfigError, TidelogError, Unreachable, refuse
 from tidelog.types import Position
 from tidelog.websocket import WebSocketTransport
@@ -347,7 +348,7 @@ async def test_an_error_that_may_pass_is_waited_out_as_long_as_patience_lasts(au
         async def call(self, _request: Message, _timeout_s: float) -> Message:
             raise refuse("UNREACHABLE", "r3 is away")
 
-    connection = Connection(("ws://g1",), WebSocketTransport(), "client", request_timeout_s=30.0)
+    connection = Connection(("ws://g1",), TrioLoop(WebSocketTransport()), "client", request_timeout_s=30.0)
     connection.link = Away()  # type: ignore[assignment]
     with pytest.raises(TidelogError, match="r3 is away"):
         await connection.call(Digest("r3", "t", 0), patience_s=patience_s)

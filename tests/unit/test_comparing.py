@@ -10,8 +10,10 @@ import pytest
 import trio
 from replica_net import KEY, cluster, code
 from tidelog.client.comparing import Comparison, compare
+from tidelog.client.trio_loop import TrioLoop
 from tidelog.errors import Unreachable
 from tidelog.types import TopicConfig
+from tidelog.websocket import WebSocketTransport
 from tidelog.wire.messages import Digest, DigestAnswer, DigestEntry
 
 
@@ -51,7 +53,7 @@ def compared(**copies: Copy) -> tuple[Comparison, int]:
             raise Unreachable(f"{node} is away")
         return copies[node].answer(offsets)
 
-    return trio.run(compare, list(copies), ask), asked.count(next(iter(copies)))
+    return trio.run(compare, TrioLoop(WebSocketTransport()), list(copies), ask), asked.count(next(iter(copies)))
 
 
 def test_equal_logs_have_no_difference_whatever_lies_above_the_high_watermarks() -> None:
@@ -111,7 +113,7 @@ def test_a_replica_that_does_not_answer_is_named() -> None:
             raise Unreachable("b is away")
         return Copy([4], [1]).answer(offsets)
 
-    result = trio.run(compare, ["a", "b", "c"], ask)
+    result = trio.run(compare, TrioLoop(WebSocketTransport()), ["a", "b", "c"], ask)
     assert (result.compared, result.difference) == (("a", "c"), None)
     assert "b is away" in result.unasked["b"]
 

@@ -1,1 +1,1 @@
-"""The trio client: ``connect`` gives a ``Log``. It decides in ``core/``; ``tidelog.sync`` is its blocking face."""
+"""The client: ``connect`` gives a ``Log``. It decides in ``core/``; ``tidelog.sync`` is its blocking face."""

@@ -1,10 +1,9 @@
-"""The trio face of a consumer that reads backwards: an asynchronous iterator, newest records first."""
+"""The face of a consumer that reads backwards: an asynchronous iterator, newest records first."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-
-import trio
+from functools import partial
 
 from tidelog.client.connection import Connection
 from tidelog.client.consumer import Plan
@@ -43,7 +42,7 @@ class BackwardConsumer(RecordStream):
         """The next batch as it came, not decoded: its records from ``first`` to ``end``, oldest first; None at the
         end."""
         core = await self._open()
-        await trio.lowlevel.checkpoint()
+        await self._connection.loop.checkpoint()
         self._begin_batch()
         while (fetched := core.take()) is None:
             if core.is_finished:
@@ -107,8 +106,6 @@ class BackwardConsumer(RecordStream):
                 else:
                     core.on_error(look, error)
 
-        async with trio.open_nursery() as nursery:
-            for look in core.looks():
-                nursery.start_soon(one, look)
+        await self._connection.loop.gather(partial(one, look) for look in core.looks())
         if errors:
             raise errors[0]

@@ -14,9 +14,9 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
-import trio
-
+from tidelog.client.loop import Loop
 from tidelog.errors import TidelogError
 from tidelog.wire.messages import DigestAnswer
 
@@ -57,19 +57,19 @@ class Comparison:
     """Replicas that gave no answer, and why."""
 
 
-async def compare(nodes: Sequence[str], ask: Ask) -> Comparison:
+async def compare(loop: Loop, nodes: Sequence[str], ask: Ask) -> Comparison:
     """Compare the logs of ``nodes``. Raises ``TidelogError`` where one stops answering in the middle."""
-    first, unasked = await _bounds(nodes, ask)
+    first, unasked = await _bounds(loop, nodes, ask)
     compared = tuple(first)
     if len(first) < 2:
         return Comparison(compared, unasked=unasked)
     start = max(max(a.log_start, a.comparable_from) for a in first.values())
     end = max(start, min(a.high_watermark for a in first.values()))
-    difference = await _Search(compared, ask).run(start, end)
+    difference = await _Search(loop, compared, ask).run(start, end)
     return Comparison(compared, start, end, difference, unasked)
 
 
-async def _bounds(nodes: Sequence[str], ask: Ask) -> tuple[dict[str, DigestAnswer], dict[str, str]]:
+async def _bounds(loop: Loop, nodes: Sequence[str], ask: Ask) -> tuple[dict[str, DigestAnswer], dict[str, str]]:
     answers: dict[str, DigestAnswer] = {}
     unasked: dict[str, str] = {}
 
@@ -79,16 +79,15 @@ async def _bounds(nodes: Sequence[str], ask: Ask) -> tuple[dict[str, DigestAnswe
         except TidelogError as error:
             unasked[node] = str(error)
 
-    async with trio.open_nursery() as nursery:
-        for node in nodes:
-            nursery.start_soon(one, node)
+    await loop.gather(partial(one, node) for node in nodes)
     return {node: answers[node] for node in nodes if node in answers}, unasked
 
 
 class _Search:
     """The logs of ``nodes``, at offsets that get closer."""
 
-    def __init__(self, nodes: Sequence[str], ask: Ask) -> None:
+    def __init__(self, loop: Loop, nodes: Sequence[str], ask: Ask) -> None:
+        self._loop = loop
         self._nodes = nodes
         self._ask = ask
         self._start = 0
@@ -125,9 +124,7 @@ class _Search:
         async def one(node: str) -> None:
             answers[node] = await self._ask(node, offsets)
 
-        async with trio.open_nursery() as nursery:
-            for node in self._nodes:
-                nursery.start_soon(one, node)
+        await self._loop.gather(partial(one, node) for node in self._nodes)
         self._start = max(self._start, *(answer.log_start for answer in answers.values()))
         return [
             {node: Side(e.boundary, e.chain.hex()) for node in self._nodes for e in [answers[node].entries[number]]}

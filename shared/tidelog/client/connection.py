@@ -12,12 +12,10 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-import trio
-
+from tidelog.client.loop import Link, Loop
 from tidelog.errors import TidelogError, TimedOut, Unreachable, refuse
-from tidelog.link import PROTOCOL_VERSION, Link, connect_link
-from tidelog.transport import Transport
 from tidelog.wire.messages import Delivery, Hello, Message, ProduceAck, Produced, Unsubscribe
+from tidelog.wire.session import PROTOCOL_VERSION
 
 BACKOFF_S = 0.05
 """First pause after a round in which no gateway could be reached; doubles up to ``BACKOFF_MAX_S``."""
@@ -51,19 +49,17 @@ class Subscriber(Attached, Protocol):
 class Connection:
     """Keeps a link as long as ``run`` runs. ``link`` is the open one, or None."""
 
-    def __init__(
-        self, urls: Sequence[str], transport: Transport, node: str, request_timeout_s: float, token: str = ""
-    ) -> None:
+    def __init__(self, urls: Sequence[str], loop: Loop, node: str, request_timeout_s: float, token: str = "") -> None:
         assert urls
         self.urls = tuple(urls)
+        self.loop = loop
         self.request_timeout_s = request_timeout_s
         self.link: Link | None = None
         self.error: TidelogError | None = None
         """Why the last try to connect failed, or the last link ended."""
         self.down_since = -math.inf
-        self._transport = transport
         self._hello = Hello(version=PROTOCOL_VERSION, role="client", node=node, token=token)
-        self._changed = trio.Event()
+        self._changed = self.loop.event()
         self._numbers = itertools.count(1)
         self._producers: dict[int, Acked] = {}
         self._consumers: weakref.WeakValueDictionary[int, Subscriber] = weakref.WeakValueDictionary()
@@ -74,7 +70,7 @@ class Connection:
 
     async def run(self) -> None:
         """Connect, and connect again to the next gateway whenever the link is lost. Never returns."""
-        self.down_since = trio.current_time()
+        self.down_since = self.loop.now()
         pause = BACKOFF_S
         failed = 0
         for url in itertools.cycle(self.urls):
@@ -83,14 +79,14 @@ class Connection:
                 continue
             failed += 1
             if failed % len(self.urls) == 0:
-                await trio.sleep(pause)
+                await self.loop.sleep(pause)
                 pause = min(2 * pause, BACKOFF_MAX_S)
 
     async def _use(self, url: str) -> bool:
         """Use this gateway until the link is lost; False when it could not be reached."""
         opened = False
         try:
-            async with connect_link(self._transport, url, self._hello, self._on_message) as link:
+            async with self.loop.open_link(url, self._hello, self._on_message) as link:
                 opened = True
                 self._up(link)
                 try:
@@ -111,7 +107,7 @@ class Connection:
     def _down(self, link: Link) -> None:
         self.link = None
         self.error = link.error or self.error
-        self.down_since = trio.current_time()
+        self.down_since = self.loop.now()
         self._open_subs.clear()
         for attached in self._attached():
             attached.on_link_down()
@@ -122,21 +118,20 @@ class Connection:
 
     def _note_change(self) -> None:
         self._changed.set()
-        self._changed = trio.Event()
+        self._changed = self.loop.event()
 
     def unreachable(self) -> Unreachable:
         """The error for "there is no link, and it took too long"."""
         return Unreachable(f"no gateway can be reached ({', '.join(self.urls)}); last error: {self.error}")
 
     async def wait_up(self, deadline: float) -> Link:
-        """The open link, when there is one. Raises ``Unreachable`` at the deadline (trio's clock), or at once what a
-        gateway refuses us for who we are."""
+        """The open link, when there is one. Raises ``Unreachable`` at the deadline, or at once what a gateway
+        refuses us for who we are."""
         while self.link is None or self.link.closed:
             if self.error is not None and self.error.code in REFUSED:
                 raise refuse(self.error.code, self.error.message)
             changed = self._changed
-            with trio.move_on_at(deadline):
-                await changed.wait()
+            await self.loop.wait(changed, deadline)
             if not changed.is_set():
                 raise self.unreachable()
         return self.link
@@ -149,25 +144,25 @@ class Connection:
         """Send a request and wait for its answer, on as many links as it takes. ``again``: doing it twice does no
         harm, so it is tried again after a lost link. Errors that may pass are waited out, for ``patience_s`` at most.
         Raises ``BrokerError``, ``TimedOut`` or ``Unreachable``."""
-        deadline = trio.current_time() + (timeout_s or self.request_timeout_s)
-        patient_until = min(deadline, trio.current_time() + patience_s)
+        deadline = self.loop.now() + (timeout_s or self.request_timeout_s)
+        patient_until = min(deadline, self.loop.now() + patience_s)
         while True:
             link = await self.wait_up(deadline)
             try:
-                return await link.call(request, max(0.001, deadline - trio.current_time()))
+                return await link.call(request, max(0.001, deadline - self.loop.now()))
             except Unreachable as error:
                 if not again:
                     error.unknown_outcome = True
                     raise
-                await trio.lowlevel.checkpoint()
+                await self.loop.checkpoint()
             except TimedOut:
                 raise
             except TidelogError as error:
                 hopeless = not error.retriable or (error.unknown_outcome and not again)
                 pause_s = max(RETRY_S, error.pause_s)
-                if hopeless or trio.current_time() + pause_s >= patient_until:
+                if hopeless or self.loop.now() + pause_s >= patient_until:
                     raise
-                await trio.sleep(pause_s)
+                await self.loop.sleep(pause_s)
 
     # --- who listens -------------------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""The trio face of a consumer: an asynchronous iterator over the records of a topic."""
+"""The face of a consumer: an asynchronous iterator over the records of a topic."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ import math
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-
-import trio
 
 from tidelog.client.connection import Connection
 from tidelog.client.core.consumer import ConsumerCore, Effect, Fetched, Grant, Open, Stop
@@ -53,7 +51,7 @@ class Consumer(RecordStream):
         self._plan = plan
         self._core: ConsumerCore | None = None
         self._locate: Locate | None = None
-        self._news = trio.Event()
+        self._news = connection.loop.event()
         self._closed = False
 
     # --- for applications ----------------------------------------------------------------------------------
@@ -61,7 +59,7 @@ class Consumer(RecordStream):
     async def next_batch(self) -> Fetched | None:
         """The next batch as it came, not decoded (control batches too); None at the end."""
         core = await self._open()
-        await trio.lowlevel.checkpoint()
+        await self._connection.loop.checkpoint()
         self._begin_batch()
         while (fetched := core.take()) is None:
             if self._closed:
@@ -120,7 +118,7 @@ class Consumer(RecordStream):
         for partition, position in found.items():
             if self.last is not None and self.last.partition == partition:
                 self._begin_batch()
-            self._perform(core.seek(partition, position, trio.current_time()))
+            self._perform(core.seek(partition, position, self._connection.loop.now()))
         self._news.set()
 
     async def aclose(self) -> None:
@@ -162,13 +160,12 @@ class Consumer(RecordStream):
     async def _wait(self, core: ConsumerCore) -> None:
         """Until there is news, or it is time to subscribe again."""
         connection = self._connection
-        self._news = trio.Event()
+        self._news = connection.loop.event()
         deadline = core.deadline()
         if connection.link is None:
             deadline = connection.down_since + connection.request_timeout_s
-        with trio.CancelScope(deadline=math.inf if deadline is None else deadline):
-            await self._news.wait()
-        now = trio.current_time()
+        await connection.loop.wait(self._news, math.inf if deadline is None else deadline)
+        now = connection.loop.now()
         if connection.link is None and now >= connection.down_since + connection.request_timeout_s:
             raise connection.unreachable()
         self._perform(core.on_tick(now))
@@ -176,7 +173,7 @@ class Consumer(RecordStream):
     def on_link_up(self) -> None:
         """A gateway is there (called by the connection)."""
         if self._core is not None and not self._closed:
-            self._perform(self._core.on_link_up(trio.current_time()))
+            self._perform(self._core.on_link_up(self._connection.loop.now()))
             self._news.set()
 
     def on_link_down(self) -> None:
@@ -188,7 +185,7 @@ class Consumer(RecordStream):
     def on_delivery(self, delivery: Delivery) -> None:
         """Batches arrived (called by the connection)."""
         assert self._core is not None
-        self._perform(self._core.on_delivery(delivery, trio.current_time()))
+        self._perform(self._core.on_delivery(delivery, self._connection.loop.now()))
         self._news.set()
 
     def _perform(self, effects: list[Effect]) -> None:
@@ -219,7 +216,7 @@ class Consumer(RecordStream):
         def done(answer: Message | TidelogError) -> None:
             assert self._core is not None
             if isinstance(answer, TidelogError):
-                self._core.on_subscribed(sub, answer, trio.current_time())
+                self._core.on_subscribed(sub, answer, self._connection.loop.now())
                 self._news.set()
 
         return done

@@ -6,15 +6,15 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime
+from functools import partial
 from typing import Literal, TypedDict, TypeVar, Unpack, overload
-
-import trio
 
 from tidelog.client.backward import BackwardConsumer
 from tidelog.client.connection import Connection
 from tidelog.client.consumer import Consumer, Plan, Where
+from tidelog.client.loop import Loop
 from tidelog.client.options import ConsumerOptions
-from tidelog.errors import ConfigError, TidelogError, refuse
+from tidelog.errors import ConfigError, refuse
 from tidelog.records import decode_batch, split
 from tidelog.types import Position
 from tidelog.wire.messages import ListOffset, Message, OffsetAnswer, Read, ReadAnswer, TopicInfo
@@ -35,6 +35,7 @@ class Consuming(ABC):
     """See the module."""
 
     _connection: Connection
+    _loop: Loop
 
     @abstractmethod
     async def _ask(self, request: Message, answer: type[A], *, again: bool = True) -> A:
@@ -127,7 +128,17 @@ class Consuming(ABC):
                 return await self._within_batch(request, answer)
             return answer
 
-        return await gather(ask, partitions)
+        return await self._each(ask, partitions)
+
+    async def _each(self, ask: Callable[[int], Awaitable[T]], partitions: Iterable[int]) -> dict[int, T]:
+        """Ask for every partition at once; the first error ends all."""
+        answers: dict[int, T] = {}
+
+        async def one(partition: int) -> None:
+            answers[partition] = await ask(partition)
+
+        await self._loop.gather(partial(one, partition) for partition in partitions)
+        return dict(sorted(answers.items()))
 
     async def _within_batch(self, request: ListOffset, answer: OffsetAnswer) -> OffsetAnswer:
         """The leader knows times by the batch: find the record in it."""
@@ -169,23 +180,3 @@ def _place(at: str | datetime) -> tuple[str, int]:
     if at not in ("earliest", "latest"):
         raise ConfigError(f"a place is earliest, latest, an offset or a datetime, not {at!r}")
     return at, -1
-
-
-async def gather(ask: Callable[[int], Awaitable[T]], partitions: Iterable[int]) -> dict[int, T]:
-    """Ask for every partition at once; the first error ends all."""
-    answers: dict[int, T] = {}
-    errors: list[TidelogError] = []
-
-    async def one(partition: int) -> None:
-        try:
-            answers[partition] = await ask(partition)
-        except TidelogError as error:
-            errors.append(error)
-            nursery.cancel_scope.cancel()
-
-    async with trio.open_nursery() as nursery:
-        for partition in partitions:
-            nursery.start_soon(one, partition)
-    if errors:
-        raise errors[0]
-    return dict(sorted(answers.items()))

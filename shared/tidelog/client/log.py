@@ -6,19 +6,17 @@ from collections.abc import AsyncIterator, Collection, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import TypeVar
 
-import trio
-
 from tidelog.client.clock import wall_ms
 from tidelog.client.comparing import Comparison, compare
 from tidelog.client.connection import Connection
-from tidelog.client.consuming import Consuming, check_partitions, gather
+from tidelog.client.consuming import Consuming, check_partitions
+from tidelog.client.loop import Loop
 from tidelog.client.moving import Moving
 from tidelog.client.options import ProducerOptions
 from tidelog.client.producer import Producer, WallClock, open_producer
 from tidelog.client.securing import Securing
 from tidelog.errors import ConfigError, TimedOut, refuse
-from tidelog.tls import TlsFiles, TlsOptions
-from tidelog.transport import Transport
+from tidelog.tls import TlsOptions
 from tidelog.wire.messages import (
     AddController,
     AlterLearners,
@@ -55,6 +53,7 @@ class Log(Consuming, Moving, Securing):
 
     def __init__(self, connection: Connection, clock: WallClock) -> None:
         self._connection = connection
+        self._loop = connection.loop
         self._wall_ms = clock
 
     # --- topics ----------------------------------------------------------------------------------------------
@@ -72,14 +71,14 @@ class Log(Consuming, Moving, Securing):
         request = CreateTopic(name, partitions, replication_factor, _texts(config or {}))
         created = await self._ask(request, TopicCreated, again=False)
         pause = _POLL_S
-        deadline = trio.current_time() + self._connection.request_timeout_s
+        deadline = self._loop.now() + self._connection.request_timeout_s
         while True:
             topic = next((t for t in await self._topics(name) if t.topic_id == created.topic_id), None)
             if topic is not None and all(partition.leader for partition in topic.partitions):
                 return topic
-            if trio.current_time() > deadline:
+            if self._loop.now() > deadline:
                 raise TimedOut(f"{name} was created, but not all of its partitions have a leader yet")
-            await trio.sleep(pause)
+            await self._loop.sleep(pause)
             pause = min(2 * pause, _POLL_MAX_S)
 
     async def delete_topic(self, name: str) -> None:
@@ -120,7 +119,7 @@ class Log(Consuming, Moving, Securing):
         async def ask(partition: int) -> HistoryAnswer:
             return await self._ask(History(topic.topic_id, partition), HistoryAnswer)
 
-        return {partition: answer.entries for partition, answer in (await gather(ask, partitions)).items()}
+        return {partition: answer.entries for partition, answer in (await self._each(ask, partitions)).items()}
 
     async def status(self) -> MetadataAnswer:
         """Cluster, servers and topics as the gateway knows them."""
@@ -166,7 +165,9 @@ class Log(Consuming, Moving, Securing):
         below all their high watermarks (``tidelog.client.comparing``)."""
         info = topic.partitions[partition]
         nodes = [node for node in (*info.replicas, *info.learners) if node in live]
-        return await compare(nodes, lambda node, offsets: self.digest(topic.topic_id, partition, node, offsets))
+        return await compare(
+            self._loop, nodes, lambda node, offsets: self.digest(topic.topic_id, partition, node, offsets)
+        )
 
     # --- how -------------------------------------------------------------------------------------------------
 
@@ -183,55 +184,27 @@ def _texts(config: Mapping[str, object]) -> dict[str, str]:
     return {key: str(value).lower() if isinstance(value, bool) else str(value) for key, value in config.items()}
 
 
-@asynccontextmanager
-async def _connect(
-    urls: tuple[str, ...],
+def open_log(
+    urls: str | Iterable[str],
+    loop: Loop,
     connect_timeout_s: float,
     request_timeout_s: float,
-    tls: TlsOptions,
     token: str,
     name: str,
-    transport: Transport | None,
-    clock: WallClock,
-) -> AsyncIterator[Log]:
-    if transport is None:
-        from tidelog.websocket import WebSocketTransport
-
-        transport = WebSocketTransport(tls=TlsFiles(tls))
-    connection = Connection(urls, transport, name, request_timeout_s, token)
-    failure: Exception | None = None
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(connection.run)
-        try:
-            await connection.wait_up(trio.current_time() + connect_timeout_s)
-            yield Log(connection, clock)
-        except Exception as error:
-            failure = error  # raised below, bare: a nursery would wrap it in a group
-        nursery.cancel_scope.cancel()
-    if failure is not None:
-        raise failure
-
-
-def connect(
-    urls: str | Iterable[str] = DEFAULT_URL,
-    *,
-    connect_timeout_s: float = 10.0,
-    request_timeout_s: float = 30.0,
-    tls: TlsOptions = NO_FILES,
-    token: str = "",
-    name: str = "client",
-    transport: Transport | None = None,
     clock: WallClock = wall_ms,
 ) -> AbstractAsyncContextManager[Log]:
-    """``async with tidelog.connect("ws://127.0.0.1:9292") as log``: connect to any of the gateways, and to
-    another when it is lost. Times in seconds; ``request_timeout_s`` is how long requests wait, with reconnections.
-    ``tls``: whom to trust at URLs with ``wss:``, and the certificate to show. ``token``: says who we are.
-    ``name``: what the histories of the cluster call us where we have no token, nor a certificate.
-
-    Raises ``Unreachable`` when none can be reached within ``connect_timeout_s``, ``ConfigError`` without a URL, or
-    where the files of ``tls`` cannot be read, ``UNAUTHENTICATED`` where the token is not good or one is needed.
-    """
+    """What ``connect`` of every loop gives."""
     gateways = (urls,) if isinstance(urls, str) else tuple(urls)
     if not gateways:
         raise ConfigError("no gateway URL is given")
-    return _connect(gateways, connect_timeout_s, request_timeout_s, tls, token, name, transport, clock)
+    connection = Connection(gateways, loop, name, request_timeout_s, token)
+    return _running(connection, connect_timeout_s, clock)
+
+
+@asynccontextmanager
+async def _running(connection: Connection, connect_timeout_s: float, clock: WallClock) -> AsyncIterator[Log]:
+    loop = connection.loop
+    async with loop.tasks() as start:
+        start(connection.run)
+        await connection.wait_up(loop.now() + connect_timeout_s)
+        yield Log(connection, clock)

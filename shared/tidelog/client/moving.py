@@ -6,8 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from typing import TypeVar
 
-import trio
-
+from tidelog.client.loop import Loop
 from tidelog.errors import TimedOut, refuse
 from tidelog.wire.messages import (
     CancelReassignment,
@@ -37,6 +36,8 @@ A = TypeVar("A", bound=Message)
 
 class Moving(ABC):
     """See the module."""
+
+    _loop: Loop
 
     @abstractmethod
     async def _ask(self, request: Message, answer: type[A], *, again: bool = True) -> A:
@@ -74,16 +75,16 @@ class Moving(ABC):
         asked = await self._partition(topic, partition)
         wanted = server or asked.replicas[0]
         await self._ask(TransferLeader(topic, partition, server), Done, again=False)
-        pause, deadline = _POLL_S, trio.current_time() + TRANSFER_TIMEOUT_S
+        pause, deadline = _POLL_S, self._loop.now() + TRANSFER_TIMEOUT_S
         while True:
             found = await self._partition(topic, partition)
             if found.leader == wanted:
                 return found
             given_up = found.epoch >= asked.epoch + 2 and found.successor != wanted
-            if given_up or trio.current_time() > deadline:
+            if given_up or self._loop.now() > deadline:
                 leader = found.leader or "nobody"
                 raise TimedOut(f"{wanted} did not get to the end of the log of {topic}/{partition}: {leader} leads")
-            await trio.sleep(pause)
+            await self._loop.sleep(pause)
             pause = min(2 * pause, _POLL_MAX_S)
 
     async def reassign(self, topic: str, partition: int, replicas: Iterable[str]) -> None:

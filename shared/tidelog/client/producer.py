@@ -1,4 +1,4 @@
-"""The trio face of a producer: one task that sends, callers that add records to the core."""
+"""The face of a producer: one task that sends, callers that add records to the core."""
 
 from __future__ import annotations
 
@@ -7,12 +7,11 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import NamedTuple
 
-import trio
-
 from tidelog.client.connection import Connection
 from tidelog.client.core.batch import RECORD_OVERHEAD, Batch, record_size
 from tidelog.client.core.partitioner import Partitioner
 from tidelog.client.core.producer import ProducerCore
+from tidelog.client.loop import Loop
 from tidelog.client.options import ProducerOptions
 from tidelog.errors import BrokerError, Closed, ConfigError, TidelogError
 from tidelog.records import NewRecord, RecordHeaders
@@ -57,9 +56,10 @@ class DeliveryFailed(TidelogError):
 class Pending:
     """A record that was accepted and is not acknowledged yet, perhaps."""
 
-    __slots__ = ("_batch", "_index", "_timestamp_ms", "_told")
+    __slots__ = ("_batch", "_index", "_loop", "_timestamp_ms", "_told")
 
-    def __init__(self, batch: Batch, index: int, timestamp_ms: int) -> None:
+    def __init__(self, batch: Batch, index: int, timestamp_ms: int, loop: Loop) -> None:
+        self._loop = loop
         self._batch = batch
         self._index = index
         self._timestamp_ms = timestamp_ms
@@ -80,7 +80,7 @@ class Pending:
         batch = self._batch
         if not batch.settled:
             if batch.waiter is None:
-                batch.waiter = trio.Event()
+                batch.waiter = self._loop.event()
             await batch.waiter.wait()
         return self.result()
 
@@ -110,15 +110,16 @@ class Producer:
         self.topic = topic.name
         self.options = options
         self._connection = connection
+        self._loop = connection.loop
         self._wall_ms = wall_ms
         self._number, next_id = connection.add_producer(self)
         limit = int(topic.config.get("max_batch_bytes", 1 << 20))
         self._core = ProducerCore(topic.topic_id, len(topic.partitions), options, next_id, limit)
         self._partitions = len(topic.partitions)
         self._partitioner = Partitioner(self._partitions, start=wall_ms())
-        self._wake = trio.Event()
-        self._room = trio.Event()
-        self._quiet = trio.Event()
+        self._wake = self._loop.event()
+        self._room = self._loop.event()
+        self._quiet = self._loop.event()
         self._closed = False
         self._asking = False
         self._ask_after = -math.inf
@@ -158,7 +159,7 @@ class Producer:
             await self._wait_room()
         self._count += 1
         if self._count % CHECKPOINT_EVERY == 0:
-            await trio.lowlevel.checkpoint()
+            await self._loop.checkpoint()
         if timestamp_ms is None:
             timestamp_ms = self._wall_ms()
         elif timestamp_ms < 0:
@@ -172,7 +173,7 @@ class Producer:
         else:
             record = NewRecord(value, _bytes(key), timestamp_ms, _pairs(headers) if headers else ())
             batch = self._add(record, record_size(value, record.key, record.headers), partition)
-        return Pending(batch, len(batch.records) - 1, timestamp_ms)
+        return Pending(batch, len(batch.records) - 1, timestamp_ms, self._loop)
 
     async def flush(self) -> None:
         """Nothing lingers; wait until everything submitted so far, and by others meanwhile, is settled. Failures are
@@ -181,7 +182,7 @@ class Producer:
             self._core.seal_all()
             self._wake.set()
             await self._quiet.wait()
-        await trio.lowlevel.checkpoint()
+        await self._loop.checkpoint()
 
     # --- the work --------------------------------------------------------------------------------------------
 
@@ -198,15 +199,15 @@ class Producer:
             partition = partitioner.sticky
             batch = core.append(partition, record, size)
         if batch is None:
-            batch = core.open(partition, record, size, trio.current_time())
-            self._quiet = trio.Event() if self._quiet.is_set() else self._quiet
+            batch = core.open(partition, record, size, self._loop.now())
+            self._quiet = self._loop.event() if self._quiet.is_set() else self._quiet
             self._wake.set()
         return batch
 
     async def _wait_room(self) -> None:
         while not self._closed and self._core.buffered >= self.options.buffer_bytes:
             if self._room.is_set():
-                self._room = trio.Event()
+                self._room = self._loop.event()
             await self._room.wait()
         if self._closed:
             raise Closed(f"the producer of {self.topic} is closed")
@@ -215,8 +216,8 @@ class Producer:
         """Send what is due, for ever."""
         core = self._core
         while True:
-            self._wake = trio.Event()
-            now = trio.current_time()
+            self._wake = self._loop.event()
+            now = self._loop.now()
             self._note(core.on_tick(now))
             link = self._connection.link
             message = core.take(now) if link is not None else None
@@ -234,8 +235,7 @@ class Producer:
                     link.start_call(InitProducer(), self.options.request_timeout_s, self._on_producer_id)
                     continue
                 deadline = self._ask_after if deadline is None else min(deadline, self._ask_after)
-            with trio.CancelScope(deadline=math.inf if deadline is None else deadline):
-                await self._wake.wait()
+            await self._loop.wait(self._wake, math.inf if deadline is None else deadline)
 
     def _on_producer_id(self, answer: Message | TidelogError) -> None:
         self._asking = False
@@ -243,13 +243,13 @@ class Producer:
         if isinstance(answer, ProducerId):
             self._core.on_producer_id(answer.producer_id)
         elif isinstance(answer, TidelogError):
-            self._ask_after = trio.current_time() + self.options.backoff_s
+            self._ask_after = self._loop.now() + self.options.backoff_s
             if not answer.retriable:
                 self._note(self._core.fail_all(answer))
 
     def on_acks(self, acks: Sequence[ProduceAck]) -> None:
         """Acks arrived (called by the connection)."""
-        self._note(self._core.on_produced(acks, trio.current_time()))
+        self._note(self._core.on_produced(acks, self._loop.now()))
         self._wake.set()
 
     def on_link_up(self) -> None:
@@ -259,7 +259,7 @@ class Producer:
 
     def on_link_down(self) -> None:
         """The gateway is gone (called by the connection)."""
-        self._note(self._core.on_link_down(trio.current_time()))
+        self._note(self._core.on_link_down(self._loop.now()))
         self._wake.set()
 
     def _note(self, settled: list[Batch]) -> None:
@@ -308,8 +308,8 @@ async def open_producer(
     failure: Exception | None = None
     producer = Producer(connection, topic, options, wall_ms)
     try:
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(producer._run)
+        async with connection.loop.tasks() as start:
+            start(producer._run)
             if connection.link is not None:
                 producer.on_link_up()
             try:
@@ -318,7 +318,6 @@ async def open_producer(
                 failure = error
             producer._closed = True
             await producer.flush()
-            nursery.cancel_scope.cancel()
     finally:
         producer._abandon()
     lost = producer.failure()

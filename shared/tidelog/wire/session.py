@@ -32,6 +32,9 @@ from tidelog.wire.messages import Hello, Message, Payload, Welcome
 PROTOCOL_VERSION = 1
 """Version that ``hello`` and ``welcome`` carry; both ends must say the same."""
 HELLO_TIMEOUT_S = 5.0
+SUBPROTOCOL = "tidelog.v1"
+MAX_MESSAGE_BYTES = 16 << 20
+"""Largest message that any side accepts; a fetch answer is the largest that is sent (4 MiB and a batch)."""
 CLIENT_ROLE = "client"
 POLICY_VIOLATION = 1008
 

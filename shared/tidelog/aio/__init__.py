@@ -1,0 +1,38 @@
+"""The client for programs on asyncio: the API of ``tidelog``, name by name. Needs the extra ``tidelog[aio]``.
+
+    async with tidelog.aio.connect("ws://127.0.0.1:9292") as log:
+        async with log.producer("orders") as producer:
+            ack = await producer.send(b"...", key=b"k")
+        async for record in log.consume("orders", start="earliest"):
+            ...
+
+What ``connect`` gives are the very classes of ``tidelog``, on another loop: whatever their documentation says holds
+here. trio is neither run nor imported. Cancelling works as everywhere in asyncio; a producer whose block is cancelled
+gives up what is not acknowledged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import AbstractAsyncContextManager
+
+from tidelog.aio.loop import AsyncioLoop
+from tidelog.client.consumer import Consumer
+from tidelog.client.log import DEFAULT_URL, NO_FILES, Log, open_log
+from tidelog.client.producer import Pending, Producer
+from tidelog.tls import TlsFiles, TlsOptions
+
+__all__ = ["Consumer", "Log", "Pending", "Producer", "connect"]
+
+
+def connect(
+    urls: str | Iterable[str] = DEFAULT_URL,
+    *,
+    connect_timeout_s: float = 10.0,
+    request_timeout_s: float = 30.0,
+    tls: TlsOptions = NO_FILES,
+    token: str = "",
+    name: str = "client",
+) -> AbstractAsyncContextManager[Log]:
+    """``async with tidelog.aio.connect("ws://127.0.0.1:9292") as log``: see ``tidelog.connect``."""
+    return open_log(urls, AsyncioLoop(TlsFiles(tls)), connect_timeout_s, request_timeout_s, token, name)

@@ -1,0 +1,285 @@
+"""A conversation over one connection, for asyncio, on the package ``websockets``.
+
+``wire.session`` decides, as it does for trio (``tidelog.link``). Here a reader and a writer move the bytes, and one
+timer ends what is overdue; ``websockets`` pings a quiet gateway and drops one that does not answer. A link ends once:
+when the connection does, or at the end of the block of ``connect_link``; then every call ends ``UNREACHABLE``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections import deque
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import ConnectionClosed, InvalidStatus, InvalidURI, WebSocketException
+from websockets.typing import Subprotocol
+
+from tidelog.client.loop import Handler
+from tidelog.errors import TidelogError, Unreachable
+from tidelog.tls import TlsFiles, why_failed
+from tidelog.wire.codec import payload_size
+from tidelog.wire.messages import Hello, Message, Payload
+from tidelog.wire.session import (
+    MAX_MESSAGE_BYTES,
+    SUBPROTOCOL,
+    Answered,
+    Close,
+    Deliver,
+    Effect,
+    Opened,
+    Session,
+    Transmit,
+)
+
+HANDSHAKE_TIMEOUT_S = 5.0
+CLOSE_TIMEOUT_S = 2.0
+PING_EVERY_S = 5.0
+"""A gateway is pinged so often,"""
+PING_TIMEOUT_S = 10.0
+"""and gone when it does not answer for so long."""
+ROOM_BYTES = 8 << 20
+"""``send`` waits while more than this is queued."""
+FAIR_MESSAGES = 128
+"""After so many messages the reader lets others run."""
+NEEDS_TLS = 426
+"""HTTP status of a port that speaks TLS only."""
+WRONG_DATA = 1003
+
+
+class Link:
+    """One open connection. Made by ``connect_link``."""
+
+    def __init__(self, url: str, websocket: ClientConnection, handler: Handler) -> None:
+        self.error: TidelogError | None = None
+        """Why the link ended."""
+        self._url = url
+        self._websocket = websocket
+        self._handler = handler
+        self._loop = asyncio.get_running_loop()
+        self._session = Session(self._loop.time())
+        self._queue: deque[bytes] = deque()
+        self._queued = 0
+        self._work = asyncio.Event()
+        self._room = asyncio.Event()
+        self._opened = asyncio.Event()
+        self._ended = asyncio.Event()
+        self._close: tuple[int, str] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+
+    @property
+    def closed(self) -> bool:
+        """Nothing more is sent."""
+        return self._close is not None or self._ended.is_set()
+
+    async def call(self, request: Message, timeout_s: float) -> Message:
+        """Send a request and wait for its answer. Raises ``BrokerError`` (the refusal), ``TimedOut`` or
+        ``Unreachable``."""
+        answer: asyncio.Future[Message] = self._loop.create_future()
+
+        def done(result: Message | TidelogError) -> None:
+            if answer.done():
+                return  # cancelled
+            if isinstance(result, TidelogError):
+                answer.set_exception(result)
+            else:
+                answer.set_result(result)
+
+        id = self._ask(request, timeout_s, done)
+        try:
+            return await answer
+        finally:
+            self._session.forget(id)
+
+    def start_call(self, request: Message, timeout_s: float, done: Callable[[Message | TidelogError], None]) -> None:
+        """``call`` with a callback: ``done`` is called exactly once, inline, maybe before this returns."""
+        self._ask(request, timeout_s, done)
+
+    def _ask(self, request: Message, timeout_s: float, done: Callable[[Message | TidelogError], None]) -> int:
+        if self._close is not None:
+            done(Unreachable(f"the link to {self._url} is closed"))
+            return -1
+        id, effects = self._session.ask(request, done, timeout_s, self._loop.time())
+        self._perform(effects)
+        self._plan()
+        return id
+
+    def post(self, message: Message) -> None:
+        """Queue a one-way message; lost when the link has ended."""
+        self._perform(self._session.tell(message))
+
+    async def send(self, message: Message) -> None:
+        """Queue a one-way message, waiting for room before. Raises ``Unreachable`` when the link has ended."""
+        await asyncio.sleep(0)
+        while self._queued > ROOM_BYTES and not self.closed:
+            self._room.clear()
+            await self._room.wait()
+        if self.closed:
+            raise Unreachable(f"the link to {self._url} is closed")
+        self.post(message)
+
+    def close(self, code: int = 1000, reason: str = "") -> None:
+        """Send what is queued, then close."""
+        self._close = self._close or (code, reason)
+        self._work.set()
+        self._room.set()
+
+    async def wait_closed(self) -> None:
+        """Until the link has ended."""
+        await self._ended.wait()
+
+    async def wait_open(self) -> None:
+        """Until hello was answered. Raises why it was not."""
+        await self._opened.wait()
+        if self._session.peer is None:
+            assert self.error is not None
+            raise self.error
+
+    # --- how -------------------------------------------------------------------------------------------------
+
+    def _perform(self, effects: list[Effect]) -> None:
+        for effect in effects:
+            match effect:
+                case Transmit(head, payload):
+                    self._put(head, payload)
+                case Deliver(id, message):
+                    if id is not None:  # nothing is served here
+                        refusal = TidelogError("nothing is served here", code="UNSUPPORTED")
+                        self._perform(self._session.answer(id, refusal))
+                    elif self._close is None:
+                        self._handler(self, id, message)
+                case Answered(done, result):
+                    done(result)
+                case Opened():
+                    self._opened.set()
+                case Close(code, reason, error):
+                    self.error = self.error or error
+                    self.close(code, reason)
+
+    def _put(self, head: bytes, payload: Payload) -> None:
+        if self._close is not None:
+            return
+        chunks = payload if isinstance(payload, list) else [payload]
+        self._queue.append(b"".join((head, *chunks)))
+        self._queued += len(head) + (payload_size(payload) if payload else 0)
+        self._work.set()
+
+    def _plan(self) -> None:
+        """Have the session look at what is overdue, in time."""
+        deadline = self._session.deadline()
+        if deadline is None or (self._timer is not None and self._timer.when() <= deadline):
+            return
+        self._cancel_timer()
+        self._timer = self._loop.call_at(deadline, self._tick)
+
+    def _tick(self) -> None:
+        self._timer = None
+        self._perform(self._session.on_tick(self._loop.time()))
+        self._plan()
+
+    def _cancel_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    async def run(self, hello: Hello) -> None:
+        """Until the connection has ended."""
+        self._perform(self._session.greet(hello))
+        self._plan()
+        writer = asyncio.create_task(self._write())
+        try:
+            await self._read()
+        except ConnectionClosed as closed:
+            received = closed.rcvd
+            why = f": {received.reason}" if received is not None and received.reason else ""
+            self.error = self.error or Unreachable(f"the link to {self._url} is closed{why}")
+        finally:
+            writer.cancel()
+            self._end()
+            self._websocket.transport.abort()
+
+    async def _read(self) -> None:
+        for turn in itertools.count(1):
+            data = await self._websocket.recv(decode=None)
+            if isinstance(data, str):
+                self.close(WRONG_DATA, "a text frame")
+            elif self._close is None:
+                self._perform(self._session.on_data(data))
+            if turn % FAIR_MESSAGES == 0:
+                await asyncio.sleep(0)
+
+    async def _write(self) -> None:
+        try:
+            while self._queue or self._close is None:
+                while self._queue:
+                    data = self._queue.popleft()
+                    self._queued -= len(data)
+                    await self._websocket.send(data)
+                    self._room.set()
+                self._work.clear()
+                if self._close is None:
+                    await self._work.wait()
+            await self._websocket.close(*self._close)
+        except ConnectionClosed:
+            return  # the reader sees it too
+
+    def _end(self) -> None:
+        self.error = self.error or Unreachable(f"the link to {self._url} is closed")
+        self._cancel_timer()
+        self._ended.set()
+        self._opened.set()
+        self._room.set()
+        self._perform(self._session.on_closed(self.error))
+
+
+@asynccontextmanager
+async def connect_link(url: str, tls: TlsFiles, hello: Hello, handler: Handler) -> AsyncIterator[Link]:
+    """An open link to ``url``, closed at the end of the block, which is not cancelled when the link breaks: its calls
+    raise ``Unreachable``, and ``wait_closed`` returns. Raises ``Unreachable`` when there is no connection, or what
+    hello was refused with."""
+    link = Link(url, await _open(url, tls), handler)
+    running = asyncio.create_task(link.run(hello))
+    try:
+        await link.wait_open()
+        yield link
+    finally:
+        link.close()
+        await asyncio.wait([running], timeout=CLOSE_TIMEOUT_S)
+        running.cancel()
+        await asyncio.wait([running])
+    if not running.cancelled():
+        running.result()  # a fault of ours
+
+
+async def _open(url: str, tls: TlsFiles) -> ClientConnection:
+    secure: dict[str, Any] = {"ssl": tls.connecting()} if url.startswith("wss:") else {}
+    try:
+        websocket = await connect(
+            url,
+            subprotocols=[Subprotocol(SUBPROTOCOL)],
+            compression=None,
+            proxy=None,
+            max_size=MAX_MESSAGE_BYTES,
+            open_timeout=HANDSHAKE_TIMEOUT_S,
+            ping_interval=PING_EVERY_S,
+            ping_timeout=PING_TIMEOUT_S,
+            close_timeout=CLOSE_TIMEOUT_S,
+            **secure,
+        )
+    except TimeoutError as error:
+        raise Unreachable(f"{url}: no connection within {HANDSHAKE_TIMEOUT_S:g} s") from error
+    except InvalidURI as error:
+        raise Unreachable(f"{url} is no URL of the form ws://host:port or wss://host:port") from error
+    except InvalidStatus as error:
+        status = error.response.status_code
+        why = "the port speaks TLS: use wss://" if status == NEEDS_TLS else f"refused with HTTP {status}"
+        raise Unreachable(f"{url}: {why}") from error
+    except (OSError, WebSocketException) as error:
+        raise Unreachable(f"{url}: {why_failed(error) or error}") from error
+    if websocket.subprotocol != SUBPROTOCOL:
+        await websocket.close()
+        raise Unreachable(f"{url}: the server does not speak {SUBPROTOCOL}")
+    return websocket

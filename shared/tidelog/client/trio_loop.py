@@ -1,0 +1,98 @@
+"""The client on trio: ``tidelog.connect``."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from math import inf
+
+import trio
+
+from tidelog.client.clock import wall_ms
+from tidelog.client.log import DEFAULT_URL, NO_FILES, Log, open_log
+from tidelog.client.loop import Event, Handler, Link, Work
+from tidelog.client.producer import WallClock
+from tidelog.errors import TidelogError
+from tidelog.link import connect_link
+from tidelog.tls import TlsFiles, TlsOptions
+from tidelog.transport import Transport
+from tidelog.wire.messages import Hello
+
+
+class TrioLoop:
+    """``Loop`` on trio, its links over ``transport``."""
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+        self.now = trio.current_time
+        self.sleep = trio.sleep
+        self.checkpoint = trio.lowlevel.checkpoint
+
+    def event(self) -> Event:
+        """A new event."""
+        return trio.Event()
+
+    async def wait(self, event: Event, deadline: float = inf) -> None:
+        """Until it is set, or so late."""
+        with trio.CancelScope(deadline=deadline):
+            await event.wait()
+
+    async def gather(self, calls: Iterable[Work]) -> None:
+        """All at once; the first error ends the others."""
+        errors: list[TidelogError] = []
+
+        async def one(call: Work) -> None:
+            try:
+                await call()
+            except TidelogError as error:
+                errors.append(error)
+                nursery.cancel_scope.cancel()
+
+        async with trio.open_nursery() as nursery:
+            for call in calls:
+                nursery.start_soon(one, call)
+        if errors:
+            raise errors[0]
+
+    @asynccontextmanager
+    async def tasks(self) -> AsyncIterator[Callable[[Work], None]]:
+        """Tasks beside the block."""
+        failure: Exception | None = None
+        async with trio.open_nursery() as nursery:
+            try:
+                yield nursery.start_soon
+            except Exception as error:
+                failure = error  # raised below, bare: a nursery would wrap it in a group
+            nursery.cancel_scope.cancel()
+        if failure is not None:
+            raise failure
+
+    def open_link(self, url: str, hello: Hello, handler: Handler) -> AbstractAsyncContextManager[Link]:
+        """A link to a gateway."""
+        return connect_link(self._transport, url, hello, handler)
+
+
+def connect(
+    urls: str | Iterable[str] = DEFAULT_URL,
+    *,
+    connect_timeout_s: float = 10.0,
+    request_timeout_s: float = 30.0,
+    tls: TlsOptions = NO_FILES,
+    token: str = "",
+    name: str = "client",
+    transport: Transport | None = None,
+    clock: WallClock = wall_ms,
+) -> AbstractAsyncContextManager[Log]:
+    """``async with tidelog.connect("ws://127.0.0.1:9292") as log``: connect to any of the gateways, and to
+    another when it is lost. Times in seconds; ``request_timeout_s`` is how long requests wait, with reconnections.
+    ``tls``: whom to trust at URLs with ``wss:``, and the certificate to show. ``token``: says who we are.
+    ``name``: what the histories of the cluster call us where we have no token, nor a certificate.
+
+    Raises ``Unreachable`` when none can be reached within ``connect_timeout_s``, ``ConfigError`` without a URL, or
+    where the files of ``tls`` cannot be read, ``UNAUTHENTICATED`` where the token is not good or one is needed.
+    """
+    if transport is None:
+        from tidelog.websocket import WebSocketTransport
+
+        transport = WebSocketTransport(tls=TlsFiles(tls))
+    return open_log(urls, TrioLoop(transport), connect_timeout_s, request_timeout_s, token, name, clock)
