@@ -50,8 +50,8 @@ GOING_AWAY = 1001
 TRY_AGAIN_LATER = 1013
 INTERNAL_ERROR = 1011
 
-Authenticate = Callable[[Hello, "tuple[Identity, ...] | None"], "TidelogError | None"]
-"""Why somebody who says this, and whose certificate names these, is not let in."""
+Authenticate = Callable[[Hello, Connection], "TidelogError | None"]
+"""Why somebody who says this over that connection is not let in."""
 Handler = Callable[["Link", int | None, Message], None]
 """Called inline with what the peer sent: must not block. A ``TidelogError`` that it raises answers the request."""
 
@@ -76,7 +76,7 @@ class Link:
         self.peer: Hello | Welcome
         """Who is on the other side (set when the link opens)."""
         self.remote = connection.remote
-        self.identities: tuple[Identity, ...] | None = getattr(connection, "identities", None)
+        self.identities = shown_over(connection)
         """Whom the peer's certificate names; None where none is asked for."""
         self.error: TidelogError | None = None
         """Why the link ended."""
@@ -333,6 +333,12 @@ class Link:
                 await trio.sleep_forever()
 
 
+def shown_over(connection: Connection) -> tuple[Identity, ...] | None:
+    """Whom the certificate names that the other end has shown; None where none was asked for."""
+    identities: tuple[Identity, ...] | None = getattr(connection, "identities", None)
+    return identities
+
+
 @asynccontextmanager
 async def connect_link(
     transport: Transport, url: str, hello: Hello, handler: Handler | None = None, silence_s: float = SILENCE_S
@@ -342,7 +348,7 @@ async def connect_link(
     ``Unreachable`` when there is no connection, what hello was refused with, or, unless it is a client that says
     hello, why the server is not who it says."""
     connection = await transport.connect(url)
-    identities = getattr(connection, "identities", None)
+    identities = shown_over(connection)
     trust = None if hello.role == CLIENT else lambda welcome: check_peer(welcome, identities)
     session = Session(trio.current_time(), trust=trust)
     link = Link(connection, session, handler, silence_s=silence_s)
@@ -370,7 +376,7 @@ async def serve_links(
     handler: Handler,
     *,
     allowed: Mapping[str, frozenset[str]],
-    authenticate: Authenticate = check_peer,
+    authenticate: Authenticate = lambda hello, connection: check_peer(hello, shown_over(connection)),
     on_open: Callable[[Link], None] | None = None,
     on_close: Callable[[Link], None] | None = None,
     pages: Pages = NO_PAGES,
@@ -383,7 +389,7 @@ async def serve_links(
 
     async def on_connection(connection: Connection) -> None:
         def admit(hello: Hello) -> Welcome | TidelogError:
-            return authenticate(hello, getattr(connection, "identities", None)) or welcome(hello)
+            return authenticate(hello, connection) or welcome(hello)
 
         session = Session(trio.current_time(), welcome=admit, allowed=allowed)
         await Link(connection, session, handler, on_open, on_close).run()

@@ -24,6 +24,8 @@ TOPIC_NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")
 
 INTERNAL_PREFIX = "__"
 """Topics whose names begin so are the cluster's own: clients may read them, and nothing else."""
+AUDIT = "__audit"
+"""The topic that says who changed the cluster, who was refused, and who could not say who he is."""
 TIMELINE = "__timeline"
 """The topic that keeps everything that ever happened to the cluster (``tidelog.timeline``)."""
 GROUPS = "__groups"

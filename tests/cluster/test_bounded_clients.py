@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -115,6 +116,48 @@ async def test_who_may_not_read_any_more_is_sent_away_and_others_stay(tmp_path: 
             assert "may not read any more" in str(reader.link.error)
             with pytest.raises(TidelogError, match="UNKNOWN_TOPIC"):
                 await other.link.call(Read(topic_id, 0, 0), 5)
+
+
+async def test_the_audit_topic_tells_who_did_what_and_who_was_refused(tmp_path: Path) -> None:
+    guard = {"authentication": True, "authorization": True, "audit": True}
+    async with running(tmp_path, replicas=1) as cluster, tidelog.connect(cluster.gateway) as log:
+        cluster.settings["g2"] = guard
+        url = await cluster.start("g2")
+        token = await log.create_token("alice")
+        await log.alter_acls([Acl("alice", "create", "topic:orders")])
+        await until(lambda: tidelog.connect(url, token=token))
+        async with tidelog.connect(url, token=token) as alice:
+            await alice.create_topic("orders")
+            with pytest.raises(TidelogError, match="FORBIDDEN"):
+                await alice.delete_topic("orders")
+        with pytest.raises(TidelogError, match="UNAUTHENTICATED"):
+            async with tidelog.connect(url, token=token[:-1]):
+                pytest.fail("that is not her token")
+        events: list[dict[str, str]] = []
+        with trio.fail_after(30):
+            await until(lambda: log.consume("__audit", start="earliest"))
+            async with log.consume("__audit", start="earliest") as consumer:
+                while len(events) < 3:
+                    events += [json.loads(record.value or b"") for record in await consumer.next_records()]
+        found = {(e["event"], e.get("principal", ""), e["op"], e.get("outcome", "")) for e in events}
+        assert ("change", "alice", "create_topic", "done") in found
+        assert ("denied", "alice", "delete_topic", "") in found
+        assert ("unauthenticated", "", "hello", "") in found
+        assert all(token.split("_", 2)[2] not in json.dumps(event) for event in events)
+        async with log.producer("__audit") as producer:
+            with pytest.raises(TidelogError, match="the cluster's own topic"):
+                await producer.send(b"it was not me")
+
+
+async def until(opened: Callable[[], AbstractAsyncContextManager[object]]) -> None:
+    """What was made at one gateway is known at the other, too, in a moment."""
+    with trio.fail_after(30):
+        while True:
+            try:
+                async with opened():
+                    return
+            except TidelogError:
+                await trio.lowlevel.checkpoint()
 
 
 async def until_allowed(client: Client, topic_id: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import replace
 
 import cbor2
@@ -33,6 +34,7 @@ from tidelog_gateway.core.permissions import BY_ID, BY_NAME, EVERYTHING, OF_CLUS
 from tidelog_gateway.server import CLIENT_OPS
 
 DAY_MS = 86_400_000
+DICE = random.Random(1)
 
 
 def rules(*texts: str) -> list[Acl]:
@@ -217,7 +219,7 @@ def test_nobody_learns_of_a_topic_that_he_may_not_describe() -> None:
 
 def done(state: MetadataState, wish: AccessWish, wall_ms: int = 0) -> MetadataState:
     """The state after the wish, by way of the log."""
-    command = plan_access(state, wish, wall_ms)
+    command = plan_access(state, wish, DICE, wall_ms)
     assert isinstance(command, ChangeAccess), command
     again = decode_command(encode_command(command))
     assert again == command
@@ -225,7 +227,7 @@ def done(state: MetadataState, wish: AccessWish, wall_ms: int = 0) -> MetadataSt
 
 
 def refusal(state: MetadataState, wish: AccessWish) -> str:
-    refused = plan_access(state, wish, 0)
+    refused = plan_access(state, wish, DICE, 0)
     assert isinstance(refused, TidelogError)
     return f"{refused.code}: {refused.message}"
 

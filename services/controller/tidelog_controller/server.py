@@ -39,6 +39,7 @@ from tidelog.wire.messages import (
     Meet,
     PauseTopic,
     PlanRebalance,
+    PrepareAudit,
     PrepareGroups,
     PutToken,
     Reassign,
@@ -79,7 +80,7 @@ ALLOWED = {
     | {SetReadOnly.OP, PauseTopic.OP, PrepareGroups.OP}
     | {TransferLeader.OP, Reassign.OP, CancelReassignment.OP, DrainServer.OP, PlanRebalance.OP, Rebalance.OP}
     | {History.OP, AllocateProducerIds.OP, Watch.OP, AddController.OP, RemoveController.OP}
-    | {PutToken.OP, RevokeTokens.OP, AlterAcls.OP, AlterQuotas.OP},
+    | {PutToken.OP, RevokeTokens.OP, AlterAcls.OP, AlterQuotas.OP, PrepareAudit.OP},
     "client": _ANYBODY,
 }
 """Who may send what: clients come through a gateway."""

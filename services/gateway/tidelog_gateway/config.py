@@ -46,6 +46,10 @@ class GatewayConfig(Listening):
         False, "Refuse clients that show neither a token nor, which takes tls_ca, a certificate that names them."
     )
     authorization: bool = setting(False, "Let clients do what the rules allow (tidelog acls), and nothing else.")
+    audit: bool = setting(
+        False, "Write to the topic __audit who changes the cluster, is refused, or cannot say who he is."
+    )
+    audit_failures_s: int = setting(10, "Of those refused at most so many a second are written.", 1, 10_000)
     superusers: tuple[str, ...] = setting((), "Principals that may do everything, whatever the rules say.")
     metrics: bool = setting(True, "Show metrics to Prometheus: HTTP GET /metrics on the port.")
     log_json: bool | None = setting(None, "Log as JSON; unset: unless on a terminal.")

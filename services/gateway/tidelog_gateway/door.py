@@ -13,12 +13,13 @@ import structlog
 import trio
 from tidelog.counting import count
 from tidelog.errors import TidelogError
-from tidelog.link import Link
-from tidelog.tls import Identity
+from tidelog.link import Link, shown_over
+from tidelog.transport import Connection
 from tidelog.wire.messages import Credit, Hello, Message, Produce, ProduceAck, Produced
 
+from tidelog_gateway.audit import Audit
 from tidelog_gateway.core.guard import Client, Guard
-from tidelog_gateway.core.permissions import BY_ID
+from tidelog_gateway.core.permissions import ADMIN, BY_ID
 from tidelog_gateway.metering import Metering
 from tidelog_gateway.requests import KINDS, Requests
 from tidelog_gateway.shell import Shell
@@ -30,10 +31,12 @@ POLICY_VIOLATION = 1008
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """What one client may see."""
+    """What one client may see, and where it is told what it did."""
 
     guard: Guard
+    audit: Audit
     principal: str
+    remote: str
 
     def of_topic(self, name: str) -> bool:
         """It may know of the topic."""
@@ -44,24 +47,34 @@ class View:
         """It may know the servers and their addresses."""
         return self.guard.may(self.principal, "describe", "cluster")
 
+    def tell(self, request: Message, answer: Message | TidelogError) -> None:
+        """A request of it was answered."""
+        if request.OP in ADMIN:
+            self.audit.on_change({"principal": self.principal, "remote": self.remote}, request, answer)
+
 
 class Door:
     """The owner runs ``run``."""
 
-    def __init__(self, shell: Shell, requests: Requests, guard: Guard, wall_ms: Callable[[], int]) -> None:
+    def __init__(
+        self, shell: Shell, requests: Requests, guard: Guard, audit: Audit, wall_ms: Callable[[], int]
+    ) -> None:
         self._shell = shell
         self._requests = requests
         self._guard = guard
+        self._audit = audit
         self._wall_ms = wall_ms
         self._clients: dict[Link, Client] = {}
         self._metering = Metering(shell.clock, lambda link, credit: shell.on_message(link, None, credit))
         self._log = structlog.get_logger()
 
-    def authenticate(self, hello: Hello, identities: tuple[Identity, ...] | None) -> TidelogError | None:
+    def authenticate(self, hello: Hello, connection: Connection) -> TidelogError | None:
         """Why somebody is not let in."""
-        client = self._guard.recognize(hello.token, identities, self._wall_ms())
+        client = self._guard.recognize(hello.token, shown_over(connection), self._wall_ms())
         if isinstance(client, TidelogError):
-            self._log.warning("authentication_failed", peer=hello.node, reason=client.message)
+            self._log.warning("authentication_failed", remote=connection.remote, reason=client.message)
+            who = {"remote": connection.remote, "name": hello.node[:64]}
+            self._audit.on_failure("unauthenticated", who, hello.OP, client)
             return client
         return self._metering.why_no_connection(client.principal)
 
@@ -93,13 +106,13 @@ class Door:
             if self._metering.holds(link, message):
                 return
         elif self._guard.settings.authorization:
-            self._check(principal, message)
+            self._check(link, principal, message)
         if isinstance(message, KINDS) and id is not None:
-            self._requests.on_message(link, id, message, View(self._guard, principal))
+            self._requests.on_message(link, id, message, View(self._guard, self._audit, principal, link.remote))
         else:
             self._shell.on_message(link, id, message)
 
-    def _check(self, principal: str, message: Message) -> None:
+    def _check(self, link: Link, principal: str, message: Message) -> None:
         """Raises why it is refused."""
         if message.OP in BY_ID:
             topic_id, partition = getattr(message, "topic_id", ""), getattr(message, "partition", 0)
@@ -107,7 +120,11 @@ class Door:
         else:
             refusal = self._guard.judge(principal, message)
         if refusal is not None:
+            self._on_denied(link, principal, message.OP, refusal)
             raise refusal
+
+    def _on_denied(self, link: Link, principal: str, op: str, refusal: TidelogError) -> None:
+        self._audit.on_failure("denied", {"principal": principal, "remote": link.remote}, op, refusal)
 
     def _judge_topic(self, principal: str, op: str, topic_id: str, partition: int) -> TidelogError | None:
         topic = self._shell.cluster.topic(topic_id)
@@ -119,6 +136,9 @@ class Door:
         if self._guard.settings.authorization:
             judged = [self._judge_topic(principal, message.OP, p.topic_id, p.partition) for p in message.parts]
             refusals = [refusal or wait for refusal in judged]
+            denied = next(filter(None, judged), None)
+            if denied is not None:
+                self._on_denied(link, principal, message.OP, denied)
         if not any(refusals):
             return message
         acks, parts, kept, position = [], [], [], 0

@@ -109,6 +109,7 @@ class View(Protocol):
     def of_topic(self, name: str) -> bool: ...
     @property
     def of_servers(self) -> bool: ...
+    def tell(self, request: Message, answer: Message | TidelogError) -> None: ...
 
 
 class Requests:
@@ -132,9 +133,11 @@ class Requests:
 
     async def _serve(self, message: Message, view: View, done: Answered) -> None:
         try:
-            done(await self._answer(self._once(message), view))
+            answer: Message | TidelogError = await self._answer(self._once(message), view)
         except TidelogError as error:
-            done(error)
+            answer = error
+        view.tell(message, answer)
+        done(answer)
 
     def _once(self, message: Once) -> Once:
         """The request with a name of its own, where it changes something and its client gave it none."""

@@ -22,8 +22,10 @@ from tidelog.wire.messages import (
     Welcome,
 )
 
+from tidelog_gateway.audit import Audit
 from tidelog_gateway.config import GatewayConfig
 from tidelog_gateway.core.guard import Guard
+from tidelog_gateway.core.journal import Journal
 from tidelog_gateway.door import Door
 from tidelog_gateway.metrics import metrics_page
 from tidelog_gateway.requests import KINDS, Requests
@@ -56,7 +58,8 @@ async def serve(
     hello = Hello(PROTOCOL_VERSION, "gateway", config.node, config.cluster)
     async with trio.open_nursery() as nursery:
         shell = Shell(transport, hello, config.controllers, config.router, config.subscriptions, clock, nursery)
-        requests = Requests(shell, f"{config.node}/{random.SystemRandom().getrandbits(64):016x}")
+        name = f"{config.node}/{random.SystemRandom().getrandbits(64):016x}"
+        requests = Requests(shell, name)
 
         def welcome(hello: Hello) -> Welcome | TidelogError:
             cluster = shell.cluster.image.cluster
@@ -71,8 +74,11 @@ async def serve(
         nursery.start_soon(shell.run_turns)
         while not shell.cluster.image.index:
             await shell.wait_change()
-        door = Door(shell, requests, Guard(config.guard), wall_ms)
+        journal = Journal(name, config.node, config.audit_failures_s, clock()) if config.audit else None
+        audit = Audit(shell, journal, wall_ms)
+        door = Door(shell, requests, Guard(config.guard), audit, wall_ms)
         nursery.start_soon(door.run)
+        nursery.start_soon(audit.run)
         url = await nursery.start(
             lambda task_status: serve_links(
                 transport,

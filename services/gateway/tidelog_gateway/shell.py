@@ -46,6 +46,8 @@ from tidelog_gateway.core.subscription import Subscriptions
 READ_TIMEOUT_S = 5.0
 """A read or offset request that fails in a way that may pass is tried again for so long."""
 RETRY_S = 0.05
+OWN = 0
+"""The source that stands for this gateway itself; links count from 1."""
 CLIENT_MAX_REQUESTS = 512
 """Reads, offset and controller requests of one client that wait for their answers."""
 
@@ -94,6 +96,7 @@ class Shell:
         self._timer = math.inf
         self._news = trio.Event()
         self._log = structlog.get_logger()
+        self.on_own_acks: Callable[[Message], None] = lambda _: None
         self.requests: dict[str, int] = {}
         """Messages of clients, by op, for the metrics."""
 
@@ -153,6 +156,12 @@ class Shell:
                 link.answer(id, answer)
 
         return done
+
+    def produce(self, message: Produce) -> None:
+        """Produce something of this gateway's own; the acks come to ``on_own_acks``."""
+        now = self.clock()
+        self.router.on_produce(OWN, message, now)
+        self._flush(now)
 
     # --- links out ------------------------------------------------------------------------------------------
 
@@ -336,6 +345,8 @@ class Shell:
                 self.peers.post(effect.to, effect.message)
             elif (link := self._links.get(effect.source)) is not None:
                 link.post(effect.message)
+            elif effect.source == OWN:
+                self.on_own_acks(effect.message)
         deadline = self.router.deadline()
         if deadline is not None and deadline < self._timer:
             self._turn()

@@ -675,6 +675,16 @@ class DescribeAccess(Message):
     ANSWER: ClassVar[type[Message]] = AccessAnswer
 
 
+@dataclass(frozen=True, slots=True)
+class PrepareAudit(Message):
+    """A gateway wants the topic ``__audit``; it is created where there is none yet."""
+
+    OP: ClassVar[str] = "prepare_audit"
+    ANSWER: ClassVar[type[Message]] = TopicCreated
+    client: str = ""
+    sequence: int = 0
+
+
 # --- controller: Raft (one-way; the core correlates) -----------------------------------------------------
 
 

@@ -10,22 +10,42 @@ from dataclasses import replace
 
 from tidelog.access import ANONYMOUS, DIGEST, PRINCIPAL, TOKEN_ID, fault_of
 from tidelog.errors import TidelogError, refuse
-from tidelog.types import Quota, Token
-from tidelog.wire.messages import AlterAcls, AlterQuotas, Done, PutToken, RevokeTokens
+from tidelog.types import AUDIT, Quota, Token
+from tidelog.wire.messages import (
+    AlterAcls,
+    AlterQuotas,
+    CreateTopic,
+    Done,
+    PrepareAudit,
+    PutToken,
+    RevokeTokens,
+    TopicCreated,
+)
 
-from tidelog_controller.core.commands import ChangeAccess
+from tidelog_controller.core.commands import AddTopic, ChangeAccess
 from tidelog_controller.core.draft import Draft
+from tidelog_controller.core.placement import Dice, candidates
 from tidelog_controller.core.state import MetadataState
+from tidelog_controller.core.topics import plan_topic
 
-AccessWish = PutToken | RevokeTokens | AlterAcls | AlterQuotas
+AccessWish = PutToken | RevokeTokens | AlterAcls | AlterQuotas | PrepareAudit
 MOST = 10_000
 """Most tokens, rules and quotas, of each kind: every gateway has them all."""
+AUDIT_REPLICAS = 3
+"""Replicas of ``__audit``, as far as there are servers when it is created."""
+AUDIT_RETENTION_MS = 365 * 86_400_000
+"""Its ``retention_ms`` then: a year. It can be altered."""
 YEARS_MS = 100 * 365 * 86_400_000
 
 
-def plan_access(state: MetadataState, wish: AccessWish, wall_ms: int) -> ChangeAccess | TidelogError:
-    """The command that fulfils the wish. Or the refusal: ``INVALID_CONFIG``, ``UNKNOWN_TOKEN``."""
+def plan_access(
+    state: MetadataState, wish: AccessWish, dice: Dice, wall_ms: int
+) -> ChangeAccess | AddTopic | TopicCreated | TidelogError:
+    """The command that fulfils the wish, or the answer where it is fulfilled. Or the refusal: ``INVALID_CONFIG``,
+    ``UNKNOWN_TOKEN``."""
     match wish:
+        case PrepareAudit():
+            return _plan_audit(state, dice, wall_ms)
         case PutToken():
             return _plan_token(state, wish, wall_ms)
         case RevokeTokens(token_id, principal):
@@ -91,6 +111,16 @@ def _full(count: int, what: str) -> TidelogError | None:
     if count <= MOST:
         return None
     return refuse("INVALID_CONFIG", f"there would be more than {MOST} {what}: remove some first")
+
+
+def _plan_audit(state: MetadataState, dice: Dice, wall_ms: int) -> AddTopic | TopicCreated | TidelogError:
+    if AUDIT in state.names:
+        return TopicCreated(state.names[AUDIT])
+    live = len(candidates(state, AUDIT_REPLICAS))
+    config = {"retention_ms": str(AUDIT_RETENTION_MS), "segment_max_bytes": str(16 << 20)}
+    if not live:
+        return refuse("NOT_ENOUGH_REPLICAS", f"no replica server is live that could hold {AUDIT}")
+    return plan_topic(state, CreateTopic(AUDIT, 1, min(live, AUDIT_REPLICAS), config), dice, wall_ms)
 
 
 def change_access(draft: Draft, command: ChangeAccess) -> Done:

@@ -262,7 +262,7 @@ class Controller(Consensus):
         if refusal is not None:
             return refusal
         if isinstance(message, AccessWish):
-            return plan_access(self.state, message, wall_ms)
+            return plan_access(self.state, message, self._dice, wall_ms)
         if isinstance(message, Move):
             return plan_move(self.state, message, self._dice, wall_ms, self.lags.slow(now))
         match message:

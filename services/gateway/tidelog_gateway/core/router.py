@@ -271,7 +271,7 @@ class Router:
         topic = self._cluster.topic(part.topic_id)
         if topic is None or not 0 <= part.partition < len(topic.partitions):
             return refuse("UNKNOWN_TOPIC", f"no partition {part.topic_id}/{part.partition}"), False
-        if topic.name.startswith(INTERNAL_PREFIX):
+        if source and topic.name.startswith(INTERNAL_PREFIX):  # 0: this gateway itself
             return refuse("FORBIDDEN", f"{topic.name} is the cluster's own topic: it can only be read"), False
         if part.size > (limit := topic.config.max_batch_bytes):
             return refuse("BATCH_TOO_LARGE", f"the batch has {part.size} bytes, the limit is {limit}"), False

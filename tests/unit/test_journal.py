@@ -1,0 +1,84 @@
+"""What the audit topic is told: who changed the cluster, who was refused; bounded, without secrets."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from tidelog.errors import refuse
+from tidelog.wire.messages import AlterTopic, CreateTopic, Done, PutToken, TopicCreated
+from tidelog_gateway.core.journal import BATCH, MOST, Journal
+
+ALICE = {"principal": "alice", "remote": "10.0.0.7:4711"}
+
+
+def journal(failures_s: int = 5) -> Journal:
+    return Journal("g1/ab", "g1", failures_s, 0.0)
+
+
+def told(one: Journal) -> list[dict[str, Any]]:
+    return [json.loads(record.value or b"") for record in one.take()]
+
+
+def test_a_change_says_who_what_and_with_what_outcome() -> None:
+    one = journal()
+    one.on_change(ALICE, CreateTopic("orders", 3, config={"flush": "os"}), TopicCreated("id"), 1000)
+    one.on_change(ALICE, AlterTopic("orders", {"x": "y"}), refuse("INVALID_CONFIG", "no x"), 2000)
+    (record, _) = one.take()
+    assert (record.key, record.timestamp_ms) == (b"alice", 1000)
+    one.put_back([record])
+    assert told(one) == [
+        {
+            "event": "change",
+            "id": "g1/ab/1",
+            "time_ms": 1000,
+            "gateway": "g1",
+            "principal": "alice",
+            "remote": "10.0.0.7:4711",
+            "op": "create_topic",
+            "outcome": "done",
+            "request": {"name": "orders", "partitions": 3, "replication_factor": 1, "config": {"flush": "os"}},
+        }
+    ]
+
+
+def test_no_secret_and_no_digest_is_told_and_texts_are_cut() -> None:
+    one = journal()
+    one.on_change(ALICE, PutToken("0" * 16, "d" * 64, "bob"), Done(), 0)
+    one.on_change(ALICE, AlterTopic("n" * 5000, {"k" * 5000: "v" * 5000}), Done(), 0)
+    token, topic = told(one)
+    assert token["request"]["token_id"] == "0" * 16 and "digest" not in token["request"]
+    assert len(json.dumps(topic)) < 4000
+
+
+def test_failures_are_bounded_and_what_is_left_out_is_counted() -> None:
+    one = journal(failures_s=5)
+    kept = [one.on_failure("denied", ALICE, "produce", "no", 0.0, 0) for _ in range(100)]
+    assert sum(kept) == 5
+    assert [event["event"] for event in told(one)] == ["denied"] * 5
+    assert one.on_failure("unauthenticated", {"remote": "x"}, "hello", "no", 10.0, 0)
+    left_out, last = told(one)
+    assert (left_out["event"], left_out["count"], last["event"]) == ("left_out", 95, "unauthenticated")
+
+
+def test_nobody_hides_a_change_behind_failures() -> None:
+    one = journal(failures_s=10_000)
+    for turn in range(2 * MOST):
+        one.on_failure("denied", ALICE, "produce", "no", float(turn), 0)
+    one.on_change(ALICE, CreateTopic("orders"), Done(), 0)
+    events = told(one)
+    assert events[0]["event"] == "change" and len(events) == BATCH
+    taken = BATCH - 1
+    while more := len(told(one)):
+        taken += more
+    assert taken == MOST and not one
+
+
+def test_what_was_not_written_comes_first_and_in_its_order() -> None:
+    one = journal()
+    for n in range(3):
+        one.on_change(ALICE, CreateTopic(f"t{n}"), Done(), n)
+    records = one.take()
+    one.on_change(ALICE, CreateTopic("t3"), Done(), 3)
+    one.put_back(records)
+    assert [event["request"]["name"] for event in told(one)] == ["t0", "t1", "t2", "t3"]
