@@ -10,6 +10,7 @@ from tidelog_replica.core import leader as leader_module
 from tidelog_replica.core.follower import Follower
 from tidelog_replica.core.leader import Leader
 from tidelog_replica.core.producers import ProducerState
+from tidelog_replica.core.progress import Progress
 from tidelog_replica.core.proposing import propose
 from tidelog_replica.core.vouching import Vouching
 from tidelog_replica.following import Following
@@ -97,6 +98,29 @@ def forget_an_unanswered_proposal(patch: Patch) -> None:
 def join_at_the_high_watermark(patch: Patch) -> None:
     """A follower may join at the HW, which is stale on a new leader."""
     patch.setattr(Leader, "_is_fit", lambda self, node: self.followers[node].is_of(self._servers.get(node)))
+
+
+@breaks("KIP-903", "A follower joins only in the life in which it fetched.")
+def join_in_any_life(patch: Patch) -> None:
+    """What it fetched in an earlier life counts for the present one."""
+
+    def is_of(self, server):
+        return server is not None and not server.fenced and self.broker_epoch >= 0
+
+    patch.setattr(Progress, "is_of", is_of)
+
+
+@breaks("KIP-903", "Who has left the ISR counts for nothing until it fetches again.")
+def remember_who_left_the_isr(patch: Patch) -> None:
+    """Its position stands, though it may have left because what it had is lost."""
+    patch.setattr(Progress, "forget", lambda self, stamp: None)
+
+
+@breaks("KIP-903", "A fetch that was sent before its follower left the ISR does not bring it back.")
+def believe_what_was_under_way(patch: Patch) -> None:
+    """Whatever arrives after it has left counts."""
+    forget = Progress.forget
+    patch.setattr(Progress, "forget", lambda self, stamp: forget(self, -1))
 
 
 @breaks("R11", "A follower that idles has shown that it was told the HW as it is.")

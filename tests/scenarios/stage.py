@@ -25,7 +25,7 @@ from simulation.sim_network import Frame, SimLink, frozen
 from simulation.views import view
 from tidelog.effects import Event
 from tidelog.types import Acks, PartitionState, TopicPartition
-from tidelog.wire.messages import HistoryEntry, Message
+from tidelog.wire.messages import AlterIsr, HistoryEntry, Message
 from tidelog_replica.node import StartFlush
 
 FOREVER = 1e6
@@ -270,6 +270,18 @@ class Stage(Cluster):
         held = Held(wanted)
         self._holds.append(held)
         return held
+
+    def proposals(self, node: str, look: Callable[[], Any] = lambda: None) -> list[Any]:
+        """What is seen by ``look`` whenever, from now on, the leader proposes an ISR with that node."""
+        found: list[Any] = []
+
+        def watch(sender: str, receiver: str, message: Any) -> bool:
+            if isinstance(message, AlterIsr) and node in [member.node for member in message.isr]:
+                found.append(look())
+            return False
+
+        self.hold(watch)
+        return found
 
     def cut(self, one: str, *others: str, until: float = FOREVER) -> None:
         """Nothing passes between ``one`` and the others, in either direction."""

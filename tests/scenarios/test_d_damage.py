@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from replica_net import Net
+from simulation.history import OK
 from tidelog.types import TopicConfig
+from tidelog.wire.messages import Read
 
 from scenarios.stage import Stage
 
@@ -56,6 +58,32 @@ def test_D3_a_leader_that_meets_a_hole_in_its_log_resigns_and_nothing_of_it_is_s
     assert (resigned.leader, resigned.isr, resigned.evidence["reason"]) == (third, (third,), "corrupt_log")
     stage.until(lambda: second in stage.now.isr)
     assert stage.replica(second).disk.read(path) == stage.replica(third).disk.read(path)
+    stage.settle()
+
+
+def test_B4_a_member_that_has_told_of_damage_counts_for_nothing_until_it_asks_again():
+    """It goes on in the same life, and a fetch from before the damage arrives when it has left the ISR."""
+    stage = with_closed_segments(3)
+    first, (_, third) = stage.first, stage.others
+    stage.kill(third)
+    stage.restart(third)  # nothing is cached
+    stage.until(stage.in_sync)
+    stage.flip(third, stage.files(third, ".log")[0], 16)  # in the header of the first batch
+    silence = stage.hold(lambda sender, receiver, m: sender == third and receiver == first)
+    last = stage.send(b"last", by="other")
+    stage.until(lambda: bool(silence.messages) and any(part.durable == 13 for part in silence.messages[-1].parts))
+    stage.ask(third, Read(*stage.key, 0, any_replica=True))
+    stage.until(lambda: third not in stage.now.isr)
+    assert (stage.changes[-1].cause, stage.leader) == ("data_lost", first)
+    proposed = stage.proposals(third)
+    stage.until(lambda: stage.partition(first).leading.core.isr == stage.now.isr)
+    silence.deliver()
+    stage.until(lambda: last.result == OK)
+    stage.run_for(1.0)
+    assert not proposed, "it has asked for nothing since"
+    silence.release()
+    stage.until(lambda: third in stage.now.isr)
+    assert stage.values(third) == [*VALUES, b"last"]
     stage.settle()
 
 
