@@ -239,6 +239,10 @@ class Stage(Cluster):
         assert batch.result == OK, batch
         return batch
 
+    def give_up(self, batch: Batch, *, by: str = "hand") -> None:
+        """Its sender waits no longer."""
+        self._producers[by].give_up(batch.id)
+
     def ask(self, node: str, message: Message, timeout_s: float = 2.0) -> Any:
         """A request of a client, forged or not, and its answer or error."""
         if self._asker is None:

@@ -151,7 +151,7 @@ class Producer(Client):
         lane.sequence += len(values)
         lane.batches.append(batch)
         self._batches[batch.id] = (lane, batch)
-        self.loop.at(batch.deadline, lambda: self._expire(batch.id))
+        self.loop.at(batch.deadline, lambda: self.give_up(batch.id))
         self._pump(lane)
         return batch
 
@@ -235,7 +235,8 @@ class Producer(Client):
                 else:
                     self._abandon(lane)
 
-    def _expire(self, number: int) -> None:
+    def give_up(self, number: int) -> None:
+        """The patience with that batch is over."""
         found = self._batches.get(number)
         if found is not None:
             self._abandon(found[0])
