@@ -3,59 +3,78 @@
 from __future__ import annotations
 
 import argparse
+import itertools
 import multiprocessing
 import os
 import sys
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from mutants import MUTANTS
-from mutants.engines import Notice, fewest_faults, scenarios, try_scenario, try_seed
+from mutants.engines import Notice, fewest_faults, paper, scenarios, try_scenario, try_seed, try_walk
 from mutants.results import Record, load, save, write_page
 from mutants.rules import Mutant
 
 SEEDS = 20
+WALKS = 40
 SHRINK_RUNS = 40
 
 
 @dataclass(frozen=True, slots=True)
 class Try:
-    """One mutant against both engines, in a process of its own."""
+    """One mutant against all engines, in a process of its own."""
 
     seeds: int
     shrink: bool
 
     def __call__(self, name: str) -> tuple[str, Record, float]:
         began, mutant = time.monotonic(), MUTANTS[name]
-        staged = (try_scenario(mutant, case, run) for case, run in scenarios().items())
-        scenario = next(filter(None, staged), None)
-        found, seed = None, -1
-        while found is None and seed + 1 < self.seeds:
-            seed += 1
-            found = try_seed(mutant, seed)
+        scenario = _first(try_scenario(mutant, case, run) for case, run in scenarios().items())
+        seed, found = _count(try_seed(mutant, seed) for seed in range(self.seeds))
         faults = fewest_faults(mutant, seed, SHRINK_RUNS) if found is not None and self.shrink else -1
-        return name, _record(scenario, found, seed, faults, self.seeds), time.monotonic() - began
+        tested, number, walk = None, -1, None
+        if mutant.raft:
+            tested = _first(try_scenario(mutant, case, run) for case, run in paper().items())
+            number, walk = _count(try_walk(mutant, number) for number in range(WALKS))
+        told = found or walk or scenario or tested
+        record = Record(
+            scenario=scenario.where if scenario else "",
+            scenario_steps=scenario.steps if scenario else 0,
+            seed=seed if found else -1,
+            seeds_tried=seed + 1,
+            seed_steps=found.steps if found else 0,
+            faults=faults,
+            paper=tested.where if tested else "",
+            walk=number if walk else -1,
+            walks_tried=number + 1,
+            told=told.what if told else "",
+        )
+        return name, record, time.monotonic() - began
 
 
-def _record(scenario: Notice | None, found: Notice | None, seed: int, faults: int, seeds: int) -> Record:
-    told = found or scenario
-    return Record(
-        scenario=scenario.where if scenario else "",
-        scenario_steps=scenario.steps if scenario else 0,
-        seed=seed if found else -1,
-        seeds_tried=seed + 1 if found else seeds,
-        seed_steps=found.steps if found else 0,
-        faults=faults,
-        told=told.what if told else "",
-    )
+def _first(tries: Iterable[Notice | None]) -> Notice | None:
+    return next(filter(None, tries), None)
+
+
+def _count(tries: Iterable[Notice | None]) -> tuple[int, Notice | None]:
+    """The number of the first that noticed, or of the last."""
+    number = -1
+    for number, notice in enumerate(tries):
+        if notice is not None:
+            return number, notice
+    return number, None
 
 
 def control(seeds: int) -> Notice | None:
     """What is noticed when nothing is broken; for a mutant to be noticed means something only where that is None."""
     whole = Mutant("whole", "", "", "", lambda patch: None)
-    staged = (try_scenario(whole, case, run) for case, run in scenarios().items())
-    seeded = (try_seed(whole, seed) for seed in range(seeds))
-    return next(filter(None, staged), None) or next(filter(None, seeded), None)
+    tried = itertools.chain(
+        (try_scenario(whole, case, run) for case, run in {**paper(), **scenarios()}.items()),
+        (try_walk(whole, number) for number in range(WALKS)),
+        (try_seed(whole, seed) for seed in range(seeds)),
+    )
+    return _first(tried)
 
 
 def main() -> int:
@@ -82,6 +101,8 @@ def main() -> int:
             records[name] = record
             missed += not record.noticed
             by = f"scenario {record.scenario or 'none'}, seed {record.seed if record.seed >= 0 else 'none'}"
+            if MUTANTS[name].raft:
+                by += f", paper {record.paper or 'none'}, walk {record.walk if record.walk >= 0 else 'none'}"
             print(f"{'noticed' if record.noticed else 'MISSED '} {name}: {by} ({took:.0f} s)", flush=True)
     if arguments.write:
         save(records)

@@ -6,7 +6,6 @@ from dataclasses import replace
 
 from tidelog.wire.messages import Registered
 from tidelog_controller.core import leadership, metadata
-from tidelog_controller.core.raft import Raft
 from tidelog_controller.core.state import MetadataState
 
 from mutants.rules import Patch, breaks
@@ -149,28 +148,3 @@ def elect_the_dead(patch: Patch) -> None:
         "_first_live",
         lambda nodes, is_live, avoided: next((node for node in nodes if node is not None and node != avoided), None),
     )
-
-
-@breaks("Raft 5.4.1", "A controller votes only for one whose log is not behind its own.")
-def vote_for_anybody(patch: Patch) -> None:
-    """Logs are not compared."""
-    decide = Raft._on_request_vote
-
-    def vote(self, sender, request, now):
-        mine = (self.log.last_term, self.log.last_index)
-        if mine > (request.last_term, request.last_index) and request.term > mine[0]:
-            request = replace(request, last_term=mine[0], last_index=mine[1])
-        decide(self, sender, request, now)
-
-    patch.setattr(Raft, "_on_request_vote", vote)
-
-
-@breaks("Raft 5.3", "An entry is committed when a majority holds it.")
-def commit_on_a_minority(patch: Patch) -> None:
-    """The active controller commits what it has written itself."""
-
-    def advance(self):
-        if self.log.last_index > self.commit_index:
-            self._commit(self.log.last_index)
-
-    patch.setattr(Raft, "_advance_commit", advance)

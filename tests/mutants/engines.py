@@ -1,6 +1,7 @@
-"""Two engines that a mutant may be noticed by: the scenarios, and the seeds of the simulation.
+"""Engines that a mutant may be noticed by: the scenarios, and the seeds of the simulation. A rule of Raft also has
+the tests of its paper, and the random walks over Raft's cores.
 
-The third, random walks and exhaustive search over the cores, has mutants of its own: ``python -m model.mutants``.
+Random walks and exhaustive search over the other cores have mutants of their own: ``python -m model.mutants``.
 """
 
 from __future__ import annotations
@@ -14,9 +15,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
+import scenarios as staged  # which makes the unit tests importable
 from simulation.cluster import Cluster
 from simulation.loop import Loop
 from simulation.runner import Case, run_case
@@ -26,7 +29,8 @@ from mutants.rules import Mutant
 
 SCENARIO = re.compile(r"test_[A-E][0-9]+_")
 STEPS_MAX = 400_000
-"""A scenario or seed that takes so many steps spins."""
+"""A scenario, seed or walk that takes so many steps spins."""
+WALK_STEPS = 2500
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,20 +66,38 @@ def broken(mutant: Mutant) -> Iterator[list[Cluster]]:
 
         run_until(self, time, stop_or_spin)
 
+    node, taken = importlib.import_module("raft_net").Node, itertools.count()
+    perform = node.perform
+
+    def perform_or_spin(self: Any, effects: Any) -> None:
+        if next(taken) > STEPS_MAX:
+            raise Spins(f"{STEPS_MAX} messages and ticks")
+        perform(self, effects)
+
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Cluster, "__init__", note)
         patch.setattr(Loop, "run_until", run)
+        patch.setattr(node, "perform", perform_or_spin)
         mutant.apply(patch)
         yield clusters
 
 
 def scenarios() -> dict[str, Callable[[], None]]:
     """Every case of every scenario, by a name as pytest has it. Those that break a rule themselves are left out."""
+    paths = sorted(Path(staged.__path__[0]).glob("test_*.py"))
+    return _cases([importlib.import_module(f"scenarios.{path.stem}") for path in paths], SCENARIO)
+
+
+def paper() -> dict[str, Callable[[], None]]:
+    """Every case of the Raft paper's tests, likewise."""
+    return _cases([importlib.import_module("test_raft_paper")], re.compile("test_"))
+
+
+def _cases(modules: list[ModuleType], wanted: re.Pattern[str]) -> dict[str, Callable[[], None]]:
     found: dict[str, Callable[[], None]] = {}
-    for path in sorted((Path(__file__).parent.parent / "scenarios").glob("test_*.py")):
-        module = importlib.import_module(f"scenarios.{path.stem}")
+    for module in modules:
         for name, function in vars(module).items():
-            if SCENARIO.match(name) and "monkeypatch" not in inspect.signature(function).parameters:
+            if wanted.match(name) and "monkeypatch" not in inspect.signature(function).parameters:
                 for values in _parameters(function):
                     label = f"[{'-'.join(map(str, values.values()))}]" if values else ""
                     found[f"{name}{label}"] = partial(function, **values)
@@ -109,6 +131,18 @@ def try_seed(mutant: Mutant, seed: int) -> Notice | None:
     with broken(mutant):
         result = run_case(Case(seed))
     return None if result.fault is None else Notice(f"seed {seed}", str(result.fault), result.steps)
+
+
+def try_walk(mutant: Mutant, number: int) -> Notice | None:
+    """One random walk over Raft's cores with the rule broken; every other one changes the group, too."""
+    module, name = (("test_raft_random", "Walk"), ("test_raft_group_random", "GroupWalk"))[number % 2]
+    with broken(mutant):
+        walk = getattr(importlib.import_module(module), name)((3, 5)[number // 2 % 2], number)
+        try:
+            walk.run(WALK_STEPS)
+        except Exception as error:
+            return Notice(f"walk {number}", str(error).split("\n")[0] or type(error).__name__, 0)
+    return None
 
 
 def fewest_faults(mutant: Mutant, seed: int, runs: int) -> int:

@@ -13,6 +13,8 @@ from mutants.engines import scenarios
 RECORDS = Path(__file__).resolve().with_name("records.json")
 PAGE = RECORDS.parent.parent.parent / "docs" / "reliability.md"
 BEGIN, END = "<!-- mutants: written by python -m mutants --write -->", "<!-- end of mutants -->"
+RAFT_BEGIN = "<!-- mutants of Raft: written by python -m mutants --write -->"
+RAFT_END = "<!-- end of mutants of Raft -->"
 SCENARIOS_BEGIN = "<!-- scenarios: written by python -m mutants --page -->"
 SCENARIOS_END = "<!-- end of scenarios -->"
 
@@ -31,13 +33,18 @@ class Record:
     seed_steps: int = 0
     faults: int = -1
     """Injected faults that are left of that seed when it is shrunk."""
+    paper: str = ""
+    """The first of the Raft paper's tests that notices it; "" for none, as for all that is not Raft."""
+    walk: int = -1
+    """The first of the walks over Raft's cores that notices it; -1: none of those that were tried."""
+    walks_tried: int = 0
     told: str = ""
-    """What the seed, or else the scenario, failed with."""
+    """What the seed, or else the walk, the scenario or the paper's test, failed with."""
 
     @property
     def noticed(self) -> bool:
         """By any engine."""
-        return bool(self.scenario) or self.seed >= 0
+        return bool(self.scenario or self.paper) or self.seed >= 0 or self.walk >= 0
 
 
 def load() -> dict[str, Record]:
@@ -52,16 +59,45 @@ def save(records: dict[str, Record]) -> None:
 
 
 def table(records: dict[str, Record]) -> str:
-    """The table, as Markdown."""
-    lines = ["| rule | broken | scenario | simulation | seen as |", "|---|---|---|---|---|"]
-    for name, mutant in MUTANTS.items():
-        record = records.get(name, Record())
-        cells = (f"{mutant.rule} ({mutant.source})", mutant.broken, _scenario(record), _seed(record), _kind(record))
-        lines.append("| " + " | ".join(cell.replace("|", "/") for cell in cells) + " |")
-    noticed = sum(records.get(name, Record()).noticed for name in MUTANTS)
-    both = sum(bool(r.scenario) and r.seed >= 0 for r in records.values())
-    seen = f"{noticed} of {len(MUTANTS)} mutants were noticed, {both} of them by both engines."
-    return "\n".join([seen, "", *lines])
+    """The table of all but Raft's, as Markdown."""
+    names = [name for name, mutant in MUTANTS.items() if not mutant.raft]
+    cells = {name: (_scenario(record), _seed(record), _kind(record)) for name, record in _of(names, records).items()}
+    both = sum(bool(record.scenario) and record.seed >= 0 for record in _of(names, records).values())
+    noticed = sum(record.noticed for record in _of(names, records).values())
+    seen = f"{noticed} of {len(names)} mutants were noticed, {both} of them by both engines."
+    return "\n".join([seen, "", *_rows(("scenario", "simulation", "seen as"), cells)])
+
+
+def raft_table(records: dict[str, Record]) -> str:
+    """The table of Raft's, as Markdown."""
+    names = [name for name, mutant in MUTANTS.items() if mutant.raft]
+    found = _of(names, records)
+    cells = {name: (_paper(r), _walk(r), _scenario(r), _seed(r), _kind(r)) for name, r in found.items()}
+    several = sum(bool(r.paper) + bool(r.scenario) + (r.walk >= 0) + (r.seed >= 0) > 1 for r in found.values())
+    noticed = sum(record.noticed for record in found.values())
+    seen = f"{noticed} of {len(names)} mutants of Raft were noticed, {several} of them by more than one engine."
+    return "\n".join([seen, "", *_rows(("the paper's tests", "walks", "scenario", "simulation", "seen as"), cells)])
+
+
+def _of(names: list[str], records: dict[str, Record]) -> dict[str, Record]:
+    return {name: records.get(name, Record()) for name in names}
+
+
+def _rows(engines: tuple[str, ...], cells: dict[str, tuple[str, ...]]) -> list[str]:
+    lines = [f"| rule | broken | {' | '.join(engines)} |", "|" + "---|" * (2 + len(engines))]
+    for name, of_engines in cells.items():
+        mutant = MUTANTS[name]
+        row = (f"{mutant.rule} ({mutant.source})", mutant.broken, *of_engines)
+        lines.append("| " + " | ".join(cell.replace("|", "/") for cell in row) + " |")
+    return lines
+
+
+def _paper(record: Record) -> str:
+    return record.paper.removeprefix("test_").partition("[")[0].replace("_", " ") or "none"
+
+
+def _walk(record: Record) -> str:
+    return f"{_ordinal(record.walk + 1)} walk" if record.walk >= 0 else f"not in {record.walks_tried} walks"
 
 
 def _scenario(record: Record) -> str:
@@ -113,7 +149,11 @@ def scenario_table() -> str:
 
 def sections(records: dict[str, Record]) -> list[tuple[str, str, str]]:
     """What stands between which marks of the page."""
-    return [(SCENARIOS_BEGIN, scenario_table(), SCENARIOS_END), (BEGIN, table(records), END)]
+    return [
+        (SCENARIOS_BEGIN, scenario_table(), SCENARIOS_END),
+        (BEGIN, table(records), END),
+        (RAFT_BEGIN, raft_table(records), RAFT_END),
+    ]
 
 
 def write_page(records: dict[str, Record]) -> None:

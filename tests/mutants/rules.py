@@ -23,19 +23,21 @@ class Mutant:
     broken: str
     """What is done instead."""
     apply: Break
+    raft: bool = False
+    """A rule of Raft, which has engines of its own."""
 
 
 MUTANTS: dict[str, Mutant] = {}
 """All, by name."""
 
 
-def breaks(source: str, rule: str) -> Callable[[Break], Break]:
+def breaks(source: str, rule: str, *, raft: bool = False) -> Callable[[Break], Break]:
     """The function breaks this rule; its docstring says how."""
 
     def add(function: Break) -> Break:
         name = function.__name__
         assert name not in MUTANTS and function.__doc__
-        MUTANTS[name] = Mutant(name, source, rule, " ".join(function.__doc__.split()), function)
+        MUTANTS[name] = Mutant(name, source, rule, " ".join(function.__doc__.split()), function, raft)
         return function
 
     return add

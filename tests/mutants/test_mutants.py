@@ -1,32 +1,38 @@
 """Each broken rule is noticed. The engine that noticed it last time is tried first, so that this costs little;
-``make mutants`` tries all of both engines and writes down what it sees."""
+``make mutants`` tries all of all engines and writes down what it sees."""
 
 from __future__ import annotations
+
+import itertools
 
 import pytest
 
 from mutants import MUTANTS
-from mutants.engines import Notice, scenarios, try_scenario, try_seed
+from mutants.engines import Notice, paper, scenarios, try_scenario, try_seed, try_walk
 from mutants.results import PAGE, Record, load, sections
 from mutants.rules import Mutant
 
-SEEDS = 20
-SCENARIOS = scenarios()
+SEEDS = WALKS = 20
+STAGED = {**scenarios(), **paper()}
 RECORDS = load()
 
 
 def notice(mutant: Mutant) -> Notice | None:
     """By the engine that noticed it last time, else by any."""
     record = RECORDS.get(mutant.name, Record())
-    if record.scenario in SCENARIOS:
-        seen = try_scenario(mutant, record.scenario, SCENARIOS[record.scenario])
-        if seen is not None:
+    for case in (record.paper, record.scenario):
+        if case in STAGED and (seen := try_scenario(mutant, case, STAGED[case])) is not None:
             return seen
-    elif record.seed >= 0 and (seen := try_seed(mutant, record.seed)) is not None:
+    if record.walk >= 0 and (seen := try_walk(mutant, record.walk)) is not None:
         return seen
-    staged = (try_scenario(mutant, name, scenario) for name, scenario in SCENARIOS.items())
-    seeded = (try_seed(mutant, seed) for seed in range(SEEDS))
-    return next(filter(None, staged), None) or next(filter(None, seeded), None)
+    if record.seed >= 0 and (seen := try_seed(mutant, record.seed)) is not None:
+        return seen
+    tries = itertools.chain(
+        (try_scenario(mutant, case, run) for case, run in STAGED.items()),
+        (try_walk(mutant, number) for number in range(WALKS if mutant.raft else 0)),
+        (try_seed(mutant, seed) for seed in range(SEEDS)),
+    )
+    return next(filter(None, tries), None)
 
 
 @pytest.mark.parametrize("mutant", MUTANTS.values(), ids=MUTANTS)

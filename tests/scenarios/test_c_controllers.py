@@ -9,6 +9,7 @@ from simulation.cluster import Cluster, Options, TopicOptions
 from simulation.controller_process import RaftStore
 from simulation.options import CONTROLLER_SETTINGS
 from tidelog.wire.messages import (
+    AllocateProducerIds,
     AppendEntries,
     CreateTopic,
     History,
@@ -194,6 +195,26 @@ def test_C16_snapshot_during_append():
     stage.until(stage.controllers_agree)
     assert len(pieces) >= 2 and stage.happened("snapshot_installed", late)
     assert stage.controller(late).core.state == stage.controller(stage.active).core.state
+    stage.settle()
+
+
+def test_C16_a_request_that_is_asked_again_of_the_next_controller_is_done_once():
+    """The answer is lost with the controller that did it. Nothing is done again, and the answer is the same."""
+    stage = Group()
+    first = stage.active
+    wish = AllocateProducerIds(100, client="asks twice", sequence=1)
+    answers = stage.request(first, wish)
+    stage.until(lambda: bool(answers))
+    stage.until(stage.controllers_agree)
+    stage.kill(first)
+    stage.until(lambda: any(stage.controller(name).core.active for name in stage.controllers if name != first))
+    again = stage.request(stage.active, wish)
+    stage.until(lambda: bool(again))
+    assert again == answers
+    assert stage.controller(stage.active).core.state.next_producer_id == answers[0].first + 100
+    other = stage.request(stage.active, AllocateProducerIds(100, client="asks twice", sequence=2))
+    stage.until(lambda: bool(other))
+    assert other[0].first == answers[0].first + 100
     stage.settle()
 
 

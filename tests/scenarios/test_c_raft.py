@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from raft_net import FIVE, LATER, THREE, Net, append, core, log, sent, terms_of
 from tidelog.wire.messages import AppendResult, RequestVote, Vote
 from tidelog_controller.core.raft import Entry, Stored
-from unit.raft_net import FIVE, LATER, THREE, Net, append, core, log, sent, terms_of
 
 
 def test_C16_double_vote_after_restart():
@@ -44,10 +44,15 @@ def test_C16_stale_append_entries_after_newer_ones():
     assert terms_of(raft) == [2, 2, 2], "an older, shorter message erases nothing"
 
 
-def test_C16_leader_completeness_figure_8():
-    """S1 replicates an entry of term 2 in term 4 to a majority; only with one of term 4 is it safe from S5."""
+def figure_8() -> Net:
+    """(b) S1 has led term 2 and brought its entry to S2 and S3; S5 has led term 3 and written its own."""
     logs = ([1, 2], [1, 2], [1, 2], [1], [1, 3])
-    net = Net(FIVE, stored={f"c{n}": Stored(3, None, log(*terms)) for n, terms in enumerate(logs, 1)})
+    return Net(FIVE, stored={f"c{n}": Stored(3, None, log(*terms)) for n, terms in enumerate(logs, 1)})
+
+
+def test_C16_leader_completeness_figure_8():
+    """(e) S1 replicates an entry of term 4 behind that of term 2 to a majority: they are safe from S5."""
+    net = figure_8()
     net.isolate("c4", "c5")
     net.elect("c1")
     committed = net["c1"].raft.commit_index
@@ -55,6 +60,31 @@ def test_C16_leader_completeness_figure_8():
     net.isolate("c1")
     net.run(30.0)
     assert net.leader.node_id != "c5" and terms_of(net.leader.raft)[:3] == [1, 2, 4]
+
+
+def test_C16_what_figure_8_overwrites_was_not_committed():
+    """(c) That of term 2 is on a majority, and S1 has been told so in term 4; (d) S5 is elected and overwrites it."""
+    net = figure_8()
+    net.isolate("c4", "c5")
+    s1, net.now = net["c1"], LATER
+    for _ in ("elected", "heartbeat"):
+        s1.perform(s1.raft.on_tick(net.now))
+        while net.flying:
+            sender, to, message = net.flying.pop(0)
+            if not net.blocked(sender, to) and not getattr(message, "payload", b""):  # nothing of term 4 arrives
+                net.deliver(sender, to, message)
+        net.now = s1.raft.deadline()
+    assert s1.raft.matches()["c2"][0] == s1.raft.matches()["c3"][0] == 2
+    net.isolate("c1")
+    s5 = net["c5"]
+    for _ in ("hears of term 4", "leads term 5"):
+        net.now += LATER
+        s5.perform(s5.raft.on_tick(net.now))
+        net.settle()
+    assert net.leader is s5
+    net.isolate()
+    net.run(5.0)
+    assert [node.applied[1].term for node in net.nodes.values()] == [3] * 5
 
 
 @pytest.mark.parametrize("size", [2, 4, 6])

@@ -7,18 +7,14 @@ every configuration that is in force anywhere a majority of the stores is left. 
 
 from __future__ import annotations
 
-import zlib
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import replace
-from typing import Any
 
 import pytest
 from raft_net import Net, Node
 from test_raft_random import Walk
 from tidelog.errors import ProtocolError, TidelogError
-from tidelog_controller.core.members import Members
-from tidelog_controller.core.raft import Raft, RaftEffect, RaftSettings, ReadReady, Restore
+from tidelog_controller.core.raft import RaftEffect, RaftSettings, ReadReady, Restore
 
 SPARES = ("c8", "c9")
 
@@ -137,54 +133,3 @@ def test_raft_is_safe_while_the_group_changes_and_live_after_it(size: int, first
         seen += walk.seen
     wanted = ("changed", "refused", "transfer", "read", "store lost", "compacted", "restored")
     assert all(seen[kind] > 5 for kind in wanted) and seen["stuck"] <= 4, seen
-
-
-# --- planted bugs ----------------------------------------------------------------------------------------
-
-
-def believe_any_store(patch: pytest.MonkeyPatch) -> None:
-    """Votes and entries count by the controller's name, whatever it has forgotten."""
-    patch.setattr(Members, "has_vote", lambda self, node, store: any(v.node == node for v in self.voters))
-    patch.setattr(Members, "wins", lambda self, of: sum(v.node in of for v in self.voters) >= self.majority)
-    patch.setattr(Raft, "_follower_of", lambda self, node: self._progress.get(node))
-
-
-def read_at_once(patch: pytest.MonkeyPatch) -> None:
-    """A leader answers reads without asking whether it still leads."""
-
-    def read(self: Raft, now: float) -> tuple[int | None, list[RaftEffect]]:
-        if self.role != "leader" or self.log.term_at(self.commit_index) != self.term:
-            return None, []
-        self._last_token += 1
-        return self._last_token, [ReadReady(self._last_token)]
-
-    patch.setattr(Raft, "read", read)
-
-
-def send_half_a_snapshot(patch: pytest.MonkeyPatch) -> None:
-    """The follower takes the first piece for the whole."""
-    original = Raft._on_install_snapshot
-
-    def on_install_snapshot(self: Raft, leader: str, message: Any, now: float) -> None:
-        size = len(message.payload) or message.size
-        crc = zlib.crc32(message.payload) if message.payload else message.crc
-        original(self, leader, replace(message, size=size, crc=crc, offset=0), now)
-
-    patch.setattr(Raft, "_on_install_snapshot", on_install_snapshot)
-
-
-@pytest.mark.parametrize(
-    ("bug", "finding"),
-    [
-        (believe_any_store, "completeness|safety|committed|compacted"),
-        (read_at_once, "stale read"),
-        (send_half_a_snapshot, "nobody took"),
-    ],
-)
-def test_a_planted_bug_is_found(
-    bug: Callable[[pytest.MonkeyPatch], None], finding: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    bug(monkeypatch)
-    with pytest.raises((AssertionError, ProtocolError), match=finding):
-        for seed in range(200):
-            GroupWalk(3 + 2 * (seed % 2), seed).run(2500)

@@ -3,7 +3,8 @@
 A walk takes one random step after the other: deliver any message that was ever sent (so reordered, late or once
 more), lose one, let a node's deadline pass, propose, crash a node between two effects and start it again on its
 disk, cut the network in two. The invariants are checked at every effect. Then everything heals, and a proposal
-must commit everywhere. The seed is in the name of the test; the planted bugs show that a walk can fail.
+must commit everywhere. The seed is in the name of the test; ``tests/mutants`` shows that a walk can
+fail.
 """
 
 from __future__ import annotations
@@ -12,18 +13,13 @@ import math
 import random
 from collections import Counter
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 from raft_net import Crash, Net, Node
 from tidelog.effects import Send
-from tidelog.errors import ProtocolError
 from tidelog.types import NodeId
 from tidelog.wire.messages import AppendResult, Vote
-from tidelog_controller.core.members import Members
-from tidelog_controller.core.progress import Progress
-from tidelog_controller.core.raft import Apply, Entry, Persist, Raft, RaftEffect, RaftSettings, RoleChanged
-from tidelog_controller.core.raft_log import RaftLog
+from tidelog_controller.core.raft import Apply, Entry, Persist, RaftEffect, RaftSettings, RoleChanged
 
 MAX_FLYING = 150
 
@@ -241,101 +237,3 @@ def test_the_same_seed_gives_the_same_walk() -> None:
     for walk in walks:
         walk.run(1000)
     assert walks[0].history == walks[1].history and walks[0].net.now == walks[1].net.now
-
-
-# --- planted bugs ----------------------------------------------------------------------------------------
-
-
-def forget_vote(patch: pytest.MonkeyPatch) -> None:
-    """raftos: ``voted_for`` does not survive a restart."""
-    original = Raft.__init__
-
-    def init(self: Raft, *arguments: Any) -> None:
-        original(self, *arguments)
-        self.voted_for = None
-
-    patch.setattr(Raft, "__init__", init)
-
-
-def tell_before_persist(patch: pytest.MonkeyPatch) -> None:
-    """What is sent does not wait for the disk."""
-
-    def send(self: Raft, to: NodeId, message: Any) -> None:
-        self._effects.append(Send(to, message))
-
-    patch.setattr(Raft, "_send", send)
-
-
-def truncate_always(patch: pytest.MonkeyPatch) -> None:
-    """raftos: a delayed AppendEntries erases what stands behind its entries."""
-
-    def first_conflict(self: RaftLog, entries: tuple[Entry, ...]) -> int | None:
-        return entries[0].index if entries else None
-
-    patch.setattr(RaftLog, "first_conflict", first_conflict)
-
-
-def commit_by_counting(patch: pytest.MonkeyPatch) -> None:
-    """Raft figure 8: entries of earlier terms are committed by counting."""
-
-    def advance_commit(self: Raft) -> None:
-        matches = sorted([self.log.last_index, *(p.match for p in self._progress.values())], reverse=True)
-        self._commit(matches[self.members.majority - 1])
-
-    patch.setattr(Raft, "_advance_commit", advance_commit)
-
-
-def half_is_a_majority(patch: pytest.MonkeyPatch) -> None:
-    """One vote less is enough."""
-    patch.setattr(Members, "majority", property(lambda self: max(1, len(self.voters) // 2)))
-
-
-def vote_for_any_log(patch: pytest.MonkeyPatch) -> None:
-    """The election restriction (Raft §5.4.1) is gone: every log looks empty to a voter."""
-    original = Raft._on_request_vote
-
-    def on_request_vote(self: Raft, sender: NodeId, request: Any, now: float) -> None:
-        log, self.log = self.log, RaftLog([])
-        original(self, sender, request, now)
-        self.log = log
-
-    patch.setattr(Raft, "_on_request_vote", on_request_vote)
-
-
-def acknowledge_the_whole_log(patch: pytest.MonkeyPatch) -> None:
-    """A follower acknowledges its last index, not the last one that the message proved."""
-    original = Raft._send
-
-    def send(self: Raft, to: NodeId, message: Any) -> None:
-        if isinstance(message, AppendResult) and message.ok:
-            message = AppendResult(message.term, True, self.log.last_index)
-        original(self, to, message)
-
-    patch.setattr(Raft, "_send", send)
-
-
-def never_resend(patch: pytest.MonkeyPatch) -> None:
-    """Refusals are ignored: safe, but lost messages stay lost."""
-    patch.setattr(Progress, "on_rejected", lambda self, hint: False)
-
-
-@pytest.mark.parametrize(
-    ("bug", "finding"),
-    [
-        (forget_vote, "votes twice|election safety"),
-        (tell_before_persist, "durable"),
-        (truncate_always, "committed|completeness|progress"),
-        (commit_by_counting, "completeness|safety|committed"),
-        (half_is_a_majority, "completeness|safety|committed"),
-        (vote_for_any_log, "completeness|safety|committed"),
-        (acknowledge_the_whole_log, "never sent|durable"),
-        (never_resend, "progress"),
-    ],
-)
-def test_a_planted_bug_is_found(
-    bug: Callable[[pytest.MonkeyPatch], None], finding: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    bug(monkeypatch)
-    with pytest.raises((AssertionError, ProtocolError), match=finding):
-        for seed in range(100):
-            Walk(3 + 2 * (seed % 2), seed).run(2500)

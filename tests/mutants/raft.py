@@ -1,0 +1,299 @@
+"""Rules of Raft, broken: the paper's, the dissertation's, and what is ours about stores that were lost."""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import replace
+from functools import partial
+
+from tidelog.effects import Send
+from tidelog.wire.messages import AppendResult
+from tidelog_controller.core.members import Members, encode_members
+from tidelog_controller.core.once import Once
+from tidelog_controller.core.progress import Progress
+from tidelog_controller.core.raft import Raft, ReadReady
+from tidelog_controller.core.raft_log import decode_entries
+from tidelog_controller.core.raft_replication import RaftReplication
+
+from mutants import rules
+from mutants.rules import Patch
+
+breaks = partial(rules.breaks, raft=True)
+
+
+# --- elections -------------------------------------------------------------------------------------------
+
+
+@breaks("Raft 5.2", "A server votes for one candidate in a term.")
+def vote_twice_in_a_term(patch: Patch) -> None:
+    """A follower gives its vote to whoever asks."""
+    decide = Raft._on_request_vote
+
+    def vote(self, sender, request, now):
+        if self.role == "follower" and not request.pre and request.term == self.term:
+            self.voted_for = None
+        decide(self, sender, request, now)
+
+    patch.setattr(Raft, "_on_request_vote", vote)
+
+
+@breaks("Raft 5.2", "A vote outlives the process.")
+def forget_the_vote(patch: Patch) -> None:
+    """It is gone after a restart, as in raftos."""
+    begin = Raft.__init__
+
+    def forget(self, *arguments):
+        begin(self, *arguments)
+        self.voted_for = None
+
+    patch.setattr(Raft, "__init__", forget)
+
+
+@breaks("Raft 5.4.1", "A controller votes only for one whose log is not behind its own.")
+def vote_for_anybody(patch: Patch) -> None:
+    """Logs are not compared."""
+    decide = Raft._on_request_vote
+
+    def vote(self, sender, request, now):
+        mine = (self.log.last_term, self.log.last_index)
+        if mine > (request.last_term, request.last_index) and request.term > mine[0]:
+            request = replace(request, last_term=mine[0], last_index=mine[1])
+        decide(self, sender, request, now)
+
+    patch.setattr(Raft, "_on_request_vote", vote)
+
+
+@breaks("Raft 5.1", "A leader that hears of a later term follows.")
+def lead_on_in_an_old_term(patch: Patch) -> None:
+    """It does not listen to later terms."""
+    receive = Raft.on_message
+
+    def ignore(self, sender, message, now):
+        late = getattr(message, "term", 0) > self.term and not getattr(message, "pre", False)
+        return [] if self.role == "leader" and late else receive(self, sender, message, now)
+
+    patch.setattr(Raft, "on_message", ignore)
+
+
+@breaks("dissertation 9.6", "A server raises its term only when it has asked whether it could win.")
+def stand_without_asking_first(patch: Patch) -> None:
+    """Whoever hears no leader stands at once."""
+    patch.setattr(Raft, "_become_pre_candidate", Raft._become_candidate)
+
+
+@breaks("dissertation 6.2", "A leader that hears no majority steps down.")
+def lead_without_a_majority(patch: Patch) -> None:
+    """It leads until it hears of a later term."""
+    patch.setattr(Raft, "_quorum_ends_at", lambda self: None)
+
+
+@breaks("dissertation 4.2.3", "Who hears a leader helps nobody to depose it.")
+def help_to_depose_a_leader(patch: Patch) -> None:
+    """Whoever asks with a later term may have the vote, however well the leader is."""
+    patch.setattr(Raft, "_hears_leader", lambda self, now: False)
+
+
+@breaks("Raft 5.2", "Half of the voters are no majority.")
+def take_half_for_a_majority(patch: Patch) -> None:
+    """One vote less is enough."""
+    patch.setattr(Members, "majority", property(lambda self: max(1, len(self.voters) // 2)))
+
+
+# --- replication -----------------------------------------------------------------------------------------
+
+
+@breaks("Raft 5.3", "An entry is committed when a majority holds it.")
+def commit_on_a_minority(patch: Patch) -> None:
+    """The active controller commits what it has written itself."""
+
+    def advance(self):
+        if self.log.last_index > self.commit_index:
+            self._commit(self.log.last_index)
+
+    patch.setattr(Raft, "_advance_commit", advance)
+
+
+@breaks("Raft 5.4.2, figure 8", "Only an entry of the leader's own term is committed by counting.")
+def commit_earlier_terms_by_counting(patch: Patch) -> None:
+    """Whatever a majority holds is committed."""
+
+    def advance(self):
+        known = {voter.node: self._follower_of(voter.node) for voter in self.members.voters}
+        own = {self.node_id: self.log.last_index}
+        matches = [own.get(node, 0) if follower is None else follower.match for node, follower in known.items()]
+        commit_and_tell(self, sorted(matches, reverse=True)[self.members.majority - 1])
+
+    patch.setattr(RaftReplication, "_advance_commit", advance)
+
+
+def commit_and_tell(raft, index) -> None:
+    """As a leader does it."""
+    if index > raft.commit_index:
+        raft._commit(index)
+        for peer in list(raft._progress):
+            if not raft._replicate(peer) and not raft._progress[peer].probing:
+                raft._send_append(peer, ())
+
+
+@breaks("Raft 5.3", "A leader never changes its own log.")
+def lead_without_what_is_not_known_to_be_committed(patch: Patch) -> None:
+    """A new leader begins behind the last entry that it knows to be committed."""
+    lead = Raft._become_leader
+
+    def drop(self, now):
+        self.log.merge((), self.commit_index + 1)
+        lead(self, now)
+
+    patch.setattr(Raft, "_become_leader", drop)
+
+
+@breaks("Raft 5.3", "A follower takes entries only behind one that agrees with the leader's.")
+def take_entries_behind_any(patch: Patch) -> None:
+    """That there is one is enough; its term is not compared."""
+    patch.setattr(Raft, "_agrees_at", lambda self, index, term: index <= self.log.last_index)
+
+
+@breaks("Raft 5.3", "An older AppendEntries erases nothing that a newer one brought.")
+def erase_what_an_old_message_does_not_know(patch: Patch) -> None:
+    """A follower's log ends with the last message that it got, as in raftos."""
+    take = Raft._on_append_entries
+
+    def erase(self, leader, append, now):
+        take(self, leader, append, now)
+        entries = decode_entries(append.payload, append.prev_index, append.prev_term, append.term)
+        if entries and self.leader_id == leader and self.commit_index <= entries[-1].index:
+            self.log.merge((), entries[-1].index + 1)
+
+    patch.setattr(Raft, "_on_append_entries", erase)
+
+
+@breaks("Raft 5.3", "A follower acknowledges what a message has proved, and no more of its log.")
+def acknowledge_the_whole_log(patch: Patch) -> None:
+    """It acknowledges its last entry, whoever wrote it."""
+    send = Raft._send
+
+    def acknowledge(self, to, message):
+        if isinstance(message, AppendResult) and message.ok:
+            message = replace(message, match=self.log.last_index)
+        send(self, to, message)
+
+    patch.setattr(Raft, "_send", acknowledge)
+
+
+@breaks("Raft figure 2", "Term, vote and entries are durable before anybody is told.")
+def tell_before_it_is_durable(patch: Patch) -> None:
+    """What is sent does not wait for the disk."""
+    patch.setattr(Raft, "_send", lambda self, to, message: self._effects.append(Send(to, message)))
+
+
+@breaks("Raft 5.3", "A refusal leads the leader back to where the logs agree.")
+def pass_over_refusals(patch: Patch) -> None:
+    """The leader goes on where it was; what was lost stays lost."""
+    patch.setattr(Progress, "on_rejected", lambda self, hint: False)
+
+
+# --- snapshots, reads, clients ---------------------------------------------------------------------------
+
+
+@breaks("Raft 7", "Behind a snapshot that agrees with the log the log stays.")
+def forget_what_stands_behind_a_snapshot(patch: Patch) -> None:
+    """It is gone with what the snapshot stands for."""
+    install = Raft._install
+
+    def forget(self, snapshot):
+        self.log.merge((), snapshot.index + 1)
+        install(self, snapshot)
+
+    patch.setattr(Raft, "_install", forget)
+
+
+@breaks("Raft 7", "A snapshot is installed when it is whole.")
+def install_half_a_snapshot(patch: Patch) -> None:
+    """The first piece passes for all of it."""
+    take = Raft._on_install_snapshot
+
+    def hurry(self, leader, message, now):
+        size = len(message.payload) or message.size
+        crc = zlib.crc32(message.payload) if message.payload else message.crc
+        take(self, leader, replace(message, size=size, crc=crc, offset=0), now)
+
+    patch.setattr(Raft, "_on_install_snapshot", hurry)
+
+
+@breaks("dissertation 6.4", "A read waits until a majority has confirmed the leader since it came.")
+def read_at_once(patch: Patch) -> None:
+    """A leader takes its own word for it."""
+
+    def read(self, now):
+        if self.role != "leader" or self.log.term_at(self.commit_index) != self.term:
+            return None, []
+        self._last_token += 1
+        return self._last_token, [ReadReady(self._last_token)]
+
+    patch.setattr(Raft, "read", read)
+
+
+@breaks("Raft 8", "A request that is asked again is answered as it was, and not done again.")
+def do_a_request_again(patch: Patch) -> None:
+    """Client and sequence are not looked at."""
+    patch.setattr(Once, "find", lambda self, request: None)
+
+
+# --- the group -------------------------------------------------------------------------------------------
+
+
+def changes(patch: Patch, is_early) -> None:
+    """Changes of the group are refused only where ``is_early(raft)`` says so."""
+    refuse = Raft._change
+
+    def change(self, members, now):
+        if is_early(self):
+            return refuse(self, members, now)
+        if not members.keeps_quorum(lambda node: self.is_live(node, now)):
+            return refuse(self, members, now)
+        entry = self.log.append(self.term, encode_members(members), is_members=True)
+        for member in members.all:
+            if member.node != self.node_id and member.node not in self._progress:
+                self._progress[member.node] = self._new_progress(member.store, now)
+        self._replicate_all()
+        self._advance_commit()
+        return entry.index, self._take_effects()
+
+    patch.setattr(Raft, "_change", change)
+
+
+@breaks("dissertation 4.1", "The group changes only when its last change is committed.")
+def change_the_group_twice_at_once(patch: Patch) -> None:
+    """Changes may overlap."""
+    changes(patch, lambda raft: raft.log.term_at(raft.commit_index) != raft.term)
+
+
+@breaks("Ongaro 2015", "A leader changes the group only when an entry of its own term is committed.")
+def change_the_group_before_the_term_has_begun(patch: Patch) -> None:
+    """That its last change is committed is enough."""
+    changes(patch, lambda raft: raft.log.members_index > raft.commit_index)
+
+
+@breaks("dissertation 4.2.1", "A learner counts for no majority.")
+def count_learners(patch: Patch) -> None:
+    """What a learner has acknowledged counts like a voter's."""
+
+    def advance(self):
+        matches = []
+        for member in self.members.all:
+            follower = self._follower_of(member.node) if member.voter else self._progress.get(member.node)
+            own = self.log.last_index if member.node == self.node_id else 0
+            matches.append(own if follower is None else follower.match)
+        index = sorted(matches, reverse=True)[self.members.majority - 1]
+        if self.log.term_at(index) == self.term:
+            commit_and_tell(self, index)
+
+    patch.setattr(RaftReplication, "_advance_commit", advance)
+
+
+@breaks("lost stores", "A voter is a store: who has lost its memory has no vote.")
+def believe_any_store(patch: Patch) -> None:
+    """Votes and entries count by the controller's name, whatever it has forgotten."""
+    patch.setattr(Members, "has_vote", lambda self, node, store: any(v.node == node for v in self.voters))
+    patch.setattr(Members, "wins", lambda self, of: sum(v.node in of for v in self.voters) >= self.majority)
+    patch.setattr(Raft, "_follower_of", lambda self, node: self._progress.get(node))
