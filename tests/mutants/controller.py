@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from tidelog.wire.messages import Registered
 from tidelog_controller.core import leadership, metadata
+from tidelog_controller.core.election import Elections
 from tidelog_controller.core.state import MetadataState
 
 from mutants.rules import Patch, breaks
@@ -148,3 +149,37 @@ def elect_the_dead(patch: Patch) -> None:
         "_first_live",
         lambda nodes, is_live, avoided: next((node for node in nodes if node is not None and node != avoided), None),
     )
+
+
+@breaks("S1", "Only who is in sync with a leader can report it.")
+def believe_any_report(patch: Patch) -> None:
+    """Whoever says so counts."""
+    counts = Elections._counts
+
+    def count(self, state, partition, report, part, now):
+        return counts(self, state, replace(partition, isr=partition.replicas), report, part, now)
+
+    def majority(self, state, partition, suspicion, now):
+        judges = [node for node in partition.isr if node != partition.leader and self.is_live(state, node, now)]
+        return {"reports": str(len(suspicion.reports))} if 2 * len(suspicion.reports) > len(judges) else None
+
+    patch.setattr(Elections, "_counts", count)
+    patch.setattr(Elections, "_majority", majority)
+
+
+@breaks("S1", "A report counts for a while.")
+def believe_old_reports(patch: Patch) -> None:
+    """For ever, as long as the partition does not change."""
+    majority = Elections._majority
+
+    def of_ever(self, state, partition, suspicion, now):
+        suspicion = replace(suspicion, reports={node: (now, why) for node, (_, why) in suspicion.reports.items()})
+        return majority(self, state, partition, suspicion, now)
+
+    patch.setattr(Elections, "_majority", of_ever)
+
+
+@breaks("S1", "A leader is replaced when a majority of its followers in sync have reported it.")
+def elect_at_the_first_report(patch: Patch) -> None:
+    """One is enough."""
+    patch.setattr(Elections, "_majority", lambda self, state, partition, suspicion, now: {"reports": "1"})

@@ -18,6 +18,7 @@ from tidelog_replica.leading import Leading
 from tidelog_replica.log.log import Log
 from tidelog_replica.partition import Partition
 from tidelog_replica.reading import Reading
+from tidelog_replica.session import Session
 
 from mutants.rules import Patch, breaks
 
@@ -236,6 +237,26 @@ def confirm_leadership_at_once(patch: Patch) -> None:
 def ignore_the_epochs_of_readers(patch: Patch) -> None:
     """The epoch in a reader's position is not looked at."""
     patch.setattr(reading_module, "divergence", lambda *arguments: None)
+
+
+@breaks("S4", "A leader whose session may have ended serves no client.")
+def serve_after_the_session(patch: Patch) -> None:
+    """It serves until it hears of its successor."""
+    patch.setattr(Session, "live", lambda self, now: self.registered)
+
+
+@breaks("S3", "A new leadership begins without followers: they count when they have fetched in it.")
+def remember_the_followers_of_an_earlier_leadership(patch: Patch) -> None:
+    """Who leads in the next leader epoch too goes on with what it knew."""
+    on_state = Partition.on_state
+
+    def go_on(self, state, broker_epoch, now):
+        before = self.leading
+        on_state(self, state, broker_epoch, now)
+        if before is not None and self.leading not in (None, before):
+            self.leading.core.followers = before.core.followers
+
+    patch.setattr(Partition, "on_state", go_on)
 
 
 @breaks("R7", "Consumers read below the HW.")

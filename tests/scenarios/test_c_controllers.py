@@ -71,6 +71,31 @@ class Group(Stage):
         process.start()
 
 
+def test_C6_an_election_that_only_its_controller_knows_of_is_learned_by_everyone_and_not_repeated():
+    """The active controller dies when it has committed the election, before anybody has heard of that."""
+    stage = Group(min_insync_replicas="2")
+    first, active = stage.first, stage.active
+    stage.put(b"m0")
+    stage.until(stage.controllers_agree)
+    known = stage.controller(active).core.raft.commit_index
+    stage.on_the_way(lambda sender, target, m: sender != active or getattr(m, "commit", 0) <= known)
+    stage.hold(lambda sender, receiver, m: sender == active)
+    stage.kill(first)
+    stage.until(lambda: stage.leader not in ("", first))
+    elected = stage.now
+    stage.kill(active)
+    others = [name for name in stage.controllers if name != active]
+    assert all(stage.controller(name).core.state.partition(*stage.key).leader == first for name in others)
+    assert not stage.leads(elected.leader or "")
+    stage.until(lambda: stage.leads(elected.leader or ""))
+    stage.put(b"m1")
+    assert stage.now.leader_epoch == elected.leader_epoch == 1
+    assert [change.leader for change in stage.changes if change.event == "leader_elected"] == [elected.leader]
+    stage.settle()
+    for name in stage.controllers:
+        assert stage.controller(name).core.state.partition(*stage.key).leader_epoch == 1
+
+
 def test_C7_a_paused_active_controller_resumes_and_its_decisions_are_refused():
     """For 30 s it hears nobody; when it goes on, it believes for a moment that all servers are dead."""
     stage = Group()
