@@ -82,7 +82,7 @@ def search(defines: Mapping[str, int], *, shortest: bool = False) -> Found:
             told += "\n" + _steps(_run(["spin", "-t", "-p", "-g", *flags, MODEL.name], folder))
     states = re.search(r"(\d+) states, stored", output)
     depth = re.search(r"depth reached (\d+), errors: (\d+)", output)
-    seconds = re.search(r"elapsed time ([\d.]+)", output)
+    seconds = re.search(r"elapsed time ([\d.e+]+)", output)
     assert states and depth and seconds, f"the search did not end: {output}"
     assert bool(told) == (depth.group(2) != "0"), output
     assert "out of memory" not in output and "max search depth too small" not in output, output

@@ -140,3 +140,16 @@ async def test_kill_of_everything_at_once(failing_cluster: Cluster, report_gap: 
         failing_cluster.local.start()
         await load.heal()
     report_gap("kill -9 of all eight processes, then restarted", load.longest_gap())
+
+
+async def test_C11_every_process_is_killed_in_turn(failing_cluster: Cluster, report_gap: ReportGap) -> None:
+    async with flowing(failing_cluster, "killed-in-turn") as load:
+        topics = {(topic.topic_id, topic.name) for topic in await load.log.topics()}
+        load.begin_fault()
+        for process in failing_cluster.local.processes:
+            failing_cluster.local.kill(process.id)
+            await load.more(10)
+            failing_cluster.local.restart(process.id)
+            await load.heal()
+        assert {(topic.topic_id, topic.name) for topic in await load.log.topics()} == topics
+    report_gap("kill -9 of each of eight processes in turn", load.longest_gap())
