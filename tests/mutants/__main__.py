@@ -30,7 +30,8 @@ class Try:
 
     def __call__(self, name: str) -> tuple[str, Record, float]:
         began, mutant = time.monotonic(), MUTANTS[name]
-        scenario = _first(try_scenario(mutant, case, run) for case, run in scenarios().items())
+        cases = scenarios("c_" if mutant.raft else "")  # C is about controllers
+        scenario = _first(try_scenario(mutant, case, run) for case, run in cases.items())
         seed, found = _count(try_seed(mutant, seed) for seed in range(self.seeds))
         faults = fewest_faults(mutant, seed, SHRINK_RUNS) if found is not None and self.shrink else -1
         tested, number, walk = None, -1, None
@@ -99,13 +100,14 @@ def main() -> int:
     with multiprocessing.Pool(arguments.jobs, maxtasksperchild=1) as pool:
         for name, record, took in pool.imap_unordered(Try(arguments.seeds, arguments.shrink), names):
             records[name] = record
+            if arguments.write:
+                save(records)
             missed += not record.noticed
             by = f"scenario {record.scenario or 'none'}, seed {record.seed if record.seed >= 0 else 'none'}"
             if MUTANTS[name].raft:
                 by += f", paper {record.paper or 'none'}, walk {record.walk if record.walk >= 0 else 'none'}"
             print(f"{'noticed' if record.noticed else 'MISSED '} {name}: {by} ({took:.0f} s)", flush=True)
     if arguments.write:
-        save(records)
         write_page(records)
     print(f"{len(names) - missed} of {len(names)} mutants noticed")
     return 1 if missed else 0

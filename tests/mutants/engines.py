@@ -82,9 +82,10 @@ def broken(mutant: Mutant) -> Iterator[list[Cluster]]:
         yield clusters
 
 
-def scenarios() -> dict[str, Callable[[], None]]:
-    """Every case of every scenario, by a name as pytest has it. Those that break a rule themselves are left out."""
-    paths = sorted(Path(staged.__path__[0]).glob("test_*.py"))
+def scenarios(files: str = "") -> dict[str, Callable[[], None]]:
+    """Every case of every scenario (of those files), by a name as pytest has it. Those that break a rule themselves
+    are left out."""
+    paths = sorted(Path(staged.__path__[0]).glob(f"test_{files}*.py"))
     return _cases([importlib.import_module(f"scenarios.{path.stem}") for path in paths], SCENARIO)
 
 
