@@ -144,11 +144,11 @@ def elect_anybody(patch: Patch) -> None:
 @breaks("KIP-841", "A server without a live session is not elected.")
 def elect_the_dead(patch: Patch) -> None:
     """The first in replica order leads, whether it lives or not."""
-    patch.setattr(
-        leadership,
-        "_first_live",
-        lambda nodes, is_live, avoided: next((node for node in nodes if node is not None and node != avoided), None),
-    )
+
+    def first(nodes, others, is_live, drains, avoided):
+        return next((node for node in (*nodes, *others) if node != avoided), None)
+
+    patch.setattr(leadership, "_first_live", first)
 
 
 @breaks("S1", "Only who is in sync with a leader can report it.")

@@ -197,6 +197,8 @@ class Invariants(Members):
             self._grew(process, key, view, chain)
         if view.leads:
             self._lead(name, key, view, chain, held.told if before is None else before.high_watermark)
+        if before is None:
+            self._check_members(key, f"when {name} had opened its log")
         self._check_below_hw(who, key, view, chain)
 
     def _grow(self, name: str, key: TopicPartition, log: Any, chain: Chain) -> list[BatchHeader]:
