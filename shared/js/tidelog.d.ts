@@ -307,6 +307,8 @@ export class TidelogError extends Error {
   /** The same request may succeed later, unchanged. */
   readonly retriable: boolean;
   readonly refreshMetadata: boolean;
+  /** How long to wait before the next try, in seconds, where the server says so. */
+  readonly pauseS: number;
 }
 export class BrokerError extends TidelogError {}
 export class ProtocolError extends TidelogError {}

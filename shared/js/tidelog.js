@@ -32,6 +32,7 @@ export {
 } from "./src/errors.js";
 export { BackwardConsumer } from "./src/backward.js";
 export { Consumer } from "./src/consumer.js";
+export { GroupConsumer } from "./src/group.js";
 export { Log } from "./src/log.js";
 export { Pending, Producer } from "./src/producer.js";
 export { partitionOf } from "./src/partitioner.js";

@@ -32,10 +32,11 @@ PRODUCER_ERRORS: tuple[tuple[str, bool, dict[str, str]], ...] = (
     ("OUT_OF_ORDER_SEQUENCE", False, {"lossy": "1"}),
     ("OUT_OF_ORDER_SEQUENCE", True, {"lossy": "1"}),
     ("DUPLICATE_SEQUENCE", False, {}),
+    ("QUOTA_EXCEEDED", False, {"pause_ms": "1500"}),
     ("CORRUPT_BATCH", False, {}),
     ("FENCED_PRODUCER", False, {}),
 )
-READER_ERRORS = ("NOT_LEADER", "OFFSET_OUT_OF_RANGE", "LOG_TRUNCATED", "OVERLOADED")
+READER_ERRORS = ("NOT_LEADER", "OFFSET_OUT_OF_RANGE", "LOG_TRUNCATED", "QUOTA_EXCEEDED")
 
 
 def backward_traces() -> list[dict[str, Any]]:
@@ -235,7 +236,7 @@ class _Consumer:
         if self.open:
             sub = self.rng.choice(sorted(self.open))
             del self.open[sub]
-            info = refuse(self.rng.choice(READER_ERRORS), "no", log_start=4).to_info()
+            info = refuse(self.rng.choice(READER_ERRORS), "no", log_start=4, pause_ms=1500).to_info()
             effects = self.core.on_delivery(Delivery(sub, error=info), self.now)
             self.note("deliveryError", [sub, to_map(info), self.now], self.effects(effects))
 

@@ -155,8 +155,9 @@ export class Connection {
           throw error;
         }
         const hopeless = !error.retriable || (error.unknownOutcome && !again);
-        if (hopeless || now() + RETRY_S >= patientUntil) throw error;
-        await sleep(RETRY_S, this.#stop.signal);
+        const pause = Math.max(RETRY_S, error.pauseS);
+        if (hopeless || now() + pause >= patientUntil) throw error;
+        await sleep(pause, this.#stop.signal);
       }
     }
   }

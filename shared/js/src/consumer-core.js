@@ -296,7 +296,7 @@ export class ConsumerCore {
     this.#subs.delete(lane.sub);
     lane.sub = null;
     if (error.retriable) {
-      lane.notBefore = now + this.backoffS;
+      lane.notBefore = now + Math.max(this.backoffS, error.pauseS);
     } else {
       lane.done = true;
       this.#put(lane, this.#located(lane, error));

@@ -4,12 +4,13 @@ import { BackwardConsumer } from "./backward.js";
 import { decodeBatch, split } from "./batch.js";
 import { Consumer } from "./consumer.js";
 import { ConfigError } from "./errors.js";
-import { Moving } from "./moving.js";
-import { consumerOptions } from "./options.js";
+import { GroupConsumer } from "./group.js";
+import { Grouping } from "./grouping.js";
+import { consumerOptions, groupOptions } from "./options.js";
 import { checkPartitions, gather, kindOf, mapOf, positionOf } from "./places.js";
 import * as words from "./words.js";
 
-export class Consuming extends Moving {
+export class Consuming extends Grouping {
   #connection;
   #codecs;
 
@@ -27,8 +28,15 @@ export class Consuming extends Moving {
    *
    * `reverse`: newest first, from below `start` down to `end` (or the log's beginning): the same records, in the other
    * order, as from `end` to `start`.
+   *
+   * `group`: share the partitions with the other members of that consumer group, and go on where it has come to; `start` is
+   * where it has come nowhere yet. `topic` may then be several.
    */
-  consume(topic, { start = "latest", end = null, partitions = null, reverse = false, ...options } = {}) {
+  consume(topic, { group = null, ...options } = {}) {
+    return group === null ? this.#consumer(topic, options) : this.#member(topic, group, options);
+  }
+
+  #consumer(topic, { start = "latest", end = null, partitions = null, reverse = false, ...options }) {
     const complete = consumerOptions(options);
     const plan = async () => {
       const found = await this.describe(topic);
@@ -40,6 +48,20 @@ export class Consuming extends Moving {
     };
     const Kind = reverse ? BackwardConsumer : Consumer;
     return new Kind(this.#connection, topic, complete, this.#codecs, plan);
+  }
+
+  #member(topic, name, { start = "latest", ...given }) {
+    const [options, reading] = groupOptions(name, given);
+    const read = ({ topicId, topic: named, partition }, position) => {
+      const plan = async () => {
+        const found = await this.describe(named);
+        const locate = (where, wanted) => this.#positions(found, where, wanted);
+        const starts = position ? new Map([[partition, position]]) : await locate(start, [partition]);
+        return { topicId, starts, ends: new Map(), locate };
+      };
+      return new Consumer(this.#connection, named, reading, this.#codecs, plan);
+    };
+    return new GroupConsumer(this.#connection, typeof topic === "string" ? [topic] : [...topic], options, read);
   }
 
   /**

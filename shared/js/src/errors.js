@@ -5,6 +5,9 @@
 
 import { CODES } from "./codes.js";
 
+/** No server makes anyone wait longer. */
+const MAX_PAUSE_MS = 60_000;
+
 /**
  * Base of all. `code` is a key of `CODES`; `detail` holds the numbers and texts that its meaning needs (`leader`,
  * `log_start`, `end_offset`, `leader_epoch` ...); with `unknownOutcome` what was asked may have been done all the same.
@@ -26,6 +29,12 @@ export class TidelogError extends Error {
   /** The sender's picture of the cluster is out of date. */
   get refreshMetadata() {
     return CODES[this.code]?.refreshMetadata ?? false;
+  }
+
+  /** How long to wait before the next try, in seconds, where the server says so (`QUOTA_EXCEEDED`). */
+  get pauseS() {
+    const { pause_ms: pauseMs } = this.detail;
+    return typeof pauseMs === "number" ? Math.min(pauseMs, MAX_PAUSE_MS) / 1000 : 0;
   }
 
   toString() {

@@ -28,6 +28,16 @@ const CONSUMER = {
   maxStalenessS: null,
 };
 
+const GROUP = {
+  instance: "",
+  assignor: "",
+  sessionTimeoutS: 45,
+  rebalanceTimeoutS: 60,
+  commitIntervalS: 5,
+  onAssigned: () => {},
+  onRevoked: () => {},
+};
+
 /** The options of a producer, complete. Throws `ConfigError`. */
 export function producerOptions(given = {}) {
   const options = { ...PRODUCER, ...given };
@@ -67,6 +77,20 @@ export function consumerOptions(given = {}) {
       readFrom === "any" && consistency === "linearizable",
   });
   return options;
+}
+
+/** The options of a member of a group, and those of its consumers: `[group, consumer]`. Throws `ConfigError`. */
+export function groupOptions(name, given) {
+  const ours = Object.entries(given).filter(([option]) => option in GROUP);
+  const rest = Object.entries(given).filter(([option]) => !(option in GROUP));
+  const group = { ...GROUP, ...Object.fromEntries(ours), group: name };
+  check({
+    "group must be a text": typeof name !== "string" || !name,
+    "sessionTimeoutS must be above 0": !(group.sessionTimeoutS > 0),
+    "rebalanceTimeoutS must be above 0": !(group.rebalanceTimeoutS > 0),
+    "commitIntervalS must not be negative": group.commitIntervalS !== null && !(group.commitIntervalS >= 0),
+  });
+  return [group, consumerOptions(Object.fromEntries(rest))];
 }
 
 /** Bytes that one of so many partitions may have under way or waiting. */

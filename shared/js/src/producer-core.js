@@ -226,7 +226,7 @@ export class ProducerCore {
     lane.draining = false;
     if (!lane.inFlight.length) return;
     const head = lane.inFlight[0].answer;
-    lane.notBefore = now + this.options.backoffS;
+    lane.notBefore = now + Math.max(this.options.backoffS, head.pauseS);
     lane.queue.unshift(...lane.inFlight);
     lane.inFlight = [];
     const lossy = "lossy" in head.detail;

@@ -137,6 +137,53 @@ export const digestAnswer = shape({
   entries: or([], list(digestEntry)),
 });
 
+const topicShare = shape({ topic_id: text, partitions: list(integer), topic: or("", text) });
+
+const groupPosition = shape({
+  topic_id: text,
+  partition: integer,
+  offset: integer,
+  leader_epoch: or(-1, integer),
+  metadata: or("", text),
+  committed_ms: or(-1, integer),
+});
+
+export const joinGroupAnswer = shape({
+  generation: integer,
+  heartbeat_ms: integer,
+  assignment: or([], list(topicShare)),
+});
+
+export const groupHeartbeatAnswer = shape({ generation: integer, assignment: or([], list(topicShare)) });
+export const fetchOffsetsAnswer = shape({ positions: or([], list(groupPosition)) });
+
+const groupInfo = shape({ group: text, state: text, members: or(0, integer), coordinator: or("", text) });
+
+export const listGroupsAnswer = shape({ groups: or([], list(groupInfo)) });
+
+const groupMember = shape({
+  member: text,
+  generation: integer,
+  instance: or("", text),
+  node: or("", text),
+  topics: or([], list(text)),
+  assignment: or([], list(topicShare)),
+  leaving: or([], list(topicShare)),
+  target: or([], list(topicShare)),
+  session_timeout_ms: or(0, integer),
+  away: or(false, flag),
+});
+
+export const describeGroupAnswer = shape({
+  group: text,
+  state: text,
+  generation: integer,
+  assignor: text,
+  coordinator: text,
+  members: or([], list(groupMember)),
+  positions: or([], list(groupPosition)),
+});
+
 const produceAck = shape({
   id: integer,
   offset: or(-1, integer),
