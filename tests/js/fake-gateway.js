@@ -79,6 +79,10 @@ export class FakeCluster {
   /** Everything that clients sent: decoded headers. */
   seen = [];
   epoch = 4;
+  /** What every member of the one group is assigned, in which generation, and how far the group has come. */
+  assignment = [];
+  generation = 1;
+  positions = [];
   #sockets = new Set();
   #producerIds = 100;
   #waiting = [];
@@ -192,6 +196,18 @@ export class FakeCluster {
         return [{ leader_epoch: this.epoch }, log().from(header.offset)];
       case "history":
         return [{ entries: [] }];
+      case "join_group":
+        return [{ generation: this.generation, heartbeat_ms: 10, assignment: this.assignment }];
+      case "group_heartbeat":
+        return [{ generation: this.generation, assignment: this.assignment }];
+      case "commit_offsets":
+        if (header.member && header.generation !== this.generation) throw new Refusal("FENCED_GENERATION");
+        this.positions.push(...header.positions);
+        return [{}];
+      case "fetch_offsets":
+        return [{ positions: this.positions }];
+      case "describe_group":
+        return [{ group: header.group, state: "empty", generation: 1, assignor: "sticky", coordinator: "r1" }];
       case "describe_quorum":
         return [{ active: "c1", term: 1, commit_index: 1, controllers: [] }];
       case "digest":

@@ -19,6 +19,9 @@ HERE = Path(__file__).resolve().parent
 CLIENT = HERE.parents[1] / "shared" / "js"
 CDDL = (Path(tidelog.wire.__file__).parent / "tidelog.cddl").read_text(encoding="utf-8")
 OPS = {"hello", "metadata", "produce", "subscribe", "credit", "unsubscribe", "read", "list_offset", "init_producer"}
+OPS |= {"join_group", "group_heartbeat", "leave_group", "commit_offsets", "fetch_offsets"}
+TALKING = ("client.test.js", "group.test.js")
+"""Tests in which the client talks to gateways."""
 LINES = 400
 
 pytestmark = needs_node
@@ -52,7 +55,7 @@ def run(test: str, vectors: Path, **environment: str) -> None:
     assert done.returncode == 0, "\n".join(failures) or done.stderr
 
 
-PARTS = sorted(path.name for path in HERE.glob("*.test.js") if path.name != "client.test.js")
+PARTS = sorted(path.name for path in HERE.glob("*.test.js") if path.name not in TALKING)
 
 
 @pytest.mark.parametrize("test", PARTS)
@@ -62,7 +65,8 @@ def test_of_a_part(test: str, vectors: Path) -> None:
 
 def test_of_the_client_whose_messages_are_those_of_the_protocol(vectors: Path, tmp_path: Path) -> None:
     sent = tmp_path / "sent"
-    run("client.test.js", vectors, TIDELOG_SENT=str(sent))
+    for test in TALKING:
+        run(test, vectors, TIDELOG_SENT=str(sent))
     messages = {bytes.fromhex(line) for line in sent.read_text().splitlines()}
     ops = set()
     for data in sorted(messages):

@@ -230,7 +230,17 @@ def answers() -> list[dict[str, Any]]:
     lost = m.ControllerInfo("c2", "", "unknown", False, 4, True)
     controllers = (m.ControllerInfo("c1", "ws://b:1", "leader"), lost)
     entry = m.HistoryEntry(1_700_000_000_000, 2, 1, "elected", "report", "r1", ("r1",), {"reported_by": "r2"})
+    share = m.TopicShare("5f", (0, 2), "orders")
+    position = m.GroupPosition("5f", 2, 310, 3, "note", 1_700_000_000_000)
+    member = m.GroupMember("b3", 4, "i1", "host", ("orders",), (share,), (share,), (share,), 45_000, True)
     samples: dict[str, list[Any]] = {
+        "joinGroupAnswer": [m.JoinGroupAnswer(4, 3000, (share,)), m.JoinGroupAnswer(4, 3000)],
+        "groupHeartbeatAnswer": [m.GroupHeartbeatAnswer(4, (share, m.TopicShare("5e", ())))],
+        "fetchOffsetsAnswer": [m.FetchOffsetsAnswer((position, m.GroupPosition("5f", 0, 0)))],
+        "listGroupsAnswer": [m.ListGroupsAnswer((m.GroupInfo("g", "stable", 2, "r1"), m.GroupInfo("h", "empty")))],
+        "describeGroupAnswer": [
+            m.DescribeGroupAnswer("g", "stable", 4, "sticky", "r1", (member, m.GroupMember("b4", 1)), (position,)),
+        ],
         "welcome": [m.Welcome(1, "fake", "g1", "gateway", 16 << 20, 4096)],
         "topicCreated": [m.TopicCreated("5f")],
         "metadataAnswer": [m.MetadataAnswer("fake", 3, (topic,), (server, m.ServerInfo("r2", "", 8, False)))],

@@ -1,0 +1,207 @@
+/** Members of consumer groups: the rules of docs/protocol.md, seen from the application and in what the member sends. */
+
+import assert from "node:assert/strict";
+import test from "node:test";
+import { Membership, keyOf } from "../../shared/js/src/membership.js";
+import * as tidelog from "../../shared/js/tidelog.js";
+import { FakeCluster, Refusal } from "./fake-gateway.js";
+
+const text = (record) => new TextDecoder().decode(record.value);
+
+/** A test with a cluster whose topic "t" has two partitions with records "a0"... and "b0"..., and a client. */
+function groupTest(name, body) {
+  test(name, async () => {
+    const cluster = new FakeCluster();
+    const { topicId } = cluster.addTopic("t", 2);
+    for (let i = 0; i < 4; i++) {
+      cluster.fill("t", [`a${i}`]);
+      cluster.fill("t", [`b${i}`], { partition: 1 });
+    }
+    const assign = (...partitions) => {
+      cluster.assignment = partitions.length ? [{ topic_id: topicId, topic: "t", partitions }] : [];
+    };
+    assign(0);
+    const log = await tidelog.connect("ws://g1", { WebSocket: cluster.WebSocket });
+    try {
+      await body(log, cluster, assign);
+    } finally {
+      await log.close();
+    }
+  });
+}
+
+const reading = { group: "g", start: "earliest", commitIntervalS: null };
+
+/** `[op, detail]` of what the member sent, without the heartbeats that say nothing new. */
+function told(cluster) {
+  const owned = (header) => (header.owned ?? []).flatMap(({ partitions }) => partitions).join();
+  const lines = cluster.seen
+    .filter(({ op }) => /group|offsets/.test(op))
+    .map((header) => {
+      const positions = (header.positions ?? []).map(({ partition, offset }) => `${partition}:${offset}`).join();
+      return [header.op, header.op === "group_heartbeat" ? owned(header) : positions].join(" ").trim();
+    });
+  return lines.filter((line, i) => line !== lines[i - 1]);
+}
+
+groupTest("what was processed is committed when the member leaves, and another goes on there", async (log, cluster) => {
+  const seen = [];
+  for await (const record of log.consume("t", reading)) {
+    seen.push(text(record));
+    if (seen.length === 3) break;
+  }
+  assert.deepEqual(seen, ["a0", "a1", "a2"]);
+  assert.deepEqual(told(cluster).filter((line) => !line.startsWith("group_heartbeat")), ["join_group", "fetch_offsets", "commit_offsets 0:2", "leave_group"]);
+  for await (const record of log.consume("t", reading)) {
+    assert.equal(text(record), "a2"); // it was in the application's hands: done or not, nobody knows
+    break;
+  }
+});
+
+groupTest("commit counts what the application has in its hands", async (log, cluster) => {
+  const consumer = log.consume("t", reading);
+  await consumer.nextRecords();
+  await consumer.commit();
+  assert.deepEqual(cluster.positions.map(({ offset, leader_epoch: epoch }) => [offset, epoch]), [[1, 4]]);
+  await consumer.close();
+  assert.equal(cluster.positions.length, 1);
+});
+
+groupTest("a partition begins where the group has come, as it was told after it was assigned", async (log, cluster, assign) => {
+  assign();
+  const consumer = log.consume("t", reading);
+  const records = consumer.nextRecords();
+  await cluster.heard("group_heartbeat");
+  cluster.positions = [{ topic_id: cluster.topics.get("t").topicId, partition: 1, offset: 3 }];
+  assign(1);
+  assert.deepEqual((await records).map(text), ["b3"]);
+  assert.deepEqual(consumer.assignment.map(({ topic, partition }) => [topic, partition]), [["t", 1]]);
+});
+
+groupTest("what is taken away is committed, and only then given up; not before the application comes back", async (log, cluster, assign) => {
+  assign(0, 1);
+  const revoked = [];
+  const onRevoked = (shares, { lost }) => revoked.push(...shares.map(({ partition }) => [partition, lost]));
+  const consumer = log.consume("t", { ...reading, onRevoked });
+  const records = consumer[Symbol.asyncIterator]();
+  const first = (await records.next()).value;
+  const other = 1 - first.partition;
+  cluster.generation++;
+  assign(other);
+  const before = (await cluster.heard("group_heartbeat")).length;
+  await cluster.heard("group_heartbeat", before + 2);
+  assert.ok(cluster.seen.filter(({ op }) => op === "group_heartbeat").at(-1).owned.some(({ partitions }) => partitions.includes(first.partition)));
+  const next = (await records.next()).value;
+  assert.equal(next.partition, other);
+  await cluster.heard("commit_offsets");
+  await cluster.heard("group_heartbeat", cluster.seen.filter(({ op }) => op === "group_heartbeat").length + 1);
+  const lines = told(cluster);
+  const commit = lines.indexOf(`commit_offsets ${first.partition}:1`);
+  assert.ok(commit > 0 && lines.lastIndexOf("group_heartbeat 0,1") < commit, lines.join("\n"));
+  assert.deepEqual(lines.slice(commit + 1), [`group_heartbeat ${other}`]);
+  assert.equal(cluster.seen.find(({ op }) => op === "commit_offsets").generation, 2);
+  assert.deepEqual(revoked, [[first.partition, false]]);
+  await records.return();
+});
+
+groupTest("a member that the group does not know joins again, and commits nothing of what it had", async (log, cluster) => {
+  const lost = [];
+  const consumer = log.consume("t", { ...reading, onRevoked: (_, how) => lost.push(how.lost) });
+  const records = consumer[Symbol.asyncIterator]();
+  assert.equal(text((await records.next()).value), "a0");
+  assert.equal(text((await records.next()).value), "a1");
+  cluster.failures.set("group_heartbeat", [new Refusal("UNKNOWN_MEMBER")]);
+  await cluster.heard("join_group", 2);
+  assert.equal(text((await records.next()).value), "a0");
+  assert.deepEqual([cluster.positions, lost], [[], [true]]);
+  await records.return();
+});
+
+groupTest("a commit in a former generation is made again in the present one", async (log, cluster) => {
+  const consumer = log.consume("t", reading);
+  await consumer.nextRecords();
+  cluster.failures.set("commit_offsets", [new Refusal("FENCED_GENERATION")]);
+  cluster.generation++;
+  await consumer.commit();
+  assert.deepEqual(cluster.positions.map(({ offset }) => offset), [1]);
+  assert.equal(cluster.seen.filter(({ op }) => op === "commit_offsets").at(-1).generation, 2);
+});
+
+groupTest("who was replaced by another process of its name is told so", async (log, cluster) => {
+  const consumer = log.consume("t", { ...reading, instance: "i1" });
+  await consumer.nextRecords();
+  cluster.failures.set("group_heartbeat", [new Refusal("FENCED_INSTANCE")]);
+  await assert.rejects(async () => {
+    for (;;) await consumer.nextRecords();
+  }, { code: "FENCED_INSTANCE" });
+  assert.equal((await cluster.heard("join_group"))[0].instance, "i1");
+});
+
+groupTest("what is done is committed from time to time", async (log, cluster) => {
+  const consumer = log.consume("t", { ...reading, commitIntervalS: 0 });
+  for (let i = 0; i < 3; i++) await consumer.nextRecords();
+  await cluster.heard("commit_offsets");
+  assert.ok(cluster.seen.find(({ op }) => op === "commit_offsets").positions[0].offset <= 2);
+});
+
+groupTest("a member lives on at the next gateway", async (log, cluster) => {
+  const seen = [];
+  for await (const record of log.consume("t", reading)) {
+    seen.push(text(record));
+    cluster.cut();
+    if (seen.length === 4) break;
+  }
+  assert.deepEqual(seen, ["a0", "a1", "a2", "a3"]);
+  assert.equal(cluster.seen.filter(({ op }) => op === "join_group").length, 1);
+});
+
+groupTest("groups are listed, described, moved and deleted", async (log, cluster) => {
+  assert.equal((await log.describeGroup("g")).state, "empty");
+  await log.commitOffsets("g", "t", { 1: 7 });
+  assert.deepEqual((await log.fetchOffsets("g")).map(({ partition, offset }) => [partition, offset]), [[1, 7]]);
+  assert.deepEqual(await log.listGroups(), []);
+  await log.deleteGroup("g");
+  assert.deepEqual(cluster.seen.slice(-2).map(({ op }) => op), ["list_groups", "delete_group"]);
+  assert.throws(() => log.consume("t", { group: "" }), tidelog.ConfigError);
+  assert.throws(() => log.consume("t", { group: "g", end: "latest" }), /no option end/);
+});
+
+// --- the rules of time ---
+
+function member(...partitions) {
+  const membership = new Membership(45);
+  membership.onJoined({ generation: 1, heartbeatMs: 3000, assignment: share(...partitions) }, 100);
+  return membership;
+}
+
+function share(...partitions) {
+  return [{ topicId: "5f", topic: "t", partitions }];
+}
+
+test("the session counts from when the last answered heartbeat was sent", () => {
+  const membership = member(0);
+  assert.equal(membership.isSilent(144.9), false);
+  assert.equal(membership.isSilent(145), true);
+  membership.onAnswer({ generation: 1, assignment: share(0) }, 130);
+  assert.equal(membership.isSilent(174.9), false);
+  assert.equal(membership.isSilent(175), true);
+});
+
+test("a heartbeat is due at its interval, and at once when something was given up", () => {
+  const membership = member(0, 1);
+  assert.equal(membership.beatDue, 103);
+  for (const wanted of membership.toAcquire) membership.acquire(wanted);
+  membership.onAnswer({ generation: 2, assignment: share(1) }, 103);
+  const [leaving] = membership.toRelease;
+  assert.equal(leaving.partition, 0);
+  membership.release(leaving);
+  assert.ok(membership.beatDue <= 103);
+  assert.deepEqual(membership.owned, [{ topic_id: "5f", partitions: [1] }]);
+});
+
+test("an answer of a former generation says nothing new", () => {
+  const membership = member(0);
+  membership.onAnswer({ generation: 3, assignment: share(0, 1) }, 101);
+  membership.onAnswer({ generation: 2, assignment: share() }, 102);
+  assert.ok(membership.isAssigned(keyOf("5f", 1)));
+});
