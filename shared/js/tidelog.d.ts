@@ -161,6 +161,98 @@ export class BackwardConsumer implements RecordStream {
   [Symbol.asyncIterator](): AsyncGenerator<LogRecord, void, void>;
 }
 
+/** A partition that a member of a group owns. */
+export interface Share {
+  topicId: string;
+  topic: string;
+  partition: number;
+}
+
+export interface GroupOptions {
+  /** Name of the consumer group. */
+  group: string;
+  /** Where to begin where the group has come nowhere yet. Default `latest`. */
+  start?: "earliest" | "latest" | number | Date;
+  /** Name of a static member: who comes back under it within the session timeout has what it had. */
+  instance?: string;
+  assignor?: "" | "sticky" | "range";
+  /** Without a heartbeat for so long the member is out. Default 45. */
+  sessionTimeoutS?: number;
+  /** A member that does not give up in this time what it must give up is out. Default 60. */
+  rebalanceTimeoutS?: number;
+  /** How often what is done is committed; null: only by `commit`, when partitions move and at the end. Default 5. */
+  commitIntervalS?: number | null;
+  onAssigned?: (shares: Share[]) => unknown;
+  /** Before these go, and are committed; `lost`: they are another's already, and were not committed. */
+  onRevoked?: (shares: Share[], how: { lost: boolean }) => unknown;
+  bufferBytes?: number;
+  partitionBytes?: number;
+  backoffS?: number;
+  readFrom?: "leader" | "any";
+  consistency?: "eventual" | "bounded" | "linearizable";
+  maxStalenessS?: number | null;
+}
+
+/** A member of a consumer group. Who leaves the loop has left the group. */
+export class GroupConsumer implements AsyncIterable<LogRecord> {
+  readonly group: string;
+  readonly topics: string[];
+  /** What this member owns. */
+  readonly assignment: Share[];
+  open(): Promise<void>;
+  nextRecords(): Promise<LogRecord[]>;
+  /** All that was handed out so far is done. */
+  commit(): Promise<void>;
+  close(): Promise<void>;
+  [Symbol.asyncIterator](): AsyncGenerator<LogRecord, void, void>;
+}
+
+export interface GroupInfo {
+  group: string;
+  /** `empty`, `moving` (partitions are on their way from member to member) or `stable`. */
+  state: string;
+  members: number;
+  coordinator: string;
+}
+
+export interface GroupPosition {
+  topicId: string;
+  partition: number;
+  offset: number;
+  leaderEpoch: number;
+  metadata: string;
+  committedMs: number;
+}
+
+export interface GroupShare {
+  topicId: string;
+  topic: string;
+  partitions: number[];
+}
+
+export interface GroupMember {
+  member: string;
+  generation: number;
+  instance: string;
+  node: string;
+  topics: string[];
+  assignment: GroupShare[];
+  leaving: GroupShare[];
+  target: GroupShare[];
+  sessionTimeoutMs: number;
+  away: boolean;
+}
+
+export interface Group {
+  group: string;
+  state: string;
+  generation: number;
+  assignor: string;
+  coordinator: string;
+  members: GroupMember[];
+  positions: GroupPosition[];
+}
+
 export interface PartitionInfo {
   partition: number;
   replicas: string[];
@@ -268,6 +360,7 @@ export class Log {
   histories(topic: TopicInfo, partitions: Iterable<number>): Promise<Map<number, HistoryEntry[]>>;
 
   producer(topic: string, options?: ProducerOptions): Promise<Producer>;
+  consume(topic: string | Iterable<string>, options: GroupOptions): GroupConsumer;
   consume(topic: string, options: ConsumeOptions & { reverse: true }): BackwardConsumer;
   consume(topic: string, options?: ConsumeOptions & { reverse?: false }): Consumer;
   listOffset(topic: string, partition: number, at?: "earliest" | "latest" | Date): Promise<OffsetAnswer>;
@@ -276,6 +369,16 @@ export class Log {
     at: "earliest" | "latest" | Date,
     partitions: Iterable<number>,
   ): Promise<Map<number, OffsetAnswer>>;
+
+  listGroups(): Promise<GroupInfo[]>;
+  describeGroup(group: string): Promise<Group>;
+  deleteGroup(group: string): Promise<void>;
+  fetchOffsets(group: string): Promise<GroupPosition[]>;
+  commitOffsets(
+    group: string,
+    topic: string,
+    positions: Map<number, number | Position> | Record<number, number | Position>,
+  ): Promise<void>;
 
   setReadOnly(topic: string, partitions?: Iterable<number>, options?: { readOnly?: boolean }): Promise<void>;
   pause(topic: string, partitions?: Iterable<number>): Promise<void>;

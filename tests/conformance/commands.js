@@ -110,6 +110,29 @@ export class Commands {
     return {};
   }
 
+  async open_member({ log, consumer, topics, group, start, options = {} }) {
+    const open = this.#logs.get(log).consume(topics, { group, ...given({ start: placeOf(start) }), ...camel(options) });
+    await open.open();
+    this.#consumers.set(consumer, { open, records: open[Symbol.asyncIterator]() });
+    return {};
+  }
+
+  async commit({ consumer }) {
+    await this.#consumers.get(consumer).open.commit();
+    return {};
+  }
+
+  async assignment({ consumer }) {
+    const { assignment } = this.#consumers.get(consumer).open;
+    return { assignment: assignment.map(({ topic, partition }) => [topic, partition]) };
+  }
+
+  async describe_group({ log, group }) {
+    const { state, coordinator, members, positions } = await this.#logs.get(log).describeGroup(group);
+    const told = positions.map(({ topicId, partition, offset, leaderEpoch }) => [topicId, partition, offset, leaderEpoch]);
+    return { state, coordinator, members: members.length, positions: told };
+  }
+
   async next({ consumer, count }) {
     const { records } = this.#consumers.get(consumer);
     const found = [];

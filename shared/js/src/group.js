@@ -84,12 +84,18 @@ export class GroupConsumer {
     return [...this.#shares.values()].map(({ topicId, topic, partition }) => ({ topicId, topic, partition }));
   }
 
+  /** Join; resolves when this is a member. Rejects with `INVALID_GROUP`, `GROUP_FULL`, `FORBIDDEN` ... */
+  async open() {
+    this.#running ??= this.#start();
+    await this.#allowed();
+  }
+
   /**
-   * Commit all that was handed out so far, also what the application has in its hands. Rejects with `FENCED_GENERATION`
-   * where some of it is no longer this member's, with `UNKNOWN_MEMBER` where it is no member any more.
+   * Commit all that was handed out so far: the application has done it, also what it has in its hands. Rejects with
+   * `FENCED_GENERATION` where some of it is no longer this member's, with `UNKNOWN_MEMBER` where it is no member any more.
    */
   async commit() {
-    if (this.#hand?.position) this.#hand.share.done = this.#hand.position;
+    this.#comeBack();
     await this.#commit([...this.#shares.values()]);
   }
 
@@ -121,7 +127,6 @@ export class GroupConsumer {
 
   /** The next batch of records, and its share in the application's hands. */
   async #take() {
-    this.#hand = null;
     this.#running ??= this.#start();
     for (;;) {
       await this.#allowed();

@@ -1,0 +1,120 @@
+"""Members of a group share its partitions, and whoever gets one goes on where the group has come in it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from drivers import COMMAND_TIMEOUT_S, Consumer, Library, record, unb64
+from tidelog.cli.local_cluster import LocalCluster
+
+pytestmark = pytest.mark.real
+
+PARTITIONS = 4
+
+
+class Member(Consumer):
+    """A consumer in a group."""
+
+    def __init__(self, library: Library, name: str, group: str, *topics: str, **options: object) -> None:
+        super().__init__(library.driver, f"{group}.{name}")
+        self._id = f"{group}.{name}"
+        library.do("open_member", consumer=self._id, group=group, topics=topics, start="earliest", options=options)
+
+    def commit(self) -> None:
+        """All that it was given is done."""
+        self._driver.do("commit", consumer=self._id)
+
+    def partitions(self) -> set[int]:
+        """What it reads at the moment."""
+        return {partition for _, partition in self._driver.do("assignment", consumer=self._id)["assignment"]}
+
+    def read(self, count: int) -> list[tuple[int, bytes | None]]:
+        """So many records, as partition and value."""
+        return [(found["partition"], unb64(found["value"])) for found in self.next(count)[0]]
+
+
+@pytest.fixture
+def groups(needs: Callable[[str], None]) -> None:
+    needs("groups")
+
+
+def some(name: str, count: int) -> list[dict[str, Any]]:
+    """So many for each partition."""
+    return [record(b"%s%d" % (name.encode(), n), partition=p) for n in range(count) for p in range(PARTITIONS)]
+
+
+def contents(name: str, count: int, partitions: set[int]) -> list[tuple[int, bytes]]:
+    return sorted((p, b"%s%d" % (name.encode(), n)) for n in range(count) for p in partitions)
+
+
+def until(holds: Callable[[], bool]) -> None:
+    """Ask until it is so."""
+    deadline = time.monotonic() + COMMAND_TIMEOUT_S
+    while not holds():
+        assert time.monotonic() < deadline
+
+
+ALL = set(range(PARTITIONS))
+
+
+@pytest.mark.usefixtures("groups")
+def test_members_share_the_partitions_and_go_on_where_the_group_has_come(library: Library) -> None:
+    topic = library.topic(partitions=PARTITIONS)
+    group = f"{topic}.group"
+    library.write(topic, *some("a", 10))
+    one = Member(library, "one", group, topic)
+    assert sorted(one.read(40)) == contents("a", 10, ALL)
+    one.commit()
+
+    two = Member(library, "two", group, topic)
+    until(lambda: len(one.partitions()) == len(two.partitions()) == PARTITIONS // 2)
+    assert one.partitions() | two.partitions() == ALL
+    library.write(topic, *some("b", 10))
+    assert sorted(one.read(20)) == contents("b", 10, one.partitions())
+    assert sorted(two.read(20)) == contents("b", 10, two.partitions())
+    one.commit()
+    two.commit()
+
+    two.close()
+    library.write(topic, *some("c", 5))
+    assert sorted(one.read(20)) == contents("c", 5, ALL)
+    one.commit()
+    one.close()
+    described = library.do("describe_group", group=group)
+    assert (described["state"], described["members"]) == ("empty", 0)
+    assert sorted((p, offset) for _, p, offset, _ in described["positions"]) == [(p, 25) for p in range(PARTITIONS)]
+
+
+@pytest.mark.usefixtures("groups")
+def test_what_was_not_committed_comes_again(library: Library) -> None:
+    topic = library.topic(partitions=PARTITIONS)
+    group = f"{topic}.group"
+    library.write(topic, *(record(b"%d" % n, partition=0) for n in range(10)))
+    first = Member(library, "first", group, topic)
+    assert first.values(5) == [b"%d" % n for n in range(5)]
+    first.commit()
+    first.read(3)
+    first.close()  # of the last one nobody knows whether it was done
+    again = Member(library, "again", group, topic)
+    assert again.values(3) == [b"7", b"8", b"9"]
+    again.close()
+
+
+@pytest.mark.usefixtures("groups")
+def test_a_group_outlives_its_coordinator(library: Library, local: LocalCluster) -> None:
+    topic = library.topic(partitions=PARTITIONS, replication_factor=3)
+    group = f"{topic}.group"
+    library.write(topic, *some("a", 5))
+    member = Member(library, "one", group, topic)
+    assert sorted(member.read(20)) == contents("a", 5, ALL)
+    member.commit()
+    local.kill(library.do("describe_group", group=group)["coordinator"])
+    library.write(topic, *some("b", 5))
+    assert sorted(member.read(20)) == contents("b", 5, ALL)
+    member.commit()
+    member.close()
+    positions = library.do("describe_group", group=group)["positions"]
+    assert sorted((p, offset) for _, p, offset, _ in positions) == [(p, 10) for p in range(PARTITIONS)]
