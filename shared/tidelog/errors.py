@@ -73,6 +73,7 @@ CODES: dict[str, Meaning] = {
     "FORBIDDEN": Meaning("not allowed to this kind of peer, or to this principal"),
     "UNKNOWN_TOKEN": Meaning("there is no such token"),
     "QUOTA_EXCEEDED": Meaning("the principal has used up its quota for now: `pause_ms` says how long to wait", True),
+    "NODE_IN_USE": Meaning("another live process has that node id", True),
     "WRONG_CLUSTER": Meaning("the peer belongs to another cluster"),
     "UNSUPPORTED": Meaning("this server does not know that operation"),
     "MALFORMED": Meaning("the message is not what the protocol says"),

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 
 import pytest
 import trio
 from load import flowing
-from running import Cluster, until
+from running import HEAL_S, Cluster, in_sync, until
+from tidelog.client.log import Log
 
 pytestmark = pytest.mark.real
 
@@ -99,3 +103,53 @@ async def test_new_servers_get_their_share_when_it_is_asked_for(roomy_cluster: C
     bad = cluster.tidelog("partitions", "reassign", "uneven/0", "r1,r1")
     assert bad.returncode == 1 and b"INVALID_REPLICAS" in bad.stderr
     assert cluster.tidelog("servers", "drain", "r99").returncode == 1
+
+
+async def test_a_topic_is_read_only_then_paused_over_the_death_of_its_leader(failing_cluster: Cluster) -> None:
+    cluster, lines = failing_cluster, b"".join(b"record %d\n" % number for number in range(200))
+
+    async def another_leads(log: Log, leader: str) -> bool:
+        return (await log.describe("rests")).partitions[0].leader not in ("", leader)
+
+    async with cluster.connect() as log:
+        await log.create_topic("rests", replication_factor=3)
+        cluster.ok("produce", "rests", "--file", "-", stdin=lines)
+        cluster.ok("topics", "set-readonly", "rests")
+        refused = cluster.tidelog("produce", "rests", "--file", "-", stdin=b"no\n")
+        assert refused.returncode == 1 and b"TOPIC_READ_ONLY" in refused.stderr
+        assert cluster.ok("consume", "rests", "--to-end") == lines, "it is read on"
+        cluster.ok("topics", "set-readonly", "rests", "--off")
+        cluster.ok("topics", "pause", "rests")
+        refused = cluster.tidelog("consume", "rests", "--to-end")
+        assert refused.returncode == 1 and b"TOPIC_PAUSED" in refused.stderr
+        leader = (await log.describe("rests")).partitions[0].leader
+        cluster.local.kill(leader)
+        await until(lambda: another_leads(log, leader))
+        cluster.ok("topics", "resume", "rests")
+        assert cluster.ok("consume", "rests", "--to-end") == lines
+        cluster.ok("produce", "rests", "--file", "-", stdin=b"again\n")
+        cluster.local.restart(leader)
+        await until(lambda: in_sync(log, "rests"))
+        events = [entry.event for entry in await log.history("rests", 0)]
+    assert events[:4] == ["created", "read_only", "writable", "paused"] and "resumed" in events[4:]
+
+
+async def test_a_second_replica_server_of_one_id_is_told_and_harms_nobody(
+    failing_cluster: Cluster, tmp_path: Path
+) -> None:
+    config = failing_cluster.folder / "r2" / "config.toml"
+    options = ["--config", str(config), "--port", "0", "--data-dir", str(tmp_path / "data")]
+    command = [sys.executable, "-m", "tidelog.cli", "replica", *options]
+    async with failing_cluster.connect() as log, trio.open_nursery() as nursery:
+        await until(lambda: in_sync(log, "rests"))
+        before = await log.status()
+        run = partial(trio.run_process, command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
+        twin = await nursery.start(run)
+        with trio.fail_after(HEAL_S):
+            told = b""
+            while b"registration_refused" not in told:
+                told += await twin.stdout.receive_some()
+        assert b"choose another id" in told
+        after = await log.status()
+        assert (after.servers, after.topics) == (before.servers, before.topics)
+        twin.kill()

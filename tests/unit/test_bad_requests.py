@@ -91,11 +91,6 @@ class Cluster(ControllerNet):
         part = SuspectPart(self.id, 0, self.p.epoch, self.p.leader_epoch)
         return ReportLeader(node, self.life(node) if life < 0 else life, self.first, "dead", (part,))
 
-    def after(self, earlier: Message, message: Message) -> Message:
-        """``message``, when the other was answered."""
-        self.answer(self.to, earlier)
-        return message
-
     def hand_over(self, node: str, life: int) -> HandOver:
         return HandOver(node, life, "test", (SuspectPart(self.id, 0, self.p.epoch, self.p.leader_epoch),))
 
@@ -122,12 +117,6 @@ BAD: dict[str, tuple[Make, str]] = {
         lambda c: ConfirmLeader(c.first, c.life(c.first), c.id, 0, 7),
         "FENCED_LEADER_EPOCH",
     ),
-    "registration under the name of an earlier life": (
-        lambda c: c.after(
-            Register(c.away, "ws://x", lives=(f"{c.away}-0", "n")), Register(c.away, "ws://x", lives=(f"{c.away}-0",))
-        ),
-        "FENCED_BROKER_EPOCH",
-    ),
     # forged reports
     "isr by a follower": (lambda c: c.alter(c.second, node=c.second), "NOT_LEADER"),
     "isr by who has no copy": (lambda c: c.alter(c.away, node=c.away), "NOT_LEADER"),
@@ -152,6 +141,7 @@ BAD: dict[str, tuple[Make, str]] = {
     "registration with data of another cluster": (lambda c: Register("r9", "ws://r9", cluster="x"), "WRONG_CLUSTER"),
     "registration without a name": (lambda c: Register("", "ws://r9"), "MALFORMED"),
     "registration without a url": (lambda c: Register("r9", ""), "MALFORMED"),
+    "registration under an id in use": (lambda c: Register(c.first, "ws://x", lives=("x",)), "NODE_IN_USE"),
     "draining nobody": (lambda c: DrainServer(UNKNOWN), "UNKNOWN_SERVER"),
     # controllers
     "removal that breaks the quorum": (
@@ -213,16 +203,35 @@ def test_it_is_refused_clearly_and_changes_nothing(name: str) -> None:
     assert cluster.document() == before and cluster.core.raft.members == group
 
 
-def test_a_replica_server_whose_id_another_has_taken_is_told_and_the_other_vouches_for_nothing() -> None:
-    """Two processes with one id and a directory each: the later one begins a life, and what it may lack counts."""
+def test_a_second_replica_server_of_one_id_is_refused_until_the_first_one_is_gone() -> None:
     cluster = Cluster(3).begin()
-    first, life = cluster.second, cluster.life(cluster.second)
-    answer = cluster.answer(cluster.to, Register(first, "ws://twin", lives=("twin-0",)))
-    assert isinstance(answer, Registered) and answer.broker_epoch > life
-    assert first not in cluster.p.isr, "its directory is another's: as good as wiped"
-    assert cluster.refusal(cluster.to, Heartbeat(first, life)).code == "FENCED_BROKER_EPOCH"
-    again = Register(first, "ws://first", lives=(f"{first}-0",))
-    assert cluster.refusal(cluster.to, again).code == "FENCED_BROKER_EPOCH", "under its old name it is not let in"
+    twin = Register(cluster.second, "ws://twin", lives=("twin-0",))
+    life = cluster.life(cluster.second)
+    for _ in range(5):
+        cluster.run(1.0)
+        cluster.answer(cluster.to, Heartbeat(cluster.second, cluster.life(cluster.second)))
+        refusal = cluster.refusal(cluster.to, twin)
+        assert refusal.code == "NODE_IN_USE" and f"ws://{cluster.second}" in refusal.message
+    assert cluster.life(cluster.second) == life and cluster.second in cluster.p.isr
+    cluster.run(4.0)
+    answer = cluster.answer(cluster.to, twin)
+    assert isinstance(answer, Registered), "a server whose directory was wiped comes back so"
+    assert cluster.second not in cluster.p.isr, "and vouches for nothing"
+
+
+def test_a_server_that_was_killed_and_wiped_need_not_wait_for_the_end_of_its_session() -> None:
+    cluster = Cluster(3).begin()
+    link = cluster.link(cluster.where[cluster.to])
+    cluster.answer(link, Heartbeat(cluster.second, cluster.life(cluster.second)))
+    cluster.close(link)
+    cluster.run(cluster.settings.broken_link_grace_s + 0.01)
+    assert isinstance(cluster.answer(cluster.to, Register(cluster.second, "ws://x", lives=("new",))), Registered)
+
+
+def test_a_restart_is_no_second_server() -> None:
+    cluster = Cluster(3).begin()
+    again = Register(cluster.second, "ws://new", lives=(f"{cluster.second}-0", f"{cluster.second}-1"))
+    assert isinstance(cluster.answer(cluster.to, again), Registered)
 
 
 def test_clients_come_through_a_gateway_and_report_nobody() -> None:

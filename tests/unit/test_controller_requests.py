@@ -12,6 +12,7 @@ from tidelog.wire.messages import (
     CreateTopic,
     Done,
     HandOver,
+    Heartbeat,
     History,
     HistoryAnswer,
     Register,
@@ -43,6 +44,13 @@ class Cluster(ControllerNet):
         answer = self.answer(self.to, Register(node, f"ws://{node}", lives=lives, clean=clean))
         assert isinstance(answer, Registered)
         return answer.broker_epoch
+
+    def kill_server(self, node: str) -> None:
+        """Its link breaks, and its session ends."""
+        link = self.link(self.where[self.to])
+        self.answer(link, Heartbeat(node, self.epochs[node]))
+        self.close(link)
+        self.run(1.0)
 
     @property
     def partition(self) -> PartitionState:
@@ -89,6 +97,7 @@ def test_lives_and_clean_restarts_reach_the_metadata(cluster: Cluster) -> None:
         cluster.answer(cluster.to, cluster.hand_over(node))
     assert cluster.partition.isr == (cluster.leader,)
     assert cluster.partition.elr == (cluster.third,), "the second left when two were enough"
+    cluster.kill_server(cluster.leader)
     cluster.register(cluster.leader, "another")
     assert (cluster.partition.isr, cluster.partition.elr) == ((cluster.third,), ()), "the first was wiped"
     assert cluster.nodes[cluster.where[cluster.to]].state.servers[cluster.leader].life == "another"

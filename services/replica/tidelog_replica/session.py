@@ -78,6 +78,8 @@ class Session:
         self._registering = False
         self._beating = False
         self._watching = False
+        self._refused = False
+        """Another process has this server's name, and somebody was told so."""
         self.lags: Callable[[float], tuple[FollowerLag, ...]] = lambda now: ()
         """How the followers lag, to be told with heartbeats."""
         self._lags_due = -inf
@@ -141,6 +143,7 @@ class Session:
             if isinstance(answer, TidelogError) and answer.code == "WRONG_CLUSTER":
                 raise ConfigError(f"{self._lives.directory}: {answer.message}")
             self._due = now + self._settings.controller_retry_s * (0.5 + self._rng.random())
+            self._tell_refusal(answer)
             if isinstance(answer, TidelogError) and answer.code == "FENCED_BROKER_EPOCH":
                 self._on_disk(lambda: self._lives.rename(self._new_name()))
             return
@@ -161,6 +164,13 @@ class Session:
         self._outbox.event("registered", broker_epoch=self.broker_epoch, index=self.index, cluster=lives.cluster)
         self._watch()
         self._on_begin(now)
+
+    def _tell_refusal(self, answer: Message | TidelogError) -> None:
+        """Say it once that another process has this server's name."""
+        in_use = isinstance(answer, TidelogError) and answer.code == "NODE_IN_USE"
+        if in_use and not self._refused and isinstance(answer, TidelogError):
+            self._outbox.event("registration_refused", reason=answer.message)
+        self._refused = in_use
 
     def _on_disk(self, write: Callable[[], None]) -> bool:
         """Write to the data directory; False, and this process ends, where the disk fails."""

@@ -47,6 +47,7 @@ export const CODES = {
   FORBIDDEN: { text: "not allowed to this kind of peer, or to this principal", retriable: false, refreshMetadata: false },
   UNKNOWN_TOKEN: { text: "there is no such token", retriable: false, refreshMetadata: false },
   QUOTA_EXCEEDED: { text: "the principal has used up its quota for now: `pause_ms` says how long to wait", retriable: true, refreshMetadata: false },
+  NODE_IN_USE: { text: "another live process has that node id", retriable: true, refreshMetadata: false },
   WRONG_CLUSTER: { text: "the peer belongs to another cluster", retriable: false, refreshMetadata: false },
   UNSUPPORTED: { text: "this server does not know that operation", retriable: false, refreshMetadata: false },
   MALFORMED: { text: "the message is not what the protocol says", retriable: false, refreshMetadata: false },

@@ -17,6 +17,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import fields, replace
+from functools import partial
 from typing import Any
 
 from tidelog.counting import count
@@ -55,6 +56,7 @@ from tidelog.wire.messages import (
 )
 
 from tidelog_controller.core.access import AccessWish, plan_access
+from tidelog_controller.core.arriving import plan_registration
 from tidelog_controller.core.balance import Balance
 from tidelog_controller.core.commands import (
     ChangeIsr,
@@ -64,7 +66,6 @@ from tidelog_controller.core.commands import (
     LeaveParts,
     NoteControllers,
     RecordLoss,
-    RegisterServer,
     RemoveTopic,
     TakeProducerIds,
 )
@@ -267,7 +268,8 @@ class Controller(Consensus):
             return plan_move(self.state, message, self._dice, wall_ms, self.lags.slow(now))
         match message:
             case Register():
-                return self._register(message, wall_ms)
+                known = partial(self.elections.is_live, self.state, now=now)
+                return plan_registration(self.state, message, wall_ms, known)
             case AlterIsr():
                 return ChangeIsr(wall_ms, **_fields(message))
             case HandOver():
@@ -298,16 +300,6 @@ class Controller(Consensus):
                 return TakeProducerIds(wall_ms, message.count)
             case _:
                 return refuse("UNSUPPORTED", f"a controller does not know {message.OP or type(message).__name__}")
-
-    def _register(self, message: Register, wall_ms: int) -> RegisterServer | TidelogError:
-        if message.cluster not in ("", self.state.cluster):
-            return refuse(
-                "WRONG_CLUSTER",
-                f"the data of {message.node} belongs to cluster {message.cluster}, this is {self.state.cluster}",
-            )
-        if not message.node or not message.url:
-            return refuse("MALFORMED", "a replica server registers with its node id and its url")
-        return RegisterServer(wall_ms, message.node, message.url, message.lives, message.clean, message.rack)
 
     def _why_dead(self, message: Heartbeat | ReportLeader | Seal) -> TidelogError | None:
         """Why this counts for nothing."""
