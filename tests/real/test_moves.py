@@ -117,7 +117,7 @@ async def test_a_topic_is_read_only_then_paused_over_the_death_of_its_leader(fai
         cluster.ok("topics", "set-readonly", "rests")
         refused = cluster.tidelog("produce", "rests", "--file", "-", stdin=b"no\n")
         assert refused.returncode == 1 and b"TOPIC_READ_ONLY" in refused.stderr
-        assert cluster.ok("consume", "rests", "--to-end") == lines, "it is read on"
+        assert cluster.ok("consume", "rests", "--from", "earliest", "--to-end") == lines, "it is read on"
         cluster.ok("topics", "set-readonly", "rests", "--off")
         cluster.ok("topics", "pause", "rests")
         refused = cluster.tidelog("consume", "rests", "--to-end")
@@ -126,7 +126,7 @@ async def test_a_topic_is_read_only_then_paused_over_the_death_of_its_leader(fai
         cluster.local.kill(leader)
         await until(lambda: another_leads(log, leader))
         cluster.ok("topics", "resume", "rests")
-        assert cluster.ok("consume", "rests", "--to-end") == lines
+        assert cluster.ok("consume", "rests", "--from", "earliest", "--to-end") == lines
         cluster.ok("produce", "rests", "--file", "-", stdin=b"again\n")
         cluster.local.restart(leader)
         await until(lambda: in_sync(log, "rests"))
