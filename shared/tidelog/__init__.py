@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tidelog.client.consumer import Consumer
+    from tidelog.client.group import GroupConsumer, Hooks
     from tidelog.client.log import Log
-    from tidelog.client.options import ConsumerOptions, ProducerOptions
+    from tidelog.client.options import ConsumerOptions, GroupOptions, ProducerOptions
     from tidelog.client.producer import Ack, DeliveryFailed, Pending, Producer
     from tidelog.client.trio_loop import connect
     from tidelog.errors import TidelogError
@@ -30,6 +31,9 @@ __all__ = [
     "Consumer",
     "ConsumerOptions",
     "DeliveryFailed",
+    "GroupConsumer",
+    "GroupOptions",
+    "Hooks",
     "Log",
     "Pending",
     "Position",
@@ -47,6 +51,9 @@ _HOMES = {
     "Consumer": "tidelog.client.consumer",
     "ConsumerOptions": "tidelog.client.options",
     "DeliveryFailed": "tidelog.client.producer",
+    "GroupConsumer": "tidelog.client.group",
+    "GroupOptions": "tidelog.client.options",
+    "Hooks": "tidelog.client.group",
     "Log": "tidelog.client.log",
     "Pending": "tidelog.client.producer",
     "Position": "tidelog.types",

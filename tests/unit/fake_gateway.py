@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import trio
+from fake_groups import FakeGroup
 from tidelog.errors import TidelogError, refuse
 from tidelog.link import PROTOCOL_VERSION, Link, serve_links
 from tidelog.records import Record, check_batch, decode_batch, read_header, stamp_prefix
@@ -100,10 +101,15 @@ class FakeCluster:
         self.epoch = 4
         self.producer_ids = 100
         self.seen: list[Message] = []
+        self.heard = trio.Event()
+        """Set by the next message."""
+        self.group = FakeGroup({})
+        """The only group, whatever its name."""
 
     def add_topic(self, name: str, partitions: int = 1, **config: str) -> TopicInfo:
         infos = tuple(PartitionInfo(p, ("r1",), ("r1",), "r1", self.epoch, 1) for p in range(partitions))
         topic = self.topics[name] = TopicInfo(f"id-{name}-{len(self.logs)}", name, config, infos)
+        self.group.names[topic.topic_id] = name
         for p in range(partitions):
             self.logs[topic.topic_id, p] = Partition()
         return topic
@@ -118,6 +124,8 @@ class FakeCluster:
 
     def on_message(self, link: Link, id: int | None, message: Message) -> None:
         self.seen.append(message)
+        self.heard.set()
+        self.heard = trio.Event()
         match message:
             case Produce():
                 self.produce(link, message)
@@ -165,7 +173,7 @@ class FakeCluster:
                     later = [r.offset for r in log.records() if r.timestamp_ms >= timestamp_ms]
                     return OffsetAnswer(later[0] if later else log.end)
                 return OffsetAnswer(log.start if at == "earliest" else log.end)
-        raise refuse("UNSUPPORTED", message.OP)
+        return self.group.answer(message)
 
     def read(self, message: Read) -> ReadAnswer:
         log = self.logs[message.topic_id, message.partition]

@@ -9,10 +9,11 @@ from __future__ import annotations
 import itertools
 import math
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import Protocol
 
-from tidelog.client.loop import Link, Loop
+from tidelog.client.loop import Event, Link, Loop, Work
 from tidelog.errors import TidelogError, TimedOut, Unreachable, refuse
 from tidelog.wire.messages import Delivery, Hello, Message, ProduceAck, Produced, Unsubscribe
 from tidelog.wire.session import PROTOCOL_VERSION
@@ -65,6 +66,23 @@ class Connection:
         self._consumers: weakref.WeakValueDictionary[int, Subscriber] = weakref.WeakValueDictionary()
         self._subs: weakref.WeakValueDictionary[int, Subscriber] = weakref.WeakValueDictionary()
         self._open_subs: set[int] = set()
+        self.on_close: dict[object, Callable[[], Event]] = {}
+        """What is still to be said when the connection is closed: it is begun by the call, and over by the event."""
+        self._start: Callable[[Work], None] | None = None
+
+    def begin(self, start: Callable[[Work], None]) -> None:
+        """Keep a link from now on; ``start`` runs tasks until the owner has called ``end``."""
+        self._start = start
+        start(self.run)
+
+    def end(self) -> None:
+        """The owner closes the connection."""
+        self._start = None
+
+    def start(self, work: Callable[..., Awaitable[None]], *arguments: object) -> None:
+        """Run a task beside, for as long as the connection lasts; not at all once it is closed."""
+        if self._start is not None:
+            self._start(partial(work, *arguments))
 
     # --- keeping the link --------------------------------------------------------------------------------
 
@@ -135,6 +153,11 @@ class Connection:
             if not changed.is_set():
                 raise self.unreachable()
         return self.link
+
+    async def say_goodbye(self, deadline: float) -> None:
+        """Call everything in ``on_close``, and wait for it until so late."""
+        for over in [call() for call in self.on_close.values()]:
+            await self.loop.wait(over, deadline)
 
     # --- requests ----------------------------------------------------------------------------------------
 

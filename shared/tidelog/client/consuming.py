@@ -7,17 +7,20 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
-from typing import Literal, TypedDict, TypeVar, Unpack, overload
+from typing import Any, Literal, TypedDict, TypeVar, Unpack, overload
 
 from tidelog.client.backward import BackwardConsumer
+from tidelog.client.clock import process_name, random_name
 from tidelog.client.connection import Connection
 from tidelog.client.consumer import Consumer, Plan, Where
+from tidelog.client.group import NO_HOOKS, GroupConsumer, Hooks, Start
 from tidelog.client.loop import Loop
-from tidelog.client.options import ConsumerOptions
+from tidelog.client.options import ConsumerOptions, GroupOptions
+from tidelog.client.stream import RecordStream
 from tidelog.errors import ConfigError, refuse
 from tidelog.records import decode_batch, split
-from tidelog.types import Position
-from tidelog.wire.messages import ListOffset, Message, OffsetAnswer, Read, ReadAnswer, TopicInfo
+from tidelog.types import Position, TopicPartition
+from tidelog.wire.messages import JoinGroup, ListOffset, Message, OffsetAnswer, Read, ReadAnswer, TopicInfo
 
 A = TypeVar("A", bound=Message)
 T = TypeVar("T")
@@ -71,7 +74,40 @@ class Consuming(ABC):
         **reading: Unpack[Reading],
     ) -> BackwardConsumer: ...
 
+    @overload
     def consume(
+        self,
+        topic: str | Iterable[str],
+        *,
+        group: str,
+        start: Start = "earliest",
+        instance: str = "",
+        hooks: Hooks = NO_HOOKS,
+        options: ConsumerOptions | None = None,
+        group_options: GroupOptions | None = None,
+        **reading: Unpack[Reading],
+    ) -> GroupConsumer: ...
+
+    def consume(self, topic: str | Iterable[str], *, group: str | None = None, **how: Any) -> RecordStream:
+        """``async for record in log.consume("orders", start="earliest")``. ``end``: stop there (half-open;
+        ``latest``: at what is committed when the consumer is opened), else wait for more for ever. Records come in
+        order per partition. ``read_from``, ``consistency`` and ``max_staleness_s`` take the place of the same in
+        ``options``; raises ``ConfigError`` where they do not go together. ``start`` and ``end`` are the leaders' word
+        in any case. The iterator raises ``UNKNOWN_TOPIC``, ``OFFSET_OUT_OF_RANGE``, ``LOG_TRUNCATED``.
+
+        ``reverse``: newest first, from below ``start`` down to ``end`` (or the log's beginning): the same records, in
+        the other order, as from ``end`` to ``start``.
+
+        ``group``: as a member of this consumer group, which shares the partitions of these topics among its members
+        and keeps how far it has come; ``start`` counts only where it has not come anywhere. ``instance``: the name of
+        a static member, which may be away for the session timeout without losing its share. See ``GroupConsumer``."""
+        if group is not None:
+            return self._as_member(topic, group, **how)
+        if not isinstance(topic, str):
+            raise ConfigError("several topics at a time need a group")
+        return self._alone(topic, **how)
+
+    def _alone(
         self,
         topic: str,
         *,
@@ -81,15 +117,7 @@ class Consuming(ABC):
         reverse: bool = False,
         options: ConsumerOptions | None = None,
         **reading: Unpack[Reading],
-    ) -> Consumer | BackwardConsumer:
-        """``async for record in log.consume("orders", start="earliest")``. ``end``: stop there (half-open;
-        ``latest``: at what is committed when the consumer is opened), else wait for more for ever. Records come in
-        order per partition. ``read_from``, ``consistency`` and ``max_staleness_s`` take the place of the same in
-        ``options``; raises ``ConfigError`` where they do not go together. ``start`` and ``end`` are the leaders' word
-        in any case. The iterator raises ``UNKNOWN_TOPIC``, ``OFFSET_OUT_OF_RANGE``, ``LOG_TRUNCATED``.
-
-        ``reverse``: newest first, from below ``start`` down to ``end`` (or the log's beginning): the same records, in
-        the other order, as from ``end`` to ``start``."""
+    ) -> RecordStream:
         chosen = None if partitions is None else sorted(set(partitions))
         wanted = replace(options or ConsumerOptions(), **reading)
 
@@ -108,6 +136,44 @@ class Consuming(ABC):
         kind = BackwardConsumer if reverse else Consumer
         return kind(self._connection, topic, wanted, plan)
 
+    def _as_member(
+        self,
+        topic: str | Iterable[str],
+        group: str,
+        *,
+        start: Start = "earliest",
+        instance: str = "",
+        hooks: Hooks = NO_HOOKS,
+        options: ConsumerOptions | None = None,
+        group_options: GroupOptions | None = None,
+        **reading: Unpack[Reading],
+    ) -> GroupConsumer:
+        topics = (topic,) if isinstance(topic, str) else tuple(sorted(set(topic)))
+        chosen = group_options or GroupOptions()
+        if not topics:
+            raise ConfigError("a member of a group names at least one topic")
+        if not isinstance(start, int):
+            _place(start)
+
+        async def locate(key: TopicPartition, start: Start) -> Position:
+            if isinstance(start, int):
+                return Position(-1, start)
+            kind, timestamp_ms = _place(start)
+            return Position(-1, (await self._offset_at(ListOffset(*key, kind, timestamp_ms))).offset)
+
+        join = JoinGroup(
+            group,
+            random_name(),
+            topics,
+            instance,
+            chosen.assignor,
+            round(chosen.session_timeout_s * 1000),
+            round(chosen.rebalance_timeout_s * 1000),
+            process_name(),
+        )
+        wanted = replace(options or ConsumerOptions(), **reading)
+        return GroupConsumer(self._connection, join, start, wanted, chosen, locate, hooks)
+
     async def list_offset(self, topic: str, partition: int, at: str | datetime = "latest") -> OffsetAnswer:
         """The offset at a place of one partition: ``earliest``, ``latest``, or of the first record at or after a time
         (``latest`` when there is none)."""
@@ -122,11 +188,7 @@ class Consuming(ABC):
         kind, timestamp_ms = _place(at)
 
         async def ask(partition: int) -> OffsetAnswer:
-            request = ListOffset(topic.topic_id, partition, kind, timestamp_ms)
-            answer = await self._ask(request, OffsetAnswer)
-            if 0 <= answer.timestamp_ms < timestamp_ms:
-                return await self._within_batch(request, answer)
-            return answer
+            return await self._offset_at(ListOffset(topic.topic_id, partition, kind, timestamp_ms))
 
         return await self._each(ask, partitions)
 
@@ -140,8 +202,11 @@ class Consuming(ABC):
         await self._loop.gather(partial(one, partition) for partition in partitions)
         return dict(sorted(answers.items()))
 
-    async def _within_batch(self, request: ListOffset, answer: OffsetAnswer) -> OffsetAnswer:
-        """The leader knows times by the batch: find the record in it."""
+    async def _offset_at(self, request: ListOffset) -> OffsetAnswer:
+        """One offset. The leader knows times by the batch: the record is found in it."""
+        answer = await self._ask(request, OffsetAnswer)
+        if not 0 <= answer.timestamp_ms < request.timestamp_ms:
+            return answer
         read = Read(request.topic_id, request.partition, answer.offset, max_bytes=1)
         payload = (await self._ask(read, ReadAnswer)).payload
         assert not isinstance(payload, list)

@@ -42,6 +42,8 @@ DEFAULT_URL = "ws://127.0.0.1:9292"
 NO_FILES = TlsOptions()
 _POLL_S = 0.01  # first pause while a new topic's partitions get their leaders; doubles
 _POLL_MAX_S = 0.2
+GOODBYE_S = 1.0
+"""How long a connection that is closed waits for the end of what was not closed before."""
 DIGEST_PATIENCE_S = 3.0
 """A server that cannot tell what it holds is asked again for so long."""
 
@@ -205,6 +207,10 @@ def open_log(
 async def _running(connection: Connection, connect_timeout_s: float, clock: WallClock) -> AsyncIterator[Log]:
     loop = connection.loop
     async with loop.tasks() as start:
-        start(connection.run)
-        await connection.wait_up(loop.now() + connect_timeout_s)
-        yield Log(connection, clock)
+        connection.begin(start)
+        try:
+            await connection.wait_up(loop.now() + connect_timeout_s)
+            yield Log(connection, clock)
+            await connection.say_goodbye(loop.now() + GOODBYE_S)
+        finally:
+            connection.end()

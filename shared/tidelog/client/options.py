@@ -9,6 +9,7 @@ from tidelog.records import CODECS, Codec
 from tidelog.types import Acks
 
 CONSISTENCIES = ("eventual", "bounded", "linearizable")
+ASSIGNORS = ("sticky", "range")
 ACKS = {"none": Acks.NONE, "leader": Acks.LEADER, "all": Acks.ALL}
 
 
@@ -120,3 +121,33 @@ class ConsumerOptions:
     def credit(self, partitions: int) -> int:
         """Bytes that one of so many partitions may have under way or waiting."""
         return max(64 << 10, min(self.partition_bytes, self.buffer_bytes // max(partitions, 1)))
+
+
+@dataclass(frozen=True, slots=True)
+class GroupOptions:
+    """How a consumer is a member of its group. Times in seconds."""
+
+    session_timeout_s: float = 45.0
+    """A member that is not heard of for so long has lost its partitions to others."""
+    rebalance_timeout_s: float = 60.0
+    """A member that is to give up partitions and does not in this time is out: the longest that the application may
+    take for one record, or one batch where it takes batches."""
+    assignor: str = ""
+    """``sticky``: few partitions move; ``range``: neighbouring partitions, the same ones of every topic; "": the
+    group's."""
+    auto_commit_s: float | None = 5.0
+    """What the application has finished is committed so often, and before partitions are given up. None: only
+    ``commit`` commits."""
+    backoff_s: float = 0.1
+    """Pause before the member asks again after an error that may pass."""
+
+    def __post_init__(self) -> None:
+        check(
+            {
+                "session_timeout_s must be above 0": self.session_timeout_s <= 0,
+                "rebalance_timeout_s must be above 0": self.rebalance_timeout_s <= 0,
+                f"assignor must be one of {', '.join(ASSIGNORS)}": self.assignor not in ("", *ASSIGNORS),
+                "auto_commit_s must be above 0, or None": self.auto_commit_s is not None and self.auto_commit_s <= 0,
+                "backoff_s must be above 0": self.backoff_s <= 0,
+            }
+        )

@@ -54,11 +54,6 @@ class RecordStream(ABC):
     async def next_batch(self) -> Fetched | None:
         """The next batch as it came, not decoded (control batches too); None at the end."""
 
-    @property
-    @abstractmethod
-    def positions(self) -> dict[int, Position]:
-        """Per partition: where a later consumer of the same kind goes on (``consume(start=positions)``)."""
-
     def _begin_batch(self) -> None:
         """The application is done with the batch before."""
         self.current = self.last = None

@@ -9,7 +9,7 @@ from typing import Generic, Self, TypeVar
 
 import trio
 
-from tidelog.client import backward, consumer
+from tidelog.client import backward, consumer, group
 from tidelog.client.consumer import Where
 from tidelog.client.core.consumer import Fetched
 from tidelog.client.portal import Portal
@@ -65,12 +65,6 @@ class Records(Generic[S]):
         """Which topic of that name it is; known inside ``with``."""
         return self._inner.topic_id
 
-    @property
-    def positions(self) -> dict[int, Position]:
-        """Per partition: where a later consumer of the same kind goes on after what was handed out."""
-        self._tell()
-        return self._inner.positions
-
     def _tell(self) -> S:
         """The consumer itself, when it knows what was handed out here."""
         self._inner.last = self._last
@@ -100,6 +94,11 @@ class Consumer(Records[consumer.Consumer]):
     """Made by ``Log.consume``; see ``tidelog.Consumer``."""
 
     @property
+    def positions(self) -> dict[int, Position]:
+        """Per partition: where a later consumer goes on after what was handed out."""
+        return self._tell().positions
+
+    @property
     def buffered_bytes(self) -> int:
         """What has arrived and was not handed out."""
         return self._inner.buffered_bytes
@@ -126,3 +125,35 @@ class Consumer(Records[consumer.Consumer]):
 
 class BackwardConsumer(Records[backward.BackwardConsumer]):
     """Made by ``Log.consume(reverse=True)``; the newest records first."""
+
+    @property
+    def positions(self) -> dict[int, Position]:
+        """Per partition: where a later consumer goes on after what was handed out."""
+        return self._tell().positions
+
+
+class GroupConsumer(Records[group.GroupConsumer]):
+    """Made by ``Log.consume(group=…)``; see ``tidelog.client.group.GroupConsumer``."""
+
+    @property
+    def assignment(self) -> list[tuple[str, int]]:
+        """(topic, partition) of all that this member owns."""
+        return self._inner.assignment
+
+    @property
+    def positions(self) -> dict[tuple[str, int], Position]:
+        """Per (topic, partition): where what was handed out ends, which is what ``commit`` commits."""
+        return self._tell().positions
+
+    def __next__(self) -> Record:
+        """The next record, of a partition that this member still owns."""
+        if self._inner.is_cut:
+            self._records = iter(())
+        record = super().__next__()
+        self.topic = record.topic
+        self._inner.last = record
+        return record
+
+    def commit(self) -> None:
+        """Commit all that was handed out, the last record included."""
+        self._portal.run(self._tell().commit)

@@ -301,6 +301,28 @@ class ConsumerCore:
         lane.done = lane.end is not None and position.offset >= lane.end
         return effects + self.on_tick(now)
 
+    def add(self, partition: int, position: Position, now: float) -> list[Effect]:
+        """Read another partition, too."""
+        assert partition not in self._lanes
+        self._lanes[partition] = Lane(partition, position, None)
+        return self.on_tick(now)
+
+    def remove(self, partition: int) -> list[Effect]:
+        """Read it no more; what waits of it is dropped."""
+        effects = self._forget(self._lanes[partition])
+        del self._lanes[partition]
+        return effects
+
+    def set_credit(self, credit: int) -> list[Effect]:
+        """So many bytes for each partition from now on."""
+        more, self._credit = credit - self._credit, credit
+        effects: list[Effect] = []
+        for lane in self._lanes.values():
+            if lane.sub is not None:
+                lane.owed += more
+                effects += self._give_back(lane)
+        return effects
+
     def _forget(self, lane: Lane) -> list[Effect]:
         self._drop(lane)
         lane.held.clear()

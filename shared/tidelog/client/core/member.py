@@ -1,0 +1,346 @@
+"""What a member of a consumer group decides: when it joins and heartbeats, what it owns, what it gives up, what it
+commits. Sans-I/O; the rules are those of ``docs/protocol.md``, "Consumer groups" (KIP-848: the coordinator assigns).
+
+Theory. A member is
+
+    joining     it owns nothing, and asks to be let in until it is
+    stable      it owns what the last answer assigned it, in that answer's generation
+    giving up   some of what it owns was missing in the last answer: the application finishes what it has in hand and
+                its positions are committed; then it is *released*, and a heartbeat without it lets others have it
+    over        it left, or may not come back: another process is this static member, or the group refuses it
+
+What an answer keeps is never touched, so the partitions that stay are read on through every rebalance. There is one
+question (join, heartbeat, leave) under way at a time; whatever changes meanwhile makes the next one due at once.
+
+Everything is *lost* without being given up when the coordinator does not know the member or its generation any more,
+and when the session may be over: no heartbeat sent within the session timeout was answered, so others may own it by
+now. Then nothing more is handed out or committed, and the member joins again from nothing.
+
+Commits go one at a time, for partitions that are owned. One refused for its generation is not repeated blindly: the
+next heartbeat's answer says what is still owned, and that goes again, in the new generation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from math import inf
+
+from tidelog.errors import Closed, TidelogError, refuse
+from tidelog.types import Position, TopicPartition
+from tidelog.wire.messages import (
+    CommitOffsets,
+    GroupHeartbeat,
+    GroupHeartbeatAnswer,
+    GroupPosition,
+    JoinGroup,
+    JoinGroupAnswer,
+    LeaveGroup,
+    Message,
+    TopicShare,
+)
+
+LOST = ("UNKNOWN_MEMBER", "FENCED_GENERATION")
+"""Answers to a heartbeat after which nothing is owned; the member joins again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """Effect: send this; the outcome comes back by ``on_answer`` with the number."""
+
+    number: int
+    request: Message
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """Effect: send this; the outcome comes back by ``on_committed``."""
+
+    request: CommitOffsets
+
+
+@dataclass(frozen=True, slots=True)
+class CommitDue:
+    """Effect: it is time to commit what the application has finished."""
+
+
+@dataclass(frozen=True, slots=True)
+class Assigned:
+    """Effect: these are owned now; each begins where the group has come to."""
+
+    partitions: tuple[TopicPartition, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Revoked:
+    """Effect: finish with these, commit, and tell by ``on_released``."""
+
+    partitions: tuple[TopicPartition, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """Effect: these are not owned any more; nothing can be committed."""
+
+    partitions: tuple[TopicPartition, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """Effect: the commit under way is done; or it has failed."""
+
+    error: TidelogError | None = None
+
+
+Effect = Ask | Commit | CommitDue | Assigned | Revoked | Lost | Committed
+
+
+class MemberCore:
+    """One member. ``join`` is what it asks to be let in with. Times are seconds of the shell's clock; with an
+    ``auto_commit_s`` of inf nothing is committed unasked."""
+
+    def __init__(self, join: JoinGroup, auto_commit_s: float, backoff_s: float) -> None:
+        self.group = join.group
+        self.generation = -1
+        self.names: dict[str, str] = {}
+        """Topic id -> name."""
+        self.error: TidelogError | None = None
+        """Why it is over, if not by its own will."""
+        self.is_over = False
+        self._join = join
+        self._session_s = join.session_timeout_ms / 1000
+        self._auto_commit_s = auto_commit_s
+        self._backoff_s = backoff_s
+        self._owned: dict[TopicPartition, None] = {}
+        self._leaving: dict[TopicPartition, None] = {}
+        self._committed: dict[TopicPartition, Position] = {}
+        self._joined = False
+        self._asked = 0
+        """Number of the last question."""
+        self._under_way: Message | None = None
+        """It, until it is answered."""
+        self._again = False
+        """The next one is due as soon as it is."""
+        self._asked_at = 0.0
+        self._due = -inf
+        """When the next question goes out."""
+        self._heartbeat_s = 0.0
+        self._session_until = inf
+        self._commit_at = inf
+        self._commit: CommitOffsets | None = None
+        self._refused_after: int | None = None
+        """The commit under way waits for the answer to a later question than this one."""
+        self._goes: LeaveGroup | None = None
+
+    @property
+    def state(self) -> str:
+        """``joining``, ``stable``, ``giving up`` or ``over``."""
+        if self.is_over:
+            return "over"
+        if not self._joined:
+            return "joining"
+        return "giving up" if self._leaving else "stable"
+
+    @property
+    def owned(self) -> list[TopicPartition]:
+        """What it owns, with what it is giving up."""
+        return list(self._owned)
+
+    @property
+    def kept(self) -> list[TopicPartition]:
+        """What it owns and is not giving up."""
+        return [key for key in self._owned if key not in self._leaving]
+
+    # --- time ------------------------------------------------------------------------------------------------
+
+    def on_tick(self, now: float) -> list[Effect]:
+        """Do what is due; also the first call."""
+        effects: list[Effect] = []
+        if self.is_over:
+            return effects
+        if now >= self._session_until:
+            effects += self._lose(now)
+        if now >= self._commit_at and self._commit is None:
+            self._commit_at = now + self._auto_commit_s
+            effects.append(CommitDue())
+        if now >= self._due and self._under_way is None:
+            self._asked += 1
+            self._asked_at = now
+            self._again = False
+            self._under_way = self._question()
+            effects.append(Ask(self._asked, self._under_way))
+        return effects
+
+    def deadline(self) -> float | None:
+        """When ``on_tick`` is to be called."""
+        times = [self._session_until]
+        if self._commit is None:
+            times.append(self._commit_at)
+        if self._under_way is None:
+            times.append(self._due)
+        earliest = min(times)
+        return None if self.is_over or earliest == inf else earliest
+
+    def _question(self) -> Message:
+        if self._goes is not None:
+            return self._goes
+        if not self._joined:
+            return self._join
+        join = self._join
+        return GroupHeartbeat(self.group, join.member, self.generation, shares(self._owned), instance=join.instance)
+
+    # --- answers ---------------------------------------------------------------------------------------------
+
+    def on_answer(self, number: int, answer: Message | TidelogError, now: float) -> list[Effect]:
+        """The outcome of a question; that of one that was given up is ignored."""
+        if number != self._asked or self._under_way is None or self.is_over:
+            return []
+        left = isinstance(self._under_way, LeaveGroup)
+        self._under_way = None
+        if isinstance(answer, TidelogError) and answer.retriable:
+            self._due = now + self._backoff_s
+            return []
+        if left:
+            return self._end(None)
+        if isinstance(answer, TidelogError):
+            return self._lose(now) if answer.code in LOST else self._end(answer)
+        assert isinstance(answer, JoinGroupAnswer | GroupHeartbeatAnswer)
+        if isinstance(answer, JoinGroupAnswer):
+            self._joined = True
+            self._heartbeat_s = answer.heartbeat_ms / 1000
+            self._commit_at = now + self._auto_commit_s
+        self.generation = answer.generation
+        self._session_until = self._asked_at + self._session_s
+        self._due = now if self._again else self._asked_at + self._heartbeat_s
+        effects = self._take(answer.assignment)
+        if self._refused_after is not None and number > self._refused_after:
+            effects += self._commit_again()
+        return effects + self.on_tick(now)
+
+    def _take(self, assignment: tuple[TopicShare, ...]) -> list[Effect]:
+        """Own what is assigned, and begin to give up what is not."""
+        wanted = {TopicPartition(s.topic_id, p): None for s in assignment for p in s.partitions}
+        self.names.update({share.topic_id: share.topic for share in assignment if share.topic})
+        new = tuple(key for key in wanted if key not in self._owned)
+        gone = tuple(key for key in self._owned if key not in wanted and key not in self._leaving)
+        self._owned.update(dict.fromkeys(new))
+        self._leaving.update(dict.fromkeys(gone))
+        effects: list[Effect] = []
+        if gone:
+            effects.append(Revoked(gone))
+        if new:
+            effects.append(Assigned(new))
+        return effects
+
+    def _lose(self, now: float) -> list[Effect]:
+        """All of it, at once; then join again."""
+        lost = tuple(self._owned)
+        self._owned.clear()
+        self._leaving.clear()
+        self._committed.clear()
+        self._joined = self._again = False
+        self._under_way = None
+        self._session_until = self._commit_at = inf
+        self._due = now + self._backoff_s
+        effects: list[Effect] = [Lost(lost)] if lost else []
+        if self._commit is not None:
+            effects += self._commit_over(refuse("UNKNOWN_MEMBER", f"the member lost its place in {self.group}"))
+        return effects
+
+    def _end(self, error: TidelogError | None) -> list[Effect]:
+        effects = self._lose(0.0)
+        self.error = error
+        self.is_over = True
+        return effects if error is not None else [effect for effect in effects if not isinstance(effect, Lost)]
+
+    def stop(self) -> list[Effect]:
+        """Nothing more can be said: the connection is closed."""
+        return [] if self.is_over else self._end(None)
+
+    # --- giving up and leaving -------------------------------------------------------------------------------
+
+    def on_released(self, partitions: Iterable[TopicPartition], now: float) -> list[Effect]:
+        """The application is done with these, and their positions are committed as far as they can be."""
+        for key in partitions:
+            if key in self._leaving:
+                del self._owned[key], self._leaving[key]
+                self._committed.pop(key, None)
+        return self._at_once(now)
+
+    def leave(self, now: float, *, keep: bool) -> list[Effect]:
+        """The member wants no more; ``keep``: this static member comes back soon."""
+        if self._goes is not None or self.is_over:
+            return []
+        if not self._joined and self._under_way is None:
+            return self._end(None)
+        self._goes = LeaveGroup(self.group, self._join.member, keep)
+        return self._at_once(now)
+
+    def _at_once(self, now: float) -> list[Effect]:
+        """The next question is due: now, or when the one under way is answered."""
+        self._due = now
+        self._again = True
+        return self.on_tick(now)
+
+    # --- commits ---------------------------------------------------------------------------------------------
+
+    def begin(self, key: TopicPartition, committed: Position | None) -> None:
+        """It is read from this committed position on; None: the group has none there yet."""
+        if key in self._owned and committed is not None:
+            self._committed[key] = committed
+
+    def commit(self, positions: Mapping[TopicPartition, Position]) -> list[Effect]:
+        """Commit these, as far as they are owned and were not committed before. The end is ``Committed``, perhaps at
+        once. One at a time."""
+        assert self._commit is None
+        if self.is_over:
+            return [Committed(self.error or Closed(f"the member of {self.group} has left"))]
+        news = {k: at for k, at in positions.items() if k in self._owned and self._committed.get(k) != at}
+        if not news:
+            return [Committed()]
+        parts = tuple(GroupPosition(*key, at.offset, at.leader_epoch) for key, at in news.items())
+        self._commit = CommitOffsets(self.group, parts, self._join.member, self.generation, self._join.instance)
+        return [Commit(self._commit)]
+
+    def on_committed(self, request: CommitOffsets, error: TidelogError | None, now: float) -> list[Effect]:
+        """The outcome of a commit; that of one that was given up is ignored."""
+        if request is not self._commit:
+            return []
+        if error is None:
+            for part in request.positions:
+                key = TopicPartition(part.topic_id, part.partition)
+                if key in self._owned:
+                    self._committed[key] = Position(part.leader_epoch, part.offset)
+            return self._commit_over(None)
+        if error.code == "FENCED_GENERATION":
+            self._refused_after = self._asked
+            return self._at_once(now)
+        effects = self._commit_over(error)
+        if error.code == "UNKNOWN_MEMBER":
+            effects += self._lose(now)
+        elif error.code == "FENCED_INSTANCE":
+            effects += self._end(error)
+        return effects
+
+    def _commit_again(self) -> list[Effect]:
+        """A heartbeat was answered: what is still owned goes again, in its generation."""
+        assert self._commit is not None
+        self._refused_after = None
+        parts = tuple(p for p in self._commit.positions if TopicPartition(p.topic_id, p.partition) in self._owned)
+        if not parts or self._commit.generation == self.generation:
+            return self._commit_over(refuse("FENCED_GENERATION", f"the partitions are not owned in {self.group} now"))
+        self._commit = replace(self._commit, generation=self.generation, positions=parts)
+        return [Commit(self._commit)]
+
+    def _commit_over(self, error: TidelogError | None) -> list[Effect]:
+        self._commit = None
+        self._refused_after = None
+        return [Committed(error)]
+
+
+def shares(keys: Iterable[TopicPartition]) -> tuple[TopicShare, ...]:
+    """Partitions as the wire has them: by topic, ascending."""
+    topics: dict[str, list[int]] = {}
+    for topic_id, partition in sorted(keys):
+        topics.setdefault(topic_id, []).append(partition)
+    return tuple(TopicShare(topic_id, tuple(partitions)) for topic_id, partitions in topics.items())

@@ -1,0 +1,102 @@
+"""A coordinator in memory that does what the test says: who is to have what; and which keeps the rules of
+``docs/protocol.md``, "Consumer groups", for whom they bind."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from tidelog.client.core.member import shares
+from tidelog.errors import refuse
+from tidelog.types import TopicPartition
+from tidelog.wire.messages import (
+    CommitOffsets,
+    Done,
+    FetchOffsets,
+    FetchOffsetsAnswer,
+    GroupHeartbeat,
+    GroupHeartbeatAnswer,
+    GroupPosition,
+    JoinGroup,
+    JoinGroupAnswer,
+    LeaveGroup,
+    Message,
+    TopicShare,
+)
+
+
+@dataclass
+class Member:
+    join: JoinGroup
+    owned: set[TopicPartition] = field(default_factory=set)
+    generation: int = 0
+
+
+class FakeGroup:
+    """One group. Every change of who is to have what is a new generation; a partition goes to another member only
+    when the one that has it has given it up."""
+
+    def __init__(self, names: dict[str, str]) -> None:
+        self.names = names
+        self.members: dict[str, Member] = {}
+        self.wanted: dict[TopicPartition, str] = {}
+        """Partition -> member's node or instance."""
+        self.positions: dict[TopicPartition, GroupPosition] = {}
+        self.commits: list[tuple[str, int, GroupPosition]] = []
+        """(member, generation, position), as they came."""
+        self.generation = 1
+        self.heartbeat_ms = 20
+        self.left: list[LeaveGroup] = []
+
+    def give(self, to: str, keys: Iterable[TopicPartition]) -> None:
+        """From now on these are for whoever goes by this instance."""
+        self.wanted.update(dict.fromkeys(keys, to))
+        self.generation += 1
+
+    def holder(self, key: TopicPartition) -> str | None:
+        return next((name for name, member in self.members.items() if key in member.owned), None)
+
+    def share(self, name: str) -> tuple[TopicShare, ...]:
+        """What the member may own, which is then its own."""
+        member = self.members[name]
+        mine = {key for key, to in self.wanted.items() if to == member.join.instance}
+        mine = {key for key in mine if self.holder(key) in (None, name)}
+        member.owned |= mine
+        member.generation = self.generation
+        found = shares(mine)
+        return tuple(TopicShare(share.topic_id, share.partitions, self.names[share.topic_id]) for share in found)
+
+    def answer(self, message: Message) -> Message:
+        match message:
+            case JoinGroup(member=name):
+                self.members.setdefault(name, Member(message)).join = message
+                share = self.share(name)
+                return JoinGroupAnswer(self.generation, self.heartbeat_ms, share)
+            case GroupHeartbeat(member=name, generation=generation, owned=owned):
+                member = self.known(name)
+                if generation == member.generation == self.generation:
+                    kept = {TopicPartition(s.topic_id, p) for s in owned for p in s.partitions}
+                    wanted = {key for key, to in self.wanted.items() if to == member.join.instance}
+                    member.owned &= kept | wanted
+                return GroupHeartbeatAnswer(self.generation, self.share(name))
+            case LeaveGroup(member=name):
+                self.left.append(message)
+                self.members.pop(name, None)
+                return Done()
+            case CommitOffsets(positions=positions, member=name, generation=generation):
+                member = self.known(name)
+                keys = [TopicPartition(at.topic_id, at.partition) for at in positions]
+                if generation != self.generation or not member.owned >= set(keys):
+                    raise refuse("FENCED_GENERATION", f"it is generation {self.generation}")
+                self.positions.update(zip(keys, positions, strict=True))
+                self.commits += [(name, generation, at) for at in positions]
+                return Done()
+            case FetchOffsets(parts=parts):
+                keys = [TopicPartition(s.topic_id, p) for s in parts for p in s.partitions]
+                return FetchOffsetsAnswer(tuple(self.positions[key] for key in keys if key in self.positions))
+        raise refuse("UNSUPPORTED", message.OP)
+
+    def known(self, name: str) -> Member:
+        if name not in self.members:
+            raise refuse("UNKNOWN_MEMBER", f"there is no member {name}")
+        return self.members[name]
