@@ -22,18 +22,32 @@ from functools import partial
 from types import TracebackType
 from typing import Any, Literal, Self, Unpack, overload
 
+from tidelog.client import backward as async_backward
+from tidelog.client import consumer as async_consumer
+from tidelog.client import group as async_group
 from tidelog.client import trio_loop
 from tidelog.client.consumer import Where
 from tidelog.client.consuming import Reading
+from tidelog.client.group import NO_HOOKS, Hooks, Start
+from tidelog.client.grouping import Progress
 from tidelog.client.log import DEFAULT_URL, NO_FILES
-from tidelog.client.options import ConsumerOptions, ProducerOptions
+from tidelog.client.options import ConsumerOptions, GroupOptions, ProducerOptions
 from tidelog.client.portal import Portal
-from tidelog.client.sync_consumer import BackwardConsumer, Consumer
+from tidelog.client.sync_consumer import BackwardConsumer, Consumer, GroupConsumer, in_threads
 from tidelog.client.sync_producer import Pending, Producer
 from tidelog.tls import TlsOptions
-from tidelog.wire.messages import HistoryEntry, MetadataAnswer, OffsetAnswer, QuorumAnswer, TopicInfo
+from tidelog.types import Position
+from tidelog.wire.messages import (
+    DescribeGroupAnswer,
+    GroupInfo,
+    HistoryEntry,
+    MetadataAnswer,
+    OffsetAnswer,
+    QuorumAnswer,
+    TopicInfo,
+)
 
-__all__ = ["BackwardConsumer", "Consumer", "Log", "Pending", "Producer", "connect"]
+__all__ = ["BackwardConsumer", "Consumer", "GroupConsumer", "Log", "Pending", "Producer", "connect"]
 
 
 class Log:
@@ -128,28 +142,54 @@ class Log:
         **reading: Unpack[Reading],
     ) -> BackwardConsumer: ...
 
+    @overload
     def consume(
         self,
-        topic: str,
+        topic: str | Iterable[str],
         *,
-        start: Where = "latest",
-        end: Where | None = None,
-        partitions: Iterable[int] | None = None,
-        reverse: bool = False,
+        group: str,
+        start: Start = "earliest",
+        instance: str = "",
+        hooks: Hooks = NO_HOOKS,
         options: ConsumerOptions | None = None,
+        group_options: GroupOptions | None = None,
         **reading: Unpack[Reading],
-    ) -> Consumer | BackwardConsumer:
-        """``for record in log.consume("orders", start="earliest", end="latest")``; see ``tidelog.Log.consume``."""
-        log = self._portal.log
-        if reverse:
-            inner = log.consume(
-                topic, start=start, end=end, partitions=partitions, reverse=True, options=options, **reading
-            )
+    ) -> GroupConsumer: ...
+
+    def consume(
+        self, topic: str | Iterable[str], *, hooks: Hooks = NO_HOOKS, **how: Any
+    ) -> Consumer | BackwardConsumer | GroupConsumer:
+        """``for record in log.consume("orders", start="earliest", end="latest")``; see ``tidelog.Log.consume``. Hooks
+        of members of a group run in threads of their own, and may use the client."""
+        if "group" in how:
+            how["hooks"] = in_threads(hooks)
+        inner = self._portal.log.consume(topic, **how)
+        if isinstance(inner, async_group.GroupConsumer):
+            return GroupConsumer(self._portal, inner)
+        if isinstance(inner, async_backward.BackwardConsumer):
             return BackwardConsumer(self._portal, inner)
-        return Consumer(
-            self._portal,
-            log.consume(topic, start=start, end=end, partitions=partitions, options=options, **reading),
-        )
+        assert isinstance(inner, async_consumer.Consumer)
+        return Consumer(self._portal, inner)
+
+    def groups(self) -> tuple[GroupInfo, ...]:
+        """Every consumer group, by name."""
+        return self._portal.run(self._portal.log.groups)
+
+    def describe_group(self, group: str) -> DescribeGroupAnswer:
+        """Who is in a group, who has what, and how far it has come."""
+        return self._portal.run(self._portal.log.describe_group, group)
+
+    def group_progress(self, group: str) -> tuple[Progress, ...]:
+        """Position and lag of every partition that the group has come to or that a member has."""
+        return self._portal.run(self._portal.log.group_progress, group)
+
+    def reset_group(self, group: str, topic: str, positions: Mapping[int, Position | int]) -> None:
+        """Have a group without members go on there."""
+        self._portal.run(self._portal.log.reset_group, group, topic, positions)
+
+    def delete_group(self, group: str) -> None:
+        """Forget a group without members, and its positions."""
+        self._portal.run(self._portal.log.delete_group, group)
 
     def close(self) -> None:
         """Close the connection. Close producers first: what they have not sent is given up."""

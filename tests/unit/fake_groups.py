@@ -11,15 +11,22 @@ from tidelog.errors import refuse
 from tidelog.types import TopicPartition
 from tidelog.wire.messages import (
     CommitOffsets,
+    DeleteGroup,
+    DescribeGroup,
+    DescribeGroupAnswer,
     Done,
     FetchOffsets,
     FetchOffsetsAnswer,
     GroupHeartbeat,
     GroupHeartbeatAnswer,
+    GroupInfo,
+    GroupMember,
     GroupPosition,
     JoinGroup,
     JoinGroupAnswer,
     LeaveGroup,
+    ListGroups,
+    ListGroupsAnswer,
     Message,
     TopicShare,
 )
@@ -83,6 +90,11 @@ class FakeGroup:
                 self.left.append(message)
                 self.members.pop(name, None)
                 return Done()
+            case CommitOffsets(positions=positions, member=""):
+                if self.members:
+                    raise refuse("GROUP_NOT_EMPTY", "it has members")
+                self.positions.update({TopicPartition(at.topic_id, at.partition): at for at in positions})
+                return Done()
             case CommitOffsets(positions=positions, member=name, generation=generation):
                 member = self.known(name)
                 keys = [TopicPartition(at.topic_id, at.partition) for at in positions]
@@ -92,8 +104,27 @@ class FakeGroup:
                 self.commits += [(name, generation, at) for at in positions]
                 return Done()
             case FetchOffsets(parts=parts):
-                keys = [TopicPartition(s.topic_id, p) for s in parts for p in s.partitions]
+                keys = [TopicPartition(s.topic_id, p) for s in parts for p in s.partitions] or list(self.positions)
                 return FetchOffsetsAnswer(tuple(self.positions[key] for key in keys if key in self.positions))
+            case ListGroups():
+                return ListGroupsAnswer(
+                    (GroupInfo("g", "stable" if self.members else "empty", len(self.members), "r1"),)
+                )
+            case DescribeGroup(group=group):
+                if group != "g":
+                    raise refuse("UNKNOWN_GROUP", f"there is no group {group}")
+                members = tuple(
+                    GroupMember(name, one.generation, one.join.instance, assignment=self.share(name))
+                    for name, one in self.members.items()
+                )
+                state = "stable" if members else "empty"
+                positions = tuple(self.positions.values())
+                return DescribeGroupAnswer(group, state, self.generation, "sticky", "r1", members, positions)
+            case DeleteGroup():
+                if self.members:
+                    raise refuse("GROUP_NOT_EMPTY", "it has members")
+                self.positions.clear()
+                return Done()
         raise refuse("UNSUPPORTED", message.OP)
 
     def known(self, name: str) -> Member:

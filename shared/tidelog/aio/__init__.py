@@ -17,12 +17,14 @@ from collections.abc import Iterable
 from contextlib import AbstractAsyncContextManager
 
 from tidelog.aio.loop import AsyncioLoop
+from tidelog.client.backward import BackwardConsumer
 from tidelog.client.consumer import Consumer
+from tidelog.client.group import GroupConsumer
 from tidelog.client.log import DEFAULT_URL, NO_FILES, Log, open_log
 from tidelog.client.producer import Pending, Producer
 from tidelog.tls import TlsFiles, TlsOptions
 
-__all__ = ["Consumer", "Log", "Pending", "Producer", "connect"]
+__all__ = ["BackwardConsumer", "Consumer", "GroupConsumer", "Log", "Pending", "Producer", "connect"]
 
 
 def connect(

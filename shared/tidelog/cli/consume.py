@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import base64
 import json
+import math
 import sys
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
+import trio
 
 from tidelog.cli.main import connect, gateway_option, run
 from tidelog.client.consuming import Reading
@@ -18,6 +21,10 @@ from tidelog.client.stream import RecordStream
 from tidelog.records import Record
 from tidelog.timeline.records import decode
 from tidelog.types import TIMELINE
+
+if TYPE_CHECKING:
+    from tidelog.client.group import GroupConsumer
+    from tidelog.client.log import Log
 
 
 def _text_or_b64(name: str, data: bytes | None) -> dict[str, Any]:
@@ -63,6 +70,9 @@ def _as_value(record: Record) -> bytes:
     return record.value or b""
 
 
+LOOK_S = 0.05
+"""Pause between two looks at whether a member of a group has come to the end."""
+
 FORMATS = {"value": _as_value, "json": _as_json, "hex": _as_hex}
 
 
@@ -81,13 +91,61 @@ def place(text: str, option: str) -> str | int | datetime:
     return moment if moment.tzinfo else moment.astimezone()
 
 
+class Output:
+    """Where records go as lines, ``most`` of them at most; ``flush``: each at once."""
+
+    def __init__(self, style: Callable[[Record], bytes], most: int | None, flush: bool) -> None:
+        self._style = style
+        self._left = math.inf if most is None else most
+        self._flush = flush
+
+    async def print(self, records: RecordStream) -> None:
+        """All of them."""
+        write = sys.stdout.buffer.write
+        async for record in records:
+            write(self._style(record) + b"\n")
+            if self._flush:
+                sys.stdout.buffer.flush()
+            self._left -= 1
+            if self._left == 0:
+                break
+
+    async def print_share(self, log: Log, member: GroupConsumer, topics: list[str], to_end: bool) -> None:
+        """Those of a member of a group; what was printed is committed."""
+        ends: dict[tuple[str, int], int] = {}
+        for topic in topics:
+            places = await log.find_positions(topic, "latest")
+            ends.update({(topic, partition): at.offset for partition, at in places.items()})
+        async with member:
+            async with trio.open_nursery() as nursery:
+                if to_end:
+                    nursery.start_soon(_cancel_at, member, ends, nursery.cancel_scope)
+                await self.print(member)
+                nursery.cancel_scope.cancel()
+            sys.stdout.buffer.flush()
+            await member.commit()
+
+
+async def _cancel_at(member: GroupConsumer, ends: Mapping[tuple[str, int], int], scope: trio.CancelScope) -> None:
+    """When the member has come to these ends with all that it has."""
+    while True:
+        await trio.sleep(LOOK_S)
+        share, positions = member.assignment, member.positions
+        if share and all(one in positions and positions[one].offset >= ends.get(one, 0) for one in share):
+            scope.cancel()
+
+
 @click.command()
 @click.argument("topic")
-@click.option("--from", "start", default="latest", show_default=True, metavar="earliest|latest|OFFSET|TIME")
+@click.option(
+    "--from", "start", metavar="earliest|latest|OFFSET|TIME", help="Default: latest; with --group, earliest."
+)
 @click.option("--partition", "partitions", type=click.IntRange(0), multiple=True, help="Only this one; repeatable.")
 @click.option("--until", metavar="latest|OFFSET|TIME", help="Stop there, instead of waiting for more.")
 @click.option("--to-end", is_flag=True, help="Stop at what is committed now: --until latest.")
 @click.option("--reverse", is_flag=True, help="Newest first: from below --from down to --until, or to the beginning.")
+@click.option("--group", help="As a member of this consumer group, which shares the partitions and keeps its place.")
+@click.option("--instance", default="", help="With --group: the name of a static member, which keeps its share.")
 @click.option("--max", "most", type=click.IntRange(1), help="Stop after so many records.")
 @click.option("--format", "style", type=click.Choice(list(FORMATS)), default="value", show_default=True)
 @click.option("--read-from", type=click.Choice(["leader", "any"]), default="leader", show_default=True)
@@ -98,11 +156,13 @@ def place(text: str, option: str) -> str | int | datetime:
 @gateway_option
 def consume(
     topic: str,
-    start: str,
+    start: str | None,
     partitions: tuple[int, ...],
     until: str | None,
     to_end: bool,
     reverse: bool,
+    group: str | None,
+    instance: str,
     most: int | None,
     style: str,
     read_from: str,
@@ -116,37 +176,36 @@ def consume(
     With --reverse the newest record of each partition comes first, and it ends at the beginning, or at --until:
     '--reverse --max 10' shows the last ten records.
 
+    With --group the members of the group share the partitions; it goes on where the group has come to, and --from
+    counts only where it has come nowhere. Several topics: TOPIC,TOPIC. 'tidelog groups describe' shows how far it is.
+
     Records come from the leaders; with --read-from any from any replica in sync, as fresh as --max-staleness says."""
-    formatted = FORMATS[style]
-    begin = place(start, "--from")
+    begin = place(start or ("earliest" if group else "latest"), "--from")
+    if group and (reverse or until is not None or partitions):
+        raise click.UsageError("--group does not go with --until, --reverse and --partition")
+    if instance and not group:
+        raise click.UsageError("--instance is for members of a --group")
     if to_end and (reverse or until is not None):
         raise click.UsageError(f"--to-end does not go with {'--reverse' if reverse else '--until'}")
     end = "latest" if to_end else None if until is None else place(until, "--until")
     if consistency is None:
         consistency = "eventual" if max_staleness is None else "bounded"
+    reading: Reading = {"read_from": read_from, "consistency": consistency, "max_staleness_s": max_staleness}
+    output = Output(FORMATS[style], most, flush=end is None and not reverse)
 
     async def task() -> None:
-        count = 0
-        write = sys.stdout.buffer.write
         async with connect(gateways) as log:
-            reading: Reading = {
-                "read_from": read_from,
-                "consistency": consistency,
-                "max_staleness_s": max_staleness,
-            }
             chosen = partitions or None
-            records: RecordStream
-            if reverse:
-                records = log.consume(topic, start=begin, end=end, partitions=chosen, reverse=True, **reading)
+            if group:
+                topics = topic.split(",")
+                member = log.consume(topics, group=group, instance=instance, start=begin, **reading)
+                await output.print_share(log, member, topics, to_end)
+            elif reverse:
+                await output.print(
+                    log.consume(topic, start=begin, end=end, partitions=chosen, reverse=True, **reading)
+                )
             else:
-                records = log.consume(topic, start=begin, end=end, partitions=chosen, **reading)
-            async for record in records:
-                write(formatted(record) + b"\n")
-                count += 1
-                if end is None and not reverse:
-                    sys.stdout.buffer.flush()
-                if count == most:
-                    break
+                await output.print(log.consume(topic, start=begin, end=end, partitions=chosen, **reading))
 
     try:
         run(task)

@@ -39,6 +39,7 @@ COMMANDS = {
     "servers": "servers",
     "produce": "produce",
     "consume": "consume",
+    "groups": "groups",
     "status": "status",
     "why": "status",
     "controllers": "controllers",
@@ -71,6 +72,11 @@ NEXT_STEP = {
     "FORBIDDEN": "'tidelog acls list' shows the rules to those who may administer the cluster.",
     "UNKNOWN_TOKEN": "'tidelog tokens list' shows the tokens that there are.",
     "QUOTA_EXCEEDED": "Wait, or have the quota raised: 'tidelog quotas list'.",
+    "UNKNOWN_GROUP": "'tidelog groups list' shows the groups; 'tidelog consume TOPIC --group NAME' begins one.",
+    "GROUP_NOT_EMPTY": "End its consumers first: 'tidelog groups describe NAME' shows them.",
+    "FENCED_INSTANCE": "Two processes have the same --instance: give each its own.",
+    "GROUP_FULL": "'tidelog groups describe NAME' shows the members; end some, or begin another group.",
+    "LOG_TRUNCATED": "What was read there is gone: 'tidelog why TOPIC/PARTITION' says why.",
     "NO_QUORUM": "A majority of the controllers must run: 'tidelog status'.",
 }
 """What a user can do about an error."""

@@ -240,9 +240,9 @@ class GroupConsumer(RecordStream):
     def _finished(self) -> dict[TopicPartition, Position]:
         """How far the application has finished each partition: not yet with the record in hand."""
         finished = dict(self._done)
-        if self._hand is not None and self.last is not None and self._hand.key in finished:
-            if self.last.offset > finished[self._hand.key].offset:
-                finished[self._hand.key] = Position(self.last.leader_epoch, self.last.offset)
+        last, hand = self.last, self._hand
+        if hand is not None and last is not None and hand.key in finished and last.offset > finished[hand.key].offset:
+            finished[hand.key] = Position(last.leader_epoch, last.offset)
         return finished
 
     def _handed(self) -> dict[TopicPartition, Position]:

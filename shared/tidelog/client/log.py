@@ -10,6 +10,7 @@ from tidelog.client.clock import wall_ms
 from tidelog.client.comparing import Comparison, compare
 from tidelog.client.connection import Connection
 from tidelog.client.consuming import Consuming, check_partitions
+from tidelog.client.grouping import Grouping
 from tidelog.client.loop import Loop
 from tidelog.client.moving import Moving
 from tidelog.client.options import ProducerOptions
@@ -50,7 +51,7 @@ DIGEST_PATIENCE_S = 3.0
 A = TypeVar("A", bound=Message)
 
 
-class Log(Consuming, Moving, Securing):
+class Log(Consuming, Grouping, Moving, Securing):
     """A connected client. Made by ``connect``; may be used by many tasks."""
 
     def __init__(self, connection: Connection, clock: WallClock) -> None:

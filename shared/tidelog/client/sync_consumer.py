@@ -157,3 +157,18 @@ class GroupConsumer(Records[group.GroupConsumer]):
     def commit(self) -> None:
         """Commit all that was handed out, the last record included."""
         self._portal.run(self._tell().commit)
+
+
+def in_threads(hooks: group.Hooks) -> group.Hooks:
+    """The same hooks, each call in a thread, where it may use the blocking client."""
+
+    def of(hook: group.Hook | None) -> group.Hook | None:
+        if hook is None:
+            return None
+
+        async def call(partitions: list[tuple[str, int]]) -> None:
+            await trio.to_thread.run_sync(hook, partitions)
+
+        return call
+
+    return group.Hooks(of(hooks.on_assigned), of(hooks.on_revoked), of(hooks.on_lost))
