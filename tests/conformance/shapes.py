@@ -10,7 +10,7 @@ from tidelog import Ack, ConsumerOptions, DeliveryFailed, Position, ProducerOpti
 from tidelog.wire.messages import TopicInfo
 
 Json = dict[str, Any]
-FEATURES = ["zstd", "lz4"]
+FEATURES = ["zstd", "lz4", "expected_offset"]
 REFUSALS = (TidelogError, TypeError, ValueError)
 """What counts as the library's answer; anything else is a bug of the driver, and ends it."""
 

@@ -219,16 +219,22 @@ class Stage(Cluster):
     # --- clients -----------------------------------------------------------------------------------------
 
     def send(
-        self, *values: bytes, acks: Acks = Acks.ALL, by: str = "hand", patience: float = 8.0, window: int = 3
+        self,
+        *values: bytes,
+        acks: Acks = Acks.ALL,
+        by: str = "hand",
+        patience: float = 8.0,
+        window: int = 3,
+        expected: int = -1,
     ) -> Batch:
-        """Begin a send."""
+        """Begin a send; ``expected``: the only offset at which it may be appended."""
         producer = self._producers.get(by)
         if producer is None:
             options = ProducerOptions(acks=acks, pace=0.0, patience=patience, window=window)
             producer = self._producers[by] = Producer(self, by, stream(1, by), options)
             self.clients.append(producer)
             self.until(lambda: producer.partition(self.key) is not None)
-        batch = producer.produce(self.key, *values)
+        batch = producer.produce(self.key, *values, expected=expected)
         assert batch is not None
         return batch
 

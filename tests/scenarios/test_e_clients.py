@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from simulation.history import OK
 from tidelog.client.core.consumer import ConsumerCore, Open
 from tidelog.errors import TidelogError
 from tidelog.records import decode_batch, split
 from tidelog.types import Position
-from tidelog.wire.messages import Delivery, Read, ReadAnswer
+from tidelog.wire.messages import Delivery, Produce, Produced, Read, ReadAnswer
 
 from scenarios.stage import Stage
 
@@ -17,6 +18,35 @@ def read(stage: Stage, node: str, position: Position) -> ReadAnswer | TidelogErr
     answer = stage.ask(node, at)
     assert isinstance(answer, ReadAnswer | TidelogError)
     return answer
+
+
+@pytest.mark.parametrize("copied", [True, False], ids=["copied", "on the old leader only"])
+def test_E3_of_two_writers_with_the_same_expected_offset_one_wins_whatever_the_failover(copied: bool):
+    """The leader takes one writer's record, and dies before anybody hears of it; the other writer's has not come yet.
+    Both try again at the next leader: a copy of the first is an ack if it was replicated; if not, whoever comes first
+    wins. The other is refused, and told where the log ends."""
+    stage = Stage(min_insync_replicas="2")
+    stage.put(b"m0", by="one")
+    stage.put(b"m1", by="two")
+    old = stage.first
+    stage.hold(lambda sender, receiver, message: sender == old and isinstance(message, Produced))
+    stage.hold(lambda sender, receiver, message: sender == "two" and receiver == old and isinstance(message, Produce))
+    if not copied:
+        stage.cut(old, *stage.others)
+    writers = {name: stage.send(name.encode(), by=name, expected=2) for name in ("one", "two")}
+    stage.until(lambda: stage.end(old) == 3)
+    if copied:
+        stage.until(lambda: stage.hw(old) == 3)
+    stage.kill(old)
+    stage.until(lambda: stage.leader in stage.others and stage.leads(stage.leader))
+    assert stage.end(stage.leader) == (3 if copied else 2)
+    stage.until(lambda: all(writer.result for writer in writers.values()))
+    (winner,) = [name for name, writer in writers.items() if writer.result == OK]
+    (loser,) = set(writers) - {winner}
+    assert winner == "one" or not copied
+    assert (writers[winner].offset, writers[loser].errors[-1]) == (2, "UNEXPECTED_OFFSET")
+    stage.settle()
+    assert all(stage.values(node) == [b"m0", b"m1", winner.encode()] for node in stage.replicas)
 
 
 def test_E4_a_committed_position_beyond_the_end_after_an_unclean_election_is_an_error_and_no_reset():

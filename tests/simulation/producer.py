@@ -129,8 +129,9 @@ class Producer(Client):
             self._lanes[key] = lane
         return lane
 
-    def produce(self, key: TopicPartition, *given: bytes) -> Batch | None:
-        """Queue one batch, of these values or of some of its own; None when the lane is full."""
+    def produce(self, key: TopicPartition, *given: bytes, expected: int = -1) -> Batch | None:
+        """Queue one batch, of these values or of some of its own, to be appended at ``expected`` only, if that is
+        given; None when the lane is full."""
         lane = self._lane(key)
         if len(lane.batches) >= (self.options.window if self.options.idempotent else 1):
             return None
@@ -141,7 +142,6 @@ class Producer(Client):
             values.append(f"{self.name}:{name}:{self._values}".encode().ljust(self.options.value_bytes, b"."))
         records = [NewRecord(value, None, round(self.loop.now * 1000)) for value in values]
         data = encode_batch(records, producer_id=lane.producer_id, producer_epoch=0, base_sequence=lane.sequence)
-        expected = -1
         if self.options.conditional and self.rng.random() < self.options.conditional:
             expected = self.cluster.invariants.committed_end(key)
         self._batch_id += 1

@@ -23,14 +23,16 @@ class Bench:
         self.now = 100.0
         self.sent: list[tuple[int, int, int, list[bytes | None]]] = []
         self.ids: list[int] = []
+        self.conditions: list[int] = []
         if up:
             self.core.on_link_up()
             self.core.on_producer_id(7)
 
-    def add(self, value: bytes, partition: int = 0) -> Batch:
+    def add(self, value: bytes, partition: int = 0, expected_offset: int = -1) -> Batch:
         record = NewRecord(value, None, 1000)
         size = record_size(value, None, ())
-        return self.core.append(partition, record, size) or self.core.open(partition, record, size, self.now)
+        batch = self.core.append(partition, record, size) if expected_offset < 0 else None
+        return batch or self.core.open(partition, record, size, self.now, expected_offset)
 
     def batch(self, value: bytes, partition: int = 0) -> Batch:
         """A batch of its own."""
@@ -51,6 +53,7 @@ class Bench:
             header = check_batch(data)
             assert part.size == header.size
             values = [record.value for record in decode_batch(data)]
+            self.conditions.append(part.expected_offset)
             self.sent.append((part.id, header.producer_id, header.base_sequence, values))
 
     def ack(self, index: int, offset: int = 0) -> list[Batch]:

@@ -374,3 +374,14 @@ def test_options_name_every_fault() -> None:
         tidelog.ProducerOptions(acks="some", max_in_flight=0)
     with pytest.raises(ConfigError, match="no gateway URL"):
         tidelog.connect([])
+
+
+async def test_a_condition_that_cannot_be_is_refused_at_once() -> None:
+    async with connected(partitions=2) as (_, log):
+        async with log.producer("orders") as producer:
+            for wrong in ({"partition": 0, "expected_offset": -1}, {"expected_offset": 0}):
+                with pytest.raises(ValueError, match="expected_offset"):
+                    await producer.send(b"x", **wrong)
+        async with log.producer("orders", tidelog.ProducerOptions(acks="none")) as producer:
+            with pytest.raises(ValueError, match="acks none"):
+                await producer.submit(b"x", partition=0, expected_offset=0)

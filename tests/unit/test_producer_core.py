@@ -46,6 +46,38 @@ def test_a_full_batch_does_not_linger() -> None:
     assert [len(values) for values in bench.send()] == [2, 2]
 
 
+def test_a_conditional_append_is_a_batch_of_its_own_and_keeps_its_place_and_its_condition() -> None:
+    bench = Bench(ProducerOptions(max_in_flight=9))
+    bench.add(b"before")
+    bench.add(b"conditional", expected_offset=41)
+    bench.add(b"after")
+    bench.core.seal_all()
+    assert bench.send() == [[b"before"], [b"conditional"], [b"after"]]
+    assert bench.conditions == [-1, 41, -1]
+    for index in range(3):
+        bench.refuse(index, LATER)
+    bench.now += 1
+    assert bench.send() == [[b"before"], [b"conditional"], [b"after"]]
+    assert bench.conditions[3:] == [-1, 41, -1]
+
+
+def test_a_condition_that_does_not_hold_fails_its_record_and_no_other() -> None:
+    bench = Bench(ProducerOptions(max_in_flight=9))
+    refused = bench.add(b"conditional", expected_offset=41)
+    after = bench.batch(b"after")
+    bench.send()
+    assert bench.refuse(0, refuse("UNEXPECTED_OFFSET", "the log ends at 42", end_offset=42)) == [refused]
+    assert refused.error is not None
+    assert (refused.error.code, refused.error.detail) == ("UNEXPECTED_OFFSET", {"end_offset": 42})
+    assert not refused.error.unknown_outcome
+    bench.refuse(1, GAP)
+    bench.core.on_producer_id(8)
+    bench.now += 1
+    assert bench.send() == [[b"after"]]
+    assert bench.sequences(2) == [(8, 0)]
+    assert bench.ack(2) == [after]
+
+
 def test_every_record_of_a_batch_shares_its_fate() -> None:
     bench = Bench()
     first, second = bench.add(b"a"), bench.add(b"b")

@@ -138,9 +138,21 @@ class Producer:
         headers: Headers | None = None,
         partition: int | None = None,
         timestamp_ms: int | None = None,
+        expected_offset: int | None = None,
     ) -> Ack:
-        """Send a record and wait for its acknowledgement. Raises ``BrokerError`` when it failed (see ``Pending``)."""
-        pending = await self.submit(value, key=key, headers=headers, partition=partition, timestamp_ms=timestamp_ms)
+        """Send a record and wait for its acknowledgement. Raises ``BrokerError`` when it failed (see ``Pending``).
+
+        With ``expected_offset`` it is appended there or not at all: of several writers that expect the same offset
+        one wins, the others are refused with ``UNEXPECTED_OFFSET``, whose ``detail["end_offset"]`` says where the
+        log ends. Name the partition, or a key."""
+        pending = await self.submit(
+            value,
+            key=key,
+            headers=headers,
+            partition=partition,
+            timestamp_ms=timestamp_ms,
+            expected_offset=expected_offset,
+        )
         return await pending.wait()
 
     async def submit(
@@ -151,6 +163,7 @@ class Producer:
         headers: Headers | None = None,
         partition: int | None = None,
         timestamp_ms: int | None = None,
+        expected_offset: int | None = None,
     ) -> Pending:
         """Accept a record; waits only while ``buffer_bytes`` are unacknowledged (and lets other tasks run now and
         then). Raises ``BATCH_TOO_LARGE`` for what no batch can hold, ``Closed``, ``TypeError``, ``ValueError``."""
@@ -166,13 +179,15 @@ class Producer:
             raise ValueError("timestamp_ms is milliseconds since 1970, not negative")
         if value.__class__ is not bytes:
             value = _bytes(value)
-        if key is None and partition is None and not headers and value is not None:  # the common case, without calls
+        if expected_offset is not None:
+            self._check_condition(expected_offset, key, partition)
+        elif key is None and partition is None and not headers and value is not None:  # the common case
             size = RECORD_OVERHEAD + len(value)
             record = _record(NewRecord, (value, None, timestamp_ms, ()))
             batch = core.append(self._partitioner.sticky, record, size) or self._add(record, size, None)
-        else:
-            record = NewRecord(value, _bytes(key), timestamp_ms, _pairs(headers) if headers else ())
-            batch = self._add(record, record_size(value, record.key, record.headers), partition)
+            return Pending(batch, len(batch.records) - 1, timestamp_ms, self._loop)
+        record = NewRecord(value, _bytes(key), timestamp_ms, _pairs(headers) if headers else ())
+        batch = self._add(record, record_size(value, record.key, record.headers), partition, expected_offset)
         return Pending(batch, len(batch.records) - 1, timestamp_ms, self._loop)
 
     async def flush(self) -> None:
@@ -186,22 +201,34 @@ class Producer:
 
     # --- the work --------------------------------------------------------------------------------------------
 
-    def _add(self, record: NewRecord, size: int, partition: int | None) -> Batch:
+    def _check_condition(self, expected_offset: int, key: bytes | None, partition: int | None) -> None:
+        if expected_offset < 0:
+            raise ValueError(f"expected_offset is not negative: {expected_offset}")
+        if key is None and partition is None and self._partitions > 1:
+            raise ValueError("expected_offset is of one partition: name it, or a key")
+        if self.options.acks == "none":
+            raise ValueError("with acks none nobody would know whether expected_offset was right")
+
+    def _add(self, record: NewRecord, size: int, partition: int | None, expected_offset: int | None = None) -> Batch:
         core, partitioner = self._core, self._partitioner
         sticky = partition is None and record[1] is None
         if partition is None:
             partition = partitioner.sticky if record[1] is None else partitioner.of_key(record[1])
         elif not 0 <= partition < self._partitions:
             raise ValueError(f"{self.topic} has partitions 0 to {self._partitions - 1}, not {partition}")
+        if expected_offset is not None:
+            return self._open(partition, record, size, expected_offset)
         batch = core.append(partition, record, size)
         if batch is None and sticky:
             partitioner.move_on()
             partition = partitioner.sticky
             batch = core.append(partition, record, size)
-        if batch is None:
-            batch = core.open(partition, record, size, self._loop.now())
-            self._quiet = self._loop.event() if self._quiet.is_set() else self._quiet
-            self._wake.set()
+        return batch or self._open(partition, record, size)
+
+    def _open(self, partition: int, record: NewRecord, size: int, expected_offset: int = -1) -> Batch:
+        batch = self._core.open(partition, record, size, self._loop.now(), expected_offset)
+        self._quiet = self._loop.event() if self._quiet.is_set() else self._quiet
+        self._wake.set()
         return batch
 
     async def _wait_room(self) -> None:

@@ -98,10 +98,18 @@ class Producer:
         headers: Headers | None = None,
         partition: int | None = None,
         timestamp_ms: int | None = None,
+        expected_offset: int | None = None,
     ) -> Ack:
-        """Send a record and wait for its acknowledgement. Raises ``BrokerError`` when it failed."""
-        pending = self.submit(value, key=key, headers=headers, partition=partition, timestamp_ms=timestamp_ms)
-        return pending.wait()
+        """Send a record and wait for its acknowledgement. Raises ``BrokerError`` when it failed; ``expected_offset``
+        as in ``tidelog.Producer.send``."""
+        return self.submit(
+            value,
+            key=key,
+            headers=headers,
+            partition=partition,
+            timestamp_ms=timestamp_ms,
+            expected_offset=expected_offset,
+        ).wait()
 
     def submit(
         self,
@@ -111,11 +119,18 @@ class Producer:
         headers: Headers | None = None,
         partition: int | None = None,
         timestamp_ms: int | None = None,
+        expected_offset: int | None = None,
     ) -> Pending:
         """Accept a record without waiting for its acknowledgement; waits only while too much is unacknowledged.
         A record that is refused (too large, wrong type) says so at ``wait`` or at the end of the producer."""
         pending = Pending(self)
-        details = {"key": key, "headers": headers, "partition": partition, "timestamp_ms": timestamp_ms}
+        details = {
+            "key": key,
+            "headers": headers,
+            "partition": partition,
+            "timestamp_ms": timestamp_ms,
+            "expected_offset": expected_offset,
+        }
         self._queue.append((pending, value, {name: x for name, x in details.items() if x is not None}))
         if len(self._queue) >= QUEUED_RECORDS:
             self._portal.run(self._catch_up)

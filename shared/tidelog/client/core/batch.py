@@ -43,6 +43,7 @@ class Batch:
         "deadline",
         "durability",
         "error",
+        "expected_offset",
         "leader_epoch",
         "offset",
         "opened_at",
@@ -55,8 +56,10 @@ class Batch:
         "waiter",
     )
 
-    def __init__(self, partition: int, opened_at: float, deadline: float) -> None:
+    def __init__(self, partition: int, opened_at: float, deadline: float, expected_offset: int = -1) -> None:
         self.partition = partition
+        self.expected_offset = expected_offset
+        """Not -1: it may be appended there only."""
         self.opened_at = opened_at
         self.deadline = deadline
         self.records: list[NewRecord] = []

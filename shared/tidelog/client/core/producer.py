@@ -16,6 +16,8 @@ Each partition is a *lane*: an open batch, a queue of sealed ones, and those in 
   only a leader that was replaced, and its gap proves nothing. Such batches end with their delivery timeout. In a
   topic that may lose records (``lossy``) they are numbered anew too, but a batch whose fate was in doubt stays so: it
   may have been in a log that is lost, and may come back with it.
+- **A conditional append** (``expected_offset``) is a batch of one record. Refused with ``UNEXPECTED_OFFSET`` it is
+  given up like any other; a retry of one that was written is a copy, and never refused for what it wrote itself.
 - **Without idempotence** nothing is tried twice here: it might write twice or change the order.
 
 Invariants: a lane's batches settle exactly once; at most ``max_in_flight`` of a lane are in flight; sequences of
@@ -132,9 +134,9 @@ class ProducerCore:
         self.buffered += size
         return batch
 
-    def open(self, partition: int, record: NewRecord, size: int, now: float) -> Batch:
-        """Seal the partition's open batch and begin another with this record. Raises ``BATCH_TOO_LARGE`` for a
-        record that no batch of the topic can hold."""
+    def open(self, partition: int, record: NewRecord, size: int, now: float, expected_offset: int = -1) -> Batch:
+        """Seal the partition's open batch and begin another with this record; with ``expected_offset`` it stays alone
+        in it. Raises ``BATCH_TOO_LARGE`` for a record that no batch of the topic can hold."""
         if BATCH_OVERHEAD + size > self._max_batch_bytes:
             raise refuse(
                 "BATCH_TOO_LARGE",
@@ -142,11 +144,13 @@ class ProducerCore:
             )
         lane = self._lanes[partition]
         lane.seal()
-        batch = lane.open = Batch(partition, now, now + self._options.delivery_timeout_s)
+        batch = lane.open = Batch(partition, now, now + self._options.delivery_timeout_s, expected_offset)
         batch.records.append(record)
         batch.size += size
         self.buffered += batch.size
         self._active[partition] = lane
+        if expected_offset >= 0:
+            lane.seal()
         return batch
 
     def seal_all(self) -> None:
@@ -214,7 +218,15 @@ class ProducerCore:
         lane.in_flight.append(batch)
         limit = SPOILED_TIMEOUT_S if lane.spoiled else self._options.request_timeout_s
         timeout_ms = max(1, round(1000 * min(limit, batch.deadline - now)))
-        return ProducePart(number, self.topic_id, lane.partition, self._acks, timeout_ms, size)
+        return ProducePart(
+            number,
+            self.topic_id,
+            lane.partition,
+            self._acks,
+            timeout_ms,
+            size,
+            expected_offset=batch.expected_offset,
+        )
 
     # --- answers come back -----------------------------------------------------------------------------
 
