@@ -185,6 +185,8 @@ BEYOND: dict[str, str] = {
     "elect_at_the_first_report": "the reports there are enough, and true",
     "serve_after_the_session": "time",
     "lead_from_outside_the_isr": "the controller never asks for it",
+    "take_an_answer_for_read": "a follower here asks for each partition, whatever it thinks that it was told",
+    "let_replicas_go_in_a_row": "reassignments",
     "take_any_directory": "data directories of other nodes",
     "confirm_leadership_at_once": "readers",
     "ignore_the_epochs_of_readers": "readers",
