@@ -109,7 +109,7 @@ def _scenario(record: Record) -> str:
 
 def _seed(record: Record) -> str:
     if record.seed < 0:
-        return f"not in {record.seeds_tried} seeds"
+        return f"not in {record.seeds_tried} seed{'s' * (record.seeds_tried != 1)}"
     faults = f", {record.faults} faults" if record.faults >= 0 else ""
     return f"{_ordinal(record.seed + 1)} seed, {record.seed_steps} steps{faults}"
 
@@ -126,7 +126,7 @@ def _kind(record: Record) -> str:
     kind = found.group(1).rstrip(":") if found else text.split(":")[0]
     if kind == "AssertionError: not within":
         return "no progress"
-    return "the scenario's own assertion" if kind in ("AssertionError", "ValueError", "AttributeError") else kind
+    return "the test's own assertion" if kind in ("AssertionError", "ValueError", "AttributeError") else kind
 
 
 def scenario_table() -> str:
