@@ -110,6 +110,26 @@ def test_the_dialogue_with_a_trimmed_leader_comes_to_the_same(history: tuple[Lin
         assert cut < start or cut <= shared
 
 
+@given(histories())
+@settings(max_examples=2000, deadline=None)
+def test_where_an_answer_lies_within_the_leaders_log_the_cut_begins_no_later_than_what_differs(
+    history: tuple[Line, int, Line],
+) -> None:
+    """So a loss reported from there on is not too small. Where it lies below, the logs may have parted earlier."""
+    leader, start, follower = history
+    shared, epochs, own = common(leader, follower), cache_of(leader, start), cache_of(follower)
+    core = Follower("r1", 99, 0)
+    core.begin(own)
+    while core.asking is not None:
+        asked = core.asking
+        epoch, end = epochs.end_of(asked, len(leader))
+        if epoch < 0 and start > 0:
+            epoch, end = asked, epochs.ends_before(start)
+            assert end < start, "the leader's log is known to be trimmed there"
+        cut = core.on_epoch_end(asked, epoch, end, own, 0, len(follower))
+        assert cut is None or cut <= shared or 0 <= end < start
+
+
 LEADER = cache_of([1, 1, 3, 3, 3, 5, 5], 4)
 """A log that begins at 4, in the middle of epoch 3, which began at 2; the log ends at 7."""
 

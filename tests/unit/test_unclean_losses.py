@@ -109,9 +109,9 @@ def test_an_unclean_leader_that_has_nothing_left_tells_what_is_lost():
     assert [(loss.start, loss.end) for loss in net.losses] == [(0, len(VALUES))]
 
 
-def test_where_a_trimmed_leader_names_a_place_within_a_batch_all_of_the_batch_is_lost() -> None:
-    """All that its oldest epoch can say of an older one is that this ended before it. Found by simulation seed 74:
-    the HW stayed within the batch, above the log's end."""
+def test_where_a_trimmed_leader_knows_no_common_epoch_all_that_was_committed_may_be_lost() -> None:
+    """All that its oldest epoch can say of an older one is that this ended before it: the logs may have parted
+    anywhere below. (The place may lie within a batch, too: the HW once stayed there, above the log's end.)"""
     net = cluster(2, config=TopicConfig(min_insync_replicas=1, unclean_election=True, segment_max_bytes=1))
     net.send("r1", b"a")
     net.advance(6)
@@ -134,5 +134,73 @@ def test_where_a_trimmed_leader_names_a_place_within_a_batch_all_of_the_batch_is
     net.losses.clear()
     net.start("r2")
     net.advance(1)
-    assert [(loss.node, loss.start, loss.end) for loss in net.losses] == [("r2", 1, 4)]
+    assert [(loss.node, loss.start, loss.end) for loss in net.losses] == [("r2", 0, 4)]
     assert net.values("r2") == net.values("r1") == [b"d"]
+
+
+@pytest.mark.parametrize(("start", "lost"), [(4, (0, 3)), (1, (1, 3))], ids=["none known", "one known"])
+def test_who_follows_a_trimmed_leader_reports_all_that_may_be_lost_and_no_more(
+    start: int, lost: tuple[int, int]
+) -> None:
+    """Where no epoch is common any more its log ends before the leader's begins: nothing is cut, the copy starts
+    over."""
+    net = cluster(2, config=TopicConfig(min_insync_replicas=1, unclean_election=True, segment_max_bytes=1))
+    net.send("r1", b"a")
+    net.advance(6)
+    net.push(leader="r1", isr=("r1",))
+    net.stop("r1")
+    net.push(leader="r2", isr=("r2",), leader_epoch=1, unclean_epoch=1)
+    net.run()
+    for value in (b"x", b"y"):
+        net.send("r2", value)
+    net.advance(6)
+    net.stop("r2")
+    net.push(leader="r1", isr=("r1",), leader_epoch=2, unclean_epoch=2)
+    net.start("r1")
+    net.advance(1)
+    for value in (b"c", b"d", b"e", b"f"):
+        net.send("r1", value)
+    net.advance(6)
+    assert net.partition("r1").log.advance_start(start)
+    net.losses.clear()
+    net.start("r2")
+    net.advance(1)
+    assert net.values("r2")[-1] == net.values("r1")[-1] == b"f"
+    assert [(loss.node, loss.start, loss.end) for loss in net.losses] == [("r2", *lost)]
+
+
+@pytest.mark.parametrize("left", [0, 1, 2])
+def test_a_follower_that_had_lost_its_end_itself_reports_what_an_unclean_leader_never_had(left: int) -> None:
+    """It has nothing to cut, and the leader does not know of it."""
+    net = cluster(2, config=TopicConfig(min_insync_replicas=1, unclean_election=True, flush="os"))
+    net.send("r1", b"a")
+    net.advance(6)
+    net.push(leader="r2", isr=("r2",), leader_epoch=1)
+    net.stop("r1")
+    net.run()
+    for value in (b"b", b"c"):
+        net.send("r2", value)
+    net.advance(6)
+    torn(net, "r2", left)
+    net.push(leader="r1", isr=("r1",), leader_epoch=2, unclean_epoch=2)
+    net.start("r1")
+    net.send("r1", b"x")
+    net.start("r2")
+    net.advance(1)
+    assert net.values("r1") == net.values("r2") == [b"a", b"x"]
+    assert [(loss.node, loss.start, loss.end) for loss in net.losses] == [("r2", 1, 3)]
+
+
+@pytest.mark.parametrize("grows", [False, True])
+def test_a_follower_that_had_lost_its_end_and_finds_it_at_the_unclean_leader_reports_nothing(grows: bool) -> None:
+    net = cluster(2, config=TopicConfig(min_insync_replicas=1, unclean_election=True, flush="os"))
+    for value in (b"a", b"b", b"c"):
+        net.send("r1", value)
+    net.advance(6)
+    torn(net, "r2", 1)
+    net.push(leader="r1", isr=("r1",), leader_epoch=1, unclean_epoch=1)
+    if grows:
+        net.send("r1", b"d")
+    net.start("r2")
+    net.advance(1)
+    assert net.values("r2") == net.values("r1") and not net.losses

@@ -86,7 +86,7 @@ class Following:
         self._stamp = 0
         """The greatest that the leader has sent in this leader epoch."""
         self._parted = False
-        """The own log parts from the leader's before it begins, and may be lost: the copy is to start over."""
+        """Nothing of the own log is known to be in the leader's, and may be lost: the copy is to start over."""
         self._asking_latest = False
         self._readers = False
         """What the last fetch said of readers."""
@@ -145,7 +145,7 @@ class Following:
             return Outcome("failed", "MALFORMED")
         log = self._log
         end = self.core.on_epoch_end(asked.epoch, part.epoch, part.end_offset, log.epochs, 0, log.end)
-        return MORE if end is None else self._agree(end)
+        return MORE if end is None else self._agree(end, 0 <= part.end_offset < part.log_start)
 
     def on_fetched(self, asked: FetchPart, part: FetchedPart, data: memoryview, sent: float = -inf) -> Outcome:
         """The leader's answer to a fetch that was sent at ``sent``, if that is known. Raises ``Refusal``."""
@@ -166,9 +166,14 @@ class Following:
         core.agreed = part.diverging_epoch < 0
         if part.diverging_epoch >= 0:
             end = agreed_end(part.diverging_epoch, part.diverging_end, log.epochs, 0, log.end)
-            return Outcome("failed", "MALFORMED") if end >= log.end else self._agree(end)
+            if end >= log.end:
+                return Outcome("failed", "MALFORMED")
+            return self._agree(end, part.diverging_end < part.log_start)
         if len(data) and not self._append(data):
             return Outcome("failed", "CORRUPT_BATCH")
+        loss = core.loss(log.epochs, log.end, is_all=not len(data))
+        if loss is not None:
+            self._on_loss(*loss)
         core.on_high_watermark(part.high_watermark, log.end)
         if part.confirmed_ms >= 0:
             core.on_proof(part.high_watermark, sent - part.confirmed_ms / 1000)
@@ -236,11 +241,12 @@ class Following:
         self._outbox.counts.replicated_bytes += len(data)
         return True
 
-    def _agree(self, end: int) -> Outcome:
-        """The logs agree up to ``end`` at most. Where that is before the own log begins, and what it holds may be
-        lost, nothing of it is known to be the leader's: the copy starts over."""
+    def _agree(self, end: int, trimmed: bool) -> Outcome:
+        """The logs agree up to ``end`` at most, and where the leader's is ``trimmed`` nobody knows from where on they
+        do not. If it may be anywhere in the own log, or before that begins, and what this holds may be lost, then
+        nothing of it is known to be the leader's: the copy starts over."""
         log = self._log
-        if end < log.start and self.core.may_cut(end, log.epochs.latest()):
+        if (trimmed or end < log.start) and self.core.may_lose(log.epochs.latest()):
             self._parted = True
             return RESTART
         end, _ = log.chain_at(max(end, log.start))  # a leader whose log is trimmed can name a place within a batch

@@ -319,7 +319,7 @@ class Leading:
         epoch, end = self._log.epochs.end_of(part.epoch, self._log.end)
         if epoch < 0 and self._log.start > 0:
             epoch, end = part.epoch, self._log.epochs.ends_before(self._log.start)
-        return EpochEnd(*self._key, epoch, end)
+        return EpochEnd(*self._key, epoch, end, self._log.start)
 
     def snapshot(self, node: NodeId, broker_epoch: int, leader_epoch: int) -> LogSnapshotAnswer | TidelogError:
         """What a copy must know that begins where this log does."""

@@ -176,6 +176,7 @@ class Partition:
                 self._high_watermark,
                 unclean_epoch=state.unclean_epoch,
                 commit_rule=self.config.commit_rule,
+                once=self._once,
             )
             if core.may_lose(self.log.epochs.latest()) and not self.guard(self._forget_committed):
                 return
@@ -353,11 +354,9 @@ class Partition:
     def hands_over(self) -> bool:
         """Others in sync must go on without this server: it ends, is full, or leads and its disk stalls."""
         state, role, quorum = self.state, self.role, self.config.commit_rule == "quorum"
-        leads = isinstance(role, Leading)
+        stalls, leads = isinstance(role, Leading) and role.core.stalled, isinstance(role, Leading)
         leaves = (self.leaving and (leads or not quorum)) or (self._outbox.full and not quorum)
-        if not leaves and not (isinstance(role, Leading) and role.core.stalled):
-            return False
-        return state is not None and self._node in state.isr and len(state.isr) > 1
+        return bool((leaves or stalls) and state is not None and self._node in state.isr and len(state.isr) > 1)
 
     def take_losses(self) -> list[tuple[int, int, int]]:
         """Committed records that were cut, and are not reported yet: leader epoch, start, end."""

@@ -914,12 +914,14 @@ class EpochPart:
 
 @dataclass(frozen=True, slots=True)
 class EpochEnd:
-    """Part: the largest epoch <= the one asked that the leader knows, and where it ends; -1, -1 for none."""
+    """Part: the largest epoch <= the one asked that the leader knows, and where it ends; -1, -1 for none. Where that
+    is below ``log_start`` the leader knows none any more: it only says that the one asked ended before there."""
 
     topic_id: str
     partition: int
     epoch: int = -1
     end_offset: int = -1
+    log_start: int = 0
     error: ErrorInfo | None = None
 
 

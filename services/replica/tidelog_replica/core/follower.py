@@ -25,9 +25,11 @@ reached at last.
 What lies below the HW is committed, and is cut only where the topic's settings allow that it gets lost: after an
 unclean election, by a replica whose log knows no epoch from that election's on (who does has agreed with its line,
 and can be asked for nothing more); or under commit rule ``leader``, where copies may lag. Then the HW goes back to
-where the logs part, which is counted as a loss. Whoever else asks for such a cut is refused (R4). Where that may
-be, the HW that this replica enters the leader epoch with may be that of a line which is lost: readers get nothing
-(``agrees``) until a fetch has shown that the log is the beginning of the leader's.
+where the logs part, which is counted as a loss. Whoever else asks for such a cut is refused (R4). A log that had lost
+its committed end by itself has nothing to cut there; what the leader's lacks of that is where its line begins, at
+``unclean_epoch``, or where the fetches come to its end (``loss``). Where a cut may be asked for, the HW that this
+replica enters the leader epoch with may be that of a line which is lost: readers get nothing (``agrees``) until a
+fetch has shown that the log is the beginning of the leader's.
 
 Invariants: the HW is at most the log end and goes back in such a loss only; a batch is taken only at the log end, in
 the expected leader epoch.
@@ -62,10 +64,14 @@ class Follower:
     unclean_epoch: int = -1
     """Leader epoch that the last unclean election began; -1: there was none."""
     commit_rule: str = "isr"
+    once: int = 0
+    """The HW as it was once, above the log end where the log has lost what lies between."""
     agreed: bool = False
     """The last fetch has shown that the own log is the beginning of the leader's."""
     _may_part: bool = False
     """What lay below the HW when this leader epoch was entered may be lost."""
+    _line: int = -1
+    """Leader epoch that begins the line on which that may be missing; -1: none may be."""
     _proof: tuple[int, float] | None = None
     """What ``confirmed_at`` becomes (second) when the HW reaches an offset (first)."""
 
@@ -88,6 +94,17 @@ class Follower:
         latest = epochs.latest()
         self.asking = latest if latest >= 0 else None
         self._may_part = self.may_lose(latest)
+        if self._may_part:
+            self._line = max(self.unclean_epoch, latest + 1)
+
+    def loss(self, epochs: EpochCache, log_end: int, *, is_all: bool) -> tuple[int, int] | None:
+        """What was committed once and the leader does not have, where the log had lost it by itself. To be asked when
+        a fetch has shown that the log is the beginning of the leader's, or with ``is_all`` all of it; told once."""
+        start = next((start for epoch, start in epochs.entries if epoch >= self._line), log_end if is_all else None)
+        if self._line < 0 or start is None:
+            return None
+        self._line = -1
+        return (start, self.once) if start < self.once else None
 
     def on_epoch_end(
         self, asked: int, epoch: int, end: int, epochs: EpochCache, log_start: int, log_end: int
@@ -114,7 +131,7 @@ class Follower:
 
     def on_loss(self, end: int) -> None:
         """What was committed from ``end`` on is lost."""
-        self.high_watermark, self.confirmed_at, self._proof = end, -inf, None
+        self.high_watermark, self.confirmed_at, self._proof, self._line = end, -inf, None, -1
 
     def on_high_watermark(self, leader_high_watermark: int, log_end: int) -> bool:
         """The leader's HW as it came with an answer, after its batches were appended. Whether the own one moved."""
