@@ -3,7 +3,8 @@
 A link is opened on demand, or kept open (``keep``): then it is opened as soon as the node has an address and opened
 again after a pause when it breaks. Requests made while it is being opened wait for it, up to ``WAITING`` of them.
 ``on_down`` is called at once when a connection is refused or breaks; calls without an answer end with
-``Unreachable`` first. A node that is silent is pinged, and its link breaks when it does not answer.
+``Unreachable`` first. ``on_trouble`` hears why a link did not come up: once, until that changes or it does. A node
+that is silent is pinged, and its link breaks when it does not answer.
 """
 
 from __future__ import annotations
@@ -36,6 +37,8 @@ class _Peer:
     url: str
     link: Link | None = None
     opening: bool = False
+    trouble: str = ""
+    """Why the last try came to nothing; "" once the link is up."""
     gone: bool = False
     """It has another address now, or none: nobody hears of this link any more."""
     waiting: deque[Callable[[Link | None], None]] = field(default_factory=deque)
@@ -53,6 +56,7 @@ class Peers:
         on_message: OnMessage,
         on_up: Callable[[NodeId], None] = lambda _: None,
         on_down: Callable[[NodeId], None],
+        on_trouble: Callable[[NodeId, TidelogError], None] = lambda _node, _error: None,
         keep: bool,
         silence_s: float = SILENCE_S,
     ) -> None:
@@ -62,6 +66,7 @@ class Peers:
         self._on_message = on_message
         self._on_up = on_up
         self._on_down = on_down
+        self._on_trouble = on_trouble
         self._keep = keep
         self._peers: dict[NodeId, _Peer] = {}
         self._nursery: trio.Nursery | None = None
@@ -165,12 +170,16 @@ class Peers:
                     was_up = True
                     peer.link = link
                     peer.opening = False
+                    peer.trouble = ""
                     self._on_up(peer.node)
                     while peer.waiting:
                         peer.waiting.popleft()(link)
                     await link.wait_closed()
-        except TidelogError:  # refused, not who it should be, or broken: on_down says so
+        except TidelogError as error:  # refused, not who it should be, or broken: on_down says so
             was_up = was_up and peer.link is not None
+            if not (was_up or peer.gone) and peer.trouble != str(error):
+                peer.trouble = str(error)
+                self._on_trouble(peer.node, error)
         self._end(peer)
         return was_up
 

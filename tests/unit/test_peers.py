@@ -53,6 +53,7 @@ class Watcher:
 
     def __init__(self) -> None:
         self.told: list[tuple[str, str]] = []
+        self.troubles: list[tuple[str, str]] = []
         self._news = trio.Event()
 
     def tell(self, what: str) -> Callable[[str], None]:
@@ -78,6 +79,7 @@ async def peers(*, keep: bool) -> AsyncIterator[tuple[Peers, Watcher, trio.Nurse
         on_message=lambda _node, _message: None,
         on_up=watcher.tell("up"),
         on_down=watcher.tell("down"),
+        on_trouble=lambda node, error: watcher.troubles.append((node, error.code)),
         keep=keep,
     )
     async with trio.open_nursery() as nursery:
@@ -132,6 +134,13 @@ async def test_who_answers_under_another_name_is_not_taken_for_the_node() -> Non
     async with peers(keep=False) as (one, _, nursery):
         one.set_addresses({"r1": await nursery.start(serve, "r2", done, [])})
         assert isinstance(await ask(one, "r1"), Unreachable)
+
+
+async def test_why_a_link_does_not_come_up_is_told_once() -> None:
+    async with peers(keep=True) as (one, watcher, _):
+        one.set_addresses({"r1": "ws://127.0.0.1:1"})
+        await watcher.wait("down", "r1", 3)
+        assert watcher.troubles == [("r1", "UNREACHABLE")]
 
 
 async def test_a_kept_link_comes_back() -> None:

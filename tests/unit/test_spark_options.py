@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from tidelog.spark.errors import SourceError
 from tidelog.spark.options import ReadOptions, parse
+from tidelog.tls import TlsOptions
 
 
 def refusal(**options: str) -> str:
@@ -93,3 +94,12 @@ def test_every_fault_is_named() -> None:
 )
 def test_what_is_wrong_is_said(options: dict[str, str], text: str) -> None:
     assert text in refusal(**options)
+
+
+def test_a_read_can_say_who_it_is_and_its_token_is_not_shown() -> None:
+    given = {"gateway": "wss://a:1", "subscribe": "t", "ca": "ca.pem", "token": "tide_x_secret"}
+    options = parse(given)
+    assert options.how_to_connect() == {"urls": ("wss://a:1",), "tls": TlsOptions("ca.pem"), "token": "tide_x_secret"}
+    assert "secret" not in repr(options)
+    with pytest.raises(SourceError, match="both cert and key"):
+        parse(given | {"cert": "c.pem"})

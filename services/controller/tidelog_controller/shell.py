@@ -68,10 +68,21 @@ class Shell:
     ) -> None:
         self.core = core
         self.peers = Peers(
-            transport, hello, on_message=self._on_peer_message, on_up=self._on_up, on_down=self._on_down, keep=True
+            transport,
+            hello,
+            on_message=self._on_peer_message,
+            on_up=self._on_up,
+            on_down=self._on_down,
+            on_trouble=self._on_trouble,
+            keep=True,
         )
         self.servers = Peers(
-            transport, hello, on_message=self._on_server_message, on_down=self._on_server_down, keep=False
+            transport,
+            hello,
+            on_message=self._on_server_message,
+            on_down=self._on_server_down,
+            on_trouble=self._on_trouble,
+            keep=False,
         )
         self._storage = storage
         self._clock = clock
@@ -152,6 +163,9 @@ class Shell:
             del self._up[node]
             self._log.info("peer_down", peer=node)
             self._put(None, lambda now, wall_ms: self.core.on_peer_lost(node, now))
+
+    def _on_trouble(self, node: NodeId, error: TidelogError) -> None:
+        self._log.warning("peer_failed", peer=node, error=str(error))
 
     def _on_server_message(self, node: NodeId, message: Message) -> None:
         self._put(None, lambda now, wall_ms: self.core.on_server_message(node, message, now))

@@ -77,6 +77,7 @@ class Shell:
             on_message=self.on_peer_message,
             on_up=self.on_peer_up,
             on_down=self.on_peer_down,
+            on_trouble=lambda node, error: self._log.warning("peer_failed", peer=node, error=str(error)),
             keep=True,
         )
         self.controllers = ActiveController(

@@ -66,6 +66,7 @@ class Shell:
             hello,
             on_message=self._on_peer_message,
             on_down=self._on_peer_down,
+            on_trouble=self._on_peer_trouble,
             keep=False,
             silence_s=silence_s,
         )
@@ -158,6 +159,9 @@ class Shell:
     def _on_controller_down(self) -> None:
         self._do(self._node.on_controller_down(self._clock()))
         self._look_whether_left()
+
+    def _on_peer_trouble(self, node: NodeId, error: TidelogError) -> None:
+        logs.perform(Event("peer_failed", {"peer": node, "error": str(error)}), node=self._node_id)
 
     def _on_controller_trouble(self, url: str, error: TidelogError) -> None:
         logs.perform(Event("controller_failed", {"url": url, "error": str(error)}), node=self._node_id)

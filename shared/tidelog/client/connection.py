@@ -58,6 +58,8 @@ class Connection:
         self.link: Link | None = None
         self.error: TidelogError | None = None
         """Why the last try to connect failed, or the last link ended."""
+        self._refusals: dict[str, TidelogError] = {}
+        """Gateways that did not want us, since a link was up."""
         self.down_since = -math.inf
         self._hello = Hello(version=PROTOCOL_VERSION, role="client", node=node, token=token)
         self._changed = self.loop.event()
@@ -113,11 +115,15 @@ class Connection:
                     self._down(link)
         except TidelogError as error:
             self.error = error
+            self._refusals.pop(url, None)
+            if error.code in REFUSED:
+                self._refusals[url] = error
             self._note_change()
         return opened
 
     def _up(self, link: Link) -> None:
         self.link = link
+        self._refusals.clear()
         for attached in self._attached():
             attached.on_link_up()
         self._note_change()
@@ -143,11 +149,12 @@ class Connection:
         return Unreachable(f"no gateway can be reached ({', '.join(self.urls)}); last error: {self.error}")
 
     async def wait_up(self, deadline: float) -> Link:
-        """The open link, when there is one. Raises ``Unreachable`` at the deadline, or at once what a gateway
-        refuses us for who we are."""
+        """The open link, when there is one. Raises ``Unreachable`` at the deadline, or at once what all
+        gateways refuse us with for who we are."""
         while self.link is None or self.link.closed:
-            if self.error is not None and self.error.code in REFUSED:
-                raise refuse(self.error.code, self.error.message)
+            if len(self._refusals) == len(set(self.urls)):
+                error = next(reversed(self._refusals.values()))
+                raise refuse(error.code, error.message)
             changed = self._changed
             await self.loop.wait(changed, deadline)
             if not changed.is_set():

@@ -8,10 +8,11 @@ from __future__ import annotations
 import difflib
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from tidelog.spark.errors import SourceError
+from tidelog.tls import TlsOptions
 from tidelog.types import TOPIC_NAME
 
 DEFAULT_GATEWAY = "ws://127.0.0.1:9292"
@@ -41,6 +42,15 @@ class ReadOptions:
     include_headers: bool = False
     fetch_max_bytes: int = 4 << 20
     """Bytes that a task reads ahead."""
+    ca: str = ""
+    """Files for URLs with ``wss:``, as in ``TlsOptions``; on every machine on which a task may run."""
+    cert: str = ""
+    key: str = ""
+    token: str = field(default="", repr=False)
+
+    def how_to_connect(self) -> dict[str, Any]:
+        """Arguments of ``connect``."""
+        return {"urls": self.gateways, "tls": TlsOptions(self.ca, self.cert, self.key), "token": self.token}
 
     def topics(self) -> tuple[str, ...]:
         """The topics to read."""
@@ -49,8 +59,8 @@ class ReadOptions:
 
 def _gateways(text: str) -> tuple[str, ...]:
     urls = tuple(url.strip() for url in text.split(",") if url.strip())
-    if not urls or not all(url.startswith("ws://") for url in urls):
-        raise ValueError("one or more URLs ws://host:port, separated by commas")
+    if not urls or not all(url.startswith(("ws://", "wss://")) for url in urls):
+        raise ValueError("one or more URLs ws://host:port or wss://host:port, separated by commas")
     return urls
 
 
@@ -136,6 +146,10 @@ _PARSERS: dict[str, tuple[str, Callable[[str], Any]]] = {
     "failOnDataLoss": ("fail_on_data_loss", _flag),
     "includeHeaders": ("include_headers", _flag),
     "fetchMaxBytes": ("fetch_max_bytes", _count(64 << 10)),
+    "ca": ("ca", str),
+    "cert": ("cert", str),
+    "key": ("key", str),
+    "token": ("token", str),
 }
 _OF_SPARK = ("owner", "provider")  # Spark adds these, and option.*, for CREATE TABLE
 
@@ -178,6 +192,8 @@ def _unknown(given: str) -> str:
 
 def _contradictions(options: ReadOptions) -> list[str]:
     faults = []
+    if bool(options.cert) != bool(options.key):
+        faults.append("give both cert and key, or neither")
     topics = set(options.topics())
     for name, offsets in (("startingOffsets", options.starting_offsets), ("endingOffsets", options.ending_offsets)):
         if isinstance(offsets, dict) and set(offsets) != topics:

@@ -78,7 +78,7 @@ class TidelogReader(DataSourceReader):  # type: ignore[misc]
         options = self.options
         try:
             with tidelog.sync.connect(
-                options.gateways, connect_timeout_s=PLAN_TIMEOUT_S, request_timeout_s=PLAN_TIMEOUT_S
+                **options.how_to_connect(), connect_timeout_s=PLAN_TIMEOUT_S, request_timeout_s=PLAN_TIMEOUT_S
             ) as client:
                 found = [extent for topic in options.topics() for extent in self._extents(client, topic)]
         except TidelogError as error:
@@ -105,7 +105,7 @@ class TidelogReader(DataSourceReader):  # type: ignore[misc]
         if not isinstance(partition, RangePartition):
             return
         try:
-            with tidelog.sync.connect(self.options.gateways, connect_timeout_s=PLAN_TIMEOUT_S) as client:
+            with tidelog.sync.connect(**self.options.how_to_connect(), connect_timeout_s=PLAN_TIMEOUT_S) as client:
                 yield from self._read(client, partition.range)
         except TidelogError as error:
             raise translated(error) from error
