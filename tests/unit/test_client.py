@@ -15,7 +15,6 @@ from fake_gateway import FakeCluster
 from tidelog.client.connection import RETRY_S, Connection
 from tidelog.client.trio_loop import TrioLoop
 from tidelog.errors import Closed, ConfigError, TidelogError, Unreachable, refuse
-from tidelog.link import serve_links
 from tidelog.types import Position
 from tidelog.websocket import WebSocketTransport
 from tidelog.wire.messages import Digest, Message, Subscribe, Unsubscribe
@@ -360,32 +359,6 @@ async def test_a_dead_gateway_in_the_list_does_no_harm() -> None:
     cluster = FakeCluster()
     async with cluster.gateways() as urls, tidelog.connect(["ws://127.0.0.1:1", *urls]) as log:
         assert await log.topics() == ()
-
-
-async def test_who_is_refused_by_all_gateways_need_not_wait_and_by_one_goes_to_another() -> None:
-    async with refusing() as closed, refusing() as other, FakeCluster().gateways() as urls:
-        with trio.fail_after(30), pytest.raises(TidelogError, match="UNAUTHENTICATED"):
-            async with tidelog.connect([closed, other], connect_timeout_s=1e6):
-                pytest.fail("nobody lets us in")
-        async with tidelog.connect([closed, *urls]) as log:
-            assert await log.topics() == ()
-
-
-@asynccontextmanager
-async def refusing() -> AsyncIterator[str]:
-    """A gateway that lets nobody in."""
-    async with trio.open_nursery() as nursery:
-
-        async def serve(task_status: trio.TaskStatus[str]) -> None:
-            no = refuse("UNAUTHENTICATED", "no")
-            gateway = WebSocketTransport()
-            await serve_links(
-                gateway, "127.0.0.1", 0, lambda _: no, lambda *_: None, allowed={"client": frozenset()},
-                task_status=task_status,
-            )  # fmt: skip
-
-        yield await nursery.start(serve)
-        nursery.cancel_scope.cancel()
 
 
 async def test_an_error_in_the_block_of_connect_stays_itself() -> None:
