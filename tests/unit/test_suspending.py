@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import pytest
 from controller_net import ControllerNet
 from metadata_log import Log, code, who
 from replica_net import KEY, Net, cluster
 from replica_net import code as code_of
-from tidelog.types import Acks, TopicConfig, TopicPartition
+from tidelog.types import Acks, ClusterImage, PartitionState, TopicConfig, TopicState
 from tidelog.wire.messages import (
     CreateTopic,
     Digest,
@@ -23,6 +24,7 @@ from tidelog.wire.messages import (
 from tidelog_controller.core.commands import RegisterServer, SetReplicas, SetSuccessor, Suspend
 from tidelog_controller.core.metadata import Applied
 from tidelog_controller.core.rebalance import plan_rebalance
+from tidelog_gateway.core.cluster import ClusterMap
 
 # --- the metadata ----------------------------------------------------------------------------------------
 
@@ -311,4 +313,21 @@ def test_a_restarted_server_opens_no_paused_log() -> None:
     net.start("r2")
     net.advance(1.0)
     assert not net.nodes["r2"].partitions
-    assert TopicPartition(*KEY) not in net.nodes["r2"].assignment.broken
+    assert not net.happened("logs_opened")[3:], "the three of the beginning"
+
+
+# --- the gateway -----------------------------------------------------------------------------------------
+
+
+def test_a_refusal_is_final_for_a_gateway_only_where_its_metadata_agree() -> None:
+    known = ClusterMap()
+    state = PartitionState(("r1",), ("r1",), "r1", 1, 1)
+    states = (state, replace(state, paused=True), replace(state, read_only=True))
+    known.update(ClusterImage(1, "test", (), (TopicState("t1", "orders", partitions=states),)))
+    codes = ("TOPIC_PAUSED", "TOPIC_READ_ONLY", "UNKNOWN_TOPIC", "BATCH_TOO_LARGE")
+    assert [[known.knows_better("t1", number, code) for code in codes] for number in range(4)] == [
+        [True, True, True, False],
+        [False, True, True, False],
+        [True, False, True, False],
+        [False, False, False, False],
+    ]
