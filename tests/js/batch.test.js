@@ -5,6 +5,7 @@ import test from "node:test";
 import zlib from "node:zlib";
 import { crc32c } from "../../shared/js/src/crc32c.js";
 import { decodeBatch, encodeBatch, split } from "../../shared/js/src/batch.js";
+import { decompress } from "../../shared/js/src/lz4.js";
 import { CorruptBatch, partitionOf } from "../../shared/js/tidelog.js";
 import { murmur2 } from "../../shared/js/src/partitioner.js";
 import { fromHex, toHex, vectors } from "./vectors.js";
@@ -54,7 +55,38 @@ test("without a decompressor the error names the codec and what to do", () => {
 
 test("a decompressor that gives another size is not believed", () => {
   const { hex } = vectors.batches.good.find(({ name }) => name === "text-zstd");
-  assert.throws(() => decodeBatch(fromHex(hex), { codecs: { zstd: { decompress: () => new Uint8Array(3) } } }), CorruptBatch);
+  const decompress = () => new Uint8Array(3);
+  assert.throws(() => decodeBatch(fromHex(hex), { codecs: { zstd: { decompress } } }), /not one zstd frame of/);
+});
+
+test("a zstd frame that declares another size than its batch is not unfolded", () => {
+  const { hex } = vectors.batches.bad.find(({ name }) => name === "zstd: length");
+  const decompress = () => assert.fail("unfolded");
+  assert.throws(() => decodeBatch(fromHex(hex), { codecs: { zstd: { decompress } } }), /does not declare the 1000 bytes/);
+});
+
+/** An LZ4 frame of one block: version 1, blocks on their own, no checksums. */
+function lz4Frame(...block) {
+  return new Uint8Array([0x04, 0x22, 0x4d, 0x18, 0x60, 0x40, 0x82, block.length, 0, 0, 0, ...block, 0, 0, 0, 0]);
+}
+
+test("LZ4 matches copy what was written before, also what they write themselves", () => {
+  assert.deepEqual([...decompress(lz4Frame(0x20, 7, 8, 2, 0, 0x10, 9), 7)], [7, 8, 7, 8, 7, 8, 9]);
+  assert.deepEqual([...decompress(lz4Frame(0x10, 7, 1, 0, 0x00), 5)], [7, 7, 7, 7, 7]);
+});
+
+test("LZ4 blocks that point outside, are cut short, or hold more or less than they should, are refused", () => {
+  const wrong = [
+    [0x10, 7, 0, 0, 0x00], // a match of nothing
+    [0x10, 7, 2, 0, 0x00], // before the beginning
+    [0x10, 7, 1], // half a distance
+    [0x50, 7], // literals that are not there
+    [0xf0, 255, 255], // a length without an end
+    [0x10, 7, 1, 0, 0x10, 7], // a byte more
+    [0x10, 7], // four less
+  ];
+  for (const block of wrong) assert.throws(() => decompress(lz4Frame(...block), 5), RangeError, `${block}`);
+  assert.throws(() => decompress(lz4Frame(0x10, 7, 1, 0, 0x00).subarray(0, 12), 5), RangeError);
 });
 
 test("what is written with zstd declares its size and is read again", { skip: !HAS_ZSTD }, () => {

@@ -333,6 +333,16 @@ test("without any gateway connect says so", async () => {
   await assert.rejects(tidelog.connect([], options), tidelog.ConfigError);
 });
 
+test("a server of another kind is no gateway", async () => {
+  const cluster = new FakeCluster();
+  const options = { WebSocket: cluster.WebSocket, connectTimeoutS: 0.05 };
+  cluster.subprotocol = "chat";
+  await assert.rejects(tidelog.connect(URLS, options), { code: "UNREACHABLE", message: /does not speak tidelog.v1/ });
+  cluster.subprotocol = "tidelog.v1";
+  cluster.version = 2;
+  await assert.rejects(tidelog.connect(URLS, options), { code: "UNREACHABLE", message: /speaks version 2, not 1/ });
+});
+
 test("the token goes with hello, and one that is not good is told at once", async () => {
   const cluster = new FakeCluster();
   const log = await tidelog.connect(URLS, { WebSocket: cluster.WebSocket, token: "tide_1_2" });

@@ -220,6 +220,8 @@ class _Consumer:
         batches = wanted[: self.rng.randrange(1, 4)]
         if batches:
             self.open[sub] = partition, read_header(batches[-1]).end_offset
+        if batches and self.rng.random() < 0.03:  # a leader epoch that goes back
+            batches[-1] = stamp_prefix(read_header(batches[-1]).base_offset, 0, 0) + batches[-1][16:]
         self.receive(sub, b"".join(batches))
 
     def wrong(self) -> None:

@@ -78,6 +78,9 @@ export class FakeCluster {
   failures = new Map();
   /** Everything that clients sent: decoded headers. */
   seen = [];
+  /** What gateways say of themselves. */
+  version = 1;
+  subprotocol = "tidelog.v1";
   epoch = 4;
   /** What every member of the one group is assigned, in which generation, and how far the group has come. */
   assignment = [];
@@ -173,7 +176,7 @@ export class FakeCluster {
     const log = () => [...this.topics.values()].find((topic) => topic.topicId === header.topic_id).logs[header.partition];
     switch (header.op) {
       case "hello":
-        return [{ version: 1, cluster: "fake", node: "g1", role: "gateway", max_message_bytes: 1 << 24, max_in_flight: 1000 }];
+        return [{ version: this.version, cluster: "fake", node: "g1", role: "gateway", max_message_bytes: 1 << 24, max_in_flight: 1000 }];
       case "metadata":
         return [{ cluster: "fake", index: 1, servers: [], topics: this.#topics(header) }];
       case "create_topic":
@@ -289,7 +292,7 @@ class FakeSocket {
     setImmediate(() => {
       if (cluster.dead.has(url)) return this.lose();
       this.#open = true;
-      this.protocol = protocol;
+      if (cluster.subprotocol === protocol) this.protocol = protocol;
       cluster.onOpen(this);
       return this.onopen?.();
     });

@@ -104,6 +104,55 @@ groupTest("what is taken away is committed, and only then given up; not before t
   await records.return();
 });
 
+groupTest("of a batch that is taken away while it is handed out, the rest is another member's", async (log, cluster, assign) => {
+  cluster.fill("t", ["a4", "a5", "a6"]);
+  cluster.positions = [{ topic_id: cluster.topics.get("t").topicId, partition: 0, offset: 4 }];
+  const records = log.consume("t", reading)[Symbol.asyncIterator]();
+  assert.equal(text((await records.next()).value), "a4");
+  cluster.generation++;
+  assign(1);
+  await cluster.heard("group_heartbeat", (await cluster.heard("group_heartbeat")).length + 2);
+  assert.equal(text((await records.next()).value), "b0");
+  await cluster.heard("commit_offsets");
+  assert.equal(cluster.positions.at(-1).offset, 5);
+  await records.return();
+});
+
+test("while the group is silent for longer than the session nothing is handed out", async (context) => {
+  context.mock.timers.enable({ apis: ["setTimeout"] });
+  let time = performance.now();
+  context.mock.method(performance, "now", () => time);
+  const pass = async (seconds) => {
+    time += seconds * 1000;
+    context.mock.timers.tick(seconds * 1000);
+    for (let i = 0; i < 20; i++) await new Promise(setImmediate);
+  };
+  const cluster = new FakeCluster();
+  const { topicId } = cluster.addTopic("t");
+  cluster.assignment = [{ topic_id: topicId, topic: "t", partitions: [0] }];
+  cluster.fill("t", ["a", "b"]);
+  cluster.fill("t", ["c"]);
+  const log = await tidelog.connect("ws://g1", { WebSocket: cluster.WebSocket });
+  for (const next of ["b", "c"]) {
+    const records = log.consume("t", { ...reading, sessionTimeoutS: 3 })[Symbol.asyncIterator]();
+    await records.next();
+    if (next === "c") await records.next();
+    cluster.deaf.add("group_heartbeat");
+    for (let i = 0; i < 4; i++) await pass(1);
+    let given = null;
+    const waiting = records.next().then(({ value }) => (given = text(value)));
+    await pass(0.1);
+    assert.equal(given, null);
+    cluster.deaf.clear();
+    while (given === null) await pass(0.5);
+    assert.equal(given, next);
+    await waiting;
+    await records.return();
+    cluster.positions = [];
+  }
+  await log.close();
+});
+
 groupTest("a member that the group does not know joins again, and commits nothing of what it had", async (log, cluster) => {
   const lost = [];
   const consumer = log.consume("t", { ...reading, onRevoked: (_, how) => lost.push(how.lost) });

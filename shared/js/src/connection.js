@@ -151,7 +151,6 @@ export class Connection {
         if (error instanceof TimedOut) throw error;
         if (error instanceof Unreachable) {
           if (again) continue;
-          error.unknownOutcome = true;
           throw error;
         }
         const hopeless = !error.retriable || (error.unknownOutcome && !again);

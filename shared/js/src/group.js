@@ -290,7 +290,6 @@ export class GroupConsumer {
       share.gone = true;
       this.#shares.delete(share.key);
     }
-    this.#ready = this.#ready.filter(({ share }) => !share.gone);
     await Promise.all(shares.map((share) => share.consumer.close()));
   }
 

@@ -126,7 +126,7 @@ export class Producer {
     }
     const record = { value: bytesOf(value), key: bytesOf(key), timestampMs, headers: headersOf(headers) };
     if (this.#closed) throw new Closed(`the producer of ${this.topic} is closed`);
-    if (this.#waiting.length || this.#core.buffered >= this.options.bufferBytes) {
+    if (this.#core.buffered >= this.options.bufferBytes) {
       const room = deferred();
       this.#waiting.push({ record, partition, room });
       return room.promise;
