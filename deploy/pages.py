@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import runpy
 from pathlib import Path
 
 from tidelog.config import settings_of
@@ -18,6 +19,8 @@ from tidelog_replica import metrics as replica_metrics
 from tidelog_replica.config import ReplicaConfig
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
+API = runpy.run_path(str(Path(__file__).resolve().parent / "api.py"))
+"""The reference of the Python API: a program of its own."""
 METRICS_HEAD = Path(__file__).resolve().parent / "metrics.md"
 SERVICES = (("Controller", ControllerConfig), ("Replica server", ReplicaConfig), ("Gateway", GatewayConfig))
 
@@ -121,6 +124,7 @@ METRICS = (
     ("Gateway", gateway_metrics),
 )
 PAGES = {
+    "api.md": API["page"],
     "configuration.md": configuration,
     "errors.md": errors,
     "metrics.md": metrics,

@@ -6,7 +6,8 @@
         async for record in log.consume("orders", start="earliest"):
             ...
 
-``tidelog.sync`` is the same API, blocking. Names are imported when they are first used: ``import tidelog`` is cheap.
+``tidelog.sync`` is the same API, blocking; ``tidelog.aio`` is the same on asyncio. Names
+are imported when they are first used: ``import tidelog`` is cheap.
 """
 
 from __future__ import annotations

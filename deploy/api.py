@@ -1,0 +1,170 @@
+"""The reference of the Python API, from the docstrings of what its modules make public (``docs/api.md``)."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import importlib
+import inspect
+import re
+import textwrap
+from collections.abc import Iterator
+from types import ModuleType
+from typing import Any
+
+MODULES = ("tidelog", "tidelog.aio", "tidelog.sync")
+HEAD = (
+    "# Python API\n\n"
+    "Generated from the code by `make pages`. Three libraries with the same names: `tidelog` on trio, `tidelog.aio` "
+    "on asyncio, `tidelog.sync` for any thread. Every error is a `TidelogError` with one of the [codes](errors.md). "
+    "Programs that show them at work: [trio](examples/orders_trio.py), [asyncio](examples/tickets_asyncio.py), "
+    "[threads](examples/lines_sync.py). For browsers and Node: [JavaScript](javascript.md)."
+)
+OURS = "(called by the "
+"""Said of methods that are public, but not for applications."""
+
+
+def page() -> str:
+    """All of it."""
+    seen: dict[int, str] = {}
+    parts = [HEAD]
+    for name in MODULES:
+        parts += _module(importlib.import_module(name), seen)
+    return "\n\n".join(parts) + "\n"
+
+
+def _module(module: ModuleType, seen: dict[int, str]) -> Iterator[str]:
+    yield f"## {module.__name__}"
+    yield _text(module)
+    for name in module.__all__:
+        thing = getattr(module, name)
+        full = f"{module.__name__}.{name}"
+        known = seen.setdefault(id(thing), full)
+        if known != full:
+            yield f"### {full}\n\nThe same as [{known}](#{_anchor(known)})."
+        elif inspect.isclass(thing):
+            yield from _class(full, thing)
+        else:
+            yield f"### {full}\n\n{_signature(full, thing)}\n\n{_text(thing)}"
+
+
+def _class(full: str, kind: type) -> Iterator[str]:
+    yield f"### {full}\n\n{_text(kind)}"
+    fields = list(_fields(kind))
+    if fields:
+        yield "\n".join(["| field | default | meaning |", "|---|---|---|", *fields])
+    for name, member in _members(kind):
+        if isinstance(member, property):
+            yield f"#### {kind.__name__}.{name}\n\n{_text(member)}"
+        else:
+            yield f"#### {kind.__name__}.{name}\n\n{_signature(name, member)}\n\n{_text(member)}"
+
+
+def _members(kind: type) -> Iterator[tuple[str, Any]]:
+    """Public methods and properties, those of base classes of ours too."""
+    if issubclass(kind, tuple):
+        return
+    found: dict[str, Any] = {}
+    for base in kind.__mro__:
+        if base.__module__.startswith("tidelog"):
+            found = found | {n: m for n, m in vars(base).items() if not n.startswith("_") and n not in found}
+    for name, member in found.items():
+        plain = member.__func__ if isinstance(member, staticmethod | classmethod) else member
+        text = inspect.getdoc(plain) or ""
+        if (inspect.isfunction(plain) or isinstance(plain, property)) and text and OURS not in text:
+            yield name, plain
+
+
+def _fields(kind: type) -> Iterator[str]:
+    """Rows of a data class or named tuple, with the texts below its fields."""
+    if dataclasses.is_dataclass(kind):
+        defaults = {
+            field.name: "" if field.default is dataclasses.MISSING else repr(field.default)
+            for field in dataclasses.fields(kind)
+        }
+    elif issubclass(kind, tuple) and hasattr(kind, "_fields"):
+        defaults = {
+            name: repr(kind._field_defaults[name]) if name in kind._field_defaults else "" for name in kind._fields
+        }
+    else:
+        return
+    texts = _texts_below(kind)
+    for name, default in defaults.items():
+        shown = f"`{default}`" if default else ""
+        yield f"| `{name}` | {shown} | {_markdown(texts.get(name, '')).replace(chr(10), ' ')} |"
+
+
+def _texts_below(kind: type) -> dict[str, str]:
+    (tree,) = ast.parse(textwrap.dedent(inspect.getsource(kind))).body
+    assert isinstance(tree, ast.ClassDef)
+    texts: dict[str, str] = {}
+    for field, below in zip(tree.body, tree.body[1:], strict=False):
+        if isinstance(field, ast.AnnAssign) and isinstance(below, ast.Expr) and isinstance(below.value, ast.Constant):
+            texts[ast.unparse(field.target)] = inspect.cleandoc(str(below.value.value))
+    return texts
+
+
+def _signature(name: str, thing: Any) -> str:
+    signature = inspect.signature(thing)
+    parameters = [p for p in signature.parameters.values() if p.name != "self"]
+    returned = signature.return_annotation
+    kind = "async " if inspect.iscoroutinefunction(thing) else ""
+    text = f"{kind}{name}{_call(parameters)}"
+    if returned is not inspect.Signature.empty:
+        text += f" -> {_plain(returned)}"
+    return f"```python\n{text}\n```"
+
+
+def _call(parameters: list[inspect.Parameter]) -> str:
+    shown: list[str] = []
+    for parameter in parameters:
+        if (
+            parameter.kind is inspect.Parameter.KEYWORD_ONLY
+            and "*" not in shown
+            and not any(s.startswith("*") for s in shown)
+        ):
+            shown.append("*")
+        star = {inspect.Parameter.VAR_POSITIONAL: "*", inspect.Parameter.VAR_KEYWORD: "**"}.get(parameter.kind, "")
+        text = star + parameter.name
+        if parameter.annotation is not inspect.Parameter.empty:
+            text += f": {_plain(parameter.annotation)}"
+        if parameter.default is not inspect.Parameter.empty:
+            text += f" = {_default(parameter.default)}"
+        shown.append(text)
+    line = f"({', '.join(shown)})"
+    if len(line) <= 90:
+        return line
+    return "(\n" + "".join(f"    {text},\n" for text in shown) + ")"
+
+
+def _default(value: Any) -> str:
+    return value.__name__ if inspect.isfunction(value) else repr(value)
+
+
+def _plain(annotation: Any) -> str:
+    return annotation if isinstance(annotation, str) else getattr(annotation, "__name__", str(annotation))
+
+
+def _text(thing: Any) -> str:
+    return _markdown(inspect.getdoc(thing) or "")
+
+
+def _markdown(text: str) -> str:
+    """Docstrings mark code as reStructuredText does; what is indented is code."""
+    lines: list[str] = []
+    code = False
+    for line in text.replace("``", "`").splitlines():
+        if line.startswith("    ") and not code:
+            lines.append("```python")
+        elif code and line and not line.startswith("    "):
+            blank = lines.pop() if not lines[-1] else None
+            lines += ["```", *([""] if blank is not None else [])]
+        code = line.startswith("    ") or (code and not line)
+        lines.append(line.removeprefix("    ") if code else re.sub(r"<(?=[A-Za-z])", "&lt;", line))
+    if code:
+        lines.append("```")
+    return "\n".join(lines)
+
+
+def _anchor(title: str) -> str:
+    return re.sub(r"[^a-z0-9_ -]", "", title.lower()).replace(" ", "-")
