@@ -35,8 +35,12 @@ from tidelog_controller.server import serve as serve_controller
 from tidelog_gateway.config import GatewayConfig
 from tidelog_gateway.server import serve as serve_gateway
 from tidelog_replica.config import ReplicaConfig
+from tidelog_replica.core.groups.settings import GroupSettings
 from tidelog_replica.server import serve as serve_replica
 from tidelog_replica.settings import ReplicaSettings
+
+QUICK_GROUPS = GroupSettings(heartbeat_ms=100, session_min_ms=1000)
+"""Members of groups need not wait long for each other."""
 
 
 class Cluster:
@@ -89,7 +93,7 @@ class Cluster:
             )
             await serve_controller(controller, transport=self.transport, task_status=task_status)
         elif node.startswith("r"):
-            settings = ReplicaSettings(shutdown_s=self._shutdown_s)
+            settings = ReplicaSettings(shutdown_s=self._shutdown_s, groups=QUICK_GROUPS)
             replica = ReplicaConfig(node=node, port=0, data_dir=folder, controllers=urls, settings=settings)
             await serve_replica(replica, transport=self.transport, task_status=task_status)
         else:
