@@ -99,7 +99,8 @@ async def test_members_coordinators_and_gateways_die(failing_cluster: Cluster, t
         async with failing_cluster.connect() as own, own.producer(TOPIC) as producer:
             while True:
                 for partition in range(PARTITIONS):
-                    acked.add((partition, (await producer.send(b"bill", partition=partition)).offset))
+                    batch = [await producer.submit(b"bill", partition=partition) for _ in range(5)]
+                    acked.update({(partition, (await one.wait()).offset) for one in batch})
 
     async with failing_cluster.connect() as log:
         await log.create_topic(TOPIC, partitions=PARTITIONS, replication_factor=3, config={"flush": "os"})
