@@ -91,7 +91,8 @@ class Log(Cleanable):
         self._synced = self.end
         if (self._compacted.value or 0) > self.end:  # what grows there now was never compacted
             self._compacted.write(self.end, sync=True)
-        self._epochs_grown = found.epochs_grown
+        self._epochs_grown = False
+        self._epochs_unsure = found.epochs_unsure
         self._directory_grown = found.directory_grown
         self._rolled = False
         self._due: TakeSnapshot | None = None
@@ -145,7 +146,7 @@ class Log(Cleanable):
             for number, header in enumerate(headers):
                 assert header.base_offset == end, f"batch at offset {header.base_offset} appended at {end}"
                 end = header.base_offset + header.record_count
-                if header.leader_epoch != self.epochs.latest():
+                if header.leader_epoch != self.epochs.latest() or self._epochs_unsure:
                     self._begin_epoch(header.leader_epoch, header.base_offset)
                 if size and size + header.batch_length > self._config.segment_max_bytes:
                     if number > first:
@@ -167,9 +168,11 @@ class Log(Cleanable):
             self._begin_epoch(epoch, self.end)
 
     def _begin_epoch(self, epoch: int, start: int) -> None:
-        if self.epochs.assign(epoch, start):
-            self._epochs_file.pwritev([self.epochs.last_bytes()], self.epochs.position())
-            self._epochs_grown = True
+        """Before anything relies on it. The end of the file that was found may be in the page cache only."""
+        if self.epochs.assign(epoch, start) or self._epochs_unsure:
+            count = len(self.epochs) if self._epochs_unsure else 1
+            self._epochs_file.pwritev([self.epochs.last_bytes(count)], self.epochs.position(count))
+            self._epochs_unsure, self._epochs_grown = False, True
 
     def _roll(self) -> Segment:
         """Begin a new segment. The order of what reaches the disk does not matter: above the mark a gap or a missing

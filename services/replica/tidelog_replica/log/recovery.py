@@ -75,8 +75,8 @@ class Recovered:
     epochs_file: File
     mark: Checkpoint
     high_watermark: Checkpoint
-    epochs_grown: bool
-    """The epoch file may not be synced."""
+    epochs_unsure: bool
+    """A former life may have failed to sync the end of the epoch file: it is to be written again before it counts."""
     directory_grown: bool
     """Names of files may not be synced."""
     names: list[str]
@@ -133,8 +133,10 @@ def _recover(disk: Disk, directory: str, segments: list[Segment]) -> Recovered:
         cut = False
     else:
         kept, cut = _check(segments[trusted:], floor, -1 if mark.value is None else floor, epochs)
-        _drop(disk, directory, segments[trusted + kept :], segments[trusted + kept - 1], names)
+        dropped = segments[trusted + kept :]
+        _drop(disk, dropped, segments[trusted + kept - 1], names)
         del segments[trusted + kept :]
+        cut = cut or bool(dropped)
     end = segments[-1].end_offset
     unsynced = mark.value is None or end > floor or cut
     if told != origin:
@@ -145,9 +147,10 @@ def _recover(disk: Disk, directory: str, segments: list[Segment]) -> Recovered:
         for segment in segments[trusted:]:
             if segment.size or cut:
                 segment.file.sync()
-    epochs_file = epochs.save(origin.start, end, unsynced)
+    epochs_file, epochs_unsure = epochs.save(origin.start, end, unsynced)
     if unsynced:
-        disk.sync_dir(directory)  # the mark vouches for the segments' names, too
+        if mark.value is not None or end:
+            disk.sync_dir(directory)  # the mark vouches for the segments' names, too
         if mark.value is None:
             mark.write(end, sync=True)
             disk.sync_dir(directory)
@@ -155,10 +158,9 @@ def _recover(disk: Disk, directory: str, segments: list[Segment]) -> Recovered:
     for segment in segments:
         close(segment)
     high_watermark = Checkpoint(disk, f"{directory}/{HIGH_WATERMARK}", there=HIGH_WATERMARK in names)
-    epochs_grown = epochs.cache.begins_at_or_above(floor)
     directory_grown = not segments[-1].size
     return Recovered(
-        segments, origin, epochs.cache, epochs_file, mark, high_watermark, epochs_grown, directory_grown, names
+        segments, origin, epochs.cache, epochs_file, mark, high_watermark, epochs_unsure, directory_grown, names
     )
 
 
@@ -231,11 +233,11 @@ class _Epochs:
             return None
         return f"batch at offset {base} names leader epoch {epoch}, which began elsewhere"
 
-    def save(self, start: int, end: int, unsynced: bool) -> File:
+    def save(self, start: int, end: int, unsynced: bool) -> tuple[File, bool]:
         """Forget what begins past the log's end or is older than its start, make the file say what the cache does;
-        open it. Durable where that changes it, and where the segments were ``unsynced``, too. What begins at or above
-        the mark is written anew in any case: a former life may have failed to sync it, and then no later sync of the
-        file would take it along."""
+        open it. Durable where that changes it, and where the segments were ``unsynced``, too. Else what begins at or
+        above the mark is unsure: a former life may have failed to sync it, and no later sync of the file would take
+        it along, unless it is written again."""
         self.cache.truncate_to(end + 1)
         self.cache.advance_to(start)
         self.cache = EpochCache(self.cache.entries, self._seed)
@@ -243,11 +245,11 @@ class _Epochs:
         if data != self._data:
             self._disk.write_atomic(self._path, data)
         file = self._disk.open(self._path, create=True)
-        if unsynced or self._mark is None or self.cache.begins_at_or_above(self._mark):
-            file.pwritev([data], 0)
         if unsynced:
+            file.pwritev([data], 0)
             file.sync()
-        return file
+        sure = unsynced or data != self._data or self._mark is None
+        return file, not sure and self.cache.begins_at_or_above(self._mark or 0)
 
 
 def _trust(segment: Segment, end: int, epochs: _Epochs) -> None:
@@ -317,13 +319,12 @@ def _misplaced(segment: Segment, header: BatchHeader) -> str | None:
     return f"batch at offset {header.base_offset}, expected {segment.end_offset}"
 
 
-def _drop(disk: Disk, directory: str, segments: list[Segment], active: Segment, names: list[str]) -> None:
-    """Remove the segments behind the cut, the newest first, and an index that the active segment has outgrown."""
+def _drop(disk: Disk, segments: list[Segment], active: Segment, names: list[str]) -> None:
+    """Remove the segments behind the cut, the newest first, and an index that the active segment has outgrown. What
+    was cut off must not come back: the directory is synced before the mark moves. Such an index may, since it tells
+    how long its segment is."""
     for segment in reversed(segments):
         close(segment)
         segment.unlink()
-    outgrown = active.index_path.rpartition("/")[2] in names
-    if outgrown:
+    if active.index_path.rpartition("/")[2] in names:
         remove(disk, active.index_path)
-    if segments or outgrown:
-        disk.sync_dir(directory)
