@@ -79,3 +79,10 @@ def test_certs_refuses_what_is_no_service(tmp_path: Path, node: str) -> None:
     refused = CliRunner().invoke(main, ["certs", str(tmp_path), "--node", node])
     assert refused.exit_code == 2
     assert not (tmp_path / "ca.pem").exists()
+
+
+@pytest.mark.parametrize("kind", SERVICES)
+def test_what_a_shell_exports_for_the_command_does_not_trouble_services(kind: type) -> None:
+    names = ("TOKEN", "CLIENT_CA", "CLIENT_CERT", "CLIENT_KEY", "CLIENT_TOKEN_FILE", "GATEWAY")
+    made = load(kind, environ={f"TIDELOG_{name}": "x" for name in names})
+    assert made.tls is None

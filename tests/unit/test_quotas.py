@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import pytest
+import trio
 from hypothesis import given
 from hypothesis import strategies as st
 from producer_bench import Bench
 from tidelog.errors import TidelogError, refuse
 from tidelog.types import Quota
+from tidelog.wire.messages import Credit
 from tidelog_gateway.core.quotas import BURST_S, Bucket, Quotas
+from tidelog_gateway.metering import Metering
 
 
 def wait_of(quotas: Quotas, *rates: str, now: float, principal: str = "alice") -> int:
@@ -107,3 +110,37 @@ def test_a_producer_waits_as_long_as_it_is_told_and_sends_the_same_again() -> No
 def test_nobody_waits_for_ever_because_a_server_says_so() -> None:
     assert refuse("QUOTA_EXCEEDED", "", pause_ms=10**9).pause_s == 60
     assert TidelogError("", code="QUOTA_EXCEEDED", pause_ms="soon").pause_s == 0
+
+
+class Sent:
+    """As much of a link as is metered."""
+
+    def __init__(self) -> None:
+        self.sent_bytes = 5000  # before there was a quota: they do not count
+
+
+@pytest.mark.parametrize(("lifted", "given_at"), [(False, 5.01), (True, 0.0)])
+async def test_credit_is_held_until_the_debt_is_paid_or_there_is_no_quota(
+    autojump_clock: object, lifted: bool, given_at: float
+) -> None:
+    began, given, all_given = trio.current_time(), [], trio.Event()
+
+    def give(link: object, credit: Credit) -> None:
+        given.append((trio.current_time() - began, credit))
+        if len(given) == 2:
+            all_given.set()
+
+    metering, link = Metering(trio.current_time, give), Sent()
+    metering.on_open(link, "alice")  # type: ignore[arg-type]
+    metering.update((Quota("alice", bytes_out_s=100),))
+    assert not metering.holds(link, Credit(1, 5))  # type: ignore[arg-type]
+    link.sent_bytes += 600
+    for credit in (Credit(1, 5), Credit(2, 7), Credit(1, 6)):
+        assert metering.holds(link, credit)  # type: ignore[arg-type]
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(metering.run)
+        if lifted:
+            metering.update(())
+        await all_given.wait()
+        nursery.cancel_scope.cancel()
+    assert given == [(pytest.approx(given_at), Credit(1, 11)), (pytest.approx(given_at), Credit(2, 7))]
