@@ -126,8 +126,13 @@ class Coordinator:
                 self._timers.set(key, member.deadline)
 
     def postpone(self, now: float) -> None:
-        """Nothing can be written now: what is due is so later."""
+        """Nothing can be written now: who would be out has time to be heard again when that is over."""
+        later = now + POSTPONED_S + 2 * self._settings.heartbeat_ms / 1000
         for key in self._timers.take(now):
+            group = self.groups.get(key[0]) if isinstance(key, tuple) else None
+            member = None if group is None else group.members.get(key[1])
+            if member is not None:
+                member.expires_at, member.must_by = max(member.expires_at, later), max(member.must_by, later)
             self._timers.set(key, now + POSTPONED_S)
 
     def deadline(self) -> float | None:
