@@ -17,6 +17,8 @@ Nobody is put out while nothing can be written (``postpone``).
 
 from __future__ import annotations
 
+from collections.abc import Hashable
+
 from tidelog.errors import TidelogError, refuse
 from tidelog.types import NodeId, TopicPartition
 from tidelog.wire.messages import (
@@ -113,24 +115,28 @@ class Coordinator:
                 self._sweep(wall_ms)
                 self._timers.set(SWEEP, now + SWEEP_S)
                 continue
-            assert isinstance(key, tuple)
-            group = self.groups.get(key[0])
-            member = None if group is None else group.members.get(key[1])
-            if group is None or member is None:
-                continue
-            if member.deadline <= now:
-                group.remove(member.name, wall_ms)
-                group.retarget(self._topics, now)
-                self._touch(group)
-            else:
+            member = self._member_of(key)
+            if member is not None and member.deadline <= now:
+                assert isinstance(key, tuple)
+                self._remove(self.groups[key[0]], member, now, wall_ms)
+            elif member is not None:
                 self._timers.set(key, member.deadline)
+
+    def _member_of(self, key: Hashable) -> Member | None:
+        """Whose timer it is, if it is still a member."""
+        group = self.groups.get(key[0]) if isinstance(key, tuple) else None
+        return None if group is None or not isinstance(key, tuple) else group.members.get(key[1])
+
+    def _remove(self, group: Group, member: Member, now: float, wall_ms: int) -> None:
+        group.remove(member.name, wall_ms)
+        group.retarget(self._topics, now)
+        self._touch(group)
 
     def postpone(self, now: float) -> None:
         """Nothing can be written now: who would be out has time to be heard again when that is over."""
         later = now + POSTPONED_S + 2 * self._settings.heartbeat_ms / 1000
         for key in self._timers.take(now):
-            group = self.groups.get(key[0]) if isinstance(key, tuple) else None
-            member = None if group is None else group.members.get(key[1])
+            member = self._member_of(key)
             if member is not None:
                 member.expires_at, member.must_by = max(member.expires_at, later), max(member.must_by, later)
             self._timers.set(key, now + POSTPONED_S)
@@ -265,10 +271,9 @@ class Coordinator:
         if asked.keep and member.instance:
             member.away = True
             group.release(member, set(), now)
+            self._touch(group)
         else:
-            group.remove(member.name, wall_ms)
-            group.retarget(self._topics, now)
-        self._touch(group)
+            self._remove(group, member, now, wall_ms)
         return Done()
 
     def _commit(self, asked: CommitOffsets, wall_ms: int) -> Done:
