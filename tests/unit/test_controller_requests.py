@@ -10,11 +10,13 @@ from tidelog.wire.messages import (
     AlterTopic,
     ConfirmLeader,
     CreateTopic,
+    DeleteTopic,
     Done,
     HandOver,
     Heartbeat,
     History,
     HistoryAnswer,
+    PrepareGroups,
     Register,
     Registered,
     ReportLoss,
@@ -191,3 +193,33 @@ def test_everybody_may_send_what_is_theirs() -> None:
     assert of_servers <= ALLOWED["replica"] and of_operators <= ALLOWED["gateway"]
     assert not of_servers & ALLOWED["gateway"] and not of_operators & ALLOWED["replica"]
     assert not (of_servers | of_operators) & ALLOWED["client"]
+
+
+def test_the_topic_of_the_groups_is_created_once_on_all_servers_that_there_are(cluster: Cluster) -> None:
+    created = cluster.answer(cluster.to, PrepareGroups())
+    assert isinstance(created, TopicCreated)
+    assert cluster.answer(cluster.to, PrepareGroups()) == created
+    topic = cluster.nodes[cluster.where[cluster.to]].state.topics[created.topic_id]
+    assert (topic.name, len(topic.partitions)) == ("__groups", 16)
+    assert {len(partition.replicas) for partition in topic.partitions} == {3}
+    config = topic.config
+    assert (config.cleanup, config.commit_rule, config.min_insync_replicas) == ("compact", "isr", 2)
+    assert cluster.refusal(cluster.to, DeleteTopic("__groups")).code == "FORBIDDEN"
+
+
+def test_the_topic_of_the_groups_waits_for_servers_that_are_not_up() -> None:
+    cluster = Cluster()
+    cluster.to = cluster.link(cluster.elect())
+    assert cluster.refusal(cluster.to, PrepareGroups()).code == "NOT_ENOUGH_REPLICAS"
+    for node in ("r1", "r2"):
+        cluster.register(node, f"{node}-0")
+    cluster.run(2.0)
+    cluster.epochs = {"r2": cluster.register("r2", "r2-0")}
+    cluster.run(2.0)
+    error = cluster.refusal(cluster.to, PrepareGroups())
+    assert (error.code, error.retriable) == ("NOT_ENOUGH_REPLICAS", True)
+    cluster.register("r1", "r1-0")
+    created = cluster.answer(cluster.to, PrepareGroups())
+    assert isinstance(created, TopicCreated)
+    topic = cluster.nodes[cluster.where[cluster.to]].state.topics[created.topic_id]
+    assert {len(partition.replicas) for partition in topic.partitions} == {2}
