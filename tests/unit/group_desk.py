@@ -1,0 +1,110 @@
+"""A coordinator of consumer groups, its log, and what its members were told, for tests."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tidelog.errors import TidelogError
+from tidelog.wire.messages import (
+    CommitOffsets,
+    DescribeGroup,
+    DescribeGroupAnswer,
+    FetchOffsets,
+    FetchOffsetsAnswer,
+    GroupHeartbeat,
+    GroupPosition,
+    JoinGroup,
+    Message,
+    TopicShare,
+)
+from tidelog_replica.core.groups.coordinator import Coordinator
+from tidelog_replica.core.groups.group import Topic, Topics
+from tidelog_replica.core.groups.records import Entry, Stored
+from tidelog_replica.core.groups.settings import GroupSettings
+
+ORDERS = Topic("id-orders", "orders", 4)
+SETTINGS = GroupSettings(
+    max_groups=2, max_members=3, max_topics=2, max_metadata_bytes=5, max_joins_per_s=10, offsets_retention_ms=1000
+)
+
+
+class Desk:
+    """A coordinator, its log, and what each member was told last."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+        self.wall_ms = 5000
+        self.topics = Topics([ORDERS])
+        self.log: list[Entry] = []
+        self.told: dict[str, tuple[int, set[int]]] = {}
+        """Generation and partitions of ``orders``, by member."""
+        self.core = Coordinator("r1", SETTINGS, self.topics)
+        self.core.begin(Stored(), self.now)
+
+    def ask(self, message: Message) -> Any:
+        answer = self.core.handle(message, self.now, self.wall_ms)
+        self.log += self.core.take_entries()
+        return answer
+
+    def refused(self, message: Message) -> str:
+        """The code; a refusal writes nothing."""
+        before = len(self.log)
+        answer = self.ask(message)
+        assert isinstance(answer, TidelogError) and len(self.log) == before
+        return answer.code
+
+    def join(self, member: str, *topics: str, **fields: Any) -> set[int]:
+        return self._take(member, self.ask(JoinGroup("g", member, topics or ("orders",), **fields)))
+
+    def heartbeat(self, member: str, owned: set[int] | None = None, generation: int = -1, **fields: Any) -> set[int]:
+        """By default it owns what it was told last."""
+        told = self.told[member]
+        share = TopicShare(ORDERS.topic_id, tuple(sorted(told[1] if owned is None else owned)))
+        generation = told[0] if generation < 0 else generation
+        return self._take(member, self.ask(GroupHeartbeat("g", member, generation, (share,), **fields)))
+
+    def _take(self, member: str, answer: Any) -> set[int]:
+        assert not isinstance(answer, TidelogError), answer
+        self.told[member] = answer.generation, {n for share in answer.assignment for n in share.partitions}
+        return self.told[member][1]
+
+    def commit(self, member: str, partition: int, offset: int = 7, generation: int = -1, **fields: Any) -> Any:
+        generation = self.told[member][0] if generation < 0 else generation
+        position = GroupPosition(ORDERS.topic_id, partition, offset, 3)
+        return self.ask(CommitOffsets("g", (position,), member, generation, **fields))
+
+    def settle(self, *members: str) -> None:
+        """Everybody gives up what they must, and hears what they get."""
+        for _ in range(3):
+            for member in members:
+                self.heartbeat(member)
+
+    def advance(self, seconds: float) -> None:
+        until = self.now + seconds
+        while (due := self.core.deadline()) is not None and due <= until:
+            self.now = due
+            self.core.on_tick(self.now, self.wall_ms)
+            self.log += self.core.take_entries()
+        self.now = until
+
+    def fail_over(self) -> None:
+        stored = Stored()
+        for key, value in self.log:
+            stored.take(key, value)
+        self.core = Coordinator("r2", SETTINGS, self.topics)
+        self.core.begin(stored, self.now)
+        self.log += self.core.take_entries()
+
+    def describe(self) -> DescribeGroupAnswer:
+        answer = self.ask(DescribeGroup("g"))
+        assert isinstance(answer, DescribeGroupAnswer)
+        return answer
+
+    def offsets(self) -> dict[int, int]:
+        answer = self.ask(FetchOffsets("g"))
+        assert isinstance(answer, FetchOffsetsAnswer)
+        return {position.partition: position.offset for position in answer.positions}
+
+
+def code(answer: Any) -> str:
+    return answer.code if isinstance(answer, TidelogError) else ""
