@@ -109,11 +109,6 @@ class Groups:
         self._topics = Topics()
         self._look_at = inf
 
-    @property
-    def coordinators(self) -> dict[TopicPartition, Coordinator]:
-        """Those that serve."""
-        return {key: led.core for key, led in self._led.items() if led.core is not None}
-
     # --- inputs ------------------------------------------------------------------------------------------
 
     def on_metadata(self, now: float) -> None:
