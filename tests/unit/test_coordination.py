@@ -89,7 +89,7 @@ async def test_a_failover_is_latency(autojump_clock: trio.testing.MockClock) -> 
     async with trio.open_nursery() as nursery:
 
         async def elect() -> None:
-            await trio.sleep(1)
+            await trio.testing.wait_all_tasks_blocked()
             assert not shell.asked, "nobody leads"
             shell.lead(*["r2"] * PARTITIONS)
 

@@ -219,3 +219,22 @@ def test_every_partition_has_an_owner_when_members_had_partitions_of_different_t
     owners = desk.core.groups["g"].owners
     assert {p for p, name in owners.items() if name == "b"} == {TopicPartition("id-more", n) for n in (0, 1)}
     assert len(owners) == 6
+
+
+def test_no_beginning_of_what_is_written_gives_a_partition_to_two() -> None:
+    """Also when several members are out at the same moment, and what they had goes from hand to hand."""
+    desk = Desk()
+    for member, session_ms in (("a", 60_000), ("b", 10_000), ("c", 10_000)):
+        desk.join(member, session_timeout_ms=session_ms)
+    desk.settle("a", "b", "c")
+    before = len(desk.log)
+    desk.now += 20
+    desk.core.on_tick(desk.now, desk.wall_ms)
+    desk.log += desk.core.take_entries()
+    assert desk.heartbeat("a") == {0, 1, 2, 3}
+    for end in range(before, len(desk.log) + 1):
+        stored = Stored()
+        for key, value in desk.log[:end]:
+            stored.take(key, value)
+        held = [p for member in stored.members.values() for p in member.assigned | member.leaving]
+        assert len(held) == len(set(held))

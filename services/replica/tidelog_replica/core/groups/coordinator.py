@@ -67,7 +67,7 @@ class Coordinator:
         self._settings = settings
         self._topics = topics
         self._timers = Timers()
-        self._touched: dict[str, Group] = {}
+        self._entries: list[Entry] = []
         self._joins, self._joins_until = 0, 0.0
 
     def begin(self, stored: Stored, now: float) -> None:
@@ -83,8 +83,6 @@ class Coordinator:
                 restored.expires_at = now + restored.session_ms / 1000
                 restored.must_by = now + restored.rebalance_ms / 1000 if restored.leaving else restored.must_by
             self._revise(group, now)
-            if group.is_vain:
-                self._touch(group)
         self._timers.set(SWEEP, now + SWEEP_S)
 
     # --- time, and the world around ----------------------------------------------------------------------
@@ -110,17 +108,21 @@ class Coordinator:
 
     def on_tick(self, now: float, wall_ms: int) -> None:
         """Everything that is due; afterwards ``deadline`` is later than ``now``."""
-        for key in self._timers.take(now):
-            if key == SWEEP:
-                self._sweep(wall_ms)
-                self._timers.set(SWEEP, now + SWEEP_S)
-                continue
-            member = self._member_of(key)
-            if member is not None and member.deadline <= now:
-                assert isinstance(key, tuple)
-                self._remove(self.groups[key[0]], member, now, wall_ms)
-            elif member is not None:
-                self._timers.set(key, member.deadline)
+        while keys := self._timers.take(now):
+            for key in keys:
+                self._on_timer(key, now, wall_ms)
+
+    def _on_timer(self, key: Hashable, now: float, wall_ms: int) -> None:
+        if key == SWEEP:
+            self._sweep(wall_ms)
+            self._timers.set(SWEEP, now + SWEEP_S)
+            return
+        member = self._member_of(key)
+        if member is not None and member.deadline <= now:
+            assert isinstance(key, tuple)
+            self._remove(self.groups[key[0]], member, now, wall_ms)
+        elif member is not None:
+            self._timers.set(key, member.deadline)
 
     def _member_of(self, key: Hashable) -> Member | None:
         """Whose timer it is, if it is still a member."""
@@ -146,25 +148,23 @@ class Coordinator:
         return self._timers.deadline()
 
     def _sweep(self, wall_ms: int) -> None:
-        for group in self.groups.values():
+        for group in list(self.groups.values()):
             if not group.members and group.last_ms() + self._settings.offsets_retention_ms <= wall_ms:
                 group.forget_offsets(sorted(group.offsets))
                 self._touch(group)
 
     def take_entries(self) -> list[Entry]:
-        """What has to be written before anybody is answered."""
-        touched, self._touched = self._touched, {}
-        entries: list[Entry] = []
-        for name, group in touched.items():
-            entries += group.take_entries()
-            if group.is_vain:
-                self.groups.pop(name, None)
-            for member in group.members.values():
-                self._timers.set((name, member.name), member.deadline)
+        """What has to be written before anybody is answered, in this order."""
+        entries, self._entries = self._entries, []
         return entries
 
     def _touch(self, group: Group) -> None:
-        self._touched[group.name] = group
+        """Something was done to a group: step by step, so that what one step frees is written before the next."""
+        self._entries += group.take_entries()
+        if group.is_vain:
+            self.groups.pop(group.name, None)
+        for member in group.members.values():
+            self._timers.set((group.name, member.name), member.deadline)
 
     def _group(self, name: str) -> Group:
         """The group of that name, new where there is none."""
