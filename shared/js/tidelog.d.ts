@@ -89,6 +89,8 @@ export interface SendOptions {
   partition?: number | null;
   /** Default: now. */
   timestampMs?: number | null;
+  /** Append it there or not at all (`UNEXPECTED_OFFSET`). Name the partition, or a key. */
+  expectedOffset?: number | null;
 }
 
 /** A record that was accepted and is not acknowledged yet, perhaps. */
@@ -171,7 +173,7 @@ export interface Share {
 export interface GroupOptions {
   /** Name of the consumer group. */
   group: string;
-  /** Where to begin where the group has come nowhere yet. Default `latest`. */
+  /** Where to begin where the group has come nowhere yet. Default `earliest`. */
   start?: "earliest" | "latest" | number | Date;
   /** Name of a static member: who comes back under it within the session timeout has what it had. */
   instance?: string;
@@ -180,11 +182,13 @@ export interface GroupOptions {
   sessionTimeoutS?: number;
   /** A member that does not give up in this time what it must give up is out. Default 60. */
   rebalanceTimeoutS?: number;
-  /** How often what is done is committed; null: only by `commit`, when partitions move and at the end. Default 5. */
-  commitIntervalS?: number | null;
+  /** What is done is committed so often, and before partitions are given up. null: only `commit` commits. Default 5. */
+  autoCommitS?: number | null;
   onAssigned?: (shares: Share[]) => unknown;
-  /** Before these go, and are committed; `lost`: they are another's already, and were not committed. */
-  onRevoked?: (shares: Share[], how: { lost: boolean }) => unknown;
+  /** These are given up: the last chance to bring something to an end. */
+  onRevoked?: (shares: Share[]) => unknown;
+  /** These are gone already; others may process them by now. */
+  onLost?: (shares: Share[]) => unknown;
   bufferBytes?: number;
   partitionBytes?: number;
   backoffS?: number;
@@ -370,11 +374,11 @@ export class Log {
     partitions: Iterable<number>,
   ): Promise<Map<number, OffsetAnswer>>;
 
-  listGroups(): Promise<GroupInfo[]>;
+  groups(): Promise<GroupInfo[]>;
   describeGroup(group: string): Promise<Group>;
   deleteGroup(group: string): Promise<void>;
-  fetchOffsets(group: string): Promise<GroupPosition[]>;
-  commitOffsets(
+  fetchOffsets(group: string, topic: string): Promise<Map<number, Position>>;
+  resetGroup(
     group: string,
     topic: string,
     positions: Map<number, number | Position> | Record<number, number | Position>,

@@ -127,6 +127,18 @@ clientTest("a value is what it was when it was sent", async (log, cluster) => {
   assert.equal(text(cluster.log("t").records()[0]), "a");
 });
 
+clientTest("a record that is expected elsewhere is not appended", async (log, cluster) => {
+  const producer = await log.producer("t");
+  const ack = producer.send("a", { partition: 0, expectedOffset: 0 });
+  const after = producer.send("b", { partition: 0 });
+  assert.deepEqual([(await ack).offset, (await after).offset], [0, 1]);
+  const parts = cluster.seen.filter(({ op }) => op === "produce").flatMap((message) => message.parts);
+  assert.deepEqual(parts.map((part) => part.expected_offset), [0, undefined]);
+  cluster.refusals = [new Refusal("UNEXPECTED_OFFSET", "no", { detail: { end_offset: "2" } })];
+  await assert.rejects(producer.send("c", { key: "k", expectedOffset: 1 }), { code: "UNEXPECTED_OFFSET", detail: { end_offset: 2 } });
+  await assert.rejects(producer.send("c", { expectedOffset: 2 }), /name it, or a key/);
+});
+
 clientTest("wrong arguments are refused by name", async (log) => {
   const producer = await log.producer("t");
   await assert.rejects(producer.send(5), /bytes, texts or null/);
@@ -353,7 +365,9 @@ test("the token goes with hello, and one that is not good is told at once", asyn
   cluster.cut();
   await again;
   await log.close();
-  cluster.failures.set("hello", [new Refusal("UNAUTHENTICATED", "the token has expired")]);
+  cluster.failures.set("hello", [new Refusal("UNAUTHENTICATED")]);
+  await (await tidelog.connect(URLS, { WebSocket: cluster.WebSocket })).close(); // the other one took us
+  cluster.failures.set("hello", URLS.map(() => new Refusal("UNAUTHENTICATED", "the token has expired")));
   const options = { WebSocket: cluster.WebSocket };
   await assert.rejects(tidelog.connect(URLS, options), { code: "UNAUTHENTICATED", message: "the token has expired" });
 });

@@ -34,6 +34,7 @@ PRODUCER_ERRORS: tuple[tuple[str, bool, dict[str, str]], ...] = (
     ("DUPLICATE_SEQUENCE", False, {}),
     ("QUOTA_EXCEEDED", False, {"pause_ms": "1500"}),
     ("CORRUPT_BATCH", False, {}),
+    ("UNEXPECTED_OFFSET", False, {"end_offset": "9"}),
     ("FENCED_PRODUCER", False, {}),
 )
 READER_ERRORS = ("NOT_LEADER", "OFFSET_OUT_OF_RANGE", "LOG_TRUNCATED", "QUOTA_EXCEEDED")
@@ -92,9 +93,10 @@ class _Producer:
         value = self.rng.randbytes(self.rng.randrange(120))
         record = NewRecord(value, None, 5)
         size = record_size(value, None, ())
-        if self.core.append(partition, record, size) is None:
-            self.core.open(partition, record, size, self.now)
-        self.note("add", [partition, value.hex(), self.now], None)
+        expected = self.rng.randrange(1000) if self.rng.random() < 0.1 else -1
+        if expected >= 0 or self.core.append(partition, record, size) is None:
+            self.core.open(partition, record, size, self.now, expected)
+        self.note("add", [partition, value.hex(), self.now, expected], None)
 
     def take(self) -> None:
         message = self.core.take(self.now)

@@ -66,10 +66,10 @@ const backwardEvents = {
 };
 
 const producerEvents = {
-  add(core, partition, hex, now) {
+  add(core, partition, hex, now, expected) {
     const record = { value: fromHex(hex), key: null, timestampMs: 5, headers: [] };
     const size = recordSize(record);
-    if (!core.append(partition, record, size)) core.open(partition, record, size, now);
+    if (expected >= 0 || !core.append(partition, record, size)) core.open(partition, record, size, now, expected);
   },
   take(core, now) {
     const message = core.take(now);

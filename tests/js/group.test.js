@@ -30,7 +30,7 @@ function groupTest(name, body) {
   });
 }
 
-const reading = { group: "g", start: "earliest", commitIntervalS: null };
+const reading = { group: "g", start: "earliest", autoCommitS: 1000 };
 
 /** `[op, detail]` of what the member sent, without the heartbeats that say nothing new. */
 function told(cluster) {
@@ -81,7 +81,7 @@ groupTest("a partition begins where the group has come, as it was told after it 
 groupTest("what is taken away is committed, and only then given up; not before the application comes back", async (log, cluster, assign) => {
   assign(0, 1);
   const revoked = [];
-  const onRevoked = (shares, { lost }) => revoked.push(...shares.map(({ partition }) => [partition, lost]));
+  const onRevoked = (shares) => revoked.push(...shares.map(({ partition }) => partition));
   const consumer = log.consume("t", { ...reading, onRevoked });
   const records = consumer[Symbol.asyncIterator]();
   const first = (await records.next()).value;
@@ -100,7 +100,7 @@ groupTest("what is taken away is committed, and only then given up; not before t
   assert.ok(commit > 0 && lines.lastIndexOf("group_heartbeat 0,1") < commit, lines.join("\n"));
   assert.deepEqual(lines.slice(commit + 1), [`group_heartbeat ${other}`]);
   assert.equal(cluster.seen.find(({ op }) => op === "commit_offsets").generation, 2);
-  assert.deepEqual(revoked, [[first.partition, false]]);
+  assert.deepEqual(revoked, [first.partition]);
   await records.return();
 });
 
@@ -155,14 +155,14 @@ test("while the group is silent for longer than the session nothing is handed ou
 
 groupTest("a member that the group does not know joins again, and commits nothing of what it had", async (log, cluster) => {
   const lost = [];
-  const consumer = log.consume("t", { ...reading, onRevoked: (_, how) => lost.push(how.lost) });
+  const consumer = log.consume("t", { ...reading, onLost: (shares) => lost.push(shares[0].partition) });
   const records = consumer[Symbol.asyncIterator]();
   assert.equal(text((await records.next()).value), "a0");
   assert.equal(text((await records.next()).value), "a1");
   cluster.failures.set("group_heartbeat", [new Refusal("UNKNOWN_MEMBER")]);
   await cluster.heard("join_group", 2);
   assert.equal(text((await records.next()).value), "a0");
-  assert.deepEqual([cluster.positions, lost], [[], [true]]);
+  assert.deepEqual([cluster.positions, lost], [[], [0]]);
   await records.return();
 });
 
@@ -186,8 +186,15 @@ groupTest("who was replaced by another process of its name is told so", async (l
   assert.equal((await cluster.heard("join_group"))[0].instance, "i1");
 });
 
+groupTest("without auto-commit only commit commits", async (log, cluster) => {
+  const consumer = log.consume("t", { ...reading, autoCommitS: null });
+  for (let i = 0; i < 3; i++) await consumer.nextRecords();
+  await consumer.close();
+  assert.deepEqual(cluster.positions, []);
+});
+
 groupTest("what is done is committed from time to time", async (log, cluster) => {
-  const consumer = log.consume("t", { ...reading, commitIntervalS: 0 });
+  const consumer = log.consume("t", { ...reading, autoCommitS: 0.001 });
   for (let i = 0; i < 3; i++) await consumer.nextRecords();
   await cluster.heard("commit_offsets");
   assert.ok(cluster.seen.find(({ op }) => op === "commit_offsets").positions[0].offset <= 2);
@@ -206,9 +213,9 @@ groupTest("a member lives on at the next gateway", async (log, cluster) => {
 
 groupTest("groups are listed, described, moved and deleted", async (log, cluster) => {
   assert.equal((await log.describeGroup("g")).state, "empty");
-  await log.commitOffsets("g", "t", { 1: 7 });
-  assert.deepEqual((await log.fetchOffsets("g")).map(({ partition, offset }) => [partition, offset]), [[1, 7]]);
-  assert.deepEqual(await log.listGroups(), []);
+  await log.resetGroup("g", "t", { 1: 7 });
+  assert.deepEqual([...(await log.fetchOffsets("g", "t"))], [[1, { leaderEpoch: -1, offset: 7 }]]);
+  assert.deepEqual(await log.groups(), []);
   await log.deleteGroup("g");
   assert.deepEqual(cluster.seen.slice(-2).map(({ op }) => op), ["list_groups", "delete_group"]);
   assert.throws(() => log.consume("t", { group: "" }), tidelog.ConfigError);

@@ -28,6 +28,8 @@ export class Connection {
   #token;
   /** The last link that was tried. */
   #opening = null;
+  /** Gateways that did not want us, since a link was up. */
+  #refusals = new Map();
   #stop = new AbortController();
   #changed = new AbortController();
   #numbers = 0;
@@ -80,6 +82,8 @@ export class Connection {
       await link.open(ended.resolve);
     } catch (error) {
       this.error = error;
+      this.#refusals.delete(url);
+      if (REFUSED.includes(error.code)) this.#refusals.set(url, error);
       this.#noteChange();
       return false;
     }
@@ -91,6 +95,7 @@ export class Connection {
 
   #up(link) {
     this.link = link;
+    this.#refusals.clear();
     for (const attached of this.attached) attached.onLinkUp();
     this.#noteChange();
   }
@@ -117,15 +122,17 @@ export class Connection {
   }
 
   /**
-   * The open link, when there is one. Rejects with `Unreachable` at the deadline, or at once with what a gateway refuses
-   * us for who we are.
+   * The open link, when there is one. Rejects with `Unreachable` at the deadline, or at once with what all gateways
+   * refuse us for who we are.
    */
   async waitUp(deadline) {
     for (;;) {
       if (this.closed) throw new Closed("the client was closed");
       if (this.link && !this.link.closed) return this.link;
-      const { code, message } = this.error ?? {};
-      if (REFUSED.includes(code)) throw new BrokerError(message, { code });
+      if (this.#refusals.size === new Set(this.urls).size) {
+        const { code, message } = [...this.#refusals.values()].at(-1);
+        throw new BrokerError(message, { code });
+      }
       const left = deadline - now();
       if (left <= 0) throw this.unreachable();
       await sleep(left, this.#changed.signal);

@@ -50,7 +50,7 @@ export class Consuming extends Grouping {
     return new Kind(this.#connection, topic, complete, this.#codecs, plan);
   }
 
-  #member(topic, name, { start = "latest", ...given }) {
+  #member(topic, name, { start = "earliest", ...given }) {
     const [options, reading] = groupOptions(name, given);
     const read = ({ topicId, topic: named, partition }, position) => {
       const plan = async () => {

@@ -4,8 +4,8 @@
  * One task keeps the membership alive (`#run`): it joins, heartbeats, acquires and releases what `Membership` says. Each
  * partition that is owned has a consumer of its own, which reads ahead; batches wait in `#ready` for the application.
  *
- * **At least once.** A record counts as done when the application asks for the next; only what is done is committed, from
- * time to time, before a partition is given up, and at the end. A partition whose record or batch is in the
+ * **At least once.** A record counts as done when the application asks for the next; only what is done is committed: from
+ * time to time, before a partition is given up, and at the end (`autoCommitS` null: by `commit` alone). A partition whose record or batch is in the
  * application's hands is given up when it comes back.
  */
 
@@ -14,8 +14,6 @@ import { Closed, TidelogError } from "./errors.js";
 import { Membership, Share, keyOf } from "./membership.js";
 import * as words from "./words.js";
 
-/** Pause before another try to join, after an error that may pass. */
-const RETRY_S = 0.5;
 const LOST = ["UNKNOWN_MEMBER", "FENCED_GENERATION"];
 /** Longest wait for the end of it all when a member leaves. */
 const LEAVE_TIMEOUT_S = 5;
@@ -99,7 +97,7 @@ export class GroupConsumer {
     await this.#commit([...this.#shares.values()]);
   }
 
-  /** Commit what is done, and leave the group. What the application had in its hands is another member's to do again. */
+  /** Commit what is done (where that is done by itself), and leave the group. What the application had in its hands is another member's to do again. */
   async close() {
     if (this.#closed) return;
     this.#closed = true;
@@ -110,7 +108,7 @@ export class GroupConsumer {
     const shares = [...this.#shares.values()];
     await Promise.all(shares.map((share) => share.consumer.close()));
     if (this.#membership.generation < 0 || this.#connection.closed) return;
-    await this.#commit(shares).catch(ignoreTold);
+    if (this.#options.autoCommitS !== null) await this.#commit(shares).catch(ignoreTold);
     const request = { op: "leave_group", group: this.group, member: this.#member };
     await this.#connection.call(request, words.done, { timeoutS: LEAVE_TIMEOUT_S }).catch(ignoreTold);
   }
@@ -205,7 +203,7 @@ export class GroupConsumer {
     const { link, downSince, requestTimeoutS } = this.#connection;
     if (LOST.includes(error.code)) await this.#lose();
     else if (!link && now() >= downSince + requestTimeoutS) throw this.#connection.unreachable();
-    else if (error.retriable) await this.#pause(Math.max(RETRY_S, error.pauseS));
+    else if (error.retriable) await this.#pause(Math.max(this.#options.backoffS, error.pauseS));
     else throw error;
   }
 
@@ -251,8 +249,8 @@ export class GroupConsumer {
     if (leaving.length) {
       const shares = leaving.map((share) => this.#shareOf(share));
       await this.#drop(shares);
-      await this.#options.onRevoked(leaving, { lost: false });
-      await this.#commit(shares).catch(ignoreTold);
+      await this.#options.onRevoked(leaving);
+      if (this.#options.autoCommitS !== null) await this.#commit(shares).catch(ignoreTold);
       for (const share of leaving) membership.release(share);
     }
     const wanted = membership.toAcquire;
@@ -298,7 +296,7 @@ export class GroupConsumer {
     const { assignment } = this;
     this.#membership.onLost();
     await this.#drop([...this.#shares.values()]);
-    if (assignment.length) await this.#options.onRevoked(assignment, { lost: true });
+    if (assignment.length) await this.#options.onLost(assignment);
   }
 
   /** Commit what is done of these, one commit after the other. */
@@ -333,18 +331,21 @@ export class GroupConsumer {
   }
 
   async #commitNowAndThen() {
-    if (this.#options.commitIntervalS === null || now() < this.#committedAt + this.#options.commitIntervalS) return;
+    if (now() < this.#commitDue) return;
     this.#committedAt = now();
     await this.#commit([...this.#shares.values()]);
+  }
+
+  get #commitDue() {
+    const { autoCommitS } = this.#options;
+    return autoCommitS === null ? Infinity : this.#committedAt + autoCommitS;
   }
 
   // --- waiting ---
 
   /** Until something is due, or `#beat`. */
   #rest() {
-    const { commitIntervalS } = this.#options;
-    const commitDue = commitIntervalS === null ? Infinity : this.#committedAt + commitIntervalS;
-    return this.#pause(Math.min(this.#membership.beatDue, commitDue) - now());
+    return this.#pause(Math.min(this.#membership.beatDue, this.#commitDue) - now());
   }
 
   async #pause(seconds) {

@@ -6,7 +6,7 @@ import * as words from "./words.js";
 
 export class Grouping extends Moving {
   /** Every group: `{group, state, members, coordinator}`. */
-  async listGroups() {
+  async groups() {
     return (await this.ask({ op: "list_groups" }, words.listGroupsAnswer)).groups;
   }
 
@@ -20,16 +20,22 @@ export class Grouping extends Moving {
     await this.ask({ op: "delete_group", group });
   }
 
-  /** How far a group has come: `{topicId, partition, offset, leaderEpoch, ...}` of each partition that it has begun. */
-  async fetchOffsets(group) {
-    return (await this.ask({ op: "fetch_offsets", group }, words.fetchOffsetsAnswer)).positions;
+  /**
+   * How far a group has come in a topic: a Map of partition to position, without those where it has come nowhere. Rejects
+   * with `UNKNOWN_TOPIC`.
+   */
+  async fetchOffsets(group, topic) {
+    const { topicId } = await this.describe(topic);
+    const { positions } = await this.ask({ op: "fetch_offsets", group }, words.fetchOffsetsAnswer);
+    const found = positions.filter((position) => position.topicId === topicId);
+    return new Map(found.map(({ partition, offset, leaderEpoch }) => [partition, { leaderEpoch, offset }]));
   }
 
   /**
-   * Set positions in a topic by hand: a Map (or object) of partition to offset or position. Only while the group has no
-   * members. Rejects with `GROUP_NOT_EMPTY`, `UNKNOWN_TOPIC`.
+   * Have the group go on there: a Map (or object) of partition to offset or position. Only while the group has no members.
+   * Rejects with `GROUP_NOT_EMPTY`, `UNKNOWN_TOPIC`.
    */
-  async commitOffsets(group, topic, positions) {
+  async resetGroup(group, topic, positions) {
     const { topicId } = await this.describe(topic);
     const given = [...mapOf(positions)].map(([partition, at]) => [partition, positionOf(at)]);
     const request = {

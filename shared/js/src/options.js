@@ -33,9 +33,11 @@ const GROUP = {
   assignor: "",
   sessionTimeoutS: 45,
   rebalanceTimeoutS: 60,
-  commitIntervalS: 5,
+  autoCommitS: 5,
+  backoffS: 0.1,
   onAssigned: () => {},
   onRevoked: () => {},
+  onLost: () => {},
 };
 
 /** The options of a producer, complete. Throws `ConfigError`. */
@@ -88,7 +90,7 @@ export function groupOptions(name, given) {
     "group must be a text": typeof name !== "string" || !name,
     "sessionTimeoutS must be above 0": !(group.sessionTimeoutS > 0),
     "rebalanceTimeoutS must be above 0": !(group.rebalanceTimeoutS > 0),
-    "commitIntervalS must not be negative": group.commitIntervalS !== null && !(group.commitIntervalS >= 0),
+    "autoCommitS must be above 0, or null": group.autoCommitS !== null && !(group.autoCommitS > 0),
   });
   return [group, consumerOptions(Object.fromEntries(rest))];
 }

@@ -40,7 +40,9 @@ export class Batch {
   /** The encoded batch, from when it is first sent. */
   data = null;
 
-  constructor(partition, openedAt, deadline) {
+  constructor(partition, openedAt, deadline, expectedOffset = -1) {
+    /** Not -1: it may be appended there only. */
+    this.expectedOffset = expectedOffset;
     this.partition = partition;
     this.openedAt = openedAt;
     this.deadline = deadline;

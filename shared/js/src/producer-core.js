@@ -16,6 +16,8 @@
  *   neither it nor what follows is in the log: those are numbered anew under a fresh producer id. Not where a try was
  *   lost with its link: such batches end with their delivery timeout. In a topic that may lose records (`lossy`) they are
  *   numbered anew too, but a batch whose fate was in doubt stays so.
+ * - A conditional append (`expectedOffset`) is a batch of one record. Refused with UNEXPECTED_OFFSET it is given up like
+ *   any other; a retry of one that was written is a copy, and never refused for what it wrote itself.
  * - Without idempotence nothing is tried twice here: it might write twice or change the order.
  */
 
@@ -101,19 +103,23 @@ export class ProducerCore {
     return batch;
   }
 
-  /** Seal the partition's open batch and begin another with this record. Throws `BATCH_TOO_LARGE`. */
-  open(partition, record, size, now) {
+  /**
+   * Seal the partition's open batch and begin another with this record; with `expectedOffset` it stays alone in it. Throws
+   * `BATCH_TOO_LARGE`.
+   */
+  open(partition, record, size, now, expectedOffset = -1) {
     if (BATCH_OVERHEAD + size > this.maxBatchBytes) {
       const limit = `a batch of max_batch_bytes ${this.maxBatchBytes}`;
       throw new BrokerError(`a record of ${size} bytes does not fit into ${limit}`, { code: "BATCH_TOO_LARGE" });
     }
     const lane = this.lanes[partition];
     lane.seal();
-    const batch = (lane.open = new Batch(partition, now, now + this.options.deliveryTimeoutS));
+    const batch = (lane.open = new Batch(partition, now, now + this.options.deliveryTimeoutS, expectedOffset));
     batch.records.push(record);
     batch.size += size;
     this.buffered += batch.size;
     this.#active.set(partition, lane);
+    if (expectedOffset >= 0) lane.seal();
     return batch;
   }
 
@@ -182,7 +188,7 @@ export class ProducerCore {
     batch.answer = null;
     lane.inFlight.push(batch);
     const limit = lane.spoiled ? SPOILED_TIMEOUT_S : this.options.requestTimeoutS;
-    return {
+    const part = {
       id,
       topic_id: this.topicId,
       partition: lane.partition,
@@ -190,6 +196,7 @@ export class ProducerCore {
       timeout_ms: Math.max(1, Math.round(1000 * Math.min(limit, batch.deadline - now))),
       size,
     };
+    return batch.expectedOffset >= 0 ? { ...part, expected_offset: batch.expectedOffset } : part;
   }
 
   // --- answers come back ---

@@ -116,7 +116,7 @@ export class Producer {
    * Records are accepted in the order of the calls. Rejects with `BATCH_TOO_LARGE` for what no batch can hold, `CLOSED`;
    * `TypeError` and `RangeError` for wrong arguments.
    */
-  async submit(value, { key = null, headers = [], partition = null, timestampMs = null } = {}) {
+  async submit(value, { key = null, headers = [], partition = null, timestampMs = null, expectedOffset = null } = {}) {
     if (timestampMs !== null && !(Number.isSafeInteger(timestampMs) && timestampMs >= 0)) {
       throw new RangeError("timestampMs is milliseconds since 1970, an integer and not negative");
     }
@@ -124,14 +124,15 @@ export class Producer {
     if (partition !== null && !(Number.isInteger(partition) && partition >= 0 && partition < count)) {
       throw new RangeError(`${this.topic} has partitions 0 to ${count - 1}, not ${partition}`);
     }
+    if (expectedOffset !== null) this.#checkCondition(expectedOffset, key, partition);
     const record = { value: bytesOf(value), key: bytesOf(key), timestampMs, headers: headersOf(headers) };
     if (this.#closed) throw new Closed(`the producer of ${this.topic} is closed`);
     if (this.#core.buffered >= this.options.bufferBytes) {
       const room = deferred();
-      this.#waiting.push({ record, partition, room });
+      this.#waiting.push({ record, partition, expectedOffset, room });
       return room.promise;
     }
-    const pending = this.#accept(record, partition);
+    const pending = this.#accept(record, partition, expectedOffset);
     if (++this.#count % TURN_EVERY === 0) await turn();
     return pending;
   }
@@ -184,21 +185,33 @@ export class Producer {
     if (failure) throw failure;
   }
 
-  #accept(record, wanted) {
+  #checkCondition(expectedOffset, key, partition) {
+    if (!Number.isSafeInteger(expectedOffset) || expectedOffset < 0) {
+      throw new RangeError(`expectedOffset is an integer and not negative: ${expectedOffset}`);
+    }
+    if (key === null && partition === null && this.#partitioner.partitions > 1) {
+      throw new RangeError("expectedOffset is of one partition: name it, or a key");
+    }
+    if (this.options.acks === "none") {
+      throw new RangeError("with acks none nobody would know whether expectedOffset was right");
+    }
+  }
+
+  #accept(record, wanted, expectedOffset) {
     const core = this.#core;
     const partitioner = this.#partitioner;
     const size = recordSize(record);
     record.timestampMs ??= wallMs();
     const sticky = wanted === null && record.key === null;
     let partition = wanted ?? (sticky ? partitioner.sticky : partitioner.ofKey(record.key));
-    let batch = core.append(partition, record, size);
-    if (!batch && sticky) {
+    let batch = expectedOffset === null ? core.append(partition, record, size) : null;
+    if (!batch && sticky && expectedOffset === null) {
       partitioner.moveOn();
       partition = partitioner.sticky;
       batch = core.append(partition, record, size);
     }
     if (!batch) {
-      batch = core.open(partition, record, size, now());
+      batch = core.open(partition, record, size, now(), expectedOffset ?? -1);
       this.#wake();
     }
     return new Pending(batch, batch.records.length - 1, record.timestampMs);
@@ -282,9 +295,9 @@ export class Producer {
       if (batch.error) this.#remember(batch);
     }
     while (this.#waiting.length && this.#core.buffered < this.options.bufferBytes) {
-      const { record, partition, room } = this.#waiting.shift();
+      const { record, partition, expectedOffset, room } = this.#waiting.shift();
       try {
-        room.resolve(this.#accept(record, partition));
+        room.resolve(this.#accept(record, partition, expectedOffset));
       } catch (error) {
         room.reject(error);
       }
