@@ -173,15 +173,15 @@ def test_nothing_is_left_of_a_client_that_went() -> None:
 # --- any replica ---------------------------------------------------------------------------------------------
 
 
-def reading_any(bench: Bench, sub: int = 3, **fields: Any) -> Call:
-    message = Subscribe(sub, "t", 0, 0, 1000, read_from="any", **fields)
+def reading_any(bench: Bench, sub: int = 3, offset: int = 0, **fields: Any) -> Call:
+    message = Subscribe(sub, "t", 0, offset, 1000, read_from="any", **fields)
     return read_of(bench.core.on_subscribe(CLIENT, 9, message, 0.0))
 
 
 def test_readers_of_any_replica_are_spread_over_the_copies_in_sync_and_the_learners() -> None:
     bench = Bench()
     bench.know(2, replicas=("r1", "r2", "r3", "r5"), isr=("r1", "r2", "r5"), learners=("r4",))
-    calls = [reading_any(bench, sub) for sub in range(4)]
+    calls = [reading_any(bench, sub, offset=sub) for sub in range(4)]
     assert [call.to for call in calls] == ["r2", "r4", "r2", "r4"], "not the leader, not a replica behind or fenced"
     assert all(call.message.any_replica for call in calls)  # type: ignore[attr-defined]
 
@@ -190,7 +190,7 @@ def test_without_another_copy_the_leader_serves() -> None:
     bench = Bench()
     bench.know(2, isr=("r1",))
     assert reading_any(bench).to == "r1"
-    assert not reading_any(bench, 4).message.any_replica  # type: ignore[attr-defined]
+    assert not reading_any(bench, 4, offset=4).message.any_replica  # type: ignore[attr-defined]
 
 
 def test_only_the_leader_serves_linearizable_reads() -> None:
@@ -237,12 +237,12 @@ def test_E9_a_bounded_subscription_waits_no_longer_than_its_bound() -> None:
 def test_an_ended_subscription_leaves_its_copy_to_others() -> None:
     bench = Bench()
     bench.know(2, isr=("r1", "r2", "r3"), replicas=("r1", "r2", "r3"))
-    assert [reading_any(bench, sub).to for sub in (1, 2)] == ["r2", "r3"]
+    assert [reading_any(bench, sub, offset=sub).to for sub in (1, 2)] == ["r2", "r3"]
     bench.core.on_unsubscribe(CLIENT, 9, Unsubscribe(2))
     bench.core.on_unsubscribe(CLIENT, 9, Unsubscribe(1))
-    assert [reading_any(bench, sub).to for sub in (3, 4)] == ["r2", "r3"]
+    assert [reading_any(bench, sub, offset=sub).to for sub in (3, 4)] == ["r2", "r3"]
     bench.core.on_link_closed(CLIENT)
-    assert [reading_any(bench, sub).to for sub in (5, 6)] == ["r2", "r3"]
+    assert [reading_any(bench, sub, offset=sub).to for sub in (5, 6)] == ["r2", "r3"]
 
 
 @pytest.mark.parametrize(

@@ -42,6 +42,11 @@ class GatewayConfig(Listening):
     read_max_wait_ms: int = setting(
         _SUBSCRIPTIONS.read_max_wait_ms, "How long a subscription's read waits at the end of the log.", 10, 30_000
     )
+    tail_cache_bytes: int = setting(
+        _SUBSCRIPTIONS.tail_cache_bytes,
+        "The newest batches of partitions with several subscribers are kept, so that these share reads. 0: none are.",
+        0,
+    )
     authentication: bool = setting(
         False, "Refuse clients that show neither a token nor, which takes tls_ca, a certificate that names them."
     )
@@ -87,5 +92,7 @@ class GatewayConfig(Listening):
     def subscriptions(self) -> SubscriptionSettings:
         """The subscriptions' part of it."""
         return SubscriptionSettings(
-            client_max_subscriptions=self.client_max_subscriptions, read_max_wait_ms=self.read_max_wait_ms
+            client_max_subscriptions=self.client_max_subscriptions,
+            read_max_wait_ms=self.read_max_wait_ms,
+            tail_cache_bytes=self.tail_cache_bytes,
         )

@@ -38,6 +38,12 @@ RETRIES = Metric(
 IN_FLIGHT = Metric("tidelog_gateway_in_flight_batches", "gauge", "batches", "Batches that leaders have yet to ack.")
 HELD = Metric("tidelog_gateway_held_bytes", "gauge", "bytes", "Batches that are held until they are acked.")
 SUBSCRIPTIONS = Metric("tidelog_gateway_subscriptions", "gauge", "subscriptions", "Open subscriptions.")
+READS = Metric(
+    "tidelog_gateway_subscription_reads", "counter", "reads", "Asked of replica servers for subscriptions."
+)
+TAIL_CACHE = Metric(
+    "tidelog_gateway_tail_cache_bytes", "gauge", "bytes", "Newest batches of partitions, kept for their subscribers."
+)
 DELIVERIES = Metric("tidelog_gateway_deliveries", "counter", "messages", "Deliveries with data to subscriptions.")
 RECORDS_OUT = Metric("tidelog_gateway_delivered_records", "counter", "records", "Records in them.")
 BYTES_OUT = Metric("tidelog_gateway_delivered_bytes", "counter", "bytes", "Their size.")
@@ -60,7 +66,7 @@ INDEX = Metric("tidelog_gateway_metadata_index", "gauge", "index", "Last Raft en
 
 METRICS = (
     *(CONNECTIONS, REQUESTS, BATCHES_IN, RECORDS_IN, BYTES_IN, LATENCY, ERRORS, RETRIES, IN_FLIGHT, HELD),
-    *(SUBSCRIPTIONS, DELIVERIES, RECORDS_OUT, BYTES_OUT, READ_RETRIES, ENDED, LINKS, INDEX),
+    *(SUBSCRIPTIONS, READS, TAIL_CACHE, DELIVERIES, RECORDS_OUT, BYTES_OUT, READ_RETRIES, ENDED, LINKS, INDEX),
 )
 
 
@@ -83,6 +89,8 @@ def _collect(shell: Shell) -> Iterator[Sample]:
     yield HELD, (), router.held_bytes
     delivered = shell.subscriptions.counts
     yield SUBSCRIPTIONS, (), shell.subscriptions.open_count
+    yield READS, (), delivered.reads
+    yield TAIL_CACHE, (), shell.subscriptions.tails.bytes
     yield DELIVERIES, (), delivered.deliveries
     yield RECORDS_OUT, (), delivered.records
     yield BYTES_OUT, (), delivered.bytes

@@ -37,6 +37,8 @@ class RouterCounts:
 class DeliveryCounts:
     """What subscriptions got."""
 
+    reads: int = 0
+    """Asked of replica servers, each for all subscriptions that share it."""
     deliveries: int = 0
     records: int = 0
     bytes: int = 0

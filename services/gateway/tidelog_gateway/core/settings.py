@@ -36,6 +36,8 @@ class SubscriptionSettings:
     """Credit of one subscription beyond this is forgotten."""
     read_max_bytes: int = 1 << 20
     """Asked of a leader at a time; less when the credit is less."""
+    tail_cache_bytes: int = 64 << 20
+    """The newest batches of all partitions, kept for subscribers that are about to want them."""
     read_max_wait_ms: int = 5000
     """A read at the end of the log waits this long at the leader for news, then is asked again."""
     read_grace_s: float = 2.0

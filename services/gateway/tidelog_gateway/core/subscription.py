@@ -1,33 +1,41 @@
 """Subscriptions: batches pushed to clients from a position, as long as they have given credit.
 
-Theory. A subscription is a position (last epoch, offset), a credit in bytes and at most one read in flight at the
-partition's leader, or at another replica (below). The read long-polls; its answer is delivered, moves the position
-behind the last batch and uses up credit; with credit left the next read goes out at once. A single batch larger than
-the credit is delivered all the same and leaves a debt, so that a small window is slow, never stuck.
+Theory. A subscription is a position (last epoch, offset) and a credit in bytes. With credit it is served from the
+partition's tail (``tail.py``) if its position continues there, and otherwise takes part in a *read*, which long-polls
+at the partition's leader, or at another replica (below). What comes is delivered, moves the position behind the last
+batch and uses up credit. A single batch larger than the credit is delivered all the same and leaves a debt, so that
+a small window is slow, never stuck.
 
+- Subscriptions that stand at one position and ask for the same share a read: those at the end of a partition cost its
+  leader one read for each batch, however many they are. A read that ends, ends for all who take part.
+- Who may share: ``eventual`` subscriptions share reads and the tail. ``bounded`` ones share a read with those of the
+  same bound: a read's answer is judged when it is given, so who joins later is promised no less; but what was kept
+  has aged. ``linearizable`` ones share nothing: a read is confirmed after it was asked, and one that was asked before
+  the subscription came, or batches read then, might not tell of what was committed in between.
 - With ``read_from`` ``any`` a copy of the partition serves it (``spread.py``), the leader when there is none. It
   stays there until the copy fails it, by whatever error: the leader is asked at once, and for ``leader_stay_s``,
   since only its errors are final. The client's HW never goes back with such a change. A ``bounded`` subscription is
   asked again at least every ``max_staleness_ms``, so that no silent copy holds it up for longer.
 - A retriable error, a lost link, or a leader that lags behind the metadata: asked again after a growing pause, and
-  at once when the partition's leader changes. The position does not move, so nothing is skipped or repeated.
+  at once when the partition's leader changes, which also drops the tail. The position does not move, so nothing is
+  skipped or repeated.
 - ``OFFSET_OUT_OF_RANGE``, ``LOG_TRUNCATED``, ``UNKNOWN_TOPIC`` and every other final error end the subscription with
   a delivery that carries it: where to go on is the client's decision (KIP-320), never a silent reset.
-- A slow client stalls only itself: it gives no credit. Credit is cut to ``credit_max_bytes``, so that no client can
-  make the gateway hold more for it; since credit comes back with what the client consumes, cutting never stalls it.
+- A slow client stalls only itself: it gives no credit, takes part in no read, and reads for itself when the tail has
+  moved on. Credit is cut to ``credit_max_bytes``, so that no client can make the gateway hold more for it; since
+  credit comes back with what the client consumes, cutting never stalls it.
 """
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 from math import inf
 
 from tidelog.counting import count
 from tidelog.effects import Answer, Call, Post
 from tidelog.errors import TidelogError, refuse
-from tidelog.records import read_header
 from tidelog.types import NodeId, PartitionState, TopicPartition
 from tidelog.wire.messages import Credit, Delivery, Done, Message, Read, ReadAnswer, Subscribe, Unsubscribe
 
@@ -35,6 +43,7 @@ from tidelog_gateway.core.cluster import ClusterMap
 from tidelog_gateway.core.counts import DeliveryCounts
 from tidelog_gateway.core.settings import SubscriptionSettings
 from tidelog_gateway.core.spread import Spread
+from tidelog_gateway.core.tail import Cut, Stretch, TailCache
 
 BOUNDED_MIN_WAIT_MS = 250
 """However close the bound is, an idle subscription is not asked again more often."""
@@ -44,7 +53,7 @@ Effect = Answer | Call | Post
 
 @dataclass(slots=True, eq=False)
 class _Subscription:
-    """One subscription. ``token`` names the read in flight, 0: none."""
+    """One subscription. ``reading`` is what it takes part in."""
 
     source: int
     sub: int
@@ -60,12 +69,35 @@ class _Subscription:
     leader_until: float = -inf
     high_watermark: int = -1
     """The highest that the client was told."""
-    token: int = 0
-    asked: float = 0.0
-    max_wait_s: float = 0.0
+    reading: _Reading | None = None
     not_before: float = 0.0
     retry_s: float = 0.0
     ended: bool = False
+
+
+Place = tuple[TopicPartition, int, int, bool, str, int]
+"""What a read must have in common with who takes part in it: the partition, the position, whether a copy is asked,
+the consistency and its bound."""
+
+
+@dataclass(slots=True, eq=False)
+class _Reading:
+    """A read in flight, and who takes part."""
+
+    token: int
+    place: Place
+    asked: float
+    max_wait_s: float
+    waiting: dict[_Subscription, None] = field(default_factory=dict)
+
+    @property
+    def at_copy(self) -> bool:
+        return self.place[3]
+
+    def before(self, stretch: Stretch) -> int:
+        """Epoch of the record before what it brought; -1: not known."""
+        _, offset, last_epoch, *_ = self.place
+        return last_epoch if stretch.start == offset else -1
 
 
 class Subscriptions:
@@ -76,10 +108,12 @@ class Subscriptions:
         self._settings = settings
         self._open: dict[int, dict[int, _Subscription]] = {}
         self._by_partition: dict[TopicPartition, dict[_Subscription, None]] = {}
-        self._reads: dict[int, _Subscription] = {}
+        self._reads: dict[int, _Reading] = {}
+        self._shared: dict[Place, _Reading] = {}
         self._delayed: list[tuple[float, int, _Subscription]] = []
         self._tokens = 0
         self._spread = Spread(cluster)
+        self.tails = TailCache(settings.tail_cache_bytes)
         self.counts = DeliveryCounts()
 
     @property
@@ -147,47 +181,55 @@ class Subscriptions:
 
     def on_answer(self, token: int, answer: Message | TidelogError, now: float) -> list[Effect]:
         """A read ended. Answers of reads that were given up are ignored."""
-        one = self._reads.pop(token, None)
-        if one is None:
+        reading = self._reads.get(token)
+        if reading is None:
             return []
-        one.token = 0
-        if isinstance(answer, TidelogError) and one.copy is not None:
-            self._leave_copy(one)
-            one.leader_until = now + self._settings.leader_stay_s
-            return self._read(one, now)
+        waiting = list(reading.waiting)
+        for one in waiting:
+            self._withdraw(one)
         if isinstance(answer, TidelogError):
-            if not (answer.retriable or self._cluster.knows_better(*one.key, answer.code)):
-                return self._end(one, answer)
-            count(self.counts.retries, answer.code)
-            return self._delay(one, now)
+            return self._on_error(reading, waiting, answer, now)
         assert isinstance(answer, ReadAnswer) and not isinstance(answer.payload, list)
-        one.retry_s = 0.0
-        size = len(answer.payload)
-        if not size:
-            early = now - one.asked < one.max_wait_s / 2
-            return self._delay(one, now) if early else self._read(one, now)
+        if not len(answer.payload):
+            early = now - reading.asked < reading.max_wait_s / 2
+            return self._each(waiting, lambda one: self._delay(one, now) if early else self._read(one, now))
         try:
-            self._move(one, memoryview(answer.payload))
-        except TidelogError as error:
-            return self._end(one, error)
-        self.counts.deliveries += 1
-        self.counts.bytes += size
-        one.credit -= size
-        one.high_watermark = max(one.high_watermark, answer.high_watermark)
-        delivery = Delivery(one.sub, high_watermark=one.high_watermark, payload=answer.payload)
-        return [Post(one.source, delivery), *self._read(one, now)]
+            stretch = Stretch(answer.payload)
+        except TidelogError as fault:
+            why = fault
+            return self._each(waiting, lambda one: self._end(one, why))
+        key = reading.place[0]
+        if len(self._by_partition[key]) > 1:
+            self.tails.add(key, reading.before(stretch), stretch)
+        self.tails.note(key, answer.high_watermark, answer.log_start)
+        return self._each(waiting, lambda one: self._serve(one, stretch, answer.high_watermark, now))
+
+    def _on_error(
+        self, reading: _Reading, waiting: list[_Subscription], error: TidelogError, now: float
+    ) -> list[Effect]:
+        if reading.at_copy:
+            for one in waiting:
+                self._leave_copy(one)
+                one.leader_until = now + self._settings.leader_stay_s
+            return self._each(waiting, lambda one: self._read(one, now))
+        key = reading.place[0]
+        if error.retriable or self._cluster.knows_better(*key, error.code):
+            count(self.counts.retries, error.code)
+            return self._each(waiting, lambda one: self._delay(one, now))
+        self.tails.drop(key)
+        return self._each(waiting, lambda one: self._end(one, error))
 
     def on_metadata(self, changed: Iterable[TopicPartition], now: float) -> list[Effect]:
         """These partitions have another leader or leader epoch, or were deleted: ask again, there, now."""
         effects: list[Effect] = []
         for key in changed:
-            for one in list(self._by_partition.get(key, {})):
-                if one.token:
-                    del self._reads[one.token]
-                    one.token = 0
+            self.tails.drop(key)
+            concerned = list(self._by_partition.get(key, {}))
+            for one in concerned:
+                self._withdraw(one)
                 one.not_before = now
                 one.retry_s = 0.0
-                effects.extend(self._read(one, now))
+            effects.extend(self._each(concerned, lambda one: self._read(one, now)))
         return effects
 
     # --- time -----------------------------------------------------------------------------------------------
@@ -206,24 +248,70 @@ class Subscriptions:
 
     # --- one subscription -----------------------------------------------------------------------------------
 
+    def _each(self, them: list[_Subscription], act: Callable[[_Subscription], list[Effect]]) -> list[Effect]:
+        return [effect for one in them for effect in act(one)]
+
+    def _serve(self, one: _Subscription, stretch: Stretch, high_watermark: int, now: float) -> list[Effect]:
+        """A read that it took part in brought this."""
+        one.retry_s = 0.0
+        return [self._deliver(one, stretch.cut(0, one.credit), high_watermark), *self._read(one, now)]
+
+    def _deliver(self, one: _Subscription, cut: Cut, high_watermark: int) -> Post:
+        size = len(cut.payload)
+        one.offset = cut.offset
+        one.last_epoch = cut.last_epoch
+        one.credit -= size
+        one.high_watermark = max(one.high_watermark, high_watermark)
+        self.counts.deliveries += 1
+        self.counts.records += cut.records
+        self.counts.bytes += size
+        return Post(one.source, Delivery(one.sub, high_watermark=one.high_watermark, payload=cut.payload))
+
     def _read(self, one: _Subscription, now: float) -> list[Effect]:
-        """Send the next read, if there is anything to wait for it."""
-        if one.ended or one.token or one.credit <= 0 or now < one.not_before:
+        """Serve it from the tail, then take part in a read, if there is anything to wait for it."""
+        if one.ended or one.reading is not None or one.credit <= 0 or now < one.not_before:
             return []
         state = self._cluster.state(*one.key)
         if state is None:
             return self._end(one, refuse("UNKNOWN_TOPIC", f"topic {one.key.topic_id} was deleted"))
         if state.leader is None:
             return []  # the next leader wakes it
-        self._tokens += 1
-        one.token = self._tokens
-        one.asked = now
-        self._reads[one.token] = one
+        effects: list[Effect] = []
+        if one.consistency == "eventual" and not state.paused:
+            while one.credit > 0 and (found := self.tails.find(one.key, one.offset, one.last_epoch)) is not None:
+                stretch, number, high_watermark = found
+                effects.append(self._deliver(one, stretch.cut(number, one.credit), high_watermark))
+        if one.credit > 0:
+            effects.extend(self._join(one, state, now))
+        return effects
+
+    def _join(self, one: _Subscription, state: PartitionState, now: float) -> list[Effect]:
+        """Take part in the read that is in flight for the like of it, or ask one."""
+        at_copy = self._goes_to_copy(one, state, now)
+        place = (one.key, one.offset, one.last_epoch, at_copy, one.consistency, one.max_staleness_ms)
+        reading = self._shared.get(place)
+        effects: list[Effect] = []
+        if reading is None:
+            if at_copy and one.copy is None:
+                one.copy = self._spread.take(state)
+            self._tokens += 1
+            call = self._ask(self._tokens, one, state)
+            reading = _Reading(self._tokens, place, now, call.timeout_s - self._settings.read_grace_s)
+            self._reads[reading.token] = reading
+            if one.consistency != "linearizable":
+                self._shared[place] = reading
+            self.counts.reads += 1
+            effects = [call]
+        reading.waiting[one] = None
+        one.reading = reading
+        return effects
+
+    def _ask(self, token: int, one: _Subscription, state: PartitionState) -> Call:
+        assert state.leader is not None
         settings = self._settings
         max_wait_ms = settings.read_max_wait_ms
         if one.consistency == "bounded":
             max_wait_ms = min(max_wait_ms, max(one.max_staleness_ms, BOUNDED_MIN_WAIT_MS))
-        server = self._server(one, state, now) or state.leader
         request = Read(
             one.key.topic_id,
             one.key.partition,
@@ -234,18 +322,28 @@ class Subscriptions:
             max_wait_ms=max_wait_ms,
             consistency=one.consistency,
             max_staleness_ms=one.max_staleness_ms,
-            any_replica=server != state.leader,
+            any_replica=one.copy is not None,
         )
-        one.max_wait_s = max_wait_ms / 1000
-        return [Call(server, one.token, request, one.max_wait_s + settings.read_grace_s)]
+        return Call(one.copy or state.leader, token, request, max_wait_ms / 1000 + settings.read_grace_s)
 
-    def _server(self, one: _Subscription, state: PartitionState, now: float) -> NodeId | None:
-        """The copy that serves it now, if one does."""
+    def _withdraw(self, one: _Subscription) -> None:
+        """It takes part in no read any more; one that nobody takes part in is given up."""
+        reading, one.reading = one.reading, None
+        if reading is None:
+            return
+        del reading.waiting[one]
+        if not reading.waiting:
+            del self._reads[reading.token]
+            if self._shared.get(reading.place) is reading:
+                del self._shared[reading.place]
+
+    def _goes_to_copy(self, one: _Subscription, state: PartitionState, now: float) -> bool:
+        """A copy serves it now, or would."""
         if one.copy is not None and not self._spread.is_fit(one.copy, state):
             self._leave_copy(one)
-        if one.copy is None and one.any_replica and now >= one.leader_until:
-            one.copy = self._spread.take(state)
-        return one.copy
+        if one.copy is not None:
+            return True
+        return one.any_replica and now >= one.leader_until and bool(self._cluster.copies(state))
 
     def _leave_copy(self, one: _Subscription) -> None:
         if one.copy is not None:
@@ -259,16 +357,6 @@ class Subscriptions:
         heapq.heappush(self._delayed, (one.not_before, self._tokens, one))
         return []
 
-    def _move(self, one: _Subscription, payload: memoryview) -> None:
-        """The position behind the last batch. Raises ``CorruptBatch`` where the answer is no sequence of batches."""
-        position = 0
-        while position < len(payload):
-            header = read_header(payload, position)
-            self.counts.records += header.record_count
-            position += header.batch_length
-        one.offset = header.end_offset
-        one.last_epoch = header.leader_epoch
-
     def _end(self, one: _Subscription, error: TidelogError) -> list[Effect]:
         self._close(one)
         count(self.counts.ended, error.code)
@@ -277,14 +365,13 @@ class Subscriptions:
     def _close(self, one: _Subscription) -> None:
         one.ended = True
         self._leave_copy(one)
-        if one.token:
-            del self._reads[one.token]
-            one.token = 0
+        self._withdraw(one)
         del self._open[one.source][one.sub]
         siblings = self._by_partition[one.key]
         del siblings[one]
         if not siblings:
             del self._by_partition[one.key]
+            self.tails.drop(one.key)
 
 
 def _fault(message: Subscribe) -> str | None:

@@ -1,0 +1,175 @@
+"""The newest batches of each partition, kept for the next subscriber who comes to where they begin.
+
+Theory. What one read brought is a *stretch*: consecutive whole batches. The stretches of a partition that follow each
+other without a gap are its *tail*. A position (last epoch, offset) *continues* at a batch of the tail when the batch
+begins at the offset and the record before it has that epoch, as the leader would check it (KIP-320); without an epoch
+the offset is enough, as for the leader. Anything else is not found here, and is read from the partition.
+
+- All that is here was below the HW when it was read, under the leader epoch that the metadata still names: the owner
+  drops a partition's tail when that changes, and when a server says that a position is gone. Below the highest log
+  start that was told nothing is found.
+- A tail only grows at its end. A stretch that ends within it is history and is not kept, so readers who catch up do
+  not push out what the others are about to want. One that begins behind it, or does not continue it, replaces it.
+- All stretches together take at most ``max_bytes``: the oldest of all go first, whoever has yet to read them. Nobody
+  is waited for. Batches are handed out by reference, so one that is on its way to clients outlives its place here;
+  how much that can be is bounded by credit and outboxes, and counted there.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import OrderedDict
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from tidelog.records import read_header
+from tidelog.types import Buffer, TopicPartition
+
+BATCH_OVERHEAD_BYTES = 320
+"""What keeping track of one batch takes beside its bytes."""
+
+
+class Cut(NamedTuple):
+    """Whole batches, by reference, and the position behind them."""
+
+    payload: memoryview
+    offset: int
+    last_epoch: int
+    records: int
+
+
+class Stretch:
+    """See the module. Raises ``CorruptBatch`` where the payload is no sequence of batches."""
+
+    __slots__ = ("_epochs", "_offsets", "_payload", "_positions")
+
+    def __init__(self, payload: Buffer) -> None:
+        self._payload = memoryview(payload)
+        self._offsets: list[int] = []
+        self._positions: list[int] = []
+        self._epochs: list[int] = []
+        position = end = 0
+        while position < len(self._payload):
+            header = read_header(self._payload, position)
+            self._offsets.append(header.base_offset)
+            self._positions.append(position)
+            self._epochs.append(header.leader_epoch)
+            position += header.batch_length
+            end = header.end_offset
+        self._offsets.append(end)
+        self._positions.append(position)
+
+    @property
+    def start(self) -> int:
+        """Offset of the first record."""
+        return self._offsets[0]
+
+    @property
+    def end(self) -> int:
+        """Offset behind the last record."""
+        return self._offsets[-1]
+
+    @property
+    def size(self) -> int:
+        """Bytes that keeping it takes."""
+        return len(self._payload) + BATCH_OVERHEAD_BYTES * len(self._epochs)
+
+    def batches(self) -> list[tuple[int, int]]:
+        """Of each batch: base offset and leader epoch."""
+        return list(zip(self._offsets, self._epochs, strict=False))
+
+    def cut(self, first: int, max_bytes: int) -> Cut:
+        """From batch number ``first`` on as many as fit, and one in any case."""
+        begin = self._positions[first]
+        last = max(first + 1, bisect_right(self._positions, begin + max_bytes) - 1)
+        records = self._offsets[last] - self._offsets[first]
+        return Cut(self._payload[begin : self._positions[last]], self._offsets[last], self._epochs[last - 1], records)
+
+
+@dataclass(slots=True)
+class _Tail:
+    """``batches``: by base offset, the epoch before each, its stretch and its number there."""
+
+    batches: dict[int, tuple[int, Stretch, int]] = field(default_factory=dict)
+    end: int = -1
+    last_epoch: int = -1
+    high_watermark: int = -1
+    log_start: int = 0
+
+
+class TailCache:
+    """The tails of all partitions of a gateway."""
+
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
+        self._tails: dict[TopicPartition, _Tail] = {}
+        self._ages: OrderedDict[Stretch, TopicPartition] = OrderedDict()
+        self.bytes = 0
+        """What all of it takes."""
+
+    def add(self, key: TopicPartition, before: int, stretch: Stretch) -> None:
+        """A read brought this; ``before`` is the epoch of the record before it, -1: not known."""
+        if stretch.size > self._max_bytes:
+            return
+        tail = self._tails.get(key)
+        if tail is not None and stretch.end <= tail.end:
+            return
+        new = _links(before, stretch)
+        if tail is not None and (tail.last_epoch, tail.end) in [(epoch, offset) for offset, epoch, _ in new]:
+            new = [link for link in new if link[0] >= tail.end]
+        elif tail is not None:
+            self.drop(key)
+            tail = None
+        if tail is None:
+            tail = self._tails[key] = _Tail()
+        for offset, epoch, number in new:
+            tail.batches[offset] = epoch, stretch, number
+        tail.end = stretch.end
+        tail.last_epoch = stretch.batches()[-1][1]
+        self._ages[stretch] = key
+        self.bytes += stretch.size
+        while self.bytes > self._max_bytes:
+            self._forget_oldest()
+
+    def note(self, key: TopicPartition, high_watermark: int, log_start: int) -> None:
+        """A server told this of the partition."""
+        tail = self._tails.get(key)
+        if tail is not None:
+            tail.high_watermark = max(tail.high_watermark, high_watermark)
+            tail.log_start = max(tail.log_start, log_start)
+
+    def find(self, key: TopicPartition, offset: int, last_epoch: int) -> tuple[Stretch, int, int] | None:
+        """Where the position continues: a stretch, a batch's number there, and the highest HW told."""
+        tail = self._tails.get(key)
+        found = None if tail is None or offset < tail.log_start else tail.batches.get(offset)
+        if tail is None or found is None:
+            return None
+        before, stretch, number = found
+        return (stretch, number, tail.high_watermark) if last_epoch in (-1, before) else None
+
+    def drop(self, key: TopicPartition) -> None:
+        """What is here of the partition may not be so any more, or nobody wants it."""
+        tail = self._tails.pop(key, None)
+        if tail is not None:
+            for stretch in dict.fromkeys(stretch for _, stretch, _ in tail.batches.values()):
+                del self._ages[stretch]
+                self.bytes -= stretch.size
+
+    def _forget_oldest(self) -> None:
+        stretch, key = self._ages.popitem(last=False)
+        self.bytes -= stretch.size
+        batches = self._tails[key].batches
+        for offset, _ in stretch.batches():
+            if (known := batches.get(offset)) is not None and known[1] is stretch:
+                del batches[offset]
+        if not batches:
+            del self._tails[key]
+
+
+def _links(before: int, stretch: Stretch) -> list[tuple[int, int, int]]:
+    """Of each batch: base offset, the epoch before it, its number."""
+    links = []
+    for number, (offset, epoch) in enumerate(stretch.batches()):
+        links.append((offset, before, number))
+        before = epoch
+    return links
