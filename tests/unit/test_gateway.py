@@ -279,7 +279,7 @@ async def test_a_subscription_is_pushed() -> None:
     async with running() as (cluster, client):
         client.produce(batch(0), batch(1))
         await client.wait_ack(2)
-        assert await client.link.call(Subscribe(1, "t", 0, 0, 10), 30) == Done()
+        assert await client.link.call(Subscribe(1, "t", 0, 0, 10_000), 30) == Done()
         with trio.fail_after(30):
             while not client.deliveries:
                 await client.news[0].wait()
