@@ -86,10 +86,11 @@ async def _until_signal(serve: Callable[..., Awaitable[None]], config: ServiceCo
 
 
 class Serving:
-    """Where a service serves that ends in order: a cancellation of ``serve_in_order`` does not reach it at once."""
+    """Where a service serves that ends in order: a cancellation of ``serve_in_order`` does not reach it at once.
+    ``from_start``: nor before it has started."""
 
-    def __init__(self) -> None:
-        self._scope = trio.CancelScope(shield=True)
+    def __init__(self, from_start: bool = True) -> None:
+        self._scope = trio.CancelScope(shield=from_start)
         self._ended = trio.Event()
 
     @contextmanager
@@ -103,6 +104,7 @@ class Serving:
 
     async def end_in_order(self, leave: Leave, patience_s: float) -> None:
         """Wait for the end. When cancelled, let it leave first, which may take ``patience_s``."""
+        self._scope.shield = True
         try:
             await self._ended.wait()
         except trio.Cancelled:
@@ -114,11 +116,15 @@ class Serving:
 
 
 async def serve_in_order(
-    run: Callable[..., Awaitable[None]], patience_s: float, task_status: trio.TaskStatus[str]
+    run: Callable[..., Awaitable[None]],
+    patience_s: float,
+    task_status: trio.TaskStatus[str],
+    *,
+    from_start: bool = True,
 ) -> None:
     """``run(serving, task_status=…)`` until it ends, or until cancelled and left: it reports how to leave, and its
-    URL, which is reported on."""
-    serving = Serving()
+    URL, which is reported on. ``from_start`` False: cancelled before it has started, it ends at once."""
+    serving = Serving(from_start)
     async with trio.open_nursery() as nursery:
         started: tuple[Leave, str] = await nursery.start(run, serving)
         leave, url = started

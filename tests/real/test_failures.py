@@ -3,10 +3,13 @@ all replicas are equal to the byte."""
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import Callable
 
 import pytest
 import tidelog
+import trio
 from load import Load, flowing
 from running import HEAL_S, Cluster, until
 from tidelog.cli.demo.check import digest
@@ -55,6 +58,18 @@ async def test_kill_of_a_gateway(failing_cluster: Cluster, report_gap: ReportGap
         failing_cluster.local.restart("g1")
         await load.heal()
     report_gap("kill -9 of the clients' gateway", load.longest_gap())
+
+
+async def test_stop_of_a_gateway(failing_cluster: Cluster) -> None:
+    """SIGTERM: it lets its clients go when they have their acks, and ends well."""
+    async with flowing(failing_cluster, "gateway-stopped") as load:
+        gateway = failing_cluster.local.get("g1").pid
+        os.kill(gateway, signal.SIGTERM)
+        ended = await trio.to_thread.run_sync(os.waitid, os.P_PID, gateway, os.WEXITED | os.WNOWAIT)
+        assert ended is not None and (ended.si_code, ended.si_status) == (os.CLD_EXITED, 0)
+        await load.more()
+        failing_cluster.local.restart("g1")
+        await load.heal()
 
 
 async def test_zombie_leader_serves_nobody(failing_cluster: Cluster, report_gap: ReportGap) -> None:

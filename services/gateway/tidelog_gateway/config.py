@@ -26,6 +26,9 @@ class GatewayConfig(Listening):
     host: str = setting("127.0.0.1", "Address to listen on.")
     port: int = setting(9292, "Port to listen on; 0 takes a free one.", 0, 65535)
     controllers: tuple[str, ...] = setting(("ws://127.0.0.1:9192",), "URLs of the controllers.")
+    client_max_connections: int = setting(
+        4000, "Clients connected at a time; more are refused and go to another gateway.", 1, 4000
+    )
     client_max_in_flight: int = setting(1024, "Batches that a client is told to have in flight at most.", 1)
     client_max_bytes: int = setting(
         _ROUTER.client_max_bytes, "Bytes held for one client until they are acked.", LEAST_BYTES
@@ -56,6 +59,12 @@ class GatewayConfig(Listening):
     )
     audit_failures_s: int = setting(10, "Of those refused at most so many a second are written.", 1, 10_000)
     superusers: tuple[str, ...] = setting((), "Principals that may do everything, whatever the rules say.")
+    shutdown_s: float = setting(
+        5.0,
+        "At the end, the longest wait for what clients have in flight.",
+        0.0,
+        60.0,
+    )
     metrics: bool = setting(True, "Show metrics to Prometheus: HTTP GET /metrics on the port.")
     log_json: bool | None = setting(None, "Log as JSON; unset: unless on a terminal.")
 

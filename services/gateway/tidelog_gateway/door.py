@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import structlog
 import trio
 from tidelog.counting import count
-from tidelog.errors import TidelogError
+from tidelog.errors import TidelogError, refuse
 from tidelog.link import Link, shown_over
 from tidelog.transport import Connection
 from tidelog.wire.messages import Credit, Hello, Message, Produce, ProduceAck, Produced
@@ -20,7 +20,8 @@ from tidelog.wire.messages import Credit, Hello, Message, Produce, ProduceAck, P
 from tidelog_gateway.audit import Audit
 from tidelog_gateway.core.guard import Client, Guard
 from tidelog_gateway.core.permissions import ADMIN, BY_ID
-from tidelog_gateway.metering import Metering
+from tidelog_gateway.leaving import Leaving
+from tidelog_gateway.metering import FREE, Metering
 from tidelog_gateway.requests import KINDS, Requests
 from tidelog_gateway.shell import Shell
 
@@ -57,9 +58,18 @@ class Door:
     """The owner runs ``run``."""
 
     def __init__(
-        self, shell: Shell, requests: Requests, guard: Guard, audit: Audit, wall_ms: Callable[[], int]
+        self,
+        shell: Shell,
+        requests: Requests,
+        guard: Guard,
+        audit: Audit,
+        wall_ms: Callable[[], int],
+        leaving: Leaving,
+        client_max_connections: int,
     ) -> None:
         self._shell = shell
+        self._leaving = leaving
+        self._client_max_connections = client_max_connections
         self._requests = requests
         self._guard = guard
         self._audit = audit
@@ -69,7 +79,11 @@ class Door:
         self._log = structlog.get_logger()
 
     def authenticate(self, hello: Hello, connection: Connection) -> TidelogError | None:
-        """Why somebody is not let in."""
+        """Why somebody is not let in. The room is looked at first: it costs nothing."""
+        refusal = self._why_no_room()
+        if refusal is not None:
+            self._log.warning("client_refused", remote=connection.remote, reason=refusal.message)
+            return refusal
         client = self._guard.recognize(hello.token, shown_over(connection), self._wall_ms())
         if isinstance(client, TidelogError):
             self._log.warning("authentication_failed", remote=connection.remote, reason=client.message)
@@ -77,6 +91,12 @@ class Door:
             self._audit.on_failure("unauthenticated", who, hello.OP, client)
             return client
         return self._metering.why_no_connection(client.principal)
+
+    def _why_no_room(self) -> TidelogError | None:
+        most = self._client_max_connections
+        if self._shell.connections >= most:
+            return refuse("OVERLOADED", f"client_max_connections = {most} are connected: use another gateway")
+        return self._leaving.why_not()
 
     def on_open(self, link: Link) -> None:
         """A client came in."""
@@ -98,6 +118,8 @@ class Door:
         count(self._shell.requests, message.OP)
         principal = self._clients[link].principal
         wait = self._metering.judge(link, message)
+        if wait is None and not isinstance(message, FREE):
+            wait = self._leaving.why_not()
         if isinstance(message, Produce):
             message = self._accepted_parts(link, principal, message, wait)
         elif wait is not None:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable
+from functools import partial
 
 import structlog
 import trio
 from tidelog.errors import TidelogError, refuse
 from tidelog.link import PROTOCOL_VERSION, serve_links
+from tidelog.service import Leave, Serving, serve_in_order
 from tidelog.transport import MAX_MESSAGE_BYTES, NO_PAGES, Transport
 from tidelog.wire.messages import (
     Credit,
@@ -27,6 +29,7 @@ from tidelog_gateway.config import GatewayConfig
 from tidelog_gateway.core.guard import Guard
 from tidelog_gateway.core.journal import Journal
 from tidelog_gateway.door import Door
+from tidelog_gateway.leaving import Leaving
 from tidelog_gateway.metrics import metrics_page
 from tidelog_gateway.requests import KINDS, Requests
 from tidelog_gateway.shell import Shell
@@ -53,46 +56,65 @@ async def serve(
     clock: Callable[[], float] = trio.current_time,
     task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    """Serve clients until cancelled. Listens, and reports its URL, when it has the cluster's metadata. ``clock`` is
-    trio's clock. Raises ``ConfigError`` when the port is in use."""
+    """Serve clients until cancelled, which is an end in order (``leaving.py``). Listens, and reports its URL, when it
+    has the cluster's metadata. ``clock`` is trio's clock. Raises ``ConfigError`` when the port is in use."""
+    await serve_in_order(partial(_run, config, transport, clock), config.shutdown_s, task_status, from_start=False)
+
+
+async def _run(
+    config: GatewayConfig,
+    transport: Transport,
+    clock: Callable[[], float],
+    serving: Serving,
+    task_status: trio.TaskStatus[tuple[Leave, str]],
+) -> None:
     hello = Hello(PROTOCOL_VERSION, "gateway", config.node, config.cluster)
-    async with trio.open_nursery() as nursery:
-        shell = Shell(transport, hello, config.controllers, config.router, config.subscriptions, clock, nursery)
-        name = f"{config.node}/{random.SystemRandom().getrandbits(64):016x}"
-        requests = Requests(shell, name)
+    with serving.shielded():
+        async with trio.open_nursery() as nursery:
+            shell = Shell(transport, hello, config.controllers, config.router, config.subscriptions, clock, nursery)
+            leave, url = await _start(config, transport, shell, nursery)
+            structlog.get_logger().info("gateway_started", node=config.node, url=url)
+            task_status.started((leave, url))
 
-        def welcome(hello: Hello) -> Welcome | TidelogError:
-            cluster = shell.cluster.image.cluster
-            if hello.cluster not in ("", cluster):
-                return refuse("WRONG_CLUSTER", f"this is cluster {cluster!r}, not {hello.cluster!r}")
-            return Welcome(
-                PROTOCOL_VERSION, cluster, config.node, "gateway", MAX_MESSAGE_BYTES, config.client_max_in_flight
-            )
 
-        await nursery.start(shell.peers.run)
-        nursery.start_soon(shell.controllers.run)
-        nursery.start_soon(shell.run_turns)
-        while not shell.cluster.image.index:
-            await shell.wait_change()
-        journal = Journal(name, config.node, config.audit_failures_s, clock()) if config.audit else None
-        audit = Audit(shell, journal, wall_ms)
-        door = Door(shell, requests, Guard(config.guard), audit, wall_ms)
-        nursery.start_soon(door.run)
-        nursery.start_soon(audit.run)
-        url = await nursery.start(
-            lambda task_status: serve_links(
-                transport,
-                config.host,
-                config.port,
-                welcome,
-                door.on_message,
-                allowed={"client": CLIENT_OPS},
-                authenticate=door.authenticate,
-                on_open=door.on_open,
-                on_close=door.on_close,
-                pages={"/metrics": metrics_page(shell)} if config.metrics else NO_PAGES,
-                task_status=task_status,
-            )
+async def _start(
+    config: GatewayConfig, transport: Transport, shell: Shell, nursery: trio.Nursery
+) -> tuple[Leave, str]:
+    name = f"{config.node}/{random.SystemRandom().getrandbits(64):016x}"
+    requests = Requests(shell, name)
+
+    def welcome(hello: Hello) -> Welcome | TidelogError:
+        cluster = shell.cluster.image.cluster
+        if hello.cluster not in ("", cluster):
+            return refuse("WRONG_CLUSTER", f"this is cluster {cluster!r}, not {hello.cluster!r}")
+        return Welcome(
+            PROTOCOL_VERSION, cluster, config.node, "gateway", MAX_MESSAGE_BYTES, config.client_max_in_flight
         )
-        structlog.get_logger().info("gateway_started", node=config.node, url=url)
-        task_status.started(url)
+
+    await nursery.start(shell.peers.run)
+    nursery.start_soon(shell.controllers.run)
+    nursery.start_soon(shell.run_turns)
+    while not shell.cluster.image.index:
+        await shell.wait_change()
+    journal = Journal(name, config.node, config.audit_failures_s, shell.clock()) if config.audit else None
+    audit = Audit(shell, journal, wall_ms)
+    leaving = Leaving(shell)
+    door = Door(shell, requests, Guard(config.guard), audit, wall_ms, leaving, config.client_max_connections)
+    nursery.start_soon(door.run)
+    nursery.start_soon(audit.run)
+    url = await nursery.start(
+        lambda task_status: serve_links(
+            transport,
+            config.host,
+            config.port,
+            welcome,
+            door.on_message,
+            allowed={"client": CLIENT_OPS},
+            authenticate=door.authenticate,
+            on_open=door.on_open,
+            on_close=door.on_close,
+            pages={"/metrics": metrics_page(shell)} if config.metrics else NO_PAGES,
+            task_status=task_status,
+        )
+    )
+    return leaving.leave, url

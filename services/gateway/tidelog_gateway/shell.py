@@ -98,6 +98,8 @@ class Shell:
         self._news = trio.Event()
         self._log = structlog.get_logger()
         self.on_own_acks: Callable[[Message], None] = lambda _: None
+        self.on_settled: Callable[[Link], None] = lambda _: None
+        """Called when a client got acks or an answer."""
         self.requests: dict[str, int] = {}
         """Messages of clients, by op, for the metrics."""
 
@@ -105,6 +107,15 @@ class Shell:
     def connections(self) -> int:
         """Clients that are connected."""
         return len(self._links)
+
+    @property
+    def links(self) -> list[Link]:
+        """Those of the clients."""
+        return list(self._links.values())
+
+    def owes(self, link: Link) -> bool:
+        """A batch or a request of the client waits for its answer."""
+        return link.source in self.router.held or self._requests.get(link.source, 0) > 0
 
     # --- links in -------------------------------------------------------------------------------------------
 
@@ -155,6 +166,7 @@ class Shell:
             if source in self._requests:
                 self._requests[source] -= 1
                 link.answer(id, answer)
+                self.on_settled(link)
 
         return done
 
@@ -346,6 +358,7 @@ class Shell:
                 self.peers.post(effect.to, effect.message)
             elif (link := self._links.get(effect.source)) is not None:
                 link.post(effect.message)
+                self.on_settled(link)
             elif effect.source == OWN:
                 self.on_own_acks(effect.message)
         deadline = self.router.deadline()

@@ -102,5 +102,5 @@ class Services:
                 node=node, host=node, data_dir="/data", controllers=urls, settings=REPLICA_SETTINGS
             )
             return lambda: serve_replica(replica, transport=transport, disk=self.disks[node])
-        gateway = GatewayConfig(node=node, host=node, controllers=urls)
+        gateway = GatewayConfig(node=node, host=node, controllers=urls, shutdown_s=0.0)
         return lambda: serve_gateway(gateway, transport=transport)

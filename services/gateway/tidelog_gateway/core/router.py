@@ -73,7 +73,7 @@ class Router:
         self._expiry: Expiry[Entry] = Expiry()
         self._acks = AckBox()
         self.counts = RouterCounts(self._acks.errors)
-        self._held: dict[int, int] = {}
+        self.held: dict[int, int] = {}  # bytes, by client; no entry: all is settled
         self.held_bytes = 0
         self.in_flight = 0
         """Batches that leaders have not acked yet."""
@@ -277,7 +277,7 @@ class Router:
             return refuse("BATCH_TOO_LARGE", f"the batch has {part.size} bytes, the limit is {limit}"), False
         limits = self._settings
         if (
-            self._held.get(source, 0) + part.size > limits.client_max_bytes
+            self.held.get(source, 0) + part.size > limits.client_max_bytes
             or self.held_bytes + part.size > limits.total_max_bytes
         ):
             return refuse("OVERLOADED", "too many bytes wait for their acks: send less at a time"), False
@@ -295,7 +295,7 @@ class Router:
         timeout_ms = min(part.timeout_ms, self._settings.produce_max_timeout_ms)
         entry = Entry(lane, self._arrivals, part, batch, idempotent, now + timeout_ms / 1000, now)
         entry.bucket = self._expiry.add(entry, entry.deadline)
-        self._held[source] = self._held.get(source, 0) + part.size
+        self.held[source] = self.held.get(source, 0) + part.size
         self.held_bytes += part.size
         lane.waiting.append(entry)
         if lane.place is Place.IDLE:
@@ -369,11 +369,11 @@ class Router:
         size = len(entry.batch)
         self._expiry.discard(entry, entry.bucket)
         self.held_bytes -= size
-        held = self._held[source] - size
+        held = self.held[source] - size
         if held:
-            self._held[source] = held
+            self.held[source] = held
         else:
-            del self._held[source]
+            del self.held[source]
         if ack is not None and not entry.lane.closed:
             self._acks.add(source, ack)
 

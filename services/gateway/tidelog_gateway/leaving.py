@@ -1,0 +1,43 @@
+"""How a gateway ends in order: each client is let go when nothing of it is in flight any more, and goes to another.
+
+From ``leave`` on newcomers, batches and requests are refused with ``OVERLOADED``, which clients try again: nothing
+of them was begun. Each link is closed (1001, going away) as soon as the batches and requests that came over it before
+are answered; its client finds the next gateway and has its unanswered requests and its subscriptions there.
+"""
+
+from __future__ import annotations
+
+import structlog
+from tidelog.errors import TidelogError, refuse
+from tidelog.link import GOING_AWAY, Link
+
+from tidelog_gateway.shell import Shell
+
+
+class Leaving:
+    """What the end of a gateway is for its clients."""
+
+    def __init__(self, shell: Shell) -> None:
+        self._shell = shell
+        self._begun = False
+        shell.on_settled = self._let_go
+        self._log = structlog.get_logger()
+
+    def why_not(self) -> TidelogError | None:
+        """Why nothing new is taken; None before the end has begun."""
+        return refuse("OVERLOADED", "this gateway is ending: use another") if self._begun else None
+
+    async def leave(self) -> None:
+        """Begin to end, and wait until all clients are gone."""
+        self._begun = True
+        links = self._shell.links
+        self._log.info("leaving", clients=len(links))
+        for link in links:
+            self._let_go(link)
+        for link in links:
+            await link.wait_closed()
+        self._log.info("left")
+
+    def _let_go(self, link: Link) -> None:
+        if self._begun and not self._shell.owes(link):
+            link.close(GOING_AWAY, "this gateway is ending: use another")
