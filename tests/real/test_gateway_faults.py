@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import tidelog
 import trio
 from running import HEAL_S, Cluster, until
 from tidelog.client.log import Log
+from tidelog.link import PROTOCOL_VERSION
+from tidelog.transport import Connection
+from tidelog.websocket import WebSocketTransport
+from tidelog.wire import codec
+from tidelog.wire.messages import Hello, Subscribe
 
 pytestmark = pytest.mark.real
+
+RECORD_BYTES = 100_000
+RECORDS = 1000
 
 
 class Wire:
@@ -74,6 +84,51 @@ async def test_E8_a_gateway_dies_between_the_replicas_ack_and_the_clients(failin
                 assert [record.value async for record in records] == [b"a", b"b", b"c"]
     failing_cluster.local.restart("g1")
     await failing_cluster.local.wait_ready()
+
+
+async def test_E7_a_consumer_that_does_not_read_costs_bounded_memory_and_delays_nobody(
+    failing_cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It gives credit for its subscriptions, and then reads nothing. Another consumer of the gateway gets all that is
+    written meanwhile, which is far more than the gateway's memory grows by."""
+    monkeypatch.setenv("TIDELOG_TAIL_CACHE_BYTES", str(4 << 20))
+    failing_cluster.local.restart("g1")
+    await failing_cluster.local.wait_ready()
+    gateway = failing_cluster.local.get("g1")
+    with trio.fail_after(2 * HEAL_S):
+        async with tidelog.connect(failing_cluster.gateways[1]) as log, tidelog.connect(gateway.url) as reader:
+            topic = await log.create_topic("unread", replication_factor=3, config={"flush": "os"})
+            slow = await _subscribe_and_stop_reading(gateway.url, topic.topic_id)
+            before = _peak_bytes(gateway.pid)
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(_write, log)
+                async with reader.consume("unread", start="earliest") as consumer:
+                    for number in range(RECORDS):
+                        record = await consumer.__anext__()
+                        assert (record.offset, len(record.value or b"")) == (number, RECORD_BYTES)
+            grown = _peak_bytes(gateway.pid) - before
+            await slow.aclose()
+    assert grown < RECORDS * RECORD_BYTES / 2, f"{grown >> 20} MiB"
+
+
+async def _write(log: Log) -> None:
+    async with log.producer("unread", tidelog.ProducerOptions(batch_bytes=RECORD_BYTES)) as producer:
+        for number in range(RECORDS):
+            await producer.submit(number.to_bytes(4) + bytes(RECORD_BYTES - 4))
+
+
+async def _subscribe_and_stop_reading(url: str, topic_id: str) -> Connection:
+    connection = await WebSocketTransport().connect(url)
+    await connection.send(*codec.encode(Hello(PROTOCOL_VERSION, "client", "slow"), id=0))
+    await connection.receive()
+    for sub in range(1, 9):
+        await connection.send(*codec.encode(Subscribe(sub, topic_id, 0, 0, 1 << 20), id=sub))
+    return connection
+
+
+def _peak_bytes(pid: int) -> int:
+    (line,) = [line for line in Path(f"/proc/{pid}/status").read_text().splitlines() if line.startswith("VmHWM")]
+    return int(line.split()[1]) << 10
 
 
 async def _ends_at(log: Log, offset: int) -> bool:

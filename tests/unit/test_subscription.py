@@ -32,10 +32,10 @@ def image(index: int, leader: str | None) -> ClusterImage:
 
 
 class Bench:
-    def __init__(self, leader: str | None = "r1") -> None:
+    def __init__(self, settings: SubscriptionSettings | None = None) -> None:
         self.cluster = ClusterMap()
-        self.cluster.update(image(1, leader))
-        self.core = Subscriptions(self.cluster, SubscriptionSettings())
+        self.cluster.update(image(1, "r1"))
+        self.core = Subscriptions(self.cluster, settings or SubscriptionSettings())
 
     def subscribe(self, credit: int, offset: int = 0, now: float = 0.0, **fields: Any) -> list[Effect]:
         return self.core.on_subscribe(CLIENT, 9, Subscribe(3, "t", 0, offset, credit, **fields), now)
@@ -152,6 +152,21 @@ def test_refusals() -> None:
     ]:
         (answer,) = bench.core.on_subscribe(CLIENT, 9, message, 0.0)
         assert isinstance(answer, Answer) and getattr(answer.message, "code", "") == code
+
+
+def test_a_client_has_so_many_subscriptions_and_no_more() -> None:
+    bench = Bench(SubscriptionSettings(client_max_subscriptions=2))
+    for sub in (1, 2):
+        assert bench.core.on_subscribe(CLIENT, 9, Subscribe(sub, "t", 0, 0, 1), 0.0)[0] == Answer(CLIENT, 9, Done())
+    (answer,) = bench.core.on_subscribe(CLIENT, 9, Subscribe(3, "t", 0, 0, 1), 0.0)
+    assert isinstance(answer, Answer) and getattr(answer.message, "code", "") == "OVERLOADED"
+    other = bench.core.on_subscribe(CLIENT + 1, 9, Subscribe(3, "t", 0, 0, 1), 0.0)
+    assert other[0] == Answer(CLIENT + 1, 9, Done())
+
+
+def test_credit_beyond_the_most_is_forgotten() -> None:
+    bench = Bench(SubscriptionSettings(credit_max_bytes=500))
+    assert read_of(bench.subscribe(10_000)).message.max_bytes == 500  # type: ignore[attr-defined]
 
 
 def test_a_deleted_topic_ends_it() -> None:
