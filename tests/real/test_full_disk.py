@@ -43,19 +43,24 @@ def small(tmp_path: Path) -> Iterator[Cluster]:
         subprocess.run(["umount", data], check=False, capture_output=True)
 
 
-async def refused(log: Log) -> bool:
-    """Whether a record is refused because the disk is full."""
+async def sent(log: Log) -> str:
+    """What became of a record: ``taken``, or the error."""
     try:
         async with log.producer("t", ProducerOptions(delivery_timeout_s=1.0)) as producer:
             await producer.send(VALUE)
     except BrokerError as error:
-        return "DISK_FULL" in error.message
-    return False
+        return str(error)
+    return "taken"
+
+
+async def refused(log: Log) -> bool:
+    """Whether a record is refused because the disk is full."""
+    return "DISK_FULL" in await sent(log)
 
 
 async def taken(log: Log) -> bool:
     """Whether it is taken."""
-    return not await refused(log)
+    return await sent(log) == "taken"
 
 
 def fill(data: Path, free: int) -> None:
