@@ -13,6 +13,7 @@ import json
 import os
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
@@ -32,6 +33,8 @@ from simulation.shrink import Shrinker
 
 Trace = Callable[[str], None]
 OUT = Path(__file__).resolve().parents[2] / "build" / "simulation"
+SAY_S = 60.0
+"""So often a run without a terminal says how far it is."""
 """Where failures leave their cases and traces."""
 SHRUNK = 3
 """How many failures of a range are shrunk: one of each kind, and no more kinds than this."""
@@ -94,16 +97,21 @@ class _Rate(ProgressColumn):
 
 
 def run_range(seeds: range, duration: float, jobs: int, out: Path, byte_level: bool = False) -> Tally:
-    """All of them, with a progress bar; failures at once with the command that replays them."""
-    tally = Tally()
+    """All of them, with a progress bar, or a line now and then where there is no terminal; failures at once with the
+    command that replays them. Ctrl-C ends it: what has run until then counts."""
+    tally, said = Tally(), 0.0
     columns = (BarColumn(), MofNCompleteColumn(), _Rate(tally), TextColumn("ETA"), TimeRemainingColumn())
     flags = " --bytes" if byte_level else "" if duration == DURATION else f" --duration {duration}"
     run = run_bytes if byte_level else partial(run_seed, duration=duration)
-    with Progress(*columns, transient=not sys.stdout.isatty()) as progress:
+    terminal = sys.stdout.isatty()
+    with Progress(*columns, transient=not terminal) as progress, suppress(KeyboardInterrupt):
         task = progress.add_task("seeds", total=len(seeds))
         for result in run_many(seeds, run, jobs):
             tally.add(result)
             progress.advance(task)
+            if not terminal and tally.took >= said + SAY_S:
+                said = tally.took
+                progress.console.out(f"{tally.seeds} of {len(seeds)}, {len(tally.failed)} failed", highlight=False)
             if result.fault is not None:
                 case = result.case
                 again = partial(run_bytes, case.seed) if byte_level else partial(run_case, case)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import multiprocessing
+import signal
 import time
 import traceback
 from collections.abc import Callable, Iterator
@@ -131,7 +132,8 @@ def run_many(seeds: range, run: Callable[[int], Result], jobs: int) -> Iterator[
     if jobs == 1:
         yield from map(run, seeds)
         return
-    with multiprocessing.Pool(jobs) as pool:
+    ignore = (signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for whoever takes the results
+    with multiprocessing.Pool(jobs, signal.signal, ignore) as pool:
         yield from pool.imap_unordered(run, seeds, chunksize=2)
 
 
