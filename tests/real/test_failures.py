@@ -62,6 +62,7 @@ async def test_kill_of_a_gateway(failing_cluster: Cluster, report_gap: ReportGap
 
 async def test_stop_of_a_gateway(failing_cluster: Cluster) -> None:
     """SIGTERM: it lets its clients go when they have their acks, and ends well."""
+    await failing_cluster.local.wait_ready()  # an earlier test may just have started it
     async with flowing(failing_cluster, "gateway-stopped") as load:
         gateway = failing_cluster.local.get("g1").pid
         os.kill(gateway, signal.SIGTERM)
