@@ -11,10 +11,11 @@ and follows nobody, and goes through
     filling        where that left a hole, what the leader has committed there is read and written, batch by batch
     over           the log is opened again; its follower counts as holding something from its first fetch on
 
-So a hole is never served, never led with, never acknowledged: while there is one, there is no log. Where the leader's
-log does not fit (its own begins in the hole; or what lies behind the hole was never committed), and where the same
-segment is damaged again, the copy starts over with nothing. Where the leader's log begins behind the hole, the copy's
-does too: what is damaged is to go anyway.
+So a hole is never served, never led with, never acknowledged: while there is one, there is no log. Where the
+leader's log does not fit (its own begins in the hole; or what lies behind the hole was never committed), and where
+the same segment is damaged again, the copy starts over with nothing. Where the leader's log begins behind the hole,
+and there a segment of the copy with the same history, the copy begins there too: what is damaged is to go anyway.
+What producers had written before, which the hole hides, the leader tells then.
 
 An unclean election may choose this server because nobody else is left: then what precedes the damage is served, in a
 leader epoch in which nothing else has been.
