@@ -136,6 +136,21 @@ async def test_in_a_rebalance_what_is_kept_is_never_stopped_and_what_goes_is_com
         assert mine == list(range(len(mine)))
 
 
+async def test_a_partition_that_is_taken_away_before_its_beginning_was_found_is_just_given_up() -> None:
+    async with filled(partitions=2) as (cluster, log):
+        told: list[list[tuple[str, int]]] = []
+        revoked = trio.Event()
+        hooks = Hooks(told.append, lambda _: revoked.set())
+        cluster.group.give("i1", keys(cluster, 0))
+        async with log.consume("orders", group="g", instance="i1", hooks=hooks) as consumer:
+            assert (await consumer.__anext__()).partition == 0
+            consumer.on_assigned(tuple(keys(cluster, 1)))
+            consumer.on_revoked(tuple(keys(cluster, 1)))
+            await revoked.wait()
+            assert (await consumer.__anext__()).partition == 0
+        assert told == [[("orders", 0)]], "of the first alone it is told that it may be read"
+
+
 async def test_hooks_are_told_and_may_commit_before_a_partition_goes() -> None:
     async with filled(partitions=2, count=100) as (cluster, log):
         told: list[tuple[str, list[tuple[str, int]]]] = []

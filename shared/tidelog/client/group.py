@@ -277,6 +277,8 @@ class GroupConsumer(RecordStream):
                     self._bell.ring()
                     return
             await self._loop.sleep(self._options.backoff_s)
+        else:
+            return  # all were taken away before
         keys = self._still(keys, ticket)
         for key in keys:
             self._member.begin(key, committed.get(key))
