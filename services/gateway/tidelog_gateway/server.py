@@ -9,6 +9,7 @@ from functools import partial
 
 import structlog
 import trio
+from tidelog.descriptors import raise_open_files
 from tidelog.errors import TidelogError, refuse
 from tidelog.link import PROTOCOL_VERSION, serve_links
 from tidelog.service import Leave, Serving, serve_in_order
@@ -68,6 +69,7 @@ async def _run(
     serving: Serving,
     task_status: trio.TaskStatus[tuple[Leave, str]],
 ) -> None:
+    raise_open_files()  # each client is a connection
     hello = Hello(PROTOCOL_VERSION, "gateway", config.node, config.cluster)
     with serving.shielded():
         async with trio.open_nursery() as nursery:

@@ -8,12 +8,13 @@ import random
 import resource
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
 import structlog
 import trio
+from tidelog.descriptors import raise_open_files
 from tidelog.disk import Disk, RealDisk
 from tidelog.entrance import Entrance
 from tidelog.errors import ConfigError, TidelogError, refuse
@@ -156,15 +157,6 @@ def default_max_open_files() -> int:
     """Three quarters of what the process may open: the rest is for links."""
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return 1 << 20 if limit == resource.RLIM_INFINITY else max(16, limit * 3 // 4)
-
-
-def raise_open_files() -> None:
-    """Take as many descriptors as the operating system lets the process have: the soft limit is for ``select``."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = 1 << 20 if hard == resource.RLIM_INFINITY else hard
-    if soft != resource.RLIM_INFINITY and soft < wanted:
-        with suppress(OSError, ValueError):  # then what there is has to do
-            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 @contextmanager

@@ -48,6 +48,7 @@ COMMANDS = {
     "tokens": "access",
     "acls": "access",
     "quotas": "access",
+    "bench": "bench",
     "demo": "demo",
 }
 """Command -> module of this package that defines it."""

@@ -15,7 +15,7 @@ from tidelog.types import INTERNAL_PREFIX
 from tidelog.wire.messages import HistoryEntry, TopicInfo
 
 
-def _config(settings: tuple[str, ...], where: str = "--config") -> dict[str, str]:
+def config_of(settings: tuple[str, ...], where: str = "--config") -> dict[str, str]:
     config = {}
     for setting in settings:
         name, equals, value = setting.partition("=")
@@ -66,7 +66,7 @@ def create(
     async def task() -> TopicInfo:
         async with connect(gateways) as log:
             await log.create_topic(
-                name, partitions=partitions, replication_factor=replication_factor, config=_config(settings)
+                name, partitions=partitions, replication_factor=replication_factor, config=config_of(settings)
             )
             return await log.describe(name)
 
@@ -157,7 +157,7 @@ def configure(name: str, settings: tuple[str, ...], gateways: tuple[str, ...]) -
 
     With unclean_election=true a partition of which nobody is live that holds everything committed is led, at once, by
     a replica that may not: records may be lost."""
-    config = _config(settings, "KEY=VALUE")
+    config = config_of(settings, "KEY=VALUE")
 
     async def task() -> None:
         async with connect(gateways) as log:

@@ -1,0 +1,243 @@
+"""``tidelog bench …``: how fast a running cluster is, as its clients see it.
+
+One process with all its producers and subscribers, which share one CPU core: start several beside each other to load
+a large cluster. Times are those of one clock, that of this process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import asdict, replace
+from typing import Any
+
+import click
+from rich.console import Console
+
+from tidelog.cli.bench.load import one_by_one
+from tidelog.cli.bench.load import produce as produce_many
+from tidelog.cli.bench.readers import STAMP, fill
+from tidelog.cli.bench.readers import consume as consume_many
+from tidelog.cli.bench.readers import fanout as fan_out
+from tidelog.cli.bench.report import Report
+from tidelog.cli.bench.scene import Load, Scene
+from tidelog.cli.main import gateway_option, json_option, print_json, run
+from tidelog.cli.topics import config_of
+from tidelog.descriptors import raise_open_files
+
+ACKS = ("none", "leader", "all")
+SECONDS = 10.0
+"""Of a measurement that is given no end."""
+FILL_RECORDS = 100_000
+"""Records that are written to be read."""
+
+_SETTINGS = (
+    click.option("--topic", default="", help="Of this topic, which stays.  [default: one of its own, removed again]"),
+    click.option("--partitions", type=click.IntRange(1), default=3, show_default=True, help="Of a topic of its own."),
+    click.option("--replication-factor", type=click.IntRange(1), help="The same.  [default: 3, or fewer servers]"),
+    click.option("--config", "settings", multiple=True, metavar="KEY=VALUE", help="The same; repeatable."),
+    click.option("--record-bytes", type=click.IntRange(1, 1 << 20), default=1000, show_default=True),
+    click.option("--records", type=click.IntRange(1), help="Stop after so many."),
+    click.option("--bytes", "size", type=click.IntRange(1), help="Stop after so many bytes of values."),
+    click.option("--seconds", type=click.FloatRange(min=0, min_open=True), help="Stop after so long."),
+)
+_WARM_UP = click.option(
+    "--warm-up", type=click.FloatRange(0), default=1.0, show_default=True, metavar="SECONDS", help="Is not counted."
+)
+_ACKS = click.option("--acks", type=click.Choice(ACKS), default="all", show_default=True)
+_BATCHES = (
+    click.option("--compression", type=click.Choice(["none", "zstd", "lz4"]), default="none", show_default=True),
+    click.option("--batch-bytes", type=click.IntRange(1), default=128 << 10, show_default=True),
+)
+
+
+def _measure(*more: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Options that all measurements have, after those of one."""
+
+    def add(command: Any) -> Any:
+        for option in (gateway_option, json_option, *reversed(_SETTINGS), *reversed(more)):
+            command = option(command)
+        return command
+
+    return add
+
+
+def _scene(options: dict[str, Any], partitions: int | None = None) -> Scene:
+    return Scene(
+        options["gateways"],
+        options["topic"],
+        partitions or options["partitions"],
+        options["replication_factor"],
+        config_of(options["settings"]),
+    )
+
+
+def _load(options: dict[str, Any], seconds: float | None = SECONDS) -> Load:
+    """``seconds`` where no end was given."""
+    ends = {"records": options["records"], "bytes": options["size"], "seconds": options["seconds"]}
+    if not any(ends.values()):
+        ends["seconds"] = seconds
+    names = ("acks", "compression", "batch_bytes", "rate")
+    return Load(options["record_bytes"], **ends, **{name: options[name] for name in names if name in options})
+
+
+def _report(kind: str, scene: Scene, load: Load, as_json: bool, measure: Callable[[Report], Awaitable[None]]) -> None:
+    """Run it and print what it measured. Exit code 1 where something failed."""
+    raise_open_files()
+    settings = {name: value for name, value in asdict(load).items() if value is not None}
+    report = Report(kind, scene.topic, settings)
+
+    async def task() -> None:
+        async with scene.some_topic(kind) as topic:
+            report.topic = topic
+            await measure(report)
+
+    run(task)
+    if as_json:
+        print_json(report.as_json())
+    else:
+        report.show(Console(highlight=False))
+    for row in report.rows:
+        if row.failed:
+            click.echo(f"tidelog: {row.case}: {row.failed} failed {row.first_error}".rstrip(), err=True)
+    if not report.is_whole:
+        raise SystemExit(1)
+
+
+@click.group()
+def bench() -> None:
+    """Measure a running cluster: through its gateways, as its clients see it.
+
+    All producers and consumers of a run share this process, and so one CPU core. With --json the figures for scripts;
+    exit code 1 where records failed or did not arrive."""
+
+
+@bench.command()
+@_measure(
+    click.option("--producers", type=click.IntRange(1, 1000), default=1, show_default=True, help="At once."),
+    _ACKS,
+    *_BATCHES,
+    click.option(
+        "--rate",
+        type=click.FloatRange(min=0, min_open=True),
+        help="Records per second, all together; a delay counts from when a record was due.  [default: no limit]",
+    ),
+    _WARM_UP,
+)
+def produce(producers: int, warm_up: float, as_json: bool, **options: Any) -> None:
+    """Send records; say how many a second, and how long each waited for its acknowledgement.
+
+    Without --rate the producers send as fast as they can: a delay then is mostly that of the queue before them.
+
+    \b
+    tidelog bench produce
+    tidelog bench produce --producers 16 --seconds 30
+    tidelog bench produce --rate 1000 --acks leader --json
+    """
+    scene, load = _scene(options), _load(options)
+
+    async def measure(report: Report) -> None:
+        report.rows.append(await produce_many(scene, report.topic, load, producers, warm_up))
+
+    _report("produce", scene, load, as_json, measure)
+
+
+@bench.command()
+@_measure(
+    click.option("--consumers", type=click.IntRange(1, 1000), default=1, show_default=True, help="At once."),
+    *_BATCHES,
+)
+def consume(consumers: int, as_json: bool, **options: Any) -> None:
+    """Read records from the beginning, decoded; each consumer gets all of them.
+
+    A topic of its own is filled first: with --records, --bytes, or 100,000 records. With --topic it reads what is
+    there, at most --records or --bytes each.
+
+    \b
+    tidelog bench consume --records 1000000
+    tidelog bench consume --topic orders --consumers 4
+    """
+    scene, load = _scene(options), _load(options, seconds=None)
+    if not scene.topic and not (load.records or load.bytes):
+        load = replace(load, records=FILL_RECORDS)
+
+    async def measure(report: Report) -> None:
+        if not scene.topic:
+            await fill(scene, report.topic, replace(load, seconds=None))
+        report.rows.append(await consume_many(scene, report.topic, load, consumers))
+
+    _report("consume", scene, load, as_json, measure)
+
+
+@bench.command()
+@_measure(
+    click.option(
+        "--acks",
+        "chosen",
+        type=click.Choice(ACKS),
+        multiple=True,
+        default=ACKS,
+        show_default=True,
+        help="One after the other; repeatable.",
+    ),
+    click.option(
+        "--warm-up", type=click.IntRange(0), default=50, show_default=True, metavar="RECORDS", help="First."
+    ),
+)
+def latency(chosen: tuple[str, ...], warm_up: int, as_json: bool, **options: Any) -> None:
+    """One record at a time, the next when the last is acknowledged: how long that takes at each level of acks.
+
+    \b
+    tidelog bench latency
+    tidelog bench latency --acks all --records 1000 --record-bytes 100 --config flush=os
+    """
+    scene, load = _scene(options), _load(options, seconds=SECONDS / 2)
+
+    async def measure(report: Report) -> None:
+        if warm_up:
+            click.echo(f"warm-up of {warm_up} records each, not counted", err=True)
+        for acks in chosen:
+            report.rows.append(await one_by_one(scene, report.topic, replace(load, acks=acks), warm_up))
+
+    _report("latency", scene, load, as_json, measure)
+
+
+@bench.command()
+@_measure(
+    click.option("--subscribers", type=click.IntRange(1, 100_000), default=100, show_default=True),
+    click.option(
+        "--idle",
+        type=click.IntRange(0, 100_000),
+        default=0,
+        show_default=True,
+        help="Subscribers besides, of a topic to which nothing is written.",
+    ),
+    _ACKS,
+    click.option(
+        "--rate",
+        type=click.FloatRange(min=0, min_open=True),
+        default=50.0,
+        show_default=True,
+        help="Records per second.",
+    ),
+    _WARM_UP,
+)
+def fanout(subscribers: int, idle: int, warm_up: float, as_json: bool, **options: Any) -> None:
+    """One producer, many subscribers, each with a connection of its own: what each got, and how late.
+
+    A delay is that from handing a record to the producer to a subscriber that has it, decoded; all of them share this
+    process, so with many it is also a measure of this process. A topic of its own has one partition, whatever
+    --partitions says.
+
+    \b
+    tidelog bench fanout --subscribers 100
+    tidelog bench fanout --subscribers 1 --idle 1000 --rate 20
+    """
+    scene, load = _scene(options, partitions=1), _load(options)
+    if load.record_bytes < STAMP.size:
+        raise click.BadParameter(f"a record has room for its time of {STAMP.size} bytes", param_hint="--record-bytes")
+
+    async def measure(report: Report) -> None:
+        report.settings |= {"subscribers": subscribers, "idle": idle}
+        report.rows.append(await fan_out(scene, report.topic, load, subscribers, idle, warm_up))
+
+    _report("fanout", scene, load, as_json, measure)

@@ -1,0 +1,169 @@
+"""What a measurement says: figures as a table, delays as a histogram, and the same as JSON.
+
+Delays are counted in buckets 1 % wide, so that a run of any length takes the same memory: a percentile is exact to
+1 %, the greatest delay is exact. MB are 10^6 bytes of values.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any
+
+from rich.bar import Bar
+from rich.console import Console
+from rich.table import Table
+
+_STEP = math.log(1.01)
+_ZERO = 1e-9
+"""Delays below it, in seconds, are this."""
+PERCENTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "p99_9": 0.999}
+MOST_BARS = 20
+_PER_DECADE = (8, 4, 2, 1)
+
+
+class Delays:
+    """Many delays, in seconds."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.greatest = 0.0
+        self._buckets: dict[int, int] = {}
+
+    def add(self, seconds: float) -> None:
+        """Count one."""
+        bucket = math.floor(math.log(max(seconds, _ZERO)) / _STEP)
+        self._buckets[bucket] = self._buckets.get(bucket, 0) + 1
+        self.count += 1
+        if seconds > self.greatest:
+            self.greatest = seconds
+
+    def percentile(self, share: float) -> float:
+        """Nearest-rank percentile in seconds, to 1 %; ``share`` in 0..1. There must be delays."""
+        left = math.ceil(share * self.count)
+        for bucket, count in sorted(self._buckets.items()):
+            left -= count
+            if left <= 0:
+                return min(math.exp((bucket + 1) * _STEP), self.greatest)
+        return self.greatest
+
+    def bars(self) -> list[tuple[float, float, int]]:
+        """A histogram of at most ``MOST_BARS`` bars (where any can do): from, to (seconds), how many. Its bounds are
+        those that divide each decade into 8, 4, 2 or 1 equal ratios."""
+        if not self._buckets:
+            return []
+        for per_decade in _PER_DECADE:
+            found: dict[int, int] = {}
+            for bucket, count in self._buckets.items():
+                place = math.floor((bucket + 0.5) * _STEP / math.log(10) * per_decade)
+                found[place] = found.get(place, 0) + count
+            bounds = range(min(found), max(found) + 2)
+            if len(bounds) <= MOST_BARS + 1:
+                break
+        return [(10 ** (a / per_decade), 10 ** (b / per_decade), found.get(a, 0)) for a, b in pairwise(bounds)]
+
+    def as_json(self) -> dict[str, Any]:
+        """In milliseconds; percentiles are null where nothing was counted."""
+        shares = {name: _ms(self.percentile(share)) if self.count else None for name, share in PERCENTILES.items()}
+        bars = [{"from": _ms(a), "to": _ms(b), "count": count} for a, b, count in self.bars()]
+        most = _ms(self.greatest) if self.count else None
+        return {"count": self.count, **shares, "max": most, "histogram": bars}
+
+
+@dataclass
+class Row:
+    """One case. ``more`` goes to the JSON, and as a line below the table."""
+
+    case: str
+    delay_of: str
+    """What the delays are: from when to when."""
+    seconds: float = 0.0
+    records: int = 0
+    bytes: int = 0
+    failed: int = 0
+    first_error: str = ""
+    delays: Delays = field(default_factory=Delays)
+    more: dict[str, Any] = field(default_factory=dict)
+
+    def as_json(self) -> dict[str, Any]:
+        """The figures; the first error only where something failed."""
+        per_s = 1 / self.seconds if self.seconds else 0.0
+        return {
+            "case": self.case,
+            "seconds": round(self.seconds, 3),
+            "records": self.records,
+            "bytes": self.bytes,
+            "failed": self.failed,
+            **({"first_error": self.first_error} if self.first_error else {}),
+            "records_per_s": round(self.records * per_s, 1),
+            "mb_per_s": round(self.bytes * per_s / 1e6, 3),
+            "latency": self.delay_of,
+            "latency_ms": self.delays.as_json(),
+            **self.more,
+        }
+
+
+@dataclass
+class Report:
+    """What one command measured, and with which settings."""
+
+    bench: str
+    topic: str
+    settings: dict[str, Any]
+    rows: list[Row] = field(default_factory=list)
+
+    def as_json(self) -> dict[str, Any]:
+        """All of it."""
+        rows = [row.as_json() for row in self.rows]
+        return {"bench": self.bench, "topic": self.topic, "settings": self.settings, "rows": rows}
+
+    @property
+    def is_whole(self) -> bool:
+        """Nothing failed, and everybody got everything."""
+        return all(not row.failed for row in self.rows)
+
+    def show(self, console: Console) -> None:
+        """A table, then a histogram for each row that has delays."""
+        table = Table("case", "records/s", "MB/s", "p50", "p90", "p99", "p99.9", "max ms", "failed", box=None)
+        for column in table.columns[1:]:
+            column.justify = "right"
+        for row in self.rows:
+            figures = row.as_json()
+            delays = [figures["latency_ms"][name] for name in (*PERCENTILES, "max")]
+            speed = [f"{figures['records_per_s']:,.0f}", f"{figures['mb_per_s']:,.2f}"]
+            texts = ["-" if delay is None else f"{delay:,.2f}" for delay in delays]
+            table.add_row(row.case, *speed, *texts, str(row.failed))
+        console.print(table)
+        for row in self.rows:
+            for name, value in row.more.items():
+                console.print(f"{row.case}: {name.replace('_', ' ')} {_text(value)}")
+            if row.delays.count:
+                console.print(f"\n{row.case}: {row.delay_of}, {row.delays.count:,} times")
+                console.print(_histogram(row.delays))
+
+
+def _histogram(delays: Delays) -> Table:
+    table = Table("ms", "", "", box=None, show_header=False)
+    table.columns[0].justify = table.columns[2].justify = "right"
+    bars = delays.bars()
+    most = max(count for _, _, count in bars)
+    for start, end, count in bars:
+        bounds = f"{_short(start)} - {_short(end)} ms"
+        table.add_row(bounds, Bar(most, 0, count, width=40), f"{count:,}")
+    return table
+
+
+def _ms(seconds: float) -> float:
+    return round(seconds * 1e3, 4)
+
+
+def _short(seconds: float) -> str:
+    ms = seconds * 1e3
+    return f"{ms:,.0f}" if ms >= 100 else f"{ms:.3g}"
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{name.replace('_', ' ')} {_text(one)}" for name, one in value.items())
+    return f"{value:,}" if isinstance(value, int) else str(value)

@@ -1,0 +1,166 @@
+"""What every measurement gets: connections, a topic that is removed again, a load that ends, progress on stderr."""
+
+from __future__ import annotations
+
+import math
+import os
+import secrets
+import sys
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass, field
+from itertools import cycle
+from typing import TYPE_CHECKING, Literal
+
+import click
+import trio
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+from tidelog.cli.main import connect
+from tidelog.client.options import ProducerOptions
+from tidelog.errors import TidelogError
+
+if TYPE_CHECKING:
+    from tidelog.client.log import Log
+
+BLOB_BYTES = 4 << 20
+"""Values are cut out of so many hexadecimal digits: compression halves them, and finds no repetition."""
+LOOK_S = 0.2
+REMOVE_S = 10.0
+"""Longest that the removal of a topic may take."""
+
+
+@dataclass(frozen=True)
+class Load:
+    """What is sent. Ends at the first of ``records``, ``bytes`` (of values) and ``seconds``."""
+
+    record_bytes: int
+    acks: str = "all"
+    compression: Literal["none", "zstd", "lz4"] = "none"
+    batch_bytes: int = 128 << 10
+    seconds: float | None = None
+    records: int | None = None
+    bytes: int | None = None
+    rate: float | None = None
+    """Records per second, of all producers together."""
+
+    @property
+    def most(self) -> float:
+        """Records at most."""
+        by_bytes = math.inf if self.bytes is None else math.ceil(self.bytes / self.record_bytes)
+        return min(by_bytes, math.inf if self.records is None else self.records)
+
+    def options(self, partitions: int) -> ProducerOptions:
+        """Twice what can be on its way waits at most, so that a delay is not that of a long queue."""
+        buffer = 2 * ProducerOptions().max_in_flight * partitions * self.batch_bytes
+        return ProducerOptions(
+            acks=self.acks, compression=self.compression, batch_bytes=self.batch_bytes, buffer_bytes=buffer
+        )
+
+    def values(self) -> Iterator[bytes]:
+        """Values, for ever."""
+        blob = os.urandom(max(BLOB_BYTES, self.record_bytes) // 2 + 1).hex().encode()
+        size = self.record_bytes
+        return cycle([blob[at : at + size] for at in range(0, len(blob) - size + 1, size)])
+
+
+class Turns:
+    """Who may send, and when: shared by all producers of a measurement."""
+
+    def __init__(self, load: Load) -> None:
+        self.taken = 0
+        self.began = trio.current_time()
+        self._most = load.most
+        self._rate = load.rate
+        self._until = math.inf if load.seconds is None else self.began + load.seconds
+
+    def take(self) -> float | None:
+        """When the next record is to be sent, which with a rate is to be waited for; None: no more."""
+        at = self.began + self.taken / self._rate if self._rate else trio.current_time()
+        if self.taken >= self._most or at >= self._until:
+            return None
+        self.taken += 1
+        return at
+
+    def share(self) -> float:
+        """How much is done, 0..1."""
+        by_time = (trio.current_time() - self.began) / (self._until - self.began)
+        return min(1.0, max(by_time, self.taken / self._most))
+
+
+@dataclass(frozen=True)
+class Scene:
+    """Where it is measured."""
+
+    gateways: tuple[str, ...]
+    topic: str = ""
+    """"" for one of its own."""
+    partitions: int = 3
+    replication_factor: int | None = None
+    """Of a topic of its own; None: 3, or as many as there are live replica servers."""
+    config: dict[str, str] = field(default_factory=dict)
+
+    def connect(self, number: int = 0) -> AbstractAsyncContextManager[Log]:
+        """A connection; the n-th begins at the n-th gateway."""
+        first = number % len(self.gateways)
+        return connect((*self.gateways[first:], *self.gateways[:first]))
+
+    @asynccontextmanager
+    async def own_topic(self, kind: str, partitions: int | None = None) -> AsyncIterator[str]:
+        """A new topic, which is removed at the end."""
+        name = f"bench-{kind}-{secrets.token_hex(3)}"
+        async with self.connect() as log:
+            live = sum(not server.fenced for server in (await log.status()).servers)
+            factor = self.replication_factor or max(1, min(3, live))
+            await log.create_topic(
+                name, partitions=partitions or self.partitions, replication_factor=factor, config=self.config
+            )
+        try:
+            yield name
+        finally:
+            with trio.CancelScope(shield=True):
+                await self._remove(name)
+
+    async def _remove(self, name: str) -> None:
+        try:
+            with trio.fail_after(REMOVE_S):
+                async with self.connect() as log:
+                    await log.delete_topic(name)
+        except (TidelogError, trio.TooSlowError) as error:
+            click.echo(f"could not remove {name}: {error or 'no answer'}; 'tidelog topics delete {name}'", err=True)
+
+    @asynccontextmanager
+    async def some_topic(self, kind: str) -> AsyncIterator[str]:
+        """The topic that was named, which stays; or one of its own."""
+        if self.topic:
+            yield self.topic
+            return
+        async with self.own_topic(kind) as name:
+            yield name
+
+
+def say(text: str) -> None:
+    """Tell what is being done, on stderr."""
+    click.echo(text, err=True)
+
+
+@asynccontextmanager
+async def shown(what: str, share: Callable[[], float]) -> AsyncIterator[None]:
+    """Show how much is done, 0..1, on a terminal while the block runs."""
+    progress = Progress(
+        TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(),
+        console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty(),
+    )  # fmt: skip
+    task = progress.add_task(what, total=1.0)
+
+    async def look() -> None:
+        while True:
+            progress.update(task, completed=share())
+            await trio.sleep(LOOK_S)
+
+    with progress:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(look)
+            yield
+            nursery.cancel_scope.cancel()
