@@ -73,7 +73,7 @@ def _scene(options: dict[str, Any], partitions: int | None = None) -> Scene:
 
 def _load(options: dict[str, Any], seconds: float | None = SECONDS) -> Load:
     """``seconds`` where no end was given."""
-    ends = {"records": options["records"], "bytes": options["size"], "seconds": options["seconds"]}
+    ends = {"records": options["records"], "total_bytes": options["size"], "seconds": options["seconds"]}
     if not any(ends.values()):
         ends["seconds"] = seconds
     names = ("acks", "compression", "batch_bytes", "rate")
@@ -157,7 +157,7 @@ def consume(consumers: int, as_json: bool, **options: Any) -> None:
     tidelog bench consume --topic orders --consumers 4
     """
     scene, load = _scene(options), _load(options, seconds=None)
-    if not scene.topic and not (load.records or load.bytes):
+    if not scene.topic and not (load.records or load.total_bytes):
         load = replace(load, records=FILL_RECORDS)
 
     async def measure(report: Report) -> None:
@@ -179,9 +179,7 @@ def consume(consumers: int, as_json: bool, **options: Any) -> None:
         show_default=True,
         help="One after the other; repeatable.",
     ),
-    click.option(
-        "--warm-up", type=click.IntRange(0), default=50, show_default=True, metavar="RECORDS", help="First."
-    ),
+    click.option("--warm-up", type=click.IntRange(0), default=50, show_default=True, metavar="RECORDS"),
 )
 def latency(chosen: tuple[str, ...], warm_up: int, as_json: bool, **options: Any) -> None:
     """One record at a time, the next when the last is acknowledged: how long that takes at each level of acks.

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import trio
@@ -100,11 +99,11 @@ async def opened(scene: Scene, topic: str, load: Load, count: int) -> AsyncItera
 
 async def produce(scene: Scene, topic: str, load: Load, count: int, warm_up_s: float) -> Row:
     """So many producers at once, after a warm-up that is not counted."""
-    row = Row(f"produce, {count} producer{'s' * (count > 1)}, acks {load.acks}", ACKNOWLEDGED)
+    row = Row(f"{count} producer{'s' * (count > 1)}, acks {load.acks}", ACKNOWLEDGED)
     async with opened(scene, topic, load, count) as producers:
         if warm_up_s:
             say(f"warm-up of {warm_up_s:g} s, not counted")
-            await drive(producers, replace(load, seconds=warm_up_s, records=None, bytes=None), Row("", ""), "warm-up")
+            await drive(producers, load.lasting(warm_up_s), Row("", ""), "warm-up")
         await drive(producers, load, row, "produce")
     return row
 

@@ -6,7 +6,6 @@ import os
 import struct
 from collections.abc import Iterator, Mapping
 from contextlib import AsyncExitStack
-from dataclasses import replace
 
 import trio
 
@@ -34,7 +33,7 @@ async def fill(scene: Scene, topic: str, load: Load) -> None:
 async def consume(scene: Scene, topic: str, load: Load, count: int) -> Row:
     """So many consumers at once, each of them everything from the beginning to what is committed now, or until the
     end of the load, which is that of each."""
-    row = Row(f"consume, {count} consumer{'s' * (count > 1)}", "from the start to a consumer's first record")
+    row = Row(f"{count} consumer{'s' * (count > 1)}", "from the start to a consumer's first record")
     go = trio.Event()
 
     async def read(number: int, task_status: trio.TaskStatus[None]) -> None:
@@ -48,7 +47,7 @@ async def consume(scene: Scene, topic: str, load: Load, count: int) -> Row:
                 values = sum(len(record.value or b"") for record in batch)
                 records, size = records + len(batch), size + values
                 row.records, row.bytes = row.records + len(batch), row.bytes + values
-                if records >= (load.records or records + 1) or size >= (load.bytes or size + 1):
+                if records >= (load.records or records + 1) or size >= (load.total_bytes or size + 1):
                     return
 
     async with scene.connect() as log:
@@ -129,7 +128,7 @@ def stamped(values: Iterator[bytes], run: bytes) -> Iterator[bytes]:
 async def fanout(scene: Scene, topic: str, load: Load, subscribers: int, idle: int, warm_up_s: float) -> Row:
     """One producer, so many subscribers that get each of its records, so many besides of a topic with no records."""
     row = Row(
-        f"fan-out to {subscribers}, {idle} idle", "from handing a record to the producer to a subscriber that has it"
+        f"{subscribers} subscribers, {idle} idle", "from handing a record to the producer to a subscriber that has it"
     )
     sent = Row("", ACKNOWLEDGED)
     active = Audience(subscribers)
@@ -143,7 +142,7 @@ async def fanout(scene: Scene, topic: str, load: Load, subscribers: int, idle: i
         await active.open(nursery, scene, topic)
         if warm_up_s:
             say(f"warm-up of {warm_up_s:g} s, not counted")
-            warm = replace(load, seconds=warm_up_s, records=None, bytes=None)
+            warm = load.lasting(warm_up_s)
             await send_all(producer, warm.values(), Turns(warm), Row("", ""))
         turns = Turns(load)
         async with shown("fan-out", turns.share):

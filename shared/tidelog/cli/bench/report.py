@@ -20,6 +20,8 @@ _ZERO = 1e-9
 """Delays below it, in seconds, are this."""
 PERCENTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "p99_9": 0.999}
 MOST_BARS = 20
+FEW = 10
+"""Fewer delays make no histogram."""
 _PER_DECADE = (8, 4, 2, 1)
 
 
@@ -138,7 +140,7 @@ class Report:
         for row in self.rows:
             for name, value in row.more.items():
                 console.print(f"{row.case}: {name.replace('_', ' ')} {_text(value)}")
-            if row.delays.count:
+            if row.delays.count >= FEW:
                 console.print(f"\n{row.case}: {row.delay_of}, {row.delays.count:,} times")
                 console.print(_histogram(row.delays))
 

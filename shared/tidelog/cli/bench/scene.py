@@ -8,7 +8,7 @@ import secrets
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import cycle
 from typing import TYPE_CHECKING, Literal
 
@@ -33,7 +33,7 @@ REMOVE_S = 10.0
 
 @dataclass(frozen=True)
 class Load:
-    """What is sent. Ends at the first of ``records``, ``bytes`` (of values) and ``seconds``."""
+    """What is sent. Ends at the first of ``records``, ``total_bytes`` (of values) and ``seconds``."""
 
     record_bytes: int
     acks: str = "all"
@@ -41,15 +41,19 @@ class Load:
     batch_bytes: int = 128 << 10
     seconds: float | None = None
     records: int | None = None
-    bytes: int | None = None
+    total_bytes: int | None = None
     rate: float | None = None
     """Records per second, of all producers together."""
 
     @property
     def most(self) -> float:
         """Records at most."""
-        by_bytes = math.inf if self.bytes is None else math.ceil(self.bytes / self.record_bytes)
+        by_bytes = math.inf if self.total_bytes is None else math.ceil(self.total_bytes / self.record_bytes)
         return min(by_bytes, math.inf if self.records is None else self.records)
+
+    def lasting(self, seconds: float) -> Load:
+        """The same, for so long."""
+        return replace(self, seconds=seconds, records=None, total_bytes=None)
 
     def options(self, partitions: int) -> ProducerOptions:
         """Twice what can be on its way waits at most, so that a delay is not that of a long queue."""
