@@ -1,9 +1,11 @@
-"""``tidelog bench``: what it counts, the shape of its report, and that it leaves nothing behind. No figure is judged."""
+"""``tidelog bench``: what it counts, the shape of its report, and that it leaves nothing behind. No figure is
+judged."""
 
 from __future__ import annotations
 
 import json
 from io import StringIO
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -113,7 +115,7 @@ def test_a_histogram_has_no_gaps_few_bars_and_everything_in_it() -> None:
         delays.add(3 * 10.0**exponent)
     bars = delays.bars()
     assert len(bars) <= MOST_BARS and sum(count for _, _, count in bars) == 7
-    assert all(before[1] == after[0] for before, after in zip(bars, bars[1:], strict=False))
+    assert all(before[1] == after[0] for before, after in pairwise(bars))
     assert bars[0][0] <= 3e-5 < bars[0][1] and bars[-1][0] <= 30 < bars[-1][1]
 
 

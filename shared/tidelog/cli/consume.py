@@ -6,7 +6,7 @@ import base64
 import json
 import math
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -73,7 +73,49 @@ def _as_value(record: Record) -> bytes:
 LOOK_S = 0.05
 """Pause between two looks at whether a member of a group has come to the end."""
 
-FORMATS = {"value": _as_value, "json": _as_json, "hex": _as_hex}
+
+def as_key_value(separator: bytes) -> Callable[[Record], bytes]:
+    """Key, separator, value: what ``produce --key-separator`` reads. A record without a key: its value alone."""
+
+    def style(record: Record) -> bytes:
+        value = _as_value(record)
+        return value if record.key is None else record.key + separator + value
+
+    return style
+
+
+def _as_hexdump(record: Record) -> bytes:
+    """As ``hexdump -C``: 16 bytes a line, position, hexadecimal and printable, under a line that names the record."""
+    at = datetime.fromtimestamp(record.timestamp_ms / 1000, UTC).isoformat(timespec="milliseconds")
+    lines = [f"{record.topic}/{record.partition} offset {record.offset} epoch {record.leader_epoch} {at}"]
+    parts = [
+        ("key", record.key),
+        ("value", record.value),
+        *((f"header {name}", data) for name, data in record.headers),
+    ]
+    for name, data in parts:
+        if data is not None:
+            lines += [f"{name}, {len(data)} bytes", *_dump(data)]
+        elif name == "value":
+            lines.append("no value")
+    return "\n".join([*lines, ""]).encode()
+
+
+def _dump(data: bytes) -> Iterator[str]:
+    for at in range(0, len(data), 16):
+        row = data[at : at + 16]
+        halves = f"{row[:8].hex(' '):23}  {row[8:].hex(' '):23}"
+        text = "".join(chr(byte) if 32 <= byte < 127 else "." for byte in row)
+        yield f"{at:08x}  {halves}  |{text}|"
+
+
+FORMATS = {
+    "value": _as_value,
+    "json": _as_json,
+    "key-value": as_key_value(b"\t"),
+    "hex": _as_hex,
+    "hexdump": _as_hexdump,
+}
 
 
 def place(text: str, option: str) -> str | int | datetime:
@@ -148,6 +190,11 @@ async def _cancel_at(member: GroupConsumer, ends: Mapping[tuple[str, int], int],
 @click.option("--instance", default="", help="With --group: the name of a static member, which keeps its share.")
 @click.option("--max", "most", type=click.IntRange(1), help="Stop after so many records.")
 @click.option("--format", "style", type=click.Choice(list(FORMATS)), default="value", show_default=True)
+@click.option(
+    "--key-separator",
+    metavar="S",
+    help="Of key-value: between the two, as 'produce' reads it.  [default: a tab]",
+)
 @click.option("--read-from", type=click.Choice(["leader", "any"]), default="leader", show_default=True)
 @click.option(
     "--consistency", type=click.Choice(CONSISTENCIES), help="Default: bounded with --max-staleness, else eventual."
@@ -165,13 +212,15 @@ def consume(
     instance: str,
     most: int | None,
     style: str,
+    key_separator: str | None,
     read_from: str,
     consistency: str | None,
     max_staleness: float | None,
     gateways: tuple[str, ...],
 ) -> None:
-    """Print records: 'value' the bytes and a newline, 'json' one object a line, 'hex' partition/offset key value.
-    Records of __timeline, what happened to the cluster, are printed as JSON.
+    """Print records, a line each: 'value' the bytes, 'json' an object, 'key-value' the key, a separator and the value
+    (where there is no key the value alone), 'hex' partition/offset key value; 'hexdump' all bytes, 16 a line, with
+    their places and as text. Records of __timeline, what happened to the cluster, are printed as JSON.
 
     With --reverse the newest record of each partition comes first, and it ends at the beginning, or at --until:
     '--reverse --max 10' shows the last ten records.
@@ -191,7 +240,10 @@ def consume(
     if consistency is None:
         consistency = "eventual" if max_staleness is None else "bounded"
     reading: Reading = {"read_from": read_from, "consistency": consistency, "max_staleness_s": max_staleness}
-    output = Output(FORMATS[style], most, flush=end is None and not reverse)
+    if key_separator is not None and style != "key-value":
+        raise click.UsageError("--key-separator is for --format key-value")
+    line = FORMATS[style] if key_separator is None else as_key_value(key_separator.encode())
+    output = Output(line, most, flush=end is None and not reverse)
 
     async def task() -> None:
         async with connect(gateways) as log:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import sys
 import time
 from collections import deque
-from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, BinaryIO, Literal
+from io import RawIOBase
+from typing import TYPE_CHECKING, BinaryIO, Literal
 
 import click
 import trio
@@ -17,6 +17,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 import tidelog
 from tidelog.cli.main import connect, gateway_option, print_json, run
 from tidelog.errors import ConfigError, TidelogError
+
+if TYPE_CHECKING:
+    from tidelog.client.producer import Pending, Producer
 
 
 @dataclass(slots=True)
@@ -28,17 +31,37 @@ class _Tally:
     first_error: TidelogError | None = None
 
 
-def lines(stream: BinaryIO) -> Iterator[bytes]:
-    """Lines without their ends (``\\n`` or ``\\r\\n``); a last line without one counts."""
-    for line in stream:
-        yield line.removesuffix(b"\n").removesuffix(b"\r")
+CHUNK_BYTES = 64 << 10
+MOST_WAITING = 50_000
+"""Records sent and not looked after yet."""
 
 
-def _open(name: str) -> BinaryIO:
+class Lines:
+    """Lines without their ends (``\\n`` or ``\\r\\n``), as they come; a last line without one counts. It is read in a
+    thread: what came before is sent while a terminal or a pipe has nothing."""
+
+    def __init__(self, stream: RawIOBase | BinaryIO) -> None:
+        self._stream = stream
+        self._rest = b""
+
+    async def more(self) -> list[bytes]:
+        """At least one line, or none at the end."""
+        found: list[bytes] = []
+        while not found:
+            chunk = await trio.to_thread.run_sync(self._stream.read, CHUNK_BYTES, abandon_on_cancel=True)
+            if not chunk:
+                last, self._rest = self._rest, b""
+                return [last] if last else []
+            *found, self._rest = (self._rest + chunk).split(b"\n")
+        return [line.removesuffix(b"\r") for line in found]
+
+
+def _open(name: str) -> RawIOBase | BinaryIO:
+    """Without a buffer, whose lock a thread that waits for a terminal would hold at the end of the process."""
     if name == "-":
-        return sys.stdin.buffer
+        return getattr(sys.stdin.buffer, "raw", sys.stdin.buffer)
     try:
-        return open(name, "rb")  # noqa: PTH123 (a path or what the shell makes of one; closed by the caller)
+        return open(name, "rb", buffering=0)  # noqa: PTH123 (a path or what the shell makes of one; closed by the caller)
     except OSError as error:
         raise ConfigError(f"cannot read {name}: {error.strerror}") from error
 
@@ -47,7 +70,7 @@ def _open(name: str) -> BinaryIO:
 @click.argument("topic")
 @click.option("--file", "name", default="-", show_default=True, metavar="FILE", help="Lines to send; - is stdin.")
 @click.option("--acks", type=click.Choice(["none", "leader", "all"]), default="all", show_default=True)
-@click.option("--key-separator", metavar="S", help="What stands before the first S of a line is its key.")
+@click.option("--key-separator", metavar="S", help="Before the first S of a line is its key, if there is an S.")
 @click.option("--rate", type=click.FloatRange(min=0, min_open=True), help="Records per second at most.")
 @click.option("--compression", type=click.Choice(["none", "zstd", "lz4"]), default="none", show_default=True)
 @click.option("--json", "as_json", is_flag=True, help="Print the totals as JSON, last.")
@@ -62,7 +85,13 @@ def produce(
     as_json: bool,
     gateways: tuple[str, ...],
 ) -> None:
-    """Send one record per line. Exit code 0 only when every record was acknowledged."""
+    """Send one record per line, as the lines come. Exit code 0 only when every record was acknowledged.
+
+    \b
+    tidelog produce orders --file orders.txt
+    tail -f app.log | tidelog produce logs --acks leader
+    printf 'k1:one\\nk2:two\\n' | tidelog produce orders --key-separator : --json
+    """
     tally = _Tally()
     separator = key_separator.encode() if key_separator else None
     progress = Progress(
@@ -99,34 +128,39 @@ def produce(
 
 
 async def _send(
-    producer: Any, stream: BinaryIO, separator: bytes | None, rate: float | None, tally: _Tally, progress: Progress
+    producer: Producer,
+    stream: RawIOBase | BinaryIO,
+    separator: bytes | None,
+    rate: float | None,
+    tally: _Tally,
+    progress: Progress,
 ) -> None:
-    waiting: deque[Any] = deque()
+    waiting: deque[Pending] = deque()
     bar = progress.add_task("acknowledged", total=None)
     began = trio.current_time()
 
-    async def settle() -> None:
-        try:
-            await waiting.popleft().wait()
-            tally.acked += 1
-        except TidelogError as error:
-            tally.failed += 1
-            tally.first_error = tally.first_error or error
+    async def settle(most: int) -> None:
+        """Count what is settled, and wait until at most so many are not."""
+        while waiting and (waiting[0].is_settled or len(waiting) > most):
+            try:
+                await waiting.popleft().wait()
+                tally.acked += 1
+            except TidelogError as error:
+                tally.failed += 1
+                tally.first_error = tally.first_error or error
         progress.update(bar, completed=tally.acked, total=tally.sent)
 
+    source = Lines(stream)
     with stream:
-        for line in lines(stream):
-            key, found, value = line.partition(separator) if separator else (b"", b"", line)
-            key_or_none = key if found else None
-            if separator and not found:
-                value = line
-            if rate:
-                await trio.sleep_until(began + tally.sent / rate)
-            waiting.append(await producer.submit(value, key=key_or_none))
-            tally.sent += 1
-            tally.bytes += len(line)
-            while len(waiting) > 50_000:
-                await settle()
+        while lines := await source.more():
+            for line in lines:
+                key, found, value = line.partition(separator) if separator else (b"", b"", line)
+                if rate:
+                    await settle(MOST_WAITING)
+                    await trio.sleep_until(began + tally.sent / rate)
+                waiting.append(await producer.submit(value if found else line, key=key if found else None))
+                tally.sent += 1
+                tally.bytes += len(line)
+            await settle(MOST_WAITING)
     await producer.flush()
-    while waiting:
-        await settle()
+    await settle(0)
