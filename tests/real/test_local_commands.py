@@ -106,6 +106,26 @@ def test_cluster_comes_up_again_with_its_data(folder: Folder) -> None:
     assert folder.ok("consume", "kept", "--from", "earliest", "--to-end") == b"one\ntwo\n"
 
 
+def test_each_command_says_what_it_did_and_restart_returns_when_it_is_live(folder: Folder) -> None:
+    folder.new()
+    folder.ok("topics", "create", "kept")
+    at = ("--data", str(folder.path))
+    assert folder.ok("cluster", "kill", "r1", *at).startswith(b"killed r1 (pid ")
+    again = run_tidelog("cluster", "kill", "r1", *at)
+    assert again.returncode == 0 and b"r1 does not run" in again.stderr
+    gone = run_tidelog("cluster", "pause", "r1", *at)
+    assert gone.returncode == 1 and b"'tidelog cluster restart r1'" in gone.stderr
+    assert folder.ok("cluster", "restart", "r1", *at).splitlines()[-1] == b"r1 is live"
+    servers = json.loads(folder.ok("servers", "list", "--json"))
+    assert [server["state"] for server in servers] == ["live"], "at once"
+    folder.ok("cluster", "pause", "c1", *at)
+    slow = run_tidelog("cluster", "restart", "r1", *at, "--timeout", "0.5")
+    assert slow.returncode == 1 and b"not live after 0.5 s" in slow.stderr, "nobody can register it"
+    assert folder.ok("cluster", "resume", "c1", *at).startswith(b"resumed c1")
+    assert folder.ok("cluster", "down", *at) == b"ended g1, c1, r1\n"
+    assert folder.ok("cluster", "down", *at) == b"nothing was running\n"
+
+
 def test_process_that_dies_at_the_start_is_named_and_nothing_is_left(folder: Folder) -> None:
     folder.new()
     folder.down()

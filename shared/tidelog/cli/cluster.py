@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import signal
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import click
 from rich.console import Console
 from rich.table import Table
 
-from tidelog.cli.local_cluster import NO_FILES, LocalCluster
+from tidelog.cli.local_cluster import LocalCluster, Process
 from tidelog.cli.main import json_option, print_json, run
+from tidelog.cli.readiness import NO_FILES
 
 _data = click.option(
     "--data",
@@ -110,15 +113,40 @@ def status(folder: Path, as_json: bool) -> None:
 @_data
 def down(folder: Path) -> None:
     """End every process of this cluster, and no other; the data stays."""
-    LocalCluster.load(folder).stop()
+    local = LocalCluster.load(folder)
+    running = [process.id for process in local.processes if process.is_alive()]
+    local.stop()
+    click.echo(f"ended {', '.join(running)}" if running else "nothing was running")
+
+
+def _running(local: LocalCluster, node_id: str) -> Process | None:
+    """The process if it runs; else that is said."""
+    process = local.get(node_id)
+    if process.is_alive():
+        return process
+    click.echo(f"{node_id} does not run; 'tidelog cluster restart {node_id}' starts it", err=True)
+    return None
+
+
+def _tell(node_id: str, folder: Path, act: Callable[[LocalCluster], None], words: str) -> None:
+    """Do something to a process that runs, and say so. Exit code 1 where it does not run."""
+    local = LocalCluster.load(folder)
+    process = _running(local, node_id)
+    if process is None:
+        raise SystemExit(1)
+    act(local)
+    click.echo(f"{words} {node_id} (pid {process.pid})")
 
 
 @cluster.command()
 @click.argument("node_id")
 @_data
 def kill(node_id: str, folder: Path) -> None:
-    """SIGKILL one process: nothing is flushed or said."""
-    LocalCluster.load(folder).kill(node_id)
+    """SIGKILL one process: nothing is flushed or said. One that does not run is as it should be."""
+    local = LocalCluster.load(folder)
+    if process := _running(local, node_id):
+        local.kill(node_id)
+        click.echo(f"killed {node_id} (pid {process.pid})")
 
 
 @cluster.command()
@@ -126,7 +154,7 @@ def kill(node_id: str, folder: Path) -> None:
 @_data
 def end(node_id: str, folder: Path) -> None:
     """SIGTERM one process: it ends in order. A replica server first lets others lead what it led."""
-    LocalCluster.load(folder).end(node_id)
+    _tell(node_id, folder, lambda local: local.end(node_id), "ended")
 
 
 @cluster.command()
@@ -134,7 +162,7 @@ def end(node_id: str, folder: Path) -> None:
 @_data
 def pause(node_id: str, folder: Path) -> None:
     """SIGSTOP one process: it hangs, its connections stay open."""
-    LocalCluster.load(folder).pause(node_id)
+    _tell(node_id, folder, lambda local: local.pause(node_id), "paused")
 
 
 @cluster.command()
@@ -142,12 +170,21 @@ def pause(node_id: str, folder: Path) -> None:
 @_data
 def resume(node_id: str, folder: Path) -> None:
     """Let a paused process go on."""
-    LocalCluster.load(folder).resume(node_id)
+    _tell(node_id, folder, lambda local: local.resume(node_id), "resumed")
 
 
 @cluster.command()
 @click.argument("node_id")
 @_data
-def restart(node_id: str, folder: Path) -> None:
-    """Start a process again on its own data (killing it first when it runs)."""
-    LocalCluster.load(folder).restart(node_id)
+@click.option("--timeout", "timeout_s", type=click.FloatRange(0), default=60.0, show_default=True, metavar="SECONDS")
+def restart(node_id: str, folder: Path, timeout_s: float) -> None:
+    """Start a process again on its own data (killing it first when it runs); returns when it is live: a replica
+    server is registered and the gateways that run know it, the others listen. Exit code 1 where that takes too
+    long; it runs on then."""
+    local = LocalCluster.load(folder)
+    local.restart(node_id)
+    click.echo(f"started {node_id} (pid {local.get(node_id).pid})")
+    if not run(partial(local.wait_live, node_id, timeout_s)):
+        click.echo(f"{node_id} is not live after {timeout_s:g} s: see {local.get(node_id).log}", err=True)
+        raise SystemExit(1)
+    click.echo(f"{node_id} is live")

@@ -9,8 +9,8 @@ from pathlib import Path
 import click
 import trio
 
-from tidelog.cli.local_cluster import wait_ready
 from tidelog.cli.main import run
+from tidelog.cli.readiness import wait_ready
 
 
 @click.command()

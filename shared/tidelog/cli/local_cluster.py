@@ -17,7 +17,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -26,12 +26,12 @@ from urllib.parse import urlsplit
 import trio
 
 from tidelog.cli.certs import LOCAL, issue, open_authority
-from tidelog.errors import ConfigError, TidelogError
+from tidelog.cli.readiness import LOOK_S, NO_FILES, live_servers, wait_ready
+from tidelog.errors import ConfigError
 from tidelog.tls import CLIENT, Identity, TlsOptions
 
 HOST = "127.0.0.1"
 MODULES = {"controller": "tidelog_controller", "replica": "tidelog_replica", "gateway": "tidelog_gateway"}
-NO_FILES = TlsOptions()
 DEFAULTS = {"gateway": 1, "controller": 3, "replica": 3}
 """Processes of a new cluster."""
 BASE_PORT = 9292
@@ -41,8 +41,6 @@ REGISTERED = b"registered"
 """What a replica server logs when its life has begun."""
 CERT_DAYS = 365
 START_TIMEOUT_S = 60.0
-LOOK_S = 0.05
-"""Pause between two looks whether it is ready."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +58,10 @@ class Process:
         """It runs, and is the process that this cluster started."""
         state, started = _stat(self.pid)
         return started == self.started and state not in ("Z", "X")
+
+    def is_going(self) -> bool:
+        """It runs, and is not paused."""
+        return self.is_alive() and _stat(self.pid)[0] != "T"
 
     def is_there(self) -> bool:
         """It runs or is ending: while threads of it are left it holds its ports and locks."""
@@ -101,26 +103,6 @@ def _is_taken(url: str) -> bool:
     """Whether somebody listens there on this host."""
     parts = urlsplit(url)
     return parts.hostname == HOST and not _port_is_free(parts.port or 0)
-
-
-async def wait_ready(
-    url: str, replicas: int, check: Callable[[], None] = lambda: None, tls: TlsOptions = NO_FILES
-) -> None:
-    """Until the gateway answers and knows so many replica servers as live. ``check`` is called now and then."""
-    while not await _sees(url, replicas, tls):
-        check()
-        await trio.sleep(LOOK_S)
-
-
-async def _sees(url: str, replicas: int, tls: TlsOptions) -> bool:
-    import tidelog
-
-    try:
-        async with tidelog.connect(url, connect_timeout_s=1.0, tls=tls) as log:
-            status = await log.status()
-    except TidelogError:
-        return False
-    return sum(not server.fenced for server in status.servers) >= replicas
 
 
 class LocalCluster:
@@ -323,6 +305,23 @@ class LocalCluster:
                 f"the cluster did not start within {timeout_s:.0f} s: see {self.folder}/*/log"
             ) from error
 
+    async def wait_live(self, node: str, timeout_s: float) -> bool:
+        """Until a process that this object started is live: it listens, and a replica server is registered and live
+        to every gateway that runs. Raises ``ConfigError`` when it ends; False after the time."""
+        with trio.move_on_after(timeout_s):
+            while not await self._is_live(node):
+                self._check_alive(node)
+                await trio.sleep(LOOK_S)
+            return True
+        return False
+
+    async def _is_live(self, node: str) -> bool:
+        process = self.get(node)
+        if process.role != "replica":
+            return _is_taken(process.url)
+        gateways = [gateway.url for gateway in self.of_role("gateway") if gateway.is_going()]
+        return self._is_registered(process) and all([node in await live_servers(url, self.tls) for url in gateways])
+
     def _is_registered(self, process: Process) -> bool:
         start = self._log_starts.get(process.id)
         if start is None:
@@ -331,9 +330,10 @@ class LocalCluster:
             log.seek(start)
             return REGISTERED in log.read()
 
-    def _check_alive(self) -> None:
+    def _check_alive(self, *nodes: str) -> None:
+        """Of these processes, or of all."""
         for process in self.processes:
-            if process.pid and not process.is_alive():
+            if (not nodes or process.id in nodes) and process.pid and not process.is_alive():
                 end = Path(process.log).read_text(errors="replace").splitlines()[-8:]
                 raise ConfigError(f"{process.id} ended while starting:\n" + "\n".join(end))
 
