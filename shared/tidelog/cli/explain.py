@@ -32,7 +32,7 @@ def state_in_words(topic: TopicInfo, partition: PartitionInfo) -> list[str]:
     words = []
     if not partition.leader:
         words.append(f"no leader: {_why_no_leader(topic, partition)}")
-    elif topic.config["commit_rule"] == "isr" and len(partition.isr) < int(topic.config["min_insync_replicas"]):
+    elif refuses_all(topic, partition):
         least = topic.config["min_insync_replicas"]
         words.append(f"{len(partition.isr)} in sync of {least} that writes with acks all need: they are refused")
     if partition.leader and partition.elr:
@@ -52,6 +52,11 @@ def state_in_words(topic: TopicInfo, partition: PartitionInfo) -> list[str]:
     if partition.learners:
         words.append(f"copied, beside the replicas, by {', '.join(partition.learners)}")
     return words
+
+
+def refuses_all(topic: TopicInfo, partition: PartitionInfo) -> bool:
+    """Writes with acks ``all`` are refused: too few replicas are in sync."""
+    return topic.config["commit_rule"] == "isr" and len(partition.isr) < int(topic.config["min_insync_replicas"])
 
 
 def _why_no_leader(topic: TopicInfo, partition: PartitionInfo) -> str:

@@ -44,6 +44,7 @@ COMMANDS = {
     "why": "status",
     "controllers": "controllers",
     "verify": "verify",
+    "doctor": "doctor",
     "certs": "certs",
     "tokens": "access",
     "acls": "access",
@@ -160,10 +161,15 @@ def connect(gateways: tuple[str, ...]) -> AbstractAsyncContextManager[Log]:
     """A client for one command: whoever waits at a terminal wants to know soon that nobody answers."""
     import tidelog
 
-    meta = click.get_current_context().meta
-    tls = TlsOptions(*[meta.get(__name__ + name, "") for name in ("ca", "cert", "key")])
+    token = _token(click.get_current_context().meta)
     name = f"{_user()}@{socket.gethostname()}"
-    return tidelog.connect(gateways, connect_timeout_s=CONNECT_TIMEOUT_S, tls=tls, token=_token(meta), name=name)
+    return tidelog.connect(gateways, connect_timeout_s=CONNECT_TIMEOUT_S, tls=tls_options(), token=token, name=name)
+
+
+def tls_options() -> TlsOptions:
+    """What this command was told to show."""
+    meta = click.get_current_context().meta
+    return TlsOptions(*[meta.get(__name__ + name, "") for name in ("ca", "cert", "key")])
 
 
 def _user() -> str:

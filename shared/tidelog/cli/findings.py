@@ -1,0 +1,136 @@
+"""What is wrong with a cluster, and what to do about it: judged from what was seen of it, without asking anybody.
+
+A *problem* is something that does not work now, a *warning* something that is missing for the next failure, a *note*
+something that may well be meant.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from tidelog.cli.explain import refuses_all, state_in_words
+from tidelog.wire.messages import MetadataAnswer, PartitionInfo, QuorumAnswer, ServerInfo, TopicInfo
+
+PROBLEM, WARNING, NOTE = "problem", "warning", "note"
+LITTLE_ROOM_BYTES = 1 << 30
+FEW_FILES = 4096
+MOST_NAMED = 5
+"""Partitions of one kind that are named; the others are counted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Something to know, and what to do next."""
+
+    level: str
+    what: str
+    next_step: str
+
+
+@dataclass(frozen=True)
+class View:
+    """What was seen. ``quorum`` None: the controllers did not answer. ``metrics``: of each replica server whose page
+    could be read, name of the metric -> value (labels left out, summed up)."""
+
+    metadata: MetadataAnswer
+    quorum: QuorumAnswer | None
+    metrics: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+
+
+def examine(view: View) -> list[Finding]:
+    """Everything that is to be said, the worst first."""
+    found = [*_controllers(view.quorum), *_servers(view.metadata, view.metrics), *_partitions(view.metadata)]
+    return in_order(found)
+
+
+def in_order(found: list[Finding]) -> list[Finding]:
+    """The worst first."""
+    return sorted(found, key=lambda finding: (PROBLEM, WARNING, NOTE).index(finding.level))
+
+
+def _controllers(quorum: QuorumAnswer | None) -> Iterator[Finding]:
+    if quorum is None or not quorum.active:
+        what = "no active controller: leaders stay as they are, and nothing about the cluster can be changed"
+        yield Finding(PROBLEM, what, "Start controllers until a majority of them runs: 'tidelog controllers list'.")
+        return
+    voters = [one for one in quorum.controllers if one.voter and not one.lost]
+    silent = [one.node for one in voters if one.role == "unknown"]
+    spare = len(voters) - len(silent) - (len(voters) // 2 + 1)
+    if silent:
+        more = f"{spare} more may fail" if spare > 0 else "no other may fail"
+        what = f"controllers do not answer: {', '.join(silent)}; {more}, of {len(voters)}"
+        yield Finding(WARNING, what, "Start them again; for good: 'tidelog controllers remove' and 'add' another.")
+    elif len(voters) < 3:
+        what = f"{len(voters)} voting controller{'s' * (len(voters) > 1)}: none may fail"
+        yield Finding(NOTE, what, "Three or five bear the loss of one or two: 'tidelog controllers add'.")
+    for one in quorum.controllers:
+        if one.lost:
+            what = f"controller {one.node} lost its store, and has no vote"
+            yield Finding(PROBLEM, what, f"'tidelog controllers add {one.node} {one.url}' takes it in again.")
+        elif not one.voter:
+            what = f"controller {one.node} has no vote yet"
+            yield Finding(WARNING, what, f"'tidelog controllers add {one.node} {one.url}' waits until it has.")
+
+
+def _servers(metadata: MetadataAnswer, metrics: Mapping[str, Mapping[str, float]]) -> Iterator[Finding]:
+    servers = sorted(metadata.servers, key=lambda server: server.node)
+    if all(server.fenced for server in servers):
+        yield Finding(PROBLEM, "no replica server is live", "Start them: nothing can be written or read.")
+    for server in servers:
+        if server.fenced:
+            step = f"Start it, or see its log; for good: 'tidelog servers drain {server.node}' and move its replicas."
+            yield Finding(PROBLEM, f"replica server {server.node} is down", step)
+        elif server.draining:
+            what = f"replica server {server.node} is drained: it leads nothing"
+            yield Finding(NOTE, what, f"'tidelog servers resume {server.node}' after the maintenance.")
+        if not server.fenced and server.node in metrics:
+            yield from _disk(server, metrics[server.node])
+
+
+def _disk(server: ServerInfo, metrics: Mapping[str, float]) -> Iterator[Finding]:
+    free = int(metrics.get("tidelog_replica_disk_free_bytes", 0))
+    if metrics.get("tidelog_replica_disk_full"):
+        what = f"the disk of {server.node} is full: it takes no records"
+        yield Finding(PROBLEM, what, "Make room, or shorten retention: 'tidelog topics configure'.")
+    elif 0 < free < LITTLE_ROOM_BYTES:
+        what = f"the disk of {server.node} has {free >> 20} MiB of room left"
+        yield Finding(WARNING, what, "Make room, or shorten retention: 'tidelog topics configure'.")
+    if damaged := int(metrics.get("tidelog_replica_damaged_partitions", 0)):
+        what = f"{server.node} has {damaged} damaged logs, yet to be repaired"
+        yield Finding(PROBLEM, what, "docs/operations.md, Damage, says what it does by itself, and what is yours.")
+
+
+def _partitions(metadata: MetadataAnswer) -> Iterator[Finding]:
+    live = {server.node for server in metadata.servers if not server.fenced}
+    kinds: dict[tuple[str, str, str], list[str]] = {}
+    for topic in metadata.topics:
+        for partition in topic.partitions:
+            for kind in _kinds(topic, partition, live):
+                kinds.setdefault(kind, []).append(f"{topic.name}/{partition.partition}")
+    for (level, what, step), names in kinds.items():
+        more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
+        yield Finding(level, f"{', '.join(names[:MOST_NAMED])}{more}: {what}", step.replace("WHERE", names[0]))
+
+
+def _kinds(topic: TopicInfo, partition: PartitionInfo, live: set[str]) -> Iterator[tuple[str, str, str]]:
+    """Level, what, next step, in which WHERE is a partition."""
+    behind = [node for node in partition.replicas if node not in partition.isr]
+    if partition.paused:
+        yield NOTE, "paused: nothing is written or read", f"'tidelog topics resume {topic.name}' ends that."
+    elif not partition.leader or refuses_all(topic, partition):
+        words = state_in_words(topic, partition)[0]
+        yield PROBLEM, words, "'tidelog why WHERE' says how that came; start the servers that it names."
+    if behind and not partition.paused:
+        down = [node for node in behind if node not in live]
+        what = f"not in sync: {', '.join(behind)}" + (f" (down: {', '.join(down)})" if down else ", catching up")
+        yield WARNING, what, "Start what is down and wait; 'tidelog partitions list' shows how far it is."
+    if lost := [node for node in partition.learners if node not in live]:
+        yield WARNING, f"learners are down: {', '.join(lost)}", "Start them, or 'tidelog topics learners WHERE'."
+    if partition.target:
+        yield NOTE, "being reassigned", "'tidelog partitions reassignments' shows how far that is."
+    if partition.read_only:
+        yield NOTE, "read-only", f"'tidelog topics set-readonly {topic.name} --off' ends that."
+    if len(partition.replicas) == 1:
+        what = f"a single replica, on {partition.replicas[0]}: lost with it"
+        yield NOTE, what, "'tidelog partitions reassign WHERE SERVER,SERVER,SERVER' makes more."
