@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import trio
 
+from tidelog.cli.completion import topic_names
 from tidelog.cli.main import connect, gateway_option, run
 from tidelog.client.consuming import Reading
 from tidelog.client.options import CONSISTENCIES
@@ -178,7 +179,7 @@ async def _cancel_at(member: GroupConsumer, ends: Mapping[tuple[str, int], int],
 
 
 @click.command()
-@click.argument("topic")
+@click.argument("topic", shell_complete=topic_names)
 @click.option(
     "--from", "start", metavar="earliest|latest|OFFSET|TIME", help="Default: latest; with --group, earliest."
 )

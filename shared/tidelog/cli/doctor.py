@@ -145,7 +145,7 @@ def _show(found: list[Finding], seen: dict[str, object], healthy: bool, as_json:
     if as_json:
         print_json({"healthy": healthy, "seen": seen, "findings": [asdict(finding) for finding in found]})
         return
-    console = Console(highlight=False)
+    console = Console(highlight=False, soft_wrap=True)
     console.print(", ".join(f"{name.replace('_', ' ')} {_text(value)}" for name, value in seen.items()))
     for finding in found:
         console.print(f"[{_STYLES[finding.level]}]{finding.level}[/]", end=": ")

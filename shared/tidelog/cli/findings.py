@@ -52,7 +52,7 @@ def in_order(found: list[Finding]) -> list[Finding]:
 def _controllers(quorum: QuorumAnswer | None) -> Iterator[Finding]:
     if quorum is None or not quorum.active:
         what = "no active controller: leaders stay as they are, and nothing about the cluster can be changed"
-        yield Finding(PROBLEM, what, "Start controllers until a majority of them runs: 'tidelog controllers list'.")
+        yield Finding(PROBLEM, what, "Start controllers until a majority runs; their logs say whom they miss.")
         return
     voters = [one for one in quorum.controllers if one.voter and not one.lost]
     silent = [one.node for one in voters if one.role == "unknown"]
@@ -115,7 +115,7 @@ def _partitions(metadata: MetadataAnswer) -> Iterator[Finding]:
 
 def _kinds(topic: TopicInfo, partition: PartitionInfo, live: set[str]) -> Iterator[tuple[str, str, str]]:
     """Level, what, next step, in which WHERE is a partition."""
-    behind = [node for node in partition.replicas if node not in partition.isr]
+    behind = sorted(set(partition.replicas) - set(partition.isr))
     if partition.paused:
         yield NOTE, "paused: nothing is written or read", f"'tidelog topics resume {topic.name}' ends that."
     elif not partition.leader or refuses_all(topic, partition):

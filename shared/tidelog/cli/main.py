@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from tidelog.client.log import Log
 
 CONNECT_TIMEOUT_S = 3.0
+DEFAULT_GATEWAY = "ws://127.0.0.1:9292"
 
 COMMANDS = {
     "dev": "dev",
@@ -50,6 +51,7 @@ COMMANDS = {
     "acls": "access",
     "quotas": "access",
     "bench": "bench",
+    "completion": "completion",
     "demo": "demo",
 }
 """Command -> module of this package that defines it."""
@@ -151,7 +153,7 @@ def gateway_option(command: Callable[..., Any]) -> Callable[..., Any]:
         multiple=True,
         metavar="URL",
         envvar="TIDELOG_GATEWAY",
-        default=("ws://127.0.0.1:9292",),
+        default=(DEFAULT_GATEWAY,),
         show_default=True,
         help="A gateway of the cluster; may be given several times.",
     )(command)

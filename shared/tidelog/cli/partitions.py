@@ -11,6 +11,7 @@ import trio
 from rich.console import Console
 from rich.table import Table
 
+from tidelog.cli.completion import places, topic_names
 from tidelog.cli.explain import partition_of, state_in_words
 from tidelog.cli.main import connect, gateway_option, json_option, print_json, run
 from tidelog.client.log import Log
@@ -30,7 +31,7 @@ def servers_of(text: str) -> tuple[str, ...]:
 
 
 @partitions.command("list")
-@click.argument("topics", nargs=-1, metavar="[TOPIC]...")
+@click.argument("topics", nargs=-1, metavar="[TOPIC]...", shell_complete=topic_names)
 @click.option("--internal", is_flag=True, help="Those of the cluster's own topics, too.")
 @json_option
 @gateway_option
@@ -60,7 +61,7 @@ def list_partitions(topics: tuple[str, ...], internal: bool, as_json: bool, gate
 
 
 @partitions.command()
-@click.argument("where", metavar="TOPIC/PARTITION")
+@click.argument("where", metavar="TOPIC/PARTITION", shell_complete=places)
 @click.argument("server", required=False, default="")
 @gateway_option
 def transfer(where: str, server: str, gateways: tuple[str, ...]) -> None:
@@ -82,7 +83,7 @@ def transfer(where: str, server: str, gateways: tuple[str, ...]) -> None:
 
 
 @partitions.command()
-@click.argument("where", metavar="TOPIC/PARTITION")
+@click.argument("where", metavar="TOPIC/PARTITION", shell_complete=places)
 @click.argument("servers", metavar="SERVER,...")
 @click.option("--wait", is_flag=True, help="Return when it is done.")
 @gateway_option
@@ -108,7 +109,7 @@ def reassign(where: str, servers: str, wait: bool, gateways: tuple[str, ...]) ->
 
 
 @partitions.command()
-@click.argument("where", metavar="TOPIC/PARTITION")
+@click.argument("where", metavar="TOPIC/PARTITION", shell_complete=places)
 @gateway_option
 def cancel(where: str, gateways: tuple[str, ...]) -> None:
     """Cancel a reassignment: the replicas that there were stay, or come back. Also one that waits for its turn."""

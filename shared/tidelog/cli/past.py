@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from tidelog.cli.completion import topic_names
 from tidelog.cli.explain import partition_of
 from tidelog.cli.main import connect, gateway_option, json_option, print_json, run
 from tidelog.cli.topics import as_json_topic, print_topic
@@ -53,7 +54,7 @@ at_option = click.option("--at", callback=_moment, metavar="TIME", help=AT_HELP)
 
 
 @click.command()
-@click.argument("where", metavar="TOPIC[/PARTITION]")
+@click.argument("where", metavar="TOPIC[/PARTITION]", shell_complete=topic_names)
 @at_option
 @json_option
 @gateway_option

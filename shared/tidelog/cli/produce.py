@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 import tidelog
+from tidelog.cli.completion import topic_names
 from tidelog.cli.main import connect, gateway_option, print_json, run
 from tidelog.errors import ConfigError, TidelogError
 
@@ -67,7 +68,7 @@ def _open(name: str) -> RawIOBase | BinaryIO:
 
 
 @click.command()
-@click.argument("topic")
+@click.argument("topic", shell_complete=topic_names)
 @click.option("--file", "name", default="-", show_default=True, metavar="FILE", help="Lines to send; - is stdin.")
 @click.option("--acks", type=click.Choice(["none", "leader", "all"]), default="all", show_default=True)
 @click.option("--key-separator", metavar="S", help="Before the first S of a line is its key, if there is an S.")

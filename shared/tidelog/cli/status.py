@@ -9,6 +9,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
+from tidelog.cli.completion import places
 from tidelog.cli.explain import change_in_words, clock, event_in_words, partition_of
 from tidelog.cli.main import connect, gateway_option, json_option, print_json, run
 from tidelog.cli.past import at_option, entries_of, history_at
@@ -75,7 +76,7 @@ def status(as_json: bool, gateways: tuple[str, ...]) -> None:
 
 
 @click.command()
-@click.argument("where", metavar="TOPIC/PARTITION")
+@click.argument("where", metavar="TOPIC/PARTITION", shell_complete=places)
 @at_option
 @json_option
 @gateway_option

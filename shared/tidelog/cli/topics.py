@@ -9,6 +9,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
+from tidelog.cli.completion import places, topic_names
 from tidelog.cli.explain import losses_in_words, partition_of, state_in_words
 from tidelog.cli.main import connect, gateway_option, json_option, print_json, run
 from tidelog.types import INTERNAL_PREFIX
@@ -102,7 +103,7 @@ def list_topics(internal: bool, as_json: bool, gateways: tuple[str, ...]) -> Non
 
 
 @topics.command()
-@click.argument("name")
+@click.argument("name", shell_complete=topic_names)
 @json_option
 @gateway_option
 def describe(name: str, as_json: bool, gateways: tuple[str, ...]) -> None:
@@ -149,7 +150,7 @@ def print_topic(topic: TopicInfo, histories: dict[int, tuple[HistoryEntry, ...]]
 
 
 @topics.command()
-@click.argument("name")
+@click.argument("name", shell_complete=topic_names)
 @click.argument("settings", nargs=-1, required=True, metavar="KEY=VALUE...")
 @gateway_option
 def configure(name: str, settings: tuple[str, ...], gateways: tuple[str, ...]) -> None:
@@ -168,7 +169,7 @@ def configure(name: str, settings: tuple[str, ...], gateways: tuple[str, ...]) -
 
 
 @topics.command()
-@click.argument("name")
+@click.argument("name", shell_complete=topic_names)
 @click.option("--partitions", type=click.IntRange(1), required=True, help="How many it is to have in all.")
 @gateway_option
 def grow(name: str, partitions: int, gateways: tuple[str, ...]) -> None:
@@ -184,7 +185,7 @@ def grow(name: str, partitions: int, gateways: tuple[str, ...]) -> None:
 
 
 @topics.command()
-@click.argument("where", metavar="TOPIC/PARTITION")
+@click.argument("where", metavar="TOPIC/PARTITION", shell_complete=places)
 @click.argument("servers", required=False, metavar="SERVER,...")
 @click.option("--none", "nobody", is_flag=True, help="No learners any more.")
 @gateway_option
@@ -224,7 +225,7 @@ def _named(name: str, numbers: tuple[int, ...]) -> str:
 
 
 @topics.command("set-readonly")
-@click.argument("name")
+@click.argument("name", shell_complete=topic_names)
 @partitions_option
 @click.option("--off", is_flag=True, help="Take records again.")
 @gateway_option
@@ -244,7 +245,7 @@ def set_read_only(name: str, numbers: str, off: bool, gateways: tuple[str, ...])
 
 
 @topics.command()
-@click.argument("name")
+@click.argument("name", shell_complete=topic_names)
 @partitions_option
 @gateway_option
 def pause(name: str, numbers: str, gateways: tuple[str, ...]) -> None:
@@ -261,7 +262,7 @@ def pause(name: str, numbers: str, gateways: tuple[str, ...]) -> None:
 
 
 @topics.command()
-@click.argument("name")
+@click.argument("name", shell_complete=topic_names)
 @partitions_option
 @gateway_option
 def resume(name: str, numbers: str, gateways: tuple[str, ...]) -> None:
@@ -277,7 +278,7 @@ def resume(name: str, numbers: str, gateways: tuple[str, ...]) -> None:
 
 
 @topics.command()
-@click.argument("name")
+@click.argument("name", shell_complete=topic_names)
 @gateway_option
 @click.option("--yes", is_flag=True, help="Do not ask.")
 def delete(name: str, gateways: tuple[str, ...], yes: bool) -> None:

@@ -11,6 +11,7 @@ import trio
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
+from tidelog.cli.completion import topic_names
 from tidelog.cli.explain import partition_of
 from tidelog.cli.main import connect, gateway_option, json_option, print_json, run
 from tidelog.client.comparing import Comparison
@@ -26,7 +27,7 @@ Found = tuple[TopicInfo, int, Comparison]
 
 @click.command()
 @click.option("--replicas", is_flag=True, help="Compare the logs of all live replicas of each partition.")
-@click.argument("where", nargs=-1, metavar="[TOPIC[/PARTITION]]...")
+@click.argument("where", nargs=-1, metavar="[TOPIC[/PARTITION]]...", shell_complete=topic_names)
 @json_option
 @gateway_option
 def verify(replicas: bool, where: tuple[str, ...], as_json: bool, gateways: tuple[str, ...]) -> None:

@@ -20,6 +20,7 @@ from tidelog.cli.bench.readers import consume as consume_many
 from tidelog.cli.bench.readers import fanout as fan_out
 from tidelog.cli.bench.report import Report
 from tidelog.cli.bench.scene import Load, Scene
+from tidelog.cli.completion import topic_names
 from tidelog.cli.main import gateway_option, json_option, print_json, run
 from tidelog.cli.topics import config_of
 from tidelog.descriptors import raise_open_files
@@ -31,7 +32,12 @@ FILL_RECORDS = 100_000
 """Records that are written to be read."""
 
 _SETTINGS = (
-    click.option("--topic", default="", help="Of this topic, which stays.  [default: one of its own, removed again]"),
+    click.option(
+        "--topic",
+        default="",
+        shell_complete=topic_names,
+        help="Of this topic, which stays.  [default: one of its own, removed again]",
+    ),
     click.option("--partitions", type=click.IntRange(1), default=3, show_default=True, help="Of a topic of its own."),
     click.option("--replication-factor", type=click.IntRange(1), help="The same.  [default: 3, or fewer servers]"),
     click.option("--config", "settings", multiple=True, metavar="KEY=VALUE", help="The same; repeatable."),

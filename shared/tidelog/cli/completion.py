@@ -1,0 +1,74 @@
+"""``tidelog completion``: the shell completes commands, options, topics and partitions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import click
+import trio
+from click.shell_completion import CompletionItem, get_completion_class
+
+from tidelog.cli.main import DEFAULT_GATEWAY, connect, main
+from tidelog.errors import TidelogError
+from tidelog.types import INTERNAL_PREFIX
+from tidelog.wire.messages import TopicInfo
+
+ASK_S = 1.5
+"""Who waits for a completion does not wait longer."""
+
+
+@click.command()
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+def completion(shell: str) -> None:
+    """Print what makes the shell complete commands, options and, where a gateway answers, topics.
+
+    \b
+    bash: eval "$(tidelog completion bash)"      in ~/.bashrc
+    zsh:  eval "$(tidelog completion zsh)"       in ~/.zshrc, after compinit
+    fish: tidelog completion fish | source       in ~/.config/fish/config.fish
+    """
+    made = get_completion_class(shell)
+    assert made is not None
+    click.echo(made(main, {}, "tidelog", "_TIDELOG_COMPLETE").source())
+
+
+def topic_names(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Topics that begin so; the cluster's own only where that is asked for."""
+    return [CompletionItem(topic.name) for topic in _known(ctx, incomplete)]
+
+
+def places(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Partitions, as TOPIC/PARTITION: those of one topic if it is named."""
+    name, slash, number = incomplete.partition("/")
+    found = [
+        f"{topic.name}/{partition.partition}"
+        for topic in _known(ctx, name)
+        for partition in topic.partitions
+        if not slash or (topic.name == name and str(partition.partition).startswith(number))
+    ]
+    return [CompletionItem(place) for place in found]
+
+
+def _known(ctx: click.Context, beginning: str) -> Iterator[TopicInfo]:
+    for topic in _ask(ctx):
+        hidden = topic.name.startswith(INTERNAL_PREFIX) and not beginning.startswith("_")
+        if topic.name.startswith(beginning) and not hidden:
+            yield topic
+
+
+def _ask(ctx: click.Context) -> tuple[TopicInfo, ...]:
+    """All topics; none where no gateway answers soon, since a completion complains of nothing."""
+
+    async def task() -> tuple[TopicInfo, ...]:
+        with trio.move_on_after(ASK_S):
+            async with connect(ctx.params.get("gateways") or (DEFAULT_GATEWAY,)) as log:
+                return await log.topics()
+        return ()
+
+    found: tuple[TopicInfo, ...] = ()
+    with ctx.scope(cleanup=False):
+        try:
+            found = trio.run(task)
+        except* TidelogError:
+            found = ()
+    return found
