@@ -1,0 +1,99 @@
+"""``tidelog doctor``: each thing that can be wrong with a cluster has a level and a next step."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+from click.testing import CliRunner
+from serving import served
+from tidelog.cli.findings import NOTE, PROBLEM, WARNING, View, examine
+from tidelog.cli.main import main
+from tidelog.types import TopicConfig
+from tidelog.wire.messages import ControllerInfo, MetadataAnswer, PartitionInfo, QuorumAnswer, ServerInfo, TopicInfo
+
+SERVERS = tuple(ServerInfo(f"r{n}", f"ws://r{n}", n, False) for n in (1, 2, 3))
+CONTROLLERS = tuple(ControllerInfo(f"c{n}", f"ws://c{n}", "follower", match=9) for n in (1, 2, 3))
+QUORUM = QuorumAnswer("c1", 1, 9, (replace(CONTROLLERS[0], role="leader"), *CONTROLLERS[1:]))
+WHOLE = PartitionInfo(0, ("r1", "r2", "r3"), ("r1", "r2", "r3"), "r1", 1, 1)
+CONFIG = TopicConfig(min_insync_replicas=2).texts()
+
+
+def view(*partitions: PartitionInfo) -> View:
+    """A cluster of three and three, with one topic."""
+    chosen = tuple(replace(p, partition=n) for n, p in enumerate(partitions or (WHOLE,)))
+    return View(MetadataAnswer("c", 1, (TopicInfo("id", "orders", CONFIG, chosen),), SERVERS), QUORUM)
+
+
+def with_controller(**changes: object) -> View:
+    changed = replace(QUORUM.controllers[2], **changes)  # type: ignore[arg-type]
+    return replace(view(), quorum=replace(QUORUM, controllers=(*QUORUM.controllers[:2], changed)))
+
+
+def with_server(**changes: object) -> View:
+    seen = view()
+    servers = (*SERVERS[:2], replace(SERVERS[2], **changes))  # type: ignore[arg-type]
+    return replace(seen, metadata=replace(seen.metadata, servers=servers))
+
+
+def with_metric(name: str, value: float) -> View:
+    return replace(view(), metrics={"r1": {f"tidelog_replica_{name}": value}})
+
+
+def test_a_whole_cluster_gives_nothing_to_say() -> None:
+    assert examine(view()) == []
+    assert examine(with_metric("disk_free_bytes", 50 << 30)) == []
+    assert examine(with_metric("disk_free_bytes", 0)) == [], "not known"
+
+
+@pytest.mark.parametrize(
+    ("seen", "level", "words", "step"),
+    [
+        (replace(view(), quorum=None), PROBLEM, "no active controller", "majority"),
+        (replace(view(), quorum=replace(QUORUM, active="")), PROBLEM, "no active controller", "majority"),
+        (with_controller(role="unknown"), WARNING, "do not answer: c3; no other may fail", "controllers remove"),
+        (with_controller(lost=True), PROBLEM, "c3 lost its store", "controllers add c3 ws://c3"),
+        (with_controller(voter=False), WARNING, "c3 has no vote yet", "controllers add c3 ws://c3"),
+        (with_server(fenced=True), PROBLEM, "r3 is down", "Start it"),
+        (with_server(draining=True), NOTE, "r3 is drained", "servers resume r3"),
+        (with_metric("disk_full", 1), PROBLEM, "disk of r1 is full", "Make room"),
+        (with_metric("disk_free_bytes", 5 << 20), WARNING, "r1 has 5 MiB", "Make room"),
+        (with_metric("damaged_partitions", 2), PROBLEM, "r1 has 2 damaged logs", "operations.md"),
+        (view(replace(WHOLE, leader="")), PROBLEM, "orders/0: no leader", "why orders/0"),
+        (view(replace(WHOLE, isr=("r1",))), PROBLEM, "they are refused", "why orders/0"),
+        (view(replace(WHOLE, isr=("r1", "r2"))), WARNING, "not in sync: r3, catching up", "partitions list"),
+        (view(replace(WHOLE, learners=("r9",))), WARNING, "learners are down: r9", "topics learners orders/0"),
+        (view(replace(WHOLE, paused=True, leader="")), NOTE, "paused", "topics resume orders"),
+        (view(replace(WHOLE, read_only=True)), NOTE, "read-only", "set-readonly orders --off"),
+        (view(replace(WHOLE, target=("r1", "r2"))), NOTE, "being reassigned", "partitions reassignments"),
+    ],
+)
+def test_what_is_wrong_has_a_level_and_a_next_step(seen: View, level: str, words: str, step: str) -> None:
+    first = examine(seen)[0]
+    assert (first.level, words in first.what, step in first.next_step) == (level, True, True), first
+
+
+def test_what_is_the_same_for_many_partitions_is_said_once_and_the_worst_comes_first() -> None:
+    behind = replace(WHOLE, isr=("r1", "r2"))
+    lost = replace(WHOLE, isr=("r3",), leader="")
+    found = examine(view(*[behind] * 7, lost))
+    assert [finding.level for finding in found] == [PROBLEM, WARNING, WARNING]
+    assert "orders/0, orders/1, orders/2, orders/3, orders/4 and 2 more: not in sync: r3" in found[1].what
+
+
+def test_a_gateway_that_does_not_answer_is_a_finding() -> None:
+    done = CliRunner().invoke(main, ["doctor", "--json", "--gateway", "ws://127.0.0.1:1"])
+    told = json.loads(done.stdout)
+    assert (done.exit_code, told["healthy"]) == (1, False)
+    assert told["findings"][0]["level"] == PROBLEM and "cluster up" in told["findings"][0]["next_step"]
+
+
+def test_the_report_has_findings_and_what_was_seen() -> None:
+    with served() as (cluster, url):
+        cluster.topics.clear()
+        done = CliRunner().invoke(main, ["doctor", "--json", "--gateway", url])
+        told = json.loads(done.stdout)
+        assert done.exit_code == 1 and told["seen"]["cluster"] == "fake" and told["seen"]["protocol"] == 1
+        assert all(set(finding) == {"level", "what", "next_step"} for finding in told["findings"])
+        assert "no replica server is live" in [finding["what"] for finding in told["findings"]]
