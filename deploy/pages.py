@@ -21,6 +21,8 @@ from tidelog_replica.config import ReplicaConfig
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 API = runpy.run_path(str(Path(__file__).resolve().parent / "api.py"))
 """The reference of the Python API: a program of its own."""
+COMMANDS = runpy.run_path(str(Path(__file__).resolve().parent / "commands.py"))
+"""The reference of the command: another."""
 METRICS_HEAD = Path(__file__).resolve().parent / "metrics.md"
 SERVICES = (("Controller", ControllerConfig), ("Replica server", ReplicaConfig), ("Gateway", GatewayConfig))
 
@@ -125,6 +127,7 @@ METRICS = (
 )
 PAGES = {
     "api.md": API["page"],
+    "cli.md": COMMANDS["page"],
     "configuration.md": configuration,
     "errors.md": errors,
     "metrics.md": metrics,

@@ -1,7 +1,4 @@
-"""The command group, and what all commands share: the gateway option, errors with a next step, JSON output.
-
-Exit codes: 0 done; 1 the cluster refused or something was lost; 2 wrong usage or configuration; 130 interrupted.
-"""
+"""The command group, and what all commands share: the gateway option, errors with a next step, JSON output."""
 
 from __future__ import annotations
 
@@ -55,6 +52,30 @@ COMMANDS = {
     "demo": "demo",
 }
 """Command -> module of this package that defines it."""
+
+EXIT_CODES = (
+    (0, "Done.", "all"),
+    (0, "All records were acknowledged.", "`produce`"),
+    (0, "Everything was sent, acknowledged and received.", "`bench`"),
+    (0, "All that could be compared is the same, and every live replica answered.", "`verify`"),
+    (0, "Nothing but notes.", "`doctor`"),
+    (
+        1,
+        "The cluster refused, no gateway was reached, or it took too long; stderr says which.",
+        "all",
+    ),
+    (1, "Some records were not acknowledged, or did not arrive.", "`produce`, `bench`"),
+    (1, "Replicas differ, or some did not answer.", "`verify`"),
+    (1, "There are problems or warnings.", "`doctor`"),
+    (1, "The rules do not allow it; there is no such rule.", "`acls check`; `acls remove`"),
+    (1, "It does not run; it is not live in time.", "`cluster end`, `pause`, `resume`; `cluster restart`"),
+    (1, "Something is left that no other server can lead.", "`servers drain`"),
+    (1, "It has no vote in time.", "`controllers add`"),
+    (1, "A record was lost.", "`demo`"),
+    (2, "Wrong usage or configuration; a local cluster that cannot start.", "all"),
+    (130, "Interrupted by Ctrl-C.", "all"),
+)
+"""Code, meaning, commands."""
 
 NEXT_STEP = {
     "UNREACHABLE": "Is the cluster up? 'tidelog dev' or 'tidelog cluster up' starts one; --gateway names another.",
@@ -118,7 +139,10 @@ def main() -> None:
     """Tidelog: a replicated, partitioned commit log.
 
     'tidelog dev' starts a cluster on this machine; the other commands talk to a gateway, which --gateway or
-    TIDELOG_GATEWAY names (default ws://127.0.0.1:9292)."""
+    TIDELOG_GATEWAY names (default ws://127.0.0.1:9292). 'tidelog doctor' says what is wrong and what to do.
+
+    Exit codes: 0 done; 1 the cluster refused, or something was lost or found wrong; 2 wrong usage or configuration;
+    130 interrupted."""
 
 
 _SHOWN = {

@@ -1,0 +1,117 @@
+"""The reference of the ``tidelog`` command, from the help of its commands (``docs/cli.md``)."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Iterator
+
+import click
+from tidelog.cli.main import DEFAULT_GATEWAY, EXIT_CODES, gateway_option, main
+
+HEAD = (
+    "# The command `tidelog`\n\n"
+    "Generated from the code by `make pages`; the same as `--help` of each command. Lists have `--json`. An error "
+    "goes to stderr with its [code](errors.md) and the next step; progress goes there too, where it is a terminal."
+)
+COMPLETION = (
+    "## Shell completion\n\n"
+    "Commands, options and, where the gateway answers, topics and partitions:\n\n"
+    "```sh\n"
+    'eval "$(tidelog completion bash)"      # in ~/.bashrc\n'
+    'eval "$(tidelog completion zsh)"       # in ~/.zshrc, after compinit\n'
+    "tidelog completion fish | source       # in ~/.config/fish/config.fish\n"
+    "```\n\n"
+    "It asks the gateway that `--gateway` or `TIDELOG_GATEWAY` names, and gives up after 1.5 s."
+)
+ACCESS = "Where it says *gateway options*: how the command reaches the cluster, and whom it says it is."
+SAID = re.compile(r"  \[default: (.*)\]$")
+PLAIN = {"integer", "integer range", "float", "float range", "text", "boolean", "file", "path", "directory"}
+
+
+def page() -> str:
+    """All of it."""
+    codes = ["## Exit codes", "", "| code | meaning | commands |", "|---|---|---|"]
+    codes += [f"| {code} | {meaning} | {commands} |" for code, meaning, commands in EXIT_CODES]
+    options = ["## Gateway options", "", ACCESS, "", *_options(_gateway_options())]
+    parts = [HEAD, "\n".join(codes), "\n".join(options), COMPLETION, *_commands(main, "tidelog")]
+    return "\n\n".join(parts) + "\n"
+
+
+def _gateway_options() -> list[click.Parameter]:
+    command: click.Command = click.command()(gateway_option(lambda: None))
+    return command.params
+
+
+def _commands(group: click.Group, path: str) -> Iterator[str]:
+    context = click.Context(group, info_name=path)
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        assert command is not None
+        full = f"{path} {name}"
+        yield f"{'##' if group is main else '###'} {full}"
+        if isinstance(command, click.Group):
+            yield _help(command)
+            yield from _commands(command, full)
+        else:
+            yield from _command(command, full)
+
+
+def _command(command: click.Command, full: str) -> Iterator[str]:
+    pieces = command.collect_usage_pieces(click.Context(command, info_name=full))
+    yield f"`{' '.join([full, *pieces])}`"
+    yield _help(command)
+    shared = {option.name for option in _gateway_options()}
+    own = [param for param in command.params if param.name not in shared]
+    table = _options(own)
+    if len(own) < len(command.params):
+        table.append("| *gateway options* | | [above](#gateway-options) |")
+    if len(table) > 2:
+        yield "\n".join(table)
+
+
+def _options(params: list[click.Parameter]) -> list[str]:
+    lines = ["| option | default | meaning |", "|---|---|---|"]
+    for option in params:
+        if isinstance(option, click.Option) and not option.hidden:
+            lines.append(f"| `{_name(option)}` | {_default(option)} | {_meaning(option)} |".replace("|  |", "| |"))
+    return lines
+
+
+def _name(option: click.Option) -> str:
+    value = option.metavar or option.type.name.upper()
+    if isinstance(option.type, click.Choice):
+        value = "/".join(map(str, option.type.choices))
+    elif option.metavar is None and option.type.name in PLAIN:
+        value = option.type.name.removesuffix(" range").upper()
+    text = ", ".join([*option.opts, *option.secondary_opts])
+    return text if option.is_flag else f"{text} {value}".replace("|", "/")
+
+
+def _default(option: click.Option) -> str:
+    """Also one that the help says in words."""
+    if said := SAID.search(option.help or ""):
+        return said[1]
+    default = DEFAULT_GATEWAY if option.name == "gateways" else option.default
+    if option.is_flag or default in (None, "", ()) or not option.show_default:
+        return ""
+    return "`" + (", ".join(map(str, default)) if isinstance(default, tuple | list) else str(default)) + "`"
+
+
+def _meaning(option: click.Option) -> str:
+    help = SAID.sub("", option.help or "")
+    parts = [help, "Repeatable." if option.multiple and not re.search("repeat|several", help) else ""]
+    if isinstance(option.envvar, str):
+        parts.append(f"Environment: `{option.envvar}`.")
+    return " ".join(filter(None, parts)).replace("|", "\\|")
+
+
+def _help(command: click.Command) -> str:
+    """Its help; what is not to be wrapped is code."""
+    paragraphs = []
+    for text in inspect.cleandoc(command.help or "").split("\n\n"):
+        if text.startswith("\b\n"):
+            paragraphs.append("```sh\n" + text.removeprefix("\b\n") + "\n```")
+        else:
+            paragraphs.append(" ".join(text.split()))
+    return "\n\n".join(paragraphs)
