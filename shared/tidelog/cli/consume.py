@@ -16,6 +16,7 @@ import trio
 
 from tidelog.cli.completion import topic_names
 from tidelog.cli.main import connect, gateway_option, run
+from tidelog.cli.past import parse_moment
 from tidelog.client.consuming import Reading
 from tidelog.client.options import CONSISTENCIES
 from tidelog.client.stream import RecordStream
@@ -125,13 +126,13 @@ def place(text: str, option: str) -> str | int | datetime:
         return text
     if text.isdigit():
         return int(text)
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
+    moment = parse_moment(text, datetime.now(UTC))
+    if moment is None:
         raise click.BadParameter(
-            f"{text!r} is not earliest, latest, an offset, or a time such as 2026-01-31T12:00:00", param_hint=option
-        ) from None
-    return moment if moment.tzinfo else moment.astimezone()
+            f"{text!r} is not earliest, latest, an offset, or a time such as 2026-01-31T12:00:00 or -5m",
+            param_hint=option,
+        )
+    return moment
 
 
 class Output:
@@ -181,7 +182,10 @@ async def _cancel_at(member: GroupConsumer, ends: Mapping[tuple[str, int], int],
 @click.command()
 @click.argument("topic", shell_complete=topic_names)
 @click.option(
-    "--from", "start", metavar="earliest|latest|OFFSET|TIME", help="Default: latest; with --group, earliest."
+    "--from",
+    "start",
+    metavar="earliest|latest|OFFSET|TIME",
+    help="TIME: 2026-01-31T12:00:00, or -5m (also s, h, d).  [default: latest; with --group, earliest]",
 )
 @click.option("--partition", "partitions", type=click.IntRange(0), multiple=True, help="Only this one; repeatable.")
 @click.option("--until", metavar="latest|OFFSET|TIME", help="Stop there, instead of waiting for more.")

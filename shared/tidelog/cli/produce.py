@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 import time
 from collections import deque
@@ -16,7 +17,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 import tidelog
 from tidelog.cli.completion import topic_names
-from tidelog.cli.main import connect, gateway_option, print_json, run
+from tidelog.cli.main import connect, gateway_option, run
 from tidelog.errors import ConfigError, TidelogError
 
 if TYPE_CHECKING:
@@ -74,7 +75,7 @@ def _open(name: str) -> RawIOBase | BinaryIO:
 @click.option("--key-separator", metavar="S", help="Before the first S of a line is its key, if there is an S.")
 @click.option("--rate", type=click.FloatRange(min=0, min_open=True), help="Records per second at most.")
 @click.option("--compression", type=click.Choice(["none", "zstd", "lz4"]), default="none", show_default=True)
-@click.option("--json", "as_json", is_flag=True, help="Print the totals as JSON, last.")
+@click.option("--json", "as_json", is_flag=True, help="Print the totals as JSON: the last line.")
 @gateway_option
 def produce(
     topic: str,
@@ -112,15 +113,8 @@ def produce(
     if tally.first_error:
         click.echo(f"tidelog: {tally.failed} records failed, the first with {tally.first_error}", err=True)
     if as_json:
-        print_json(
-            {
-                "sent": tally.sent,
-                "acked": tally.acked,
-                "failed": tally.failed,
-                "bytes": tally.bytes,
-                "seconds": round(seconds, 3),
-            }
-        )
+        counts = {name: getattr(tally, name) for name in ("sent", "acked", "failed", "bytes")}
+        click.echo(json.dumps(counts | {"seconds": round(seconds, 3)}))
     else:
         click.echo(
             f"{tally.acked} of {tally.sent} records acknowledged, {tally.bytes} bytes, {seconds:.2f} s", err=True

@@ -168,6 +168,9 @@ def configure(name: str, settings: tuple[str, ...], gateways: tuple[str, ...]) -
     click.echo(f"{name}: {', '.join(f'{key} = {value}' for key, value in config.items())}")
 
 
+topics.add_command(configure, "alter")
+
+
 @topics.command()
 @click.argument("name", shell_complete=topic_names)
 @click.option("--partitions", type=click.IntRange(1), required=True, help="How many it is to have in all.")

@@ -38,16 +38,31 @@ _SETTINGS = (
         shell_complete=topic_names,
         help="Of this topic, which stays.  [default: one of its own, removed again]",
     ),
-    click.option("--partitions", type=click.IntRange(1), default=3, show_default=True, help="Of a topic of its own."),
-    click.option("--replication-factor", type=click.IntRange(1), help="The same.  [default: 3, or fewer servers]"),
-    click.option("--config", "settings", multiple=True, metavar="KEY=VALUE", help="The same; repeatable."),
-    click.option("--record-bytes", type=click.IntRange(1, 1 << 20), default=1000, show_default=True),
+    click.option("--partitions", type=click.IntRange(1), help="Of a topic of its own.  [default: 3; of fanout 1]"),
+    click.option(
+        "--replication-factor",
+        type=click.IntRange(1),
+        help="The same.  [default: 3, or as many as there are servers]",
+    ),
+    click.option("--config", "settings", multiple=True, metavar="KEY=VALUE", help="The same: a setting; repeatable."),
+    click.option(
+        "--record-bytes", type=click.IntRange(1, 1 << 20), default=1000, show_default=True, help="Size of a value."
+    ),
     click.option("--records", type=click.IntRange(1), help="Stop after so many."),
     click.option("--bytes", "size", type=click.IntRange(1), help="Stop after so many bytes of values."),
-    click.option("--seconds", type=click.FloatRange(min=0, min_open=True), help="Stop after so long."),
+    click.option(
+        "--seconds",
+        type=click.FloatRange(min=0, min_open=True),
+        help="Stop after so long.  [default: 10, where no end is given; of latency 5]",
+    ),
 )
 _WARM_UP = click.option(
-    "--warm-up", type=click.FloatRange(0), default=1.0, show_default=True, metavar="SECONDS", help="Is not counted."
+    "--warm-up",
+    type=click.FloatRange(0),
+    default=1.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="At first, not counted.",
 )
 _ACKS = click.option("--acks", type=click.Choice(ACKS), default="all", show_default=True)
 _BATCHES = (
@@ -67,11 +82,11 @@ def _measure(*more: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return add
 
 
-def _scene(options: dict[str, Any], partitions: int | None = None) -> Scene:
+def _scene(options: dict[str, Any], partitions: int = 3) -> Scene:
     return Scene(
         options["gateways"],
         options["topic"],
-        partitions or options["partitions"],
+        options["partitions"] or partitions,
         options["replication_factor"],
         config_of(options["settings"]),
     )
@@ -185,7 +200,14 @@ def consume(consumers: int, as_json: bool, **options: Any) -> None:
         show_default=True,
         help="One after the other; repeatable.",
     ),
-    click.option("--warm-up", type=click.IntRange(0), default=50, show_default=True, metavar="RECORDS"),
+    click.option(
+        "--warm-up",
+        type=click.IntRange(0),
+        default=50,
+        show_default=True,
+        metavar="RECORDS",
+        help="At first, not counted.",
+    ),
 )
 def latency(chosen: tuple[str, ...], warm_up: int, as_json: bool, **options: Any) -> None:
     """One record at a time, the next when the last is acknowledged: how long that takes at each level of acks.
@@ -229,8 +251,7 @@ def fanout(subscribers: int, idle: int, warm_up: float, as_json: bool, **options
     """One producer, many subscribers, each with a connection of its own: what each got, and how late.
 
     A delay is that from handing a record to the producer to a subscriber that has it, decoded; all of them share this
-    process, so with many it is also a measure of this process. A topic of its own has one partition, whatever
-    --partitions says.
+    process, so with many it is also a measure of this process.
 
     \b
     tidelog bench fanout --subscribers 100
