@@ -183,13 +183,15 @@ def gateway_option(command: Callable[..., Any]) -> Callable[..., Any]:
     )(command)
 
 
-def connect(gateways: tuple[str, ...]) -> AbstractAsyncContextManager[Log]:
+def connect(
+    gateways: tuple[str, ...], connect_timeout_s: float = CONNECT_TIMEOUT_S
+) -> AbstractAsyncContextManager[Log]:
     """A client for one command: whoever waits at a terminal wants to know soon that nobody answers."""
     import tidelog
 
     token = _token(click.get_current_context().meta)
     name = f"{_user()}@{socket.gethostname()}"
-    return tidelog.connect(gateways, connect_timeout_s=CONNECT_TIMEOUT_S, tls=tls_options(), token=token, name=name)
+    return tidelog.connect(gateways, connect_timeout_s=connect_timeout_s, tls=tls_options(), token=token, name=name)
 
 
 def tls_options() -> TlsOptions:

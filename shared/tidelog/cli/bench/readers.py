@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import struct
 from collections.abc import Iterator, Mapping
 from contextlib import AsyncExitStack
+from secrets import token_bytes
 
 import trio
 
@@ -68,7 +68,7 @@ class Audience:
     """Subscribers of a topic: what each got of this run, and how late."""
 
     def __init__(self, count: int) -> None:
-        self.run = os.urandom(16)
+        self.run = token_bytes(16)
         self.got = [0] * count
         self.delays = Delays()
         self._wanted: int | None = None

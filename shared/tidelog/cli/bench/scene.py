@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-import os
 import secrets
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from itertools import cycle
+from random import Random
 from typing import TYPE_CHECKING, Literal
 
 import click
@@ -25,8 +25,10 @@ if TYPE_CHECKING:
     from tidelog.client.log import Log
 
 BLOB_BYTES = 4 << 20
-"""Values are cut out of so many hexadecimal digits: compression halves them, and finds no repetition."""
+"""Values are cut out of so many hexadecimal digits, the same in every run: compression halves them, and finds no repetition."""
 LOOK_S = 0.2
+CONNECT_S = 30.0
+"""Longest that one of many connections may take: the gateway has answered before."""
 REMOVE_S = 10.0
 """Longest that the removal of a topic may take."""
 
@@ -64,7 +66,7 @@ class Load:
 
     def values(self) -> Iterator[bytes]:
         """Values, for ever."""
-        blob = os.urandom(max(BLOB_BYTES, self.record_bytes) // 2 + 1).hex().encode()
+        blob = Random(0).randbytes(max(BLOB_BYTES, self.record_bytes) // 2 + 1).hex().encode()
         size = self.record_bytes
         return cycle([blob[at : at + size] for at in range(0, len(blob) - size + 1, size)])
 
@@ -108,13 +110,13 @@ class Scene:
     def connect(self, number: int = 0) -> AbstractAsyncContextManager[Log]:
         """A connection; the n-th begins at the n-th gateway."""
         first = number % len(self.gateways)
-        return connect((*self.gateways[first:], *self.gateways[:first]))
+        return connect((*self.gateways[first:], *self.gateways[:first]), CONNECT_S)
 
     @asynccontextmanager
     async def own_topic(self, kind: str, partitions: int | None = None) -> AsyncIterator[str]:
         """A new topic, which is removed at the end."""
         name = f"bench-{kind}-{secrets.token_hex(3)}"
-        async with self.connect() as log:
+        async with connect(self.gateways) as log:
             live = sum(not server.fenced for server in (await log.status()).servers)
             factor = self.replication_factor or max(1, min(3, live))
             await log.create_topic(
@@ -138,6 +140,8 @@ class Scene:
     async def some_topic(self, kind: str) -> AsyncIterator[str]:
         """The topic that was named, which stays; or one of its own."""
         if self.topic:
+            async with connect(self.gateways) as log:
+                await log.describe(self.topic)
             yield self.topic
             return
         async with self.own_topic(kind) as name:
