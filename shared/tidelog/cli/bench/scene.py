@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from tidelog.client.log import Log
 
 BLOB_BYTES = 4 << 20
-"""Values are cut out of so many hexadecimal digits, the same in every run: compression halves them, and finds no repetition."""
+"""Values are cut out of so many hexadecimal digits, the same in every run: compression halves them, no more."""
 LOOK_S = 0.2
 CONNECT_S = 30.0
 """Longest that one of many connections may take: the gateway has answered before."""
