@@ -13,38 +13,20 @@ import cbor2
 import pycddl
 import pytest
 import tidelog.wire
+from any_message import CHOICES, instances
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tidelog.compacted import thin_batch
-from tidelog.errors import CODES, ProtocolError, refuse
+from tidelog.errors import ProtocolError, refuse
 from tidelog.records import SPARSE_HEADER_BYTES, NewRecord, decode_columns, encode_batch, encode_control
 from tidelog.types import ClusterImage, PartitionState, ServerState, TopicConfig, TopicPartition, TopicState
 from tidelog.wire import codec
 from tidelog.wire.codec import MESSAGES
-from tidelog.wire.compiled import MAX_INT, default_of, hints, is_payload, lowest_of, optional_of
+from tidelog.wire.compiled import MAX_INT, default_of, hints, is_payload, optional_of
 from tidelog.wire.image import encode_delta, encode_image
 from tidelog.wire.messages import ErrorInfo, Message
 
 CDDL = (Path(tidelog.wire.__file__).parent / "tidelog.cddl").read_text(encoding="utf-8")
-
-CHOICES: dict[str, tuple[object, ...]] = {
-    "Hello.role": ("client", "gateway", "replica", "controller"),
-    "Welcome.role": ("client", "gateway", "replica", "controller"),
-    "ProducePart.acks": (0, 1, 2),
-    "ListOffset.at": ("earliest", "latest", "timestamp"),
-    "ControllerInfo.role": ("leader", "follower", "candidate", "unknown"),
-    "TopicConfig.flush": ("fsync", "interval", "os"),
-    "TopicConfig.commit_rule": ("isr", "leader", "quorum"),
-    "TopicConfig.cleanup": ("delete", "compact", "compact,delete"),
-    "Read.consistency": ("eventual", "bounded", "linearizable"),
-    "Subscribe.consistency": ("eventual", "bounded", "linearizable"),
-    "Subscribe.read_from": ("leader", "any"),
-    "JoinGroup.assignor": ("", "range", "sticky"),
-    "DescribeGroupAnswer.assignor": ("", "range", "sticky"),
-    "DescribeGroupAnswer.state": ("empty", "moving", "stable"),
-    "GroupInfo.state": ("empty", "moving", "stable"),
-}
-"""Fields whose values the protocol lists; the annotation only says ``str`` or ``int``."""
 
 by_class = pytest.mark.parametrize("cls", MESSAGES, ids=lambda cls: cls.__name__)
 
@@ -87,35 +69,6 @@ def example_value(hint: Any, name: str, *, full: bool) -> Any:
     simple[bytes] = b"b" if full else b""
     simple[dict[str, str]] = {"a": "b"} if full else {}
     return simple[hint] if hint in simple else example(hint, full=full)
-
-
-def instances(cls: type) -> st.SearchStrategy[Any]:
-    return st.builds(
-        cls,
-        **{
-            field.name: values(hint, lowest_of(field), f"{cls.__name__}.{field.name}")
-            for field, hint in zip(dataclasses.fields(cls), hints(cls).values(), strict=True)
-            if not is_payload(hint)
-        },
-    )
-
-
-def values(hint: Any, lowest: int, name: str) -> st.SearchStrategy[Any]:
-    if name in CHOICES:
-        return st.sampled_from(CHOICES[name])
-    inner = optional_of(hint)
-    if inner is not None:
-        return st.none() | values(inner, lowest, name)
-    if hint is int:
-        return st.integers(lowest, MAX_INT)
-    if typing.get_origin(hint) is tuple:
-        return st.lists(values(typing.get_args(hint)[0], 0, ""), max_size=3).map(tuple)
-    simple: dict[Any, st.SearchStrategy[Any]] = {bool: st.booleans(), str: st.text(max_size=10)}
-    simple[bytes] = st.binary(max_size=10)
-    simple[dict[str, str]] = st.dictionaries(st.text(max_size=5), st.text(max_size=5), max_size=2)
-    if hint is str and name == "ErrorInfo.code":
-        return st.sampled_from(sorted(CODES))
-    return simple[hint] if hint in simple else instances(hint)
 
 
 @by_class

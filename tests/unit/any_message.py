@@ -1,0 +1,59 @@
+"""Any message of the protocol, of the right types, for property tests."""
+
+from __future__ import annotations
+
+import dataclasses
+import typing
+from typing import Any
+
+from hypothesis import strategies as st
+from tidelog.errors import CODES
+from tidelog.wire.compiled import MAX_INT, hints, is_payload, lowest_of, optional_of
+
+CHOICES: dict[str, tuple[object, ...]] = {
+    "Hello.role": ("client", "gateway", "replica", "controller"),
+    "Welcome.role": ("client", "gateway", "replica", "controller"),
+    "ProducePart.acks": (0, 1, 2),
+    "ListOffset.at": ("earliest", "latest", "timestamp"),
+    "ControllerInfo.role": ("leader", "follower", "candidate", "unknown"),
+    "TopicConfig.flush": ("fsync", "interval", "os"),
+    "TopicConfig.commit_rule": ("isr", "leader", "quorum"),
+    "TopicConfig.cleanup": ("delete", "compact", "compact,delete"),
+    "Read.consistency": ("eventual", "bounded", "linearizable"),
+    "Subscribe.consistency": ("eventual", "bounded", "linearizable"),
+    "Subscribe.read_from": ("leader", "any"),
+    "JoinGroup.assignor": ("", "range", "sticky"),
+    "DescribeGroupAnswer.assignor": ("", "range", "sticky"),
+    "DescribeGroupAnswer.state": ("empty", "moving", "stable"),
+    "GroupInfo.state": ("empty", "moving", "stable"),
+}
+"""Fields whose values the protocol lists; the annotation only says ``str`` or ``int``."""
+
+
+def instances(cls: type) -> st.SearchStrategy[Any]:
+    return st.builds(
+        cls,
+        **{
+            field.name: values(hint, lowest_of(field), f"{cls.__name__}.{field.name}")
+            for field, hint in zip(dataclasses.fields(cls), hints(cls).values(), strict=True)
+            if not is_payload(hint)
+        },
+    )
+
+
+def values(hint: Any, lowest: int, name: str) -> st.SearchStrategy[Any]:
+    if name in CHOICES:
+        return st.sampled_from(CHOICES[name])
+    inner = optional_of(hint)
+    if inner is not None:
+        return st.none() | values(inner, lowest, name)
+    if hint is int:
+        return st.integers(lowest, MAX_INT)
+    if typing.get_origin(hint) is tuple:
+        return st.lists(values(typing.get_args(hint)[0], 0, ""), max_size=3).map(tuple)
+    simple: dict[Any, st.SearchStrategy[Any]] = {bool: st.booleans(), str: st.text(max_size=10)}
+    simple[bytes] = st.binary(max_size=10)
+    simple[dict[str, str]] = st.dictionaries(st.text(max_size=5), st.text(max_size=5), max_size=2)
+    if hint is str and name == "ErrorInfo.code":
+        return st.sampled_from(sorted(CODES))
+    return simple[hint] if hint in simple else instances(hint)
