@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/installed
 
-.PHONY: venv demo test tidy simulate model-check spin chromium mutants bench pages lock clean help
+.PHONY: venv demo test tidy simulate model-check spin chromium mutants fuzz bench pages lock clean help
 
 help:
 	@echo "make demo      a cluster of real processes takes records, loses a leader, loses nothing; Spark reads the result"
@@ -12,6 +12,7 @@ help:
 	@echo "make tidy      style, types, dependency rules"
 	@echo "make simulate SEEDS=1000 [FIRST=0]  the deterministic simulation over many seeds, on all cores"
 	@echo "make model-check [MINUTES=10]   the larger searches of design and cores, and random walks for so long"
+	@echo "make fuzz [MINUTES=10]   hostile bytes at everything that reads a stranger's"
 	@echo "make mutants   every rule broken on purpose: who notices?"
 	@echo "make bench     throughput and latency of the whole path"
 	@echo "make pages     write the pages of docs/ that come from the code"
@@ -56,6 +57,9 @@ simulate: $(STAMP)
 	cd tests && ../$(BIN)/python -m simulation --seeds $(FIRST):$$(($(FIRST) + $(SEEDS) / 10)) --bytes $(if $(JOBS),--jobs $(JOBS))
 
 MINUTES ?= 10
+fuzz: $(STAMP)
+	cd tests/unit && ../../$(BIN)/python fuzzing.py --minutes $(MINUTES)
+
 model-check: $(STAMP) spin
 	cd tests && ../$(BIN)/python -m model.spin
 	cd tests && ../$(BIN)/python -m model.search --large
