@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import trio
@@ -33,6 +33,11 @@ class Bare:
             await self._stream.send_all(self._protocol.send(event))
         except trio.BrokenResourceError:
             return
+
+    async def send_raw(self, data: bytes) -> None:
+        """Bytes that are no frames of a correct client. Whether they were taken to their end is not known."""
+        with suppress(trio.BrokenResourceError):
+            await self._stream.send_all(data)
 
     async def receive(self) -> bytes:
         """The next message."""

@@ -25,7 +25,7 @@ from tidelog.websocket import WebSocketTransport
 from tidelog.wire import codec
 from tidelog.wire.codec import MESSAGES
 from tidelog.wire.frames import FrameStream
-from tidelog.wire.messages import Done, Hello, Message, Welcome
+from tidelog.wire.messages import Done, Fetch, Hello, InitProducer, Message, Welcome
 from tidelog.wire.session import Answered, Close, Deliver, Opened, Session, Transmit
 
 ATOMS = (
@@ -110,13 +110,19 @@ def accepting_session(data: st.DataObject) -> None:
     send, nothing after a close, never one number twice while an answer is owed, and no more at once than was said."""
     session = Session(0.0, welcome=lambda hello: WELCOME, allowed=ALLOWED)
     hellos = st.builds(Hello, st.integers(0, 2), st.sampled_from(("client", "gateway", "king")), st.just("x"))
+    known = st.sampled_from([cls for cls in MESSAGES if cls.OP in ("init_producer", "credit", "fetch", "produce")])
+    requests = st.sampled_from((InitProducer(), Fetch("r1", 1, 1, ())))
+    plain = st.builds(lambda request, id: codec.encode(request, id=id)[0], requests, st.integers(0, 4))
     owed: set[int] = set()
     role = ""
+    if data.draw(st.booleans()):
+        role = data.draw(st.sampled_from(sorted(ALLOWED)))
+        session.on_data(codec.encode(Hello(1, role, "x"), id=0)[0])
     for _ in range(data.draw(st.integers(1, 12))):
         known = st.sampled_from(
             [cls for cls in MESSAGES if cls.OP in ("init_producer", "credit", "fetch", "produce")]
         )
-        wire = data.draw(encoded(hellos) | encoded(known.flatmap(instances)) | encoded())
+        wire = data.draw(plain | encoded(hellos) | encoded(known.flatmap(instances)) | encoded())
         for effect in session.on_data(wire):
             match effect:
                 case Opened(peer):
