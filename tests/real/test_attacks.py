@@ -62,7 +62,7 @@ async def attack_beside_a_client(
                         codes[name], reason = await socket.closed_with()
                         assert reason, name
         with trio.fail_after(HEAL_S):
-            read = [record.value async for record in log.consume(topic, end="latest")]
+            read = [record.value async for record in log.consume(topic, start="earliest", end="latest")]
     assert codes == {name: code for name, (_, code) in attacks.items()}
     assert read == [b"%d" % number for number in range(len(attacks))]
 
