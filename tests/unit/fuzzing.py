@@ -119,9 +119,6 @@ def accepting_session(data: st.DataObject) -> None:
         role = data.draw(st.sampled_from(sorted(ALLOWED)))
         session.on_data(codec.encode(Hello(1, role, "x"), id=0)[0])
     for _ in range(data.draw(st.integers(1, 12))):
-        known = st.sampled_from(
-            [cls for cls in MESSAGES if cls.OP in ("init_producer", "credit", "fetch", "produce")]
-        )
         wire = data.draw(plain | encoded(hellos) | encoded(known.flatmap(instances)) | encoded())
         for effect in session.on_data(wire):
             match effect:
@@ -246,11 +243,11 @@ async def _serve(wire: bytes, step: int) -> None:
 
 
 TARGETS: dict[str, tuple[Callable[[st.DataObject], None], int]] = {
-    "decoder": (decoder, 200),
+    "decoder": (decoder, 120),
     "items": (items, 40),
     "accepting session": (accepting_session, 60),
-    "connecting session": (connecting_session, 60),
-    "batches": (batches, 200),
+    "connecting session": (connecting_session, 40),
+    "batches": (batches, 120),
     "websocket": (websocket, 60),
 }
 """Each target, and how many inputs ``make test`` gives it: a few seconds."""
