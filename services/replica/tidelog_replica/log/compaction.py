@@ -27,6 +27,7 @@ from tidelog.types import Buffer
 from tidelog_replica.core.compaction import LatestOffsets, has_tombstones
 from tidelog_replica.log.files import CLEANED
 from tidelog_replica.log.index import SparseIndex
+from tidelog_replica.log.sealed import stored_size
 from tidelog_replica.log.segment import CorruptLog, Segment, remove
 from tidelog_replica.log.window import BATCHES_CHUNK_BYTES, Window, lost
 
@@ -153,7 +154,7 @@ class Compaction:
             chain = chain_after(chain, new)
             earlier = max(earlier, header.max_timestamp)
             waiting.append(new)
-            size += len(new)
+            size += stored_size(file, len(new))
             if size - written >= BATCHES_CHUNK_BYTES:
                 file.pwritev(waiting, written)
                 waiting, written = [], size
@@ -189,7 +190,7 @@ class Compaction:
                 batch = window.get(position, header.batch_length)
                 check_batch(batch)
                 yield header, batch
-                position += header.batch_length
+                position += window.stored(header.batch_length)
         except CorruptBatch as error:
             raise CorruptLog(source.path, f"at byte {position}: {error.message}") from error
         finally:

@@ -39,6 +39,7 @@ from tidelog_replica.log.checkpoint import Checkpoint
 from tidelog_replica.log.files import HIGH_WATERMARK, read_cache, seed_of
 from tidelog_replica.log.origin import Origin, read_origin, write_origin
 from tidelog_replica.log.recovery import EPOCHS, MARK
+from tidelog_replica.log.sealed import stored_size
 from tidelog_replica.log.segment import CorruptLog, Segment, close, remove
 from tidelog_replica.log.snapshots import Snapshots, state_of
 
@@ -201,7 +202,7 @@ class Fill:
                 file.sync()
         finally:
             file.close()
-        return offset, self.size + sum(map(len, taken))
+        return offset, self.size + sum(stored_size(file, len(batch)) for batch in taken)
 
 
 @dataclass(frozen=True, slots=True)

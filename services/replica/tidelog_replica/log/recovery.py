@@ -56,6 +56,7 @@ from tidelog_replica.log.files import LOG_START as LOG_START
 from tidelog_replica.log.files import MARK as MARK
 from tidelog_replica.log.files import REPAIR, RESET, read_cache, seed_of
 from tidelog_replica.log.origin import Origin, read_origin
+from tidelog_replica.log.sealed import rewrite
 from tidelog_replica.log.segment import CorruptLog, Segment, close, remove
 from tidelog_replica.log.snapshots import Snapshots
 from tidelog_replica.log.window import BATCHES_CHUNK_BYTES, Window
@@ -308,7 +309,7 @@ def _fill(segment: Segment, synced: int, epochs: _Epochs) -> str | None:
         if fault is not None:
             return fault
         if header.end_offset > synced:
-            segment.file.pwritev([batch], segment.size)
+            rewrite(segment.file, segment.size, batch)
         segment.note(header, batch)
     return None
 

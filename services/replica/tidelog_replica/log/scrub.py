@@ -106,7 +106,8 @@ class Scrub:
                     raise CorruptBatch(f"batch at offset {header.base_offset}, expected {offset}")
                 if header.leader_epoch != self.epochs.epoch_before(offset + 1):
                     raise CorruptBatch(f"batch at offset {offset} names leader epoch {header.leader_epoch}")
-                position, offset, chain = position + header.batch_length, header.end_offset, chain_after(chain, batch)
+                position += window.stored(header.batch_length)
+                offset, chain = header.end_offset, chain_after(chain, batch)
         except CorruptBatch as error:
             raise CorruptLog(target.path, f"at byte {position}: {error.message}") from error
         return Place(position, offset, chain)

@@ -34,6 +34,7 @@ from tidelog_replica.log.index import (
     Summary,
     read_summary,
 )
+from tidelog_replica.log.sealed import stored_size
 from tidelog_replica.log.window import HEADERS_CHUNK_BYTES, Window, lost, walk
 from tidelog_replica.log.window import CorruptLog as CorruptLog
 
@@ -223,7 +224,7 @@ class Segment:
         self.chain = chain_after(self.chain, batch)
         if self.first_timestamp is None:
             self.first_timestamp = header.first_timestamp
-        self.size += header.batch_length
+        self.size += stored_size(self.file, header.batch_length)
         self.end_offset = header.base_offset + header.record_count
         if header.max_timestamp > self.max_timestamp:
             self.max_timestamp = header.max_timestamp
@@ -264,14 +265,15 @@ class Segment:
             if header.end_offset > end or (found and (used + size > max_bytes or not window.holds(position, size))):
                 break
             if header.end_offset > offset:
-                found.append(self._whole(window.get(position, size), position))
+                found.append(self._whole(window, position, size))
                 used += size
-            position += size
+            position += window.stored(size)
         return found
 
-    def _whole(self, batch: memoryview, position: int) -> memoryview:
+    def _whole(self, window: Window, position: int, size: int) -> memoryview:
         """The batch, if its CRC says that it is what was written: what the disk changed is never served."""
         try:
+            batch = window.get(position, size)
             check_batch(batch)
         except CorruptBatch as error:
             raise CorruptLog(self.path, f"at byte {position}: {error.message}") from error
@@ -310,10 +312,11 @@ class Segment:
         edge, chain = self.index.edge_after(begin.position, last), begin.chain
         waiting: list[tuple[int, BatchHeader, memoryview]] = []
         try:
-            for position, header, head in walk(self.window(HEADERS_CHUNK_BYTES), begin.position, self.size):
+            window = self.window(HEADERS_CHUNK_BYTES)
+            for position, header, head in walk(window, begin.position, self.size):
                 chain = chain_after(chain, head)
                 waiting.append((position, header, head))
-                end = position + header.size
+                end = position + window.stored(header.size)
                 if end < edge[0]:
                     continue
                 if (end, chain) != edge:
@@ -329,7 +332,7 @@ class Segment:
             header = read_header(window.get(position, HEADER_BYTES))
         except CorruptBatch as error:
             raise CorruptLog(self.path, f"at byte {position}: {error.message}") from error
-        if position + header.batch_length > self.size:
+        if position + window.stored(header.batch_length) > self.size:
             raise CorruptLog(self.path, f"at byte {position}: batch declares length {header.batch_length}")
         return header
 

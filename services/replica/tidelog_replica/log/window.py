@@ -14,6 +14,7 @@ from tidelog.errors import CorruptBatch
 from tidelog.records import HEADER_BYTES, SPARSE_HEADER_BYTES, BatchHeader, read_header
 
 from tidelog_replica.log.files import UNREADABLE
+from tidelog_replica.log.sealed import HEAD_BYTES, cipher_of, open_head, open_rest, stored_size
 
 HEADERS_CHUNK_BYTES = 64 << 10
 BATCHES_CHUNK_BYTES = 1 << 20
@@ -35,7 +36,8 @@ def lost(path: str, error: OSError) -> OSError:
 
 
 class Window:
-    """Reads a segment's file in chunks, going forward. ``path``: where it is; None: it is being written."""
+    """Reads a segment's file in chunks, going forward. ``path``: where it is; None: it is being written. ``size``: so
+    far, in bytes as they are stored."""
 
     def __init__(self, file: File, size: int, chunk_bytes: int, path: str | None) -> None:
         self._file = file
@@ -44,14 +46,36 @@ class Window:
         self._chunk_bytes = chunk_bytes
         self._chunk = memoryview(b"")
         self._start = 0
+        self._cipher = cipher_of(file) if size else None
+        self._head = (-1, b"")
+        """Where a batch was opened last, and how it begins."""
+
+    def stored(self, length: int) -> int:
+        """So many bytes a batch of ``length`` takes in the file."""
+        return stored_size(self._file, length)
 
     def holds(self, position: int, length: int) -> bool:
-        """Whether these bytes need no further read."""
-        return self._start <= position and position + length <= self._start + len(self._chunk)
+        """Whether a batch of that length needs no further read."""
+        return self._holds(position, self.stored(length))
 
     def get(self, position: int, length: int) -> memoryview:
-        """The bytes there; fewer only at the end of the file. Raises ``OSError``."""
-        if not self.holds(position, length):
+        """The first bytes of the batch that is stored there; fewer only at the end of the file. Raises ``OSError``,
+        and ``CorruptBatch`` where it is encrypted and does not open, as when ``length`` is beyond its header and not
+        the whole of it."""
+        if self._cipher is None:
+            return self._raw(position, length)
+        if self._head[0] != position:
+            self._head = (position, open_head(self._cipher, self._raw(position, HEAD_BYTES)))
+        head = self._head[1]
+        if length <= len(head):
+            return memoryview(head)[:length]
+        return memoryview(head + open_rest(self._cipher, self._raw(position, self.stored(length))))
+
+    def _holds(self, position: int, length: int) -> bool:
+        return self._start <= position and position + length <= self._start + len(self._chunk)
+
+    def _raw(self, position: int, length: int) -> memoryview:
+        if not self._holds(position, length):
             wanted = min(max(length, self._chunk_bytes), self._size - position)
             try:
                 self._chunk = memoryview(self._file.pread(wanted, position))
@@ -68,7 +92,7 @@ def walk(window: Window, position: int, size: int) -> Iterator[tuple[int, BatchH
     the first that is bad or cut short."""
     while position < size:
         header = read_header(window.get(position, HEADER_BYTES))
-        if position + header.size > size:
+        if position + window.stored(header.size) > size:
             raise CorruptBatch(f"batch declares length {header.size} but {size - position} bytes follow")
         yield position, header, window.get(position, min(SPARSE_HEADER_BYTES, size - position))
-        position += header.size
+        position += window.stored(header.size)
