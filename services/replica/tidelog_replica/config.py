@@ -24,6 +24,12 @@ class ReplicaConfig(Listening):
     )
     data_dir: str = setting("data", "Folder of the log; one process at a time may use it.")
     controllers: tuple[str, ...] = setting(("ws://127.0.0.1:9192",), "URLs of the controllers.")
+    encryption_key_file: str = setting(
+        "", "File with the keys that encrypt segments at rest, `ID:KEY` each, the current one first; empty: none."
+    )
+    encryption_key_env: str = setting(
+        "", "The same from an environment variable: its name. One of the two at most may be set."
+    )
     flush_threads: int = setting(2, "Flushes that run side by side.", 1, 64)
     job_threads: int = setting(
         2, "Long work on the disk (opening, compacting, checking logs) that runs side by side.", 1, 64
@@ -44,6 +50,8 @@ class ReplicaConfig(Listening):
         if not self.controllers:
             found.append("controllers: name at least one")
         found += self.faults_of_urls([("controllers", url) for url in self.controllers])
+        if self.encryption_key_file and self.encryption_key_env:
+            found.append("encryption_key_file, encryption_key_env: set one of them")
         if self.advertised_url:
             found += self.faults_of_urls([("advertised_url", self.advertised_url)])
         return found + self.faults_of_listening(self.host, bool(self.tls_ca), "set tls_ca")

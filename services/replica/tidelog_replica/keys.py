@@ -97,7 +97,9 @@ def load_keys(file: str, variable: str, environ: Mapping[str, str]) -> Keyring:
     try:
         import cryptography  # noqa: F401
     except ImportError:
-        raise ConfigError("encryption at rest needs the package cryptography: pip install 'tidelog[security]'") from None
+        raise ConfigError(
+            "encryption at rest needs the package cryptography: pip install 'tidelog[security]'"
+        ) from None
     if variable:
         if variable not in environ:
             raise ConfigError(f"encryption_key_env = {variable}: there is no such environment variable")

@@ -37,9 +37,13 @@ from tidelog.wire.messages import (
 from tidelog_replica.config import ReplicaConfig
 from tidelog_replica.coordinating import KINDS as GROUP_KINDS
 from tidelog_replica.files import OpenFiles
+from tidelog_replica.keys import Keyring, load_keys
+from tidelog_replica.log.sealed import SealedDisk
 from tidelog_replica.metrics import metrics_page
 from tidelog_replica.node import ReplicaNode
+from tidelog_replica.rekeying import rekey
 from tidelog_replica.shell import DiskFailed, Shell
+from tidelog_replica.tidying import open_files_of
 
 ALLOWED = {
     "replica": frozenset({Fetch.OP, EpochOffset.OP, Notify.OP, ListOffset.OP, LogSnapshot.OP, Read.OP}),
@@ -61,12 +65,14 @@ async def serve(
 ) -> None:
     """Serve replica servers and gateways until cancelled, which is an end in order; reports the URL when it listens.
     ``disk`` None: the real one, with a lock on the data directory. ``clock`` is trio's clock. Raises ``ConfigError``
-    when the port or the data directory is in use."""
+    when the port or the data directory is in use, or keys for what is encrypted there are missing."""
     if disk is None:
         raise_open_files()
+        keys = load_keys(config.encryption_key_file, config.encryption_key_env, os.environ)
         with lock(config.data_dir):
+            await trio.to_thread.run_sync(use_current_key, config.data_dir, keys)
             files = OpenFiles(RealDisk(), config.max_open_files or default_max_open_files())
-            run = partial(_run, config, transport, files, clock)
+            run = partial(_run, config, transport, SealedDisk(files, keys), clock)
             await serve_in_order(run, config.settings.shutdown_s, task_status)
     else:
         run = partial(_run, config, transport, disk, clock)
@@ -96,7 +102,7 @@ async def _run(
                 listening = await nursery.start(listen)
                 url = config.advertised_url or listening
                 shell = _make_shell(config, transport, disk, clock, url)
-                entrance.open(shell, metrics_page(shell, disk if isinstance(disk, OpenFiles) else None))
+                entrance.open(shell, metrics_page(shell, open_files_of(disk)))
                 await _start(shell, nursery, config.flush_threads)
                 structlog.get_logger().info("replica_started", node=config.node, url=url)
                 task_status.started((shell.leave, url))
@@ -157,6 +163,26 @@ def default_max_open_files() -> int:
     """Three quarters of what the process may open: the rest is for links."""
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return 1 << 20 if limit == resource.RLIM_INFINITY else max(16, limit * 3 // 4)
+
+
+def use_current_key(data_dir: str, keys: Keyring) -> None:
+    """Wrap what is encrypted there by the current key, if there is one, and tell which keys are in use. Raises
+    ``ConfigError`` where one is missing: then no log is opened."""
+    if keys.current is None:
+        return
+    census = rekey(RealDisk(), data_dir, keys)
+    structlog.get_logger().info(
+        "encryption_keys",
+        current=keys.current,
+        known=list(keys.keys),
+        segments=dict(census.keys),
+        rewrapped=census.rewrapped,
+        clear=census.clear,
+        missing=dict(census.missing),
+    )
+    if census.missing:
+        needed = ", ".join(f"{key} ({count} segments)" for key, count in sorted(census.missing.items()))
+        raise ConfigError(f"data_dir = {data_dir}: keys are missing or do not fit: {needed}; {census.example}")
 
 
 @contextmanager

@@ -13,10 +13,17 @@ from tidelog.disk import Disk
 from tidelog.types import TopicPartition
 
 from tidelog_replica.files import OpenFiles
+from tidelog_replica.log.sealed import SealedDisk
 from tidelog_replica.outbox import Outbox
 
 KEY = TopicPartition("", -2)
 """Of the job: it works on no partition."""
+
+
+def open_files_of(disk: Disk) -> OpenFiles | None:
+    """What bounds the open files of ``disk``, if something does."""
+    below = disk.below if isinstance(disk, SealedDisk) else disk
+    return below if isinstance(below, OpenFiles) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +41,7 @@ class Tidying:
     """Of the files of ``disk``, where it bounds them."""
 
     def __init__(self, disk: Disk, outbox: Outbox) -> None:
-        self._files = disk if isinstance(disk, OpenFiles) else None
+        self._files = open_files_of(disk)
         self._outbox = outbox
 
     def on_input_over(self) -> None:

@@ -9,8 +9,8 @@ is sent to others, what is in memory are those of the batch itself.
     batch       nonce (12 bytes, random); its first 88 bytes (zeros behind a shorter one), sealed, 16 bytes tag;
                 and where there is more, the rest, sealed, 16 bytes tag
 
-A file gets its data key with its first write, together with the data and synced together with it: a key page that is
-torn is one with nothing synced behind it. A file that is cut to nothing forgets its key. Renaming moves the key along.
+A file gets its data key with its first write, together with the data and synced with it: a key page that is
+torn is one with nothing synced behind it. A file that is cut to nothing forgets its key. A rename takes it along.
 So a file is sealed, or in the clear, from its first batch to its last; which of them, its first bytes tell.
 
 Nonces are random, for each batch that is written, under a key that is random for each file. Nothing has to be
@@ -55,7 +55,11 @@ class KeyMissing(OSError):
     """A segment is encrypted, and this server has not the key. Nothing is known of what is in it."""
 
     def __init__(self, path: str, key: str, known: bool) -> None:
-        why = "which fits not: another key has that id, or the file comes from elsewhere" if known else "which is unknown"
+        why = (
+            "which fits not: another key has that id, or the file comes from elsewhere"
+            if known
+            else "which is unknown"
+        )
         hint = "see encryption_key_file"
         super().__init__(errno.EACCES, f"the segment is encrypted with key {key!r}, {why} ({hint})", path)
 
@@ -113,7 +117,7 @@ def _name_of(path: str) -> bytes:
 
 
 class SealedFile:
-    """A segment's file. Positions are those behind the key pages. Each buffer that is written is one whole batch; what
+    """A segment's file. Positions are those behind the key pages. Each buffer that is written is a whole batch; what
     ``pread`` returns is as it stands there."""
 
     def __init__(self, file: File, path: str, keys: Keyring) -> None:
@@ -213,7 +217,9 @@ def seal(cipher: Aead, random: bytes, batch: Buffer) -> list[bytes]:
 def open_head(cipher: Aead, stored: Buffer) -> bytes:
     """The first ``SPARSE_HEADER_BYTES`` of a batch, from its first ``HEAD_BYTES`` as stored. Raises
     ``CorruptBatch``."""
-    found = decrypted(cipher, stored[:NONCE_BYTES], stored[NONCE_BYTES:HEAD_BYTES]) if len(stored) >= HEAD_BYTES else None
+    found = (
+        decrypted(cipher, stored[:NONCE_BYTES], stored[NONCE_BYTES:HEAD_BYTES]) if len(stored) >= HEAD_BYTES else None
+    )
     if found is None:
         raise CorruptBatch("the encrypted header of a batch is damaged or cut short")
     return found
