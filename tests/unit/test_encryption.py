@@ -11,11 +11,13 @@ import test_log_model
 from hypothesis import given, settings
 from logs import END, PATH, STORED, after_power_losses, batch, batches, content, flush, open_log, sound
 from simulation.sim_disk import SimDisk
+from tidelog.disk import RealDisk
 from tidelog.errors import ConfigError
 from tidelog.records import read_header
 from tidelog.types import TopicConfig
+from tidelog_replica.config import ReplicaConfig
 from tidelog_replica.files import OpenFiles
-from tidelog_replica.keys import Keyring, load_keys, parse
+from tidelog_replica.keys import Cipher, Keyring, load_keys, parse
 from tidelog_replica.log import sealed
 from tidelog_replica.log.damage import Close, Fill, SetAside
 from tidelog_replica.log.index import IndexCache
@@ -25,6 +27,7 @@ from tidelog_replica.log.sealed import BEGINNING, PAGE_BYTES, SealedDisk, read_p
 from tidelog_replica.log.tail import TailCache
 from tidelog_replica.opening import HeldBack, OpenLog
 from tidelog_replica.rekeying import rekey
+from tidelog_replica.server import use_current_key
 
 OLD, NEW, OTHER = (bytes([number]) * 32 for number in (1, 2, 3))
 OF_OLD = Keyring({"old": OLD}, "old")
@@ -128,14 +131,14 @@ class Recorded:
     def __init__(self, key: bytes) -> None:
         self._key, self._cipher = key, Recorded.real(key)
 
-    real = staticmethod(sealed.aead)
+    real = Cipher
 
-    def encrypt(self, nonce, data, associated_data):
+    def encrypt(self, nonce, data, associated_data=None):
         assert (self._key, nonce) not in self.used, "a nonce is used again"
         self.used[self._key, nonce] = bytes(data)
         return self._cipher.encrypt(nonce, data, associated_data)
 
-    def decrypt(self, nonce, data, associated_data):
+    def decrypt(self, nonce, data, associated_data=None):
         return self._cipher.decrypt(nonce, data, associated_data)
 
 
@@ -146,7 +149,7 @@ def test_no_nonce_is_used_twice_with_a_key_whatever_becomes_of_the_log(actions):
     be after each of them."""
     Recorded.used = {}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sealed, "aead", Recorded)
+        patch.setattr(sealed, "Cipher", Recorded)
         patch.setattr(test_log_model, "open_log", lambda disk: open_sealed(disk))
         test_log_model.test_it_does_what_a_list_of_batches_does.hypothesis.inner_test(actions)
 
@@ -350,3 +353,32 @@ def test_a_random_log_is_read_from_every_offset():
         found = [bytes(each) for each in log.read(offset, rng.randint(1, 2000))]
         first = next(number for number, each in enumerate(made) if read_header(each).end_offset > offset)
         assert found == made[first : first + len(found)]
+
+
+# --- a server's start ----------------------------------------------------------------------------------------
+
+
+def written(data_dir: str, keys: Keyring) -> None:
+    log = Log.open(SealedDisk(RealDisk(), keys), f"{data_dir}/t-0", CONFIG)
+    log.append(STORED)
+    log.sync_all()
+    log.close()
+
+
+def test_a_start_wraps_by_the_current_key_and_refuses_where_one_is_missing(tmp_path):
+    data_dir = str(tmp_path)
+    (tmp_path / "meta").write_bytes(b"no directory")
+    use_current_key(data_dir, OF_OLD)  # nothing is there yet
+    written(data_dir, OF_OLD)
+    with pytest.raises(ConfigError, match=r"old \(\d segments\)"):
+        use_current_key(data_dir, OF_NEW)
+    use_current_key(data_dir, OF_BOTH)
+    use_current_key(data_dir, OF_NEW)
+    log = Log.open(SealedDisk(RealDisk(), OF_NEW), f"{data_dir}/t-0", CONFIG)
+    assert content(log, from_disk=True) == STORED
+    log.close()
+
+
+def test_the_two_sources_of_keys_exclude_each_other():
+    faults = ReplicaConfig(encryption_key_file="keys", encryption_key_env="KEYS").faults()
+    assert faults == ["encryption_key_file, encryption_key_env: set one of them"]

@@ -17,7 +17,6 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
 
 from tidelog.errors import ConfigError
 from tidelog.types import Buffer
@@ -29,31 +28,26 @@ ID_BYTES = 64
 _ID = re.compile(rf"[A-Za-z0-9._-]{{1,{ID_BYTES}}}")
 
 
-class Aead(Protocol):
+class Cipher:
     """AES-256-GCM with one key. No nonce may be given to ``encrypt`` twice."""
 
-    def encrypt(self, nonce: bytes, data: Buffer, associated_data: bytes | None) -> bytes:
+    def __init__(self, key: bytes) -> None:
+        from cryptography.exceptions import InvalidTag
+        from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+        self._invalid = InvalidTag
+        self._aes = AESGCM(key)
+
+    def encrypt(self, nonce: bytes, data: Buffer, associated_data: bytes | None = None) -> bytes:
         """The ciphertext, and ``TAG_BYTES`` more."""
+        return self._aes.encrypt(nonce, data, associated_data)
 
-    def decrypt(self, nonce: Buffer, data: Buffer, associated_data: bytes | None) -> bytes:
-        """The data; raises ``InvalidTag`` where not all of it is what ``encrypt`` was given."""
-
-
-def aead(key: bytes) -> Aead:
-    """The cipher with this key."""
-    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
-
-    return AESGCM(key)
-
-
-def decrypted(cipher: Aead, nonce: Buffer, data: Buffer, associated_data: bytes | None = None) -> bytes | None:
-    """What was encrypted; None where this is not what the key made."""
-    from cryptography.exceptions import InvalidTag
-
-    try:
-        return cipher.decrypt(nonce, data, associated_data)
-    except InvalidTag:
-        return None
+    def decrypt(self, nonce: Buffer, data: Buffer, associated_data: bytes | None = None) -> bytes | None:
+        """The data; None where this is not, to the last bit, what ``encrypt`` made of it."""
+        try:
+            return self._aes.decrypt(nonce, data, associated_data)
+        except self._invalid:
+            return None
 
 
 @dataclass(frozen=True, slots=True)

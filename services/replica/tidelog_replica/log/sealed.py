@@ -36,7 +36,7 @@ from tidelog.errors import CorruptBatch
 from tidelog.records import SPARSE_HEADER_BYTES
 from tidelog.types import Buffer
 
-from tidelog_replica.keys import ID_BYTES, KEY_BYTES, NONCE_BYTES, TAG_BYTES, Aead, Keyring, aead, decrypted
+from tidelog_replica.keys import ID_BYTES, KEY_BYTES, NONCE_BYTES, TAG_BYTES, Cipher, Keyring
 
 PAGE_BYTES = 4096
 """One key page, in a sector of its own."""
@@ -96,7 +96,7 @@ def wrap(keys: Keyring, path: str, data_key: bytes) -> KeyPage:
     """The data key of the file at ``path`` under the current key."""
     assert keys.current is not None
     nonce = keys.entropy(NONCE_BYTES)
-    wrapped = aead(keys.keys[keys.current]).encrypt(nonce, data_key, _name_of(path))
+    wrapped = Cipher(keys.keys[keys.current]).encrypt(nonce, data_key, _name_of(path))
     return KeyPage(keys.current, nonce, wrapped)
 
 
@@ -104,7 +104,7 @@ def unwrap(keys: Keyring, path: str, pages: Sequence[KeyPage]) -> bytes:
     """The data key of the file at ``path``. Raises ``KeyMissing``."""
     for page in pages:
         if page.key in keys.keys:
-            data_key = decrypted(aead(keys.keys[page.key]), page.nonce, page.wrapped, _name_of(path))
+            data_key = Cipher(keys.keys[page.key]).decrypt(page.nonce, page.wrapped, _name_of(path))
             if data_key is not None:
                 return data_key
     raise KeyMissing(path, pages[0].key, pages[0].key in keys.keys)
@@ -126,16 +126,16 @@ class SealedFile:
         self._keys = keys
         self._settled = False
         """Whether it is sealed is known; of an empty file it is not."""
-        self._cipher: Aead | None = None
+        self._cipher: Cipher | None = None
         self._pages = b""
         """To be written with the first batch."""
 
     @property
-    def cipher(self) -> Aead | None:
+    def cipher(self) -> Cipher | None:
         """What opens its batches; None: they are in the clear. Raises ``KeyMissing``."""
         if not self._settled and self._file.size():
             pages = read_pages(self._file.pread(BEGINNING, 0))
-            self._cipher = aead(unwrap(self._keys, self._path, pages)) if pages else None
+            self._cipher = Cipher(unwrap(self._keys, self._path, pages)) if pages else None
             self._settled = True
         return self._cipher
 
@@ -178,7 +178,7 @@ class SealedFile:
             self._file.truncate(0)
         if self._keys.current is not None:
             data_key = self._keys.entropy(KEY_BYTES)
-            self._cipher = aead(data_key)
+            self._cipher = Cipher(data_key)
             self._pages = wrap(self._keys, self._path, data_key).to_bytes() * 2
 
     def rewrite(self, position: int, size: int) -> None:
@@ -204,7 +204,7 @@ class SealedFile:
         self._file.close()
 
 
-def seal(cipher: Aead, random: bytes, batch: Buffer) -> list[bytes]:
+def seal(cipher: Cipher, random: bytes, batch: Buffer) -> list[bytes]:
     """The batch as it is stored, in parts. ``random``: ``NONCE_BYTES``, never used before with this key."""
     view = memoryview(batch)
     nonce = _nonce(random, 0)
@@ -214,21 +214,21 @@ def seal(cipher: Aead, random: bytes, batch: Buffer) -> list[bytes]:
     return parts
 
 
-def open_head(cipher: Aead, stored: Buffer) -> bytes:
+def open_head(cipher: Cipher, stored: Buffer) -> bytes:
     """The first ``SPARSE_HEADER_BYTES`` of a batch, from its first ``HEAD_BYTES`` as stored. Raises
     ``CorruptBatch``."""
     found = (
-        decrypted(cipher, stored[:NONCE_BYTES], stored[NONCE_BYTES:HEAD_BYTES]) if len(stored) >= HEAD_BYTES else None
+        cipher.decrypt(stored[:NONCE_BYTES], stored[NONCE_BYTES:HEAD_BYTES]) if len(stored) >= HEAD_BYTES else None
     )
     if found is None:
         raise CorruptBatch("the encrypted header of a batch is damaged or cut short")
     return found
 
 
-def open_rest(cipher: Aead, stored: Buffer) -> bytes:
+def open_rest(cipher: Cipher, stored: Buffer) -> bytes:
     """What follows that, from the whole of what is stored of a batch. Raises ``CorruptBatch``."""
     rest = stored[HEAD_BYTES:]
-    found = decrypted(cipher, _nonce(stored, 1), rest) if len(rest) >= TAG_BYTES else None
+    found = cipher.decrypt(_nonce(stored, 1), rest) if len(rest) >= TAG_BYTES else None
     if found is None:
         raise CorruptBatch("an encrypted batch is damaged or cut short")
     return found
@@ -256,7 +256,7 @@ def rewrite(file: File, position: int, batch: Buffer) -> None:
         file.pwritev([batch], position)
 
 
-def cipher_of(file: File) -> Aead | None:
+def cipher_of(file: File) -> Cipher | None:
     """What opens the batches in this file; None: nothing is needed. Raises ``KeyMissing``."""
     return file.cipher if isinstance(file, SealedFile) else None
 
