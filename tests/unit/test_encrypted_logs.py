@@ -1,6 +1,6 @@
 """What holds for every log holds for an encrypted one: tests of the log, as they are, over sealed segments.
 
-Left out are those that put bytes at a position of a segment's file, or ask for the words in which damage is told: what
+Left out are those that put bytes at a position of a segment's file, or ask for the words that tell of damage: what
 they are about is in ``test_encryption.py``."""
 
 from __future__ import annotations
