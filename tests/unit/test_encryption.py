@@ -237,6 +237,22 @@ def test_power_may_be_lost_at_each_step_of_rolls_and_cuts():
         assert content(log)[:5] == STORED[:5]
 
 
+def test_what_a_failed_sync_left_in_the_page_cache_is_written_again_and_its_key_too():
+    disk = SimDisk()
+    log = open_sealed(disk)
+    log.append([batch(0, 0)])
+    disk.fail_syncs()
+    with pytest.raises(OSError, match="simulated"):
+        flush(log)
+    disk.heal()
+    found = open_sealed(disk)
+    assert found.durable == 1
+    for seed in range(10):
+        after = disk.clone()
+        after.crash(Random(seed))
+        assert content(open_sealed(after), from_disk=True) == [batch(0, 0)]
+
+
 def test_a_hole_is_filled_with_batches_in_the_clear_and_sealed_there():
     disk = build()
     sealing, path = SealedDisk(disk, OF_OLD), segments(disk)[1]
