@@ -111,6 +111,14 @@ def test_tests_never_sleep(path: Path) -> None:
             assert not re.match(r"(time|trio)\.sleep\((?!0\))", call), f"line {node.lineno}: {call}"
 
 
+def test_no_two_test_modules_have_the_same_name() -> None:
+    """Modules of different folders, which are no packages, would be taken for each other when all are run at once."""
+    modules = [path for path in (ROOT / "tests").rglob("*.py") if path.name not in ("__init__.py", "conftest.py")]
+    loose = [path for path in modules if not (path.parent / "__init__.py").exists()]
+    named = {path.name: path for path in loose}
+    assert not [name(path) for path in loose if named[path.name] != path]
+
+
 def test_documentation_links_lead_somewhere() -> None:
     pages = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
     for page in pages:

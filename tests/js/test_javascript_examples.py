@@ -6,8 +6,8 @@ from functools import partial
 
 import trio
 from browser import ROOT, browser
+from fake_gateway import FakeCluster
 from js_tools import CHROMIUM, NODE, needs_chromium, needs_node
-from unit.fake_gateway import FakeCluster
 
 EXAMPLES = "docs/examples"
 
