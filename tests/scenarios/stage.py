@@ -8,7 +8,7 @@ A power loss here is the worst one: nothing survives that was not synced.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any
 
@@ -89,12 +89,14 @@ class Stage(Cluster):
         servers: int = 0,
         partitions: int = 1,
         cluster: str = "sim",
+        reserve_bytes: int = 0,
         trace: Callable[[str], None] | None = None,
         **config: str,
     ) -> None:
         topic = TopicOptions("t", partitions, replicas, {"replica_max_lag_ms": "2000", **config})
         super().__init__(Options(1, replicas=servers or replicas, topics=(topic,)), trace)
         self.name = cluster
+        self.replica_settings = replace(self.replica_settings, reserve_bytes=reserve_bytes)
         self.events: list[tuple[str, Event]] = []
         """All that any core said, with its name."""
         self._producers: dict[str, Producer] = {}

@@ -257,3 +257,37 @@ def test_a_log_of_this_stage_with_a_hole_does_not_open():
     disk.replace(path, disk.read(path)[:10])
     with pytest.raises(CorruptLog):
         Log.open(disk, stage.directory(), stage.invariants.metadata.topics[stage.key.topic_id].config)
+
+
+@pytest.mark.parametrize("rule", ["isr", "quorum"])
+def test_D6_a_leader_whose_disk_is_full_hands_over_and_records_are_taken_again(rule):
+    stage = Stage(commit_rule=rule, min_insync_replicas="2", reserve_bytes=1 << 20)
+    stage.put(b"m0")
+    stage.run_for(2.0)
+    stage.replica(stage.first).disk.full = True
+    stage.run_for(3.0)
+    assert stage.leader in stage.others and stage.happened("disk_full", stage.first)
+    stage.put(b"m1")
+    assert (stage.first in stage.now.isr) is (rule == "quorum"), "its promises hold, whatever it takes"
+    assert stage.values(stage.first) == [b"m0"]
+    assert stage.replica(stage.first).running
+    stage.replica(stage.first).disk.full = False
+    stage.until(lambda: stage.values(stage.first) == [b"m0", b"m1"])
+    stage.settle()
+
+
+def test_D6_where_all_disks_are_full_nobody_is_elected_again_and_again():
+    stage = Stage(commit_rule="quorum", min_insync_replicas="2", reserve_bytes=1 << 20)
+    stage.put(b"m0")
+    stage.run_for(2.0)
+    for node in stage.replicas:
+        stage.replica(node).disk.full = True
+    stage.run_for(3.0)
+    epoch = stage.now.leader_epoch
+    stage.run_for(20.0)
+    assert stage.leader is not None and stage.now.leader_epoch == epoch
+    for node in stage.replicas:
+        stage.replica(node).disk.full = False
+    stage.run_for(3.0)
+    stage.put(b"m1")
+    stage.settle()

@@ -227,12 +227,37 @@ def test_a_full_follower_which_hears_nothing_of_its_leader_goes_by_retention_its
     assert net.partition("r2").log.start <= net.partition("r2").high_watermark
 
 
-def test_under_quorum_a_full_leader_stays_since_nobody_is_asked_which_disk_is_full() -> None:
-    net = roomy(3, TopicConfig(min_insync_replicas=2, commit_rule="quorum"))
+QUORUM = TopicConfig(min_insync_replicas=2, commit_rule="quorum")
+
+
+def test_under_quorum_a_full_leader_hands_over_and_keeps_its_promises() -> None:
+    net = roomy(3, QUORUM)
     fill(net.disks["r1"])
+    net.advance(2)
+    assert {(asked.reason, asked.lost) for asked in net.messages(HandOver, "r1")} == {("disk_full", False)}
+    net.lead("r2", "r1 r2 r3")
+    count = len(net.messages(HandOver))
+    assert produced(net, "r2") == ""
+    net.advance(30)
+    assert len(net.messages(HandOver)) == count, "who follows leaves nothing: its promises hold"
+    net.disks["r1"].capacity = 1 << 40
     net.advance(5)
-    assert not net.messages(HandOver)
-    assert produced(net, "r1") == "DISK_FULL"
+    assert net.values("r1") == [VALUE] * 11 and net.stopped == []
+
+
+@pytest.mark.parametrize("full", ["r1 r2", "r1 r2 r3"])
+def test_under_quorum_who_is_full_leads_on_where_no_majority_of_the_others_has_room(full: str) -> None:
+    net = roomy(3, QUORUM)
+    for name in full.split():
+        fill(net.disks[name])
+    net.advance(2)
+    net.lead("r2", "r1 r2 r3")
+    net.advance(30)
+    assert not net.messages(HandOver, "r2"), "nobody pushes it to and fro"
+    assert code(read(net, "r2")) == "" and produced(net, "r2") == "DISK_FULL"
+    net.disks["r1"].capacity = net.disks["r3"].capacity = 1 << 40
+    net.advance(5)
+    assert {asked.reason for asked in net.messages(HandOver, "r2")} == {"disk_full"}, "now they have"
 
 
 def test_a_repeated_batch_is_acknowledged_by_a_full_disk() -> None:

@@ -353,10 +353,11 @@ class Partition:
     @property
     def hands_over(self) -> bool:
         """Others in sync must go on without this server: it ends, is full, or leads and its disk stalls."""
-        state, role, quorum = self.state, self.role, self.config.commit_rule == "quorum"
-        stalls, leads = isinstance(role, Leading) and role.core.stalled, isinstance(role, Leading)
-        leaves = (self.leaving and (leads or not quorum)) or (self._outbox.full and not quorum)
-        return bool((leaves or stalls) and state is not None and self._node in state.isr and len(state.isr) > 1)
+        state, lead, quorum = self.state, self.leading, self.config.commit_rule == "quorum"
+        leaves = self.leaving and (lead is not None or not quorum)
+        full = self._outbox.full and (not quorum or (lead is not None and lead.core.can_be_spared))
+        wants = leaves or full or (lead is not None and lead.core.stalled)
+        return bool(wants and state is not None and self._node in state.isr and len(state.isr) > 1)
 
     def take_losses(self) -> list[tuple[int, int, int]]:
         """Committed records that were cut, and are not reported yet: leader epoch, start, end."""

@@ -7,8 +7,10 @@ room. Every ``CHECK_S``, and whenever half of the reserve was appended since, th
     roomy   the reserve is made where, besides it, twice its size stays free
     full    less than its size was free: the reserve is gone. Nothing is appended: producers are refused
             (``DISK_FULL``), leaders are not asked for more, nothing is compacted or repaired. Where others are in
-            sync this server leaves them the partition. Reads go on, and so do deletions and retention, which is
-            looked at often now; a follower, which hears nothing of its leader, goes by the topic's itself
+            sync this server leaves them the partition; with commit rule ``quorum`` only what it leads, and only if
+            a majority of them asks for more: so nobody who is full, too, is elected again and again. Reads go on,
+            and so do deletions and retention, which is looked at often now; a follower, which hears nothing of its
+            leader, goes by the topic's itself
     roomy   again where three times its size was free, and the reserve could be made
 
 The same look comes before a life writes its first byte; and where that finds no room all the same (a quota, no more

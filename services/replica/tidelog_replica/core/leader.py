@@ -157,6 +157,11 @@ class Leader:
     def _majority(self) -> int:
         return len(self.replicas) // 2 + 1
 
+    @property
+    def can_be_spared(self) -> bool:
+        """Commit rule ``quorum``: the others are a majority, and ask; who has no room for an answer does not."""
+        return sum(p.broker_epoch >= 0 for n, p in self.followers.items() if n in self.isr) >= self._majority
+
     def refusal(self, leader_epoch: int) -> TidelogError | None:
         """Whether a request that names this leader epoch may be served; -1 names none."""
         return epoch_refusal(leader_epoch, self.leader_epoch, self.node)
@@ -294,8 +299,7 @@ class Leader:
     @property
     def _electors(self) -> tuple[NodeId, ...]:
         """Whom the controller may elect next."""
-        all_may = self._any_may_lead or self._rule == "quorum"
-        may = self.replicas if all_may else self.eligible
+        may = self.replicas if self._any_may_lead or self._rule == "quorum" else self.eligible
         return tuple(n for n in self.replicas + self._joiners if n in self._counted or n in may)
 
     # --- the in-sync replicas ----------------------------------------------------------------------------
@@ -384,10 +388,9 @@ class Leader:
         self._count()
 
     def _life_of(self, node: NodeId) -> int:
-        if node == self.node:
-            return self._broker_epoch
         server = self._servers.get(node)
-        return server.broker_epoch if server is not None else 0
+        life = server.broker_epoch if server is not None else 0
+        return self._broker_epoch if node == self.node else life
 
     def _count(self) -> None:
         proposed = () if self.proposal is None else tuple(member.node for member in self.proposal.isr)
