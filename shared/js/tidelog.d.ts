@@ -329,6 +329,8 @@ export interface Quorum {
   term: number;
   commitIndex: number;
   controllers: ControllerInfo[];
+  /** Names of the gateways that are connected to the controller which answered. */
+  gateways: string[];
 }
 
 export interface PlannedMove {
@@ -346,6 +348,10 @@ export interface Digest {
   leaderEpoch: number;
   comparableFrom: number;
   entries: { offset: number; boundary: number; chain: Uint8Array }[];
+  /** Everything below it is on stable storage. */
+  durable: number;
+  /** Where the last leader epochs begin in this log. */
+  epochs: { epoch: number; start: number }[];
 }
 
 /** A connected client; may be used by many at a time. */

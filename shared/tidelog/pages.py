@@ -23,6 +23,7 @@ def answer(head: bytes, pages: Pages) -> bytes | None:
         return None
     page = _page(request, pages)
     headers = [("content-type", page.content_type), ("content-length", str(len(page.body))), ("connection", "close")]
+    headers += page.headers
     if page.status == 405:
         headers.append(("allow", "GET, HEAD"))
     out = connection.send(h11.Response(status_code=page.status, headers=headers)) or b""
@@ -34,7 +35,7 @@ def _page(request: h11.Request, pages: Pages) -> Page:
     if request.method not in (b"GET", b"HEAD"):
         return Page(b"pages are for GET\n", status=405)
     if path not in pages:
-        there = "".join(f"{name}\n" for name in pages)
+        there = "".join(f"{name}\n" for name in pages if "." not in name)
         return Page(f"there is no {path}; this port speaks WebSocket, {SUBPROTOCOL}\n{there}".encode(), status=404)
     return pages[path](_header(request, b"accept"))
 

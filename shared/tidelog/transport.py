@@ -30,6 +30,8 @@ class Page:
     body: bytes
     content_type: str = "text/plain; charset=utf-8"
     status: int = 200
+    headers: tuple[tuple[str, str], ...] = ()
+    """More of them."""
 
 
 Pages = Mapping[str, Callable[[str], Page]]

@@ -16,6 +16,7 @@ import math
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from typing import Protocol
 
@@ -29,7 +30,7 @@ from tidelog.link import Link
 from tidelog.peers import Peers
 from tidelog.transport import Transport
 from tidelog.types import NodeId
-from tidelog.wire.messages import Hello, Message
+from tidelog.wire.messages import Hello, Message, QuorumAnswer
 
 from tidelog_controller.core.consensus import AddressesChanged, MakeSnapshot
 from tidelog_controller.core.controller import Controller, ControllerEffect
@@ -143,7 +144,15 @@ class Shell:
     def _on_request(
         self, link: Link, id: int | None, message: Message, now: float, wall_ms: int
     ) -> Sequence[ControllerEffect]:
-        return self.core.on_request(link.source, id, message, now, wall_ms=wall_ms, peer=link.peer.node)
+        effects = self.core.on_request(link.source, id, message, now, wall_ms=wall_ms, peer=link.peer.node)
+        return [self._with_gateways(effect) for effect in effects]
+
+    def _with_gateways(self, effect: ControllerEffect) -> ControllerEffect:
+        """Who is connected the core does not know."""
+        if not (isinstance(effect, Answer) and isinstance(effect.message, QuorumAnswer)):
+            return effect
+        gateways = sorted({link.peer.node for link in self._links.values() if link.peer.role == "gateway"})
+        return replace(effect, message=replace(effect.message, gateways=tuple(gateways)))
 
     def _on_refused(
         self, link: Link, message: Message, error: TidelogError, now: float, wall_ms: int

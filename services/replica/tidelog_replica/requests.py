@@ -16,6 +16,7 @@ from tidelog.wire.messages import (
     Digest,
     DigestAnswer,
     DigestEntry,
+    EpochStart,
     EpochEnd,
     EpochOffset,
     EpochOffsetAnswer,
@@ -49,6 +50,8 @@ NEWS_MAX = 10_000
 
 DIGEST_MAX_OFFSETS = 64
 """Asked for at a time: each may cost a read of a few KiB."""
+DIGEST_MAX_EPOCHS = 64
+"""Leader epochs that are told, the last ones."""
 
 R = TypeVar("R")
 T = TypeVar("T")
@@ -244,5 +247,13 @@ def _leading(partition: Partition) -> Leading | None:
 def _digest(partition: Partition, offsets: Sequence[int]) -> DigestAnswer:
     log = partition.log
     entries = tuple(DigestEntry(offset, *log.chain_at(offset)) for offset in offsets)
-    epoch = log.epochs.latest()
-    return DigestAnswer(log.start, log.end, partition.high_watermark, epoch, log.comparable_from, entries)
+    return DigestAnswer(
+        log.start,
+        log.end,
+        partition.high_watermark,
+        log.epochs.latest(),
+        log.comparable_from,
+        entries,
+        log.durable,
+        tuple(EpochStart(*entry) for entry in log.epochs.entries[-DIGEST_MAX_EPOCHS:]),
+    )

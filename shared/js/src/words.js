@@ -101,6 +101,7 @@ export const quorumAnswer = shape({
   term: integer,
   commit_index: integer,
   controllers: list(controllerInfo),
+  gateways: or([], list(text)),
 });
 
 const plannedMove = shape({
@@ -128,6 +129,8 @@ export const readAnswer = shape({
 
 const digestEntry = shape({ offset: integer, boundary: integer, chain: bytes });
 
+const epochStart = shape({ epoch: integer, start: integer });
+
 export const digestAnswer = shape({
   log_start: integer,
   log_end: integer,
@@ -135,6 +138,8 @@ export const digestAnswer = shape({
   leader_epoch: or(-1, integer),
   comparable_from: or(0, integer),
   entries: or([], list(digestEntry)),
+  durable: or(-1, integer),
+  epochs: or([], list(epochStart)),
 });
 
 const topicShare = shape({ topic_id: text, partitions: list(integer), topic: or("", text) });

@@ -541,6 +541,8 @@ class QuorumAnswer(Message):
     term: int
     commit_index: int
     controllers: tuple[ControllerInfo, ...]
+    gateways: tuple[str, ...] = ()
+    """Names of the gateways that are connected to this controller; all are to the active one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -1085,8 +1087,17 @@ class DigestEntry:
 
 
 @dataclass(frozen=True, slots=True)
+class EpochStart:
+    """Part: a leader epoch, and the offset at which it begins in a log."""
+
+    epoch: int
+    start: int
+
+
+@dataclass(frozen=True, slots=True)
 class DigestAnswer(Message):
-    """Answer: this replica's log. Below ``comparable_from`` it was compacted: replicas may differ there."""
+    """Answer: this replica's log. Below ``comparable_from`` it was compacted: replicas may differ there. Everything
+    below ``durable`` is on its stable storage, as the topic's flush policy has it. ``epochs``: the last 64."""
 
     log_start: int
     log_end: int
@@ -1094,6 +1105,8 @@ class DigestAnswer(Message):
     leader_epoch: int = -1
     comparable_from: int = 0
     entries: tuple[DigestEntry, ...] = ()
+    durable: int = -1
+    epochs: tuple[EpochStart, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
