@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import threading
+from base64 import b64decode
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -44,11 +45,11 @@ class Page:
         self._session = ""
 
     def open(self, path: str) -> None:
-        """Go to a page of the project; returns when it has loaded."""
+        """Go to a page of the project, or to a URL; returns when it has loaded."""
         target = self._call("Target.createTarget", url="about:blank")["targetId"]
         self._session = self._call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
         self._call("Page.enable")
-        self._call("Page.navigate", url=f"{self.origin}/{path}")
+        self._call("Page.navigate", url=path if path.startswith("http") else f"{self.origin}/{path}")
         while self._receive().get("method") != "Page.loadEventFired":
             continue
 
@@ -58,6 +59,17 @@ class Page:
         if "exceptionDetails" in answer:
             raise RuntimeError(json.dumps(answer["exceptionDetails"]))
         return answer["result"].get("value")
+
+    def look_like(self, width: int, height: int, scheme: str = "light") -> None:
+        """Another size, in CSS pixels, and colour scheme."""
+        self._call(
+            "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False
+        )
+        self._call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
+
+    def screenshot(self) -> bytes:
+        """What is to be seen, as PNG."""
+        return b64decode(self._call("Page.captureScreenshot", format="png")["data"])
 
     def quit(self) -> None:
         """End the browser."""

@@ -356,6 +356,8 @@ export interface Digest {
 
 /** A connected client; may be used by many at a time. */
 export class Log {
+  /** The gateway that we are connected to; null while there is none. */
+  readonly gateway: { url: string; node: string; cluster: string } | null;
   createTopic(
     name: string,
     options?: { partitions?: number; replicationFactor?: number; config?: Record<string, unknown> },

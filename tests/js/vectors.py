@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,8 @@ from tidelog.records import (
     read_header,
     stamp_prefix,
 )
+from tidelog.timeline.past import past_after
+from tidelog.timeline.records import encode
 from tidelog.wire import codec, messages
 
 GOLDEN = Path(__file__).resolve().parents[1] / "unit" / "golden"
@@ -245,12 +248,15 @@ def answers() -> list[dict[str, Any]]:
         "topicCreated": [m.TopicCreated("5f")],
         "metadataAnswer": [m.MetadataAnswer("fake", 3, (topic,), (server, m.ServerInfo("r2", "", 8, False)))],
         "historyAnswer": [m.HistoryAnswer((entry, m.HistoryEntry(0, 1, 0, "created", "asked"))), m.HistoryAnswer(())],
-        "quorumAnswer": [m.QuorumAnswer("c1", 4, 900, controllers)],
+        "quorumAnswer": [m.QuorumAnswer("c1", 4, 900, controllers), m.QuorumAnswer("", 0, 0, (), ("g1", "g2"))],
         "rebalancePlan": [m.RebalancePlan((move,), (move, move)), m.RebalancePlan()],
         "producerId": [m.ProducerId(2**40)],
         "offsetAnswer": [m.OffsetAnswer(5), m.OffsetAnswer(5, 3, 1000)],
         "readAnswer": [m.ReadAnswer(3), m.ReadAnswer(3, 7, 2, b"batches")],
-        "digestAnswer": [m.DigestAnswer(1, 9, 8, 3, 2, (m.DigestEntry(5, 4, b"chain"),)), m.DigestAnswer(0, 0, 0)],
+        "digestAnswer": [
+            m.DigestAnswer(1, 9, 8, 3, 2, (m.DigestEntry(5, 4, b"chain"),), 7, (m.EpochStart(1, 0),)),
+            m.DigestAnswer(0, 0, 0),
+        ],
         "produced": [m.Produced((m.ProduceAck(7, 5, 3, "all/fsync", True), m.ProduceAck(8, error=error)))],
         "delivery": [m.Delivery(4, 70, payload=b"batches"), m.Delivery(4, error=error)],
     }
@@ -273,6 +279,47 @@ def partitions() -> dict[str, Any]:
     return {"keys": [{"hex": key.hex(), "hash": murmur2(key), "of12": partition_of(key, 12)} for key in keys]}
 
 
+def pasts() -> list[dict[str, Any]]:
+    """A timeline with every kind of record, and the cluster after each of them."""
+    life = list(timeline_life())
+    return [
+        {"hex": encode(record).hex(), "complete": past.complete, "image": json.loads(json.dumps(past.image()))}
+        for n, record in enumerate(life, 1)
+        for past in (past_after(life[:n]),)
+    ]
+
+
+def timeline_life() -> Iterator[dict[str, Any]]:
+    """Records as the active controller writes them, in fields that matter here."""
+    topic = {"topic": "orders", "topic_id": "5f"}
+    state = {"replicas": ["r1", "r2"], "isr": ["r1", "r2"], "leader": "r1", "leader_epoch": 0, "epoch": 0}
+    server = {"node": "r1", "url": "ws://r1", "broker_epoch": 3, "fenced": False, "rack": "", "draining": False}
+    told: list[dict[str, Any]] = [
+        {"controller": "c1", "kind": "controller_joined", "after": {"node": "c1", "url": "ws://c1", "voter": True}},
+        {"controller": "c1", "kind": "controller_active", "after": None, "evidence": {"term": "1"}},
+        {"server": "r1", "kind": "server_joined", "after": server},
+        topic | {"kind": "topic_created", "after": {"retention_ms": "1000"}},
+        topic | {"partition": 0, "kind": "created", "after": state},
+        topic | {"partition": 1, "kind": "created", "after": state | {"leader": "r2", "learners": ["r3"]}},
+        {"server": "r1", "kind": "server_fenced", "after": server | {"fenced": True}},
+        topic | {"partition": 0, "kind": "leader_elected", "after": state | {"leader": "r2", "isr": ["r2"]}},
+        {"type": "refused", "op": "create_topic", "topic": "other"},
+        {"controller": "c1", "kind": "controller_left", "after": None},
+    ]
+    event = 0
+    for about in told:
+        event += about.get("type", "event") == "event"
+        yield {"format": 1, "type": "event", "event": event, "time_ms": 1000 + 10 * event, "evidence": {}} | about
+    yield {"format": 1, "type": "gap", "event": 14, "from": 10, "time_ms": 2000}
+    frame = {"format": 1, "type": "keyframe", "event": 14, "time_ms": 2100, "parts": 2}
+    whole = {"servers": [server], "controllers": [], "active": "c2", "term": 4, "cluster": "c"}
+    half = topic | {"config": {"retention_ms": "7"}, "first": 0, "partitions": [state]}
+    yield frame | whole | {"part": 1, "topics": [half]}
+    yield frame | {"part": 2, "topics": [half | {"first": 1, "partitions": [state]}]}
+    gone = topic | {"kind": "topic_deleted", "after": None}
+    yield {"format": 1, "type": "event", "event": 15, "time_ms": 2200, "evidence": {}} | gone
+
+
 def everything() -> dict[str, Any]:
     return {
         "cbor": cbor(),
@@ -282,6 +329,7 @@ def everything() -> dict[str, Any]:
         "producers": producer_traces(),
         "consumers": consumer_traces(),
         "backwards": backward_traces(),
+        "pasts": pasts(),
     }
 
 

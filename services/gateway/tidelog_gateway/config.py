@@ -66,6 +66,7 @@ class GatewayConfig(Listening):
         60.0,
     )
     metrics: bool = setting(True, "Show metrics to Prometheus: HTTP GET /metrics on the port.")
+    console: bool = setting(True, "Show the console to browsers: HTTP GET /console/ on the port.")
     log_json: bool | None = setting(None, "Log as JSON; unset: unless on a terminal.")
 
     def faults(self) -> list[str]:

@@ -10,10 +10,11 @@ from functools import partial
 import structlog
 import trio
 from tidelog.descriptors import raise_open_files
+from tidelog.entrance import METRICS_PATH
 from tidelog.errors import TidelogError, refuse
 from tidelog.link import PROTOCOL_VERSION, serve_links
 from tidelog.service import Leave, Serving, serve_in_order
-from tidelog.transport import MAX_MESSAGE_BYTES, NO_PAGES, Transport
+from tidelog.transport import MAX_MESSAGE_BYTES, Pages, Transport
 from tidelog.wire.messages import (
     Credit,
     Hello,
@@ -27,6 +28,7 @@ from tidelog.wire.messages import (
 
 from tidelog_gateway.audit import Audit
 from tidelog_gateway.config import GatewayConfig
+from tidelog_gateway.console import console_pages
 from tidelog_gateway.core.guard import Guard
 from tidelog_gateway.core.journal import Journal
 from tidelog_gateway.door import Door
@@ -115,8 +117,15 @@ async def _start(
             authenticate=door.authenticate,
             on_open=door.on_open,
             on_close=door.on_close,
-            pages={"/metrics": metrics_page(shell)} if config.metrics else NO_PAGES,
+            pages=_pages(config, shell),
             task_status=task_status,
         )
     )
     return leaving.leave, url
+
+
+def _pages(config: GatewayConfig, shell: Shell) -> Pages:
+    return {
+        **({METRICS_PATH: metrics_page(shell)} if config.metrics else {}),
+        **(console_pages() if config.console else {}),
+    }

@@ -37,6 +37,13 @@ export class Log extends Consuming {
     if (failures.length) throw failures[0];
   }
 
+  /** The gateway that we are connected to: its `url`, `node` and `cluster`; null while there is none. */
+  get gateway() {
+    const { link } = this.#connection;
+    if (!link || link.closed) return null;
+    return { url: link.url, node: link.peer.node, cluster: link.peer.cluster };
+  }
+
   // --- topics ---
 
   /**

@@ -1,0 +1,47 @@
+"""The console: files that the gateway shows beside its WebSocket (``/console/``).
+
+They are served as they are in ``static``, with the JavaScript client in ``static/client``. The page has no rights of
+its own: it asks this gateway over the public protocol, as any client does, with the token that its reader gives it.
+It loads nothing from anywhere else, and its policy makes the browser refuse to.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+
+from tidelog.transport import Page, Pages
+
+PATH = "/console/"
+_FILES = Path(__file__).parent / "static"
+_TYPES = {
+    ".html": "text/html; charset=utf-8",
+    ".css": "text/css; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".svg": "image/svg+xml",
+}
+_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'"
+)
+_HEADERS = (
+    ("content-security-policy", _POLICY),
+    ("x-content-type-options", "nosniff"),
+    ("referrer-policy", "no-referrer"),
+    ("cross-origin-opener-policy", "same-origin"),
+    ("cache-control", "no-cache"),
+)
+
+
+@cache
+def console_pages() -> Pages:
+    """The console's pages by their paths; ``/`` and the path without its slash lead to it."""
+    files = [path for folder in ("*", "client/*", "client/src/*") for path in sorted(_FILES.glob(folder))]
+    pages = {f"{PATH}{path.relative_to(_FILES)}": _read(path) for path in files if path.suffix in _TYPES}
+    there = Page(b"", status=302, headers=(("location", PATH),))
+    pages |= {PATH: pages.pop(f"{PATH}index.html"), PATH.rstrip("/"): there, "/": there}
+    return {path: lambda accept, page=page: page for path, page in pages.items()}  # type: ignore[misc]
+
+
+def _read(path: Path) -> Page:
+    return Page(path.read_bytes(), _TYPES[path.suffix], headers=_HEADERS)

@@ -1,0 +1,167 @@
+/** The page: which panel is shown, live or at a moment of the past, and what is said above and below all of them. */
+
+import { health, pastCluster } from "./cluster.js";
+import { h, render } from "./dom.js";
+import { clock } from "./format.js";
+import { MapPanel } from "./map.js";
+import { PartitionPanel } from "./partition.js";
+import { Session } from "./session.js";
+import { Telling } from "./telling.js";
+import { TimeBar } from "./timebar.js";
+import { TimelinePanel } from "./timeline.js";
+
+const PANELS = [
+  { name: "cluster", title: "Cluster", panel: new MapPanel() },
+  { name: "partition", title: "Partition", panel: new PartitionPanel() },
+  { name: "timeline", title: "Timeline", panel: new TimelinePanel() },
+];
+
+/** What panels work with: `log`, `cluster` (of the moment that is shown), `history`, `live`, and `draw` to be drawn. */
+class App {
+  #session;
+  #telling = new Telling((caughtUp) => this.#onTold(caughtUp));
+  #timebar = new TimeBar(this);
+  #current = null;
+  #drawing = false;
+  #past = null;
+  #said = "";
+
+  constructor() {
+    const url = `${location.protocol === "https:" ? "wss" : "ws"}://${location.host}`;
+    this.#session = new Session(url, () => this.draw());
+    addEventListener("hashchange", () => this.#go());
+    document.addEventListener("visibilitychange", () => this.#session.hurry());
+  }
+
+  /** For ever. */
+  run() {
+    this.#go();
+    return this.#session.run((log) => this.#telling.follow(log));
+  }
+
+  get log() {
+    return this.#session.log;
+  }
+
+  get history() {
+    return this.#telling.history;
+  }
+
+  /** How the timeline is read: see `Telling`. */
+  get told() {
+    return this.#telling.phase;
+  }
+
+  /** The cluster is shown as it is. */
+  get live() {
+    return this.#past === null;
+  }
+
+  /** The cluster at the moment that is shown; null while nothing is known. */
+  get cluster() {
+    return this.#past ?? this.#session.cluster;
+  }
+
+  /** The event after which the cluster is shown: how many there were; all of them when it is shown as it is. */
+  get moment() {
+    return this.#past?.moment ?? this.history.events.length;
+  }
+
+  /** Show the cluster after so many events; null: as it is. */
+  show(moment) {
+    const event = moment === null ? undefined : this.history.events[moment - 1];
+    if (event) this.#past = { ...pastCluster(this.history.after(event.end), this.#session.cluster.cluster), moment };
+    else this.#past = null;
+    this.draw();
+  }
+
+  /** Draw everything anew, soon. */
+  draw() {
+    if (this.#drawing) return;
+    this.#drawing = true;
+    requestAnimationFrame(() => {
+      this.#drawing = false;
+      this.#draw();
+    });
+  }
+
+  #onTold(caughtUp) {
+    this.#session.told = this.told === "following";
+    if (!caughtUp) this.#past = null;
+    this.#session.hurry();
+    this.draw();
+  }
+
+  #go() {
+    const [name = "", ...place] = location.hash.replace(/^#\/?/, "").split("/").map(decodeURIComponent);
+    if (name === "main") return;
+    const next = PANELS.find((one) => one.name === name) ?? PANELS[0];
+    if (next !== this.#current) this.#current?.panel.close?.();
+    this.#current = next;
+    next.panel.open?.(this, place);
+    this.draw();
+  }
+
+  #draw() {
+    const { phase, cluster } = this.#session;
+    document.title = `${this.#current.title} · ${cluster?.cluster ?? "Tidelog"}`;
+    document.body.dataset.phase = phase;
+    document.body.dataset.time = this.live ? "live" : "past";
+    render(document.getElementById("header"), this.#header(cluster));
+    render(document.getElementById("notices"), this.#notices());
+    const ready = this.cluster !== null;
+    render(document.getElementById("main"), ready ? this.#current.panel.view(this) : this.#waiting());
+    render(document.getElementById("timebar"), ready ? this.#timebar.view() : []);
+  }
+
+  #header(cluster) {
+    const link = ({ name, title }) =>
+      h("a", { href: `#/${name}`, "aria-current": name === this.#current.name ? "page" : null }, title);
+    return [
+      h("p", { class: "brand" }, "Tidelog", cluster && h("span", { class: "quiet" }, ` ${cluster.cluster}`)),
+      h("nav", { "aria-label": "Panels" }, PANELS.map(link)),
+      this.#state(),
+    ];
+  }
+
+  #state() {
+    const { phase, log } = this.#session;
+    const words = { connecting: "connecting", up: `live at ${log?.gateway?.node ?? "the gateway"}`, gone: "no gateway", token: "who are you?" };
+    return h("p", { class: `phase ${phase}` }, h("span", { class: "lamp", "aria-hidden": "true" }), words[phase]);
+  }
+
+  /** Read out when they change. */
+  #notices() {
+    const { phase, cluster } = this.#session;
+    if (phase === "gone") return h("p", { class: "notice bad" }, this.#goneWords());
+    if (phase !== "up" || !cluster) return [];
+    const { level, words } = health(this.cluster);
+    const moment = this.live ? "" : `At ${clock(this.cluster.atMs)}: `;
+    const partial = this.cluster.complete ? "" : " What was before the oldest record of the timeline is not known.";
+    return h("p", { class: `notice ${level}` }, `${moment}${words}${partial}`);
+  }
+
+  #goneWords() {
+    const { cluster } = this.#session;
+    const since = cluster ? ` What is shown is of ${clock(cluster.atMs)}.` : "";
+    return `The gateway at ${location.host} does not answer.${since} Connecting again…`;
+  }
+
+  #waiting() {
+    if (this.#session.phase !== "token") return h("p", { class: "quiet" }, "Connecting…");
+    const onSubmit = (event) => {
+      event.preventDefault();
+      this.#session.useToken(new FormData(event.target).get("token").trim());
+    };
+    return h(
+      "form",
+      { class: "card", onSubmit },
+      h("h1", {}, "Who are you?"),
+      h("p", {}, this.#session.error?.message ?? "", ". The token is kept until this tab is closed."),
+      h("label", {}, "Token ", h("input", { name: "token", type: "password", autocomplete: "off", required: true })),
+      h("button", {}, "Connect"),
+    );
+  }
+}
+
+new App().run();

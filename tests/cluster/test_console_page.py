@@ -1,0 +1,93 @@
+"""The console in a headless Chromium, over a real cluster: what its reader sees."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import trio
+from browser import Page, browser
+from js_tools import CHROMIUM, needs_chromium
+
+from cluster.harness import Cluster, connected, running
+
+pytestmark = needs_chromium
+
+CHIP = "a.chip[href='#/partition/orders/0']"
+PATIENCE_S = 30
+
+
+class Reader:
+    """Somebody who looks at the page. The page runs beside the cluster: every look is a thread's."""
+
+    def __init__(self, page: Page) -> None:
+        self._page = page
+
+    async def do(self, script: str) -> object:
+        """Run it in the page; its value."""
+        with trio.fail_after(PATIENCE_S):
+            return await trio.to_thread.run_sync(self._page.evaluate, script)
+
+    async def see(self, condition: str) -> None:
+        """Wait until it is so: looked at whenever the page changes. ``text`` is what a selector's element says."""
+        await self.do(f"""new Promise((resolve) => {{
+            const text = (selector) => document.querySelector(selector)?.innerText ?? '';
+            const look = () => ({condition}) && (watching.disconnect(), resolve(true));
+            const watching = new MutationObserver(look);
+            watching.observe(document, {{subtree: true, childList: true, characterData: true, attributes: true}});
+            look();
+        }})""")
+
+    async def go(self, place: str) -> None:
+        """To another panel."""
+        await self.do(f"location.hash = '#/{place}'")
+
+
+@asynccontextmanager
+async def reading(cluster: Cluster) -> AsyncIterator[Reader]:
+    """The console of the cluster's gateway, in a browser."""
+    assert CHROMIUM is not None
+    opened = browser(CHROMIUM)
+    page = await trio.to_thread.run_sync(opened.__enter__)
+    try:
+        await trio.to_thread.run_sync(page.open, cluster.gateway.replace("ws:", "http:") + "/console/")
+        yield Reader(page)
+    finally:
+        with trio.CancelScope(shield=True):
+            await trio.to_thread.run_sync(opened.__exit__, None, None, None)
+
+
+async def test_it_shows_what_happens_and_what_was(tmp_path: Path) -> None:
+    async with running(tmp_path) as cluster, connected(cluster) as client, reading(cluster) as reader:
+        topic_id = await client.create("orders", 1, 3)
+        await reader.see(f"text({CHIP!r}).includes('r1') && text('#notices').startsWith('All partitions')")
+        await client.wait_ack(client.send(topic_id, b"one", b"two"))
+        await reader.go("partition/orders/0")
+        await reader.see("document.querySelectorAll('.track[aria-label*=\"committed to 2\"]').length === 3")
+        leader = (await client.partition("orders")).leader
+
+        await reader.go("cluster")
+        await cluster.stop(leader)
+        await reader.see(f"text('.node.bad').startsWith({leader!r})")
+        await reader.see(f"document.querySelector({CHIP!r}).className === 'chip behind'")
+        await reader.see(f"text({CHIP!r}).includes('e1') && text('#notices').includes('{leader} not heard of')")
+        await reader.go("timeline")
+        await reader.see(f"text('.events').includes('leads after {leader}, in leader epoch 1')")
+
+        slider = "document.querySelector('#timebar input')"
+        await reader.go("cluster")
+        await reader.do(f"{slider}.value = 1; {slider}.dispatchEvent(new Event('input'))")
+        await reader.see(f"document.body.dataset.time === 'past' && !document.querySelector({CHIP!r})")
+        await reader.do("document.querySelector('#timebar button:last-child').click()")
+        await reader.see(f"document.body.dataset.time === 'live' && text({CHIP!r}).includes('e1')")
+
+
+async def test_it_says_that_the_gateway_is_gone_and_finds_it_again(tmp_path: Path) -> None:
+    async with running(tmp_path, replicas=1) as cluster, reading(cluster) as reader:
+        await reader.see("text('.phase') === 'live at g1'")
+        cluster.settings["g1"] = {"port": int(cluster.gateway.rpartition(":")[2])}
+        await cluster.stop("g1")
+        await reader.see("text('#notices').includes('does not answer') && text('.phase') === 'no gateway'")
+        await cluster.start("g1")
+        await reader.see("text('#notices').startsWith('All partitions') && text('.phase') === 'live at g1'")

@@ -1,0 +1,113 @@
+/** The console's parts that need no page: the past from the timeline, the cluster in one shape, bytes, plots. */
+
+import assert from "node:assert/strict";
+import test from "node:test";
+import { health, liveCluster, pastCluster } from "../../services/gateway/tidelog_gateway/console/static/cluster.js";
+import { decodeCbor, show } from "../../services/gateway/tidelog_gateway/console/static/decode.js";
+import { clock, duration, short } from "../../services/gateway/tidelog_gateway/console/static/format.js";
+import { History, Past } from "../../services/gateway/tidelog_gateway/console/static/past.js";
+import { ceiling, Series } from "../../services/gateway/tidelog_gateway/console/static/plot.js";
+import { levelOf, matching } from "../../services/gateway/tidelog_gateway/console/static/timeline.js";
+import { epochsOf, windowOf } from "../../services/gateway/tidelog_gateway/console/static/tracks.js";
+import { fromHex, vectors } from "./vectors.js";
+
+const RECORDS = vectors.pasts.map(({ hex }) => decodeCbor(fromHex(hex)));
+
+/** As `tidelog.timeline.past.Past.image` has it. */
+function imageOf(past) {
+  const topics = [...past.topics.values()].map(({ topicId, name, config, partitions }) => [topicId, [name, config, Object.fromEntries(partitions)]]);
+  const { event, active, term, servers, controllers } = past;
+  const image = { event, active, term, servers: Object.fromEntries(servers), controllers: Object.fromEntries(controllers), topics: Object.fromEntries(topics) };
+  return JSON.parse(JSON.stringify(image));
+}
+
+test("the past is rebuilt as the Python client does", () => {
+  const past = new Past();
+  for (const [i, { image, complete }] of vectors.pasts.entries()) {
+    past.take(RECORDS[i]);
+    assert.deepEqual([i, imageOf(past), past.complete], [i, image, complete]);
+  }
+});
+
+test("any moment can be gone to, in any order", () => {
+  const history = new History();
+  for (let round = 0; round < 20; round++) for (const record of RECORDS) history.add(record);
+  const straight = new Past();
+  const images = [];
+  for (let i = 0; i < history.length; i++) {
+    straight.take(RECORDS[i % RECORDS.length]);
+    images.push(imageOf(straight));
+  }
+  for (const end of [history.length, 1, 200, 130, 128, 127, 12, 199]) assert.deepEqual(imageOf(history.after(end)), images[end - 1]);
+  assert.equal(history.events.length, 20 * RECORDS.filter(({ type }) => type !== "keyframe").length);
+});
+
+test("a partition without a leader, or with a replica that is behind, is told in words", () => {
+  const partition = { partition: 0, replicas: ["r1", "r2"], isr: ["r1", "r2"], leader: "r1", learners: [], elr: [], target: [] };
+  const server = (node, fenced = false) => ({ node, fenced });
+  const cluster = (change, fenced = false) =>
+    liveCluster(
+      { cluster: "c", servers: [server("r10"), server("r2", fenced)], topics: [{ name: "t", topicId: "5f", partitions: [{ ...partition, ...change }] }] },
+      { active: "c1", term: 1, commitIndex: 9, controllers: [{ node: "c1", match: 7 }], gateways: ["g1"] },
+      0,
+    );
+  assert.equal(health(cluster({})).level, "good");
+  assert.deepEqual(cluster({}).servers.map(({ node }) => node), ["r2", "r10"]);
+  assert.equal(cluster({}).controllers[0].behind, 2);
+  assert.deepEqual(health(cluster({ isr: ["r1"] }, true)), { level: "warning", words: "1 partition with a replica that is not in sync; r2 not heard of." });
+  assert.deepEqual(health(cluster({ leader: "" })), { level: "bad", words: "1 partition without a leader." });
+  assert.equal(cluster({ leader: "", paused: true }).topics[0].partitions[0].state, "paused");
+});
+
+test("the past has the same shape as the present", () => {
+  const past = new Past();
+  for (const record of RECORDS.slice(0, 8)) past.take(record);
+  const cluster = pastCluster(past, "c");
+  assert.equal(cluster.topics[0].partitions[0].leader, "r2");
+  assert.deepEqual(cluster.topics[0].partitions[1].learners, ["r3"]);
+  assert.match(health(cluster).words, /1 partition with a replica that is not in sync; r1 not heard of/);
+});
+
+test("bytes are shown as what they are", () => {
+  const bytes = (text) => new TextEncoder().encode(text);
+  assert.deepEqual(show(bytes("hello\nworld")), { format: "text", text: "hello\nworld" });
+  assert.deepEqual(show(bytes('{"a": [1]}')).format, "json");
+  assert.deepEqual(show(fromHex("bf6161f93e00ff")), { format: "cbor", text: '{\n "a": 1.5\n}' });
+  assert.deepEqual(show(fromHex("ff00")), { format: "hex", text: "ff00" });
+  assert.deepEqual(show(bytes("plain"), "json").format, "hex");
+  assert.deepEqual(show(null).format, "null");
+  for (const bad of ["", "18", "5f41", "9a00ffffff", "a161", "81".repeat(100)]) assert.throws(() => decodeCbor(fromHex(bad)), RangeError);
+  assert.equal(decodeCbor(fromHex("3bffffffffffffffff")), -18446744073709551616n);
+});
+
+test("the window of a log shows its last records, and its epochs within", () => {
+  const log = { logStart: 10, logEnd: 100, leaderEpoch: 4, epochs: [{ epoch: 1, start: 0 }, { epoch: 3, start: 60 }, { epoch: 4, start: 100 }] };
+  const behind = { ...log, logEnd: 80 };
+  assert.deepEqual(windowOf([log, behind], 50), { from: 50, to: 100 });
+  assert.deepEqual(windowOf([log, behind], Infinity), { from: 10, to: 100 });
+  assert.deepEqual(windowOf([], 50), { from: 0, to: 1 });
+  assert.deepEqual(epochsOf(log, { from: 50, to: 100 }), [{ epoch: 1, from: 50, to: 60 }, { epoch: 3, from: 60, to: 100 }]);
+  assert.deepEqual(epochsOf(behind, { from: 0, to: 100 }).at(-1), { epoch: 3, from: 60, to: 80 });
+});
+
+test("a timeline is searched by words, and what is bad stands out", () => {
+  const record = (words, kind = "created") => ({ record: { type: "event", words, kind, cause: "" } });
+  const events = [record("orders/0: r3 leads", "leader_elected"), record("clicks/1: nobody leads", "offline")];
+  assert.deepEqual(matching(events, "leads OFFLINE").map(({ i }) => i), [1]);
+  assert.equal(matching(events, " ").length, 2);
+  assert.deepEqual(events.map((event) => levelOf(event.record)), ["plain", "bad"]);
+});
+
+test("plots keep some minutes, under a round ceiling", () => {
+  assert.deepEqual([0, 0.3, 1, 1.1, 99, 100, 101].map(ceiling), [1, 0.5, 1, 2, 100, 100, 200]);
+  const series = new Series("r1");
+  for (const at of [0, 60_000, 180_000, 181_000]) series.add(at, at);
+  assert.deepEqual(series.points.map(([at]) => at), [60_000, 180_000, 181_000]);
+});
+
+test("numbers and times are short", () => {
+  assert.deepEqual([0, 999, 1234, 12_345_678].map((number) => short(number)), ["0", "999", "1.23 k", "12.3 M"]);
+  assert.deepEqual([0.00012, 0.0123, 2.345, 600].map(duration), ["120 µs", "12.3 ms", "2.3 s", "10 min"]);
+  const noon = new Date(2026, 0, 31, 12, 0, 5, 7).getTime();
+  assert.deepEqual([clock(noon, noon), clock(noon, noon + 86_400_000)], ["12:00:05.007", "2026-01-31 12:00:05"]);
+});
