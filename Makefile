@@ -58,7 +58,7 @@ simulate: $(STAMP)
 
 MINUTES ?= 10
 fuzz: $(STAMP)
-	cd tests/unit && ../../$(BIN)/python fuzzing.py --minutes $(MINUTES)
+	PYTHONPATH=tests $(BIN)/python tests/unit/fuzzing.py --minutes $(MINUTES)
 
 model-check: $(STAMP) spin
 	cd tests && ../$(BIN)/python -m model.spin

@@ -6,7 +6,8 @@ head and not one byte more. The handshake's tasks live in a nursery that ends wi
 connection has no hidden task. A request that does not ask for WebSocket gets a page (``pages.py``).
 
 Refused: another subprotocol (HTTP 400), more than ``max_connections`` (HTTP 503), a handshake that takes longer
-than ``HANDSHAKE_TIMEOUT_S``, plain text on a port that speaks TLS (HTTP 426). permessage-deflate is never negotiated.
+than ``HANDSHAKE_TIMEOUT_S`` (HTTP 408), plain text on a port that speaks TLS (HTTP 426). permessage-deflate is never
+negotiated.
 """
 
 from __future__ import annotations
@@ -69,6 +70,11 @@ class _Gate(trio.abc.Stream):
         head = await self.read_head()
         self._taken = True
         return head
+
+    @property
+    def is_late(self) -> bool:
+        """The time was over before there was a head."""
+        return self.scope.cancelled_caught and self._head is None
 
     async def read_head(self) -> bytes:
         """The HTTP head, which can be read again by ``receive_some``. Raises ``_HandshakeEnded``."""
@@ -265,6 +271,8 @@ class WebSocketTransport:
             except* Exception as group:  # whatever the peer sent, the libraries choke on it in many ways
                 log.debug("handshake_failed remote=%s: %r", remote, group.exceptions[0])
                 accepted = False
+        if gate.is_late:
+            await _refuse(stream, "408 Request Timeout")
         if not accepted:
             return None
         return self._open(stream, remote, gate.early, server=True)
@@ -298,7 +306,7 @@ def _failed(accept: str) -> Page:
     return Page(b"internal error\n", status=500)
 
 
-async def _refuse(stream: trio.SocketStream, status: str, header: str = "") -> None:
+async def _refuse(stream: Stream, status: str, header: str = "") -> None:
     with trio.move_on_after(1.0), contextlib.suppress(trio.BrokenResourceError):
         answer = f"HTTP/1.1 {status}\r\n{header}connection: close\r\ncontent-length: 0\r\n\r\n"
         await stream.send_all(answer.encode())

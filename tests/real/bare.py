@@ -41,9 +41,12 @@ class Bare:
 
     async def receive(self) -> bytes:
         """The next message."""
-        event = await self._next()
-        assert isinstance(event, BytesMessage) and event.message_finished, event
-        return bytes(event.data)
+        data, finished = b"", False
+        while not finished:
+            event = await self._next()
+            assert isinstance(event, BytesMessage), event
+            data, finished = data + bytes(event.data), event.message_finished
+        return data
 
     async def closed_with(self) -> tuple[int, str]:
         """The code and the reason with which the other side closes; what comes before is skipped."""

@@ -1,29 +1,69 @@
-"""Every attack at the real ports of all three services, before hello and after it: the close code that it earns, and
-beside it a well-behaved client whose records are all taken and read in order."""
+"""Every attack at the real ports of all three services, before hello and after it: how the server ends it, and beside
+it a well-behaved client whose records are all taken and read in order.
+
+What takes its time (peers that are slow, silent, or read nothing) is begun before the first of the tests and looked
+at in the last one, so that it goes on beside all the others.
+"""
 
 from __future__ import annotations
 
-from contextlib import suppress
+import socket
+from collections.abc import Iterator
+from contextlib import closing, suppress
+from typing import Any
 
 import cbor2
 import pytest
 import trio
-from attacks import MESSAGES, frame, frames_for
 from bare import Bare, bare
+from hostile_wire import HANDSHAKES, MESSAGES, ending, frame, frames_for, slow_peers
 from running import HEAL_S, Cluster
 from tidelog.link import PROTOCOL_VERSION
 from tidelog.transport import MAX_MESSAGE_BYTES
 from tidelog.wire import codec
-from tidelog.wire.messages import Hello
+from tidelog.wire.messages import Hello, Message, Read, Subscribe, Welcome
 
 pytestmark = pytest.mark.real
 
-PLACES = (("g1", "client"), ("c1", "gateway"), ("c1", "replica"), ("r1", "gateway"), ("r1", "replica"))
-"""Each service, and each role as which it takes a connection."""
+PLACES = (("g1", "client"), ("c1", "gateway"), ("r1", "replica"))
+"""Each service, and as whom it is spoken to."""
 OF_A_CLIENT = frozenset({"raft", "one-way op of another plane"})
 """Allowed to some other role."""
 OF_SERVICES = {"a million empty arrays": 1002}
 """A service may send more items than a stranger; this header then has neither ``op`` nor ``re``."""
+CROWD = 200
+"""So many connect to each port and say nothing."""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def slow(cluster: Cluster) -> Iterator[dict[tuple[str, str], tuple[socket.socket, int]]]:
+    """Slow peers of every service by node and name, and how they must end. Nobody has read from them yet."""
+    peers = {}
+    for node, role in PLACES:
+        wires = slow_peers(hello_of(role)) | {f"one of a crowd, {n}": (b"", 408) for n in range(CROWD)}
+        for name, (wire, code) in wires.items():
+            peers[node, name] = begin(cluster, node, wire), code
+    yield peers
+    for peer, _ in peers.values():
+        peer.close()
+
+
+def begin(cluster: Cluster, node: str, wire: bytes) -> socket.socket:
+    """Connect, with little room for what the server says, and say this."""
+    peer = socket.socket()
+    peer.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    peer.settimeout(HEAL_S)
+    peer.connect(("127.0.0.1", port_of(cluster, node)))
+    with suppress(ConnectionError):  # it had enough before it heard all
+        peer.sendall(wire)
+    return peer
+
+
+@pytest.mark.parametrize("node", ["g1", "c1", "r1"])
+def test_handshakes_that_are_none(cluster: Cluster, node: str) -> None:
+    for name, (wire, status) in HANDSHAKES.items():
+        with closing(begin(cluster, node, wire)) as peer:
+            assert (name, ending(all_of(peer))) == (name, status)
 
 
 @pytest.mark.parametrize(("node", "role"), PLACES)
@@ -54,12 +94,12 @@ async def attack_beside_a_client(
         async with log.producer(topic) as producer:
             for number, (name, (wire, _)) in enumerate(attacks.items()):
                 with trio.fail_after(HEAL_S):
-                    async with bare(url) as socket, trio.open_nursery() as nursery:
+                    async with bare(url) as peer, trio.open_nursery() as nursery:
                         if role:
-                            await say_hello(socket, role)
-                        nursery.start_soon(socket.send_raw, wire)
+                            await say_hello(peer, role)
+                        nursery.start_soon(peer.send_raw, wire)
                         assert (await producer.send(b"%d" % number)).offset == number
-                        codes[name], reason = await socket.closed_with()
+                        codes[name], reason = await peer.closed_with()
                         assert reason, name
         with trio.fail_after(HEAL_S):
             read = [record.value async for record in log.consume(topic, start="earliest", end="latest")]
@@ -67,7 +107,75 @@ async def attack_beside_a_client(
     assert read == [b"%d" % number for number in range(len(attacks))]
 
 
-async def say_hello(socket: Bare, role: str) -> None:
-    await socket.send(codec.encode(Hello(PROTOCOL_VERSION, role, "bare"), id=0)[0])
-    with suppress(KeyError):
-        raise AssertionError(cbor2.loads(await socket.receive())["error"])
+async def test_more_subscriptions_than_a_client_may_have(cluster: Cluster) -> None:
+    """The one too many is refused; those that are there go on, and give room when they end."""
+    limit = 1000  # client_max_subscriptions
+    async with cluster.connect() as log, bare(cluster.local.get("g1").url) as peer:
+        topic = (await log.create_topic("much-subscribed", replication_factor=3)).topic_id
+        await say_hello(peer, "client")
+        with trio.fail_after(HEAL_S):
+            for sub in range(limit + 1):
+                await ask(peer, sub, Subscribe(sub, topic, 0, 0, credit=1 << 20 if sub == limit - 1 else 0))
+            codes = [(await answer(peer)).get("error", {}).get("code") for _ in range(limit + 1)]
+            assert codes == [None] * limit + ["OVERLOADED"]
+            async with log.producer("much-subscribed") as producer:
+                await producer.send(b"served")
+            while (said := cbor2.loads(await peer.receive())).get("sub") != limit - 1 or "high_watermark" not in said:
+                continue
+
+
+async def test_more_requests_than_a_client_may_have_in_flight(cluster: Cluster) -> None:
+    """What is too much is refused; the others wait, and are answered."""
+    async with cluster.connect() as log, bare(cluster.local.get("g1").url) as peer:
+        topic = await log.create_topic("much-read", replication_factor=3)
+        async with log.producer("much-read") as producer:
+            await producer.send(b"its log is open")
+            count = (await say_hello(peer, "client")).max_in_flight + 1
+            with trio.fail_after(HEAL_S):
+                for id in range(count):
+                    await ask(peer, id, Read(topic.topic_id, 0, 1, max_wait_ms=60_000))
+                first = await answer(peer)
+                await producer.send(b"served")
+                answers = [first, *[await answer(peer) for _ in range(count - 1)]]
+    assert first["error"]["code"] == "OVERLOADED" and sorted(one["re"] for one in answers) == list(range(count))
+    assert {one.get("error", {}).get("code") for one in answers} == {None, "OVERLOADED"}
+
+
+def test_slow_peers_are_let_go(slow: dict[tuple[str, str], tuple[socket.socket, int]]) -> None:
+    found = {name: ending(all_of(peer)) for name, (peer, _) in slow.items()}
+    assert found == {name: code for name, (_, code) in slow.items()}
+
+
+def port_of(cluster: Cluster, node: str) -> int:
+    return int(cluster.local.get(node).url.rpartition(":")[2])
+
+
+def all_of(peer: socket.socket) -> bytes:
+    """What the server said until it hung up."""
+    data = b""
+    with suppress(ConnectionError):
+        while more := peer.recv(1 << 20):
+            data += more
+    return data
+
+
+def hello_of(role: str) -> bytes:
+    return codec.encode(Hello(PROTOCOL_VERSION, role, "bare"), id=0)[0]
+
+
+async def say_hello(peer: Bare, role: str) -> Welcome:
+    await peer.send(hello_of(role))
+    welcome = codec.decode(await peer.receive(), answers=lambda _: Welcome).message
+    assert isinstance(welcome, Welcome)
+    return welcome
+
+
+async def ask(peer: Bare, id: int, request: Message) -> None:
+    await peer.send(codec.encode(request, id=id)[0])
+
+
+async def answer(peer: Bare) -> dict[str, Any]:
+    """The header of the next answer; what else comes is skipped."""
+    while "re" not in (header := cbor2.loads(await peer.receive())):
+        continue
+    return dict(header)

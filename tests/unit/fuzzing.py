@@ -1,7 +1,7 @@
 """Hostile bytes, made by hypothesis, for every place at which a server or a library reads what a stranger sent.
 
 Each target draws an input and asserts what must hold for any bytes at all. ``test_fuzz.py`` runs each with a fixed
-budget; ``python fuzzing.py --minutes 10`` goes on with new seeds until the time is over.
+budget; ``make fuzz MINUTES=10`` goes on with new seeds until the time is over.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from typing import Any
 import trio
 import trio.testing
 from any_message import instances
+from hostile_wire import opening
 from hypothesis import HealthCheck, given, seed, settings
 from hypothesis import strategies as st
 from tidelog.errors import CorruptBatch, ProtocolError, TidelogError, Unreachable
@@ -38,10 +39,6 @@ ATOMS = (
     *(b"\x81" * 40, b"\x9a\x00\x01\x00\x00" + b"\x80" * 65536),
 )
 """CBOR that nobody should send, to be put into messages that somebody would."""
-HEAD = (
-    b"GET / HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\n"
-    b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Protocol: tidelog.v1\r\n\r\n"
-)
 LIMIT = 1 << 16
 """Largest message that the fuzzed WebSocket takes, in bytes."""
 ALLOWED = {"client": frozenset({"init_producer", "produce", "credit"}), "gateway": frozenset({"fetch"})}
@@ -193,7 +190,7 @@ def websocket(data: st.DataObject) -> None:
     opcode, length = st.sampled_from((0x82, 0x02, 0x80, 0x00, 0x89, 0x8A, 0x88, 0x81, 0xC2)), st.integers(0, 200)
     frames = st.builds(lambda op, n: _frame(op, bytes(n)), opcode, length) | st.just(_frame(0x82, bytes(LIMIT + 1)))
     body = b"".join(data.draw(st.lists(frames, max_size=6)))
-    wire = data.draw(mutated(HEAD, (b"\r\n", b"\r\n\r\n", b"\xff", b": ", b"\x00", b"x" * 20_000)))
+    wire = data.draw(mutated(opening(), (b"\r\n", b"\r\n\r\n", b"\xff", b": ", b"\x00", b"x" * 20_000)))
     wire += data.draw(
         mutated(body, (b"\x82\xff\x7f" + b"\xff" * 7, b"\x02\x80\0\0\0\0" * 50, b"\x89\x80\0\0\0\0" * 50))
     )

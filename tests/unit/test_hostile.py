@@ -13,7 +13,7 @@ from typing import Any
 import cbor2
 import pytest
 import trio
-from attacks import GOOD, MESSAGES, frame, frames_for
+from hostile_wire import GOOD, HANDSHAKES, MESSAGES, ending, frame, frames_for
 from tidelog.errors import TidelogError
 from tidelog.link import Link, connect_link, serve_links
 from tidelog.transport import SUBPROTOCOL
@@ -22,7 +22,7 @@ from tidelog.wire import codec
 from tidelog.wire.messages import Done, Hello, InitProducer, ProducerId, Welcome
 from tidelog.wire.messages import Message as TidelogMessage
 from wsproto import ConnectionType, WSConnection
-from wsproto.events import AcceptConnection, BytesMessage, CloseConnection, Message, RejectConnection, Request
+from wsproto.events import AcceptConnection, BytesMessage, CloseConnection, Message, Request
 
 WELCOME = Welcome(1, "c", "g1", "gateway", 1 << 20, 100)
 ALLOWED = {"client": frozenset({"init_producer", "produce", "metadata", "credit"})}
@@ -80,6 +80,15 @@ class Peer:
 
     async def send(self, data: bytes) -> None:
         await self.stream.send_all(data)
+
+    async def rest_after(self, data: bytes) -> bytes:
+        """Send this, then all that the server says until it hangs up, which may be before it has read everything."""
+        said = b""
+        with suppress(trio.BrokenResourceError), trio.fail_after(PATIENCE_S):
+            await self.send(data)
+            while more := await self.stream.receive_some(1 << 16):
+                said += more
+        return said
 
     async def say(self, event: Message) -> None:
         await self.send(self.protocol.send(event))
@@ -191,50 +200,16 @@ async def test_a_hello_that_is_refused(url: str, hello: Hello, code: str) -> Non
         await peer.assert_closed(1008)
 
 
-@pytest.mark.parametrize("protocols", [[], ["tidelog.v2"], ["chat", "mqtt"]])
-async def test_wrong_subprotocols_are_refused(url: str, protocols: list[str]) -> None:
+@pytest.mark.parametrize(("wire", "status"), HANDSHAKES.values(), ids=HANDSHAKES)
+async def test_handshakes_that_are_none(url: str, wire: bytes, status: int) -> None:
     async with tcp(url) as peer:
-        await peer.say(Request(host="x", target="/", subprotocols=protocols))  # type: ignore[arg-type]
-        event = await peer.event()
-        assert isinstance(event, RejectConnection) and event.status_code == 400
-        with trio.fail_after(PATIENCE_S):
-            while await peer.event() is not None:
-                continue
-    await assert_served(url)
-
-
-HANDSHAKES = {
-    "not HTTP": b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n",
-    "no upgrade": b"GET / HTTP/1.1\r\nHost: x\r\n\r\n",
-    "another method": b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n",
-    "no key": b"GET / HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n",
-    "an endless head": b"GET / HTTP/1.1\r\n" + b"X: y\r\n" * 20_000,
-    "bytes beyond ASCII": b"GET /\xff HTTP/1.1\r\nHost: \xff\r\n\xff: \xff\r\n\r\n",
-    "nothing at all": b"",
-}
-
-
-@pytest.mark.parametrize("head", HANDSHAKES.values(), ids=HANDSHAKES)
-async def test_handshakes_that_are_none(url: str, head: bytes) -> None:
-    async with tcp(url) as peer:
-        with suppress(trio.BrokenResourceError):  # the server hung up while there was more to read: as good
-            await peer.send(head)
-            if not head:
-                await peer.stream.send_eof()
-            with trio.fail_after(PATIENCE_S):
-                while await peer.stream.receive_some(1 << 16):
-                    continue
+        assert ending(await peer.rest_after(wire)) == status
     await assert_served(url)
 
 
 async def test_compression_is_not_accepted(url: str) -> None:
     async with tcp(url) as peer:
-        await peer.send(
-            b"GET / HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\n"
-            b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Protocol: tidelog.v1\r\n"
-            b"Sec-WebSocket-Extensions: permessage-deflate; client_max_window_bits\r\n\r\n"
-        )
-        head = (await peer.stream.receive_some(4096)).lower()
+        head = (await peer.rest_after(HANDSHAKES["compression"][0])).lower()
         assert head.startswith(b"http/1.1 101") and b"extensions" not in head
 
 

@@ -1,4 +1,4 @@
-"""What hostile peers send, and the WebSocket code with which every server closes on them."""
+"""What hostile peers send, and how every server ends it: with this WebSocket code, or this HTTP status."""
 
 from __future__ import annotations
 
@@ -14,6 +14,14 @@ def frame(opcode: int, data: bytes, *, mask: bytes = b"\0\0\0\0") -> bytes:
         return bytes((0x80 | opcode, 0x80 | length)) + mask + data
     long = struct.pack(">BH", 0xFE, length) if length < 1 << 16 else struct.pack(">BQ", 0xFF, length)
     return bytes((0x80 | opcode,)) + long + mask + data
+
+
+def opening(protocol: str = "tidelog.v1", more: str = "") -> bytes:
+    """A client's side of the WebSocket handshake."""
+    return (
+        "GET / HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\n"
+        f"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Protocol: {protocol}\r\n{more}\r\n"
+    ).encode()
 
 
 GOOD = {"op": "init_producer", "id": 1}
@@ -68,3 +76,53 @@ def frames_for(limit: int) -> dict[str, tuple[bytes, int]]:
         "a flood of pings": (frame(9, b"") * 5000, 1002),
         "a long ping": (frame(9, bytes(126)), 1002),
     }
+
+
+HANDSHAKES: dict[str, tuple[bytes, int]] = {
+    "TLS": (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n", 400),
+    "no upgrade": (b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", 404),
+    "another method": (b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n", 405),
+    "no key": (b"GET / HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n", 400),
+    "another subprotocol": (opening("tidelog.v2"), 400),
+    "bytes beyond ASCII": (b"GET /\xff HTTP/1.1\r\nHost: \xff\r\n\xff: \xff\r\n\r\n", 400),
+    "an endless head": (b"GET / HTTP/1.1\r\n" + b"X: y\r\n" * 20_000, 0),
+    "compression": (
+        opening(more="Sec-WebSocket-Extensions: permessage-deflate; client_max_window_bits\r\n")
+        + b"\xc2"  # compressed
+        + frame(2, b"")[1:],
+        1002,
+    ),
+}
+"""Instead of an opening handshake. 0: the server just hangs up."""
+
+ASKED = b"".join(frame(2, cbor2.dumps({"op": "fly" * 30, "id": n})) for n in range(60_000))
+"""Requests whose answers fill every buffer on their way, if nobody reads them."""
+
+
+def slow_peers(hello: bytes) -> dict[str, tuple[bytes, int]]:
+    """What a peer sends before it falls silent, and reads nothing. ``hello``: a good one."""
+    opened = opening() + frame(2, hello)
+    return {
+        "nothing": (b"", 408),
+        "half a handshake": (opening()[:40], 408),
+        "no hello": (opening(), 1008),
+        "half a hello": (opened[:-1], 1008),
+        "no pong": (opened, 1013),
+        "half a message": (opened + frame(2, bytes(1 << 20))[:1000], 1013),
+        "requests without end": (opened + ASKED, 0),
+    }
+
+
+def ending(data: bytes) -> int:
+    """From all that a server sent: its HTTP status if it refused, else the code of its close frame; 0: neither."""
+    head, _, rest = data.partition(b"\r\n\r\n")
+    status = int(head.split(b" ")[1]) if head else 0
+    if status != 101:
+        return status
+    while len(rest) >= 2:
+        first, length = rest[0], rest[1]
+        size, rest = (int.from_bytes(rest[2:4], "big"), rest[4:]) if length == 126 else (length, rest[2:])
+        if first == 0x88:
+            return int.from_bytes(rest[:2], "big")
+        rest = rest[size:]
+    return 0

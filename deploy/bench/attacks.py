@@ -1,0 +1,225 @@
+"""What hostile peers cost each service: CPU, memory, and what a well-behaved client beside them notices.
+
+    .venv/bin/python deploy/bench/attacks.py [--rounds 10] [--node g1] [--only flood] [--json FILE]
+
+A cluster of processes on this machine. Each attack of tests/hostile_wire.py is begun so many times, one after the
+other, after a good hello; those at the end of the list are many peers at once. Meanwhile a client sends 50 records a
+second, acks ``all``. CPU is that of the attacked process beyond what it needs for this client, in ms for one attack;
+memory is the highest that it was resident, above what it was before, in MB for all of them; "ack" is the client's
+slowest ack, in ms.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import socket
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import click
+import tidelog
+import trio
+from tidelog.cli.local_cluster import LocalCluster, free_base_port
+from tidelog.client.log import Log
+from tidelog.transport import MAX_MESSAGE_BYTES
+from tidelog.wire import codec
+from tidelog.wire.messages import Hello
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests"))
+from hostile_wire import HANDSHAKES, MESSAGES, frame, frames_for, opening, slow_peers
+
+ROLES = {"g1": "client", "c1": "gateway", "r1": "replica"}
+TOPIC = "attacks"
+RATE = 50
+MANY = 500
+PATIENCE_S = 60.0
+QUIET_S = 3.0
+"""So long the processes are watched without an attack."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """See the module."""
+
+    attack: str
+    node: str
+    cpu_ms: float
+    memory_mb: float
+    ack_ms: float
+
+
+class Bystander:
+    """The client that nobody should disturb."""
+
+    def __init__(self) -> None:
+        self.slowest_s = 0.0
+
+    async def produce(self, log: Log) -> None:
+        """Until cancelled."""
+        async with log.producer(TOPIC) as producer, trio.open_nursery() as nursery:
+            for number in range(sys.maxsize):
+                nursery.start_soon(self._send, producer, number)
+                await trio.sleep(1 / RATE)
+
+    async def _send(self, producer: tidelog.Producer, number: int) -> None:
+        began = trio.current_time()
+        await producer.send(b"%d" % number)
+        self.slowest_s = max(self.slowest_s, trio.current_time() - began)
+
+
+def cpu_s(pid: int) -> float:
+    """CPU that the threads of a process have had."""
+    ran = (path.read_text().split()[0] for path in Path(f"/proc/{pid}/task").glob("*/schedstat"))
+    return sum(map(int, ran)) / 1e9
+
+
+def resident_mb(pid: int, which: str) -> float:
+    """``VmRSS``, or ``VmHWM``: the highest since ``forget_peak``."""
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith(which)) * 1024 / 1e6
+
+
+def forget_peak(pid: int) -> None:
+    """From now on ``VmHWM`` begins anew (proc(5), clear_refs)."""
+    Path(f"/proc/{pid}/clear_refs").write_text("5")
+
+
+def connect(port: int, wire: bytes) -> socket.socket:
+    """A peer that says this, and reads as little as it can."""
+    peer = socket.socket()
+    peer.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    peer.settimeout(PATIENCE_S)
+    peer.connect(("127.0.0.1", port))
+    with contextlib.suppress(ConnectionError):
+        peer.sendall(wire)
+    return peer
+
+
+def hang_up(peer: socket.socket) -> None:
+    """Once the server has."""
+    with contextlib.suppress(ConnectionError):
+        while peer.recv(1 << 20):
+            continue
+    peer.close()
+
+
+def one_by_one(port: int, wire: bytes, rounds: int) -> int:
+    """So many, one after the other; returns how many."""
+    for _ in range(rounds):
+        hang_up(connect(port, wire))
+    return rounds
+
+
+def together(port: int, wire: bytes, peers: int, seconds: float) -> int:
+    """So many at once, which then do nothing for so long; returns how many."""
+    crowd = [connect(port, wire) for _ in range(peers)]
+    time.sleep(seconds)
+    for peer in crowd:
+        peer.close()
+    return peers
+
+
+Attack = Callable[[int], int]
+"""Attacks the port; returns how often."""
+
+
+def attacks_on(node: str, rounds: int) -> Iterator[tuple[str, Attack]]:
+    """All attacks, by name."""
+    hello = codec.encode(Hello(1, ROLES[node], "bench"), id=0)[0]
+    opened = opening() + frame(2, hello)
+    wires = {name: opened + frame(2, data) for name, (data, _) in MESSAGES.items() if node == "g1" or name != "raft"}
+    wires |= {name: opened + data for name, (data, _) in frames_for(MAX_MESSAGE_BYTES).items()}
+    wires |= {f"handshake: {name}": wire for name, (wire, _) in HANDSHAKES.items()}
+    if node != "g1":
+        wires.pop("one-way op of another plane")  # it is theirs
+    for name, wire in wires.items():
+        yield name, lambda port, wire=wire: one_by_one(port, wire, rounds)
+    slow = slow_peers(hello)
+    half = opened + frame(2, bytes(1 << 20))[:65536]
+    yield "flood: requests, no answer is read", lambda port: one_by_one(port, slow["requests without end"][0], 1)
+    yield f"flood: {MANY} that say nothing", lambda port: together(port, b"", MANY, 6)
+    yield f"flood: {MANY} without hello", lambda port: together(port, opening(), MANY, 6)
+    yield f"flood: {MANY} that do not answer pings", lambda port: together(port, opened, MANY, 16)
+    yield f"flood: {MANY} with 64 KiB of a message", lambda port: together(port, half, MANY, 16)
+    if node == "g1":
+        yield "flood: 4,100 that say nothing", lambda port: together(port, b"", 4100, 6)
+
+
+async def measure(cluster: LocalCluster, nodes: list[str], rounds: int, only: str) -> list[Cost]:
+    """Every attack on these nodes."""
+    costs = []
+    async with tidelog.connect(cluster.gateways()) as log, trio.open_nursery() as nursery:
+        await log.create_topic(TOPIC, partitions=1, replication_factor=3)
+        bystander = Bystander()
+        nursery.start_soon(bystander.produce, log)
+        for node in nodes:
+            process = cluster.get(node)
+            pid, port = process.pid, int(process.url.rpartition(":")[2])
+            await trio.sleep(1)
+            before = cpu_s(pid)
+            await trio.sleep(QUIET_S)
+            idle = (cpu_s(pid) - before) / QUIET_S
+            for name, attack in attacks_on(node, rounds):
+                if only not in name:
+                    continue
+                forget_peak(pid)
+                bystander.slowest_s = 0.0
+                memory, cpu, began = resident_mb(pid, "VmRSS"), cpu_s(pid), trio.current_time()
+                times = await trio.to_thread.run_sync(attack, port)
+                spent = cpu_s(pid) - cpu - idle * (trio.current_time() - began)
+                cost = Cost(
+                    name,
+                    node,
+                    round(1e3 * max(spent, 0.0) / times, 2),
+                    round(resident_mb(pid, "VmHWM") - memory, 1),
+                    round(1e3 * bystander.slowest_s, 0),
+                )
+                costs.append(cost)
+                print(f"{node} {name}: {cost.cpu_ms} ms, {cost.memory_mb} MB, ack {cost.ack_ms:.0f} ms", flush=True)
+        nursery.cancel_scope.cancel()
+    return costs
+
+
+def table(costs: list[Cost]) -> str:
+    """A row for each attack, a column for each figure of each service."""
+    nodes = [node for node in ROLES if any(cost.node == node for cost in costs)]
+    found = {(cost.attack, cost.node): cost for cost in costs}
+    heads = [f"{node} {what}" for node in nodes for what in ("CPU ms", "MB", "ack ms")]
+    lines = [" | ".join(("| attack", *heads)) + " |", "|---" * (len(heads) + 1) + "|"]
+    none = Cost("", "", math.nan, math.nan, math.nan)
+    for attack in dict.fromkeys(cost.attack for cost in costs):
+        row = (found.get((attack, node), none) for node in nodes)
+        figures = (text for c in row for text in (f"{c.cpu_ms:.2f}", f"{c.memory_mb:.1f}", f"{c.ack_ms:.0f}"))
+        lines.append(f"| {attack} | " + " | ".join("" if text == "nan" else text for text in figures) + " |")
+    return "\n".join(lines)
+
+
+@click.command(help=__doc__)
+@click.option("--rounds", default=10, show_default=True, type=click.IntRange(1), help="Of each single attack.")
+@click.option("--node", "nodes", multiple=True, type=click.Choice(list(ROLES)), help="Only these; default: all.")
+@click.option("--only", default="", help="Only attacks with this in their names.")
+@click.option("--json", "json_file", type=click.Path(path_type=Path), help="Write the figures here too.")
+def main(rounds: int, nodes: tuple[str, ...], only: str, json_file: Path | None) -> None:
+    """See the module."""
+    with tempfile.TemporaryDirectory(prefix="tidelog-attacks-") as folder:
+        port = free_base_port(5)
+        cluster = LocalCluster.create(Path(folder), controllers=1, replicas=3, gateways=1, base_port=port)
+        try:
+            cluster.start()
+            trio.run(cluster.wait_ready)
+            costs = trio.run(measure, cluster, list(nodes or ROLES), rounds, only)
+        finally:
+            cluster.stop()
+    print(table(costs))
+    if json_file is not None:
+        json_file.write_text(json.dumps([asdict(cost) for cost in costs], indent=1))
+
+
+if __name__ == "__main__":
+    main()
