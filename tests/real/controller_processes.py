@@ -12,6 +12,7 @@ from typing import Any
 
 import trio
 from tidelog.cli.local_cluster import free_base_port
+from tidelog.controllers import ActiveController
 from tidelog.link import PROTOCOL_VERSION, Link, connect_link
 from tidelog.websocket import WebSocketTransport
 from tidelog.wire.messages import Hello, Message
@@ -135,3 +136,16 @@ class Controllers:
 
         async with connect_link(WebSocketTransport(), self.urls[node], hello, handle) as link:
             yield link
+
+    @asynccontextmanager
+    async def active(self, role: str = "gateway", name: str = "g1") -> AsyncIterator[ActiveController]:
+        """The active controller as the other services ask it: whoever that is by then, and again after what may
+        pass."""
+        urls, hello = [*self.urls.values()], Hello(PROTOCOL_VERSION, role, name, "test")
+        active = ActiveController(
+            WebSocketTransport(), urls, hello, on_message=lambda message: None, on_up=lambda: None
+        )
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(active.run)
+            yield active
+            nursery.cancel_scope.cancel()
