@@ -8,7 +8,7 @@ from typing import Protocol
 import trio
 
 from tidelog.errors import TidelogError, refuse
-from tidelog.link import Link, serve_links
+from tidelog.link import Link, OnRefused, serve_links
 from tidelog.transport import NO_PAGES, Page, Transport
 from tidelog.wire.messages import Hello, Message, Welcome
 
@@ -30,10 +30,15 @@ class Entrance:
         self._node = node
         self._welcome = welcome
         self._behind: tuple[Shell, Callable[[str], Page]] | None = None
+        self._on_refused: OnRefused = lambda link, message, error: None
 
-    def open(self, shell: Shell, metrics: Callable[[str], Page]) -> None:
-        """From now on ``shell`` is behind it, and ``metrics`` shows its counts."""
+    def open(
+        self, shell: Shell, metrics: Callable[[str], Page], on_refused: OnRefused = lambda link, message, error: None
+    ) -> None:
+        """From now on ``shell`` is behind it, and ``metrics`` shows its counts. ``on_refused`` hears of hellos and of
+        messages that came no further than here."""
         self._behind = shell, metrics
+        self._on_refused = on_refused
 
     async def serve(
         self,
@@ -55,6 +60,7 @@ class Entrance:
             allowed=allowed,
             on_open=lambda link: self._shell.on_open(link),
             on_close=lambda link: self._shell.on_close(link),
+            on_refused=lambda link, message, error: self._on_refused(link, message, error),
             pages={METRICS_PATH: self._show_metrics} if with_metrics else NO_PAGES,
             task_status=task_status,
         )

@@ -30,10 +30,10 @@ import trio
 
 from tidelog.errors import ProtocolError, TidelogError, Unreachable
 from tidelog.outbox import OUTBOX_BYTES, Outbox, begin_burst, burst, end_burst
-from tidelog.tls import CLIENT, Identity, check_peer
+from tidelog.tls import CLIENT, check_peer, shown_over
 from tidelog.transport import NO_PAGES, Connection, Pages, Transport
 from tidelog.wire.messages import Hello, Message, Payload, Welcome
-from tidelog.wire.session import PROTOCOL_VERSION, Answered, Close, Deliver, Effect, Opened, Session, Transmit
+from tidelog.wire.session import PROTOCOL_VERSION, Answered, Close, Deliver, Denied, Effect, Opened, Session, Transmit
 
 __all__ = ["OUTBOX_BYTES", "PROTOCOL_VERSION", "Handler", "Link", "burst", "connect_link", "serve_links"]
 
@@ -55,6 +55,9 @@ Authenticate = Callable[[Hello, Connection], "TidelogError | None"]
 Handler = Callable[["Link", int | None, Message], None]
 """Called inline with what the peer sent: must not block. A ``TidelogError`` that it raises answers the request."""
 
+OnRefused = Callable[["Link", Message, TidelogError], None]
+"""Hears what was refused to the peer before anybody else saw it: a hello, or an op that its role may not send."""
+
 _sources = itertools.count(1)
 
 
@@ -68,6 +71,7 @@ class Link:
         handler: Handler | None,
         on_open: Callable[[Link], None] | None = None,
         on_close: Callable[[Link], None] | None = None,
+        on_refused: OnRefused | None = None,
         silence_s: float = SILENCE_S,
     ) -> None:
         self._silence_s = silence_s
@@ -85,6 +89,7 @@ class Link:
         self._handler = handler
         self._on_open = on_open
         self._on_close = on_close
+        self._on_refused = on_refused
         self._outbox = Outbox(connection)
         self._opened = trio.Event()
         self._ended = trio.Event()
@@ -190,6 +195,9 @@ class Link:
                     self._opened.set()
                     if self._on_open is not None:
                         self._on_open(self)
+                case Denied(message, why):
+                    if self._on_refused is not None:
+                        self._on_refused(self, message, why)
                 case Close(code, reason, error):
                     self.error = self.error or error
                     self.close(code, reason)
@@ -333,12 +341,6 @@ class Link:
                 await trio.sleep_forever()
 
 
-def shown_over(connection: Connection) -> tuple[Identity, ...] | None:
-    """Whom the certificate names that the other end has shown; None where none was asked for."""
-    identities: tuple[Identity, ...] | None = getattr(connection, "identities", None)
-    return identities
-
-
 @asynccontextmanager
 async def connect_link(
     transport: Transport, url: str, hello: Hello, handler: Handler | None = None, silence_s: float = SILENCE_S
@@ -379,6 +381,7 @@ async def serve_links(
     authenticate: Authenticate = lambda hello, connection: check_peer(hello, shown_over(connection)),
     on_open: Callable[[Link], None] | None = None,
     on_close: Callable[[Link], None] | None = None,
+    on_refused: OnRefused | None = None,
     pages: Pages = NO_PAGES,
     task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED,
 ) -> None:
@@ -392,6 +395,6 @@ async def serve_links(
             return authenticate(hello, connection) or welcome(hello)
 
         session = Session(trio.current_time(), welcome=admit, allowed=allowed)
-        await Link(connection, session, handler, on_open, on_close).run()
+        await Link(connection, session, handler, on_open, on_close, on_refused).run()
 
     await transport.serve(host, port, on_connection, pages=pages, task_status=task_status)

@@ -41,7 +41,7 @@ def said(port: str, role: str, op: str | None) -> str:
         return "welcome"
     kind = OPS[op]
     message: Any = example(kind, full=False)
-    (effect,) = session.on_data(codec.encode(message, id=7 if kind.ANSWER else None)[0])
+    *_, effect = session.on_data(codec.encode(message, id=7 if kind.ANSWER else None)[0])
     if isinstance(effect, Deliver):
         return "delivered"
     if isinstance(effect, Close):

@@ -11,9 +11,11 @@ from tidelog.timeline.past import past_after
 from tidelog.timeline.records import decode, encode, subject_of
 from tidelog.types import TopicPartition
 from tidelog.wire.messages import (
+    ConfirmLeader,
     CreateTopic,
     DeleteTopic,
     Heartbeat,
+    Hello,
     History,
     HistoryAnswer,
     Produce,
@@ -227,6 +229,42 @@ def test_every_way_of_being_refused_is_told_with_who_asked() -> None:
         ("reassign", "INVALID_REPLICAS", "g1", "orders"),
         ("record_loss", "UNKNOWN_TOPIC", "r1", ""),
     ]
+
+
+def test_a_read_that_is_refused_is_told_with_when_it_came_and_in_the_history_of_its_partition() -> None:
+    net = Cluster(1)
+    net.begin()
+    core = net.nodes["c1"]
+    key = TopicPartition(core.state.names["orders"], 0)
+    life = core.state.servers["r1"].broker_epoch
+    net.now += 1.0
+    assert net.refusal(net.to, ConfirmLeader("r1", life, *key, 7)).code == "FENCED_LEADER_EPOCH"
+    core.on_request(net.to, 901, History("no such topic", 0), net.now, wall_ms=5000, peer="g1")
+    assert [(one.op, one.code, one.asker, one.topic, one.time_ms) for one in net.told] == [
+        ("confirm_leader", "FENCED_LEADER_EPOCH", "r1", "orders", int(net.now * 1000)),
+        ("history", "UNKNOWN_TOPIC", "g1", "", 5000),
+    ]
+    assert net.told[0].evidence == {"broker_epoch": str(life), "leader_epoch": "7"}
+    answer = net.answer(net.to, History(*key))
+    assert isinstance(answer, HistoryAnswer)
+    assert (answer.entries[-1].event, answer.entries[-1].evidence["op"]) == ("refused", "confirm_leader")
+
+
+def test_hellos_that_are_refused_are_told_by_role_and_not_by_the_names_that_they_try() -> None:
+    net = Cluster(1)
+    net.begin()
+    core, error = net.nodes["c1"], refuse("WRONG_CLUSTER", "this is another cluster")
+    for number in range(KEPT):
+        hello = Hello(1, "replica", f"r{number}", "elsewhere")
+        core.on_refused(hello, error, net.now, wall_ms=9, peer=f"r{number} at 10.0.0.1:{number}")
+    core.on_refused(Hello(1, "x" * 999, "r1"), error, net.now, wall_ms=9, peer="r1 at 10.0.0.2:3")
+    first, second = net.told
+    assert (first.op, first.asker, first.node) == ("hello", "a replica at 10.0.0.1:0", "")
+    assert first.evidence == {"node": "r0", "cluster": "elsewhere"}
+    assert refused_record(first, core.state.timeline)["words"] == (
+        "a replica at 10.0.0.1:0 asked for hello and was refused: this is another cluster (WRONG_CLUSTER)"
+    )
+    assert second.asker == "a stranger at 10.0.0.2:3"
 
 
 def test_the_history_of_a_partition_holds_what_was_refused_of_late() -> None:

@@ -6,8 +6,19 @@ import cbor2
 import pytest
 from tidelog.errors import BrokerError, TidelogError, TimedOut, Unreachable, refuse
 from tidelog.wire import codec
-from tidelog.wire.messages import Credit, Done, Heartbeat, Hello, InitProducer, Message, ProducerId, Watch, Welcome
-from tidelog.wire.session import HELLO_TIMEOUT_S, Answered, Close, Deliver, Effect, Opened, Session, Transmit
+from tidelog.wire.messages import (
+    Credit,
+    Done,
+    Heartbeat,
+    Hello,
+    InitProducer,
+    Message,
+    Notify,
+    ProducerId,
+    Watch,
+    Welcome,
+)
+from tidelog.wire.session import HELLO_TIMEOUT_S, Answered, Close, Deliver, Denied, Effect, Opened, Session, Transmit
 
 HELLO = Hello(1, "client", "me")
 WELCOME = Welcome(1, "c", "g1", "gateway", 1 << 24, 3)
@@ -38,7 +49,7 @@ def kinds(effects: list[Effect]) -> list[type]:
 
 
 def error_sent(effects: list[Effect]) -> str:
-    (transmit,) = effects
+    transmit = effects[-1]
     assert isinstance(transmit, Transmit)
     return str(cbor2.loads(transmit.head)["error"]["code"])
 
@@ -163,8 +174,16 @@ def test_unknown_and_forbidden_ops() -> None:
     assert raw(server, op="fly") == []
     assert error_sent(raw(server, op="heartbeat", id=1, node="r1", broker_epoch=1)) == "FORBIDDEN"
     assert error_sent(raw(server, op="hello", id=1, version=1, role="replica", node="x")) == "FORBIDDEN"
-    (close,) = raw(server, op="notify", parts=[])
+    *_, close = raw(server, op="notify", parts=[])
     assert isinstance(close, Close) and close.code == 1008
+
+
+def test_what_is_forbidden_is_told_on_this_side_too() -> None:
+    _, server = opened()
+    refused, _ = raw(server, op="heartbeat", id=1, node="r1", broker_epoch=1)
+    assert isinstance(refused, Denied) and (refused.message, refused.error.code) == (Heartbeat("r1", 1), "FORBIDDEN")
+    refused, _ = raw(server, op="notify", parts=[])
+    assert isinstance(refused, Denied) and isinstance(refused.message, Notify)
 
 
 def test_each_role_may_what_it_may() -> None:
@@ -185,7 +204,8 @@ def test_each_role_may_what_it_may() -> None:
 def test_a_refused_hello_is_answered_and_closed(hello: Hello, answer: Welcome | TidelogError, code: str) -> None:
     client, server = Session(0.0), accepting(answer)
     effects = carry(client.greet(hello), server)
-    assert kinds(effects) == [Transmit, Close] and server.peer is None
+    assert kinds(effects) == [Denied, Transmit, Close] and server.peer is None
+    assert isinstance(effects[0], Denied) and (effects[0].message, effects[0].error.code) == (hello, code)
     (close,) = carry(effects, client)
     assert isinstance(close, Close) and close.error is not None and close.error.code == code
 

@@ -152,7 +152,7 @@ async def _run(
         async with trio.open_nursery() as nursery:
             url = await nursery.start(listen)
             shell = _make_shell(config, storage, stored, transport, clock, url)
-            entrance.open(shell, metrics_page(shell))
+            entrance.open(shell, metrics_page(shell), shell.on_refused)
             await nursery.start(shell.peers.run)
             await nursery.start(shell.servers.run)
             shell.peers.set_addresses({n: there for n, there in shell.core.urls.items() if n != config.node})

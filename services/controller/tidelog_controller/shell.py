@@ -133,8 +133,7 @@ class Shell:
                 self._put(link, lambda now, wall_ms: self.core.on_message(peer.node, message, now, wall_ms=wall_ms))
         elif peer.role == "replica" and getattr(message, "node", peer.node) != peer.node:
             error = refuse("FORBIDDEN", f"{peer.node} speaks for itself only")
-            if len(self._inbox) < INBOX:
-                self._put(link, lambda now, wall_ms: self._on_refused(link, message, error, now, wall_ms))
+            self._note_refused(message, error, peer.node)
             raise error
         elif len(self._inbox) >= INBOX:
             raise refuse("OVERLOADED", f"{len(self._inbox)} messages wait at {self.core.node_id}")
@@ -154,10 +153,21 @@ class Shell:
         gateways = sorted({link.peer.node for link in self._links.values() if link.peer.role == "gateway"})
         return replace(effect, message=replace(effect.message, gateways=tuple(gateways)))
 
+    def on_refused(self, link: Link, message: Message, error: TidelogError) -> None:
+        """A hello, or a message of a kind that the peer's role may not send, came no further than the link."""
+        peer = message if isinstance(message, Hello) else link.peer
+        if hasattr(message, "asker"):
+            message = replace(message, asker="")  # type: ignore[call-arg]  # only gateways are believed for whom they ask
+        self._note_refused(message, error, f"{peer.node} at {link.remote}")
+
+    def _note_refused(self, message: Message, error: TidelogError, peer: str) -> None:
+        if len(self._inbox) < INBOX:
+            self._put(None, partial(self._on_refused, message, error, peer))
+
     def _on_refused(
-        self, link: Link, message: Message, error: TidelogError, now: float, wall_ms: int
+        self, message: Message, error: TidelogError, peer: str, now: float, wall_ms: int
     ) -> Sequence[ControllerEffect]:
-        self.core.on_refused(message, error, now, wall_ms=wall_ms, peer=link.peer.node)
+        self.core.on_refused(message, error, now, wall_ms=wall_ms, peer=peer)
         return []
 
     def _on_peer_message(self, node: NodeId, message: Message) -> None:

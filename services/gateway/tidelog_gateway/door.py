@@ -13,7 +13,8 @@ import structlog
 import trio
 from tidelog.counting import count
 from tidelog.errors import TidelogError, refuse
-from tidelog.link import Link, shown_over
+from tidelog.link import Link
+from tidelog.tls import shown_over
 from tidelog.transport import Connection
 from tidelog.wire.messages import Credit, Hello, Message, Produce, ProduceAck, Produced
 

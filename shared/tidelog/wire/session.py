@@ -56,6 +56,14 @@ class Deliver:
 
 
 @dataclass(frozen=True, slots=True)
+class Denied:
+    """The peer said hello, or sent this, and was refused here: nobody else hears of it."""
+
+    message: Message
+    error: TidelogError
+
+
+@dataclass(frozen=True, slots=True)
 class Answered:
     """The request that was asked with ``token`` has ended."""
 
@@ -80,7 +88,7 @@ class Close:
     error: TidelogError | None = None
 
 
-Effect = Transmit | Deliver | Answered | Opened | Close
+Effect = Transmit | Deliver | Denied | Answered | Opened | Close
 
 
 @dataclass(slots=True)
@@ -223,7 +231,8 @@ class Session:
             raise ProtocolError("the first message must be hello")
         answer = self._decide(hello, self._welcome)
         if isinstance(answer, TidelogError):
-            return [Transmit(codec.encode_error(decoded.id, answer)), Close(POLICY_VIOLATION, answer.message, answer)]
+            told = Transmit(codec.encode_error(decoded.id, answer))
+            return [Denied(hello, answer), told, Close(POLICY_VIOLATION, answer.message, answer)]
         self._max_in_flight = answer.max_in_flight
         self._allowed = None if self._allowed_by_role is None else self._allowed_by_role[hello.role]
         self._limits = codec.STRANGER if hello.role == CLIENT_ROLE else codec.SERVICE
@@ -254,9 +263,10 @@ class Session:
             raise ProtocolError(f"request id {id} is in use already")
         if self._allowed is not None and decoded.op not in self._allowed and decoded.op in codec.OPS:
             error = refuse("FORBIDDEN", f"{decoded.op} is not allowed to a {getattr(self.peer, 'role', 'peer')}")
+            refused: list[Effect] = [] if decoded.message is None else [Denied(decoded.message, error)]
             if id is None:
-                return [Close(POLICY_VIOLATION, error.message, error)]
-            return [Transmit(codec.encode_error(id, error))]
+                return [*refused, Close(POLICY_VIOLATION, error.message, error)]
+            return [*refused, Transmit(codec.encode_error(id, error))]
         if decoded.message is None:
             if id is None:
                 return []

@@ -99,6 +99,9 @@ class _Read:
     id: int
     deadline: float
     request: Message
+    time_ms: int
+    """When it came, by the wall clock."""
+    peer: str
 
 
 class Consensus(ABC):
@@ -209,6 +212,12 @@ class Consensus(ABC):
         """Answer a read from the present state."""
 
     @abstractmethod
+    def on_refused(
+        self, request: Message | Command, error: TidelogError, now: float, *, wall_ms: int, peer: str = ""
+    ) -> None:
+        """Something was refused, here or on the way here."""
+
+    @abstractmethod
     def _with_settings(self, answer: Message | TidelogError) -> Message | TidelogError:
         """An answer with what the metadata cannot know."""
 
@@ -228,10 +237,12 @@ class Consensus(ABC):
         if id is not None:
             self._pending[index] = _Pending(source, id, now + self.settings.request_timeout_s)
 
-    def _begin_read(self, source: int, id: int, request: Message, now: float) -> list[ControllerEffect]:
+    def _begin_read(
+        self, source: int, id: int, request: Message, now: float, wall_ms: int, peer: str
+    ) -> list[ControllerEffect]:
         token, effects = self.raft.read(now)
         assert token is not None, "the active controller has committed an entry of its term"
-        self._reads[token] = _Read(source, id, now + self.settings.request_timeout_s, request)
+        self._reads[token] = _Read(source, id, now + self.settings.request_timeout_s, request, wall_ms, peer)
         return self._absorb(effects, now)
 
     def _change_group(
@@ -266,10 +277,16 @@ class Consensus(ABC):
                 case ReadReady(token):
                     read = self._reads.pop(token, None)
                     if read is not None:
-                        out.append(Answer(read.source, read.id, self._read_now(read.request)))
+                        out.append(Answer(read.source, read.id, self._read(read, now)))
                 case _:
                     out.append(effect)
         return out
+
+    def _read(self, read: _Read, now: float) -> Message | TidelogError:
+        answer = self._read_now(read.request)
+        if isinstance(answer, TidelogError):
+            self.on_refused(read.request, answer, now, wall_ms=read.time_ms, peer=read.peer)
+        return answer
 
     def _on_role(self, change: RoleChanged) -> list[ControllerEffect]:
         fields = {"role": change.role, "term": change.term, "leader": change.leader_id}

@@ -147,7 +147,7 @@ class Controller(Consensus):
         elif id is not None and self.waiting >= self.settings.max_pending:
             refusal = refuse("OVERLOADED", f"{self.waiting} requests wait for a majority")
         else:
-            done = self._serve(source, id, message, now, wall_ms)
+            done = self._serve(source, id, message, now, wall_ms, peer)
             if not isinstance(done, TidelogError):
                 return done
             refusal = done
@@ -163,7 +163,7 @@ class Controller(Consensus):
             self.scribe.refusals.note(refusal_of(request, error, self.state, wall_ms, peer), self.state, now)
 
     def _serve(
-        self, source: int, id: int | None, message: Message, now: float, wall_ms: int
+        self, source: int, id: int | None, message: Message, now: float, wall_ms: int, peer: str
     ) -> list[ControllerEffect] | TidelogError:
         """Begin what is asked for; or why not. The very same request that was answered before is answered again."""
         if isinstance(message, AddController | RemoveController):
@@ -176,7 +176,7 @@ class Controller(Consensus):
             self._group_asker = message.asker
             return self._change_group(index, effects, source, id, now)
         if isinstance(message, History | ConfirmLeader):
-            return [] if id is None else self._begin_read(source, id, message, now)
+            return [] if id is None else self._begin_read(source, id, message, now, wall_ms, peer)
         client, sequence = getattr(message, "client", ""), getattr(message, "sequence", 0)
         request = RequestId(client, sequence) if client and sequence else None
         known = None if request is None else self.replicated.once.find(request)

@@ -4,6 +4,8 @@ Refusals change nothing, so they are no part of the replicated state, and none o
 them between those, at most once each. They are lost with the controller that is active, with an append of which
 nobody knows whether it was made, and while the timeline cannot be written, beyond ``READY`` of them.
 
+Also told is what came no further than a link: a hello, a message of a kind that the peer's role may not send.
+
 Nobody can fill the timeline with them:
 
 - the same again (op, code, subject and who asks, wherever from) is counted, and told after ``REPEAT_FIRST_S``, then
@@ -23,7 +25,7 @@ from dataclasses import dataclass, field, replace
 
 from tidelog.errors import TidelogError
 from tidelog.types import NodeId, TopicPartition
-from tidelog.wire.messages import HistoryEntry, Message, ReportLeader
+from tidelog.wire.messages import Hello, HistoryEntry, Message, ReportLeader
 
 from tidelog_controller.core.commands import Command
 from tidelog_controller.core.state import MetadataState
@@ -36,6 +38,7 @@ KINDS = 500
 KEPT, PARTITIONS = 20, 500
 TEXT = 300
 """Of a text that somebody chose so much is told."""
+ROLES = ("controller", "replica", "gateway", "client")
 UNTOLD = ("NOT_ACTIVE_CONTROLLER", "NO_QUORUM", "OVERLOADED")
 """They say something of the controllers, not of the request."""
 
@@ -202,12 +205,17 @@ def refusal_of(
             evidence[name] = str(getattr(request, name))[:TEXT]
     if isinstance(request, ReportLeader):
         evidence["leader"] = request.leader
+    asker = said("asker") or peer or node
+    if isinstance(request, Hello):  # any number of names is tried easily: those of a role are one sort
+        role = request.role if request.role in ROLES else "stranger"
+        asker, node = f"a {role} at {peer.rpartition(' at ')[2]}", ""
+        evidence |= {"node": request.node[:TEXT], "cluster": request.cluster[:TEXT]}
     return Refusal(
         time_ms,
         op,
         error.code,
         error.message[:TEXT],
-        (said("asker") or peer or said("node"))[:TEXT],
+        asker[:TEXT],
         topic[:TEXT],
         topic_id,
         getattr(request, "partition", -1),
