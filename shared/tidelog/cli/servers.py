@@ -54,9 +54,9 @@ def list_servers(as_json: bool, gateways: tuple[str, ...]) -> None:
     Console().print(table)
 
 
-def leads(status: MetadataAnswer, server: str) -> list[str]:
-    """The partitions that the server leads. One that is paused gets its leader when it is resumed."""
-    everywhere = ((topic, p) for topic in status.topics for p in topic.partitions if not p.paused)
+def leads(status: MetadataAnswer, server: str, *, paused: bool = False) -> list[str]:
+    """The partitions that the server leads; ``paused``: that it leads in name, until they are resumed."""
+    everywhere = ((topic, p) for topic in status.topics for p in topic.partitions if p.paused is paused)
     return [f"{topic.name}/{p.partition}" for topic, p in everywhere if p.leader == server]
 
 
@@ -67,20 +67,24 @@ def leads(status: MetadataAnswer, server: str) -> list[str]:
 def drain(name: str, timeout_s: float, gateways: tuple[str, ...]) -> None:
     """Move every leadership away from a server, and give it no new replicas; returns when it leads nothing.
 
-    It keeps its copies and stays in sync. This lasts over restarts, until 'tidelog servers resume'. Exit code 1 where
-    something is left that no other server can lead."""
+    It keeps its copies and stays in sync. This lasts over restarts, until 'tidelog servers resume'. Paused partitions
+    move when they are resumed. Exit code 1 where something is left that no other server can lead."""
 
-    async def task() -> list[str]:
+    async def task() -> tuple[list[str], list[str]]:
         async with connect(gateways) as log:
             await log.drain(name)
-            left = leads(await log.status(), name)
+            status = await log.status()
             with trio.move_on_after(timeout_s):
-                while left:
+                while leads(status, name):
                     await trio.sleep(_POLL_S)
-                    left = leads(await log.status(), name)
-            return left
+                    status = await log.status()
+            return leads(status, name), leads(status, name, paused=True)
 
-    left = run(task)
+    left, paused = run(task)
+    if paused:
+        click.echo(
+            f"{name} leads {', '.join(paused)} in name: paused, and given away when 'tidelog topics resume' ends that"
+        )
     if left:
         click.echo(f"{name} is drained but for {', '.join(left)}: no other server in sync can lead it", err=True)
         raise SystemExit(1)

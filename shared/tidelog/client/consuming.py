@@ -93,7 +93,8 @@ class Consuming(ABC):
         ``latest``: at what is committed when the consumer is opened), else wait for more for ever. Records come in
         order per partition. ``read_from``, ``consistency`` and ``max_staleness_s`` take the place of the same in
         ``options``; raises ``ConfigError`` where they do not go together. ``start`` and ``end`` are the leaders' word
-        in any case. The iterator raises ``UNKNOWN_TOPIC``, ``OFFSET_OUT_OF_RANGE``, ``LOG_TRUNCATED``.
+        in any case. The iterator raises ``UNKNOWN_TOPIC``, ``OFFSET_OUT_OF_RANGE``, ``LOG_TRUNCATED``,
+        and ``TOPIC_PAUSED`` as soon as one of its partitions is paused.
 
         ``reverse``: newest first, from below ``start`` down to ``end`` (or the log's beginning): the same records, in
         the other order, as from ``end`` to ``start``.

@@ -103,6 +103,19 @@ def elect(
     return partition if new == partition else replace(new, epoch=partition.epoch + 1)
 
 
+def lead_next(partition: PartitionState, leader: NodeId) -> PartitionState:
+    """One leader epoch on, led by who has all that the leader had: its successor, or itself."""
+    assert leader in partition.isr
+    return replace(
+        partition,
+        leader=leader,
+        leader_epoch=partition.leader_epoch + 1,
+        epoch=partition.epoch + 1,
+        successor=None,
+        departed=(),
+    )
+
+
 def elect_sealed(partition: PartitionState, leader: NodeId) -> PartitionState:
     """The old epochs are sealed, and of those that sealed them ``leader``'s log reaches furthest."""
     assert partition.sealing and leader in partition.isr

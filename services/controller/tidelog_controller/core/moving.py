@@ -48,7 +48,7 @@ from tidelog_controller.core.commands import (
     SetSuccessor,
 )
 from tidelog_controller.core.draft import Draft
-from tidelog_controller.core.leadership import elect, first_state
+from tidelog_controller.core.leadership import elect, first_state, lead_next
 
 IsLive = Callable[[NodeId], bool]
 
@@ -119,15 +119,7 @@ def pass_on(draft: Draft, command: LeaveParts) -> Done | TidelogError:
         successor = partition.successor
         if partition.leader != node or successor is None or not draft.is_live(successor):
             continue
-        new = replace(
-            partition,
-            leader=successor,
-            leader_epoch=partition.leader_epoch + 1,
-            epoch=partition.epoch + 1,
-            successor=None,
-            departed=(),
-        )
-        draft.change(key, new, "transferred", {"from": node, "to": successor})
+        draft.change(key, lead_next(partition, successor), "transferred", {"from": node, "to": successor})
     return Done()
 
 

@@ -9,9 +9,11 @@ and servers that register go by the same rules as ever, so that who is in the IS
 that was. A leader that is elected meanwhile does nothing either. With commit rule ``quorum`` the logs are opened for
 as long as an old epoch is being sealed: without that nobody could be elected.
 
-It is resumed with an election: whoever leads then does so in a new leader epoch, as after a restart, since it has not
-served meanwhile and takes the log as the disk has it (R1). Leadership is not transferred, and no reassignment makes
-progress, while nobody serves; what was begun goes on afterwards.
+When it is resumed its leader leads on, in a new leader epoch as after a restart, since it takes the log as the disk
+has it (R1). It alone need have all that was acknowledged, with commit rule ``leader`` or by ``leader`` acks: therefore
+leadership is given to nobody else while nobody can copy from it, not even when its server is being drained; what is
+needed is done by transfer afterwards. With ``quorum`` a majority has everything, and elects. No reassignment makes
+progress while nobody serves; what was begun goes on afterwards.
 """
 
 from __future__ import annotations
@@ -19,12 +21,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tidelog.errors import TidelogError, refuse
-from tidelog.types import TopicPartition
+from tidelog.types import PartitionState, TopicConfig, TopicPartition
 from tidelog.wire.messages import Done, PauseTopic, SetReadOnly
 
 from tidelog_controller.core.commands import Suspend
 from tidelog_controller.core.draft import Draft
-from tidelog_controller.core.leadership import elect
+from tidelog_controller.core.leadership import elect, lead_next
 from tidelog_controller.core.state import MetadataState
 
 
@@ -53,10 +55,15 @@ def suspend(draft: Draft, command: Suspend) -> Done | TidelogError:
         elif command.wanted:
             new = replace(old, paused=True, successor=None)
         elif old.paused:
-            base = replace(old, paused=False)
-            new = elect(base, topic.config, base.isr, draft.is_live, drains=draft.drains, renew=True)
+            new = _resumed(draft, replace(old, paused=False), topic.config)
         else:
             new = old
         if new != old:
             draft.change(key, replace(new, epoch=old.epoch + 1), "operator", {})
     return Done()
+
+
+def _resumed(draft: Draft, base: PartitionState, config: TopicConfig) -> PartitionState:
+    if base.leader is None or config.commit_rule == "quorum":
+        return elect(base, config, base.isr, draft.is_live, drains=draft.drains, renew=True)
+    return lead_next(base, base.leader)
