@@ -123,6 +123,8 @@ async def test_a_topic_is_read_only_then_paused_over_the_death_of_its_leader(fai
         refused = cluster.tidelog("consume", "rests", "--to-end")
         assert refused.returncode == 1 and b"TOPIC_PAUSED" in refused.stderr
         leader = (await log.describe("rests")).partitions[0].leader
+        assert b"leads rests/0 in name" in cluster.ok("servers", "drain", leader)
+        cluster.ok("servers", "resume", leader)
         cluster.local.kill(leader)
         await until(lambda: another_leads(log, leader))
         cluster.ok("topics", "resume", "rests")

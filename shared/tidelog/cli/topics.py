@@ -253,8 +253,8 @@ def set_read_only(name: str, numbers: str, off: bool, gateways: tuple[str, ...])
 @gateway_option
 def pause(name: str, numbers: str, gateways: tuple[str, ...]) -> None:
     """Put a topic, or some of its partitions, to rest: servers close the logs, and nothing is written, read, copied
-    or cleaned until 'tidelog topics resume'. Producers get TOPIC_PAUSED, and so do consumers, also of
-    other partitions of the topic besides. What is committed stays."""
+    or cleaned until 'tidelog topics resume'. Producers and consumers get TOPIC_PAUSED, these even if
+    they also read other partitions. What is committed stays."""
     wanted = _numbers(numbers)
 
     async def task() -> None:

@@ -10,10 +10,10 @@ that was. A leader that is elected meanwhile does nothing either. With commit ru
 as long as an old epoch is being sealed: without that nobody could be elected.
 
 When it is resumed its leader leads on, in a new leader epoch as after a restart, since it takes the log as the disk
-has it (R1). It alone need have all that was acknowledged, with commit rule ``leader`` or by ``leader`` acks: therefore
-leadership is given to nobody else while nobody can copy from it, not even when its server is being drained; what is
-needed is done by transfer afterwards. With ``quorum`` a majority has everything, and elects. No reassignment makes
-progress while nobody serves; what was begun goes on afterwards.
+has it (R1). It alone need have all that was acknowledged, with commit rule ``leader`` or by ``leader`` acks: so
+nobody else is given the leadership while nobody can copy from it, not even where its server is drained; that is done
+by transfer afterwards. With ``quorum`` a majority has everything, and elects. No reassignment makes progress while
+nobody serves; what was begun goes on afterwards.
 """
 
 from __future__ import annotations
