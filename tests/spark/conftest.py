@@ -1,4 +1,4 @@
-"""A real cluster in a thread and a real Spark session, one of each per module."""
+"""A real cluster in a thread and a real Spark session, one of each for all modules: they cost more than the tests."""
 
 from __future__ import annotations
 
@@ -48,14 +48,14 @@ class ClusterThread:
         self._thread.join(20)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterThread]:
     thread = ClusterThread(tmp_path_factory.mktemp("cluster"))
     yield thread
     thread.close()
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def spark() -> Iterator[Any]:
     sql = pytest.importorskip("pyspark.sql", reason="PySpark is not installed: pip install 'tidelog[spark]'")
     if not (os.environ.get("JAVA_HOME") or shutil.which("java")):
@@ -73,6 +73,8 @@ def spark() -> Iterator[Any]:
             .config("spark.log.level", "OFF")
             .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
             .config("spark.sql.session.timeZone", "UTC")
+            .config("spark.sql.shuffle.partitions", "2")
+            .config("spark.sql.python.filterPushdown.enabled", "true")
             .getOrCreate()
         )
         yield session

@@ -42,7 +42,7 @@ def read(spark: Any, cluster: Any, log: tidelog.sync.Log) -> Any:
     return load
 
 
-def test_all_rows_come_back_in_order_without_registration(read: Any) -> None:
+def test_all_rows_come_back_in_order_without_registration(read: Any, log: tidelog.sync.Log) -> None:
     rows = read(subscribe="orders").select("key", "value", "topic", "partition", "offset", "leader_epoch").collect()
     assert len(rows) == COUNT
     for partition in range(3):
@@ -53,14 +53,16 @@ def test_all_rows_come_back_in_order_without_registration(read: Any) -> None:
             b"k%d" % n if n % 2 else None for n in range(partition, COUNT, 3)
         ]
     assert {row.topic for row in rows} == {"orders"}
-    assert {row.leader_epoch for row in rows} == {0}
+    with log.consume("orders", start="earliest", end="latest") as consumer:
+        told = {(record.partition, record.offset, record.leader_epoch) for record in consumer}
+    assert {(row.partition, row.offset, row.leader_epoch) for row in rows} == told  # whatever was elected meanwhile
 
 
 def test_registration_works_too(spark: Any, read: Any) -> None:
     from tidelog.spark.source import TidelogDataSource
 
     spark.dataSource.register(TidelogDataSource)
-    assert read(subscribe="orders").count() == COUNT
+    assert len(read(subscribe="orders").limit(3).collect()) == 3
 
 
 def test_timestamps_and_headers(read: Any) -> None:
@@ -96,10 +98,15 @@ def test_several_topics(read: Any, log: tidelog.sync.Log) -> None:
     assert {row.topic: row["count"] for row in rows} == {"orders": COUNT, "returns": 1}
 
 
-def test_nothing_and_a_little(read: Any) -> None:
+def test_a_filter_on_offsets_reads_no_more_than_it_needs(read: Any) -> None:
+    table = read(subscribe="orders", filterPushdown="true").where("partition = 1 and offset between 10 and 12")
+    assert table.rdd.getNumPartitions() == 1
+    assert [row.offset for row in table.select("offset").collect()] == [10, 11, 12]
+
+
+def test_nothing(read: Any) -> None:
     here = json.dumps({"orders": {"0": 5, "1": 5, "2": 5}})
     assert read(subscribe="orders", startingOffsets=here, endingOffsets=here).count() == 0
-    assert len(read(subscribe="orders").limit(3).collect()) == 3
 
 
 @pytest.mark.parametrize(
@@ -112,7 +119,7 @@ def test_nothing_and_a_little(read: Any) -> None:
         ({"subscribe": "nothing"}, "[TIDELOG_UNKNOWN_TOPIC] there is no topic nothing"),
         (
             {"assign": '{"orders": [0]}', "endingOffsets": '{"orders": {"0": 1000000}}'},
-            "[TIDELOG_DATA_LOSS] orders/0: offsets 6667 to 999999 cannot be read: the log ends at 6667",
+            "offsets 6667 to 999999: never existed, the log ends at 6667",
         ),
     ],
 )

@@ -170,9 +170,12 @@ class FakeCluster:
             case ListOffset(topic_id, partition, at, timestamp_ms):
                 log = self.logs[topic_id, partition]
                 if at == "timestamp":
-                    later = [r.offset for r in log.records() if r.timestamp_ms >= timestamp_ms]
-                    return OffsetAnswer(later[0] if later else log.end)
-                return OffsetAnswer(log.start if at == "earliest" else log.end)
+                    later = [r for r in log.records() if r.timestamp_ms >= timestamp_ms]
+                    if later:
+                        return OffsetAnswer(later[0].offset, later[0].leader_epoch, later[0].timestamp_ms)
+                if at == "earliest":
+                    return OffsetAnswer(log.start)
+                return OffsetAnswer(log.end, read_header(log.batches[-1]).leader_epoch if log.batches else -1)
         return self.group.answer(message)
 
     def read(self, message: Read) -> ReadAnswer:

@@ -6,7 +6,8 @@ import itertools
 
 import pytest
 from tidelog.spark.errors import SourceError
-from tidelog.spark.offsets import Extent, Range, cut, extents_of, plan
+from tidelog.spark.fates import Extent, lost
+from tidelog.spark.offsets import Range, cut, plan
 
 EXTENTS = [Extent("a", "ia", 0, 10, 30), Extent("a", "ia", 1, 0, 5)]
 
@@ -29,15 +30,37 @@ def test_a_range_without_records_is_left_out() -> None:
 
 
 def test_offsets_that_are_gone_are_named_exactly() -> None:
-    with pytest.raises(
-        SourceError, match=r"^\[TIDELOG_DATA_LOSS\] a/0: offsets 3 to 9 cannot be read: the log begins at 10"
-    ):
-        plan(EXTENTS, {"a": {0: 3, 1: 0}}, "latest", True)
+    with pytest.raises(SourceError) as caught:
+        plan(EXTENTS, {"a": {0: 3, 1: 0}}, {"a": {0: 40, 1: 5}}, True)
+    assert str(caught.value).startswith(
+        "[TIDELOG_DATA_LOSS] a/0: offsets 3 to 39 cannot all be read. "
+        "offsets 3 to 9: deleted by retention, the log begins at 10; "
+        "offsets 10 to 29: retained; "
+        "offsets 30 to 39: never existed, the log ends at 30. "
+    )
 
 
-def test_offsets_that_never_were_are_named_exactly() -> None:
-    with pytest.raises(SourceError, match="a/1: offsets 5 to 7 cannot be read: the log ends at 5"):
-        plan(EXTENTS, "earliest", {"a": {0: -1, 1: 8}}, True)
+def fates(start: int, end: int, *, compacted: bool = False, seen: bool = True, cut_at: int | None = None) -> str:
+    error = lost(Extent("a", "ia", 0, 10, 30, compacted=compacted), start, end, seen=seen, cut_at=cut_at)
+    return "" if error is None else str(error).partition("cannot all be read. ")[2].partition(". Read from")[0]
+
+
+def test_what_is_there_is_no_loss_and_neither_is_what_was_compacted() -> None:
+    assert fates(10, 30) == ""
+    assert fates(10, 30, compacted=True) == ""
+    assert fates(9, 20, compacted=True) == (
+        "offset 9: deleted by retention, the log begins at 10; "
+        "offsets 10 to 19: retained, compacted (only the last record of a key is kept)"
+    )
+
+
+def test_what_was_in_the_log_once_was_truncated() -> None:
+    assert fates(20, 40) == "offsets 20 to 29: retained; offsets 30 to 39: truncated, the log ends at 30 now"
+    assert fates(40, 50) == "offsets 40 to 49: truncated, the log ends at 30 now"
+    assert fates(20, 28, cut_at=25) == (
+        "offsets 20 to 24: retained; offsets 25 to 27: truncated, what was read before parts from the log at 25"
+    )
+    assert fates(35, 40, seen=False) == "offsets 35 to 39: never existed, the log ends at 30"
 
 
 def test_with_data_loss_allowed_what_is_there_is_read() -> None:
@@ -80,5 +103,6 @@ def test_nothing_is_cut_when_there_are_enough() -> None:
     assert cut([], 5) == []
 
 
-def test_an_end_that_was_asked_before_retention_moved_is_never_below_the_start() -> None:
-    assert extents_of("a", "ia", {0: 7}, {0: 5}) == [Extent("a", "ia", 0, 7, 7)]
+def test_only_the_first_piece_knows_what_comes_before_it() -> None:
+    pieces = cut([Range("a", "ia", 0, 10, 20, start_epoch=3, end_epoch=5)], 2)
+    assert [(each.start_epoch, each.end_epoch) for each in pieces] == [(3, 5), (-1, 5)]

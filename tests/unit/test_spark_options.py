@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from tidelog.spark.errors import SourceError
 from tidelog.spark.options import ReadOptions, parse
+from tidelog.spark.texts import AtTime
 from tidelog.tls import TlsOptions
 
 
@@ -54,11 +55,11 @@ def test_what_spark_adds_for_tables_is_let_through() -> None:
 
 def test_an_unknown_option_is_refused_with_what_there_is() -> None:
     text = refusal(subscribe="a", startingOffset="earliest")
-    assert "there is no option startingOffset, perhaps startingOffsets; a read takes gateway, subscribe" in text
+    assert "there is no option startingOffset, perhaps startingOffsets; a read takes gateway, ca" in text
 
 
 def test_a_path_is_refused() -> None:
-    assert "load() takes no path" in refusal(subscribe="a", path="orders")
+    assert "a read takes no path" in refusal(subscribe="a", path="orders")
 
 
 def test_every_fault_is_named() -> None:
@@ -72,8 +73,11 @@ def test_every_fault_is_named() -> None:
 @pytest.mark.parametrize(
     ("options", "text"),
     [
-        ({}, "exactly one of subscribe and assign, not neither"),
-        ({"subscribe": "a", "assign": '{"a": [0]}'}, "exactly one of subscribe and assign, not subscribe and assign"),
+        ({}, "exactly one of subscribe, subscribePattern and assign, not none of them"),
+        (
+            {"subscribe": "a", "assign": '{"a": [0]}'},
+            "exactly one of subscribe, subscribePattern and assign, not subscribe and assign",
+        ),
         ({"subscribe": "a/b"}, "subscribe is different topic names"),
         ({"subscribe": "a", "gateway": "http://x"}, "gateway is one or more URLs ws://host:port"),
         ({"subscribe": "a", "gateway": ""}, "gateway is one or more URLs ws://host:port"),
@@ -89,7 +93,21 @@ def test_every_fault_is_named() -> None:
         ({"subscribe": "a", "endingOffsets": '{"a": {"x": 1}}'}, "endingOffsets is latest, or JSON"),
         ({"subscribe": "a", "endingOffsets": '{"a": 1}'}, "endingOffsets is latest, or JSON"),
         ({"subscribe": "a", "endingOffsets": "{"}, "endingOffsets is latest, or JSON"),
-        ({"subscribe": "a", "startingOffsets": '{"b": {"0": 1}}'}, "startingOffsets names topics b, but a are read"),
+        ({"subscribePattern": "a("}, "subscribePattern is a regular expression that topic names match as a whole"),
+        ({"subscribe": "a", "startingTimestamp": "soon"}, "startingTimestamp is milliseconds since 1970"),
+        ({"subscribe": "a", "startingOffsetsByTimestamp": '{"a": {"0": -1}}'}, "startingOffsetsByTimestamp is JSON"),
+        (
+            {"subscribe": "a", "startingTimestamp": "1", "startingOffsets": "earliest"},
+            "at most one of startingOffsets, startingTimestamp and startingOffsetsByTimestamp, not startingOffsets",
+        ),
+        (
+            {"subscribe": "a", "endingTimestamp": "1", "endingOffsetsByTimestamp": '{"a": {"0": 1}}'},
+            "at most one of endingOffsets, endingTimestamp and endingOffsetsByTimestamp, not endingTimestamp and",
+        ),
+        ({"subscribe": "a", "startingOffsetsByTimestampStrategy": "later"}, "Strategy is error or latest; not"),
+        ({"subscribe": "a", "maxOffsetsPerTrigger": "5"}, "maxOffsetsPerTrigger belongs to streams; a read takes"),
+        ({"subscribe": "a", "groupId": "g"}, "groupId belongs to streams"),
+        ({"subscribe": "a", "startingOffsets": '{"b": {"0": 1}}'}, "starting offsets name topics b, but a are read"),
     ],
 )
 def test_what_is_wrong_is_said(options: dict[str, str], text: str) -> None:
@@ -103,3 +121,46 @@ def test_a_read_can_say_who_it_is_and_its_token_is_not_shown() -> None:
     assert "secret" not in repr(options)
     with pytest.raises(SourceError, match="both cert and key"):
         parse(given | {"cert": "c.pem"})
+
+
+def stream(**options: str) -> ReadOptions:
+    return parse({"subscribe": "a", **options}, streaming=True)
+
+
+def test_a_stream_begins_at_the_end_unless_it_is_told() -> None:
+    assert parse({"subscribe": "a"}).starting_offsets == "earliest"
+    assert stream().starting_offsets == "latest"
+    assert stream(startingOffsets="earliest").starting_offsets == "earliest"
+    assert stream(startingOffsets='{"a": {"0": -1, "1": -2, "2": 7}}').starting_offsets == {"a": {0: -1, 1: -2, 2: 7}}
+
+
+def test_times_are_taken_for_all_partitions_or_for_each() -> None:
+    options = parse({"subscribe": "a", "startingTimestamp": "5", "endingOffsetsByTimestamp": '{"a": {"0": 9}}'})
+    assert (options.starting_offsets, options.ending_offsets) == (AtTime(5), AtTime({"a": {0: 9}}))
+
+
+def test_what_bounds_a_micro_batch() -> None:
+    options = stream(maxOffsetsPerTrigger="100", minOffsetsPerTrigger="10", maxTriggerDelay="2 min", groupId="etl")
+    assert (options.max_offsets, options.min_offsets, options.max_delay_ms, options.group) == (
+        100,
+        10,
+        120_000,
+        "etl",
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"endingOffsets": "latest"}, "endingOffsets belongs to batch reads; a stream takes gateway, "),
+        ({"filterPushdown": "true"}, "filterPushdown belongs to batch reads"),
+        ({"maxTriggerDelay": "soon", "minOffsetsPerTrigger": "1"}, "maxTriggerDelay is a time such as 500ms"),
+        ({"maxTriggerDelay": "1s"}, "maxTriggerDelay bounds what minOffsetsPerTrigger waits for"),
+        ({"maxOffsetsPerTrigger": "5", "minOffsetsPerTrigger": "6"}, "minOffsetsPerTrigger, 6, is above"),
+        ({"groupId": "a/b"}, "groupId is the name of a consumer group"),
+    ],
+)
+def test_what_is_wrong_with_a_stream_is_said(options: dict[str, str], text: str) -> None:
+    with pytest.raises(SourceError) as caught:
+        stream(**options)
+    assert text in str(caught.value)

@@ -11,9 +11,11 @@ from serving import served
 
 pytest.importorskip("pyspark", reason="PySpark is not installed: pip install 'tidelog[spark]'")
 
+from pyspark.sql.datasource import EqualTo, GreaterThan, In, LessThanOrEqual
+from tidelog.records import read_header
 from tidelog.spark.errors import SourceError
 from tidelog.spark.options import parse
-from tidelog.spark.source import RangePartition, TidelogDataSource, TidelogReader
+from tidelog.spark.source import FilteringReader, RangePartition, TidelogDataSource, TidelogReader
 
 
 def fill(url: str, count: int, partitions: int = 1) -> None:
@@ -67,7 +69,7 @@ def test_retention_that_overtakes_the_read_is_reported_exactly() -> None:
         source = reader(url)
         planned = source.partitions()
         cluster.log("orders").start = 30
-        wanted = re.escape("[TIDELOG_DATA_LOSS] orders/0: offsets 0 to 29 cannot be read: orders/0 at offset 0: gone")
+        wanted = re.escape("offsets 0 to 29: deleted by retention, the log begins at 30; offsets 30 to 99: retained")
         with pytest.raises(SourceError, match=wanted):
             rows(source, planned)
 
@@ -79,7 +81,7 @@ def test_allowed_data_loss_goes_on_with_what_is_there_and_counts_it(caplog: pyte
         planned = source.partitions()
         cluster.log("orders").start = 30
         assert [offset for _, offset, _ in rows(source, planned)] == list(range(30, 100))
-        assert "30 records lost: offsets 0 to 29 are gone" in caplog.text
+        assert "offsets 0 to 29: deleted by retention, the log begins at 30" in caplog.text
 
 
 def test_a_topic_that_was_made_anew_is_not_read_for_the_old_one() -> None:
@@ -102,9 +104,68 @@ def test_what_does_not_exist_is_said_at_planning() -> None:
 
 
 def test_a_gateway_that_is_not_there_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tidelog.spark.source.PLAN_TIMEOUT_S", 0.1)
+    monkeypatch.setattr("tidelog.spark.looking.PLAN_TIMEOUT_S", 0.1)
     with pytest.raises(SourceError, match=r"^\[TIDELOG_UNREACHABLE\] no gateway can be reached"):
         reader("ws://127.0.0.1:1").partitions()
+
+
+def test_what_an_unclean_election_wrote_in_the_place_of_what_was_planned_is_told() -> None:
+    with served() as (cluster, url):
+        fill(url, 100)
+        source = reader(url)
+        planned = source.partitions()
+        log = cluster.log("orders")
+        del log.batches[-1]
+        log.end = first = sum(read_header(batch).record_count for batch in log.batches)
+        cluster.epoch += 1
+        fill(url, 100 - first)
+        wanted = f"offsets {first} to 99: truncated, what was read before parts from the log at {first}"
+        with pytest.raises(SourceError, match=wanted):
+            rows(source, planned)
+        assert len(rows(reader(url, failOnDataLoss="false"), planned)) == 100
+
+
+def test_times_are_places() -> None:
+    with served(2) as (_, url):
+        with tidelog.sync.connect(url) as log, log.producer("orders") as producer:
+            for n in range(20):
+                producer.submit(b"x", partition=n % 2, timestamp_ms=1000 * n)
+        planned = reader(url, startingTimestamp="6500", endingTimestamp="12000").partitions()
+        assert [(p.range.start, p.range.end) for p in planned] == [(4, 6), (3, 6)]
+        each = '{"orders": {"0": 4000, "1": 30000}}'
+        planned = reader(url, endingOffsetsByTimestamp=each).partitions()
+        assert [(p.range.start, p.range.end) for p in planned] == [(0, 2), (0, 10)]
+        with pytest.raises(SourceError, match="orders/1: a starting time is 30000, and no record is of that time"):
+            reader(url, startingOffsetsByTimestamp=each).partitions()
+        late = reader(url, startingOffsetsByTimestamp=each, startingOffsetsByTimestampStrategy="latest")
+        assert [(p.range.partition, p.range.start, p.range.end) for p in late.partitions()] == [(0, 2, 10)]
+
+
+def test_a_pattern_takes_every_topic_that_it_matches_as_a_whole() -> None:
+    with served() as (cluster, url):
+        fill(url, 3)
+        cluster.add_topic("my-orders")
+        with tidelog.sync.connect(url) as log, log.producer("my-orders") as producer:
+            producer.send(b"x")
+        source = TidelogReader(parse({"gateway": url, "subscribePattern": "ord.*"}))
+        assert [each.range.topic for each in source.partitions()] == ["orders"]
+        source = TidelogReader(parse({"gateway": url, "subscribePattern": ".*ord.*"}))
+        assert [each.range.topic for each in source.partitions()] == ["my-orders", "orders"]
+
+
+def test_filters_leave_out_what_they_exclude() -> None:
+    with served(3) as (_, url):
+        fill(url, 300, 3)
+        source = FilteringReader(parse({"gateway": url, "subscribe": "orders", "filterPushdown": "true"}))
+        filters = [
+            In(("partition",), (0, 2)),
+            EqualTo(("partition",), 2),
+            GreaterThan(("offset",), 9),
+            LessThanOrEqual(("offset",), 20),
+            EqualTo(("key",), b"k"),
+        ]
+        assert list(source.pushFilters(filters)) == filters
+        assert [(p.range.partition, p.range.start, p.range.end) for p in source.partitions()] == [(2, 10, 21)]
 
 
 def test_a_read_that_is_left_early_closes_its_connection() -> None:

@@ -9,12 +9,16 @@ from tidelog.errors import TidelogError
 
 CODES = {
     "TIDELOG_OPTION": "an option is unknown, malformed, or contradicts another",
-    "TIDELOG_SCHEMA": "the user gave a schema that is not the source's",
+    "TIDELOG_SCHEMA": "the columns are not those that the source has, or that the sink takes",
     "TIDELOG_UNREACHABLE": "no gateway answered in time",
     "TIDELOG_UNKNOWN_TOPIC": "a topic or partition does not exist",
     "TIDELOG_TOPIC_CHANGED": "a topic was deleted and created again while it was read",
     "TIDELOG_DATA_LOSS": "records that were asked for are not in the log",
     "TIDELOG_CORRUPT": "a batch is damaged",
+    "TIDELOG_GROUP": "the consumer group of groupId cannot be used",
+    "TIDELOG_DELIVERY": "this way of delivery cannot be had",
+    "TIDELOG_NOT_WRITTEN": "records were not acknowledged",
+    "TIDELOG_VALUE": "a row cannot be a record",
     "TIDELOG_FAILED": "the cluster refused for another reason, which the text names",
 }
 """The codes and what they mean."""
@@ -43,10 +47,16 @@ def translated(error: TidelogError) -> SourceError:
     return SourceError(_FROM_CLIENT.get(error.code, "TIDELOG_FAILED"), f"{error.message} ({error.code})")
 
 
-def data_loss(topic: str, partition: int, missing: str, what: str) -> SourceError:
-    """Records are missing: exactly which, and why."""
+def data_loss(topic: str, partition: int, start: int, end: int, fates: list[tuple[int, int, str]]) -> SourceError:
+    """Not all of the offsets ``start`` up to ``end`` can be read; ``fates`` say of every stretch of them what became
+    of it."""
+    told = "; ".join(f"{_offsets(first, after)}: {fate}" for first, after, fate in fates)
     return SourceError(
         "TIDELOG_DATA_LOSS",
-        f"{topic}/{partition}: {missing} cannot be read: {what}. Read from another offset, or set "
+        f"{topic}/{partition}: {_offsets(start, end)} cannot all be read. {told}. Read from another offset, or set "
         "failOnDataLoss=false to go on with what is there.",
     )
+
+
+def _offsets(first: int, end: int) -> str:
+    return f"offset {first}" if end == first + 1 else f"offsets {first} to {end - 1}"

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from tidelog.spark.errors import SourceError, data_loss
-from tidelog.spark.options import EARLIEST, LATEST, Offsets
+from tidelog.spark.errors import SourceError
+from tidelog.spark.fates import Extent, lost
+from tidelog.spark.texts import EARLIEST, LATEST, Offsets
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,22 +19,16 @@ class Range:
     partition: int
     start: int
     end: int
+    start_epoch: int = -1
+    """Leader epoch of the record before the first, -1: not known. The log must continue it."""
+    end_epoch: int = -1
+    """No record of the range is of a later leader epoch, -1: not known. One that is was written in the place of
+    another."""
 
     @property
     def size(self) -> int:
         """How many records."""
         return self.end - self.start
-
-
-@dataclass(frozen=True, slots=True)
-class Extent:
-    """What is in a partition's log now: records from ``start`` up to ``end`` are committed and there."""
-
-    topic: str
-    topic_id: str
-    partition: int
-    start: int
-    end: int
 
 
 def plan(
@@ -43,32 +38,36 @@ def plan(
     ``TIDELOG_OPTION`` when JSON offsets do not name exactly the partitions that are read or a start is above its
     end, ``TIDELOG_DATA_LOSS`` when offsets are asked for that are not in the log (unless that is allowed: then
     what is there is read)."""
-    _check_named("startingOffsets", starting, extents)
-    _check_named("endingOffsets", ending, extents)
+    check_named("startingOffsets", starting, extents)
+    check_named("endingOffsets", ending, extents)
     ranges = []
     for extent in extents:
-        start = _resolve(starting, extent)
-        end = _resolve(ending, extent)
+        start = resolve(starting, extent)
+        end = resolve(ending, extent)
         if start > end:
             raise SourceError(
                 "TIDELOG_OPTION",
                 f"{extent.topic}/{extent.partition}: startingOffsets is {start}, above endingOffsets, {end}",
             )
-        if fail_on_data_loss:
-            _check_there(extent, start, end)
+        if fail_on_data_loss and (error := lost(extent, start, end, seen=False)) is not None:
+            raise error
         start, end = max(start, extent.start), min(end, extent.end)
         if start < end:
-            ranges.append(Range(extent.topic, extent.topic_id, extent.partition, start, end))
+            ranges.append(
+                Range(extent.topic, extent.topic_id, extent.partition, start, end, end_epoch=extent.end_epoch)
+            )
     return ranges
 
 
-def _resolve(offsets: str | Offsets, extent: Extent) -> int:
+def resolve(offsets: str | Offsets, extent: Extent) -> int:
+    """The offset that is meant."""
     words = {"earliest": extent.start, "latest": extent.end, EARLIEST: extent.start, LATEST: extent.end}
     wanted = offsets if isinstance(offsets, str) else offsets[extent.topic][extent.partition]
     return words[wanted] if wanted in words else int(wanted)
 
 
-def _check_named(name: str, offsets: str | Offsets, extents: Iterable[Extent]) -> None:
+def check_named(name: str, offsets: str | Offsets, extents: Iterable[Extent]) -> None:
+    """Raises ``TIDELOG_OPTION`` unless exactly these partitions are named, where any are."""
     if isinstance(offsets, str):
         return
     read = {(extent.topic, extent.partition) for extent in extents}
@@ -79,15 +78,6 @@ def _check_named(name: str, offsets: str | Offsets, extents: Iterable[Extent]) -
             raise SourceError("TIDELOG_OPTION", f"{name} {what} {places}; it must name exactly what is read")
 
 
-def _check_there(extent: Extent, start: int, end: int) -> None:
-    if start < extent.start:
-        missing = f"offsets {start} to {min(end, extent.start) - 1}"
-        raise data_loss(extent.topic, extent.partition, missing, f"the log begins at {extent.start}")
-    if end > extent.end:
-        missing = f"offsets {max(start, extent.end)} to {end - 1}"
-        raise data_loss(extent.topic, extent.partition, missing, f"the log ends at {extent.end}")
-
-
 def cut(ranges: Sequence[Range], least: int) -> list[Range]:
     """Cut ranges, the large ones more often, until there are about ``least`` (as Kafka's connector does): every
     range gets pieces in proportion to its size, at least one."""
@@ -96,12 +86,12 @@ def cut(ranges: Sequence[Range], least: int) -> list[Range]:
         return list(ranges)
     pieces = [max(1, min(each.size, -(-least * each.size // total))) for each in ranges]
     return [
-        replace(each, start=each.start + each.size * n // count, end=each.start + each.size * (n + 1) // count)
+        replace(
+            each,
+            start=each.start + each.size * n // count,
+            end=each.start + each.size * (n + 1) // count,
+            start_epoch=-1 if n else each.start_epoch,
+        )
         for each, count in zip(ranges, pieces, strict=True)
         for n in range(count)
     ]
-
-
-def extents_of(topic: str, topic_id: str, starts: Mapping[int, int], ends: Mapping[int, int]) -> list[Extent]:
-    """What the leaders answered, as extents in the order of partitions."""
-    return [Extent(topic, topic_id, p, starts[p], max(starts[p], ends[p])) for p in sorted(starts)]

@@ -5,43 +5,23 @@ Every fault is reported, not only the first, each with the option's name and wha
 
 from __future__ import annotations
 
-import difflib
-import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any
 
+from tidelog.spark import texts
 from tidelog.spark.errors import SourceError
+from tidelog.spark.texts import AtTime, Parsers, Place
 from tidelog.tls import TlsOptions
-from tidelog.types import TOPIC_NAME
 
 DEFAULT_GATEWAY = "ws://127.0.0.1:9292"
-EARLIEST, LATEST = -2, -1
-"""The numbers that stand for the words in JSON offsets."""
-
-Offsets = dict[str, dict[int, int]]
-"""topic -> partition -> offset, or ``EARLIEST`` or ``LATEST``."""
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class ReadOptions:
-    """What a batch read is asked to do."""
+class HowToConnect:
+    """Where the cluster is, and who we are there."""
 
     gateways: tuple[str, ...] = (DEFAULT_GATEWAY,)
-    subscribe: tuple[str, ...] = ()
-    """Topics, all partitions of each; or, when empty,"""
-    assign: tuple[tuple[str, tuple[int, ...]], ...] = ()
-    """topics and the partitions wanted of each."""
-    starting_offsets: str | Offsets = "earliest"
-    ending_offsets: str | Offsets = "latest"
-    min_partitions: int = 0
-    """Cut the offset ranges until there are so many Spark partitions; 0: one for each partition of the topics."""
-    fail_on_data_loss: bool = True
-    include_headers: bool = False
-    fetch_max_bytes: int = 4 << 20
-    """Bytes that a task reads ahead."""
     ca: str = ""
     """Files for URLs with ``wss:``, as in ``TlsOptions``; on every machine on which a task may run."""
     cert: str = ""
@@ -52,128 +32,111 @@ class ReadOptions:
         """Arguments of ``connect``."""
         return {"urls": self.gateways, "tls": TlsOptions(self.ca, self.cert, self.key), "token": self.token}
 
-    def topics(self) -> tuple[str, ...]:
-        """The topics to read."""
-        return self.subscribe or tuple(topic for topic, _ in self.assign)
+    def contradictions(self) -> list[str]:
+        """Faults of options that do not go together."""
+        return ["give both cert and key, or neither"] if bool(self.cert) != bool(self.key) else []
 
 
-def _gateways(text: str) -> tuple[str, ...]:
-    urls = tuple(url.strip() for url in text.split(",") if url.strip())
-    if not urls or not all(url.startswith(("ws://", "wss://")) for url in urls):
-        raise ValueError("one or more URLs ws://host:port or wss://host:port, separated by commas")
-    return urls
-
-
-def _topics(text: str) -> tuple[str, ...]:
-    names = [name.strip() for name in text.split(",") if name.strip()]
-    if not names or len(set(names)) < len(names) or not all(TOPIC_NAME.fullmatch(name) for name in names):
-        raise ValueError("different topic names, separated by commas")
-    return tuple(names)
-
-
-def _assign(text: str) -> tuple[tuple[str, tuple[int, ...]], ...]:
-    shape = 'JSON such as {"orders": [0, 1]}'
-    found = _json(text, shape)
-    chosen = []
-    for topic, partitions in found.items():
-        if not isinstance(partitions, list) or not partitions or not all(_is_index(p) for p in partitions):
-            raise ValueError(shape)
-        chosen.append((topic, tuple(sorted(set(partitions)))))
-    if not chosen:
-        raise ValueError(shape)
-    return tuple(sorted(chosen))
-
-
-def _offsets(word: str, other: int) -> Callable[[str], str | Offsets]:
-    """A parser for the word, or JSON in which ``other`` (the opposite end) has no place."""
-    never = "latest (-1)" if other == LATEST else "earliest (-2)"
-    shape = f'{word}, or JSON such as {{"orders": {{"0": 23, "1": {EARLIEST + LATEST - other}}}}}, never {never}'
-
-    def parse(text: str) -> str | Offsets:
-        if text.strip().lower() == word:
-            return word
-        offsets: Offsets = {}
-        for topic, partitions in _json(text, shape).items():
-            if not isinstance(partitions, dict):
-                raise ValueError(shape)
-            offsets[topic] = {}
-            for partition, offset in partitions.items():
-                if not partition.isdecimal() or type(offset) is not int or offset < EARLIEST or offset == other:
-                    raise ValueError(shape)
-                offsets[topic][int(partition)] = offset
-        return offsets
-
-    return parse
-
-
-def _json(text: str, shape: str) -> dict[str, Any]:
-    try:
-        found = json.loads(text)
-    except ValueError:
-        raise ValueError(shape) from None
-    if not isinstance(found, dict):
-        raise ValueError(shape)
-    return found
-
-
-def _is_index(value: Any) -> bool:
-    return type(value) is int and value >= 0
-
-
-def _count(least: int) -> Callable[[str], int]:
-    def parse(text: str) -> int:
-        if not text.strip().isdecimal() or int(text) < least:
-            raise ValueError(f"a whole number, at least {least}")
-        return int(text)
-
-    return parse
-
-
-def _flag(text: str) -> bool:
-    words = {"true": True, "false": False}
-    if text.strip().lower() not in words:
-        raise ValueError("true or false")
-    return words[text.strip().lower()]
-
-
-_PARSERS: dict[str, tuple[str, Callable[[str], Any]]] = {
-    "gateway": ("gateways", _gateways),
-    "subscribe": ("subscribe", _topics),
-    "assign": ("assign", _assign),
-    "startingOffsets": ("starting_offsets", _offsets("earliest", LATEST)),
-    "endingOffsets": ("ending_offsets", _offsets("latest", EARLIEST)),
-    "minPartitions": ("min_partitions", _count(1)),
-    "failOnDataLoss": ("fail_on_data_loss", _flag),
-    "includeHeaders": ("include_headers", _flag),
-    "fetchMaxBytes": ("fetch_max_bytes", _count(64 << 10)),
+CONNECTION: Parsers = {
+    "gateway": ("gateways", texts.gateways),
     "ca": ("ca", str),
     "cert": ("cert", str),
     "key": ("key", str),
     "token": ("token", str),
 }
-_OF_SPARK = ("owner", "provider")  # Spark adds these, and option.*, for CREATE TABLE
 
 
-def parse(options: Mapping[str, str]) -> ReadOptions:
-    """Check the options of a read. Names are compared without case, as Spark does. Raises ``SourceError``
-    (``TIDELOG_OPTION``) that names every fault."""
-    names = {name.lower(): name for name in _PARSERS}
-    values: dict[str, Any] = {}
-    faults: list[str] = []
-    for given, text in options.items():
-        name = names.get(given.lower())
-        if name is None:
-            if not (given.lower() in _OF_SPARK or given.lower().startswith("option.")):
-                faults.append(_unknown(given))
-            continue
-        field, parser = _PARSERS[name]
-        try:
-            values[field] = parser(text)
-        except ValueError as error:
-            faults.append(f"{name} is {error}; not {text!r}")
-    chosen = [name for name in ("subscribe", "assign") if name.lower() in map(str.lower, options)]
+@dataclass(frozen=True, slots=True)
+class ReadOptions(HowToConnect):
+    """What a read is asked to do."""
+
+    subscribe: tuple[str, ...] = ()
+    """Topics, all partitions of each; or"""
+    subscribe_pattern: str = ""
+    """a regular expression that the names of topics match as a whole; or"""
+    assign: tuple[tuple[str, tuple[int, ...]], ...] = ()
+    """topics and the partitions wanted of each."""
+    starting_offsets: Place = "earliest"
+    ending_offsets: Place = "latest"
+    beyond_time: str = "error"
+    """What a starting time after the last record means: ``error``, or ``latest``."""
+    min_partitions: int = 0
+    """Cut the offset ranges until there are so many Spark partitions; 0: one for each partition of the topics."""
+    fail_on_data_loss: bool = True
+    include_headers: bool = False
+    filter_pushdown: bool = False
+    fetch_max_bytes: int = 4 << 20
+    """Bytes that a task reads ahead."""
+    max_offsets: int = 0
+    """Records of one micro-batch, at most; 0: no bound."""
+    min_offsets: int = 0
+    """A micro-batch waits until there are so many,"""
+    max_delay_ms: int = 900_000
+    """but not longer than this."""
+    group: str = ""
+    """The consumer group under which a stream's position is kept."""
+
+    def topics(self) -> tuple[str, ...]:
+        """The topics that are named."""
+        return self.subscribe or tuple(topic for topic, _ in self.assign)
+
+
+_EITHER: Parsers = {
+    "subscribe": ("subscribe", texts.topics),
+    "subscribePattern": ("subscribe_pattern", texts.pattern),
+    "assign": ("assign", texts.assign),
+    "startingTimestamp": ("starting_timestamp", texts.time),
+    "startingOffsetsByTimestamp": ("starting_times", texts.times),
+    "startingOffsetsByTimestampStrategy": ("beyond_time", texts.one_of("error", "latest")),
+    "minPartitions": ("min_partitions", texts.count(1)),
+    "failOnDataLoss": ("fail_on_data_loss", texts.flag),
+    "includeHeaders": ("include_headers", texts.flag),
+    "fetchMaxBytes": ("fetch_max_bytes", texts.count(64 << 10)),
+}
+BATCH: Parsers = {
+    **CONNECTION,
+    **_EITHER,
+    "startingOffsets": ("starting_offsets", texts.offsets(("earliest",))),
+    "endingOffsets": ("ending_offsets", texts.offsets(("latest",))),
+    "endingTimestamp": ("ending_timestamp", texts.time),
+    "endingOffsetsByTimestamp": ("ending_times", texts.times),
+    "filterPushdown": ("filter_pushdown", texts.flag),
+}
+STREAM: Parsers = {
+    **CONNECTION,
+    **_EITHER,
+    "startingOffsets": ("starting_offsets", texts.offsets(("earliest", "latest"))),
+    "maxOffsetsPerTrigger": ("max_offsets", texts.count(1)),
+    "minOffsetsPerTrigger": ("min_offsets", texts.count(1)),
+    "maxTriggerDelay": ("max_delay_ms", texts.duration_ms),
+    "groupId": ("group", texts.name_of("a consumer group")),
+}
+_STARTS = ("startingOffsets", "startingTimestamp", "startingOffsetsByTimestamp")
+_ENDS = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
+_WHICH = ("subscribe", "subscribePattern", "assign")
+
+
+def parse(options: Mapping[str, str], *, streaming: bool = False) -> ReadOptions:
+    """Check the options of a read. Raises ``SourceError`` (``TIDELOG_OPTION``) that names every fault."""
+    parsers, other = (STREAM, BATCH) if streaming else (BATCH, STREAM)
+    what, whose = ("a stream", "batch reads") if streaming else ("a read", "streams")
+    misplaced = [name for name in texts.given_of(options, tuple(other)) if name not in parsers]
+    known = {name: text for name, text in options.items() if name.lower() not in {n.lower() for n in misplaced}}
+    values, faults = texts.collect(known, parsers, what)
+    faults += [f"{name} belongs to {whose}; {what} takes {', '.join(parsers)}" for name in misplaced]
+    chosen = texts.given_of(options, _WHICH)
     if len(chosen) != 1:
-        faults.append(f"give exactly one of subscribe and assign, not {' and '.join(chosen) or 'neither'}")
+        faults.append(f"give exactly one of {_either(_WHICH)}, not {' and '.join(chosen) or 'none of them'}")
+    for names in (_STARTS, _ENDS):
+        if len(several := texts.given_of(options, names)) > 1:
+            faults.append(f"give at most one of {_either(names)}, not {' and '.join(several)}")
+    if texts.given_of(options, ("maxTriggerDelay",)) and not texts.given_of(options, ("minOffsetsPerTrigger",)):
+        faults.append("maxTriggerDelay bounds what minOffsetsPerTrigger waits for: give both, or neither")
+    values.setdefault("starting_offsets", "latest" if streaming else "earliest")
+    for side in ("starting", "ending"):
+        for kind in ("timestamp", "times"):
+            if (at := values.pop(f"{side}_{kind}", None)) is not None:
+                values[f"{side}_offsets"] = at
     if not faults:
         result = ReadOptions(**values)
         faults = _contradictions(result)
@@ -182,21 +145,20 @@ def parse(options: Mapping[str, str]) -> ReadOptions:
     return result
 
 
-def _unknown(given: str) -> str:
-    if given.lower() == "path":
-        return "load() takes no path: name topics with subscribe"
-    close = difflib.get_close_matches(given.lower(), [name.lower() for name in _PARSERS], n=1)
-    hint = next((f", perhaps {name}" for name in _PARSERS if close and name.lower() == close[0]), "")
-    return f"there is no option {given}{hint}; a read takes {', '.join(_PARSERS)}"
+def _either(names: tuple[str, ...]) -> str:
+    return f"{', '.join(names[:-1])} and {names[-1]}"
 
 
 def _contradictions(options: ReadOptions) -> list[str]:
-    faults = []
-    if bool(options.cert) != bool(options.key):
-        faults.append("give both cert and key, or neither")
+    faults = options.contradictions()
     topics = set(options.topics())
-    for name, offsets in (("startingOffsets", options.starting_offsets), ("endingOffsets", options.ending_offsets)):
-        if isinstance(offsets, dict) and set(offsets) != topics:
+    for name, place in (("starting offsets", options.starting_offsets), ("ending offsets", options.ending_offsets)):
+        offsets = place.ms if isinstance(place, AtTime) else place
+        if isinstance(offsets, dict) and set(offsets) != topics and topics:
             named = ", ".join(sorted(offsets)) or "none"
-            faults.append(f"{name} names topics {named}, but {', '.join(sorted(topics))} are read")
+            faults.append(f"{name} name topics {named}, but {', '.join(sorted(topics))} are read")
+    if options.max_offsets and options.min_offsets > options.max_offsets:
+        faults.append(
+            f"minOffsetsPerTrigger, {options.min_offsets}, is above maxOffsetsPerTrigger, {options.max_offsets}"
+        )
     return faults

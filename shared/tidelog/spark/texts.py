@@ -1,0 +1,217 @@
+"""How the texts of options are read. Pure; a parser raises ``ValueError`` with what the option may be.
+
+The grammar is that of Spark's Kafka connector: topics with commas, offsets and times as JSON, -2 for ``earliest`` and
+-1 for ``latest`` in it.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tidelog.types import TOPIC_NAME
+
+EARLIEST, LATEST = -2, -1
+"""The numbers that stand for the words in JSON offsets."""
+
+Offsets = dict[str, dict[int, int]]
+"""topic -> partition -> offset, or ``EARLIEST`` or ``LATEST``."""
+
+
+@dataclass(frozen=True, slots=True)
+class AtTime:
+    """The first records at or after a time, in ms since 1970: one for all, or topic -> partition -> time."""
+
+    ms: int | Offsets
+
+
+Place = str | Offsets | AtTime
+"""Where a read begins or ends: ``earliest`` or ``latest``, offsets, or times."""
+
+Parser = Callable[[str], Any]
+Parsers = Mapping[str, tuple[str, Parser]]
+"""Option -> the field that it sets, and its parser."""
+
+_OF_SPARK = ("owner", "provider")  # Spark adds these, and option.*, for CREATE TABLE
+_UNITS = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
+_DURATION = re.compile(r"(\d+)\s*(ms|s|min|m|h|d)")
+
+
+def collect(options: Mapping[str, str], parsers: Parsers, what: str) -> tuple[dict[str, Any], list[str]]:
+    """Field -> value of all that is right, and every fault. ``what``: who takes the options, for the words. Names
+    are compared without case, as Spark does."""
+    names = {name.lower(): name for name in parsers}
+    values: dict[str, Any] = {}
+    faults: list[str] = []
+    for given, text in options.items():
+        name = names.get(given.lower())
+        if name is None:
+            if not (given.lower() in _OF_SPARK or given.lower().startswith("option.")):
+                faults.append(_unknown(given, parsers, what))
+            continue
+        field, parser = parsers[name]
+        try:
+            values[field] = parser(text)
+        except ValueError as error:
+            faults.append(f"{name} is {error}; not {text!r}")
+    return values, faults
+
+
+def given_of(options: Mapping[str, str], names: tuple[str, ...]) -> list[str]:
+    """Those of the options that are given."""
+    given = {name.lower() for name in options}
+    return [name for name in names if name.lower() in given]
+
+
+def _unknown(given: str, parsers: Parsers, what: str) -> str:
+    if given.lower() == "path":
+        return f"{what} takes no path: name topics with options"
+    close = difflib.get_close_matches(given.lower(), [name.lower() for name in parsers], n=1)
+    hint = next((f", perhaps {name}" for name in parsers if close and name.lower() == close[0]), "")
+    return f"there is no option {given}{hint}; {what} takes {', '.join(parsers)}"
+
+
+def gateways(text: str) -> tuple[str, ...]:
+    """URLs."""
+    urls = tuple(url.strip() for url in text.split(",") if url.strip())
+    if not urls or not all(url.startswith(("ws://", "wss://")) for url in urls):
+        raise ValueError("one or more URLs ws://host:port or wss://host:port, separated by commas")
+    return urls
+
+
+def name_of(what: str) -> Callable[[str], str]:
+    """The name of one thing."""
+
+    def parse(text: str) -> str:
+        if not TOPIC_NAME.fullmatch(text):
+            raise ValueError(f"the name of {what}: 1 to 249 of A-Z a-z 0-9 . _ -")
+        return text
+
+    return parse
+
+
+def topics(text: str) -> tuple[str, ...]:
+    """Names."""
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    if not names or len(set(names)) < len(names) or not all(TOPIC_NAME.fullmatch(name) for name in names):
+        raise ValueError("different topic names, separated by commas")
+    return tuple(names)
+
+
+def pattern(text: str) -> str:
+    """A regular expression."""
+    try:
+        re.compile(text)
+    except re.error as error:
+        raise ValueError(f"a regular expression that topic names match as a whole ({error})") from None
+    if not text:
+        raise ValueError("a regular expression that topic names match as a whole")
+    return text
+
+
+def assign(text: str) -> tuple[tuple[str, tuple[int, ...]], ...]:
+    """Topics, each with its partitions, in order."""
+    shape = 'JSON such as {"orders": [0, 1]}'
+    chosen = []
+    for name, partitions in _json(text, shape).items():
+        if not isinstance(partitions, list) or not partitions or not all(_is_index(p) for p in partitions):
+            raise ValueError(shape)
+        chosen.append((name, tuple(sorted(set(partitions)))))
+    if not chosen:
+        raise ValueError(shape)
+    return tuple(sorted(chosen))
+
+
+def offsets(words: tuple[str, ...]) -> Callable[[str], str | Offsets]:
+    """A parser for these of the words ``earliest`` and ``latest``, or JSON with offsets and their numbers."""
+    numbers = [number for word, number in (("earliest", EARLIEST), ("latest", LATEST)) if word in words]
+    never = "".join(
+        f", never {word} ({number})"
+        for word, number in (("latest", LATEST), ("earliest", EARLIEST))
+        if word not in words
+    )
+    shape = f'{" or ".join(words)}, or JSON such as {{"orders": {{"0": 23, "1": {numbers[0]}}}}}{never}'
+
+    def parse(text: str) -> str | Offsets:
+        if text.strip().lower() in words:
+            return text.strip().lower()
+        return _numbers(text, shape, lambda offset: offset >= 0 or offset in numbers)
+
+    return parse
+
+
+def time(text: str) -> AtTime:
+    """A time for all partitions."""
+    return AtTime(count(0, "milliseconds since 1970, a whole number")(text))
+
+
+def times(text: str) -> AtTime:
+    """A time for each partition."""
+    shape = 'JSON such as {"orders": {"0": 1700000000000, "1": 1700000000000}}, in milliseconds since 1970'
+    return AtTime(_numbers(text, shape, lambda ms: ms >= 0))
+
+
+def duration_ms(text: str) -> int:
+    """Such as ``15m``."""
+    found = _DURATION.fullmatch(text.strip().lower())
+    if found is None:
+        raise ValueError("a time such as 500ms, 30s, 15m, 1h")
+    return int(found[1]) * _UNITS[found[2]]
+
+
+def count(least: int, shape: str = "") -> Callable[[str], int]:
+    """A number from ``least`` on."""
+
+    def parse(text: str) -> int:
+        if not text.strip().isdecimal() or int(text) < least:
+            raise ValueError(shape or f"a whole number, at least {least}")
+        return int(text)
+
+    return parse
+
+
+def flag(text: str) -> bool:
+    """True or false."""
+    return one_of("true", "false")(text) == "true"
+
+
+def one_of(*words: str) -> Callable[[str], str]:
+    """One of these words."""
+
+    def parse(text: str) -> str:
+        if text.strip().lower() not in words:
+            raise ValueError(f"{', '.join(words[:-1])} or {words[-1]}")
+        return text.strip().lower()
+
+    return parse
+
+
+def _json(text: str, shape: str) -> dict[str, Any]:
+    try:
+        found = json.loads(text)
+    except ValueError:
+        raise ValueError(shape) from None
+    if not isinstance(found, dict) or not all(TOPIC_NAME.fullmatch(name) for name in found):
+        raise ValueError(shape)
+    return found
+
+
+def _numbers(text: str, shape: str, allowed: Callable[[int], bool]) -> Offsets:
+    found: Offsets = {}
+    for name, partitions in _json(text, shape).items():
+        if not isinstance(partitions, dict):
+            raise ValueError(shape)
+        found[name] = {}
+        for partition, number in partitions.items():
+            if not partition.isdecimal() or type(number) is not int or not allowed(number):
+                raise ValueError(shape)
+            found[name][int(partition)] = number
+    return found
+
+
+def _is_index(value: object) -> bool:
+    return type(value) is int and value >= 0
