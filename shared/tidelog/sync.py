@@ -183,6 +183,10 @@ class Log:
         """Position and lag of every partition that the group has come to or that a member has."""
         return self._portal.run(self._portal.log.group_progress, group)
 
+    def fetch_offsets(self, group: str, topic: str) -> dict[int, Position]:
+        """How far the group has come in a topic; partitions without a position are not there."""
+        return self._portal.run(self._portal.log.fetch_offsets, group, topic)
+
     def reset_group(self, group: str, topic: str, positions: Mapping[int, Position | int]) -> None:
         """Have a group without members go on there."""
         self._portal.run(self._portal.log.reset_group, group, topic, positions)

@@ -19,6 +19,8 @@ from tidelog.spark.pushdown import Bounds
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from tidelog.spark.stream import TidelogStreamReader
+
 
 class TidelogDataSource(DataSource):  # type: ignore[misc]
     """``spark.read.format("tidelog")``; options are those of ``tidelog.spark.options``."""
@@ -40,6 +42,14 @@ class TidelogDataSource(DataSource):  # type: ignore[misc]
         options = parse(self.options)
         _check_columns(schema, options)
         return FilteringReader(options) if options.filter_pushdown else TidelogReader(options)
+
+    def streamReader(self, schema: Any) -> TidelogStreamReader:
+        """A stream: from the end on, or where the options or the checkpoint say."""
+        from tidelog.spark.stream import TidelogStreamReader
+
+        options = parse(self.options, streaming=True)
+        _check_columns(schema, options)
+        return TidelogStreamReader(options)
 
 
 def _check_columns(schema: Any, options: ReadOptions) -> None:
