@@ -13,9 +13,10 @@ from tidelog.client.consuming import Consuming, check_partitions
 from tidelog.client.grouping import Grouping
 from tidelog.client.loop import Loop
 from tidelog.client.moving import Moving
-from tidelog.client.options import ProducerOptions
+from tidelog.client.options import ACKS, ProducerOptions
 from tidelog.client.producer import Producer, WallClock, open_producer
 from tidelog.client.securing import Securing
+from tidelog.client.sender import Sender
 from tidelog.errors import ConfigError, TimedOut, refuse
 from tidelog.tls import TlsOptions
 from tidelog.wire.messages import (
@@ -151,6 +152,10 @@ class Log(Consuming, Grouping, Moving, Securing):
         found = await self.describe(topic)
         async with open_producer(self._connection, found, options or ProducerOptions(), self._wall_ms) as producer:
             yield producer
+
+    def sender(self, acks: str) -> Sender:
+        """For batches that the caller has encoded and numbered."""
+        return Sender(self._connection, ACKS[acks])
 
     # --- replicas ----------------------------------------------------------------------------------------------
 

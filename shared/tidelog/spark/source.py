@@ -19,6 +19,7 @@ from tidelog.spark.pushdown import Bounds
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from tidelog.spark.sink import TidelogStreamWriter, TidelogWriter
     from tidelog.spark.stream import TidelogStreamReader
 
 
@@ -50,6 +51,18 @@ class TidelogDataSource(DataSource):  # type: ignore[misc]
         options = parse(self.options, streaming=True)
         _check_columns(schema, options)
         return TidelogStreamReader(options)
+
+    def writer(self, schema: Any, overwrite: bool) -> TidelogWriter:
+        """A batch write."""
+        from tidelog.spark import sink
+
+        return sink.TidelogWriter(sink.checked(self.options, schema, overwrite, streaming=False))
+
+    def streamWriter(self, schema: Any, overwrite: bool) -> TidelogStreamWriter:
+        """The write of a stream."""
+        from tidelog.spark import sink
+
+        return sink.TidelogStreamWriter(sink.checked(self.options, schema, overwrite, streaming=True))
 
 
 def _check_columns(schema: Any, options: ReadOptions) -> None:

@@ -1,0 +1,92 @@
+"""Sends batches that the caller has encoded and numbered: each until it is acked or hopeless, one at a time for a
+partition. For writers whose batches must be the same when they try again in another process."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tidelog.client.connection import Connection
+from tidelog.client.loop import Event
+from tidelog.errors import TidelogError, TimedOut, from_info
+from tidelog.types import Acks
+from tidelog.wire.messages import Produce, ProduceAck, ProducePart
+
+REQUEST_TIMEOUT_S = 10.0
+"""How long a gateway may try one batch before it is sent again."""
+BACKOFF_S = 0.1
+"""Pause before a batch is sent again."""
+
+
+@dataclass
+class _Try:
+    event: Event
+    ack: ProduceAck | None = None
+
+
+class Sender:
+    """Made by ``Log.sender``; any number of tasks may send at a time, one for each partition."""
+
+    def __init__(self, connection: Connection, acks: Acks) -> None:
+        self._connection = connection
+        self._loop = connection.loop
+        self._acks = int(acks)
+        self._number, self._next_id = connection.add_producer(self)
+        self._tries: dict[int, _Try] = {}
+
+    async def send(self, topic_id: str, partition: int, batch: bytes, timeout_s: float) -> None:
+        """Send a batch and wait for its ack; that it is a copy of one in the log is an ack. Raises what it was
+        refused with, ``Unreachable``, or ``TimedOut``; it may be in the log then, if ``unknown_outcome`` says so."""
+        deadline = self._loop.now() + timeout_s
+        uncertain = False
+        while True:
+            error = await self._try(topic_id, partition, batch, deadline)
+            if error is None or error.code == "DUPLICATE_SEQUENCE":
+                return
+            uncertain = error.unknown_outcome = uncertain or error.unknown_outcome
+            pause_s = max(BACKOFF_S, error.pause_s)
+            if not error.retriable or self._loop.now() + pause_s >= deadline:
+                raise error
+            await self._loop.sleep(pause_s)
+
+    async def _try(self, topic_id: str, partition: int, batch: bytes, deadline: float) -> TidelogError | None:
+        try:
+            link = await self._connection.wait_up(deadline)
+        except TidelogError as error:
+            return error
+        number, tried = self._next_id(), _Try(self._loop.event())
+        until = min(deadline, self._loop.now() + REQUEST_TIMEOUT_S)
+        timeout_ms = max(1, round(1000 * (until - self._loop.now())))
+        part = ProducePart(number, topic_id, partition, self._acks, timeout_ms, len(batch))
+        self._tries[number] = tried
+        try:
+            await link.send(Produce((part,), batch))
+            await self._loop.wait(tried.event, until)
+        except TidelogError as error:
+            return error
+        finally:
+            del self._tries[number]
+        if tried.ack is None:
+            return TimedOut("no acknowledgement came", unknown_outcome=True)
+        return None if tried.ack.error is None else from_info(tried.ack.error)
+
+    def close(self) -> None:
+        """No acks are wanted any more."""
+        self._connection.remove_producer(self._number)
+
+    # Called by the connection:
+
+    def on_acks(self, acks: Sequence[ProduceAck]) -> None:
+        """Acks arrived."""
+        for ack in acks:
+            if (tried := self._tries.get(ack.id)) is not None:
+                tried.ack = ack
+                tried.event.set()
+
+    def on_link_up(self) -> None:
+        """Whoever waits for a link has it."""
+
+    def on_link_down(self) -> None:
+        """No ack comes on that link any more."""
+        for tried in self._tries.values():
+            tried.event.set()

@@ -1,0 +1,112 @@
+"""What a task of a write does: rows to batches, batches to the cluster, many partitions at a time, each in order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import trio
+
+from tidelog.client import trio_loop
+from tidelog.client.clock import wall_ms
+from tidelog.client.log import Log
+from tidelog.client.portal import Portal
+from tidelog.client.sender import Sender
+from tidelog.errors import TidelogError
+from tidelog.spark import looking
+from tidelog.spark.errors import SourceError
+from tidelog.spark.rows import Numbered, Numbering, Target, TopicLimits
+from tidelog.spark.write_options import WriteOptions
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+SEND_TIMEOUT_S = 120.0
+"""How long a batch may take, failovers included, before the task fails (and Spark tries it again)."""
+QUEUED_BATCHES = 4
+"""Batches of a partition that wait for those before them; then the rows wait."""
+
+
+def write(options: WriteOptions, numbering: Numbering, tables: Iterator[pa.RecordBatch]) -> int:
+    """Write a task's rows and return their number when all are acknowledged. Raises ``SourceError``."""
+    with looking.in_words():
+        portal = Portal(
+            lambda: trio_loop.connect(**options.how_to_connect(), connect_timeout_s=looking.PLAN_TIMEOUT_S)
+        )
+        try:
+            task = _Task(portal.log, portal.nursery, portal.log.sender(options.acks))
+            for table in tables:
+                for topic in numbering.topics_of(table):
+                    numbering.know(topic, portal.run(task.look, topic))
+                for batch in numbering.add(table, wall_ms()):
+                    portal.run(task.put, batch)
+            for batch in numbering.finish():
+                portal.run(task.put, batch)
+            portal.run(task.finish)
+        finally:
+            portal.close()
+    return numbering.rows
+
+
+class _Task:
+    """The part that lives in the client's thread: one lane for each partition that is written to."""
+
+    def __init__(self, log: Log, nursery: trio.Nursery, sender: Sender) -> None:
+        self._log = log
+        self._nursery = nursery
+        self._sender = sender
+        self._ids: dict[str, str] = {}
+        self._lanes: dict[Target, trio.MemorySendChannel[Numbered]] = {}
+        self._running = 0
+        self._over = trio.Event()
+        self._error: SourceError | None = None
+
+    async def look(self, topic: str) -> TopicLimits:
+        found = await self._log.describe(topic)
+        self._ids[topic] = found.topic_id
+        return TopicLimits(len(found.partitions), int(found.config.get("max_batch_bytes", 1 << 20)))
+
+    async def put(self, batch: Numbered) -> None:
+        self._raise()
+        lane = self._lanes.get(batch.target)
+        if lane is None:
+            lane, waiting = trio.open_memory_channel[Numbered](QUEUED_BATCHES)
+            self._lanes[batch.target] = lane
+            self._running += 1
+            self._nursery.start_soon(self._run, waiting)
+        await lane.send(batch)
+
+    async def _run(self, waiting: trio.MemoryReceiveChannel[Numbered]) -> None:
+        try:
+            async with waiting:
+                async for batch in waiting:
+                    await self._send(batch)
+        finally:
+            self._running -= 1
+            if not self._running:
+                self._over.set()
+
+    async def _send(self, batch: Numbered) -> None:
+        if self._error is not None:
+            return
+        topic, partition = batch.target
+        try:
+            await self._sender.send(self._ids[topic], partition, batch.data, SEND_TIMEOUT_S)
+        except TidelogError as error:
+            fate = "may not be in the log" if error.unknown_outcome else "are not in the log"
+            self._error = SourceError(
+                "TIDELOG_NOT_WRITTEN",
+                f"{topic}/{partition}: {batch.count} records {fate}: {error.message} ({error.code})",
+            )
+
+    async def finish(self) -> None:
+        """Wait for every ack."""
+        for lane in self._lanes.values():
+            lane.close()
+        if self._running:
+            await self._over.wait()
+        self._raise()
+
+    def _raise(self) -> None:
+        if self._error is not None:
+            raise self._error

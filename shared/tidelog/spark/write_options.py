@@ -1,0 +1,63 @@
+"""The options of the sink. Pure: texts in, checked values out; every fault is reported."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from tidelog.client.options import ACKS
+from tidelog.records import CODECS, Codec
+from tidelog.spark import texts
+from tidelog.spark.errors import SourceError
+from tidelog.spark.options import CONNECTION, HowToConnect
+from tidelog.spark.texts import Parsers
+
+DELIVERIES = ("exactly-once", "idempotent", "at-least-once")
+
+
+@dataclass(frozen=True, slots=True)
+class WriteOptions(HowToConnect):
+    """What a write is asked to do."""
+
+    topic: str = ""
+    """Where rows go that do not name a topic in a column."""
+    acks: str = "all"
+    compression: Codec = "none"
+    app: str = ""
+    """Who writes, the same after a restart; "": the query, as Spark knows it."""
+    delivery: str = "idempotent"
+
+
+WRITE: Parsers = {
+    **CONNECTION,
+    "topic": ("topic", texts.name_of("a topic")),
+    "acks": ("acks", texts.one_of(*ACKS)),
+    "compression": ("compression", texts.one_of(*CODECS)),
+    "appId": ("app", texts.name_of("the writer")),
+    "delivery": ("delivery", texts.one_of(*DELIVERIES)),
+}
+
+
+def parse(options: Mapping[str, str], *, streaming: bool) -> WriteOptions:
+    """Check the options of a write. Raises ``SourceError``: ``TIDELOG_OPTION`` that names every fault,
+    ``TIDELOG_DELIVERY`` for what cannot be had."""
+    values, faults = texts.collect(options, WRITE, "a stream" if streaming else "a write")
+    values.setdefault("delivery", "exactly-once" if streaming else "idempotent")
+    if not streaming and texts.given_of(options, ("appId",)):
+        faults.append("appId belongs to streams: every batch write is another one")
+    if not faults:
+        result = WriteOptions(**values)
+        faults = result.contradictions()
+        if result.acks == "none" and result.delivery != "at-least-once":
+            faults.append(f"acks none goes with delivery at-least-once only, not with {result.delivery}")
+    if faults:
+        raise SourceError("TIDELOG_OPTION", "; ".join(faults))
+    if result.delivery == "exactly-once":
+        meant = "delivery" if "delivery" in map(str.lower, options) else "delivery (a stream's default)"
+        raise SourceError(
+            "TIDELOG_DELIVERY",
+            f"{meant} is exactly-once, which needs transactions, and this cluster has none. Say what is wanted "
+            "instead: delivery=idempotent (a batch that is run again is written once, as long as Spark cuts it as "
+            "before), or delivery=at-least-once",
+        )
+    return result
