@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -9,13 +10,14 @@ from pathlib import Path
 import trio
 from browser import Page, browser
 from js_tools import CHROMIUM, needs_chromium
+from tidelog.wire.messages import Metadata, MetadataAnswer
 
 from cluster.harness import Cluster, connected, running
 
 pytestmark = needs_chromium
 
 CHIP = "a.chip[href='#/partition/orders/0']"
-PATIENCE_S = 30
+PATIENCE_MS = 30_000
 
 
 class Reader:
@@ -26,22 +28,49 @@ class Reader:
 
     async def do(self, script: str) -> object:
         """Run it in the page; its value."""
-        with trio.fail_after(PATIENCE_S):
-            return await trio.to_thread.run_sync(self._page.evaluate, script)
+        return await trio.to_thread.run_sync(self._page.evaluate, script)
 
     async def see(self, condition: str) -> None:
         """Wait until it is so: looked at whenever the page changes. ``text`` is what a selector's element says."""
-        await self.do(f"""new Promise((resolve) => {{
+        await self.do(f"""new Promise((resolve, reject) => {{
             const text = (selector) => document.querySelector(selector)?.innerText ?? '';
             const look = () => ({condition}) && (watching.disconnect(), resolve(true));
             const watching = new MutationObserver(look);
             watching.observe(document, {{subtree: true, childList: true, characterData: true, attributes: true}});
+            setTimeout(() => reject(new Error(`the page says: ${{document.body.innerText}}`)), {PATIENCE_MS});
             look();
         }})""")
 
     async def go(self, place: str) -> None:
         """To another panel."""
         await self.do(f"location.hash = '#/{place}'")
+
+    async def fill(self, form: str, **fields: str) -> None:
+        """Open the form of that name, fill it in and send it; returns when it was done."""
+        await self.do(f"""(() => {{
+            const one = [...document.querySelectorAll('details')].find((one) => one.innerText.startsWith({form!r}));
+            one.open = true;
+            const fields = {json.dumps(fields)};
+            for (const name in fields) one.querySelector(`[name="${{name}}"]`).value = fields[name];
+            one.querySelector('[role=status]').dataset.name = {form!r};
+            one.querySelector('button').click();
+        }})()""")
+        done = "['Ackn', 'Done', 'is there']"
+        await self.see(f"{done}.some((word) => text('[data-name={json.dumps(form)}]').includes(word))")
+
+    async def show(self, way: str, value: str = "") -> None:
+        """Ask for records."""
+        await self.do(f"""(async () => {{
+            const form = document.querySelector('section form');
+            form.way.value = {way!r};
+            form.way.dispatchEvent(new Event('change'));
+            await new Promise(requestAnimationFrame).then(() => new Promise(requestAnimationFrame));
+            if (form.value) {{
+                form.value.value = {value!r};
+                form.value.dispatchEvent(new Event('input'));
+            }}
+            form.querySelector('button').click();
+        }})()""")
 
 
 @asynccontextmanager
@@ -91,3 +120,29 @@ async def test_it_says_that_the_gateway_is_gone_and_finds_it_again(tmp_path: Pat
         await reader.see("text('#notices').includes('does not answer') && text('.phase') === 'no gateway'")
         await cluster.start("g1")
         await reader.see("text('#notices').startsWith('All partitions') && text('.phase') === 'live at g1'")
+
+
+async def test_topics_are_made_written_to_followed_and_searched(tmp_path: Path) -> None:
+    async with running(tmp_path, replicas=1) as cluster, reading(cluster) as reader:
+        await reader.go("topics")
+        await reader.see("text('.doing').includes('Create a topic')")
+        await reader.fill("Create a topic", name="orders", partitions="4", copies="1", config="retention_ms=3600000")
+        await reader.see("text('h1') === 'orders' && text('.doing').includes('Send a record')")
+
+        await reader.show("follow")
+        await reader.see("text('section [role=status]').startsWith('Following')")
+        for value in ("first", '{"n": 2}', "0xa1616e03"):
+            await reader.fill("Send a record", key="ada", value=value, headers="trace: 7")
+            await reader.see("text('.doing [role=status]').startsWith('Acknowledged')")
+        await reader.see("document.querySelectorAll('.records tbody tr').length === 3")
+        table = await reader.do("document.querySelector('.records').textContent")
+        assert all(word in str(table) for word in ("first", '"n": 2', '"n": 3', "trace: 7"))
+
+        await reader.show("key", "grace")
+        await reader.see("text('section [role=status]') === 'That is all: 0 found, 0 looked at.'")
+        await reader.show("key", "ada")
+        await reader.see("text('section [role=status]') === 'That is all: 3 found, 3 looked at.'")
+        await reader.fill("Settings", retention_ms="7200000")
+        async with connected(cluster) as client:
+            answer = await client.link.call(Metadata(("orders",)), 15)
+        assert isinstance(answer, MetadataAnswer) and answer.topics[0].config["retention_ms"] == "7200000"

@@ -4,7 +4,9 @@ import assert from "node:assert/strict";
 import test from "node:test";
 import { health, liveCluster, pastCluster } from "../../services/gateway/tidelog_gateway/console/static/cluster.js";
 import { decodeCbor, show } from "../../services/gateway/tidelog_gateway/console/static/decode.js";
+import { isWanted, linesOf, optionsOf, Search } from "../../services/gateway/tidelog_gateway/console/static/finding.js";
 import { clock, duration, short } from "../../services/gateway/tidelog_gateway/console/static/format.js";
+import { parse, quantile, rate, total } from "../../services/gateway/tidelog_gateway/console/static/measures.js";
 import { History, Past } from "../../services/gateway/tidelog_gateway/console/static/past.js";
 import { ceiling, Series } from "../../services/gateway/tidelog_gateway/console/static/plot.js";
 import { levelOf, matching } from "../../services/gateway/tidelog_gateway/console/static/timeline.js";
@@ -110,4 +112,62 @@ test("numbers and times are short", () => {
   assert.deepEqual([0.00012, 0.0123, 2.345, 600].map(duration), ["120 µs", "12.3 ms", "2.3 s", "10 min"]);
   const noon = new Date(2026, 0, 31, 12, 0, 5, 7).getTime();
   assert.deepEqual([clock(noon, noon), clock(noon, noon + 86_400_000)], ["12:00:05.007", "2026-01-31 12:00:05"]);
+});
+
+test("records are asked for by place, time and key", () => {
+  const all = { partition: null, value: "" };
+  assert.deepEqual(optionsOf({ ...all, way: "offset", value: "12" }, 3), { start: 12, end: "latest" });
+  assert.deepEqual(optionsOf({ ...all, way: "newest", partition: 2 }, 3), { partitions: [2], start: "latest", reverse: true });
+  assert.deepEqual(optionsOf({ ...all, way: "time", value: "2026-01-31T12:00" }, 3).start, new Date(2026, 0, 31, 12));
+  const key = fromHex(vectors.partitions.keys[5].hex);
+  const want = { ...all, way: "key", value: `0x${vectors.partitions.keys[5].hex}` };
+  assert.deepEqual(optionsOf(want, 12).partitions, [vectors.partitions.keys[5].of12]);
+  assert.deepEqual([{ key }, { key: null }, { key: key.slice(1) }].map(isWanted(want)), [true, false, false]);
+  for (const [way, value] of [["offset", "-1"], ["offset", ""], ["time", "soon"], ["key", "0x123"]]) {
+    assert.throws(() => optionsOf({ ...all, way, value }, 3), RangeError);
+  }
+  assert.deepEqual(linesOf("a: 1\n\n b:2:3 "), { a: "1", b: "2:3" });
+  assert.throws(() => linesOf("a"), RangeError);
+});
+
+/** A client whose consumer hands out these records. */
+function logOf(records) {
+  const closed = [];
+  const consumer = {
+    async *[Symbol.asyncIterator]() {
+      yield* records;
+    },
+    close: async () => closed.push(true),
+  };
+  return { consume: () => consumer, closed };
+}
+
+test("a search finds some at a time, in the order of their times", async () => {
+  const records = [5, 3, 4, 1, 2].map((at) => ({ timestampMs: at, partition: 0, offset: at, key: null }));
+  const topic = { name: "t", partitions: [{}] };
+  const times = (search) => search.found.map(({ timestampMs }) => timestampMs);
+  const search = new Search(logOf(records), topic, { way: "newest", partition: null }, { most: 10, onChange: () => null });
+  await search.more(3);
+  assert.deepEqual([times(search), search.phase, search.looked], [[5, 4, 3], "paused", 3]);
+  await search.more(3);
+  assert.deepEqual([times(search), search.phase], [[5, 4, 3, 2, 1], "done"]);
+  const following = new Search(logOf(records), topic, { way: "follow", partition: null }, { most: 2, onChange: () => null });
+  await following.more(1);
+  assert.deepEqual([times(following), following.looked], [[5, 4], 5]);
+  const log = logOf(records);
+  const stopped = new Search(log, topic, { way: "newest", partition: null }, { most: 10, onChange: () => null });
+  await stopped.stop();
+  assert.deepEqual([stopped.phase, log.closed.length], ["done", 1]);
+});
+
+test("rates and percentiles come from two looks at the metrics", () => {
+  const page = (counts, records) => parse(`# HELP x y\nm_total{op="a b"} 2.0\nr_total ${records}\n${counts.map((count, i) => `h_bucket{le="${["0.1", "0.2", "+Inf"][i]}"} ${count}`).join("\n")}\n`);
+  const before = page([10, 10, 10], 5);
+  const after = page([10, 20, 20], 25);
+  assert.equal(rate(before, after, "r_total", 2), 10);
+  assert.equal(rate(after, before, "r_total", 2), undefined);
+  assert.equal(total(after, "m_total"), 2);
+  assert.ok(Math.abs(quantile(before, after, "h", 0.5) - 0.15) < 1e-9);
+  assert.equal(quantile(after, after, "h", 0.5), undefined);
+  assert.equal(quantile(page([0, 0, 0], 0), page([0, 0, 4], 0), "h", 0.5), 0.2);
 });

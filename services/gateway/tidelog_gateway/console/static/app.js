@@ -3,17 +3,23 @@
 import { health, pastCluster } from "./cluster.js";
 import { h, render } from "./dom.js";
 import { clock } from "./format.js";
+import { GroupsPanel } from "./groups.js";
 import { MapPanel } from "./map.js";
 import { PartitionPanel } from "./partition.js";
+import { RatesPanel } from "./rates.js";
 import { Session } from "./session.js";
 import { Telling } from "./telling.js";
 import { TimeBar } from "./timebar.js";
 import { TimelinePanel } from "./timeline.js";
+import { TopicsPanel } from "./topics.js";
 
 const PANELS = [
   { name: "cluster", title: "Cluster", panel: new MapPanel() },
   { name: "partition", title: "Partition", panel: new PartitionPanel() },
   { name: "timeline", title: "Timeline", panel: new TimelinePanel() },
+  { name: "topics", title: "Topics", panel: new TopicsPanel() },
+  { name: "rates", title: "Rates", panel: new RatesPanel() },
+  { name: "groups", title: "Groups", panel: new GroupsPanel() },
 ];
 
 /** What panels work with: `log`, `cluster` (of the moment that is shown), `history`, `live`, and `draw` to be drawn. */

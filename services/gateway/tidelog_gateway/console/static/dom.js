@@ -5,7 +5,7 @@
 
 const SVG = "http://www.w3.org/2000/svg";
 /** Set as properties, and only when what is wanted changes: the reader may have changed them since. */
-const PROPERTIES = new Set(["value", "checked", "selected", "disabled", "open", "hidden"]);
+const PROPERTIES = new Set(["value", "defaultValue", "checked", "selected", "disabled", "open", "hidden"]);
 
 /** An element: its tag, attributes (`on…`: listeners; `key`: the same element wherever it moves), and children. */
 export function h(tag, props, ...children) {

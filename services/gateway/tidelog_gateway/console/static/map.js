@@ -56,7 +56,7 @@ export class MapPanel {
     return h(
       "article",
       { key: `topic ${topic.topicId}`, class: "topic" },
-      h("h3", {}, name, h("span", { class: "quiet small" }, ` ${many(partitions.length, "partition")}`)),
+      h("h3", {}, h("a", { href: `#/topics/${encodeURIComponent(name)}` }, name), h("span", { class: "quiet small" }, ` ${many(partitions.length, "partition")}`)),
       h("ul", { class: "chips" }, (all ? partitions : partitions.slice(0, PARTITIONS)).map((one) => h("li", { key: one.partition }, chip(name, one)))),
       all ? null : h("button", { onClick }, `Show all ${partitions.length}`),
     );
@@ -90,7 +90,7 @@ function controllers({ controllers: all, active, term }) {
       ...(one.node === active ? [["active", "good"]] : []),
       ...(one.voter ? [] : [["no vote", "warning"]]),
       ...(one.lost ? [["store lost", "bad"]] : []),
-      ...(one.behind ? [[`${many(one.behind, "entry")} behind`.replace("entrys", "entries"), "warning"]] : []),
+      ...(one.behind ? [[`${one.behind} behind`, "warning"]] : []),
     ];
     return node(one.node, one.node, one.lost ? "bad" : "good", [one.url, one.node === active ? `term ${term}` : ""], marks);
   });
