@@ -9,6 +9,7 @@ import pytest
 import trio
 from drivers import COMMAND_TIMEOUT_S, DRIVERS, Driver, Library
 from real.running import Cluster, running_cluster
+from recording import Traffic
 from tidelog.cli.local_cluster import LocalCluster
 
 _numbers = itertools.count(1)
@@ -31,11 +32,19 @@ def driver(request: pytest.FixtureRequest) -> Iterator[Driver]:
     assert running.stop() == 0
 
 
+@pytest.fixture(scope="session")
+def traffic(driver: Driver, cluster: Cluster) -> Iterator[Traffic]:
+    """Between the library and the gateways: everything that they say to each other is looked at."""
+    running = Traffic(cluster.gateways)
+    yield running
+    running.stop()
+
+
 @pytest.fixture
-def library(driver: Driver, cluster: Cluster) -> Iterator[Library]:
+def library(driver: Driver, traffic: Traffic) -> Iterator[Library]:
     """The library, connected to the first gateway; it knows the second."""
     name = f"{driver.name}-{next(_numbers)}"
-    driver.do("connect", log=name, urls=cluster.gateways, connect_timeout_s=COMMAND_TIMEOUT_S)
+    driver.do("connect", log=name, urls=traffic.urls, connect_timeout_s=COMMAND_TIMEOUT_S)
     yield Library(driver, name, name)
     driver.do("close", log=name)
 
