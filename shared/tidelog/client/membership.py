@@ -67,8 +67,8 @@ class Membership:
             while not self.core.is_over:
                 if self._owner() is None:
                     self.go()
-                self._wake = self._loop.event()
                 self.tick()
+                self._wake = self._loop.event()
                 deadline = self.core.deadline()
                 await self._loop.wait(self._wake, math.inf if deadline is None else deadline)
         finally:
