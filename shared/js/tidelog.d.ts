@@ -184,6 +184,7 @@ export interface GroupOptions {
   rebalanceTimeoutS?: number;
   /** What is done is committed so often, and before partitions are given up. null: only `commit` commits. Default 5. */
   autoCommitS?: number | null;
+  /** These are read from now on. */
   onAssigned?: (shares: Share[]) => unknown;
   /** These are given up: the last chance to bring something to an end. */
   onRevoked?: (shares: Share[]) => unknown;
@@ -201,12 +202,27 @@ export interface GroupOptions {
 export class GroupConsumer implements AsyncIterable<LogRecord> {
   readonly group: string;
   readonly topics: string[];
-  /** What this member owns. */
+  /** What this member owns and is not giving up. */
   readonly assignment: Share[];
+  /** The member's generation; -1 before it has joined. */
+  readonly generation: number;
+  /** Where what was handed out ends, which is what `commit` commits. */
+  readonly positions: (Share & Position)[];
+  /** Of what is owned, that of which nothing is handed out now. */
+  readonly paused: Share[];
   open(): Promise<void>;
   nextRecords(): Promise<LogRecord[]>;
-  /** All that was handed out so far is done. */
+  /** All that was handed out so far is done: a partition that is to be given up may go. */
   commit(): Promise<void>;
+  /** Hand nothing of these out until they are resumed or go to another member; none named: of all that is owned now. */
+  pause(...partitions: Pick<Share, "topic" | "partition">[]): Promise<void>;
+  /** Hand these out again, none named: all. */
+  resume(...partitions: Pick<Share, "topic" | "partition">[]): Promise<void>;
+  /** Go on there: with these or all that are owned, or with those that `where` names. It is what is committed next. */
+  seek(
+    where: "earliest" | "latest" | number | Date | (Pick<Share, "topic" | "partition"> & { offset: number; leaderEpoch?: number })[],
+    ...partitions: Pick<Share, "topic" | "partition">[]
+  ): Promise<void>;
   close(): Promise<void>;
   [Symbol.asyncIterator](): AsyncGenerator<LogRecord, void, void>;
 }

@@ -2,7 +2,7 @@
 
 import assert from "node:assert/strict";
 import test from "node:test";
-import { Membership, keyOf } from "../../shared/js/src/membership.js";
+import { Membership } from "../../shared/js/src/membership.js";
 import * as tidelog from "../../shared/js/tidelog.js";
 import { FakeCluster, Refusal } from "./fake-gateway.js";
 
@@ -51,7 +51,7 @@ groupTest("what was processed is committed when the member leaves, and another g
     if (seen.length === 3) break;
   }
   assert.deepEqual(seen, ["a0", "a1", "a2"]);
-  assert.deepEqual(told(cluster).filter((line) => !line.startsWith("group_heartbeat")), ["join_group", "fetch_offsets", "commit_offsets 0:2", "leave_group"]);
+  assert.deepEqual(told(cluster).filter((line) => !line.startsWith("group_heartbeat")), ["join_group", "fetch_offsets", "commit_offsets 0:0", "commit_offsets 0:2", "leave_group"]);
   for await (const record of log.consume("t", reading)) {
     assert.equal(text(record), "a2"); // it was in the application's hands: done or not, nobody knows
     break;
@@ -62,9 +62,9 @@ groupTest("commit counts what the application has in its hands", async (log, clu
   const consumer = log.consume("t", reading);
   await consumer.nextRecords();
   await consumer.commit();
-  assert.deepEqual(cluster.positions.map(({ offset, leader_epoch: epoch }) => [offset, epoch]), [[1, 4]]);
+  assert.deepEqual(cluster.positions.map(({ offset, leader_epoch: epoch }) => [offset, epoch]), [[0, undefined], [1, 4]]);
   await consumer.close();
-  assert.equal(cluster.positions.length, 1);
+  assert.equal(cluster.positions.length, 2);
 });
 
 groupTest("a partition begins where the group has come, as it was told after it was assigned", async (log, cluster, assign) => {
@@ -93,13 +93,13 @@ groupTest("what is taken away is committed, and only then given up; not before t
   assert.ok(cluster.seen.filter(({ op }) => op === "group_heartbeat").at(-1).owned.some(({ partitions }) => partitions.includes(first.partition)));
   const next = (await records.next()).value;
   assert.equal(next.partition, other);
-  await cluster.heard("commit_offsets");
+  await cluster.heard("commit_offsets", 2);
   await cluster.heard("group_heartbeat", cluster.seen.filter(({ op }) => op === "group_heartbeat").length + 1);
   const lines = told(cluster);
   const commit = lines.indexOf(`commit_offsets ${first.partition}:1`);
   assert.ok(commit > 0 && lines.lastIndexOf("group_heartbeat 0,1") < commit, lines.join("\n"));
   assert.deepEqual(lines.slice(commit + 1), [`group_heartbeat ${other}`]);
-  assert.equal(cluster.seen.find(({ op }) => op === "commit_offsets").generation, 2);
+  assert.equal(cluster.seen.findLast(({ op }) => op === "commit_offsets").generation, 2);
   assert.deepEqual(revoked, [first.partition]);
   await records.return();
 });
@@ -113,8 +113,8 @@ groupTest("of a batch that is taken away while it is handed out, the rest is ano
   assign(1);
   await cluster.heard("group_heartbeat", (await cluster.heard("group_heartbeat")).length + 2);
   assert.equal(text((await records.next()).value), "b0");
-  await cluster.heard("commit_offsets");
-  assert.equal(cluster.positions.at(-1).offset, 5);
+  await cluster.heard("commit_offsets", 2);
+  assert.equal(cluster.positions.find(({ partition, offset }) => partition === 0 && offset > 4).offset, 5);
   await records.return();
 });
 
@@ -162,7 +162,7 @@ groupTest("a member that the group does not know joins again, and commits nothin
   cluster.failures.set("group_heartbeat", [new Refusal("UNKNOWN_MEMBER")]);
   await cluster.heard("join_group", 2);
   assert.equal(text((await records.next()).value), "a0");
-  assert.deepEqual([cluster.positions, lost], [[], [0]]);
+  assert.deepEqual([cluster.positions.map(({ offset }) => offset), lost], [[0], [0]], "only where it began");
   await records.return();
 });
 
@@ -172,7 +172,7 @@ groupTest("a commit in a former generation is made again in the present one", as
   cluster.failures.set("commit_offsets", [new Refusal("FENCED_GENERATION")]);
   cluster.generation++;
   await consumer.commit();
-  assert.deepEqual(cluster.positions.map(({ offset }) => offset), [1]);
+  assert.deepEqual(cluster.positions.map(({ offset }) => offset), [0, 1]);
   assert.equal(cluster.seen.filter(({ op }) => op === "commit_offsets").at(-1).generation, 2);
 });
 
@@ -190,14 +190,108 @@ groupTest("without auto-commit only commit commits", async (log, cluster) => {
   const consumer = log.consume("t", { ...reading, autoCommitS: null });
   for (let i = 0; i < 3; i++) await consumer.nextRecords();
   await consumer.close();
-  assert.deepEqual(cluster.positions, []);
+  assert.deepEqual(cluster.positions.map(({ offset }) => offset), [0], "only where it began");
 });
 
 groupTest("what is done is committed from time to time", async (log, cluster) => {
   const consumer = log.consume("t", { ...reading, autoCommitS: 0.001 });
   for (let i = 0; i < 3; i++) await consumer.nextRecords();
+  await cluster.heard("commit_offsets", 2);
+  assert.ok(cluster.seen.filter(({ op }) => op === "commit_offsets")[1].positions[0].offset <= 2);
+});
+
+groupTest("where it begins is committed at once: nothing that comes after is passed over by whoever is next", async (log, cluster) => {
+  const first = log.consume("t", { ...reading, start: "latest" });
+  await first.open();
   await cluster.heard("commit_offsets");
-  assert.ok(cluster.seen.find(({ op }) => op === "commit_offsets").positions[0].offset <= 2);
+  await first.close();
+  cluster.fill("t", ["new"]);
+  const next = log.consume("t", { ...reading, start: "latest" });
+  assert.deepEqual((await next.nextRecords()).map(text), ["new"]);
+});
+
+groupTest("a partition that is taken away before its beginning was found is just given up", async (log, cluster, assign) => {
+  const assigned = [];
+  const onAssigned = (shares) => assigned.push(...shares.map(({ partition }) => partition));
+  const consumer = log.consume("t", { ...reading, onAssigned });
+  assert.deepEqual((await consumer.nextRecords()).map(text), ["a0"]);
+  cluster.deaf.add("fetch_offsets");
+  cluster.generation++;
+  assign(0, 1);
+  await cluster.heard("fetch_offsets", 2);
+  cluster.generation++;
+  assign(0);
+  const beats = () => cluster.seen.filter(({ op }) => op === "group_heartbeat");
+  const owned = () => (beats().at(-1).owned ?? []).flatMap(({ partitions }) => partitions);
+  do await cluster.heard("group_heartbeat", beats().length + 1);
+  while (owned().includes(1));
+  assert.deepEqual((await consumer.nextRecords()).map(text), ["a1"]);
+  assert.deepEqual([assigned, consumer.assignment.map(({ partition }) => partition)], [[0], [0]]);
+});
+
+groupTest("a hook that takes its time holds back no heartbeat", async (log, cluster, assign) => {
+  const consumer = log.consume("t", { ...reading, onAssigned: () => new Promise(() => {}) });
+  await consumer.open();
+  await cluster.heard("group_heartbeat", 3);
+  await consumer.close();
+});
+
+groupTest("who has committed all that was handed out is not asked before a partition goes", async (log, cluster, assign) => {
+  const consumer = log.consume("t", reading);
+  const records = consumer[Symbol.asyncIterator]();
+  await records.next();
+  await consumer.commit();
+  cluster.generation++;
+  assign(1);
+  const gone = ({ op, owned = [] }) => op === "group_heartbeat" && !owned.some(({ partitions }) => partitions.includes(0));
+  for (let beats = 1; !cluster.seen.slice(3).some(gone); beats++) await cluster.heard("group_heartbeat", beats);
+  assert.equal(text((await records.next()).value), "b0");
+});
+
+groupTest("what is paused is not handed out until it is resumed, and nothing of it is lost", async (log, cluster, assign) => {
+  assign(0, 1);
+  cluster.fill("t", ["a4", "a5", "a6"]);
+  cluster.positions = [{ topic_id: cluster.topics.get("t").topicId, partition: 0, offset: 4 }];
+  const consumer = log.consume("t", reading);
+  const records = consumer[Symbol.asyncIterator]();
+  const next = async () => text((await records.next()).value);
+  const seen = [];
+  do seen.push(await next());
+  while (seen.at(-1) !== "a4");
+  const [share] = consumer.assignment.filter(({ partition }) => partition === 0);
+  await consumer.pause(share);
+  assert.deepEqual(consumer.paused, [share]);
+  while (seen.length < 5) seen.push(await next());
+  assert.deepEqual(seen.filter((value) => value !== "a4"), ["b0", "b1", "b2", "b3"]);
+  await consumer.resume();
+  assert.deepEqual([await next(), await next(), consumer.paused], ["a5", "a6", []]);
+  await assert.rejects(consumer.pause({ topic: "t", partition: 7 }), { code: "UNKNOWN_TOPIC" });
+});
+
+groupTest("a seek goes on elsewhere, and that is what is committed", async (log, cluster) => {
+  const consumer = log.consume("t", reading);
+  const records = consumer[Symbol.asyncIterator]();
+  const next = async () => text((await records.next()).value);
+  assert.equal(await next(), "a0");
+  await consumer.seek(3);
+  await consumer.commit();
+  assert.equal(cluster.positions.at(-1).offset, 3);
+  assert.equal(await next(), "a3");
+  await consumer.seek([{ topic: "t", partition: 0, offset: 1, leaderEpoch: 4 }]);
+  assert.deepEqual(consumer.positions.map(({ partition, offset }) => [partition, offset]), [[0, 1]]);
+  assert.equal(await next(), "a1");
+  await consumer.seek("earliest", ...consumer.assignment);
+  assert.equal(await next(), "a0");
+});
+
+groupTest("a seek is the way on where the position is not in the log any more", async (log, cluster) => {
+  cluster.log("t").start = 2;
+  cluster.log("t").batches.splice(0, 2);
+  cluster.positions = [{ topic_id: cluster.topics.get("t").topicId, partition: 0, offset: 1 }];
+  const consumer = log.consume("t", reading);
+  await assert.rejects(consumer.nextRecords(), { code: "OFFSET_OUT_OF_RANGE" });
+  await consumer.seek("earliest");
+  assert.deepEqual((await consumer.nextRecords()).map(text), ["a2"]);
 });
 
 groupTest("a member lives on at the next gateway", async (log, cluster) => {
@@ -259,5 +353,5 @@ test("an answer of a former generation says nothing new", () => {
   const membership = member(0);
   membership.onAnswer({ generation: 3, assignment: share(0, 1) }, 101);
   membership.onAnswer({ generation: 2, assignment: share() }, 102);
-  assert.ok(membership.isAssigned(keyOf("5f", 1)));
+  assert.deepEqual(membership.toAcquire.map(({ partition }) => partition), [0, 1]);
 });

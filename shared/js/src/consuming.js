@@ -6,7 +6,7 @@ import { Consumer } from "./consumer.js";
 import { ConfigError } from "./errors.js";
 import { GroupConsumer } from "./group.js";
 import { Grouping } from "./grouping.js";
-import { consumerOptions, groupOptions } from "./options.js";
+import { consumerOptions, creditOf, groupOptions } from "./options.js";
 import { checkPartitions, gather, kindOf, mapOf, positionOf } from "./places.js";
 import * as words from "./words.js";
 
@@ -50,18 +50,19 @@ export class Consuming extends Grouping {
     return new Kind(this.#connection, topic, complete, this.#codecs, plan);
   }
 
-  #member(topic, name, { start = "earliest", ...given }) {
+  #member(topic, name, given) {
     const [options, reading] = groupOptions(name, given);
-    const read = ({ topicId, topic: named, partition }, position) => {
-      const plan = async () => {
-        const found = await this.describe(named);
-        const locate = (where, wanted) => this.#positions(found, where, wanted);
-        const starts = position ? new Map([[partition, position]]) : await locate(start, [partition]);
-        return { topicId, starts, ends: new Map(), locate };
-      };
-      return new Consumer(this.#connection, named, reading, this.#codecs, plan);
+    const locate = async ({ topicId, topic: named, partition }, where) => {
+      const known = { topicId, name: named, partitions: { length: partition + 1 } }; // the group says that it is there
+      return (await this.#positions(known, where, [partition])).get(partition);
     };
-    return new GroupConsumer(this.#connection, typeof topic === "string" ? [topic] : [...topic], options, read);
+    const open = ({ topicId, topic: named, partition }, position, count) => {
+      const plan = async () => ({ topicId, starts: new Map([[partition, position]]), ends: new Map(), locate: null });
+      const share = { ...reading, partitionBytes: creditOf(reading, count) };
+      return new Consumer(this.#connection, named, share, this.#codecs, plan);
+    };
+    const topics = typeof topic === "string" ? [topic] : [...topic];
+    return new GroupConsumer(this.#connection, topics, options, { locate, open });
   }
 
   /**

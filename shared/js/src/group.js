@@ -1,51 +1,54 @@
 /**
  * A consumer that shares partitions with the other members of its group.
  *
- * One task keeps the membership alive (`#run`): it joins, heartbeats, acquires and releases what `Membership` says. Each
- * partition that is owned has a consumer of its own, which reads ahead; batches wait in `#ready` for the application.
+ * One task keeps the membership alive (`#run`): it joins, heartbeats, commits now and then. What the answers change is done
+ * beside it, so that it never waits for an application or a partition: `#begin` finds out where the group has come to, and
+ * `#giveUp` brings to an end what goes. A partition that is owned is a `Share`, a new one each time that it is assigned; it
+ * has a consumer of its own, which reads ahead; its batches wait on the `Desk`.
  *
- * **At least once.** A record counts as done when the application asks for the next; only what is done is committed: from
- * time to time, before a partition is given up, and at the end (`autoCommitS` null: by `commit` alone). A partition whose record or batch is in the
- * application's hands is given up when it comes back.
+ * **At least once.** A record counts as done when the application asks for the next, or commits; only what is done is
+ * committed: from time to time, before a partition is given up, and at the end (`autoCommitS` null: by `commit` alone). A
+ * partition whose record or batch is in the application's hands is given up when that is done.
  */
 
-import { deferred, now, sleep } from "./clock.js";
-import { Closed, TidelogError } from "./errors.js";
-import { Membership, Share, keyOf } from "./membership.js";
-import * as words from "./words.js";
+import { now, sleep } from "./clock.js";
+import { Coordinator, LEAVE_TIMEOUT_S } from "./coordinator.js";
+import { Desk } from "./desk.js";
+import { BrokerError, Closed, TidelogError } from "./errors.js";
+import { Membership, Share } from "./membership.js";
+import { positionOf } from "./places.js";
 
 const LOST = ["UNKNOWN_MEMBER", "FENCED_GENERATION"];
-/** Longest wait for the end of it all when a member leaves. */
-const LEAVE_TIMEOUT_S = 5;
 
 /** Iterate over it for records. Made by `Log.consume(topic, {group})`. Who leaves the loop has left the group. */
 export class GroupConsumer {
   #connection;
   #options;
-  #member = randomName();
+  #coordinator;
   #membership;
-  #read;
+  #places;
+  /** By key: all that is owned, with what is being given up. */
   #shares = new Map();
-  #ready = [];
-  #records = [];
-  /** What the application is busy with: `{share, position}`, to which position it is done when it comes back. */
-  #hand = null;
-  #news = deferred();
+  #desk;
   #kick = new AbortController();
   #running = null;
   #commits = Promise.resolve();
   #committedAt = now();
+  /** Counts how often everything was lost. */
+  #life = 0;
   #closed = false;
   #failure = null;
 
-  /** `read(share, position)` makes the consumer of one partition; `position` null: the group has come nowhere there. */
-  constructor(connection, topics, options, read) {
+  /** `places` opens the consumer of one partition at a position, and locates places in it. */
+  constructor(connection, topics, options, places) {
     this.topics = topics;
     this.group = options.group;
     this.#connection = connection;
     this.#options = options;
+    this.#coordinator = new Coordinator(connection, topics, options);
     this.#membership = new Membership(options.sessionTimeoutS);
-    this.#read = read;
+    this.#places = places;
+    this.#desk = new Desk((share, position) => places.open(share, position, this.#shares.size), () => this.#allowed());
   }
 
   // --- for applications ---
@@ -54,15 +57,12 @@ export class GroupConsumer {
   async *[Symbol.asyncIterator]() {
     try {
       for (;;) {
-        this.#comeBack();
-        if (this.#records.length && this.#membership.isSilent(now())) {
+        this.#desk.comeBack();
+        if (this.#desk.hasRest && this.#membership.isSilent(now())) {
           await this.#allowed();
-          this.#comeBack();
+          this.#desk.comeBack();
         }
-        while (!this.#records.length) this.#records = (await this.#take()).reverse();
-        const record = this.#records.pop();
-        this.#hand.position = after(record);
-        yield record;
+        yield await this.#desk.next();
       }
     } finally {
       await this.close();
@@ -71,30 +71,71 @@ export class GroupConsumer {
 
   /** The records of the next batch. Not to be mixed with iteration in the middle of a batch. */
   async nextRecords() {
-    this.#comeBack();
-    const records = await this.#take();
-    this.#hand.position = after(records.at(-1));
-    return records;
+    this.#desk.comeBack();
+    return this.#desk.nextBatch();
   }
 
-  /** What this member owns: `[{topicId, topic, partition}]`. */
+  /** What this member owns and is not giving up: `[{topicId, topic, partition}]`. */
   get assignment() {
-    return [...this.#shares.values()].map(({ topicId, topic, partition }) => ({ topicId, topic, partition }));
+    return this.#kept.map(named);
+  }
+
+  /** The member's generation; -1 before it has joined. */
+  get generation() {
+    return this.#membership.generation;
+  }
+
+  /** Where what was handed out ends, which is what `commit` commits: `[{topicId, topic, partition, leaderEpoch, offset}]`. */
+  get positions() {
+    return this.#kept.filter((share) => share.done).map((share) => ({ ...named(share), ...this.#desk.reached(share) }));
+  }
+
+  /** Of what is owned, that of which nothing is handed out now. */
+  get paused() {
+    return this.#kept.filter((share) => share.paused).map(named);
   }
 
   /** Join; resolves when this is a member. Rejects with `INVALID_GROUP`, `GROUP_FULL`, `FORBIDDEN` ... */
   async open() {
-    this.#running ??= this.#start();
     await this.#allowed();
   }
 
   /**
-   * Commit all that was handed out so far: the application has done it, also what it has in its hands. Rejects with
-   * `FENCED_GENERATION` where some of it is no longer this member's, with `UNKNOWN_MEMBER` where it is no member any more.
+   * Commit all that was handed out so far: the application has done it, also what it has in its hands, so a partition that
+   * is to be given up may go. Rejects with `FENCED_GENERATION` where some of it is no longer this member's, with
+   * `UNKNOWN_MEMBER` where it is no member any more.
    */
   async commit() {
-    this.#comeBack();
+    this.#desk.settle();
     await this.#commit([...this.#shares.values()]);
+  }
+
+  /**
+   * Hand nothing of these (`{topic, partition}`, as in `assignment`) out until they are resumed or go to another member; none
+   * named: of all that is owned now. Rejects with `UNKNOWN_TOPIC` for what is not owned.
+   */
+  async pause(...partitions) {
+    await this.open();
+    for (const share of this.#chosen(partitions)) this.#desk.pause(share);
+  }
+
+  /** Hand these out again, none named: all. */
+  async resume(...partitions) {
+    await this.open();
+    for (const share of this.#chosen(partitions)) this.#desk.resume(share);
+  }
+
+  /**
+   * Go on there, with these partitions or all that are owned: `earliest`, `latest`, an offset, a Date; or with those that
+   * `where` names: `[{topic, partition, offset, leaderEpoch}]`, as `positions`. It is what is committed next. Also the way
+   * on after `OFFSET_OUT_OF_RANGE` and `LOG_TRUNCATED`. A partition that goes to another member meanwhile is left out.
+   */
+  async seek(where, ...partitions) {
+    await this.open();
+    const chosen = this.#chosen(Array.isArray(where) ? where : partitions);
+    const find = async (share, at) => (Array.isArray(where) ? positionOf(where[at]) : this.#places.locate(share, where));
+    const found = await Promise.all(chosen.map(find));
+    chosen.forEach((share, at) => share.gone || this.#desk.move(share, found[at]));
   }
 
   /** Commit what is done (where that is done by itself), and leave the group. What the application had in its hands is another member's to do again. */
@@ -102,47 +143,29 @@ export class GroupConsumer {
     if (this.#closed) return;
     this.#closed = true;
     this.#connection.detach(this);
-    this.#wake();
+    this.#desk.wake();
     this.#kick.abort();
     await Promise.race([this.#running, sleep(LEAVE_TIMEOUT_S)]);
     const shares = [...this.#shares.values()];
-    await Promise.all(shares.map((share) => share.consumer.close()));
+    await this.#drop(shares);
     if (this.#membership.generation < 0 || this.#connection.closed) return;
     if (this.#options.autoCommitS !== null) await this.#commit(shares).catch(ignoreTold);
-    const request = { op: "leave_group", group: this.group, member: this.#member };
-    await this.#connection.call(request, words.done, { timeoutS: LEAVE_TIMEOUT_S }).catch(ignoreTold);
+    await this.#coordinator.leave().catch(ignoreTold);
   }
 
   // --- records ---
 
-  /** The application has done what it had in its hands. */
-  #comeBack() {
-    if (this.#hand?.position) this.#hand.share.done = this.#hand.position;
-    if (this.#hand && (this.#hand.share.gone || !this.#membership.isAssigned(this.#hand.share.key))) this.#records = [];
-    if (!this.#records.length) this.#hand = null;
-    if (this.#membership.toRelease.length) this.#beat();
+  get #kept() {
+    return [...this.#shares.values()].filter((share) => !share.gone);
   }
 
-  /** The next batch of records, and its share in the application's hands. */
-  async #take() {
-    this.#running ??= this.#start();
-    for (;;) {
-      await this.#allowed();
-      const next = this.#ready.shift();
-      if (!next) {
-        await this.#news.promise;
-        continue;
-      }
-      const { share, records, error, taken } = next;
-      if (share.gone || !this.#membership.isAssigned(share.key)) continue;
-      if (error) {
-        this.#ready.push(next); // to be told again, when nothing else is left
-        throw error;
-      }
-      this.#hand = { share, position: null };
-      taken.resolve();
-      return records;
-    }
+  #chosen(partitions) {
+    if (!partitions.length) return this.#kept;
+    return partitions.map(({ topic, partition }) => {
+      const share = this.#kept.find((one) => one.topic === topic && one.partition === partition);
+      if (share) return share;
+      throw new BrokerError(`this member of ${this.group} does not have ${topic}/${partition}`, { code: "UNKNOWN_TOPIC" });
+    });
   }
 
   /** Until records may be handed out. */
@@ -151,25 +174,9 @@ export class GroupConsumer {
       if (this.#connection.closed) throw new Closed("the client was closed");
       if (this.#closed) throw new Closed(`the consumer of group ${this.group} is closed`);
       if (this.#failure) throw this.#failure;
+      this.#running ??= this.#start();
       if (!this.#membership.isSilent(now())) return;
-      await this.#news.promise;
-    }
-  }
-
-  /** Bring the batches of one partition, one ahead of the application. */
-  async #feed(share) {
-    while (!share.gone) {
-      const next = { share, taken: deferred() };
-      try {
-        next.records = await share.consumer.nextRecords();
-      } catch (error) {
-        next.error = error;
-      }
-      if (share.gone) return;
-      this.#ready.push(next);
-      this.#wake();
-      if (next.error) return;
-      await next.taken.promise;
+      await this.#desk.news;
     }
   }
 
@@ -177,19 +184,20 @@ export class GroupConsumer {
 
   #start() {
     this.#connection.attach(this);
-    return this.#run().catch((error) => {
-      this.#failure = error;
-      this.#wake();
-    });
+    return this.#run().catch((error) => this.#fail(error));
+  }
+
+  #fail(error) {
+    this.#failure ??= error;
+    this.#desk.wake();
   }
 
   /** Be a member until the end, or an error that stays. */
   async #run() {
-    while (!this.#closed) {
+    while (!this.#closed && !this.#failure) {
       try {
         if (this.#membership.generation < 0) await this.#join();
         else if (now() >= this.#membership.beatDue) await this.#heartbeat();
-        await this.#settle();
         await this.#commitNowAndThen();
         if (!this.#closed) await this.#rest();
       } catch (error) {
@@ -201,102 +209,106 @@ export class GroupConsumer {
 
   async #survive(error) {
     const { link, downSince, requestTimeoutS } = this.#connection;
-    if (LOST.includes(error.code)) await this.#lose();
+    if (LOST.includes(error.code)) this.#lose();
     else if (!link && now() >= downSince + requestTimeoutS) throw this.#connection.unreachable();
     else if (error.retriable) await this.#pause(Math.max(this.#options.backoffS, error.pauseS));
     else throw error;
   }
 
   async #join() {
-    const { sessionTimeoutS, rebalanceTimeoutS, instance, assignor } = this.#options;
     const sentAt = now();
-    const request = {
-      op: "join_group",
-      group: this.group,
-      member: this.#member,
-      topics: this.topics,
-      instance: words.unless("", instance),
-      assignor: words.unless("", assignor),
-      session_timeout_ms: words.unless(45_000, Math.round(1000 * sessionTimeoutS)),
-      rebalance_timeout_ms: words.unless(60_000, Math.round(1000 * rebalanceTimeoutS)),
-    };
-    this.#membership.onJoined(await this.#connection.call(request, words.joinGroupAnswer), sentAt);
-    this.#wake();
+    this.#membership.onJoined(await this.#coordinator.join(), sentAt);
+    this.#settle();
+    this.#desk.wake();
   }
 
   async #heartbeat() {
     const sentAt = now();
+    const life = this.#life;
     this.#membership.onBeat(sentAt);
-    const { generation, owned } = this.#membership;
-    const request = {
-      op: "group_heartbeat",
-      group: this.group,
-      member: this.#member,
-      generation,
-      owned: words.some(owned),
-      instance: words.unless("", this.#options.instance),
-    };
-    const timeoutS = Math.max(this.#membership.heartbeatS, this.#options.sessionTimeoutS / 3);
-    const answer = await this.#connection.call(request, words.groupHeartbeatAnswer, { timeoutS });
+    const answer = await this.#coordinator.heartbeat(this.#membership);
+    if (life !== this.#life) return; // it tells of what was lost meanwhile
     this.#membership.onAnswer(answer, sentAt);
-    this.#wake();
+    this.#settle();
+    this.#desk.wake();
   }
 
-  /** Give up what is to be given up, and take what is new. */
-  async #settle() {
-    const membership = this.#membership;
-    const leaving = membership.toRelease.filter((share) => this.#shareOf(share) !== this.#hand?.share);
-    if (leaving.length) {
-      const shares = leaving.map((share) => this.#shareOf(share));
-      await this.#drop(shares);
-      await this.#options.onRevoked(leaving);
-      if (this.#options.autoCommitS !== null) await this.#commit(shares).catch(ignoreTold);
-      for (const share of leaving) membership.release(share);
+  /** Begin to give up what is to be given up, and to take what is new. */
+  #settle() {
+    if (this.#closed) return;
+    const leaving = this.#membership.toRelease.map(({ key }) => this.#shares.get(key)).filter((share) => !share.gone);
+    if (leaving.length) this.#giveUp(leaving).catch((error) => this.#fail(error));
+    const fresh = this.#membership.toAcquire.map((assigned) => new Share(assigned));
+    for (const share of fresh) {
+      this.#membership.acquire(share);
+      this.#shares.set(share.key, share);
     }
-    const wanted = membership.toAcquire;
-    if (!wanted.length) return;
-    const parts = [...new Set(wanted.map(({ topicId }) => topicId))].map((topicId) => ({
-      topic_id: topicId,
-      partitions: wanted.filter((share) => share.topicId === topicId).map(({ partition }) => partition),
-    }));
-    const request = { op: "fetch_offsets", group: this.group, parts };
-    const { positions } = await this.#connection.call(request, words.fetchOffsetsAnswer);
-    const known = new Map(positions.map((position) => [keyOf(position.topicId, position.partition), position]));
-    for (const assigned of wanted) {
-      const key = keyOf(assigned.topicId, assigned.partition);
-      if (membership.isAssigned(key)) this.#acquire(assigned, known.get(key));
+    if (fresh.length) this.#begin(fresh).catch((error) => this.#fail(error));
+  }
+
+  /** Find out where the group has come to, and read on from there. */
+  async #begin(shares) {
+    const kept = () => shares.filter((share) => !share.gone);
+    while (kept().length && !(await this.#locate(kept()))) await sleep(this.#options.backoffS);
+    if (kept().length) await this.#commit(kept()).catch(ignoreTold); // nothing that comes after is passed over by whoever is next
+    if (kept().length) await this.#options.onAssigned(kept().map(named));
+    for (const share of kept()) this.#desk.feed(share);
+  }
+
+  /** Where these begin; false: it cannot be told now. */
+  async #locate(shares) {
+    try {
+      const known = await this.#coordinator.fetchOffsets(shares);
+      const find = async (share) => {
+        share.committed = known.get(share.key) ?? null;
+        const start = share.committed ?? (await this.#places.locate(share, this.#options.start));
+        share.done ??= start;
+      };
+      await Promise.all(shares.map(find));
+      return true;
+    } catch (error) {
+      if (!error.retriable && error.code !== "UNKNOWN_TOPIC") throw error; // its deletion takes it away soon
+      return false;
     }
-    await this.#options.onAssigned(wanted);
   }
 
-  #shareOf({ topicId, partition }) {
-    return this.#shares.get(keyOf(topicId, partition));
-  }
-
-  #acquire(assigned, found) {
-    const position = found ? { leaderEpoch: found.leaderEpoch, offset: found.offset } : null;
-    const share = new Share(assigned, this.#read(assigned, position));
-    share.committed = position;
-    this.#membership.acquire(assigned);
-    this.#shares.set(share.key, share);
-    this.#feed(share);
+  /** When the application has done what it has in its hands: commit, and let others have them. */
+  async #giveUp(shares) {
+    await this.#drop(shares);
+    const isOver = () => this.#closed || shares.some((share) => share.lost);
+    await this.#desk.wait(shares);
+    if (!isOver()) await this.#options.onRevoked(shares.map(named));
+    if (!isOver() && this.#options.autoCommitS !== null) await this.#commit(shares).catch(ignoreTold);
+    if (isOver()) return;
+    for (const share of shares) {
+      this.#shares.delete(share.key);
+      this.#membership.release(share);
+    }
+    this.#beat();
   }
 
   /** Nothing more of these is handed out. */
   async #drop(shares) {
-    for (const share of shares) {
-      share.gone = true;
-      this.#shares.delete(share.key);
-    }
-    await Promise.all(shares.map((share) => share.consumer.close()));
+    for (const share of shares) share.gone = true;
+    await Promise.all(shares.map((share) => share.consumer?.close()));
   }
 
   /** The group knows this member no more: what it had is others' by now, and not to be committed. */
-  async #lose() {
+  #lose() {
     const { assignment } = this;
+    const shares = [...this.#shares.values()];
+    this.#life++;
     this.#membership.onLost();
-    await this.#drop([...this.#shares.values()]);
-    if (assignment.length) await this.#options.onLost(assignment);
+    this.#shares.clear();
+    for (const share of shares) share.lost = true;
+    this.#drop(shares).catch((error) => this.#fail(error));
+    this.#desk.lose();
+    if (assignment.length) this.#tellLost(assignment).catch((error) => this.#fail(error));
+    this.#beat();
+  }
+
+  async #tellLost(assignment) {
+    await this.#options.onLost(assignment);
   }
 
   /** Commit what is done of these, one commit after the other. */
@@ -306,28 +318,20 @@ export class GroupConsumer {
   }
 
   async #commitOnce(shares, again = true) {
-    const due = shares.filter((share) => share.uncommitted && this.#membership.owns(share.key));
+    const due = shares.filter((share) => share.uncommitted && this.#shares.get(share.key) === share);
     if (!due.length) return;
-    const done = due.map((share) => share.done);
-    const request = {
-      op: "commit_offsets",
-      group: this.group,
-      positions: due.map(({ topicId, partition }, i) => {
-        return { topic_id: topicId, partition, offset: done[i].offset, leader_epoch: words.unless(-1, done[i].leaderEpoch) };
-      }),
-      member: this.#member,
-      generation: words.unless(-1, this.#membership.generation),
-      instance: words.unless("", this.#options.instance),
-    };
+    const positions = due.map((share) => [share, share.done]);
+    const life = this.#life;
     try {
-      await this.#connection.call(request);
+      await this.#coordinator.commit(positions, this.#membership.generation);
     } catch (error) {
+      if (error.code === "UNKNOWN_MEMBER" && life === this.#life) this.#lose();
       if (error.code !== "FENCED_GENERATION" || !again) throw error;
       await this.#heartbeat(); // it tells the present generation, in which all that is still ours may be committed
       await this.#commitOnce(shares, false);
       return;
     }
-    due.forEach((share, i) => (share.committed = done[i]));
+    for (const [share, position] of positions) share.committed = position;
   }
 
   async #commitNowAndThen() {
@@ -358,10 +362,6 @@ export class GroupConsumer {
     this.#kick.abort();
   }
 
-  #wake() {
-    this.#news.resolve();
-    this.#news = deferred();
-  }
 
   /** A gateway is there (called by the connection). */
   onLinkUp() {
@@ -370,18 +370,13 @@ export class GroupConsumer {
 
   /** The gateway is gone (called by the connection): requests find the next one by themselves. */
   onLinkDown() {
-    this.#wake();
+    this.#desk.wake();
   }
 }
 
-/** A name that nobody else has. */
-function randomName() {
-  const word = () => Math.floor(Math.random() * 2 ** 32).toString(16).padStart(8, "0");
-  return word() + word() + word() + word();
-}
-
-function after({ leaderEpoch, offset }) {
-  return { leaderEpoch, offset: offset + 1 };
+/** A partition, as the application is told of it. */
+function named({ topicId, topic, partition }) {
+  return { topicId, topic, partition };
 }
 
 /** What is refused here is another's now, or is told by the next heartbeat. */

@@ -17,19 +17,24 @@ export function keyOf(topicId, partition) {
   return `${topicId}/${partition}`;
 }
 
-/** A partition that a member owns, and how far it has come. */
+/** A partition that a member owns, from when it is assigned until it is given up or lost, and how far it has come. */
 export class Share {
+  /** Nothing more of it is handed out. */
   gone = false;
-  /** Up to here everything was processed; null: nothing yet. */
+  /** Others may own it by now: nothing more of it is committed. */
+  lost = false;
+  paused = false;
+  /** Reads it, once it is known from where. */
+  consumer = null;
+  /** Up to here everything was processed; null: it is not known where it begins. */
   done = null;
   /** Up to here it was committed. */
   committed = null;
 
-  constructor({ topicId, topic, partition }, consumer) {
+  constructor({ topicId, topic, partition }) {
     this.topicId = topicId;
     this.topic = topic;
     this.partition = partition;
-    this.consumer = consumer;
     this.key = keyOf(topicId, partition);
   }
 
@@ -85,15 +90,6 @@ export class Membership {
   /** Owned, and not assigned any more. */
   get toRelease() {
     return [...this.#owned].filter(([key]) => !this.#assigned.has(key)).map(([, share]) => share);
-  }
-
-  /** It is still this member's. */
-  isAssigned(key) {
-    return this.#assigned.has(key);
-  }
-
-  owns(key) {
-    return this.#owned.has(key);
   }
 
   /** It is read from now on. */

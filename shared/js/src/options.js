@@ -29,6 +29,7 @@ const CONSUMER = {
 };
 
 const GROUP = {
+  start: "earliest",
   instance: "",
   assignor: "",
   sessionTimeoutS: 45,
