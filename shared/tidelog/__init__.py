@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tidelog.client.consumer import Consumer
-    from tidelog.client.group import GroupConsumer, Hooks
+    from tidelog.client.group import GroupConsumer
+    from tidelog.client.hooks import Hooks
     from tidelog.client.log import Log
     from tidelog.client.options import ConsumerOptions, GroupOptions, ProducerOptions
     from tidelog.client.producer import Ack, DeliveryFailed, Pending, Producer
@@ -54,7 +55,7 @@ _HOMES = {
     "DeliveryFailed": "tidelog.client.producer",
     "GroupConsumer": "tidelog.client.group",
     "GroupOptions": "tidelog.client.options",
-    "Hooks": "tidelog.client.group",
+    "Hooks": "tidelog.client.hooks",
     "Log": "tidelog.client.log",
     "Pending": "tidelog.client.producer",
     "Position": "tidelog.types",

@@ -28,8 +28,9 @@ from tidelog.client import group as async_group
 from tidelog.client import trio_loop
 from tidelog.client.consumer import Where
 from tidelog.client.consuming import Reading
-from tidelog.client.group import NO_HOOKS, Hooks, Start
+from tidelog.client.group import Start
 from tidelog.client.grouping import Progress
+from tidelog.client.hooks import NO_HOOKS, Hooks
 from tidelog.client.log import DEFAULT_URL, NO_FILES
 from tidelog.client.options import ConsumerOptions, GroupOptions, ProducerOptions
 from tidelog.client.portal import Portal

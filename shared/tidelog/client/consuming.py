@@ -13,7 +13,8 @@ from tidelog.client.backward import BackwardConsumer
 from tidelog.client.clock import process_name, random_name
 from tidelog.client.connection import Connection
 from tidelog.client.consumer import Consumer, Plan, Where
-from tidelog.client.group import NO_HOOKS, GroupConsumer, Hooks, Start
+from tidelog.client.group import GroupConsumer, Start
+from tidelog.client.hooks import NO_HOOKS, Hooks
 from tidelog.client.loop import Loop
 from tidelog.client.options import ConsumerOptions, GroupOptions
 from tidelog.client.stream import RecordStream

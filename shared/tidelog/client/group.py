@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import inspect
 import math
-from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -13,12 +11,14 @@ from types import TracebackType
 from tidelog.client.connection import Connection
 from tidelog.client.core.consumer import Fetched
 from tidelog.client.core.member import MemberCore, shares
+from tidelog.client.hooks import Hook, Hooks, tell
 from tidelog.client.loop import Event
 from tidelog.client.membership import Keys, Membership
 from tidelog.client.options import ConsumerOptions, GroupOptions
-from tidelog.client.reader import Bell, TopicReader
+from tidelog.client.reader import Bell
+from tidelog.client.readers import Readers
 from tidelog.client.stream import RecordStream
-from tidelog.errors import Closed, TidelogError
+from tidelog.errors import Closed, TidelogError, refuse
 from tidelog.records import Record
 from tidelog.types import Position, TopicPartition
 from tidelog.wire.messages import FetchOffsets, FetchOffsetsAnswer, JoinGroup
@@ -28,23 +28,8 @@ CLOSE_S = 8.0
 
 Start = str | int | datetime
 """Where to begin in a partition where the group has committed nothing."""
-Hook = Callable[[list[tuple[str, int]]], Awaitable[None] | None]
-"""Is told of partitions: (topic, partition)."""
-
-
-@dataclass(frozen=True, slots=True)
-class Hooks:
-    """Called with the partitions that come and go; plain or async."""
-
-    on_assigned: Hook | None = None
-    """These are read from now on."""
-    on_revoked: Hook | None = None
-    """These are given up: the last chance to bring something to an end and to ``commit``."""
-    on_lost: Hook | None = None
-    """These are gone already; others may process them by now."""
-
-
-NO_HOOKS = Hooks()
+Share = tuple[str, int]
+"""(topic, partition)."""
 
 
 @dataclass(slots=True)
@@ -56,6 +41,8 @@ class _Hand:
     end: Position
     cut: bool = False
     """No more of it is handed out."""
+    settled: Position | None = None
+    """Up to here the application is done with it, by its own word."""
 
 
 class GroupConsumer(RecordStream):
@@ -65,10 +52,12 @@ class GroupConsumer(RecordStream):
     A partition begins where the group has come to; one that has no position yet at ``start``, which is committed at
     once. What the application has *finished*, that is asked for the next record after, is committed every
     ``auto_commit_s``, before a partition is given up, and at the end. So each record is processed at least once. A
-    partition is given up when the application asks for the next record: until then the one in hand is its own.
+    partition is given up when the application asks for the next record, or has committed the one in hand: until then
+    that is its own.
 
     The iterator raises ``OFFSET_OUT_OF_RANGE`` and ``LOG_TRUNCATED`` where the committed position is not in the log:
-    nothing is reset (``tidelog groups reset`` does); and ``FENCED_INSTANCE``, ``GROUP_FULL``, ``INVALID_GROUP``.
+    nothing is reset (``seek`` and ``tidelog groups reset`` do); and ``FENCED_INSTANCE``, ``GROUP_FULL``,
+    ``INVALID_GROUP``.
     """
 
     def __init__(
@@ -94,8 +83,6 @@ class GroupConsumer(RecordStream):
         core = MemberCore(join, group_options.auto_commit_s or math.inf, group_options.backoff_s)
         self._member = core
         self._membership = Membership(connection, core, self, keep=bool(join.instance))
-        self._readers: dict[str, TopicReader] = {}
-        self._turns: deque[str] = deque()
         self._done: dict[TopicPartition, Position] = {}
         """Of each partition that is read, or was and is being given up: how far the application has finished."""
         self._hand: _Hand | None = None
@@ -106,6 +93,7 @@ class GroupConsumer(RecordStream):
         self._life = 0
         """Counts how often everything was lost: what was to be given up before is gone."""
         self._bell = Bell(connection.loop)
+        self._readers = Readers(connection, self._bell, options)
         self._error: TidelogError | None = None
         self._opened = self._closed = False
 
@@ -128,9 +116,16 @@ class GroupConsumer(RecordStream):
         return dict(zip(self._named(tuple(handed)), handed.values(), strict=True))
 
     @property
-    def is_cut(self) -> bool:
-        """The batch in hand was taken away: no more of it is to be handed out."""
-        return self._hand is None or self._hand.cut
+    def paused(self) -> list[tuple[str, int]]:
+        """(topic, partition) of what is owned and not handed out now."""
+        return self._named(tuple(self._readers.paused))
+
+    def hold(self) -> bool:
+        """More of the batch in hand is about to be handed out; False: it must not, it was taken away."""
+        hand = self._hand
+        if hand is not None:
+            hand.settled = None
+        return hand is not None and not hand.cut
 
     async def next_records(self) -> list[Record]:
         """The records of the next batch, all of one partition."""
@@ -156,16 +151,60 @@ class GroupConsumer(RecordStream):
             found = self._take()
             if found is not None:
                 return found
-            await self._bell.wait(self._connection, self._readers.values())
+            await self._bell.wait(self._connection, self._readers.all)
 
     async def commit(self) -> None:
-        """Commit all that was handed out, the last record included. Raises ``UNKNOWN_MEMBER``, ``FENCED_GENERATION``
-        or ``FENCED_INSTANCE`` where others own the partitions by now, and process the records again."""
+        """Commit all that was handed out, the last record included: the application is done with it, so a partition
+        that is to be given up may go. Raises ``UNKNOWN_MEMBER``, ``FENCED_GENERATION`` or ``FENCED_INSTANCE`` where
+        others own the partitions by now, and process the records again."""
         await self._open()
         handed, hand = self._handed(), self._hand
         await self._membership.commit(handed)
         if hand is not None and hand is self._hand and hand.key in self._done:
-            self._done[hand.key] = handed[hand.key]  # what is committed is finished
+            self._done[hand.key] = hand.settled = handed[hand.key]  # what is committed is finished
+            self._put_down.set()
+            self._put_down = self._loop.event()
+
+    async def pause(self, *partitions: Share) -> None:
+        """Hand nothing of these (topic, partition) out until they are resumed or go to another member; none named: of
+        all that is owned now. The others go on. Raises ``UNKNOWN_TOPIC`` for what is not owned."""
+        await self._open()
+        chosen = self._chosen(partitions)
+        self._readers.pause(chosen)
+        current, reached, hand = self.current, self.reached, self._hand
+        if hand is not None and hand.key in chosen and current is not None and reached is not None:
+            self._readers.put_back(hand.key, current, reached)
+            hand.end = reached
+            self._begin_batch()
+
+    async def resume(self, *partitions: Share) -> None:
+        """Hand these out again, none named: all."""
+        await self._open()
+        self._readers.resume(self._chosen(partitions))
+
+    async def seek(self, where: Start | Mapping[Share, int | Position], *partitions: Share) -> None:
+        """Go on there with these partitions; none named: with all that are owned, or as a mapping like ``positions``
+        says. It is what is committed next. Also the way on after ``OFFSET_OUT_OF_RANGE`` and ``LOG_TRUNCATED``."""
+        await self._open()
+        if isinstance(where, Mapping):
+            places = [at if isinstance(at, Position) else Position(-1, at) for at in where.values()]
+            found = dict(zip(self._chosen(tuple(where)), places, strict=True))
+        else:
+            found = {key: await self._locate(key, where) for key in self._chosen(partitions)}
+        for key in self._still(found):
+            self._done[key] = found[key]
+            if self._hand is not None and self._hand.key == key:
+                self._hand.end = found[key]
+                self._begin_batch()
+            self._readers.seek(key, found[key])
+
+    def _chosen(self, partitions: tuple[Share, ...]) -> list[TopicPartition]:
+        kept = list(self._tickets)
+        owned = dict(zip(self._named(tuple(kept)), kept, strict=True))
+        for share in partitions:
+            if share not in owned:
+                raise refuse("UNKNOWN_TOPIC", f"this member of {self.group} does not have {share[0]}/{share[1]}")
+        return [owned[share] for share in partitions] or kept
 
     async def aclose(self) -> None:
         """Stop reading, commit what is finished (where that is done by itself), and leave the group."""
@@ -174,8 +213,7 @@ class GroupConsumer(RecordStream):
         self._closed = True
         self._bell.ring()
         finished = self._finished()
-        for reader in self._readers.values():
-            reader.close()
+        self._readers.close()
         if self._opened:
             gone = self._loop.event()
             self._connection.start(self._say_goodbye, finished, gone)
@@ -203,29 +241,15 @@ class GroupConsumer(RecordStream):
             self._connection.start(self._membership.run)
 
     def _take(self) -> Fetched | None:
-        """The next batch, each topic in turn."""
-        for _ in range(len(self._turns)):
-            topic_id = self._turns[0]
-            self._turns.rotate(-1)
-            reader = self._readers[topic_id]
-            fetched = self._take_from(reader)
-            if fetched is not None:
-                key = TopicPartition(topic_id, fetched.partition)
-                self.topic_id, self.topic = topic_id, reader.topic
-                self._hand = _Hand(key, fetched, Position(fetched.header.leader_epoch, fetched.end))
-                self._put_down = self._loop.event()
-                reader.perform(reader.core.on_taken(fetched.partition))
-                return fetched
-        return None
-
-    @staticmethod
-    def _take_from(reader: TopicReader) -> Fetched | None:
-        try:
-            return reader.core.take()
-        except TidelogError as error:
-            if error.code == "UNKNOWN_TOPIC":  # deleted: its partitions are about to be taken away
-                return None
-            raise
+        """The next batch, in the application's hands."""
+        found = self._readers.take()
+        if found is None:
+            return None
+        key, fetched, reader = found
+        self.topic_id, self.topic = key.topic_id, reader.topic
+        self._hand = _Hand(key, fetched, Position(fetched.header.leader_epoch, fetched.end))
+        self._put_down = self._loop.event()
+        return fetched
 
     def _finish_hand(self) -> None:
         """The application asks for more: it is done with what it has."""
@@ -236,6 +260,12 @@ class GroupConsumer(RecordStream):
             self._hand = None
         self._begin_batch()
         self._put_down.set()
+
+    @property
+    def _settled(self) -> bool:
+        """The application has committed all that it was given of what it has in hand."""
+        hand = self._hand
+        return hand is not None and hand.settled == (self.reached or hand.end)
 
     def _finished(self) -> dict[TopicPartition, Position]:
         """How far the application has finished each partition: not yet with the record in hand."""
@@ -260,9 +290,9 @@ class GroupConsumer(RecordStream):
         self._tickets.update(dict.fromkeys(keys, self._ticket))
         self._connection.start(self._begin, keys, self._ticket)
 
-    def _still(self, keys: Iterable[TopicPartition], ticket: int) -> Keys:
-        """Those of an assignment that were not taken away since."""
-        return tuple(key for key in keys if self._tickets.get(key) == ticket)
+    def _still(self, keys: Iterable[TopicPartition], ticket: int | None = None) -> Keys:
+        """Those that were not taken away since (since that assignment, where one is named)."""
+        return tuple(key for key in keys if key in self._tickets and ticket in (None, self._tickets[key]))
 
     async def _begin(self, keys: Keys, ticket: int) -> None:
         """Find out where the group has come to, and read on from there."""
@@ -282,7 +312,7 @@ class GroupConsumer(RecordStream):
         keys = self._still(keys, ticket)
         for key in keys:
             self._member.begin(key, committed.get(key))
-            self._done[key] = committed[key] if key in committed else starts[key]
+            self._done.setdefault(key, committed[key] if key in committed else starts[key])  # or sought meanwhile
         await self._commit_surely(starts, keys)
         await self._tell(self._hooks.on_assigned, self._still(keys, ticket))
         for key in self._still(keys, ticket):
@@ -298,20 +328,7 @@ class GroupConsumer(RecordStream):
     def _read(self, key: TopicPartition) -> None:
         if self._closed:
             return
-        reader = self._readers.get(key.topic_id)
-        if reader is None:
-            name = self._member.names[key.topic_id]
-            reader = TopicReader(self._connection, self._bell, name, key.topic_id, self._options, {}, {})
-            self._readers[key.topic_id] = reader
-            self._turns.append(key.topic_id)
-        self._share_credit()
-        reader.perform(reader.core.add(key.partition, self._done[key], self._loop.now()))
-        self._bell.ring()
-
-    def _share_credit(self) -> None:
-        credit = self._options.credit(len(self._member.owned))
-        for reader in self._readers.values():
-            reader.perform(reader.core.set_credit(credit))
+        self._readers.read(key, self._member.names[key.topic_id], self._done[key], len(self._member.owned))
 
     def on_revoked(self, keys: Keys) -> None:
         """Give these up (called by the membership)."""
@@ -320,7 +337,7 @@ class GroupConsumer(RecordStream):
 
     async def _give_up(self, keys: Keys, life: int) -> None:
         """When the application has put down what it has in hand: commit, and let others have them."""
-        while self._hand is not None and self._hand.key in keys and life == self._life:
+        while self._hand is not None and self._hand.key in keys and life == self._life and not self._settled:
             await self._put_down.wait()
         if life == self._life:
             await self._tell(self._hooks.on_revoked, keys)
@@ -330,7 +347,7 @@ class GroupConsumer(RecordStream):
             for key in keys:
                 self._done.pop(key, None)
             self._membership.release(keys)
-            self._share_credit()
+            self._readers.share_credit(len(self._member.owned))
 
     def on_lost(self, keys: Keys) -> None:
         """These are not owned any more (called by the membership)."""
@@ -346,9 +363,7 @@ class GroupConsumer(RecordStream):
         """Hand nothing of these out any more."""
         for key in keys:
             self._tickets.pop(key, None)
-            reader = self._readers.get(key.topic_id)
-            if reader is not None and key.partition in reader.core.partitions:
-                reader.perform(reader.core.remove(key.partition))
+            self._readers.stop(key)
             if self._hand is not None and self._hand.key == key and self.last is not None:
                 self._hand.cut = True
                 self._records = iter(())
@@ -379,10 +394,7 @@ class GroupConsumer(RecordStream):
                     return
 
     async def _tell(self, hook: Hook | None, keys: Keys) -> None:
-        if hook is not None and keys:
-            result = hook(self._named(keys))
-            if inspect.isawaitable(result):
-                await result
+        await tell(hook, self._named(keys))
 
     def _named(self, keys: Keys) -> list[tuple[str, int]]:
         return [(self._member.names.get(key.topic_id, key.topic_id), key.partition) for key in keys]

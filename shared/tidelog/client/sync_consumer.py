@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from types import TracebackType
 from typing import Generic, Self, TypeVar
 
@@ -12,6 +12,8 @@ import trio
 from tidelog.client import backward, consumer, group
 from tidelog.client.consumer import Where
 from tidelog.client.core.consumer import Fetched
+from tidelog.client.group import Share, Start
+from tidelog.client.hooks import Hook, Hooks
 from tidelog.client.portal import Portal
 from tidelog.client.stream import RecordStream
 from tidelog.errors import TimedOut
@@ -147,7 +149,7 @@ class GroupConsumer(Records[group.GroupConsumer]):
 
     def __next__(self) -> Record:
         """The next record, of a partition that this member still owns."""
-        if self._inner.is_cut:
+        if not self._inner.hold():
             self._records = iter(())
         record = super().__next__()
         self.topic = record.topic
@@ -158,11 +160,36 @@ class GroupConsumer(Records[group.GroupConsumer]):
         """Commit all that was handed out, the last record included."""
         self._portal.run(self._tell().commit)
 
+    @property
+    def generation(self) -> int:
+        """The member's generation; -1 before it has joined."""
+        return self._inner.generation
 
-def in_threads(hooks: group.Hooks) -> group.Hooks:
+    @property
+    def paused(self) -> list[tuple[str, int]]:
+        """(topic, partition) of what is owned and not handed out now."""
+        return self._inner.paused
+
+    def pause(self, *partitions: Share) -> None:
+        """Hand nothing of these out until they are resumed or go to another member; none named: of all that is
+        owned now."""
+        self._portal.run(self._tell().pause, *partitions)
+        self._heed()
+
+    def resume(self, *partitions: Share) -> None:
+        """Hand these out again, none named: all."""
+        self._portal.run(self._inner.resume, *partitions)
+
+    def seek(self, where: Start | Mapping[Share, int | Position], *partitions: Share) -> None:
+        """Go on there: with these partitions; none named: with those that ``where`` names, or all."""
+        self._portal.run(self._tell().seek, where, *partitions)
+        self._heed()
+
+
+def in_threads(hooks: Hooks) -> Hooks:
     """The same hooks, each call in a thread, where it may use the blocking client."""
 
-    def of(hook: group.Hook | None) -> group.Hook | None:
+    def of(hook: Hook | None) -> Hook | None:
         if hook is None:
             return None
 
@@ -171,4 +198,4 @@ def in_threads(hooks: group.Hooks) -> group.Hooks:
 
         return call
 
-    return group.Hooks(of(hooks.on_assigned), of(hooks.on_revoked), of(hooks.on_lost))
+    return Hooks(of(hooks.on_assigned), of(hooks.on_revoked), of(hooks.on_lost))
