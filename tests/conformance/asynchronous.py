@@ -98,6 +98,28 @@ class Commands:
         log = self._opened[command["log"]]
         await self._open(command["consumer"], log.consume(command["topic"], **shapes.consuming(command)))
 
+    async def open_member(self, command: Json) -> None:
+        log = self._opened[command["log"]]
+        await self._open(command["consumer"], log.consume(command["topics"], **shapes.joining(command)))
+
+    async def commit(self, command: Json) -> None:
+        await self._opened[command["consumer"]].commit()
+
+    async def pause(self, command: Json) -> None:
+        await self._opened[command["consumer"]].pause(*shapes.shares(command))
+
+    async def resume(self, command: Json) -> None:
+        await self._opened[command["consumer"]].resume(*shapes.shares(command))
+
+    async def seek(self, command: Json) -> None:
+        await self._opened[command["consumer"]].seek(*shapes.seeking(command))
+
+    async def assignment(self, command: Json) -> Json:
+        return {"assignment": self._opened[command["consumer"]].assignment}
+
+    async def describe_group(self, command: Json) -> Json:
+        return shapes.grouped(await self._opened[command["log"]].describe_group(command["group"]))
+
     async def next(self, command: Json) -> Json:
         records: list[Json] = []
         consumer = self._opened[command["consumer"]]

@@ -122,6 +122,22 @@ export class Commands {
     return {};
   }
 
+  async pause({ consumer, partitions }) {
+    await this.#consumers.get(consumer).open.pause(...partitions.map(share));
+    return {};
+  }
+
+  async resume({ consumer, partitions }) {
+    await this.#consumers.get(consumer).open.resume(...partitions.map(share));
+    return {};
+  }
+
+  async seek({ consumer, at, partitions = [], positions }) {
+    const place = positions?.map(([topic, partition, [leaderEpoch, offset]]) => ({ topic, partition, leaderEpoch, offset }));
+    await this.#consumers.get(consumer).open.seek(place ?? placeOf(at), ...partitions.map(share));
+    return {};
+  }
+
   async assignment({ consumer }) {
     const { assignment } = this.#consumers.get(consumer).open;
     return { assignment: assignment.map(({ topic, partition }) => [topic, partition]) };
@@ -156,6 +172,10 @@ export class Commands {
     await open.close();
     return {};
   }
+}
+
+function share([topic, partition]) {
+  return { topic, partition };
 }
 
 function bytesOf(text) {

@@ -7,10 +7,10 @@ from datetime import UTC, datetime
 from typing import Any
 
 from tidelog import Ack, ConsumerOptions, DeliveryFailed, Position, ProducerOptions, Record, TidelogError
-from tidelog.wire.messages import TopicInfo
+from tidelog.wire.messages import DescribeGroupAnswer, TopicInfo
 
 Json = dict[str, Any]
-FEATURES = ["zstd", "lz4", "expected_offset"]
+FEATURES = ["zstd", "lz4", "expected_offset", "groups"]
 REFUSALS = (TidelogError, TypeError, ValueError)
 """What counts as the library's answer; anything else is a bug of the driver, and ends it."""
 
@@ -62,6 +62,24 @@ def consuming(command: Json) -> Json:
     return given | {"options": ConsumerOptions(**command.get("options", {}))}
 
 
+def joining(command: Json) -> Json:
+    """Arguments of ``consume`` as a member of a group."""
+    given = {"start": place_of(command["start"])} if "start" in command else {}
+    return given | {"group": command["group"], "options": ConsumerOptions(**command.get("options", {}))}
+
+
+def shares(command: Json) -> list[tuple[str, int]]:
+    """Partitions of a member."""
+    return [(topic, partition) for topic, partition in command["partitions"]]
+
+
+def seeking(command: Json) -> list[Any]:
+    """Arguments of a member's ``seek``."""
+    if "at" in command:
+        return [place_of(command["at"]), *shares(command)]
+    return [{(topic, partition): Position(*at) for topic, partition, at in command["positions"]}]
+
+
 def producing(command: Json) -> ProducerOptions:
     """Options of a producer."""
     return ProducerOptions(**command.get("options", {}))
@@ -100,6 +118,13 @@ def received(record: Record) -> Json:
 def positioned(positions: dict[int, Position]) -> Json:
     """Where a consumer is."""
     return {"positions": {str(partition): list(at) for partition, at in positions.items()}}
+
+
+def grouped(group: DescribeGroupAnswer) -> Json:
+    """A group."""
+    positions = [[at.topic_id, at.partition, at.offset, at.leader_epoch] for at in group.positions]
+    members = len(group.members)
+    return {"state": group.state, "coordinator": group.coordinator, "members": members, "positions": positions}
 
 
 def refused(error: Exception) -> Json:

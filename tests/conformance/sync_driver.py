@@ -88,6 +88,28 @@ class Commands:
         log = self._opened[command["log"]]
         self._opened[command["consumer"]] = log.consume(command["topic"], **shapes.consuming(command)).__enter__()
 
+    def open_member(self, command: Json) -> None:
+        log = self._opened[command["log"]]
+        self._opened[command["consumer"]] = log.consume(command["topics"], **shapes.joining(command)).__enter__()
+
+    def commit(self, command: Json) -> None:
+        self._opened[command["consumer"]].commit()
+
+    def pause(self, command: Json) -> None:
+        self._opened[command["consumer"]].pause(*shapes.shares(command))
+
+    def resume(self, command: Json) -> None:
+        self._opened[command["consumer"]].resume(*shapes.shares(command))
+
+    def seek(self, command: Json) -> None:
+        self._opened[command["consumer"]].seek(*shapes.seeking(command))
+
+    def assignment(self, command: Json) -> Json:
+        return {"assignment": self._opened[command["consumer"]].assignment}
+
+    def describe_group(self, command: Json) -> Json:
+        return shapes.grouped(self._opened[command["log"]].describe_group(command["group"]))
+
     def next(self, command: Json) -> Json:
         found = list(itertools.islice(self._opened[command["consumer"]], command["count"]))
         return {"records": [shapes.received(record) for record in found], "end": len(found) < command["count"]}

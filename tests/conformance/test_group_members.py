@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from drivers import COMMAND_TIMEOUT_S, Consumer, Library, record, unb64
+from drivers import COMMAND_TIMEOUT_S, Consumer, Library, Refused, record, unb64
 from tidelog.cli.local_cluster import LocalCluster
 
 pytestmark = pytest.mark.real
@@ -30,6 +30,18 @@ class Member(Consumer):
     def partitions(self) -> set[int]:
         """What it reads at the moment."""
         return {partition for _, partition in self._driver.do("assignment", consumer=self._id)["assignment"]}
+
+    def pause(self, *partitions: tuple[str, int]) -> None:
+        """Nothing of these."""
+        self._driver.do("pause", consumer=self._id, partitions=partitions)
+
+    def resume(self, *partitions: tuple[str, int]) -> None:
+        """These again."""
+        self._driver.do("resume", consumer=self._id, partitions=partitions)
+
+    def seek(self, **where: object) -> None:
+        """Go on there."""
+        self._driver.do("seek", consumer=self._id, **where)
 
     def read(self, count: int) -> list[tuple[int, bytes | None]]:
         """So many records, as partition and value."""
@@ -86,6 +98,34 @@ def test_members_share_the_partitions_and_go_on_where_the_group_has_come(library
     described = library.do("describe_group", group=group)
     assert (described["state"], described["members"]) == ("empty", 0)
     assert sorted((p, offset) for _, p, offset, _ in described["positions"]) == [(p, 25) for p in range(PARTITIONS)]
+
+
+@pytest.mark.usefixtures("groups")
+def test_a_member_pauses_resumes_and_seeks(library: Library) -> None:
+    topic = library.topic(partitions=PARTITIONS)
+    group = f"{topic}.group"
+    library.write(topic, *some("a", 10))
+    member = Member(library, "one", group, topic)
+    first = member.read(1)[0][0]
+    member.pause((topic, first))
+    assert sorted(member.read(30)) == contents("a", 10, ALL - {first})
+    member.resume()
+    assert member.read(9) == [(first, b"a%d" % n) for n in range(1, 10)]
+
+    member.seek(at="earliest", partitions=[(topic, first)])
+    assert member.read(3) == [(first, b"a%d" % n) for n in range(3)]
+    member.seek(positions=[(topic, first, (-1, 8))])
+    assert member.read(2) == [(first, b"a8"), (first, b"a9")]
+    member.seek(at=9, partitions=[])
+    member.commit()
+    member.close()
+    positions = library.do("describe_group", group=group)["positions"]
+    assert sorted((p, offset) for _, p, offset, _ in positions) == [(p, 9) for p in range(PARTITIONS)]
+    member = Member(library, "two", group, topic)
+    with pytest.raises(Refused) as refused:
+        member.pause((topic, PARTITIONS))
+    assert refused.value.code == "UNKNOWN_TOPIC"
+    member.close()
 
 
 @pytest.mark.usefixtures("groups")
