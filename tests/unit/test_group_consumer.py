@@ -4,51 +4,17 @@ given up, and when."""
 from __future__ import annotations
 
 import gc
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 
 import pytest
 import tidelog
 import trio
-from fake_gateway import FakeCluster
+from filled_groups import BY_HAND, filled, keys, offsets, until_heard
 from tidelog.client.core.member import MemberCore
 from tidelog.client.group import GroupConsumer
 from tidelog.client.hooks import Hooks
 from tidelog.errors import ConfigError, TidelogError, refuse
-from tidelog.types import Position, TopicPartition
+from tidelog.types import Position
 from tidelog.wire.messages import GroupPosition
-
-BY_HAND = tidelog.GroupOptions(auto_commit_s=None)
-
-
-@asynccontextmanager
-async def filled(
-    partitions: int = 2, count: int = 10, gateways: int = 1, pad: int = 0
-) -> AsyncIterator[tuple[FakeCluster, tidelog.Log]]:
-    """A topic with so many records in each partition, in batches of a few."""
-    cluster = FakeCluster()
-    cluster.add_topic("orders", partitions)
-    with trio.fail_after(30):
-        async with cluster.gateways(gateways) as urls, tidelog.connect(urls) as log:
-            async with log.producer("orders", tidelog.ProducerOptions(batch_bytes=200)) as producer:
-                for n in range(count * partitions):
-                    await producer.submit(b"%d" % (n // partitions) + b"." * pad, partition=n % partitions)
-            yield cluster, log
-
-
-def keys(cluster: FakeCluster, *partitions: int, topic: str = "orders") -> list[TopicPartition]:
-    return [TopicPartition(cluster.topics[topic].topic_id, p) for p in partitions]
-
-
-def offsets(cluster: FakeCluster) -> dict[int, int]:
-    return {key.partition: at.offset for key, at in sorted(cluster.group.positions.items())}
-
-
-async def until_heard(cluster: FakeCluster, beats: int = 3) -> None:
-    """Until the member has said something so many times."""
-    end = len(cluster.seen) + beats
-    while len(cluster.seen) < end:
-        await cluster.heard.wait()
 
 
 async def test_a_member_gets_the_records_of_its_share_and_begins_where_the_group_has_come_to() -> None:
@@ -151,110 +117,6 @@ async def test_a_partition_that_is_taken_away_before_its_beginning_was_found_is_
             await revoked.wait()
             assert (await consumer.__anext__()).partition == 0
         assert told == [[("orders", 0)]], "of the first alone it is told that it may be read"
-
-
-async def test_who_has_committed_all_that_was_handed_out_is_not_asked_before_a_partition_goes() -> None:
-    async with filled(partitions=2) as (cluster, log):
-        revoked = trio.Event()
-        hooks = Hooks(on_revoked=lambda _: revoked.set())
-        cluster.group.give("i1", keys(cluster, 0))
-        async with log.consume("orders", group="g", instance="i1", hooks=hooks, group_options=BY_HAND) as consumer:
-            assert [(await consumer.__anext__()).offset for _ in range(2)] == [0, 1]
-            await consumer.commit()
-            cluster.group.give("i2", keys(cluster, 0))
-            cluster.group.give("i1", keys(cluster, 1))
-            await revoked.wait()
-            assert offsets(cluster)[0] == 2
-            assert (await consumer.__anext__()).partition == 1
-
-
-async def test_a_record_in_hand_holds_its_partition_also_where_the_one_before_was_committed() -> None:
-    async with filled(partitions=2) as (cluster, log):
-        told: list[str] = []
-        hooks = Hooks(on_revoked=lambda _: told.append("revoked"))
-        cluster.group.give("i1", keys(cluster, 0))
-        async with log.consume("orders", group="g", instance="i1", hooks=hooks, group_options=BY_HAND) as consumer:
-            await consumer.__anext__()
-            await consumer.commit()
-            await consumer.__anext__()
-            cluster.group.give("i2", keys(cluster, 0))
-            await until_heard(cluster)
-            assert told == []
-            cluster.group.give("i1", keys(cluster, 1))
-            assert (await consumer.__anext__()).partition == 1
-
-
-async def test_what_is_paused_is_not_handed_out_until_it_is_resumed_and_nothing_of_it_is_lost() -> None:
-    async with filled(partitions=2) as (cluster, log):
-        cluster.group.give("i1", keys(cluster, 0, 1))
-        async with log.consume("orders", group="g", instance="i1") as consumer:
-            first = await consumer.__anext__()
-            paused, other = ("orders", first.partition), 1 - first.partition
-            await consumer.pause(paused)
-            assert consumer.paused == [paused]
-            assert [(r.partition, r.offset) for r in [await consumer.__anext__() for _ in range(10)]] == [
-                (other, offset) for offset in range(10)
-            ]
-            assert consumer.positions[paused] == Position(4, 1)
-            await consumer.resume()
-            assert [(await consumer.__anext__()).offset for _ in range(9)] == list(range(1, 10))
-            with pytest.raises(tidelog.TidelogError, match="does not have orders/7"):
-                await consumer.pause(("orders", 7))
-        assert offsets(cluster) == {first.partition: 9, other: 10}
-
-
-async def test_a_pause_ends_when_the_partition_goes_to_another_member() -> None:
-    async with filled(partitions=1) as (cluster, log):
-        revoked = trio.Event()
-        hooks = Hooks(on_revoked=lambda _: revoked.set())
-        cluster.group.give("i1", keys(cluster, 0))
-        async with log.consume("orders", group="g", instance="i1", hooks=hooks) as consumer:
-            await consumer.__anext__()
-            await consumer.pause()
-            cluster.group.give("i2", keys(cluster, 0))
-            with trio.move_on_after(0.1):  # the application asks for more, and there is none
-                await consumer.__anext__()
-            await revoked.wait()
-            cluster.group.give("i1", keys(cluster, 0))
-            assert (await consumer.__anext__()).offset == 1
-            assert consumer.paused == []
-
-
-async def test_a_seek_goes_on_elsewhere_and_that_is_what_is_committed() -> None:
-    async with filled(partitions=2) as (cluster, log):
-        cluster.group.give("i1", keys(cluster, 0, 1))
-        async with log.consume("orders", group="g", instance="i1", group_options=BY_HAND) as consumer:
-            first = await consumer.__anext__()
-            share = ("orders", first.partition)
-            await consumer.seek({share: 7, ("orders", 1 - first.partition): Position(4, 8)})
-            await consumer.commit()
-            assert offsets(cluster) == {first.partition: 7, 1 - first.partition: 8}
-            seen = [await consumer.__anext__() for _ in range(5)]
-            assert sorted((r.partition == first.partition, r.offset) for r in seen) == [
-                (False, 8),
-                (False, 9),
-                (True, 7),
-                (True, 8),
-                (True, 9),
-            ]
-            await consumer.seek("earliest", share)
-            assert consumer.positions[share].offset == 0
-            again = await consumer.__anext__()
-            assert (again.partition, again.offset) == (first.partition, 0)
-
-
-async def test_E4_a_seek_is_the_way_on_where_the_committed_position_is_gone() -> None:
-    async with filled(partitions=1) as (cluster, log):
-        cluster.group.give("i1", keys(cluster, 0))
-        (key,) = keys(cluster, 0)
-        cluster.group.positions[key] = GroupPosition(*key, 3, 4)
-        cluster.log("orders").start = 7
-        async with log.consume("orders", group="g", instance="i1") as consumer:
-            with pytest.raises(TidelogError) as caught:
-                await consumer.__anext__()
-            assert caught.value.code == "OFFSET_OUT_OF_RANGE"
-            await consumer.seek("earliest")
-            assert (await consumer.__anext__()).offset == 7
 
 
 async def test_hooks_are_told_and_may_commit_before_a_partition_goes() -> None:
