@@ -153,6 +153,7 @@ async def test_a_failover_of_the_coordinator_moves_nothing_and_loses_no_commit(t
         group.start("two")
         await group.until(lambda: len(group.share("one")) == 2 and len(group.share("two")) == 2)
         shares = group.share("one"), group.share("two")
+        await group.until(lambda: {p for who, p, _ in group.seen if who == "one"} >= shares[0])
         infos = (await log.describe(GROUPS)).partitions[partition_of(GROUP.encode(), 16)]
         await group.members["one"].commit()
         before = await log.fetch_offsets(GROUP, "orders")
