@@ -17,7 +17,9 @@ from tidelog.types import GROUPS, Position
 from cluster.harness import Cluster, running
 
 GROUP = "billing"
+PATIENT = tidelog.GroupOptions(session_timeout_s=30.0, auto_commit_s=0.1)
 QUICK = tidelog.GroupOptions(session_timeout_s=2.0, auto_commit_s=0.1)
+"""For members that die without a word."""
 
 
 class Reading:
@@ -32,8 +34,8 @@ class Reading:
         """(member, partition, offset)."""
         self._scopes: dict[str, trio.CancelScope] = {}
 
-    def start(self, name: str, *, instance: str = "", log: tidelog.Log | None = None) -> GroupConsumer:
-        member = (log or self._log).consume("orders", group=GROUP, instance=instance, group_options=QUICK)
+    def start(self, name: str, *, instance: str = "", options: tidelog.GroupOptions = PATIENT) -> GroupConsumer:
+        member = self._log.consume("orders", group=GROUP, instance=instance, group_options=options)
         self.members[name] = member
         self._nursery.start_soon(self._read, name, member)
         return member
@@ -112,7 +114,7 @@ async def test_a_member_that_is_gone_without_a_word_loses_its_share_after_its_se
         with trio.CancelScope() as dies:
             async with trio.open_nursery() as nursery, tidelog.connect(cluster.gateway) as other:
                 dead = Reading(other, nursery)
-                dead.start("dead")
+                dead.start("dead", options=QUICK)
                 await dead.until(lambda: len(dead.seen) > 100)
                 group.start("one")
                 dies.cancel()
