@@ -25,13 +25,14 @@ import itertools
 import math
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
+from typing import Unpack
 
 import trio
 
 from tidelog.errors import ProtocolError, TidelogError, Unreachable
 from tidelog.outbox import OUTBOX_BYTES, Outbox, begin_burst, burst, end_burst
 from tidelog.tls import CLIENT, check_peer, shown_over
-from tidelog.transport import NO_PAGES, Connection, Pages, Transport
+from tidelog.transport import Accepting, Connection, Transport
 from tidelog.wire.messages import Hello, Message, Payload, Welcome
 from tidelog.wire.session import PROTOCOL_VERSION, Answered, Close, Deliver, Denied, Effect, Opened, Session, Transmit
 
@@ -382,13 +383,12 @@ async def serve_links(
     on_open: Callable[[Link], None] | None = None,
     on_close: Callable[[Link], None] | None = None,
     on_refused: OnRefused | None = None,
-    pages: Pages = NO_PAGES,
     task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED,
+    **accepting: Unpack[Accepting],
 ) -> None:
     """Accept links until cancelled; reports the URL. ``authenticate``, then ``welcome`` decide about each hello.
     ``allowed``: ops by role; others are answered ``FORBIDDEN``, other roles refused. ``on_open`` and ``on_close`` are
-    called once each per link whose hello was accepted. ``pages``: for plain HTTP on the same port. Raises
-    ``ConfigError`` when the port is in use."""
+    called once each per link whose hello was accepted. Raises ``ConfigError`` when the port is in use."""
 
     async def on_connection(connection: Connection) -> None:
         def admit(hello: Hello) -> Welcome | TidelogError:
@@ -397,4 +397,4 @@ async def serve_links(
         session = Session(trio.current_time(), welcome=admit, allowed=allowed)
         await Link(connection, session, handler, on_open, on_close, on_refused).run()
 
-    await transport.serve(host, port, on_connection, pages=pages, task_status=task_status)
+    await transport.serve(host, port, on_connection, task_status=task_status, **accepting)

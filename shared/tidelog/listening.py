@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 from tidelog.config import setting
+from tidelog.origins import is_loopback
 from tidelog.tls import TlsFiles, TlsOptions
 
 
@@ -60,13 +60,3 @@ class Listening:
             elif self.tls_ca and url.startswith("ws://"):
                 found.append(f"{name} = {url!r}: with tls_ca the other services speak TLS: wss://host:port")
         return found
-
-
-def is_loopback(host: str) -> bool:
-    """Only this machine can reach the address. A name other than localhost may resolve to anything."""
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False

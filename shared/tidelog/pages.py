@@ -7,21 +7,30 @@ from __future__ import annotations
 
 import h11
 
+from tidelog.origins import Origins
 from tidelog.transport import SUBPROTOCOL, Page, Pages
 
+NO_ORIGINS = Origins()
 
-def answer(head: bytes, pages: Pages) -> bytes | None:
-    """The answer to a request with this head. None where it asks for WebSocket, or is no HTTP request: the handshake
-    judges that. Raises what a page raises."""
+
+def answer(head: bytes, pages: Pages, origins: Origins = NO_ORIGINS) -> bytes | None:
+    """The answer to a request with this head. None where it asks for WebSocket and may, or is no HTTP request: the
+    handshake judges that. Raises what a page raises."""
     connection = h11.Connection(h11.SERVER)
     try:
         connection.receive_data(head)
         request = connection.next_event()
     except h11.RemoteProtocolError:
         return None
-    if not isinstance(request, h11.Request) or "upgrade" in _header(request, b"connection").lower():
+    if not isinstance(request, h11.Request):
         return None
-    page = _page(request, pages)
+    if "upgrade" not in _header(request, b"connection").lower():
+        page = _page(request, pages)
+    elif origins.admits(origin := _header(request, b"origin"), _header(request, b"host")):
+        return None
+    else:
+        why = f"pages of {origin} may not connect here; allowed_origins lists those that may\n"
+        page = Page(why.encode(), status=403)
     headers = [("content-type", page.content_type), ("content-length", str(len(page.body))), ("connection", "close")]
     headers += page.headers
     if page.status == 405:

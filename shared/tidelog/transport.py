@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Protocol
+from typing import Protocol, TypedDict, Unpack
 
 import trio
 
@@ -16,6 +16,7 @@ __all__ = [
     "MAX_MESSAGE_BYTES",
     "NO_PAGES",
     "SUBPROTOCOL",
+    "Accepting",
     "Connection",
     "Page",
     "Pages",
@@ -37,6 +38,17 @@ class Page:
 Pages = Mapping[str, Callable[[str], Page]]
 """By path; each is called with the request's ``Accept`` header for every request, and must not block."""
 NO_PAGES: Pages = MappingProxyType({})
+
+
+class Accepting(TypedDict, total=False):
+    """Options of ``Transport.serve``."""
+
+    pages: Pages
+    """For whoever asks for a page instead."""
+    origins: Collection[str]
+    """Web pages of these origins connect, too, besides those of the port itself (``origins.py``)."""
+    until: trio.Event
+    """When it is set nobody else is accepted; who is connected stays."""
 
 
 class Connection(Protocol):
@@ -69,9 +81,8 @@ class Transport(Protocol):
         port: int,
         handler: Callable[[Connection], Awaitable[None]],
         *,
-        pages: Pages = NO_PAGES,
         task_status: trio.TaskStatus[str],
+        **accepting: Unpack[Accepting],
     ) -> None:
-        """Accept until cancelled; reports its URL (with the real port) when it listens. Whoever asks for a page
-        instead gets that. An exception in a handler ends that connection only (close code 1011). Raises
-        ``ConfigError`` when the port is in use."""
+        """Accept until cancelled; reports its URL (with the real port) when it listens. An exception in a handler
+        ends that connection only (close code 1011). Raises ``ConfigError`` when the port is in use."""

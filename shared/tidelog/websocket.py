@@ -5,9 +5,9 @@ frame byte is lost between the two, the handshake sees the stream through a ``_G
 head and not one byte more. The handshake's tasks live in a nursery that ends with the handshake: an open
 connection has no hidden task. A request that does not ask for WebSocket gets a page (``pages.py``).
 
-Refused: another subprotocol (HTTP 400), more than ``max_connections`` (HTTP 503), a handshake that takes longer
-than ``HANDSHAKE_TIMEOUT_S`` (HTTP 408), plain text on a port that speaks TLS (HTTP 426). permessage-deflate is never
-negotiated.
+Refused: a web page of another origin (HTTP 403, ``origins.py``), another subprotocol (HTTP 400), more than
+``max_connections`` (HTTP 503), a handshake that takes longer than ``HANDSHAKE_TIMEOUT_S`` (HTTP 408), plain text on a
+port that speaks TLS (HTTP 426). permessage-deflate is never negotiated.
 """
 
 from __future__ import annotations
@@ -19,15 +19,18 @@ import os
 import socket
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from functools import partial
+from typing import Unpack
 from urllib.parse import urlsplit
 
 import trio
 import trio_websocket
 
 from tidelog.errors import ConfigError, ProtocolError, Unreachable
+from tidelog.origins import Origins, is_loopback
 from tidelog.pages import answer
 from tidelog.tls import TlsFiles, TlsOptions, identities_of, why_failed
-from tidelog.transport import MAX_MESSAGE_BYTES, NO_PAGES, SUBPROTOCOL, Connection, Page, Pages
+from tidelog.transport import MAX_MESSAGE_BYTES, NO_PAGES, SUBPROTOCOL, Accepting, Connection, Page, Pages
 from tidelog.wire.frames import FrameStream
 
 HANDSHAKE_TIMEOUT_S = 5.0
@@ -186,10 +189,12 @@ class WebSocketTransport:
         port: int,
         handler: Callable[[Connection], Awaitable[None]],
         *,
-        pages: Pages = NO_PAGES,
         task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED,
+        **accepting: Unpack[Accepting],
     ) -> None:
         """See ``Transport.serve``."""
+        until = accepting.get("until", trio.Event())
+        judge = Origins(accepting.get("origins", ()), is_loopback(host), self._accepts_tls)
         try:
             listeners = await trio.open_tcp_listeners(port, host=host, backlog=512)
         except OSError as error:
@@ -202,10 +207,17 @@ class WebSocketTransport:
         real_port = listeners[0].socket.getsockname()[1]
 
         async def on_stream(stream: trio.SocketStream) -> None:
-            await self._accept(stream, handler, pages)
+            await self._accept(stream, handler, accepting.get("pages", NO_PAGES), judge)
+
+        async def listen(task_status: trio.TaskStatus[list[trio.SocketListener]]) -> None:
+            async with trio.open_nursery() as accepting:
+                accepting.start_soon(partial(trio.serve_listeners, on_stream, listeners, handler_nursery=nursery))
+                task_status.started(listeners)
+                await until.wait()
+                accepting.cancel_scope.cancel()  # which closes the listeners
 
         async with trio.open_nursery() as nursery:
-            await nursery.start(trio.serve_listeners, on_stream, listeners)
+            await nursery.start(listen)
             scheme = "wss" if self._accepts_tls else "ws"
             task_status.started(f"{scheme}://{_reachable(host)}:{real_port}")
 
@@ -214,7 +226,11 @@ class WebSocketTransport:
         return self.tls is not None and self.tls.can_accept
 
     async def _accept(
-        self, stream: trio.SocketStream, handler: Callable[[Connection], Awaitable[None]], pages: Pages
+        self,
+        stream: trio.SocketStream,
+        handler: Callable[[Connection], Awaitable[None]],
+        pages: Pages,
+        origins: Origins,
     ) -> None:
         self._accepted += 1
         try:
@@ -228,7 +244,7 @@ class WebSocketTransport:
                 except OSError:  # it is gone already
                     return
                 secured = await self._accept_tls(stream, remote) if self._accepts_tls else stream
-                connection = secured and await self._answer_handshake(secured, remote, pages)
+                connection = secured and await self._answer_handshake(secured, remote, pages, origins)
                 if connection is not None:
                     await _run(handler, connection)
         finally:
@@ -250,13 +266,15 @@ class WebSocketTransport:
                     await _send_alert(secured, stream)
         return None
 
-    async def _answer_handshake(self, stream: Stream, remote: str, pages: Pages) -> FrameStream | None:
+    async def _answer_handshake(
+        self, stream: Stream, remote: str, pages: Pages, origins: Origins
+    ) -> FrameStream | None:
         """The open connection, or None when the peer got a page, was refused or gave up."""
         gate = _Gate(stream)
         accepted = False
         with gate.scope:
             try:
-                page = _page(await gate.read_head(), pages)
+                page = _page(await gate.read_head(), pages, origins)
                 if page is not None:
                     await stream.send_all(page)
                     return None
@@ -294,9 +312,9 @@ async def _run(handler: Callable[[Connection], Awaitable[None]], connection: Fra
             await connection.aclose(code, reason)
 
 
-def _page(head: bytes, pages: Pages) -> bytes | None:
+def _page(head: bytes, pages: Pages, origins: Origins) -> bytes | None:
     try:
-        return answer(head, pages)
+        return answer(head, pages, origins)
     except Exception:
         log.exception("page_failed")
         return answer(head, dict.fromkeys(pages, _failed))

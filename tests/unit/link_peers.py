@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import Any
+from typing import Any, Unpack
 
 import trio
 from tidelog.errors import TidelogError, Unreachable, refuse
 from tidelog.link import Link, connect_link, serve_links
-from tidelog.transport import NO_PAGES, Connection, Pages, Transport
+from tidelog.transport import Accepting, Connection, Transport
 from tidelog.wire.codec import payload_view
 from tidelog.wire.messages import (
     Heartbeat,
@@ -75,8 +75,8 @@ class MemoryTransport:
         port: int,
         handler: Callable[[Connection], Awaitable[None]],
         *,
-        pages: Pages = NO_PAGES,
         task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED,
+        **accepting: Unpack[Accepting],
     ) -> None:
         async with trio.open_nursery() as nursery:
             task_status.started("memory")

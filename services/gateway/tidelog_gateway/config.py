@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from tidelog.config import setting
 from tidelog.link import OUTBOX_BYTES
 from tidelog.listening import Listening
+from tidelog.origins import is_origin
 
 from tidelog_gateway.core.guard import GuardSettings
 from tidelog_gateway.core.settings import RouterSettings, SubscriptionSettings
@@ -59,6 +60,11 @@ class GatewayConfig(Listening):
     )
     audit_failures_s: int = setting(10, "Of those refused at most so many a second are written.", 1, 10_000)
     superusers: tuple[str, ...] = setting((), "Principals that may do everything, whatever the rules say.")
+    allowed_origins: tuple[str, ...] = setting(
+        (),
+        "Web pages of these origins (https://app.example) may connect, besides those of the gateway's own address"
+        " and, where it listens on loopback, those from this machine; *: of any.",
+    )
     shutdown_s: float = setting(
         5.0,
         "At the end, the longest wait for what clients have in flight.",
@@ -75,6 +81,9 @@ class GatewayConfig(Listening):
         if not self.controllers:
             found.append("controllers: name at least one")
         found += self.faults_of_urls([("controllers", url) for url in self.controllers])
+        for origin in self.allowed_origins:
+            if not is_origin(origin):
+                found.append(f"allowed_origins: {origin!r} is no origin of the form https://host or http://host:port")
         if self.total_max_bytes < self.client_max_bytes:
             found.append("total_max_bytes must not be smaller than client_max_bytes")
         how = "set authentication = true"

@@ -118,6 +118,8 @@ async def _start(
             on_open=door.on_open,
             on_close=door.on_close,
             pages=_pages(config, shell),
+            origins=config.allowed_origins,
+            until=leaving.begun,
             task_status=task_status,
         )
     )

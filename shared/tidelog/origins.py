@@ -1,0 +1,80 @@
+"""Which web pages may connect: what the ``Origin`` of a handshake is held against (RFC 6454, RFC 6455 §10.2).
+
+A browser lets a page of any origin open a WebSocket to whatever its machine can reach, and only says whose page it
+is. So a page of another origin than the port itself is refused, unless it is named. Programs that are no browsers
+send no ``Origin``, or what they like: it does not say who anybody is, that is for authentication.
+
+*The port itself* is the host and port that the page's own address names, as the header ``Host`` repeats it. Without
+TLS a name there proves nothing: whoever owns a name can have it lead here (DNS rebinding), and then it is his page.
+So without TLS the host is an address, or ``localhost``; a name has to be listed.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Collection
+from dataclasses import dataclass
+from urllib.parse import SplitResult, urlsplit
+
+_PORTS = {"http": 80, "https": 443}
+
+
+@dataclass(frozen=True, slots=True)
+class Origins:
+    """Judges the pages that come to one port."""
+
+    allowed: Collection[str] = ()
+    """``https://app.example``, ``http://10.0.0.7:3000``; ``*``: pages of any origin."""
+    loopback: bool = False
+    """The port is for this machine: pages that this machine serves to itself may come."""
+    secure: bool = False
+    """The port speaks TLS."""
+
+    def admits(self, origin: str, host: str) -> bool:
+        """Whether who sends these headers (empty: none) may connect."""
+        if not origin or "*" in self.allowed or origin.lower() in {one.lower() for one in self.allowed}:
+            return True
+        page, here = _split(origin), _split(f"{'https' if self.secure else 'http'}://{host}")
+        if page is None:  # "null": a file, or a page in a sandbox
+            return False
+        if self.loopback and is_loopback(page.hostname or ""):
+            return True
+        same = here is not None and _place(page) == _place(here)
+        return same and (self.secure or _is_address(page.hostname or ""))
+
+
+def is_origin(text: str) -> bool:
+    """Whether it may stand in a list of allowed origins."""
+    page = _split(text)
+    return text in ("*", "null") or (page is not None and text == f"{page.scheme}://{page.netloc}")
+
+
+def is_loopback(host: str) -> bool:
+    """Only this machine can reach the address. A name other than localhost may resolve to anything."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _is_address(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return host == "localhost"
+    return True
+
+
+def _split(url: str) -> SplitResult | None:
+    try:
+        parts = urlsplit(url)
+        parts.port  # noqa: B018 - raises where it is none
+    except ValueError:
+        return None
+    return parts if parts.scheme in _PORTS and parts.hostname else None
+
+
+def _place(url: SplitResult) -> tuple[str, str | None, int]:
+    return url.scheme, url.hostname, url.port or _PORTS[url.scheme]
