@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/installed
 
-.PHONY: venv demo test tidy simulate model-check spin chromium mutants fuzz bench pages lock clean help
+.PHONY: venv demo test tidy simulate scale model-check spin chromium mutants fuzz bench pages lock clean help
 
 help:
 	@echo "make demo      a cluster of real processes takes records, loses a leader, loses nothing; Spark reads the result"
@@ -11,6 +11,7 @@ help:
 	@echo "make venv      .venv with everything; .venv/bin/tidelog is the command"
 	@echo "make tidy      style, types, dependency rules"
 	@echo "make simulate SEEDS=1000 [FIRST=0]  the deterministic simulation over many seeds, on all cores"
+	@echo "make scale [PARTITIONS=10000]   what a large simulated cluster costs: messages, bytes, operations"
 	@echo "make model-check [MINUTES=10]   the larger searches of design and cores, and random walks for so long"
 	@echo "make fuzz [MINUTES=10]   hostile bytes at everything that reads a stranger's"
 	@echo "make mutants   every rule broken on purpose: who notices?"

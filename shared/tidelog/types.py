@@ -9,6 +9,7 @@ on every batch; *broker epoch* is one life of one replica server.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, fields
 from enum import IntEnum
 from typing import NamedTuple
@@ -228,6 +229,25 @@ class Access:
     tokens: tuple[Token, ...] = ()
     acls: tuple[Acl, ...] = ()
     quotas: tuple[Quota, ...] = ()
+
+
+def changed_partitions(before: TopicState | None, after: TopicState) -> Iterator[int]:
+    """Numbers of the partitions that are new or not as before, in order. It halves what differs, so that one change
+    among many costs few steps, whatever the topic's size."""
+    known = () if before is None else before.partitions[: len(after.partitions)]
+    yield from _differing(known, after.partitions[: len(known)], 0)
+    yield from range(len(known), len(after.partitions))
+
+
+def _differing(before: Sequence[object], after: Sequence[object], first: int) -> Iterator[int]:
+    if before == after:
+        return
+    if len(after) == 1:
+        yield first
+        return
+    middle = len(after) // 2
+    yield from _differing(before[:middle], after[:middle], first)
+    yield from _differing(before[middle:], after[middle:], first + middle)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,8 +6,18 @@ from dataclasses import fields
 
 import cbor2
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from tidelog.errors import ProtocolError
-from tidelog.types import ClusterImage, PartitionState, ServerState, TopicConfig, TopicPartition, TopicState
+from tidelog.types import (
+    ClusterImage,
+    PartitionState,
+    ServerState,
+    TopicConfig,
+    TopicPartition,
+    TopicState,
+    changed_partitions,
+)
 from tidelog.wire import codec
 from tidelog.wire.image import apply_update, encode_delta, encode_image
 from tidelog.wire.messages import MetadataUpdate
@@ -119,3 +129,14 @@ def test_deleted_ids_are_texts() -> None:
     payload = cbor2.dumps({"servers": [], "topics": [], "partitions": [], "deleted": [1]})
     with pytest.raises(ProtocolError, match="ids of topics"):
         apply_update(IMAGE, MetadataUpdate(10, payload=payload))
+
+
+@given(st.lists(st.integers(0, 3), max_size=9), st.lists(st.integers(0, 3), max_size=9))
+def test_changed_partitions_are_the_new_ones_and_those_that_differ(before: list[int], after: list[int]) -> None:
+    def made(epochs: list[int]) -> TopicState:
+        partitions = tuple(PartitionState(("r1",), ("r1",), "r1", 0, epoch) for epoch in epochs)
+        return TopicState("id", "t", TopicConfig(), partitions)
+
+    differ = [n for n, epoch in enumerate(after) if n >= len(before) or before[n] != epoch]
+    assert list(changed_partitions(made(before), made(after))) == differ
+    assert list(changed_partitions(None, made(after))) == list(range(len(after)))

@@ -251,3 +251,11 @@ def test_a_deletion_that_fails_is_told() -> None:
     work(net, "r2")
     assert [name for name, _ in net.happened("delete_failed")] == ["r2"]
     assert TopicPartition(KEY.topic_id, 0) not in net.nodes["r2"].partitions
+
+
+def test_settings_that_change_while_its_log_is_being_opened_hold_when_it_is_open() -> None:
+    net = cluster()
+    restarted(net, "r1")
+    net.reconfigure(replica_max_lag_ms=1234)
+    work(net, "r1")
+    assert net.nodes["r1"].partitions[KEY].config.replica_max_lag_ms == 1234

@@ -28,6 +28,7 @@ from tidelog.types import (
     TopicConfig,
     TopicPartition,
     TopicState,
+    changed_partitions,
 )
 from tidelog.wire.image import apply_update
 from tidelog.wire.messages import MetadataUpdate
@@ -175,14 +176,18 @@ class Assignment:
             if known is topic:
                 continue
             self._acted_on[topic_id] = topic
-            for number, state in enumerate(topic.partitions):
-                partition = self.partitions.get(TopicPartition(topic_id, number))
-                if partition is not None and partition.config != topic.config:
-                    partition.configure(topic.config, now)
-                    self._touch(partition)
-                if known is None or number >= len(known.partitions) or known.partitions[number] != state:
-                    self._assign(topic, TopicPartition(topic_id, number), state, now)
+            if known is None or known.config != topic.config:
+                self._configure(topic, now)
+            for number in changed_partitions(known, topic):
+                self._assign(topic, TopicPartition(topic_id, number), topic.partitions[number], now)
         self.openings.begin()
+
+    def _configure(self, topic: TopicState, now: float) -> None:
+        for number in range(len(topic.partitions)):
+            partition = self.partitions.get(TopicPartition(topic.topic_id, number))
+            if partition is not None and partition.config != topic.config:
+                partition.configure(topic.config, now)
+                self._touch(partition)
 
     def _reconsider(self, now: float) -> None:
         """A server is back, or in another life: a follower that waits to join an ISR may do so now."""
@@ -295,7 +300,9 @@ class Assignment:
         self, key: TopicPartition, opened: Opened, config: TopicConfig, state: PartitionState | None, now: float
     ) -> None:
         log, producers = opened.log, opened.producers
-        log.configure(config)  # it may have changed meanwhile
+        topic = self._acted_on.get(key.topic_id)
+        config = config if topic is None else topic.config  # it may have changed meanwhile
+        log.configure(config)
         if log.forgets:
             self._outbox.event("producers_forgotten", topic_id=key.topic_id, partition=key.partition, start=log.start)
         partition = Partition(key, config, self._node, log, self.servers, self._settings, self._outbox, producers)

@@ -8,7 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from tidelog.types import ClusterImage, NodeId, PartitionState, ServerState, TopicPartition, TopicState
+from tidelog.types import (
+    ClusterImage,
+    NodeId,
+    PartitionState,
+    ServerState,
+    TopicPartition,
+    TopicState,
+    changed_partitions,
+)
 
 
 class ClusterMap:
@@ -80,7 +88,7 @@ class ClusterMap:
 
 def _moved(topic: TopicState, old: TopicState | None) -> Iterable[TopicPartition]:
     known = old.partitions if old is not None else ()
-    for index, state in enumerate(topic.partitions):
-        was = known[index] if index < len(known) else None
+    for index in changed_partitions(old, topic):
+        state, was = topic.partitions[index], known[index] if index < len(known) else None
         if was is None or was.leader != state.leader or was.leader_epoch != state.leader_epoch:
             yield TopicPartition(topic.topic_id, index)
