@@ -28,8 +28,8 @@ from tidelog_replica.core.compaction import LatestOffsets, has_tombstones
 from tidelog_replica.log.files import CLEANED
 from tidelog_replica.log.index import SparseIndex
 from tidelog_replica.log.sealed import stored_size
-from tidelog_replica.log.segment import CorruptLog, Segment, remove
-from tidelog_replica.log.window import BATCHES_CHUNK_BYTES, Window, lost
+from tidelog_replica.log.segment import OTHER_CHAIN, CorruptLog, Segment, remove
+from tidelog_replica.log.window import BATCHES_CHUNK_BYTES, lost, open_window
 
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 """Errors that say that the disk is full. A run that ends so changes nothing but that the pass is over."""
@@ -160,7 +160,7 @@ class Compaction:
                 waiting, written = [], size
         file.pwritev(waiting, written)
         if chain != source.chain:
-            raise CorruptLog(source.path, "the hash chain of its headers is not the one noted when it was written")
+            raise CorruptLog(source.path, OTHER_CHAIN)
         return index, size, changed
 
     def _thin(self, header: BatchHeader, batch: memoryview) -> Buffer:
@@ -184,7 +184,7 @@ class Compaction:
             raise lost(source.path, error) from error
         position = 0
         try:
-            window = Window(file, source.size, BATCHES_CHUNK_BYTES, source.path)
+            window = open_window(file, source.size, BATCHES_CHUNK_BYTES, source.path)
             while position < source.size:
                 header = read_header(window.get(position, HEADER_BYTES))
                 batch = window.get(position, header.batch_length)

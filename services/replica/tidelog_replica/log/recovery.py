@@ -59,7 +59,7 @@ from tidelog_replica.log.origin import Origin, read_origin
 from tidelog_replica.log.sealed import rewrite
 from tidelog_replica.log.segment import CorruptLog, Segment, close, remove
 from tidelog_replica.log.snapshots import Snapshots
-from tidelog_replica.log.window import BATCHES_CHUNK_BYTES, Window
+from tidelog_replica.log.window import BATCHES_CHUNK_BYTES, open_window
 
 _SEGMENT_NAME = re.compile(r"[0-9]{20}\.log")
 _INDEX_NAME = re.compile(r"[0-9]{20}\.index")
@@ -297,7 +297,7 @@ def _end_at(segment: Segment, kept: int, floor: int, fault: str) -> int:
 def _fill(segment: Segment, synced: int, epochs: _Epochs) -> str | None:
     """Take the valid batches at the beginning of the file; what is wrong with the next one, None at the end."""
     size = segment.file_size()
-    window = Window(segment.file, size, BATCHES_CHUNK_BYTES, segment.path)
+    window = open_window(segment.file, size, BATCHES_CHUNK_BYTES, segment.path)
     while segment.size < size:
         try:
             header = read_header(window.get(segment.size, HEADER_BYTES))

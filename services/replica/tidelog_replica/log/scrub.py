@@ -17,8 +17,9 @@ from tidelog.records import HEADER_BYTES, chain_after, check_batch, read_header
 
 from tidelog_replica.core.epochs import EpochCache
 from tidelog_replica.log.index import SparseIndex, read_summary
-from tidelog_replica.log.segment import CorruptLog, Segment, remove
-from tidelog_replica.log.window import Window, lost
+from tidelog_replica.log.sealed import open_beside
+from tidelog_replica.log.segment import OTHER_CHAIN, CorruptLog, Segment, remove
+from tidelog_replica.log.window import lost, open_window
 
 
 class Place(NamedTuple):
@@ -83,19 +84,19 @@ class Scrub:
             if file.size() < target.size:
                 raise CorruptLog(target.path, f"it has {file.size()} bytes, not {target.size}")
             place = self._check(file)
+            if place.position < target.size:
+                return place, False
+            if place.offset != target.end:
+                raise CorruptLog(target.path, f"it ends at offset {place.offset}, not {target.end}")
+            if place.chain != target.chain:
+                raise CorruptLog(target.path, OTHER_CHAIN)
+            return place, self._removed_index(file)
         finally:
             file.close()
-        if place.position < target.size:
-            return place, False
-        if place.offset != target.end:
-            raise CorruptLog(target.path, f"it ends at offset {place.offset}, not {target.end}")
-        if place.chain != target.chain:
-            raise CorruptLog(target.path, "the hash chain of its headers is not the one noted when it was written")
-        return place, self._removed_index()
 
     def _check(self, file: File) -> Place:
         target, (position, offset, chain) = self.target, self.place
-        window = Window(file, target.size, self.length, target.path)
+        window = open_window(file, target.size, self.length, target.path)
         stop = min(position + self.length, target.size)
         try:
             while position < stop:
@@ -112,10 +113,10 @@ class Scrub:
             raise CorruptLog(target.path, f"at byte {position}: {error.message}") from error
         return Place(position, offset, chain)
 
-    def _removed_index(self) -> bool:
+    def _removed_index(self, file: File) -> bool:
         target = self.target
         try:
-            data = self.disk.read(target.index_path)
+            data = open_beside(file, self.disk.read(target.index_path))
         except FileNotFoundError:
             return False
         summary = read_summary(data)

@@ -165,12 +165,17 @@ class SealedFile:
         if cipher is None:
             self._file.pwritev(buffers, position)
             return
-        sealed = [part for batch in buffers for part in seal(cipher, self._keys.entropy(NONCE_BYTES), batch)]
+        sealed = [part for batch in buffers for part in self.sealed(batch)]
         if position:
             self._file.pwritev(sealed, position + BEGINNING)
         else:
             self._file.pwritev([self._pages, *sealed] if self._pages else sealed, 0 if self._pages else BEGINNING)
             self._pages = b""
+
+    def sealed(self, data: Buffer) -> list[bytes]:
+        """How it is stored, in parts, where this file is sealed."""
+        assert self.cipher is not None
+        return seal(self.cipher, self._keys.entropy(NONCE_BYTES), data)
 
     def _begin(self) -> None:
         self._cipher, self._pages, self._settled = None, b"", True
@@ -261,9 +266,27 @@ def cipher_of(file: File) -> Cipher | None:
     return file.cipher if isinstance(file, SealedFile) else None
 
 
+def seal_beside(file: File, data: bytes) -> list[bytes]:
+    """Something about the segment in this file, as it is to be put beside it: sealed with its key, if it has one."""
+    return file.sealed(data) if isinstance(file, SealedFile) and file.cipher is not None else [data]
+
+
+def open_beside(file: File, stored: bytes, *, whole: bool = True) -> bytes:
+    """What was put beside the segment in this file; not ``whole``: at least its first ``SPARSE_HEADER_BYTES``, of
+    ``HEAD_BYTES`` or more. Nothing where it is damaged, or does not belong there. Raises ``KeyMissing``."""
+    cipher = cipher_of(file)
+    if cipher is None:
+        return stored
+    try:
+        head = open_head(cipher, stored)
+        return head + open_rest(cipher, stored) if whole and len(stored) > HEAD_BYTES else head
+    except CorruptBatch:
+        return b""
+
+
 class SealedDisk:
-    """``Disk`` over ``below``: its segment files are opened as ``SealedFile``s. Without keys it is there to tell a
-    segment that is encrypted from one that is damaged."""
+    """``Disk`` over ``below``: its segment files are opened as ``SealedFile``s. Without a current key it is there to
+    tell a segment that is encrypted from one that is damaged, and those in the clear are opened as they are."""
 
     def __init__(self, below: Disk, keys: Keyring) -> None:
         self.below = below
@@ -272,7 +295,15 @@ class SealedDisk:
     def open(self, path: str, *, create: bool = False) -> File:
         """See ``Disk``."""
         file = self.below.open(path, create=create)
-        return SealedFile(file, path, self._keys) if SEGMENT.search(path) else file
+        if not SEGMENT.search(path):
+            return file
+        sealed = SealedFile(file, path, self._keys)
+        try:
+            clear = sealed.cipher is None  # now: who opens a file knows what it means that it cannot be read
+        except OSError:
+            file.close()
+            raise
+        return file if clear and self._keys.current is None else sealed
 
     def read(self, path: str) -> bytes:
         """See ``Disk``; of files that hold no batches."""

@@ -26,7 +26,6 @@ from tidelog.types import Buffer
 
 from tidelog_replica.log.files import UNREADABLE, read_cache
 from tidelog_replica.log.index import (
-    HEAD_BYTES,
     INTERVAL_BYTES,
     Entry,
     IndexCache,
@@ -34,8 +33,9 @@ from tidelog_replica.log.index import (
     Summary,
     read_summary,
 )
-from tidelog_replica.log.sealed import stored_size
-from tidelog_replica.log.window import HEADERS_CHUNK_BYTES, Window, lost, walk
+from tidelog_replica.log.sealed import HEAD_BYTES as SEALED_HEAD_BYTES
+from tidelog_replica.log.sealed import open_beside, seal_beside, stored_size
+from tidelog_replica.log.window import HEADERS_CHUNK_BYTES, Window, lost, open_window, walk
 from tidelog_replica.log.window import CorruptLog as CorruptLog
 
 OTHER_CHAIN = "the hash chain of its headers is not the one noted when it was written"
@@ -99,7 +99,7 @@ class Segment:
 
     def window(self, chunk_bytes: int) -> Window:
         """To read the file as far as it belongs to the log."""
-        return Window(self.file, self.size, chunk_bytes, None if self._written else self.path)
+        return open_window(self.file, self.size, chunk_bytes, None if self._written else self.path)
 
     def create(self) -> None:
         """Make the file, empty. Its name is durable after a ``sync_dir``."""
@@ -138,7 +138,7 @@ class Segment:
             self._indexes = None
 
     def _load_index(self) -> SparseIndex | None:
-        return SparseIndex.from_bytes(read_cache(self._disk, self.index_path))
+        return SparseIndex.from_bytes(open_beside(self.file, read_cache(self._disk, self.index_path)))
 
     def _scan_index(self) -> SparseIndex:
         index, earlier, chain = SparseIndex(self.chain_before), -1, self.chain_before
@@ -161,14 +161,14 @@ class Segment:
         file = self._disk.open(self.index_path, create=True)
         try:
             file.truncate(0)
-            file.pwritev([data], 0)
+            file.pwritev(seal_beside(self.file, data), 0)
         finally:
             file.close()
 
     def summary(self) -> Summary | None:
         """What the index file says of the segment, if it is there and whole and the file is as long as it says."""
         try:
-            summary = self._read_summary()
+            head = self._read_index_head()
         except FileNotFoundError:
             return None
         except OSError as error:
@@ -176,14 +176,15 @@ class Segment:
                 raise
             remove(self._disk, self.index_path)  # it is made again
             return None
+        summary = read_summary(open_beside(self.file, head, whole=False))
         if summary is None or (summary.base, summary.size) != (self.base, self.file_size()):
             return None
         return summary
 
-    def _read_summary(self) -> Summary | None:
+    def _read_index_head(self) -> bytes:
         file = self._disk.open(self.index_path)
         try:
-            return read_summary(file.pread(HEAD_BYTES, 0))
+            return file.pread(SEALED_HEAD_BYTES, 0)
         finally:
             file.close()
 
@@ -202,6 +203,7 @@ class Segment:
         self.size, self._index = size, index
         self.seal()
         self._index = None
+        close(self)
 
     def unlink(self) -> None:
         """Remove file and index, so far as they are there; durable after a ``sync_dir``."""

@@ -13,8 +13,9 @@ from tidelog.disk import File
 from tidelog.errors import CorruptBatch
 from tidelog.records import HEADER_BYTES, SPARSE_HEADER_BYTES, BatchHeader, read_header
 
+from tidelog_replica.keys import Cipher
 from tidelog_replica.log.files import UNREADABLE
-from tidelog_replica.log.sealed import HEAD_BYTES, cipher_of, open_head, open_rest, stored_size
+from tidelog_replica.log.sealed import HEAD_BYTES, cipher_of, open_head, open_rest, stored_bytes
 
 HEADERS_CHUNK_BYTES = 64 << 10
 BATCHES_CHUNK_BYTES = 1 << 20
@@ -37,7 +38,7 @@ def lost(path: str, error: OSError) -> OSError:
 
 class Window:
     """Reads a segment's file in chunks, going forward. ``path``: where it is; None: it is being written. ``size``: so
-    far, in bytes as they are stored."""
+    far, in bytes as they are stored. See ``open_window``."""
 
     def __init__(self, file: File, size: int, chunk_bytes: int, path: str | None) -> None:
         self._file = file
@@ -46,36 +47,20 @@ class Window:
         self._chunk_bytes = chunk_bytes
         self._chunk = memoryview(b"")
         self._start = 0
-        self._cipher = cipher_of(file) if size else None
-        self._head = (-1, b"")
-        """Where a batch was opened last, and how it begins."""
 
     def stored(self, length: int) -> int:
         """So many bytes a batch of ``length`` takes in the file."""
-        return stored_size(self._file, length)
+        return length
 
     def holds(self, position: int, length: int) -> bool:
         """Whether a batch of that length needs no further read."""
-        return self._holds(position, self.stored(length))
+        return self._start <= position and position + length <= self._start + len(self._chunk)
 
     def get(self, position: int, length: int) -> memoryview:
         """The first bytes of the batch that is stored there; fewer only at the end of the file. Raises ``OSError``,
         and ``CorruptBatch`` where it is encrypted and does not open, as when ``length`` is beyond its header and not
         the whole of it."""
-        if self._cipher is None:
-            return self._raw(position, length)
-        if self._head[0] != position:
-            self._head = (position, open_head(self._cipher, self._raw(position, HEAD_BYTES)))
-        head = self._head[1]
-        if length <= len(head):
-            return memoryview(head)[:length]
-        return memoryview(head + open_rest(self._cipher, self._raw(position, self.stored(length))))
-
-    def _holds(self, position: int, length: int) -> bool:
-        return self._start <= position and position + length <= self._start + len(self._chunk)
-
-    def _raw(self, position: int, length: int) -> memoryview:
-        if not self._holds(position, length):
+        if not (self._start <= position and position + length <= self._start + len(self._chunk)):
             wanted = min(max(length, self._chunk_bytes), self._size - position)
             try:
                 self._chunk = memoryview(self._file.pread(wanted, position))
@@ -85,6 +70,38 @@ class Window:
                 raise lost(self._path, error) from error
             self._start = position
         return self._chunk[position - self._start : position - self._start + length]
+
+
+class _SealedWindow(Window):
+    """The same for a sealed file."""
+
+    def __init__(self, cipher: Cipher, file: File, size: int, chunk_bytes: int, path: str | None) -> None:
+        super().__init__(file, size, chunk_bytes, path)
+        self._cipher = cipher
+        self._head = (-1, b"")
+        """Where a batch was opened last, and how it begins."""
+
+    def stored(self, length: int) -> int:
+        return stored_bytes(length)
+
+    def holds(self, position: int, length: int) -> bool:
+        return super().holds(position, stored_bytes(length))
+
+    def get(self, position: int, length: int) -> memoryview:
+        if self._head[0] != position:
+            self._head = (position, open_head(self._cipher, super().get(position, HEAD_BYTES)))
+        head = self._head[1]
+        if length <= len(head):
+            return memoryview(head)[:length]
+        return memoryview(head + open_rest(self._cipher, super().get(position, stored_bytes(length))))
+
+
+def open_window(file: File, size: int, chunk_bytes: int, path: str | None) -> Window:
+    """A ``Window`` on a file that is sealed, or is not. Raises ``OSError``."""
+    cipher = cipher_of(file) if size else None
+    if cipher is None:
+        return Window(file, size, chunk_bytes, path)
+    return _SealedWindow(cipher, file, size, chunk_bytes, path)
 
 
 def walk(window: Window, position: int, size: int) -> Iterator[tuple[int, BatchHeader, memoryview]]:
