@@ -57,7 +57,7 @@ class Cluster:
         self.controllers = {f"c{i + 1}": f"ws://127.0.0.1:{base + i}" for i in range(controllers)}
         self.gateway = ""
         self.settings: dict[str, dict[str, object]] = {}
-        """More settings of gateways, by node."""
+        """More settings of gateways and replica servers, by node."""
         self._shutdown_s = shutdown_s
 
     async def start(self, node: str) -> str:
@@ -94,11 +94,18 @@ class Cluster:
             await serve_controller(controller, transport=self.transport, task_status=task_status)
         elif node.startswith("r"):
             settings = ReplicaSettings(shutdown_s=self._shutdown_s, groups=QUICK_GROUPS)
-            replica = ReplicaConfig(node=node, port=0, data_dir=folder, controllers=urls, settings=settings)
+            replica = ReplicaConfig(
+                node=node,
+                port=0,
+                data_dir=folder,
+                controllers=urls,
+                settings=settings,
+                **self.settings.get(node, {}),  # type: ignore[arg-type]
+            )
             await serve_replica(replica, transport=self.transport, task_status=task_status)
         else:
-            more = {"shutdown_s": 0.0, "port": 0} | self.settings.get(node, {})
-            gateway = GatewayConfig(node=node, controllers=urls, **more)  # type: ignore[arg-type]
+            more = {"shutdown_s": 0.0} | self.settings.get(node, {})
+            gateway = GatewayConfig(node=node, port=0, controllers=urls, **more)  # type: ignore[arg-type]
             await serve_gateway(gateway, transport=self.transport, task_status=task_status)
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from tidelog_replica.log.checkpoint import Checkpoint
 from tidelog_replica.log.files import MARK
+from tidelog_replica.log.sealed import BEGINNING
 
 from simulation.controller_process import ControllerProcess
 from simulation.replica_process import ReplicaProcess, lives_are_known
@@ -199,14 +200,16 @@ class Damage:
             if _folder(path) == _folder(after) and _base(after) <= _mark(disk, _folder(path))
         ]
         if closed:
-            position = int(place * sum(map(disk.stable_size, closed)))
-            for path in closed:
-                if position < disk.stable_size(path):
+            begin = BEGINNING if self.cluster.options.encrypted else 0  # what rots in one of two key pages is no loss
+            sizes = [max(0, disk.stable_size(path) - begin) for path in closed]
+            position = int(place * sum(sizes))
+            for path, size in zip(closed, sizes, strict=True):
+                if position < size:
                     self.cluster.count("bits flipped")
                     self.rotten.add(target.name)
-                    disk.flip(path, position, bit)
+                    disk.flip(path, begin + position, bit)
                     return
-                position -= disk.stable_size(path)
+                position -= size
 
     def wipe_disk(self, target: SimProcess, seconds: float) -> None:
         """The machine gets a new, empty disk."""

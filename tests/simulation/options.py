@@ -90,6 +90,8 @@ class Options:
     """Partitions are paused, and made read-only, and served again, by another operator."""
     timeline: bool = False
     """What happens is written to ``__timeline``, and nothing of it may be missing at the end."""
+    encrypted: bool = False
+    """Segments are sealed at rest, by each life of a server under another key."""
     only: tuple[str, ...] | None = None
     """Names of the clients that take part; None: all."""
 
@@ -120,6 +122,7 @@ class Options:
             moves=stream(seed, "moves").random() < 0.34,
             timeline=stream(seed, "timeline").random() < 0.25,
             pauses=stream(seed, "pauses").random() < 0.2,
+            encrypted=stream(seed, "encryption").choice((*(False,) * 7, True)),
         )
 
 

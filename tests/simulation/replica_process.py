@@ -7,15 +7,19 @@ import json
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from tidelog.disk import Disk
 from tidelog.effects import CONTROLLER, Call, Send
 from tidelog.errors import TidelogError, TimedOut, Unreachable
 from tidelog.wire.messages import DescribeQuorum, MetadataUpdate, QuorumAnswer
 from tidelog_replica.files import OpenFiles
 from tidelog_replica.jobs import run_job
+from tidelog_replica.keys import KEY_BYTES, Keyring
+from tidelog_replica.log.sealed import SealedDisk
 from tidelog_replica.node import ReplicaNode, StartFlush, StartJob
 from tidelog_replica.outbox import Stop
 
 from simulation.deep import MAY_BE_STALE
+from simulation.loop import stream
 from simulation.processes import SimProcess, describe
 from simulation.sim_disk import PowerLost, SimDisk
 from simulation.sim_network import Frame, SimLink
@@ -74,7 +78,7 @@ class ReplicaProcess(SimProcess):
         self.core = ReplicaNode(
             self.name,
             f"sim://{self.name}",
-            OpenFiles(self.disk, MAX_OPEN_FILES),
+            self._sealing(OpenFiles(self.disk, MAX_OPEN_FILES)),
             DATA,
             cluster.replica_settings,
             cluster.core_rng(self.name, self.life),
@@ -83,6 +87,16 @@ class ReplicaProcess(SimProcess):
         )
         self._seek()
         self.submit("start", lambda: self.core.start(self.loop.now))
+
+    def _sealing(self, files: OpenFiles) -> Disk:
+        """With a new key for each life, and all those before."""
+        if not self.cluster.options.encrypted:
+            return files
+        self.cluster.count("lives with encryption")
+        seed = self.cluster.options.seed
+        keys = {str(life): stream(seed, f"key/{life}").randbytes(KEY_BYTES) for life in range(self.life + 1)}
+        entropy = stream(seed, f"entropy/{self.name}/{self.life}").randbytes
+        return SealedDisk(files, Keyring(keys, str(self.life), entropy))
 
     def _keywords(self) -> dict[str, Any]:
         """What the machine tells the server: which run of the operating system this is, and the time."""

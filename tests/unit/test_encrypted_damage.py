@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 from logs import END, PATH, STORED, batches, content, flush, set_mark
 from simulation.sim_disk import SimDisk
-from test_encryption import NONE, build, files, open_sealed, segments
+from test_encryption import NONE, OF_OLD, build, files, open_sealed, segments
 from tidelog.records import read_header
 from tidelog_replica.log.log import CorruptLog
-from tidelog_replica.log.sealed import BEGINNING, HEAD_BYTES, PAGE_BYTES, stored_bytes
+from tidelog_replica.log.sealed import BEGINNING, HEAD_BYTES, PAGE_BYTES, read_pages, stored_bytes
+from tidelog_replica.rekeying import rekey
 
 IN_A_PAGE = (*range(140), *range(140, PAGE_BYTES, 397))
 """All bytes of a key page that say something, and some of those that do not."""
@@ -118,3 +119,13 @@ def test_an_index_that_is_damaged_or_of_another_segment_or_in_the_clear_is_made_
         assert log.offset_for_timestamp(1007, END) == (7, 1007)
         if data[:HEAD_BYTES] != spoiled[:HEAD_BYTES]:  # the rest is looked at when it is needed
             assert after.read(path) not in (spoiled, clear)
+
+
+def test_a_start_makes_a_damaged_key_page_again_from_the_other():
+    disk = build()
+    path = segments(disk)[0]
+    for page in (0, PAGE_BYTES):
+        disk.flip(path, page + 90, 1)
+        assert rekey(disk, "/data", OF_OLD).rewrapped == 1
+    assert len(read_pages(disk.read(path))) == 2
+    assert content(open_sealed(disk), from_disk=True) == STORED

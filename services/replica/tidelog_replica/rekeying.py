@@ -1,4 +1,5 @@
 """Changing the key-encryption key: what every segment's data key is wrapped by, and wrapping it by the current key.
+Where one of the two key pages is damaged both are written anew.
 
 Done before any log is opened, so that nobody else has the files. A segment keeps its data key, and its batches stay
 as they are; only its two key pages are written, one after the other, each synced before the next: a crash leaves one
@@ -64,7 +65,7 @@ def _take(file: File, path: str, keys: Keyring, census: Census) -> None:
         census.clear += file.size() > 0
         return
     data_key = unwrap(keys, path, pages)
-    if any(page.key != keys.current for page in pages):
+    if len(pages) < 2 or any(page.key != keys.current for page in pages):
         page = wrap(keys, path, data_key).to_bytes()
         for position in (0, PAGE_BYTES):
             file.pwritev([page], position)

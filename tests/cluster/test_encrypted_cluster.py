@@ -1,0 +1,120 @@
+"""A real cluster whose replica servers encrypt: killed, with changed, wrong and no keys; mixed, and switched off."""
+
+from __future__ import annotations
+
+import base64
+from pathlib import Path
+
+import pytest
+import structlog
+import tidelog
+import trio
+from tidelog.errors import ConfigError
+
+from .harness import Cluster, running, wait_registered
+from .test_verify import in_sync, verify
+
+SECRET = b"the moon is made of green cheese"
+SERVERS = ("r1", "r2", "r3")
+
+
+def encoded(name: str) -> str:
+    """A key of that name, as it is configured."""
+    return f"{name}:{base64.b64encode(name.encode().ljust(32, b'.')).decode()}"
+
+
+def give(cluster: Cluster, folder: Path, *names: str) -> None:
+    """These keys to all replica servers from their next start on, the current one first; none takes them away."""
+    path = folder / "keys"
+    path.write_text("\n".join(map(encoded, names)))
+    for node in SERVERS:
+        cluster.settings[node] = {"encryption_key_file": str(path)} if names else {}
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """All files of replica servers in the folder but locks."""
+    paths = [path for path in folder.rglob("*") if path.is_file() and {*SERVERS} & {*path.parts}]
+    return {str(path): path.read_bytes() for path in paths if path.name != "lock"}
+
+
+def readable(folder: Path) -> list[str]:
+    """Files in which a record is to be read."""
+    return [path for path, data in contents(folder).items() if SECRET in data]
+
+
+async def restart(cluster: Cluster) -> None:
+    """All replica servers are killed, and started again."""
+    for node in SERVERS:
+        await cluster.stop(node)
+    await wait_registered(cluster, [await cluster.start(node) for node in SERVERS])
+
+
+async def write(log: tidelog.Log, topic: str, batches: int) -> None:
+    """Batches of one record each."""
+    async with log.producer(topic, tidelog.ProducerOptions(max_in_flight=1, linger_s=0)) as producer:
+        for _ in range(batches):
+            await producer.send(SECRET)
+
+
+async def values(log: tidelog.Log, topic: str) -> list[bytes | None]:
+    """All records."""
+    with trio.fail_after(30):
+        return [record.value async for record in log.consume(topic, start="earliest", end="latest")]
+
+
+async def test_it_is_killed_and_its_keys_are_changed_and_nothing_is_readable_on_its_disks(tmp_path: Path) -> None:
+    async with running(tmp_path, replicas=0) as cluster, tidelog.connect(cluster.gateway) as log:
+        give(cluster, tmp_path, "old")
+        await wait_registered(cluster, [await cluster.start(node) for node in SERVERS])
+        await log.create_topic("orders", replication_factor=3, config={"segment_max_bytes": "2000"})
+        await write(log, "orders", 30)
+        assert readable(tmp_path) == []
+        give(cluster, tmp_path, "new", "old")
+        await restart(cluster)
+        await write(log, "orders", 10)
+        give(cluster, tmp_path, "new")  # by now nothing needs the old one
+        await restart(cluster)
+        assert await values(log, "orders") == [SECRET] * 40
+        await in_sync(log, "orders")
+        done = await verify(cluster, "orders")
+        assert done.exit_code == 0, done.output
+        assert readable(tmp_path) == []
+
+        await cluster.stop("r3")
+        before = contents(tmp_path / "r3")
+        give(cluster, tmp_path, "wrong")
+        with pytest.raises(ConfigError, match=r"keys are missing or do not fit: new \(\d+ segments\)"):
+            await cluster.start("r3")
+        assert contents(tmp_path / "r3") == before
+
+
+async def test_encryption_is_switched_on_where_there_is_data_and_off_again(tmp_path: Path) -> None:
+    async with running(tmp_path) as cluster, tidelog.connect(cluster.gateway) as log:
+        await log.create_topic("orders", replication_factor=3, config={"segment_max_bytes": "2000"})
+        await write(log, "orders", 10)
+        clear = set(readable(tmp_path))
+        assert len(clear) >= 3
+        give(cluster, tmp_path, "k")
+        await restart(cluster)
+        await write(log, "orders", 40)
+        assert await values(log, "orders") == [SECRET] * 50
+        assert set(readable(tmp_path)) == clear, "only what was written before, or in a segment that had begun"
+        await in_sync(log, "orders")
+
+        give(cluster, tmp_path)
+        for node in SERVERS:
+            await cluster.stop(node)
+        sealed = {path: data for path, data in contents(tmp_path).items() if data.startswith(b"TLK1")}
+        with structlog.testing.capture_logs() as events, trio.fail_after(30):
+            await wait_registered(cluster, [await cluster.start(node) for node in SERVERS])
+            while len(told := [each["reason"] for each in events if each["event"] == "partition_offline"]) < 3:
+                await log.describe("orders")
+        assert all("the segment is encrypted with key 'k', which is unknown" in reason for reason in told)
+        for node in SERVERS:
+            await cluster.stop(node)
+        now = contents(tmp_path)
+        assert {path: now[path] for path in sealed} == sealed
+        assert not [path for path in now if path.endswith((".repair", ".quarantined"))]
+        give(cluster, tmp_path, "k")
+        await wait_registered(cluster, [await cluster.start(node) for node in SERVERS])
+        assert await values(log, "orders") == [SECRET] * 50
