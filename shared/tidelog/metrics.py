@@ -1,12 +1,15 @@
 """The metrics page of a service: what its tables declare, filled by its collector when somebody looks.
 
-Nothing is kept here between two looks: cores count in plain attributes, and a collector reads them. A page is in
+Cores count in plain attributes, and a collector reads them when somebody looks. A look at ten thousand partitions
+takes the process 0.1 s in which it does nothing else, and anybody may look: so a page that was costly is shown again,
+as it was, until ``REST`` times what it cost is over. A page is in
 OpenMetrics text if the ``Accept`` header asks for it (Prometheus does), else in Prometheus' older text format. The
 client library must not import this module: it does not depend on prometheus-client.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
@@ -19,6 +22,11 @@ from prometheus_client.registry import Collector
 
 from tidelog.counting import Histogram
 from tidelog.transport import Page
+
+REST = 50
+"""Looks take one part in so many of a process's time, at most."""
+FREE_S = 0.005
+"""A page that costs less is always made anew."""
 
 Kind = Literal["counter", "gauge", "histogram"]
 Family = CounterMetricFamily | GaugeMetricFamily | HistogramMetricFamily
@@ -50,7 +58,16 @@ class MetricsPage(Collector):
     """What ``/metrics`` shows: every metric of the table, in its order, and the process's own (CPU, memory, open
     descriptors) under their usual names."""
 
-    def __init__(self, metrics: Sequence[Metric], collect: Callable[[], Iterable[Sample]]) -> None:
+    def __init__(
+        self,
+        metrics: Sequence[Metric],
+        collect: Callable[[], Iterable[Sample]],
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        """``clock``: seconds, for what a look costs."""
+        self._clock = clock
+        self._shown: dict[str, tuple[float, Page]] = {}
+        """Costly pages by content type, and until when they are shown again."""
         self._metrics = metrics
         self._collect = collect
         self._registry = CollectorRegistry(auto_describe=False)
@@ -60,7 +77,15 @@ class MetricsPage(Collector):
     def __call__(self, accept: str) -> Page:
         """The page in the format that is asked for."""
         encode, content_type = choose_encoder(accept)
-        return Page(encode(self._registry), content_type)
+        began = self._clock()
+        until, page = self._shown.get(content_type, (began, None))
+        if page is not None and began < until:
+            return page
+        page = Page(encode(self._registry), content_type)
+        ended = self._clock()
+        if ended - began >= FREE_S:
+            self._shown[content_type] = ended + REST * (ended - began), page
+        return page
 
     def describe(self) -> Iterable[Family]:
         """Nothing: the table has no two metrics of one name."""

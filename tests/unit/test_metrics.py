@@ -9,7 +9,7 @@ import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse
 from prometheus_client.parser import text_string_to_metric_families as parse_plain
 from tidelog.counting import Histogram
-from tidelog.metrics import Metric, MetricsPage, Sample
+from tidelog.metrics import FREE_S, REST, Metric, MetricsPage, Sample
 from tidelog_controller import metrics as controller
 from tidelog_gateway import metrics as gateway
 from tidelog_replica import metrics as replica
@@ -82,6 +82,26 @@ def test_it_is_the_older_text_for_everybody_else() -> None:
     assert shown.content_type.startswith("text/plain")
     names = {sample.name for family in parse_plain(shown.body.decode()) for sample in family.samples}
     assert {"tea_eaten_bytes_total", "tea_brew_seconds_bucket"} <= names
+
+
+def test_a_page_that_is_costly_rests_so_that_looking_takes_a_bounded_part_of_the_time() -> None:
+    now, cost, looks = 100.0, 0.1, 0
+
+    def collect() -> Iterator[Sample]:
+        nonlocal now, looks
+        now += cost
+        looks += 1
+        yield CUPS, (), looks
+
+    costly = MetricsPage((CUPS,), collect, clock=lambda: now)
+    first = costly(OPENMETRICS)
+    now += REST * cost - 0.01
+    assert costly(OPENMETRICS) == first and looks == 1
+    assert costly("*/*").content_type.startswith("text/plain") and looks == 2, "each format has its own"
+    now += 0.02
+    assert costly(OPENMETRICS) != first and looks == 3
+    now, cost = now + 2 * REST * cost, FREE_S / 2
+    assert costly(OPENMETRICS) != costly(OPENMETRICS) and looks == 5, "what costs little is always new"
 
 
 def test_what_no_table_declares_is_a_fault_of_ours() -> None:
