@@ -168,7 +168,7 @@ class MemoryLog:
         """The checkpoint, also above the log end."""
         return self.disk.high_watermark
 
-    def write_high_watermark(self, high_watermark: int) -> None:
+    def write_high_watermark(self, high_watermark: int, *, sync: bool = False) -> None:
         """The checkpoint; durable at once, which is the harder case."""
         self.disk.high_watermark = high_watermark
 

@@ -6,6 +6,7 @@ import json
 
 from tidelog_replica.lives import Lives
 from tidelog_replica.log import recovery
+from tidelog_replica.log.committed import Committed
 from tidelog_replica.log.log import Log
 from tidelog_replica.partition import Partition
 
@@ -33,6 +34,12 @@ def retry_a_failed_flush(patch: Patch) -> None:
 def cut_at_any_bad_batch(patch: Patch) -> None:
     """Recovery cuts at the first bad batch, wherever it stands."""
     patch.setattr(recovery, "_end_at", lambda segment, kept, floor, fault: kept)
+
+
+@breaks("storage", "A bad batch below the written HW is corruption, however old the recovery mark is.")
+def cut_below_the_high_watermark(patch: Patch) -> None:
+    """Only the recovery mark tells what was durable."""
+    patch.setattr(Committed, "high_watermark", property(lambda self: 0))
 
 
 @breaks("storage", "A batch is checked by its CRC when a log is opened.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from replica_net import Net
 from simulation.history import OK
 from tidelog.types import TopicConfig
@@ -202,4 +203,48 @@ def test_D2_a_disk_that_cannot_be_read_for_a_moment_costs_a_copy_that_nobody_cou
     assert lost.evidence["node"] == second and third in lost.isr and second not in lost.isr
     stage.until(stage.in_sync)
     assert stage.values(second) == VALUES
+    stage.settle()
+
+
+def forget_the_mark(stage: Stage, node: str) -> None:
+    """After a power loss the recovery mark is an old one, or gone; what the log ends with has rotted."""
+    disk = stage.replica(node).disk
+    disk.unlink(f"{stage.directory()}/recovery-mark")
+    disk.sync_dir(stage.directory())
+    stage.flip(node, stage.files(node, ".log")[-1], 100)
+
+
+def test_D3_damage_that_passes_for_a_torn_write_below_the_written_hw_is_told_and_not_led_with():
+    stage = Stage(replicas=3, min_insync_replicas="1")
+    alone = stage.first
+    stage.put(b"m0")
+    stage.until(stage.in_sync)
+    stage.kill(*stage.others)
+    stage.until(lambda: stage.now.isr == (alone,))
+    stage.put(b"m1")
+    stage.run_for(1.5)
+    stage.kill(alone)
+    forget_the_mark(stage, alone)
+    stage.restart(*stage.replicas)
+    stage.always(lambda: pytest.fail("nobody has m1") if any(map(stage.leads, stage.replicas)) else None)
+    stage.run_for(6.0)
+    assert not stage.leader
+    assert stage.happened("log_damaged", alone) and alone not in stage.now.isr
+    assert [change.cause for change in stage.changes].count("data_lost") == 1, "the history tells it"
+
+
+def test_D3_a_follower_that_lost_its_committed_end_says_how_much_and_fetches_it_again():
+    stage = Stage(replicas=3, min_insync_replicas="2")
+    node = stage.others[-1]
+    for number in range(5):
+        stage.put(b"%d" % number)
+    stage.until(stage.in_sync)
+    stage.run_for(1.5)
+    stage.kill(node)
+    forget_the_mark(stage, node)
+    stage.restart(node)
+    stage.until(stage.in_sync)
+    (missing,) = stage.happened("committed_records_missing", node)
+    assert (missing.fields["start"], missing.fields["end"]) == (0, 5)
+    assert stage.values(node) == [b"0", b"1", b"2", b"3", b"4"]
     stage.settle()

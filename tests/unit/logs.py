@@ -141,15 +141,16 @@ STORED = [*batches(0, 1, [1, 1, 1, 1, 2, 1]), *batches(7, 2, [1]), *batches(8, 3
 END = 14
 
 
-def build(durable: int = END) -> SimDisk:
+def build(durable: int = END, high_watermark: int = 9) -> SimDisk:
     """A log of ``STORED``, all of it on the disk, of which ``durable`` (a segment's end) was known to be synced; as a
-    process leaves it that is killed."""
+    process leaves it that is killed. Its HW was written down, if it is not above ``durable``."""
     disk = SimDisk()
     log = open_log(disk)
     for each in STORED:
         log.append([each])
     flush(log)
-    log.write_high_watermark(9)
+    if high_watermark <= durable:
+        log.write_high_watermark(high_watermark)
     assert [segment.path for segment in log._segments] == SEGMENTS
     log.close()
     disk.unlink(SEGMENTS[-1].replace(".log", ".index"))

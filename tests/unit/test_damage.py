@@ -28,7 +28,7 @@ def built(durable: int) -> tuple[SimDisk, int]:
     for each in WHOLE:
         log.append([each])
     flush(log)
-    log.write_high_watermark(COUNT - 1)
+    log.write_high_watermark(min(COUNT - 1, durable))
     log.advance_start(7)
     log.compact(COUNT - 1, 5000)
     start = log.start

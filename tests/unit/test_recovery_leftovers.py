@@ -33,7 +33,7 @@ def test_no_index_outlives_the_segment_that_it_described():
     may come to stand there; its own index is not synced, so a second crash could bring the former one back."""
     former = 0
     for seed in range(20):
-        disk = build()
+        disk = build(high_watermark=0)
         log = open_log(disk)
         disk.lose_power(after=4 + seed % 5)
         with pytest.raises(PowerLost):

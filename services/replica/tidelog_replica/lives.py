@@ -40,6 +40,8 @@ class Lives:
         """The last registered life, the lives begun since, this one last."""
         self.clean = False
         """Nothing that was written before this life is lost."""
+        self.began_clean = False
+        """``clean`` as it was at the beginning: all that was written can be read, though not all is flushed."""
         self.directory = directory
         self._disk = disk
         self._node = node
@@ -57,6 +59,7 @@ class Lives:
         marker = self._read("clean-shutdown")
         self._in_order = bool(stored) and marker == stored[-1].encode()
         self.clean = self._in_order or (bool(self._boot) and self._read("boot") == self._boot.encode())
+        self.began_clean = self.clean
         if self.clean:
             self._write_boot()
         if marker is not None:

@@ -72,6 +72,8 @@ class OpenLog:
     config: TopicConfig
     tails: TailCache
     indexes: IndexCache | None = None
+    intact: bool = False
+    """As for ``Log.open``."""
 
     def run(self) -> Opened:
         """See ``Job``. Raises ``CorruptLog`` also for a hole that an earlier life has left, and ``HeldBack``."""
@@ -79,7 +81,7 @@ class OpenLog:
             hole = find_hole(self.disk, self.path, finish_deletion(self.disk, self.path))
             if hole is not None:
                 raise hole
-            log = Log.open(self.disk, self.path, self.config, self.tails, self.indexes)
+            log = Log.open(self.disk, self.path, self.config, self.tails, self.indexes, intact=self.intact)
         except OSError as error:
             if error.errno not in _HOLDING_BACK:
                 raise
@@ -140,7 +142,7 @@ class _Wanted:
 
 class Openings:
     """``on_open(key, opened, config, state, now)`` or ``on_broken(key, error, config, state, now)`` is called when a
-    job has ended."""
+    job has ended. ``is_intact()``: whether all that earlier lives have written can be read."""
 
     def __init__(
         self,
@@ -153,6 +155,7 @@ class Openings:
         timers: Timers,
         on_open: Callable[[TopicPartition, Opened, TopicConfig, PartitionState | None, float], None],
         on_broken: Callable[[TopicPartition, CorruptLog, TopicConfig, PartitionState | None, float], None],
+        is_intact: Callable[[], bool],
     ) -> None:
         self._node = node
         self._disk = disk
@@ -164,6 +167,7 @@ class Openings:
         self._jobs: Jobs = outbox.jobs
         self._on_open = on_open
         self._on_broken = on_broken
+        self._is_intact = is_intact
         self._wanted: dict[TopicPartition, _Wanted] = {}
         self._waiting: tuple[dict[TopicPartition, None], ...] = tuple({} for _ in range(NEEDS))
         self._running = 0
@@ -237,7 +241,8 @@ class Openings:
                 wanted = self._wanted[key]
                 wanted.begun = True
                 self._running += 1
-                job = OpenLog(self._disk, self.path(key), wanted.config, self._tails, self._indexes)
+                intact = self._is_intact()
+                job = OpenLog(self._disk, self.path(key), wanted.config, self._tails, self._indexes, intact)
                 self._jobs.start(key, job, partial(self._on_ended, key))
 
     def _on_ended(self, key: TopicPartition, result: object, now: float) -> None:

@@ -385,8 +385,8 @@ class Partition:
         flush is under way. Raises ``OSError``."""
         assert not self.flushing
         self._resign("NOT_LEADER", f"{self._node} shuts down")
-        self.log.write_high_watermark(min(self.high_watermark, self.log.end))
         self.log.sync_all()
+        self.log.write_high_watermark(min(self.high_watermark, self.log.end), sync=True)
         self.log.close()
 
     def on_source_closed(self, source: int) -> None:

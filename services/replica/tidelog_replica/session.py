@@ -92,6 +92,11 @@ class Session:
     def _new_name(self) -> str:
         return f"{int(self._rng.random() * 2**52):013x}"
 
+    @property
+    def began_clean(self) -> bool:
+        """All that was written before this life can be read."""
+        return self._lives.began_clean
+
     def live(self, now: float) -> bool:
         """Registered, and the controller cannot have ended the session yet."""
         return self.registered and now < self._ends_at

@@ -8,8 +8,8 @@ What it held comes from the leader. Two cases:
             there and ``<base>.log`` is not, the log has a hole from ``base`` to where the next segment begins, and is
             not opened. The repair file is filled batch by batch with what the leader has there, synced when it
             reaches the end of the hole, and renamed to ``<base>.log``.
-    tail    none follows. The log ends before the damaged segment now: the mark comes down first, durably. The rest is
-            fetched again like anything else that a follower lacks.
+    tail    none follows. The log ends before the damaged segment now: HW and mark come down first, durably. The rest
+            is fetched again like anything else that a follower lacks.
 
 Where the damage is none of one segment (the mark knows of a log that is gone), nothing of it can be relied on: every
 segment is quarantined, and the log begins anew.
@@ -36,7 +36,8 @@ from tidelog.types import Buffer
 
 from tidelog_replica.core.epochs import EpochCache
 from tidelog_replica.log.checkpoint import Checkpoint
-from tidelog_replica.log.files import HIGH_WATERMARK, read_cache, seed_of
+from tidelog_replica.log.committed import Committed
+from tidelog_replica.log.files import COMMITTED_ONCE, read_cache, seed_of
 from tidelog_replica.log.origin import Origin, read_origin, write_origin
 from tidelog_replica.log.recovery import EPOCHS, MARK
 from tidelog_replica.log.sealed import stored_size
@@ -130,6 +131,7 @@ class SetAside:
 
     def _cut(self, bases: dict[int, list[str]]) -> None:
         disk, path, base = self.disk, self.path, self.base
+        Committed(disk, path, disk.listdir(path)).lack(base)
         Checkpoint(disk, f"{path}/{MARK}").write(base, sync=True)
         for each in sorted((b for b in bases if b >= base), reverse=True):
             if "log" in bases[each]:
@@ -142,9 +144,9 @@ class SetAside:
 
 @dataclass(frozen=True, slots=True)
 class StartOver:
-    """Quarantine all segments; what opens next is a new log. No result. Of the old one only its HW is kept, as for a
-    log that lost its end: no reader is told one that its own log does not reach, and whoever is elected with nothing,
-    since nobody better is left, can tell what is lost."""
+    """Quarantine all segments; what opens next is a new log. No result. Of the old one only what is known of
+    its HW is kept, as for a log that lost its end: whoever is elected with nothing, since nobody better is left, can
+    tell what is lost."""
 
     disk: Disk
     path: str
@@ -152,13 +154,14 @@ class StartOver:
     def run(self) -> None:
         """See ``Job``. The newest first: what a crash leaves is a beginning of the log."""
         disk, path = self.disk, self.path
+        Committed(disk, path, disk.listdir(path)).lack(0)
         Checkpoint(disk, f"{path}/{MARK}").write(0, sync=True)
         for base, kinds in sorted(_bases(disk, path).items(), reverse=True):
             if "log" in kinds:
                 _quarantine(disk, path, base)
                 disk.sync_dir(path)
         for name in disk.listdir(path):
-            if not name.endswith(QUARANTINED) and name != HIGH_WATERMARK:
+            if not name.endswith(QUARANTINED) and name != COMMITTED_ONCE:
                 disk.unlink(f"{path}/{name}")
         disk.sync_dir(path)
 

@@ -86,7 +86,7 @@ class Log(Cleanable):
         self._tail = Tail(self.end, cache=self._tails)
         self._epochs_file = found.epochs_file
         self._mark = found.mark
-        self._high_watermark = found.high_watermark
+        self._committed = found.committed
         self._compacted = Checkpoint(self._disk, f"{self._directory}/{COMPACTED}", there=COMPACTED in found.names)
         self._synced = self.end
         if (self._compacted.value or 0) > self.end:  # what grows there now was never compacted
@@ -108,11 +108,13 @@ class Log(Cleanable):
         config: TopicConfig,
         tails: TailCache | None = None,
         indexes: IndexCache | None = None,
+        *,
+        intact: bool = False,
     ) -> Log:
         """Recover the log in ``directory``, or make a new one; everything in it is then synced. ``tails`` and
-        ``indexes``: shared with other logs. Raises ``CorruptLog`` where durable bytes are damaged, and other
-        ``OSError``s."""
-        found = recover(disk, directory)
+        ``indexes``: shared with other logs. ``intact``: nothing that was written can be missing, synced or not.
+        Raises ``CorruptLog`` where durable bytes are damaged, and other ``OSError``s."""
+        found = recover(disk, directory, intact=intact or config.flush != "os")
         try:
             return cls(disk, directory, config, found, tails, indexes)
         except OSError:
@@ -290,8 +292,8 @@ class Log(Cleanable):
         forgotten. Everything that is left is durable. ``recalled``: what ``begin_recall`` gave for this end; without
         it the caller's thread does that. Raises ``OSError``; the log is then unusable.
 
-        Crash-safe at each step: first the mark comes down, durably, to where the log is to end; what is then found
-        above it may be cut, and nothing below. Damage that is met is met before that.
+        Crash-safe at each step: first HW and mark come down, durably, to where the log is to end; what is then found
+        above may be cut, and nothing below. Damage that is met is met before that.
         """
         assert self.start <= end <= self.end, f"cut at {end}, of {self.start} to {self.end}"
         with Change(self):
@@ -313,6 +315,7 @@ class Log(Cleanable):
         edge, _ = self._segments[keep].chain_at(end)
         if (self._compacted.value or 0) > end:
             self._compacted.write(end, sync=True)
+        self._committed.lack(min(self._synced, edge))
         self._mark.write(min(self._synced, edge), sync=True)
         for segment in reversed(self._segments[keep + 1 :]):
             self._retire(segment)
@@ -361,13 +364,14 @@ class Log(Cleanable):
 
     # --- the rest ----------------------------------------------------------------------------------------
 
-    def write_high_watermark(self, high_watermark: int) -> None:
-        """Write the HW down: cheap, not synced, never torn. Raises ``OSError``."""
-        self._high_watermark.write(high_watermark)
+    def write_high_watermark(self, high_watermark: int, *, sync: bool = False) -> None:
+        """Write the HW down, as far as the log is durable: a log that is found shorter has lost records. Cheap, and
+        never torn; durable only with ``sync``. Raises ``OSError``."""
+        self._committed.write(min(high_watermark, self.durable), sync=sync)
 
     def lower_high_watermark(self, high_watermark: int) -> None:
         """The HW goes back, durably: what lay between is not committed any more. Raises ``OSError``."""
-        self._high_watermark.write(high_watermark, sync=True)
+        self._committed.lower(min(high_watermark, self.durable))
 
     def sync_all(self) -> None:
         """Make everything durable, in the caller's thread and whatever the flush policy: an end in order. No flush is
@@ -379,8 +383,6 @@ class Log(Cleanable):
             self._epochs_grown = self._directory_grown = False
             self._synced = self.end
             self._mark.write(self.end, sync=True)
-            if self._high_watermark.value is not None:
-                self._high_watermark.write(self._high_watermark.value, sync=True)
 
     def close(self) -> None:
         """Close the files; not a flush. Those of a flush that still runs are closed when it is completed. Where

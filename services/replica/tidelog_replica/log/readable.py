@@ -12,7 +12,7 @@ from tidelog.types import Buffer
 
 from tidelog_replica.core.epochs import EpochCache
 from tidelog_replica.core.retention import Extent
-from tidelog_replica.log.checkpoint import Checkpoint
+from tidelog_replica.log.committed import Committed
 from tidelog_replica.log.segment import CorruptLog, Segment
 from tidelog_replica.log.tail import Tail
 
@@ -41,7 +41,7 @@ class Readable:
     _segments: list[Segment]
     _bases: list[int]
     _tail: Tail
-    _high_watermark: Checkpoint
+    _committed: Committed
 
     @property
     def start(self) -> int:
@@ -123,7 +123,11 @@ class Readable:
         """The HW as last written down, not above the log end; the log start where it is not known."""
         return max(self.start, min(self.written_high_watermark, self.end))
 
+    def remember_high_watermark(self, high_watermark: int) -> None:
+        """The log is damaged: this was committed once, whatever is left of it. Raises ``OSError``."""
+        self._committed.remember(high_watermark)
+
     @property
     def written_high_watermark(self) -> int:
         """The same also where it is above the log end: what lies between is lost here."""
-        return self._high_watermark.value or 0
+        return self._committed.once

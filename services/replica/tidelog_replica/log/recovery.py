@@ -9,6 +9,10 @@ what a bad batch means, wherever it stands:
 - below the mark the bytes were durable and may have been acked: the disk lost or changed them. To cut there would
   silently drop acked records, so opening raises ``CorruptLog``; a log that ends before its mark is the same.
 
+The high watermark that was written down says so, too, where it is higher: it is never above what was durable. Only
+under flush policy ``os`` may a power loss have taken what lay below it; then the log is cut all the same, and knows
+what it lacks (``committed.py``); its server has told the controller that nobody is to count on it.
+
 The mark is synced when it has passed another full segment, so full segments lie below it also after a power loss:
 what rots there is never taken for torn. Above it are what was being written, and what it had passed since.
 
@@ -49,6 +53,7 @@ from tidelog.records import HEADER_BYTES, MAX_OFFSET, BatchHeader, check_batch, 
 from tidelog_replica.core.epochs import EpochCache
 from tidelog_replica.log import reset
 from tidelog_replica.log.checkpoint import Checkpoint
+from tidelog_replica.log.committed import Committed
 from tidelog_replica.log.files import CLEANED as CLEANED
 from tidelog_replica.log.files import EPOCHS as EPOCHS
 from tidelog_replica.log.files import HIGH_WATERMARK as HIGH_WATERMARK
@@ -75,7 +80,7 @@ class Recovered:
     epochs: EpochCache
     epochs_file: File
     mark: Checkpoint
-    high_watermark: Checkpoint
+    committed: Committed
     epochs_unsure: bool
     """A former life may have failed to sync the end of the epoch file: it is to be written again before it counts."""
     directory_grown: bool
@@ -90,19 +95,19 @@ class Recovered:
         self.epochs_file.close()
 
 
-def recover(disk: Disk, directory: str) -> Recovered:
-    """Open the log in ``directory``, or make a new one. Raises ``CorruptLog`` and other ``OSError``s; no file is
-    left open then."""
+def recover(disk: Disk, directory: str, *, intact: bool = True) -> Recovered:
+    """Open the log in ``directory``, or make a new one. ``intact``: what was durable under its flush policy is not
+    lost with the power. Raises ``CorruptLog`` and other ``OSError``s; no file is left open then."""
     segments: list[Segment] = []
     try:
-        return _recover(disk, directory, segments)
+        return _recover(disk, directory, segments, intact)
     except OSError:
         for segment in segments:
             close(segment)
         raise
 
 
-def _recover(disk: Disk, directory: str, segments: list[Segment]) -> Recovered:
+def _recover(disk: Disk, directory: str, segments: list[Segment], intact: bool) -> Recovered:
     disk.mkdir(directory)
     names = disk.listdir(directory)
     if RESET in names:
@@ -120,6 +125,8 @@ def _recover(disk: Disk, directory: str, segments: list[Segment]) -> Recovered:
     retired = _retired(directory, bases, told)
     del bases[: len(retired)]
     floor = bases[-1] if mark.value is None else mark.value
+    committed = Committed(disk, directory, names)
+    promised = max(floor, committed.high_watermark if intact else 0)
     believed = told if told is not None and told.start == bases[0] else None
     epochs = _Epochs(disk, directory, floor if mark.value is not None else None, believed)
     segments += [Segment(disk, directory, base) for base in bases]
@@ -129,11 +136,11 @@ def _recover(disk: Disk, directory: str, segments: list[Segment]) -> Recovered:
     for segment, following in pairwise(segments[: trusted + 1]):
         _trust(segment, following.base, epochs)
         following.begin_at(segment.chain)
-    if trusted == len(bases) - 1 and mark.value is not None and epochs.whole and segments[-1].trust(mark.value):
+    if trusted == len(bases) - 1 and mark.value == promised and epochs.whole and segments[-1].trust(promised):
         close(segments[-1])
         cut = False
     else:
-        kept, cut = _check(segments[trusted:], floor, -1 if mark.value is None else floor, epochs)
+        kept, cut = _check(segments[trusted:], promised, -1 if mark.value is None else floor, epochs)
         dropped = segments[trusted + kept :]
         _drop(disk, dropped, segments[trusted + kept - 1], names)
         del segments[trusted + kept :]
@@ -158,10 +165,10 @@ def _recover(disk: Disk, directory: str, segments: list[Segment]) -> Recovered:
         mark.write(end)
     for segment in segments:
         close(segment)
-    high_watermark = Checkpoint(disk, f"{directory}/{HIGH_WATERMARK}", there=HIGH_WATERMARK in names)
+    committed.lack(end)
     directory_grown = not segments[-1].size
     return Recovered(
-        segments, origin, epochs.cache, epochs_file, mark, high_watermark, epochs_unsure, directory_grown, names
+        segments, origin, epochs.cache, epochs_file, mark, committed, epochs_unsure, directory_grown, names
     )
 
 
@@ -267,29 +274,31 @@ def _trust(segment: Segment, end: int, epochs: _Epochs) -> None:
     close(segment)
 
 
-def _check(segments: list[Segment], floor: int, synced: int, epochs: _Epochs) -> tuple[int, bool]:
-    """Read whole segments, batch by batch, and cut at the first bad one; how many segments are left, and whether the
-    last of them was cut. What lies above ``synced`` is written anew."""
+def _check(segments: list[Segment], promised: int, synced: int, epochs: _Epochs) -> tuple[int, bool]:
+    """Read whole segments, batch by batch, and cut at the first bad one, if it is not below ``promised``; how many
+    segments are left, and whether the last of them was cut. What lies above ``synced`` is written anew."""
     end, chain = segments[0].base, segments[0].chain
     for number, segment in enumerate(segments):
         if segment.base != end:
-            return _end_at(segments[number - 1], number, floor, f"the next segment begins at {segment.base}"), False
+            return _end_at(
+                segments[number - 1], number, promised, f"the next segment begins at {segment.base}"
+            ), False
         segment.begin_at(chain)
         fault = _fill(segment, synced, epochs)
         end, chain = segment.end_offset, segment.chain
         if fault is not None:
-            kept = _end_at(segment, number + 1, floor, fault)
+            kept = _end_at(segment, number + 1, promised, fault)
             segment.file.truncate(segment.size)
             return kept, True
-    return _end_at(segments[-1], len(segments), floor, "nothing follows"), False
+    return _end_at(segments[-1], len(segments), promised, "nothing follows"), False
 
 
-def _end_at(segment: Segment, kept: int, floor: int, fault: str) -> int:
-    if segment.end_offset < floor:
+def _end_at(segment: Segment, kept: int, promised: int, fault: str) -> int:
+    if segment.end_offset < promised:
         raise CorruptLog(
             segment.path,
-            f"offsets up to {floor} were synced, but the log is sound only up to {segment.end_offset},"
-            f" byte {segment.size}: {fault}",
+            f"offsets up to {promised} were synced, but the log is sound only up to {segment.end_offset},"
+            f" byte {segment.size}, {promised - segment.end_offset} less: {fault}",
         )
     return kept
 
