@@ -8,9 +8,9 @@ import pytest
 from logs import END, PATH, SEGMENTS, build, content, ends_before, flush, open_log, set_mark
 from replica_net import Net, code
 from simulation.sim_disk import SimDisk
+from test_recovery import check_prefix, damaged
 from test_repair import PATH as COPY
 from test_repair import VALUES, break_header, filled, happened, segments
-from test_recovery import check_prefix, damaged
 from tidelog.types import TopicConfig
 from tidelog_replica.log.committed import Committed
 from tidelog_replica.log.log import CorruptLog, Log

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -31,7 +32,7 @@ def roomy(nodes: int = 1, config: TopicConfig | None = None, settings: ReplicaSe
     for _ in range(10):
         net.send("r1", VALUE)
     net.advance(6)
-    assert all(disk.exists(RESERVE_PATH) for disk in net.disks.values())
+    assert all(disk.exists(RESERVE_PATH) or not settings.reserve_bytes for disk in net.disks.values())
     return net
 
 
@@ -74,6 +75,18 @@ def test_a_server_starts_on_a_full_disk_serves_reads_and_refuses_records() -> No
     assert ack.error.code == "DISK_FULL" and "bytes are free in /data" in ack.error.message
     assert produced(net, "r1", acks=Acks.LEADER) == "DISK_FULL"
     assert [e.fields["reserve_given_up"] for _, e in net.happened("disk_full")] == [True]
+
+
+def test_a_reserve_that_is_left_from_other_settings_goes_with_the_first_error_and_nobody_waits_for_it() -> None:
+    net = roomy()
+    net.stop("r1")
+    disk, net.settings = net.disks["r1"], replace(SETTINGS, reserve_bytes=0)
+    fill(disk)
+    net.start("r1")
+    assert not disk.exists(RESERVE_PATH) and not net.nodes["r1"].room.is_full
+    net.push(leader="r1", leader_epoch=net.state().leader_epoch + 1)
+    net.run()
+    assert produced(net, "r1") == "", "who keeps no reserve looks at nothing"
 
 
 def test_where_no_look_tells_that_there_is_no_room_the_reserve_goes_with_the_first_error() -> None:
@@ -167,6 +180,14 @@ def test_a_reserve_for_which_there_is_no_room_after_all_is_tried_again_later() -
     assert not disk.exists(RESERVE_PATH)
     net.advance(2)
     assert disk.exists(RESERVE_PATH)
+
+
+def test_a_topic_can_be_deleted_where_not_one_byte_can_be_written() -> None:
+    net = roomy(settings=replace(SETTINGS, reserve_bytes=0))
+    fill(net.disks["r1"])
+    net.delete()
+    assert [name for name in net.disks["r1"].files() if name.endswith(".log")] == []
+    assert net.happened("delete_failed") == [] and net.stopped == []
 
 
 # --- beside others ---------------------------------------------------------------------------------------

@@ -300,7 +300,7 @@ class Openings:
         self._jobs.forget(key)
         try:
             if log is not None:
-                log.close()
+                log.close(for_good=True)
         except OSError as error:
             self._on_deleted(key, error)
         else:

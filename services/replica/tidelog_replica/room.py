@@ -102,8 +102,9 @@ class Room:
         except OSError as error:
             if error.errno not in NO_ROOM or not self._give_up():
                 raise
-            self._become_full()
-            self._make_at = now + RETRY_S
+            if self._reserve_bytes:
+                self._become_full()
+                self._make_at = now + RETRY_S
             begin()
 
     def deadline(self) -> float | None:

@@ -24,7 +24,7 @@ from tidelog_replica.log.origin import Origin
 from tidelog_replica.log.readable import Beginning, Readable
 from tidelog_replica.log.recall import Recall
 from tidelog_replica.log.segment import Segment, remove
-from tidelog_replica.log.snapshots import Snapshots
+from tidelog_replica.log.snapshots import Snapshots, TakeSnapshot
 
 
 class Cleanable(Readable):
@@ -116,6 +116,16 @@ class Cleanable(Readable):
             return None
         twins = tuple(segment.twin() for segment in self._segments[: self._segment_of(end) + 1])
         return Recall(self._disk, self._directory, twins, end, self.producers.copy(), self._generation)
+
+    def _starts(self) -> tuple[int, ...]:
+        """Where the log begins, and where it begins on the disk: the start may be moving."""
+        return self.start, self._origin.start
+
+    def complete_snapshot(self, snapshot: TakeSnapshot) -> None:
+        """The job has run. What was taken of a log that was cut meanwhile is removed. Raises ``OSError``."""
+        if snapshot.generation != self._generation and snapshot.offset not in self._starts():
+            with Change(self):
+                self._snapshots.forget(snapshot.offset)
 
     def snapshot(self) -> Beginning:
         """What a copy must know that begins where this log does, as far as that is durable. Raises ``OSError``."""

@@ -1,7 +1,7 @@
 """How far a log was committed, as its files tell: the high watermark, and what became of it.
 
-Two ``Checkpoint``s. ``high-watermark`` is written now and then, never above what is durable: so a log that is found to
-end before it has lost records that somebody was promised, whatever the recovery mark says (``recovery.py``).
+Two ``Checkpoint``s. ``high-watermark`` is written now and then, never above what is durable: so a log that is found
+to end before it has lost records that somebody was promised, whatever the recovery mark says (``recovery.py``).
 ``committed-once`` is there where that has happened and is known: the HW was up there once, the log ends before it,
 and what lies between must come from others, or is lost. It goes down only where the loss itself is decided.
 """

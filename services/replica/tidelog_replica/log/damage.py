@@ -255,8 +255,10 @@ class BeginBehind:
         if "log" not in bases.get(start, ()):
             return None
         segment = Segment(self.disk, self.path, start)
-        summary = segment.summary()
-        close(segment)
+        try:
+            summary = segment.summary()
+        finally:
+            close(segment)
         if summary is None:
             return None
         return Origin(start, _epochs(self.disk, self.path).epoch_before(start), summary.chain_before)

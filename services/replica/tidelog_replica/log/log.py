@@ -218,10 +218,6 @@ class Log(Cleanable):
         chain = self._segments[-1].chain
         return TakeSnapshot(self._disk, self._directory, self.end, chain, producers, self._starts(), self._generation)
 
-    def _starts(self) -> tuple[int, ...]:
-        """Where the log begins, and where it begins on the disk: the start may be moving."""
-        return self.start, self._origin.start
-
     def begin_snapshot(self) -> TakeSnapshot | None:
         """After a roll: for the producers, what was appended up to here need not be read at the next opening. The
         caller has the job run, in a thread, and then calls ``complete_snapshot``, or, where it failed, nothing any
@@ -230,12 +226,6 @@ class Log(Cleanable):
         if due is None or not self._usable:
             return None
         return replace(due, needed=self._starts())  # the start may have moved since the roll
-
-    def complete_snapshot(self, snapshot: TakeSnapshot) -> None:
-        """The job has run. What was taken of a log that was cut meanwhile is removed. Raises ``OSError``."""
-        if snapshot.generation != self._generation and snapshot.offset not in self._starts():
-            with Change(self):
-                self._snapshots.forget(snapshot.offset)
 
     # --- flush -------------------------------------------------------------------------------------------
 
@@ -384,17 +374,20 @@ class Log(Cleanable):
             self._synced = self.end
             self._mark.write(self.end, sync=True)
 
-    def close(self) -> None:
+    def close(self, *, for_good: bool = False) -> None:
         """Close the files; not a flush. Those of a flush that still runs are closed when it is completed. Where
-        everything is synced the next opening need not read it. Raises ``OSError``."""
+        everything is synced the next opening need not read it; ``for_good``: there will be none. Raises ``OSError``;
+        the files are closed then, too."""
         active = self._segments[-1]
-        if self._usable and self._synced == self.end and active.size:
-            active.seal()
-            if self.end not in self._snapshots.offsets():
-                self._snapshot_of(self.producers).run()
-        self._usable = False
-        self._tail.shrink_to(0)
-        for segment in self._segments:
-            segment.wake()
-            self._retire(segment)
-        self._close(self._epochs_file)
+        try:
+            if self._usable and self._synced == self.end and active.size and not for_good:
+                active.seal()
+                if self.end not in self._snapshots.offsets():
+                    self._snapshot_of(self.producers).run()
+        finally:
+            self._usable = False
+            self._tail.shrink_to(0)
+            for segment in self._segments:
+                segment.wake()
+                self._retire(segment)
+            self._close(self._epochs_file)

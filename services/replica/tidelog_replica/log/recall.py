@@ -28,9 +28,9 @@ def producers_below(
     """The state as of ``end``, of the log that begins with ``segments``, consecutive and up to ``end`` at least; they
     are closed then. ``latest`` is the state at the log's end. Raises ``OSError``."""
     start = segments[0].base
-    found = Snapshots(disk, directory).newest(start, end, partial(_chain_at, segments))
-    offset, producers = found or (start, latest.before(start))
     try:
+        found = Snapshots(disk, directory).newest(start, end, partial(_chain_at, segments))
+        offset, producers = found or (start, latest.before(start))
         for segment in segments:
             if segment.end_offset <= offset:
                 continue

@@ -155,7 +155,7 @@ def _recover(disk: Disk, directory: str, segments: list[Segment], intact: bool) 
         for segment in segments[trusted:]:
             if segment.size or cut:
                 segment.file.sync()
-    epochs_file, epochs_unsure = epochs.save(origin.start, end, unsynced)
+    epochs_unsure = epochs.save(origin.start, end, unsynced)
     if unsynced:
         if mark.value is not None or end:
             disk.sync_dir(directory)  # the mark vouches for the segments' names, too
@@ -167,6 +167,7 @@ def _recover(disk: Disk, directory: str, segments: list[Segment], intact: bool) 
         close(segment)
     committed.lack(end)
     directory_grown = not segments[-1].size
+    epochs_file = disk.open(f"{directory}/{EPOCHS}", create=True)
     return Recovered(
         segments, origin, epochs.cache, epochs_file, mark, committed, epochs_unsure, directory_grown, names
     )
@@ -190,10 +191,12 @@ def _origin(first: Segment, epochs: _Epochs) -> Origin:
     return Origin(first.base, epochs.cache.epoch_before(first.base), chain)
 
 
-def _write(disk: Disk, path: str, data: bytes) -> None:
+def _write(disk: Disk, path: str, data: bytes, *, anew: bool = True) -> None:
+    """Durably; not ``anew``: the same bytes are there already."""
     file = disk.open(path, create=True)
     try:
-        file.truncate(0)
+        if anew:
+            file.truncate(0)
         file.pwritev([data], 0)
         file.sync()
     finally:
@@ -241,23 +244,21 @@ class _Epochs:
             return None
         return f"batch at offset {base} names leader epoch {epoch}, which began elsewhere"
 
-    def save(self, start: int, end: int, unsynced: bool) -> tuple[File, bool]:
-        """Forget what begins past the log's end or is older than its start, make the file say what the cache does;
-        open it. Durable where that changes it, and where the segments were ``unsynced``, too. Else what begins at or
-        above the mark is unsure: a former life may have failed to sync it, and no later sync of the file would take
-        it along, unless it is written again."""
+    def save(self, start: int, end: int, unsynced: bool) -> bool:
+        """Forget what begins past the log's end or is older than its start, make the file say what the cache does.
+        Durable where that changes it, and where the segments were ``unsynced``, too. Else what begins at or above the
+        mark is unsure, which is the answer: a former life may have failed to sync it, and no later sync of the file
+        would take it along, unless it is written again."""
         self.cache.truncate_to(end + 1)
         self.cache.advance_to(start)
         self.cache = EpochCache(self.cache.entries, self._seed)
         data = self.cache.to_bytes()
         if data != self._data:
             self._disk.write_atomic(self._path, data)
-        file = self._disk.open(self._path, create=True)
         if unsynced:
-            file.pwritev([data], 0)
-            file.sync()
+            _write(self._disk, self._path, data, anew=False)
         sure = unsynced or data != self._data or self._mark is None
-        return file, not sure and self.cache.begins_at_or_above(self._mark or 0)
+        return not sure and self.cache.begins_at_or_above(self._mark or 0)
 
 
 def _trust(segment: Segment, end: int, epochs: _Epochs) -> None:
