@@ -50,16 +50,6 @@ def test_damage_below_the_written_hw_is_corruption_at_every_byte_and_above_it_a_
                 check_prefix(open_log(after), end)
 
 
-def test_a_log_without_segments_has_lost_what_its_hw_tells_of() -> None:
-    disk = unmarked(9)
-    for path in SEGMENTS:
-        disk.unlink(path)
-    disk.unlink(f"{PATH}/recovery-mark")
-    disk.unlink(f"{PATH}/log-start")
-    with pytest.raises(CorruptLog, match="9 less"):
-        open_log(disk)
-
-
 def test_what_is_written_down_is_never_above_what_is_durable() -> None:
     disk = SimDisk()
     log = open_log(disk)

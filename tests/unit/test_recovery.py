@@ -148,13 +148,16 @@ def test_a_segment_that_is_gone_is_a_torn_tail_above_the_mark_and_corruption_bel
         check_prefix(open_log(disk), base)
 
 
-def test_a_directory_without_segments_is_a_new_log_unless_the_mark_knows_better():
+def test_a_directory_without_segments_is_a_new_log_unless_mark_or_hw_know_better():
     disk = build()
     for path in SEGMENTS:
         disk.unlink(path)
     with pytest.raises(CorruptLog, match="no segment is left"):
         open_log(disk)
     disk.unlink(f"{PATH}/{MARK}")
+    with pytest.raises(CorruptLog, match="synced to offset 9"):
+        open_log(disk)
+    disk.unlink(f"{PATH}/{HIGH_WATERMARK}")
     assert open_log(disk).end == 0
 
 

@@ -115,9 +115,11 @@ def _recover(disk: Disk, directory: str, segments: list[Segment], intact: bool) 
         names = disk.listdir(directory)
     bases = sorted(int(name[:20]) for name in names if _SEGMENT_NAME.fullmatch(name))
     mark = Checkpoint(disk, f"{directory}/{MARK}")
+    committed = Committed(disk, directory, names)
+    high_watermark = committed.high_watermark if intact else 0
     told = read_origin(disk, directory)
     if not bases:
-        sure = mark.value or (0 if told is None else told.start)
+        sure = max(mark.value or 0, high_watermark) or (0 if told is None else told.start)
         if sure:
             raise CorruptLog(directory, f"no segment is left of a log that was synced to offset {sure}")
         bases = [0]
@@ -125,8 +127,7 @@ def _recover(disk: Disk, directory: str, segments: list[Segment], intact: bool) 
     retired = _retired(directory, bases, told)
     del bases[: len(retired)]
     floor = bases[-1] if mark.value is None else mark.value
-    committed = Committed(disk, directory, names)
-    promised = max(floor, committed.high_watermark if intact else 0)
+    promised = max(floor, high_watermark)
     believed = told if told is not None and told.start == bases[0] else None
     epochs = _Epochs(disk, directory, floor if mark.value is not None else None, believed)
     segments += [Segment(disk, directory, base) for base in bases]
