@@ -70,7 +70,7 @@ class Assignment:
         tails = TailCache(settings.tail_cache_bytes)
         indexes = IndexCache(settings.index_cache_bytes)
         self.openings = Openings(
-            node, disk, directory, tails, indexes, outbox, timers, self._on_open, self._on_broken, self._is_intact
+            node, disk, directory, tails, indexes, outbox, timers, self._on_open, self._on_broken, session
         )
         path = self.openings.path
         self.repairs = Repairs(node, disk, path, session, settings, outbox, timers, self._reopen)
@@ -305,9 +305,6 @@ class Assignment:
         log.configure(config)
         if log.forgets:
             self._outbox.event("producers_forgotten", topic_id=key.topic_id, partition=key.partition, start=log.start)
-        if log.end < (once := log.written_high_watermark):
-            where = {"topic_id": key.topic_id, "partition": key.partition}
-            self._outbox.event("committed_records_missing", **where, start=log.end, end=once)
         partition = Partition(key, config, self._node, log, self.servers, self._settings, self._outbox, producers)
         self.partitions[key] = partition
         if state is not None and state.rests:
@@ -321,9 +318,6 @@ class Assignment:
         reason = f"damaged log: {error}"
         self._outbox.event("partition_offline", topic_id=key.topic_id, partition=key.partition, reason=reason)
         self.repairs.begin(key, config, state, error, now)
-
-    def _is_intact(self) -> bool:
-        return self._session.began_clean
 
     def _reopen(self, key: TopicPartition, config: TopicConfig, state: PartitionState) -> None:
         self.openings.want(key, config, state)

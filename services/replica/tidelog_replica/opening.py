@@ -33,6 +33,7 @@ from tidelog_replica.log.log import Log
 from tidelog_replica.log.segment import CorruptLog
 from tidelog_replica.log.tail import TailCache
 from tidelog_replica.outbox import Outbox
+from tidelog_replica.session import Session
 
 AT_ONCE = 32
 """Openings that threads are given together: enough to keep them busy, few enough for the need to count."""
@@ -142,7 +143,7 @@ class _Wanted:
 
 class Openings:
     """``on_open(key, opened, config, state, now)`` or ``on_broken(key, error, config, state, now)`` is called when a
-    job has ended. ``is_intact()``: whether all that earlier lives have written can be read."""
+    job has ended."""
 
     def __init__(
         self,
@@ -155,7 +156,7 @@ class Openings:
         timers: Timers,
         on_open: Callable[[TopicPartition, Opened, TopicConfig, PartitionState | None, float], None],
         on_broken: Callable[[TopicPartition, CorruptLog, TopicConfig, PartitionState | None, float], None],
-        is_intact: Callable[[], bool],
+        session: Session,
     ) -> None:
         self._node = node
         self._disk = disk
@@ -167,7 +168,7 @@ class Openings:
         self._jobs: Jobs = outbox.jobs
         self._on_open = on_open
         self._on_broken = on_broken
-        self._is_intact = is_intact
+        self._session = session
         self._wanted: dict[TopicPartition, _Wanted] = {}
         self._waiting: tuple[dict[TopicPartition, None], ...] = tuple({} for _ in range(NEEDS))
         self._running = 0
@@ -241,7 +242,7 @@ class Openings:
                 wanted = self._wanted[key]
                 wanted.begun = True
                 self._running += 1
-                intact = self._is_intact()
+                intact = self._session.began_clean
                 job = OpenLog(self._disk, self.path(key), wanted.config, self._tails, self._indexes, intact)
                 self._jobs.start(key, job, partial(self._on_ended, key))
 
@@ -254,6 +255,7 @@ class Openings:
                 self.delete(key, result.log)
                 self._want_again(key, wanted)
             else:
+                self._tell_missing(key, result.log)
                 self._on_open(key, result, wanted.config, wanted.state, now)
         else:
             assert isinstance(result, OSError)
@@ -268,6 +270,11 @@ class Openings:
         if not self._running and self._opened:
             self._outbox.event("logs_opened", count=self._opened)
             self._opened = 0
+
+    def _tell_missing(self, key: TopicPartition, log: Log) -> None:
+        if log.end < (once := log.written_high_watermark):
+            where = {"topic_id": key.topic_id, "partition": key.partition}
+            self._outbox.event("committed_records_missing", **where, start=log.end, end=once)
 
     def _hold_back(self, key: TopicPartition, wanted: _Wanted, error: OSError, now: float) -> None:
         if wanted.state is None and isinstance(error, HeldBack):
