@@ -424,6 +424,8 @@ export class Log {
   quorum(): Promise<Quorum>;
   addController(node: string, url: string): Promise<void>;
   removeController(node: string): Promise<void>;
+  /** With the nodes of `tidelog dev` only: what happens to one; the nodes as they are then. */
+  play(node?: string, act?: "" | "kill" | "pause" | "cut" | "heal"): Promise<{ node: string; state: string }[]>;
 
   /** What producers have accepted is acknowledged first, or reported; consumers are closed. */
   close(): Promise<void>;

@@ -7,12 +7,18 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import pytest
+import tidelog
 import trio
 from browser import Page, browser
 from js_tools import CHROMIUM, needs_chromium
-from tidelog.wire.messages import Metadata, MetadataAnswer
+from tidelog.cli.dev import serve as serve_dev
+from tidelog.cli.local_cluster import free_base_port
+from tidelog.cli.readiness import wait_ready
+from tidelog.errors import TidelogError
+from tidelog.wire.messages import Metadata, MetadataAnswer, Play
 
-from cluster.harness import Cluster, connected, running
+from cluster.harness import connected, running
 
 pytestmark = needs_chromium
 
@@ -74,13 +80,13 @@ class Reader:
 
 
 @asynccontextmanager
-async def reading(cluster: Cluster) -> AsyncIterator[Reader]:
-    """The console of the cluster's gateway, in a browser."""
+async def reading(gateway: str) -> AsyncIterator[Reader]:
+    """The console of a gateway, in a browser."""
     assert CHROMIUM is not None
     opened = browser(CHROMIUM)
     page = await trio.to_thread.run_sync(opened.__enter__)
     try:
-        await trio.to_thread.run_sync(page.open, cluster.gateway.replace("ws:", "http:") + "/console/")
+        await trio.to_thread.run_sync(page.open, gateway.replace("ws:", "http:") + "/console/")
         yield Reader(page)
     finally:
         with trio.CancelScope(shield=True):
@@ -88,7 +94,7 @@ async def reading(cluster: Cluster) -> AsyncIterator[Reader]:
 
 
 async def test_it_shows_what_happens_and_what_was(tmp_path: Path) -> None:
-    async with running(tmp_path) as cluster, connected(cluster) as client, reading(cluster) as reader:
+    async with running(tmp_path) as cluster, connected(cluster) as client, reading(cluster.gateway) as reader:
         topic_id = await client.create("orders", 1, 3)
         await reader.see(f"text({CHIP!r}).includes('r1') && text('#notices').startsWith('All partitions')")
         await client.wait_ack(client.send(topic_id, b"one", b"two"))
@@ -113,7 +119,7 @@ async def test_it_shows_what_happens_and_what_was(tmp_path: Path) -> None:
 
 
 async def test_it_says_that_the_gateway_is_gone_and_finds_it_again(tmp_path: Path) -> None:
-    async with running(tmp_path, replicas=1) as cluster, reading(cluster) as reader:
+    async with running(tmp_path, replicas=1) as cluster, reading(cluster.gateway) as reader:
         await reader.see("text('.phase') === 'live at g1'")
         cluster.settings["g1"] = {"port": int(cluster.gateway.rpartition(":")[2])}
         await cluster.stop("g1")
@@ -123,7 +129,7 @@ async def test_it_says_that_the_gateway_is_gone_and_finds_it_again(tmp_path: Pat
 
 
 async def test_topics_are_made_written_to_followed_and_searched(tmp_path: Path) -> None:
-    async with running(tmp_path, replicas=1) as cluster, reading(cluster) as reader:
+    async with running(tmp_path, replicas=1) as cluster, reading(cluster.gateway) as reader:
         await reader.go("topics")
         await reader.see("text('.doing').includes('Create a topic')")
         await reader.fill("Create a topic", name="orders", partitions="4", copies="1", config="retention_ms=3600000")
@@ -146,3 +152,31 @@ async def test_topics_are_made_written_to_followed_and_searched(tmp_path: Path) 
         async with connected(cluster) as client:
             answer = await client.link.call(Metadata(("orders",)), 15)
         assert isinstance(answer, MetadataAnswer) and answer.topics[0].config["retention_ms"] == "7200000"
+        await reader.see("!text('nav').includes('Play')")
+        async with connected(cluster) as client:
+            with pytest.raises(TidelogError) as refused:
+                await client.link.call(Play("r1", "kill"), 15)
+        assert refused.value.code == "UNSUPPORTED"
+
+
+async def test_the_nodes_of_a_cluster_for_development_can_be_played_with(tmp_path: Path) -> None:
+    port = free_base_port(1)
+    url = f"ws://127.0.0.1:{port}"
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(serve_dev, tmp_path, port, 3)
+        with trio.fail_after(60):
+            await wait_ready(url, 3)
+        async with tidelog.connect(url) as log:
+            topic = await log.create_topic("orders", partitions=1, replication_factor=3)
+        leader = topic.partitions[0].leader
+        async with reading(url) as reader:
+            for act, state in (("Pause", "paused"), ("Cut off", "cut"), ("Kill", "killed")):
+                await reader.go("play")
+                await reader.see(f"document.querySelector('[aria-label=\"{act} {leader}\"]:enabled')")
+                await reader.do(f"document.querySelector('[aria-label=\"{act} {leader}\"]').click()")
+                await reader.see(f"text('main [role=status]') === '{leader} is {state} now.'")
+                await reader.see(f"text('#notices').includes('{leader} not heard of')")
+                await reader.do(f"document.querySelector('[aria-label=\"Heal {leader}\"]').click()")
+                await reader.see(f"text('main [role=status]') === '{leader} is running now.'")
+                await reader.see("text('#notices').startsWith('All partitions')")
+        nursery.cancel_scope.cancel()

@@ -12,7 +12,7 @@ from typing import Any, Protocol, TypeVar
 
 import trio
 from tidelog.access import ANONYMOUS
-from tidelog.errors import TidelogError
+from tidelog.errors import TidelogError, refuse
 from tidelog.link import Link
 from tidelog.types import Access, TopicState
 from tidelog.wire.messages import (
@@ -42,6 +42,7 @@ from tidelog.wire.messages import (
     PartitionInfo,
     PauseTopic,
     PlanRebalance,
+    Play,
     ProducerId,
     ProducerIds,
     PutToken,
@@ -91,6 +92,7 @@ KINDS = (
     Metadata,
     PauseTopic,
     PlanRebalance,
+    Play,
     PutToken,
     Reassign,
     Rebalance,
@@ -112,13 +114,20 @@ class View(Protocol):
     def tell(self, request: Message, answer: Message | TidelogError) -> None: ...
 
 
+class Playground(Protocol):
+    """Nodes that faults can be played with: those of ``tidelog dev``."""
+
+    async def play(self, node: str, act: str) -> Message: ...
+
+
 class Requests:
     """Answers the messages of ``KINDS``."""
 
-    def __init__(self, shell: Shell, client: str) -> None:
+    def __init__(self, shell: Shell, client: str, playground: Playground | None = None) -> None:
         """``client``: a name that no other process ever has. Under it, with a number, the controllers do each request
         once, however often it is sent."""
         self._shell = shell
+        self._playground = playground
         self._ids = range(0)
         self._allocating = trio.Lock()
         self._client = client
@@ -158,6 +167,10 @@ class Requests:
                 return await self._call(lambda done: peers.start_call(node, message, DIGEST_TIMEOUT_S, done))
             case InitProducer():
                 return ProducerId(await self._next_producer_id())
+            case Play(node, act):
+                if self._playground is None:
+                    raise refuse("UNSUPPORTED", "only with the nodes of 'tidelog dev' faults can be played")
+                return await self._playground.play(node, act)
             case CreateTopic():
                 return await self._create(message)
             case DeleteTopic():

@@ -34,7 +34,7 @@ from tidelog_gateway.core.journal import Journal
 from tidelog_gateway.door import Door
 from tidelog_gateway.leaving import Leaving
 from tidelog_gateway.metrics import metrics_page
-from tidelog_gateway.requests import KINDS, Requests
+from tidelog_gateway.requests import KINDS, Playground, Requests
 from tidelog_gateway.shell import Shell
 
 CLIENT_OPS = frozenset(
@@ -57,17 +57,22 @@ async def serve(
     *,
     transport: Transport,
     clock: Callable[[], float] = trio.current_time,
+    playground: Playground | None = None,
     task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Serve clients until cancelled, which is an end in order (``leaving.py``). Listens, and reports its URL, when it
-    has the cluster's metadata. ``clock`` is trio's clock. Raises ``ConfigError`` when the port is in use."""
-    await serve_in_order(partial(_run, config, transport, clock), config.shutdown_s, task_status, from_start=False)
+    has the cluster's metadata. ``clock`` is trio's clock. ``playground``: what clients may
+    play with. Raises ``ConfigError`` when the port is in use."""
+    await serve_in_order(
+        partial(_run, config, transport, clock, playground), config.shutdown_s, task_status, from_start=False
+    )
 
 
 async def _run(
     config: GatewayConfig,
     transport: Transport,
     clock: Callable[[], float],
+    playground: Playground | None,
     serving: Serving,
     task_status: trio.TaskStatus[tuple[Leave, str]],
 ) -> None:
@@ -76,16 +81,16 @@ async def _run(
     with serving.shielded():
         async with trio.open_nursery() as nursery:
             shell = Shell(transport, hello, config.controllers, config.router, config.subscriptions, clock, nursery)
-            leave, url = await _start(config, transport, shell, nursery)
+            leave, url = await _start(config, transport, shell, playground, nursery)
             structlog.get_logger().info("gateway_started", node=config.node, url=url)
             task_status.started((leave, url))
 
 
 async def _start(
-    config: GatewayConfig, transport: Transport, shell: Shell, nursery: trio.Nursery
+    config: GatewayConfig, transport: Transport, shell: Shell, playground: Playground | None, nursery: trio.Nursery
 ) -> tuple[Leave, str]:
     name = f"{config.node}/{random.SystemRandom().getrandbits(64):016x}"
-    requests = Requests(shell, name)
+    requests = Requests(shell, name, playground)
 
     def welcome(hello: Hello) -> Welcome | TidelogError:
         cluster = shell.cluster.image.cluster

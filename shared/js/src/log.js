@@ -132,6 +132,15 @@ export class Log extends Consuming {
     await this.ask({ op: "remove_controller", node }, words.done, { again: false });
   }
 
+  /**
+   * Have something happen to a node of a cluster that `tidelog dev` runs: `kill`, `pause`, `cut` or `heal`; "": nothing. The
+   * nodes as they are now. Rejects with `UNSUPPORTED` everywhere else.
+   */
+  async play(node = "", act = "") {
+    const request = { op: "play", node: words.unless("", node), act: words.unless("", act) };
+    return (await this.ask(request, words.playAnswer, { again: false })).nodes;
+  }
+
   // --- records ---
 
   /** A producer for one topic; close it to know that all was acknowledged. Rejects with `UNKNOWN_TOPIC`. */

@@ -96,6 +96,8 @@ const controllerInfo = shape({
   lost: or(false, flag),
 });
 
+export const playAnswer = shape({ nodes: or([], list(shape({ node: text, state: text }))) });
+
 export const quorumAnswer = shape({
   active: text,
   term: integer,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from collections.abc import Awaitable
 from functools import partial
 from pathlib import Path
 
@@ -27,14 +28,16 @@ from tidelog.cli.readiness import wait_ready
 @click.option("--verbose", is_flag=True, help="Log what the services do.")
 def dev(folder: Path, port: int, replicas: int, verbose: bool) -> None:
     """Run a controller, replica servers and a gateway in this process, until Ctrl-C. What was acknowledged is on disk
-    and is there again after a restart; for processes that can fail one by one, use 'tidelog cluster up'."""
+    and is there again after a restart. In its console (/console/ at the gateway's port) single nodes can be killed,
+    paused, cut off and healed; for processes of their own use 'tidelog cluster up'."""
     from tidelog import logs
 
     logs.configure(level="info" if verbose else "error")
-    run(partial(_serve, folder.resolve(), port, replicas))
+    run(partial(serve, folder.resolve(), port, replicas))
 
 
-async def _serve(folder: Path, port: int, replicas: int) -> None:
+async def serve(folder: Path, port: int, replicas: int) -> None:
+    """The cluster, until a signal ends it."""
     from tidelog_controller.config import ControllerConfig
     from tidelog_controller.server import serve as serve_controller
     from tidelog_gateway.config import GatewayConfig
@@ -42,9 +45,10 @@ async def _serve(folder: Path, port: int, replicas: int) -> None:
     from tidelog_replica.config import ReplicaConfig
     from tidelog_replica.server import serve as serve_replica
 
+    from tidelog.cli.playground import Playground
+    from tidelog.transport import Transport
     from tidelog.websocket import WebSocketTransport
 
-    transport = WebSocketTransport()
     cluster = "dev"
     with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
         async with trio.open_nursery() as nursery:
@@ -53,34 +57,37 @@ async def _serve(folder: Path, port: int, replicas: int) -> None:
                 async for _ in signals:
                     nursery.cancel_scope.cancel()
 
-            nursery.start_soon(stop)
-            data = str(folder / "c1")
-            controller = await nursery.start(
-                partial(
-                    serve_controller,
-                    ControllerConfig(node="c1", cluster=cluster, port=0, data_dir=data),
-                    transport=transport,
+            def run_controller(transport: Transport, port: int, task_status: trio.TaskStatus[str]) -> Awaitable[None]:
+                config = ControllerConfig(node="c1", cluster=cluster, port=port, data_dir=str(folder / "c1"))
+                return serve_controller(config, transport=transport, task_status=task_status)
+
+            def run_replica(
+                node: str, transport: Transport, port: int, task_status: trio.TaskStatus[str]
+            ) -> Awaitable[None]:
+                data = str(folder / node)
+                config = ReplicaConfig(
+                    node=node, cluster=cluster, port=port, data_dir=data, controllers=(controller,)
                 )
-            )
+                return serve_replica(config, transport=transport, task_status=task_status)
+
+            nursery.start_soon(stop)
+            playground = Playground(nursery)
+            controller = await playground.start("c1", run_controller)
             services = {"c1": controller}
             for number in range(1, replicas + 1):
-                config = ReplicaConfig(
-                    node=f"r{number}",
-                    cluster=cluster,
-                    port=0,
-                    data_dir=str(folder / f"r{number}"),
-                    controllers=(controller,),
-                )
-                services[config.node] = await nursery.start(partial(serve_replica, config, transport=transport))
+                node = f"r{number}"
+                services[node] = await playground.start(node, partial(run_replica, node))
             gateway = services["g1"] = await nursery.start(
                 partial(
                     serve_gateway,
                     GatewayConfig(node="g1", cluster=cluster, port=port, controllers=(controller,)),
-                    transport=transport,
+                    transport=WebSocketTransport(),
+                    playground=playground,
                 )
             )
             await wait_ready(gateway, replicas)
             click.echo(f"gateway  {gateway}")
+            click.echo(f"console  {gateway.replace('ws:', 'http:')}/console/")
             click.echo(f"data     {folder}")
             for node, url in services.items():
                 click.echo(f"metrics  {url.replace('ws:', 'http:')}/metrics of {node}")

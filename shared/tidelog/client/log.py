@@ -34,6 +34,9 @@ from tidelog.wire.messages import (
     Message,
     Metadata,
     MetadataAnswer,
+    Play,
+    PlayAnswer,
+    PlayedNode,
     QuorumAnswer,
     RemoveController,
     TopicCreated,
@@ -142,6 +145,11 @@ class Log(Consuming, Grouping, Moving, Securing):
         """Take a controller out of the group. Raises ``CHANGE_IN_PROGRESS``, ``QUORUM_AT_RISK``,
         ``UNKNOWN_CONTROLLER``."""
         await self._connection.call(RemoveController(node), again=False)
+
+    async def play(self, node: str = "", act: str = "") -> tuple[PlayedNode, ...]:
+        """Have something happen to a node of a cluster that ``tidelog dev`` runs: ``kill``, ``pause``, ``cut`` or
+        ``heal``; "": nothing. The nodes as they are now. Raises ``UNSUPPORTED`` everywhere else."""
+        return (await self._ask(Play(node, act), PlayAnswer)).nodes
 
     # --- records ---------------------------------------------------------------------------------------------
 

@@ -1462,3 +1462,34 @@ class PrepareGroups(Message):
     ANSWER: ClassVar[type[Message]] = TopicCreated
     client: str = ""
     sequence: int = 0
+
+
+# --- development -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class PlayedNode:
+    """Part: a node that faults can be played with. ``state``: ``running``, ``paused``, ``cut`` or ``killed``."""
+
+    node: str
+    state: str
+
+
+@dataclass(frozen=True, slots=True)
+class PlayAnswer(Message):
+    """Answer: the nodes, as they are now."""
+
+    nodes: tuple[PlayedNode, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Play(Message):
+    """Have something happen to a node of a cluster that ``tidelog dev`` runs; all others answer ``UNSUPPORTED``.
+
+    ``act``: ``kill``: it ends at once; ``pause``: it is silent, its connections stay; ``cut``: its connections break
+    and nobody reaches it; ``heal``: it runs and is reached again; "": nothing, the answer tells what is so."""
+
+    OP: ClassVar[str] = "play"
+    ANSWER: ClassVar[type[Message]] = PlayAnswer
+    node: str = ""
+    act: str = ""

@@ -6,6 +6,7 @@ import { clock } from "./format.js";
 import { GroupsPanel } from "./groups.js";
 import { MapPanel } from "./map.js";
 import { PartitionPanel } from "./partition.js";
+import { PlayPanel } from "./play.js";
 import { RatesPanel } from "./rates.js";
 import { Session } from "./session.js";
 import { Telling } from "./telling.js";
@@ -13,6 +14,7 @@ import { TimeBar } from "./timebar.js";
 import { TimelinePanel } from "./timeline.js";
 import { TopicsPanel } from "./topics.js";
 
+const PLAY = new PlayPanel();
 const PANELS = [
   { name: "cluster", title: "Cluster", panel: new MapPanel() },
   { name: "partition", title: "Partition", panel: new PartitionPanel() },
@@ -20,6 +22,7 @@ const PANELS = [
   { name: "topics", title: "Topics", panel: new TopicsPanel() },
   { name: "rates", title: "Rates", panel: new RatesPanel() },
   { name: "groups", title: "Groups", panel: new GroupsPanel() },
+  { name: "play", title: "Play", panel: PLAY },
 ];
 
 /** What panels work with: `log`, `cluster` (of the moment that is shown), `history`, `live`, and `draw` to be drawn. */
@@ -30,7 +33,6 @@ class App {
   #current = null;
   #drawing = false;
   #past = null;
-  #said = "";
 
   constructor() {
     const url = `${location.protocol === "https:" ? "wss" : "ws"}://${location.host}`;
@@ -42,7 +44,10 @@ class App {
   /** For ever. */
   run() {
     this.#go();
-    return this.#session.run((log) => this.#telling.follow(log));
+    return this.#session.run((log) => {
+      PLAY.ask(this, log);
+      this.#telling.follow(log);
+    });
   }
 
   get log() {
@@ -125,7 +130,7 @@ class App {
       h("a", { href: `#/${name}`, "aria-current": name === this.#current.name ? "page" : null }, title);
     return [
       h("p", { class: "brand" }, "Tidelog", cluster && h("span", { class: "quiet" }, ` ${cluster.cluster}`)),
-      h("nav", { "aria-label": "Panels" }, PANELS.map(link)),
+      h("nav", { "aria-label": "Panels" }, PANELS.filter(({ panel }) => panel !== PLAY || PLAY.nodes).map(link)),
       this.#state(),
     ];
   }

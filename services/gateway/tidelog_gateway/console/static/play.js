@@ -1,0 +1,64 @@
+/** With the nodes of `tidelog dev` only: kill, pause, cut off and heal them, and see beside it what the cluster makes of it. */
+
+import { h } from "./dom.js";
+import { entry } from "./timeline.js";
+
+const EVENTS = 12;
+const ACTS = [
+  ["kill", "Kill", "it ends at once; its data stays"],
+  ["pause", "Pause", "it is silent, its connections stay, as of a process that hangs"],
+  ["cut", "Cut off", "its connections break and nobody reaches it"],
+  ["heal", "Heal", "it runs, and is reached"],
+];
+
+export class PlayPanel {
+  /** The nodes; null where there is nothing to play with. */
+  nodes = null;
+  #said = "";
+
+  /** Find out whether there is something to play with here. */
+  async ask(app, log) {
+    this.nodes = await log.play().catch(() => null);
+    app.draw();
+  }
+
+  open(app) {
+    if (app.log) this.ask(app, app.log);
+  }
+
+  view(app) {
+    if (!this.nodes) return h("p", { class: "quiet" }, "Only with the nodes of tidelog dev faults can be played.");
+    const newest = app.history.events.map((event, i) => ({ event, i })).slice(-EVENTS).reverse();
+    return [
+      h("h1", {}, "Play"),
+      h("p", { class: "quiet" }, "This cluster runs in one process, for development. Do something to a node, and look what the others do."),
+      h("ul", { class: "played" }, this.nodes.map((one) => this.#node(app, one))),
+      h("p", { role: "status", class: "small" }, this.#said),
+      h("dl", { class: "small quiet" }, ACTS.map(([, name, words]) => h("div", {}, h("dt", {}, name), h("dd", {}, words)))),
+      h("section", { "aria-labelledby": "then" }, h("h2", { id: "then" }, "What happened"), h("ol", { class: "events", reversed: true }, newest.map(({ event, i }) => entry(app, event.record, i)))),
+    ];
+  }
+
+  #node(app, { node, state }) {
+    const may = { kill: state !== "killed", pause: state === "running" || state === "cut", cut: state === "running" || state === "paused", heal: state !== "running" };
+    return h(
+      "li",
+      { key: node, class: `node ${state === "running" ? "good" : "bad"}` },
+      h("strong", {}, node),
+      h("span", { class: `mark ${state === "running" ? "good" : "bad"}` }, state),
+      h("div", { class: "acts" }, ACTS.map(([act, name]) => h("button", { disabled: !may[act], onClick: () => this.#play(app, node, act), "aria-label": `${name} ${node}` }, name))),
+    );
+  }
+
+  async #play(app, node, act) {
+    this.#said = `${act} ${node}…`;
+    app.draw();
+    try {
+      this.nodes = await app.log.play(node, act);
+      this.#said = `${node} is ${this.nodes.find((one) => one.node === node).state} now.`;
+    } catch (error) {
+      this.#said = `Not done: ${error.message}`;
+    }
+    app.draw();
+  }
+}

@@ -1,0 +1,215 @@
+"""The nodes of ``tidelog dev``, and what can be done to them: the network between them is ours.
+
+A paused node hears nothing and is not heard, while its connections stay, as of a process that hangs; what is under
+way arrives when it is healed. A node that is cut off loses its connections, and nobody reaches it. A killed one is
+cut off first, so that it hands nothing over, and then ended; what it had on disk is there when it is healed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+import trio
+
+from tidelog.errors import Unreachable, refuse
+from tidelog.transport import NO_PAGES, Connection, Pages
+from tidelog.types import Buffer
+from tidelog.websocket import Stream, WebSocketTransport
+from tidelog.wire.frames import FrameStream
+from tidelog.wire.messages import PlayAnswer, PlayedNode
+
+Serve = Callable[["PlayedTransport", int, "trio.TaskStatus[str]"], Awaitable[None]]
+"""Serves on a port (0: a free one) over a transport, until cancelled; reports its URL."""
+
+
+class PlayedStream(FrameStream):
+    """A connection that is silent while its node is paused."""
+
+    gate: Gate
+
+    async def _receive_some(self, within: bool) -> bytes:
+        data = await super()._receive_some(within)
+        await self.gate.passed()
+        return data
+
+    async def _send_all(self, data: Buffer) -> None:
+        await self.gate.passed()
+        await super()._send_all(data)
+
+    @property
+    def can_send_now(self) -> bool:
+        """See ``FrameStream``."""
+        return self.gate.is_open and super().can_send_now
+
+    @property
+    def is_closed(self) -> bool:
+        """It is of no use any more."""
+        return self._closed
+
+    async def break_off(self) -> None:
+        """Close it without a word."""
+        await trio.aclose_forcefully(self._stream)
+
+
+class Gate:
+    """Lets through, or holds up until it is opened."""
+
+    def __init__(self) -> None:
+        self._opened = trio.Event()
+        self._opened.set()
+
+    @property
+    def is_open(self) -> bool:
+        """Nothing is held up."""
+        return self._opened.is_set()
+
+    async def passed(self) -> None:
+        """When it is open."""
+        if not self.is_open:
+            await self._opened.wait()
+
+    def open(self) -> None:
+        """Let through."""
+        self._opened.set()
+
+    def close(self) -> None:
+        """Hold up."""
+        if self.is_open:
+            self._opened = trio.Event()
+
+
+class PlayedTransport(WebSocketTransport):
+    """The network of one node."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gate = Gate()
+        self.is_cut = False
+        self._streams: dict[PlayedStream, None] = {}
+
+    async def connect(self, url: str) -> Connection:
+        """See ``Transport.connect``."""
+        await self.gate.passed()
+        if self.is_cut:
+            raise Unreachable(f"{url}: this node is cut off")
+        return await super().connect(url)
+
+    async def serve(
+        self,
+        host: str,
+        port: int,
+        handler: Callable[[Connection], Awaitable[None]],
+        *,
+        pages: Pages = NO_PAGES,
+        task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED,
+    ) -> None:
+        """See ``Transport.serve``."""
+
+        async def reached(connection: Connection) -> None:
+            assert isinstance(connection, PlayedStream)
+            try:
+                if self.is_cut:
+                    await connection.break_off()
+                else:
+                    await handler(connection)
+            finally:
+                self._streams.pop(connection, None)
+
+        await super().serve(host, port, reached, pages=pages, task_status=task_status)
+
+    def _open(self, stream: Stream, remote: str, early: bytes, *, server: bool) -> FrameStream:
+        for gone in [one for one in self._streams if one.is_closed]:
+            del self._streams[gone]
+        made = PlayedStream(stream, remote, server=server, max_bytes=self.max_message_bytes, early=early)
+        made.gate = self.gate
+        self._streams[made] = None
+        return made
+
+    async def cut(self) -> None:
+        """Break all connections, and let there be no new ones."""
+        self.is_cut = True
+        for stream in list(self._streams):
+            await stream.break_off()
+
+    def heal(self) -> None:
+        """As if nothing had been."""
+        self.is_cut = False
+        self.gate.open()
+
+
+class _Node:
+    """One service, and its network."""
+
+    def __init__(self, serve: Serve) -> None:
+        self.serve = serve
+        self.transport = PlayedTransport()
+        self.state = "running"
+        self.port = 0
+        self.scope = trio.CancelScope()
+        self.ended = trio.Event()
+
+
+class Playground:
+    """Runs services in a nursery, each behind a network of its own."""
+
+    def __init__(self, nursery: trio.Nursery) -> None:
+        self._nursery = nursery
+        self._nodes: dict[str, _Node] = {}
+        self._playing = trio.Lock()
+
+    async def start(self, name: str, serve: Serve) -> str:
+        """Start a service; its URL, which stays."""
+        node = self._nodes[name] = _Node(serve)
+        url = await self._run(node)
+        node.port = int(url.rpartition(":")[2])
+        return url
+
+    async def _run(self, node: _Node) -> str:
+        node.scope, node.ended = trio.CancelScope(), trio.Event()
+
+        async def run(task_status: trio.TaskStatus[str]) -> None:
+            try:
+                with node.scope:
+                    await node.serve(node.transport, node.port, task_status)
+            finally:
+                node.ended.set()
+
+        url: str = await self._nursery.start(run)
+        return url
+
+    async def play(self, name: str, act: str) -> PlayAnswer:
+        """See the message ``Play``. Raises ``UNKNOWN_SERVER``, ``MALFORMED``."""
+        if act:
+            if name not in self._nodes:
+                raise refuse("UNKNOWN_SERVER", f"no node {name!r}: there are {', '.join(self._nodes)}")
+            async with self._playing:
+                await self._do(self._nodes[name], act)
+        return PlayAnswer(tuple(PlayedNode(known, node.state) for known, node in self._nodes.items()))
+
+    async def _do(self, node: _Node, act: str) -> None:
+        match act, node.state:
+            case (("kill" | "pause" | "cut"), "killed"):
+                raise refuse("MALFORMED", "it is killed: heal it first")
+            case "kill", _:
+                node.state = "killed"
+                await node.transport.cut()
+                node.transport.gate.open()
+                node.scope.cancel()
+            case "pause", _:
+                node.state = "paused"
+                node.transport.heal()
+                node.transport.gate.close()
+            case "cut", _:
+                node.state = "cut"
+                node.transport.gate.open()
+                await node.transport.cut()
+            case "heal", "killed":
+                await node.ended.wait()
+                node.transport = PlayedTransport()
+                await self._run(node)
+                node.state = "running"
+            case "heal", _:
+                node.transport.heal()
+                node.state = "running"
+            case _:
+                raise refuse("MALFORMED", f"{act!r} is not kill, pause, cut or heal")
