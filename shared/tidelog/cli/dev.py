@@ -46,7 +46,6 @@ async def serve(folder: Path, port: int, replicas: int) -> None:
     from tidelog_replica.server import serve as serve_replica
 
     from tidelog.cli.playground import Playground
-    from tidelog.transport import Transport
     from tidelog.websocket import WebSocketTransport
 
     cluster = "dev"
@@ -57,12 +56,14 @@ async def serve(folder: Path, port: int, replicas: int) -> None:
                 async for _ in signals:
                     nursery.cancel_scope.cancel()
 
-            def run_controller(transport: Transport, port: int, task_status: trio.TaskStatus[str]) -> Awaitable[None]:
+            def run_controller(
+                transport: WebSocketTransport, port: int, task_status: trio.TaskStatus[str]
+            ) -> Awaitable[None]:
                 config = ControllerConfig(node="c1", cluster=cluster, port=port, data_dir=str(folder / "c1"))
                 return serve_controller(config, transport=transport, task_status=task_status)
 
             def run_replica(
-                node: str, transport: Transport, port: int, task_status: trio.TaskStatus[str]
+                node: str, transport: WebSocketTransport, port: int, task_status: trio.TaskStatus[str]
             ) -> Awaitable[None]:
                 data = str(folder / node)
                 config = ReplicaConfig(

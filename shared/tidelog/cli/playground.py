@@ -8,17 +8,18 @@ cut off first, so that it hands nothing over, and then ended; what it had on dis
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from typing import Unpack
 
 import trio
 
 from tidelog.errors import Unreachable, refuse
-from tidelog.transport import NO_PAGES, Connection, Pages
+from tidelog.transport import Accepting, Connection
 from tidelog.types import Buffer
 from tidelog.websocket import Stream, WebSocketTransport
 from tidelog.wire.frames import FrameStream
 from tidelog.wire.messages import PlayAnswer, PlayedNode
 
-Serve = Callable[["PlayedTransport", int, "trio.TaskStatus[str]"], Awaitable[None]]
+Serve = Callable[[WebSocketTransport, int, "trio.TaskStatus[str]"], Awaitable[None]]
 """Serves on a port (0: a free one) over a transport, until cancelled; reports its URL."""
 
 
@@ -100,8 +101,8 @@ class PlayedTransport(WebSocketTransport):
         port: int,
         handler: Callable[[Connection], Awaitable[None]],
         *,
-        pages: Pages = NO_PAGES,
         task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED,
+        **accepting: Unpack[Accepting],
     ) -> None:
         """See ``Transport.serve``."""
 
@@ -115,7 +116,7 @@ class PlayedTransport(WebSocketTransport):
             finally:
                 self._streams.pop(connection, None)
 
-        await super().serve(host, port, reached, pages=pages, task_status=task_status)
+        await super().serve(host, port, reached, task_status=task_status, **accepting)
 
     def _open(self, stream: Stream, remote: str, early: bytes, *, server: bool) -> FrameStream:
         for gone in [one for one in self._streams if one.is_closed]:
