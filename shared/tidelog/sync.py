@@ -34,6 +34,7 @@ from tidelog.client.hooks import NO_HOOKS, Hooks
 from tidelog.client.log import DEFAULT_URL, NO_FILES
 from tidelog.client.options import ConsumerOptions, GroupOptions, ProducerOptions
 from tidelog.client.portal import Portal
+from tidelog.client.sync_admin import Administering
 from tidelog.client.sync_consumer import BackwardConsumer, Consumer, GroupConsumer, in_threads
 from tidelog.client.sync_producer import Pending, Producer
 from tidelog.tls import TlsOptions
@@ -51,7 +52,7 @@ from tidelog.wire.messages import (
 __all__ = ["BackwardConsumer", "Consumer", "GroupConsumer", "Log", "Pending", "Producer", "connect"]
 
 
-class Log:
+class Log(Administering):
     """A connected client; any thread may use it. Made by ``connect``. Its methods are those of ``tidelog.Log``."""
 
     def __init__(self, portal: Portal) -> None:

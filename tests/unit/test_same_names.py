@@ -1,0 +1,113 @@
+"""All client libraries have the same names: who knows one knows all. Where one differs the table says why."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tidelog
+import tidelog.aio
+import tidelog.sync
+from tidelog.client import backward
+
+DECLARED = (Path(__file__).resolve().parents[2] / "shared" / "js" / "tidelog.d.ts").read_text()
+KINDS = ("Log", "Producer", "Pending", "Consumer", "BackwardConsumer", "GroupConsumer")
+READERS = ("Consumer", "BackwardConsumer", "GroupConsumer")
+NOT_FOR_APPLICATIONS = {
+    "Log": {"sender"},
+    "Producer": {"on_acks", "on_link_down", "on_link_up"},
+    "Consumer": {"reached", "current", "last"},
+    "BackwardConsumer": {"reached", "current", "last"},
+    "GroupConsumer": {
+        *("reached", "hold", "current", "last"),
+        *("on_assigned", "on_commit_due", "on_lost", "on_over", "on_revoked"),
+    },
+}
+"""Public in ``tidelog`` for other modules of its own."""
+SET_BY_CONSTRUCTORS = {"topic", "topics", "group"}
+"""Attributes of objects in Python, where the classes do not tell of them."""
+RULES = ("access", "alter_acls", "alter_quotas", "create_token", "revoke_token", "revoke_tokens_of", "rotate_token")
+ENDS = "async with"
+SYNC_HAS = {
+    ("Log", "close"): f"{ENDS} of trio and asyncio; a program that blocks may have no block to end",
+    ("Producer", "close"): f"{ENDS} of trio and asyncio; a program that blocks may have no block to end",
+}
+SYNC_LACKS = {
+    ("Producer", "failure"): "close raises it",
+    ("Pending", "is_settled"): "wait() with a timeout tells",
+    ("Pending", "partition"): "wait() tells: a thread of its own may not have chosen it yet",
+    ("Pending", "result"): "wait() is it",
+}
+JS_HAS = {
+    **{(kind, "close"): "JavaScript has no async with" for kind in ("Log", "Producer")},
+    **{(kind, "open"): "JavaScript has no async with" for kind in READERS},
+    ("Log", "gateway"): "for pages that show it",
+    ("Producer", "abandon"): "ends it without waiting; in Python that is leaving its block by an error",
+}
+JS_LACKS = {
+    **{("Log", name): "administration of rules is for the command and Python" for name in RULES},
+    **{(kind, "next_batch"): "batches as they are stored are for Spark and the like" for kind in READERS},
+    ("GroupConsumer", "topic_id"): "assignment and positions tell",
+    ("Log", "compare_replicas"): "for the command: pages ask digest",
+    ("Log", "find_positions"): "list_offsets tells",
+    ("Log", "group_progress"): "describe_group and list_offsets tell",
+}
+"""(class, name in Python) -> why."""
+
+
+def names(kind: type) -> set[str]:
+    return {name for name in dir(kind) if not name.startswith("_")}
+
+
+def the_class(kind: str) -> type:
+    return backward.BackwardConsumer if kind == "BackwardConsumer" else getattr(tidelog, kind)  # type: ignore[no-any-return]
+
+
+def of_trio(kind: str) -> set[str]:
+    found = names(the_class(kind)) - NOT_FOR_APPLICATIONS.get(kind, set())
+    return {"close" if name == "aclose" else name for name in found}
+
+
+def of_javascript(kind: str) -> set[str]:
+    """What ``tidelog.d.ts`` declares, in Python's style."""
+    found = re.search(rf"^export class {kind}\b.*?\n(.*?)^}}", DECLARED, re.M | re.S)
+    assert found is not None
+    members: list[str] = re.findall(r"^  (?:readonly )?([a-z]\w*)[?(:]", found[1], re.M)
+    names = {re.sub("[A-Z]", lambda letter: f"_{letter[0].lower()}", member) for member in members}
+    return names if kind == "Log" else names - SET_BY_CONSTRUCTORS
+
+
+def of(table: dict[tuple[str, str], str], kind: str) -> set[str]:
+    return {name for where, name in table if where == kind}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_asyncio_has_the_very_classes_of_trio(kind: str) -> None:
+    assert getattr(tidelog.aio, kind) is the_class(kind)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_blocking_library_has_the_same_names(kind: str) -> None:
+    trio, sync = of_trio(kind), names(getattr(tidelog.sync, kind))
+    assert trio - sync == of(SYNC_LACKS, kind)
+    assert sync - trio == of(SYNC_HAS, kind)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_javascript_has_the_same_names_in_its_own_style(kind: str) -> None:
+    trio, javascript = of_trio(kind), of_javascript(kind)
+    assert trio - javascript == of(JS_LACKS, kind)
+    assert javascript - trio == of(JS_HAS, kind)
+
+
+def arguments(call: Any) -> list[tuple[str, object, object]]:
+    found = list(inspect.signature(call).parameters.values())
+    return [(one.name, one.kind, one.default) for one in found]
+
+
+@pytest.mark.parametrize("name", sorted(of_trio("Log") - {"consume"}))
+def test_the_methods_of_the_blocking_library_take_the_same_arguments(name: str) -> None:
+    assert arguments(getattr(tidelog.sync.Log, name)) == arguments(getattr(tidelog.Log, name))
