@@ -74,6 +74,20 @@ def test_what_is_wrong_has_a_level_and_a_next_step(seen: View, level: str, words
     assert (first.level, words in first.what, step in first.next_step) == (level, True, True), first
 
 
+def test_the_clusters_own_topics_get_the_replicas_that_there_were_no_servers_for() -> None:
+    alone = replace(WHOLE, replicas=("r2",), isr=("r2",), leader="r2")
+    seen = view(alone, replace(alone, replicas=("r2", "r1"), isr=("r2", "r1")), WHOLE)
+    own = replace(
+        seen.metadata, topics=(replace(seen.metadata.topics[0], name="__groups", config=TopicConfig().texts()),)
+    )
+    first, second = examine(replace(seen, metadata=own))
+    assert (first.level, "__groups/0: made when there were fewer servers" in first.what) == (NOTE, True)
+    assert "partitions reassign __groups/0 r2,r1,r3'" in first.next_step
+    assert "partitions reassign __groups/1 r2,r1,r3'" in second.next_step
+    few = replace(own, servers=SERVERS[:1])
+    assert not any("fewer servers" in finding.what for finding in examine(replace(seen, metadata=few)))
+
+
 def test_what_is_the_same_for_many_partitions_is_said_once_and_the_worst_comes_first() -> None:
     behind = replace(WHOLE, isr=("r1", "r2"))
     lost = replace(WHOLE, isr=("r3",), leader="")

@@ -15,6 +15,8 @@ from tidelog.wire.messages import MetadataAnswer, PartitionInfo, QuorumAnswer, S
 PROBLEM, WARNING, NOTE = "problem", "warning", "note"
 LITTLE_ROOM_BYTES = 1 << 30
 FEW_FILES = 4096
+OWN_REPLICAS = 3
+"""Of the cluster's own topics, as far as there are servers."""
 MOST_NAMED = 5
 """Partitions of one kind that are named; the others are counted."""
 
@@ -131,6 +133,12 @@ def _kinds(topic: TopicInfo, partition: PartitionInfo, live: set[str]) -> Iterat
         yield NOTE, "being reassigned", "'tidelog partitions reassignments' shows how far that is."
     if partition.read_only:
         yield NOTE, "read-only", f"'tidelog topics set-readonly {topic.name} --off' ends that."
-    if len(partition.replicas) == 1:
+    if topic.name.startswith("__") and len(partition.replicas) < min(OWN_REPLICAS, len(live)):
+        more = sorted(live - set(partition.replicas))
+        servers = ",".join((*partition.replicas, *more)[:OWN_REPLICAS])
+        what = f"made when there were fewer servers: replicas only on {', '.join(partition.replicas)}"
+        step = f"'tidelog partitions reassign WHERE {servers}', each; then 'tidelog topics configure"
+        yield NOTE, what, f"{step} {topic.name} min_insync_replicas=2'."
+    elif len(partition.replicas) == 1:
         what = f"a single replica, on {partition.replicas[0]}: lost with it"
         yield NOTE, what, "'tidelog partitions reassign WHERE SERVER,SERVER,SERVER' makes more."
