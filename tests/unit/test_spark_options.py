@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
-from tidelog.spark.errors import SourceError
-from tidelog.spark.options import ReadOptions, parse
+from tidelog.spark.errors import CODES, SourceError
+from tidelog.spark.options import BATCH, STREAM, ReadOptions, parse
 from tidelog.spark.texts import AtTime
+from tidelog.spark.write_options import WRITE
 from tidelog.tls import TlsOptions
 
 
@@ -164,3 +167,9 @@ def test_what_is_wrong_with_a_stream_is_said(options: dict[str, str], text: str)
     with pytest.raises(SourceError) as caught:
         stream(**options)
     assert text in str(caught.value)
+
+
+def test_the_page_tells_every_option_and_every_code() -> None:
+    page = (Path(__file__).resolve().parents[2] / "docs" / "spark.md").read_text()
+    assert [name for name in {**BATCH, **STREAM, **WRITE} if f"`{name}`" not in page] == []
+    assert [code for code in CODES if f"| `{code}` |" not in page] == []

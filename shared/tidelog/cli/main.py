@@ -47,6 +47,7 @@ COMMANDS = {
     "tokens": "access",
     "acls": "access",
     "quotas": "access",
+    "pipeline": "pipeline",
     "bench": "bench",
     "completion": "completion",
     "demo": "demo",

@@ -1,0 +1,52 @@
+"""``tidelog pipeline``: topics through Spark into tables and topics, as a file declares it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+
+import click
+
+
+@click.group()
+def pipeline() -> None:
+    """Topics through Spark into tables and topics."""
+
+
+@pipeline.command("run")
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option("--gateway", envvar="TIDELOG_GATEWAY", default="", help="URL of a gateway, in place of the file's.")
+@click.option(
+    "--master", default="", help="Where Spark runs: local[2], spark://host:7077, k8s://…; default local[*]."
+)
+@click.option(
+    "--folder",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Where relative paths of the file are; default the file's folder.",
+)
+@click.option("--json", "as_json", is_flag=True, help="One JSON object for each output.")
+def pipeline_run(file: Path, gateway: str, master: str, folder: Path | None, as_json: bool) -> None:
+    """Run the pipeline that FILE declares: to the end of what is there, or for ever, as its trigger says. Run
+    again it goes on where it was."""
+    from tidelog.spark.pipeline import Run, load, session
+
+    declared = load(file)
+    spark = session(declared, master)
+    from pyspark.errors import PySparkException
+
+    try:
+        run = Run(declared, spark, (folder or file.resolve().parent).resolve(), gateway)
+        outcomes = run.finish(run.start())
+    except PySparkException as error:
+        raise click.ClickException(str(error).partition("JVM stacktrace:")[0].strip()) from None
+    except KeyboardInterrupt:
+        raise click.exceptions.Exit(130) from None
+    finally:
+        spark.stop()
+    for outcome in outcomes:
+        click.echo(
+            json.dumps(asdict(outcome))
+            if as_json
+            else f"{outcome.output}: {outcome.rows} rows in {outcome.batches} batches"
+        )

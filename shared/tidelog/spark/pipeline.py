@@ -1,0 +1,187 @@
+"""Runs a pipeline: topics in, tables made of them by SQL or Python, tables and topics out (``declaration``).
+
+``tidelog pipeline run FILE``, or ``spark-submit …/tidelog/spark/pipeline.py FILE`` for any master that Spark knows.
+Every output, and every topic for bad records, is one streaming query with a checkpoint of its own below
+``checkpoints``: what was stopped, or died, goes on where it was.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tidelog.errors import ConfigError
+from tidelog.spark.declaration import Input, Output, Pipeline, Step, parse
+from tidelog.spark.options import DEFAULT_GATEWAY
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming import StreamingQuery
+
+QUIET = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.log.level": "ERROR",
+    "spark.sql.session.timeZone": "UTC",
+}
+"""Settings of a session that nobody else has made; the pipeline's own go before them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a query has done in this run."""
+
+    output: str
+    rows: int
+    """Rows that it read."""
+    batches: int
+
+
+def load(file: Path) -> Pipeline:
+    """The pipeline in a file. Raises ``ConfigError``."""
+    try:
+        return parse(file.read_text())
+    except OSError as error:
+        raise ConfigError(f"{file}: {error.strerror}") from None
+
+
+def session(pipeline: Pipeline, master: str) -> SparkSession:
+    """The Spark session that there is, or a quiet one on ``master`` ("": as spark-submit says, else this machine).
+    Raises ``ConfigError`` where Spark or Java is not installed."""
+    if importlib.util.find_spec("pyspark") is None or importlib.util.find_spec("pyarrow") is None:
+        raise ConfigError("Spark is not installed: pip install 'tidelog[spark]'")
+    if not (os.environ.get("JAVA_HOME") or shutil.which("java")):
+        raise ConfigError("Spark needs Java 17, which is not here: apt-get install openjdk-17-jre-headless")
+    from pyspark import SparkConf
+    from pyspark.sql import SparkSession
+
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    builder = SparkSession.builder.appName(pipeline.name)
+    wanted = master or ("" if SparkConf().get("spark.master", None) else "local[*]")
+    if wanted:
+        builder = builder.master(wanted)
+    if wanted.startswith("local"):
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    for name, value in {**QUIET, **pipeline.spark}.items():
+        builder = builder.config(name, value)
+    return builder.getOrCreate()
+
+
+class Run:
+    """A pipeline in a session. Relative paths are below ``folder``."""
+
+    def __init__(self, pipeline: Pipeline, spark: SparkSession, folder: Path, gateway: str = "") -> None:
+        self._pipeline = pipeline
+        self._spark = spark
+        self._folder = folder
+        self._gateway = gateway or pipeline.gateway or DEFAULT_GATEWAY
+
+    def start(self) -> list[StreamingQuery]:
+        """Make the tables and start the queries. Raises ``ConfigError``, and what Spark says of SQL."""
+        bad = {one.name: self._declare(one) for one in self._pipeline.inputs}
+        for step in self._pipeline.steps:
+            self._view(step.name, self._made(step), step)
+        queries = [self._write(one, self._spark.table(one.table)) for one in self._pipeline.outputs]
+        for one in self._pipeline.inputs:
+            if (rows := bad[one.name]) is not None:
+                output = Output(f"{one.name}-bad", one.name, topic=one.bad, value="raw")
+                queries.append(self._write(output, rows))
+        return queries
+
+    def finish(self, queries: list[StreamingQuery]) -> list[Outcome]:
+        """Wait for the end of all; when one fails the others are stopped, and its error is raised."""
+        try:
+            for query in queries:
+                query.awaitTermination()
+        finally:
+            for query in queries:
+                query.stop()
+        return [_outcome(query) for query in queries]
+
+    # --- tables --------------------------------------------------------------------------------------------
+
+    def _declare(self, declared: Input) -> DataFrame | None:
+        """Make the input's table; its bad records, if they go anywhere."""
+        from tidelog.spark import values
+
+        reading = self._spark.readStream.format("tidelog").option("gateway", self._gateway)
+        options = {"subscribe": declared.topic, "startingOffsets": "earliest"} | dict(declared.options)
+        for name, value in options.items():
+            reading = reading.option(name, value)
+        rows = reading.load()
+        if declared.value == "raw":
+            self._view(declared.name, rows, declared)
+            return None
+        found = values.parsed(rows, declared)
+        self._view(declared.name, values.good(found, declared), declared)
+        return values.bad(found) if declared.bad else None
+
+    def _view(self, name: str, table: DataFrame, declared: Input | Step) -> None:
+        if declared.watermark is not None:
+            table = table.withWatermark(declared.watermark.column, declared.watermark.delay)
+        table.createOrReplaceTempView(name)
+
+    def _made(self, step: Step) -> DataFrame:
+        if step.sql:
+            return self._spark.sql(step.sql)
+        file, _, function = step.python.rpartition(":")
+        path = self._folder / file
+        spec = importlib.util.spec_from_file_location(path.stem, path)
+        if spec is None or spec.loader is None or not path.exists():
+            raise ConfigError(f"[table.{step.name}]: there is no {path}")
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        make = getattr(module, function, None)
+        if make is None:
+            raise ConfigError(f"[table.{step.name}]: {path} has no function {function}")
+        table: DataFrame = make(self._spark)
+        return table
+
+    # --- queries -------------------------------------------------------------------------------------------
+
+    def _write(self, declared: Output, table: DataFrame) -> StreamingQuery:
+        from tidelog.spark import values
+
+        rows = values.as_records(table, declared) if declared.topic else table
+        writing = rows.writeStream.queryName(f"{self._pipeline.name}.{declared.name}").outputMode(declared.mode)
+        writing = writing.option("checkpointLocation", str(self._folder / self._pipeline.checkpoints / declared.name))
+        if declared.topic:
+            delivery = {"delivery": self._pipeline.delivery} if self._pipeline.delivery else {}
+            options = {"topic": declared.topic, "gateway": self._gateway} | delivery | dict(declared.options)
+            writing = writing.format("tidelog")
+        else:
+            if declared.delta and importlib.util.find_spec("delta") is None:
+                raise ConfigError(f"[out.{declared.name}]: Delta is not installed: pip install delta-spark")
+            options = {"path": str(self._folder / (declared.parquet or declared.delta))} | dict(declared.options)
+            writing = writing.format("parquet" if declared.parquet else "delta").partitionBy(*declared.partition_by)
+        for name, value in options.items():
+            writing = writing.option(name, value)
+        every = self._pipeline.trigger
+        trigger = {"availableNow": True} if every == "available-now" else {"processingTime": every}
+        return writing.trigger(**trigger).start()
+
+
+def _outcome(query: StreamingQuery) -> Outcome:
+    done = [progress for progress in query.recentProgress if progress["numInputRows"]]
+    name = str(query.name).rpartition(".")[2]
+    return Outcome(name, sum(progress["numInputRows"] for progress in done), len(done))
+
+
+def main(arguments: list[str]) -> None:
+    """``spark-submit pipeline.py FILE``."""
+    if len(arguments) != 1:
+        raise SystemExit("usage: spark-submit pipeline.py FILE")
+    file = Path(arguments[0])
+    pipeline = load(file)
+    run = Run(pipeline, session(pipeline, ""), file.resolve().parent)
+    for outcome in run.finish(run.start()):
+        print(f"{outcome.output}: {outcome.rows} rows in {outcome.batches} batches")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,103 @@
+"""Values of records as columns, and back. A value that is not what it should be keeps its reason."""
+
+from __future__ import annotations
+
+import base64
+import json
+from typing import TYPE_CHECKING, Any
+
+import cbor2
+from pyspark.sql import functions as f
+
+from tidelog.spark.declaration import Input, Output
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+_TEXT, _REASON, _PARSED, _CORRUPT = "__text", "__reason", "__parsed", "__corrupt"
+_ABOUT = ("key", "topic", "partition", "offset", "timestamp")
+
+
+def parsed(rows: DataFrame, declared: Input) -> DataFrame:
+    """The source's rows with the value as a struct ``__parsed``, and ``__reason`` where it is not as declared."""
+    if declared.value == "json":
+        text = rows.withColumn(_TEXT, f.col("value").cast("string")).withColumn(_REASON, f.lit(None).cast("string"))
+    else:
+        as_json = f.udf(_cbor_as_json, f"{_TEXT} STRING, {_REASON} STRING", useArrow=False)
+        text = rows.withColumn("__both", as_json("value")).select(*rows.columns, "__both.*")
+    schema = f"{declared.schema}, {_CORRUPT} STRING"
+    value = f.from_json(f.col(_TEXT), schema, {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT})
+    found = text.withColumn(_PARSED, value)
+    reason = (
+        f.when(f.col("value").isNull(), f.lit("there is no value"))
+        .when(f.col(_REASON).isNotNull(), f.col(_REASON))
+        .when(f.col(_PARSED).isNull(), f.lit(f"the value is not {declared.value}"))
+        .when(
+            f.col(f"{_PARSED}.{_CORRUPT}").isNotNull(),
+            f.lit(f"the value is not {declared.value} of the schema {declared.schema}"),
+        )
+    )
+    return found.withColumn(_REASON, reason)
+
+
+def good(found: DataFrame, declared: Input) -> DataFrame:
+    """The fields of the values, and ``_key``, ``_topic`` … of their records. Where there is no topic for bad records
+    the first of them is an error."""
+    if declared.bad:
+        fine = found.where(f.col(_REASON).isNull())
+    else:
+        place = f.concat_ws("/", "topic", "partition")
+        text = f.concat(
+            f.lit("[TIDELOG_VALUE] "), place, f.lit(" offset "), "offset", f.lit(": "), _REASON,
+            f.lit(f". Give [in.{declared.name}] a topic for bad records: bad = …"),
+        )  # fmt: skip
+        fine = found.where(
+            f.when(f.col(_REASON).isNull(), f.lit(True)).otherwise(f.raise_error(text).cast("boolean"))
+        )
+    about = [f.col(name).alias(f"_{name}") for name in _ABOUT]
+    return fine.select(f"{_PARSED}.*", *about).drop(_CORRUPT)
+
+
+def bad(found: DataFrame) -> DataFrame:
+    """Records that are not as declared, for the sink: key and value as they were, reason and place in headers."""
+    told = {
+        "reason": f.col(_REASON),
+        "topic": f.col("topic"),
+        "partition": f.col("partition").cast("string"),
+        "offset": f.col("offset").cast("string"),
+    }
+    headers = [f.struct(f.lit(name).alias("key"), text.cast("binary").alias("value")) for name, text in told.items()]
+    return found.where(f.col(_REASON).isNotNull()).select("key", "value", f.array(*headers).alias("headers"))
+
+
+def as_records(table: DataFrame, declared: Output) -> DataFrame:
+    """A table's rows for the sink."""
+    if declared.value == "raw":
+        return table
+    text = f.to_json(f.struct(*map(f.col, table.columns)), {"ignoreNullFields": "false"})
+    key = (
+        f.expr(declared.key).cast("string").alias("key") if declared.key else f.lit(None).cast("string").alias("key")
+    )
+    rows = table.select(key, text.alias("value"))
+    if declared.value == "cbor":
+        as_cbor = f.udf(_json_as_cbor, "BINARY", useArrow=False)
+        return rows.withColumn("value", as_cbor("value"))
+    return rows
+
+
+def _cbor_as_json(value: bytes | None) -> tuple[str | None, str | None]:
+    """The text, or why there is none."""
+    if value is None:
+        return None, None
+    try:
+        return json.dumps(cbor2.loads(value), default=_as_text), None
+    except (cbor2.CBORError, ValueError, TypeError, OverflowError) as error:
+        return None, f"the value is not CBOR: {error}"
+
+
+def _as_text(value: Any) -> str:
+    return base64.b64encode(value).decode() if isinstance(value, bytes) else str(value)
+
+
+def _json_as_cbor(text: str) -> bytes:
+    return cbor2.dumps(json.loads(text))
