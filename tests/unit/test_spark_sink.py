@@ -56,6 +56,11 @@ def test_a_stream_has_to_say_what_it_wants_as_long_as_there_are_no_transactions(
     assert parse({"topic": "a"}, streaming=False).delivery == "idempotent"
 
 
+def test_where_the_checkpoint_is_comes_along_and_is_sparks_own() -> None:
+    given = {"topic": "a", "delivery": "idempotent", "checkpointLocation": "/somewhere"}
+    assert parse(given, streaming=True).topic == "a"
+
+
 @pytest.mark.parametrize(
     ("columns", "topic", "text"),
     [
