@@ -84,6 +84,7 @@ HANDSHAKES: dict[str, tuple[bytes, int]] = {
     "another method": (b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n", 405),
     "no key": (b"GET / HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n", 400),
     "another subprotocol": (opening("tidelog.v2"), 400),
+    "a page of another origin": (opening(more="Origin: https://elsewhere.example\r\n"), 403),
     "bytes beyond ASCII": (b"GET /\xff HTTP/1.1\r\nHost: \xff\r\n\xff: \xff\r\n\r\n", 400),
     "an endless head": (b"GET / HTTP/1.1\r\n" + b"X: y\r\n" * 20_000, 0),
     "compression": (

@@ -8,7 +8,7 @@ translate. A *refusal* means that nothing was changed; ``unknown_outcome`` says 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 if TYPE_CHECKING:
     from tidelog.wire.messages import ErrorInfo
@@ -121,6 +121,11 @@ class TidelogError(Exception):
 
     def __str__(self) -> str:
         return f"[{self.code}] {self.message}"
+
+    def without_frames(self) -> Self:
+        """Itself, to be kept: the frames that it was raised through hold what they worked on, as whole messages."""
+        self.__cause__ = self.__context__ = None
+        return self.with_traceback(None)
 
     def to_info(self) -> ErrorInfo:
         """The error as it travels."""

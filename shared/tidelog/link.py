@@ -293,7 +293,7 @@ class Link:
         except ProtocolError as error:
             perform(self._session.fail(error))
         except Unreachable as error:
-            self.error = self.error or error
+            self.error = self.error or error.without_frames()
             return
         finally:
             end_burst()
@@ -310,7 +310,7 @@ class Link:
                     break
                 await outbox.wait_work()
         except Unreachable as error:
-            self.error = self.error or error
+            self.error = self.error or error.without_frames()
         scope.cancel()
 
     async def _run_timer(self) -> None:

@@ -241,3 +241,27 @@ async def test_many_hostile_peers_at_once(url: str) -> None:
                 nursery.start_soon(misbehave, message)
             await assert_served(url)
     await assert_served(url)
+
+
+@pytest.mark.parametrize("last", [frame(2, b"\xff" * 100_000), frame(0, b""), frame(2, bytes(100_000))[:-1]])
+async def test_what_a_peer_sent_goes_with_it(nursery: trio.Nursery, last: bytes) -> None:
+    """The error of an ended link is kept; the frames that it came through would keep the message."""
+    links: list[Link] = []
+
+    async def serve(task_status: trio.TaskStatus[str]) -> None:
+        transport = WebSocketTransport()
+        await serve_links(
+            transport,
+            *("127.0.0.1", 0, welcome, handle),
+            allowed=ALLOWED,
+            on_open=links.append,
+            task_status=task_status,
+        )
+
+    async with opened(str(await nursery.start(serve))) as peer:
+        await peer.send(last)
+        await peer.stream.send_eof()
+        with trio.fail_after(PATIENCE_S):
+            await links[0].wait_closed()
+    error = links[0].error
+    assert error is not None and (error.__traceback__, error.__cause__, error.__context__) == (None, None, None)

@@ -194,7 +194,7 @@ class Session:
     def fail(self, error: ProtocolError) -> list[Effect]:
         """The peer broke the protocol: close."""
         code = error.detail.get("close_code", CLOSE_PROTOCOL)
-        return [Close(int(code), error.message, error)]
+        return [Close(int(code), error.message, error.without_frames())]
 
     def on_closed(self, error: TidelogError) -> list[Effect]:
         """The connection is gone: everything pending ends with an unknown outcome."""
