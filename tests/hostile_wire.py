@@ -80,7 +80,7 @@ def frames_for(limit: int) -> dict[str, tuple[bytes, int]]:
 
 HANDSHAKES: dict[str, tuple[bytes, int]] = {
     "TLS": (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n", 400),
-    "no upgrade": (b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", 404),
+    "no upgrade": (b"GET /nowhere HTTP/1.1\r\nHost: x\r\n\r\n", 404),
     "another method": (b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n", 405),
     "no key": (b"GET / HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n", 400),
     "another subprotocol": (opening("tidelog.v2"), 400),

@@ -8,7 +8,7 @@ translate. A *refusal* means that nothing was changed; ``unknown_outcome`` says 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from tidelog.wire.messages import ErrorInfo
@@ -122,11 +122,6 @@ class TidelogError(Exception):
     def __str__(self) -> str:
         return f"[{self.code}] {self.message}"
 
-    def without_frames(self) -> Self:
-        """Itself, to be kept: the frames that it was raised through hold what they worked on, as whole messages."""
-        self.__cause__ = self.__context__ = None
-        return self.with_traceback(None)
-
     def to_info(self) -> ErrorInfo:
         """The error as it travels."""
         from tidelog.wire.messages import ErrorInfo
@@ -173,6 +168,12 @@ class ConfigError(TidelogError):
     """Configuration faults: all of them, one a line in the message."""
 
     code = "INVALID_CONFIG"
+
+
+def without_frames(error: TidelogError) -> TidelogError:
+    """The same error, to be kept: the frames that it was raised through hold what they worked on, as whole messages."""
+    error.__cause__ = error.__context__ = None
+    return error.with_traceback(None)
 
 
 def refuse(code: str, message: str, *, unknown_outcome: bool = False, **detail: int | str) -> BrokerError:

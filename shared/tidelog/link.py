@@ -29,7 +29,7 @@ from typing import Unpack
 
 import trio
 
-from tidelog.errors import ProtocolError, TidelogError, Unreachable
+from tidelog.errors import ProtocolError, TidelogError, Unreachable, without_frames
 from tidelog.outbox import OUTBOX_BYTES, Outbox, begin_burst, burst, end_burst
 from tidelog.tls import CLIENT, check_peer, shown_over
 from tidelog.transport import Accepting, Connection, Transport
@@ -293,7 +293,7 @@ class Link:
         except ProtocolError as error:
             perform(self._session.fail(error))
         except Unreachable as error:
-            self.error = self.error or error.without_frames()
+            self.error = self.error or without_frames(error)
             return
         finally:
             end_burst()
@@ -310,7 +310,7 @@ class Link:
                     break
                 await outbox.wait_work()
         except Unreachable as error:
-            self.error = self.error or error.without_frames()
+            self.error = self.error or without_frames(error)
         scope.cancel()
 
     async def _run_timer(self) -> None:

@@ -24,7 +24,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tidelog.errors import ProtocolError, TidelogError, TimedOut, Unreachable, refuse
+from tidelog.errors import ProtocolError, TidelogError, TimedOut, Unreachable, refuse, without_frames
 from tidelog.wire import codec
 from tidelog.wire.compiled import CLOSE_PROTOCOL
 from tidelog.wire.messages import Hello, Message, Payload, Welcome
@@ -194,7 +194,7 @@ class Session:
     def fail(self, error: ProtocolError) -> list[Effect]:
         """The peer broke the protocol: close."""
         code = error.detail.get("close_code", CLOSE_PROTOCOL)
-        return [Close(int(code), error.message, error.without_frames())]
+        return [Close(int(code), error.message, without_frames(error))]
 
     def on_closed(self, error: TidelogError) -> list[Effect]:
         """The connection is gone: everything pending ends with an unknown outcome."""
