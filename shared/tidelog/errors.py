@@ -171,7 +171,7 @@ class ConfigError(TidelogError):
 
 
 def without_frames(error: TidelogError) -> TidelogError:
-    """The same error, to be kept: the frames that it was raised through hold what they worked on, as whole messages."""
+    """The error, to be kept: the frames that it was raised through hold what they worked on, as whole messages."""
     error.__cause__ = error.__context__ = None
     return error.with_traceback(None)
 
