@@ -104,8 +104,8 @@ class Cluster:
             )
             await serve_replica(replica, transport=self.transport, task_status=task_status)
         else:
-            more = {"shutdown_s": 0.0} | self.settings.get(node, {})
-            gateway = GatewayConfig(node=node, port=0, controllers=urls, **more)  # type: ignore[arg-type]
+            more = {"port": 0, "shutdown_s": 0.0} | self.settings.get(node, {})
+            gateway = GatewayConfig(node=node, controllers=urls, **more)  # type: ignore[arg-type]
             await serve_gateway(gateway, transport=self.transport, task_status=task_status)
 
 
