@@ -21,6 +21,13 @@ from tidelog.wire.messages import Credit, Hello, Message, Produce, ProducePart, 
 from cluster.harness import Client, connected, running
 
 
+async def allow(log: Log, quota: Quota) -> None:
+    """Set a quota that the gateway heeds from now on: it hears of it by itself."""
+    await log.alter_quotas([quota])
+    while (await log.access()).quotas != (() if quota.is_none else (quota,)):
+        await trio.lowlevel.checkpoint()
+
+
 async def test_who_has_used_up_its_quota_is_told_how_long_to_wait(tmp_path: Path) -> None:
     async with (
         running(tmp_path, replicas=1) as cluster,
@@ -28,12 +35,12 @@ async def test_who_has_used_up_its_quota_is_told_how_long_to_wait(tmp_path: Path
         connected(cluster) as client,
     ):
         topic_id = await client.create("orders", replication_factor=1)
-        await log.alter_quotas([Quota("anonymous", bytes_in_s=10)])
+        await allow(log, Quota("anonymous", bytes_in_s=10))
         assert (await client.wait_ack(client.send(topic_id, b"x" * 1000))).error is None
         refused = (await client.wait_ack(client.send(topic_id, b"y"))).error
         assert refused is not None and refused.code == "QUOTA_EXCEEDED"
         assert int(refused.detail["pause_ms"]) > 10_000 and not refused.unknown_outcome
-        await log.alter_quotas([Quota("anonymous")])
+        await allow(log, Quota("anonymous"))
         assert (await client.wait_ack(client.send(topic_id, b"z"))).error is None
         assert [r.value for r in await client.read(topic_id, 2)] == [b"x" * 1000, b"z"]
 
@@ -47,7 +54,7 @@ async def test_who_was_sent_too_much_waits_with_reads_and_with_its_credit(tmp_pa
         topic_id = await client.create("orders", replication_factor=1)
         for _ in range(2):
             await client.wait_ack(client.send(topic_id, b"x" * 1000))
-        await log.alter_quotas([Quota("anonymous", bytes_out_s=10)])
+        await allow(log, Quota("anonymous", bytes_out_s=10))
         await client.link.call(Subscribe(1, topic_id, 0, 0, 1), 5)
         await client.wait_deliveries(1)
         with pytest.raises(TidelogError) as refused:
@@ -56,17 +63,17 @@ async def test_who_was_sent_too_much_waits_with_reads_and_with_its_credit(tmp_pa
         client.link.post(Credit(1, 1_000_000))
         await client.wait_ack(client.send(topic_id, b"y"))  # the leader would have answered a read before
         assert len(client.deliveries) == 1, "the credit is held back"
-        await log.alter_quotas([Quota("anonymous")])
+        await allow(log, Quota("anonymous"))
         await client.wait_deliveries(3)
 
 
 async def test_connections_over_the_quota_are_refused(tmp_path: Path) -> None:
     async with running(tmp_path, replicas=1) as cluster, tidelog.connect(cluster.gateway) as log:
-        await log.alter_quotas([Quota("anonymous", connections=1)])
+        await allow(log, Quota("anonymous", connections=1))
         with pytest.raises(TidelogError, match="QUOTA_EXCEEDED"):
             async with tidelog.connect(cluster.gateway, connect_timeout_s=0.2):
                 pytest.fail("there is one already")
-        await log.alter_quotas([Quota("anonymous", connections=2)])
+        await allow(log, Quota("anonymous", connections=2))
         async with tidelog.connect(cluster.gateway):
             pass
 
