@@ -46,7 +46,8 @@ class _Peer:
 
 
 class Peers:
-    """All outgoing links of a process. Every method is to be called while ``run`` runs."""
+    """All outgoing links of a process. Every method is to be called once ``run`` runs; when that is over, as in a
+    process that ends and has something half done, nobody can be reached."""
 
     def __init__(
         self,
@@ -70,13 +71,17 @@ class Peers:
         self._keep = keep
         self._peers: dict[NodeId, _Peer] = {}
         self._nursery: trio.Nursery | None = None
+        self._over = False
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Hold the links until cancelled."""
-        async with trio.open_nursery() as nursery:
-            self._nursery = nursery
-            task_status.started()
-            await trio.sleep_forever()
+        try:
+            async with trio.open_nursery() as nursery:
+                self._nursery = nursery
+                task_status.started()
+                await trio.sleep_forever()
+        finally:
+            self._over = True
 
     def set_addresses(self, urls: Mapping[NodeId, str]) -> None:
         """The nodes that exist and where they are. A link to another address than the new one is closed."""
@@ -89,7 +94,7 @@ class Peers:
         for node, url in urls.items():
             if node not in self._peers:
                 self._peers[node] = _Peer(node, url)
-                if self._keep:
+                if self._keep and not self._over:
                     self._open(self._peers[node])
 
     def is_up(self, node: NodeId) -> bool:
@@ -125,7 +130,7 @@ class Peers:
             self._wait(peer, go)
 
     def _wait(self, peer: _Peer, go: Callable[[Link | None], None]) -> None:
-        if (self._keep and not peer.opening) or len(peer.waiting) >= WAITING:
+        if self._over or (self._keep and not peer.opening) or len(peer.waiting) >= WAITING:
             go(None)
             return
         peer.waiting.append(go)

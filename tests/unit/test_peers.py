@@ -130,6 +130,16 @@ async def test_a_node_that_is_not_there_is_told_at_once(url: str | None) -> None
             await watcher.wait("down", "r1")
 
 
+@pytest.mark.parametrize("keep", [False, True])
+async def test_when_links_are_held_no_more_nobody_can_be_reached(keep: bool) -> None:
+    """A process that ends may still have something to tell: what it had begun goes on to its end."""
+    async with peers(keep=keep) as (one, _, nursery):
+        nursery.cancel_scope.cancel()
+    one.set_addresses({"r1": NOWHERE})
+    one.post("r1", DeleteTopic("x"))
+    assert isinstance(await ask(one, "r1"), Unreachable)
+
+
 async def test_who_answers_under_another_name_is_not_taken_for_the_node() -> None:
     async with peers(keep=False) as (one, _, nursery):
         one.set_addresses({"r1": await nursery.start(serve, "r2", done, [])})
