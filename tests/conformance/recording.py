@@ -162,9 +162,9 @@ class Traffic:
                     frames = Frames()
                     try:
                         async for data in source:
-                            await target.send_all(data)
-                            for message in frames.feed(data):
+                            for message in frames.feed(data):  # before it can be answered
                                 self._look_at(conversation, message, from_client)
+                            await target.send_all(data)
                         await target.send_eof()
                     except trio.BrokenResourceError:
                         nursery.cancel_scope.cancel()
