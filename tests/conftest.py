@@ -6,6 +6,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+settings.register_profile("tests", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("tests")  # no property fails because the machine is busy
 
 CLUSTERS = {"tests/cluster/": "one", "tests/conformance/": "one", "tests/real/": "other", "tests/spark/": "other"}
 """Where tests start whole clusters, and in which of two rows they stand: they wait more than they work."""
