@@ -70,7 +70,7 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
     try:
         yield Secured(local)
     finally:
-        LocalCluster.load(folder).stop()
+        local.stop()
 
 
 def test_records_travel_and_every_plane_speaks_tls(secured: Secured) -> None:
@@ -132,14 +132,14 @@ async def test_a_service_with_the_certificate_of_another_gets_nowhere(secured: S
     config = secured.local.folder / "r2" / "config.toml"
     own = config.read_text()
     config.write_text(own.replace("replica-r2.", "replica-r1."))
-    secured.ok("cluster", "restart", "r2", "--data", str(secured.local.folder))
+    secured.local.restart("r2")  # the command would wait until it is live
 
     async def told() -> bool:
         return "of replica/r1, and cannot speak for replica/r2" in secured.log("r2")
 
     await until(told)
     config.write_text(own)
-    secured.ok("cluster", "restart", "r2", "--data", str(secured.local.folder))
+    secured.local.restart("r2")
 
     async def in_sync() -> bool:
         return b"all" in secured.ok("topics", "list")

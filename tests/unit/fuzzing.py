@@ -21,6 +21,7 @@ from hostile_wire import opening
 from hypothesis import HealthCheck, given, seed, settings
 from hypothesis import strategies as st
 from tidelog.errors import CorruptBatch, ProtocolError, TidelogError, Unreachable
+from tidelog.origins import Origins
 from tidelog.records import CODECS, HEADER, NewRecord, decode_batch, encode_batch, seal_batch, split
 from tidelog.websocket import WebSocketTransport
 from tidelog.wire import codec
@@ -223,7 +224,8 @@ async def _serve(wire: bytes, step: int) -> None:
                 continue
 
     async def take() -> None:
-        opened: FrameStream | None = await transport._answer_handshake(ours, "fuzz", {})  # type: ignore[arg-type]
+        stream: Any = ours
+        opened: FrameStream | None = await transport._answer_handshake(stream, "fuzz", {}, Origins())
         if opened is None:
             return
         with suppress(ProtocolError, Unreachable):

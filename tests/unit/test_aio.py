@@ -99,10 +99,12 @@ def test_a_task_that_breaks_ends_the_block() -> None:
 
 def http(status: str, more: str = "") -> Answer:
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.readuntil(b"\r\n\r\n")
-        writer.write(f"HTTP/1.1 {status}\r\n{more}content-length: 0\r\n\r\n".encode())
-        await writer.drain()
-        writer.close()
+        try:
+            await reader.readuntil(b"\r\n\r\n")
+            writer.write(f"HTTP/1.1 {status}\r\n{more}content-length: 0\r\n\r\n".encode())
+            await writer.drain()
+        finally:  # also where the test is over before
+            writer.close()
 
     return answer
 

@@ -37,7 +37,10 @@ class Committed:
 
     def write(self, high_watermark: int, *, sync: bool = False) -> None:
         """Write the HW down: cheap, never torn; durable only with ``sync``."""
+        is_new = self._known.value is None
         self._known.write(high_watermark, sync=sync)
+        if sync and is_new:  # an older file's name became durable with what was flushed since
+            self._disk.sync_dir(self._directory)
 
     def lower(self, high_watermark: int) -> None:
         """The HW goes back, durably: what lay between is not committed any more."""
