@@ -24,9 +24,9 @@ def test_the_example_says_what_it_says() -> None:
     assert [one.name for one in pipeline.steps] == ["events", "attacks"]
     assert pipeline.steps[0].watermark == Watermark("at", "10 minutes")
     assert pipeline.spark == {"spark.sql.shuffle.partitions": "2"}
-    assert [(one.table, one.topic, one.parquet, one.mode) for one in pipeline.outputs] == [
-        ("events", "", "ssh-rows", "append"),
-        ("attacks", "ssh-attacks", "", "update"),
+    assert [(one.table, one.topic, one.parquet) for one in pipeline.outputs] == [
+        ("events", "", "ssh-rows"),
+        ("attacks", "ssh-attacks", ""),
     ]
 
 
@@ -40,8 +40,6 @@ def test_the_example_says_what_it_says() -> None:
         (LEAST.replace('from = "a"', ""), "[out.b]: from must be given"),
         (LEAST.replace('from = "a"', 'from = "c"'), "[out.b]: there is no table c"),
         (LEAST + 'topic = "x"\n', "[out.b]: give exactly one of topic, parquet and delta"),
-        (LEAST + 'mode = "update"\n', "[out.b]: mode update goes with a topic"),
-        (LEAST + 'mode = "complete"\n', "[out.b]: mode is append or update; not 'complete'"),
         (LEAST + '[table.a]\nsql = "SELECT 1"\n', "two tables are called a"),
         (LEAST + "[table.c]\n", "[table.c]: give either sql or python"),
         (LEAST + '[table.c]\npython = "steps"\n', "[table.c]: python is file.py:function, not 'steps'"),

@@ -56,8 +56,8 @@ def test_a_stream_has_to_say_what_it_wants_as_long_as_there_are_no_transactions(
     assert parse({"topic": "a"}, streaming=False).delivery == "idempotent"
 
 
-def test_where_the_checkpoint_is_comes_along_and_is_sparks_own() -> None:
-    given = {"topic": "a", "delivery": "idempotent", "checkpointLocation": "/somewhere"}
+def test_what_is_sparks_own_comes_along() -> None:
+    given = {"topic": "a", "delivery": "idempotent", "checkpointLocation": "/somewhere", "queryName": "q"}
     assert parse(given, streaming=True).topic == "a"
 
 

@@ -68,7 +68,6 @@ class Output:
     """To a topic: ``json`` or ``cbor``: all columns as a map; ``raw``: the table's columns are those of the sink."""
     key: str = ""
     """To a topic: an SQL expression."""
-    mode: str = "append"
     partition_by: tuple[str, ...] = ()
     options: Mapping[str, str] = field(default_factory=dict)
     """More options of the sink."""
@@ -181,10 +180,6 @@ def _output(one: Output) -> list[str]:
         faults.append("give exactly one of topic, parquet and delta")
     if one.value not in FORMATS:
         faults.append(f"value is one of {', '.join(FORMATS)}; not {one.value!r}")
-    if one.mode not in ("append", "update"):
-        faults.append(f"mode is append or update; not {one.mode!r}")
-    if one.mode == "update" and not one.topic:
-        faults.append("mode update goes with a topic: files are appended to")
     if one.partition_by and one.topic:
         faults.append("partition-by goes with parquet and delta")
     return faults

@@ -148,7 +148,7 @@ class Run:
         from tidelog.spark import values
 
         rows = values.as_records(table, declared) if declared.topic else table
-        writing = rows.writeStream.queryName(f"{self._pipeline.name}.{declared.name}").outputMode(declared.mode)
+        writing = rows.writeStream.queryName(f"{self._pipeline.name}.{declared.name}").outputMode("append")
         writing = writing.option("checkpointLocation", str(self._folder / self._pipeline.checkpoints / declared.name))
         if declared.topic:
             delivery = {"delivery": self._pipeline.delivery} if self._pipeline.delivery else {}

@@ -83,7 +83,7 @@ def _write(options: WriteOptions, tables: Iterator[pa.RecordBatch], app: str, ba
 def checked(options: dict[str, str], schema: Any, overwrite: bool, *, streaming: bool) -> WriteOptions:
     """The options of a write of rows with this schema. Raises ``SourceError``."""
     if overwrite:
-        instead = 'outputMode("append") or "update"' if streaming else 'mode("append")'
+        instead = 'outputMode("append")' if streaming else 'mode("append")'
         raise SourceError("TIDELOG_OPTION", f"a log is appended to, never overwritten: use {instead}")
     parsed = parse(options, streaming=streaming)
     check_columns({field.name: field.dataType.simpleString() for field in schema.fields}, bool(parsed.topic))

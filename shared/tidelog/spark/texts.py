@@ -36,7 +36,7 @@ Parser = Callable[[str], Any]
 Parsers = Mapping[str, tuple[str, Parser]]
 """Option -> the field that it sets, and its parser."""
 
-_OF_SPARK = ("owner", "provider", "checkpointlocation")
+_OF_SPARK = ("owner", "provider", "checkpointlocation", "queryname")
 """Options that are Spark's own; so are those that begin with ``option.``, which it adds for CREATE TABLE."""
 _UNITS = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
 _DURATION = re.compile(r"(\d+)\s*(ms|s|min|m|h|d)")
