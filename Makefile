@@ -32,9 +32,9 @@ $(STAMP): pyproject.toml constraints.txt
 demo: $(STAMP)
 	$(BIN)/tidelog demo
 
-# One worker more than cores, up to the number at which the two rows of whole clusters, which mostly wait, take longest.
+# On all cores, up to the number at which the tests with real processes, which one worker runs alone, take the longest.
 test: $(STAMP) spin chromium
-	$(BIN)/python -m pytest --numprocesses $$(($$(nproc) < 4 ? $$(nproc) + 1 : 5))
+	$(BIN)/python -m pytest --numprocesses auto --maxprocesses 4
 
 # The design model needs spin and a C compiler; where they cannot be had its tests are skipped, and say so.
 spin:

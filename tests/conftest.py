@@ -11,18 +11,17 @@ from hypothesis import HealthCheck, settings
 settings.register_profile("tests", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("tests")  # no property fails because the machine is busy
 
-CLUSTERS = {"tests/cluster/": "one", "tests/conformance/": "one", "tests/real/": "other", "tests/spark/": "other"}
-"""Where tests start whole clusters, and in which of two rows they stand: they wait more than they work."""
+OF_PROCESSES = ("tests/cluster/", "tests/conformance/", "tests/real/", "tests/spark/")
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Whole clusters run in two rows, from the beginning; other workers have the rest."""
+    """Whole clusters run one after the other, on one worker, from the beginning; the others have the rest."""
     from xdist.scheduler import LoadScopeScheduling
 
     class Scheduling(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:
-            return next((row for folder, row in CLUSTERS.items() if nodeid.startswith(folder)), nodeid)
+            return "processes" if nodeid.startswith(OF_PROCESSES) else nodeid
 
     return Scheduling(config, log)
 

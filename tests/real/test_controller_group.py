@@ -93,7 +93,7 @@ async def test_a_controller_that_lost_its_disk_has_no_vote_until_it_is_added_aga
     controllers: Controllers, damage: str
 ) -> None:
     first = await controllers.wait_active(["c1", "c2", "c3"], {})
-    lost, other = (node for node in controllers.nodes if node != first)
+    lost = next(node for node in controllers.nodes if node != first)
     await controllers.nodes[lost].kill()
     for path in (controllers.folder / lost).glob("raft.db*"):
         path.unlink() if damage == "missing" else path.write_bytes(b"garbage " * 1000)
@@ -101,8 +101,13 @@ async def test_a_controller_that_lost_its_disk_has_no_vote_until_it_is_added_aga
     await controllers.nodes[lost].wait_event("raft_store_lost" if damage == "missing" else "raft_store_damaged")
     assert len(list((controllers.folder / lost).glob("raft.db.damaged-1"))) == (damage == "garbage")
     await controllers.nodes[first].wait_event("controller_store_lost")
-    assert [one.node for one in (await quorum(controllers, first)).controllers if one.lost] == [lost]
+    async with controllers.active() as controller:
+        with trio.fail_after(START_S):  # one that has become active since has to hear from it first
+            while [one.node for one in (told := await told_by(controller)).controllers if one.lost] != [lost]:
+                pass
 
+    first = told.active
+    (other,) = controllers.nodes.keys() - {first, lost}
     after = len(controllers.nodes[first].events)
     await controllers.nodes[other].kill()
     await controllers.nodes[first].wait_event("controller_stepped_down", after)
