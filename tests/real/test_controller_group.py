@@ -103,9 +103,9 @@ async def test_a_controller_that_lost_its_disk_has_no_vote_until_it_is_added_aga
     await controllers.nodes[first].wait_event("controller_store_lost")
     async with controllers.active() as controller:
         with trio.fail_after(START_S):  # one that has become active since has to hear from it first
-            while [one.node for one in (told := await told_by(controller)).controllers if one.lost] != [lost]:
-                pass
-
+            told = await told_by(controller)
+            while [one.node for one in told.controllers if one.lost] != [lost]:
+                told = await told_by(controller)
     first = told.active
     (other,) = controllers.nodes.keys() - {first, lost}
     after = len(controllers.nodes[first].events)
