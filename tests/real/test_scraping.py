@@ -13,6 +13,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from running import Cluster, in_sync, until
 from tidelog.client.log import Log
 from tidelog.client.options import ProducerOptions
+from tidelog.timeline.records import decode
 from tidelog_controller import metrics as controller
 from tidelog_gateway import metrics as gateway
 from tidelog_replica import metrics as replica
@@ -49,6 +50,15 @@ async def led_by(log: Log, topic: str) -> str:
     return (await log.describe(topic)).partitions[0].leader
 
 
+async def is_told(cluster: Cluster, log: Log, topic: str, partition: int) -> bool:
+    """The timeline tells on every server of the topic's last partition, so that no batch of it is still to come."""
+    events = [decode(record.value) async for record in log.consume("__timeline", start="earliest", end="latest")]
+    told = any((event.get("topic"), event.get("partition")) == (topic, partition) for event in events)
+    figures = await look(cluster)
+    copied = figures["tidelog_replica_replicated_batches_total"]
+    return told and copied == 2 * figures["tidelog_replica_produced_batches_total"]
+
+
 async def test_every_process_shows_every_metric_of_its_table(failing_cluster: Cluster) -> None:
     for process in failing_cluster.local.processes:
         shown = {family.name: family for family in parse(await trio.to_thread.run_sync(read, process.url))}
@@ -68,6 +78,7 @@ async def test_batches_are_counted_once_at_each_station(failing_cluster: Cluster
     cluster = failing_cluster
     async with cluster.connect() as log:
         await log.create_topic("counted", partitions=3, replication_factor=3, config={"min_insync_replicas": "2"})
+        await until(partial(is_told, cluster, log, "counted", 2))
         before = await look(cluster)
         async with log.producer("counted") as producer:
             for number in range(60):
