@@ -8,8 +8,9 @@ from typing import Protocol
 import trio
 
 from tidelog.errors import TidelogError, refuse
+from tidelog.health import WhyNot, health_pages
 from tidelog.link import Link, OnRefused, serve_links
-from tidelog.transport import NO_PAGES, Page, Transport
+from tidelog.transport import Page, Transport
 from tidelog.wire.messages import Hello, Message, Welcome
 
 METRICS_PATH = "/metrics"
@@ -31,13 +32,19 @@ class Entrance:
         self._welcome = welcome
         self._behind: tuple[Shell, Callable[[str], Page]] | None = None
         self._on_refused: OnRefused = lambda link, message, error: None
+        self._why_not_ready: WhyNot = lambda: (f"{node} is starting",)
 
     def open(
-        self, shell: Shell, metrics: Callable[[str], Page], on_refused: OnRefused = lambda link, message, error: None
+        self,
+        shell: Shell,
+        metrics: Callable[[str], Page],
+        why_not_ready: WhyNot,
+        on_refused: OnRefused = lambda link, message, error: None,
     ) -> None:
         """From now on ``shell`` is behind it, and ``metrics`` shows its counts. ``on_refused`` hears of hellos and of
         messages that came no further than here."""
         self._behind = shell, metrics
+        self._why_not_ready = why_not_ready
         self._on_refused = on_refused
 
     async def serve(
@@ -61,7 +68,10 @@ class Entrance:
             on_open=lambda link: self._shell.on_open(link),
             on_close=lambda link: self._shell.on_close(link),
             on_refused=lambda link, message, error: self._on_refused(link, message, error),
-            pages={METRICS_PATH: self._show_metrics} if with_metrics else NO_PAGES,
+            pages={
+                **({METRICS_PATH: self._show_metrics} if with_metrics else {}),
+                **health_pages(lambda: self._why_not_ready()),
+            },
             task_status=task_status,
         )
 

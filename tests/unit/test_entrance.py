@@ -52,12 +52,16 @@ async def test_until_it_opens_everybody_is_told_that_it_starts() -> None:
             async with connect_link(WebSocketTransport(), url, HELLO):
                 pytest.fail("nobody is there")
         assert (await ask_at(url, "/metrics")).status == 503
+        assert (await ask_at(url, "/healthz")).status == 200, "to start it again would not help"
+        ready = await ask_at(url, "/readyz")
+        assert (ready.status, ready.body) == (503, b"r1 is starting\n")
 
 
 async def test_then_what_is_behind_it_answers() -> None:
     shell = Shell()
     async with listening() as (entrance, url):
-        entrance.open(shell, lambda accept: Page(b"counts"))
+        reasons = ["no controller", "drained"]
+        entrance.open(shell, lambda accept: Page(b"counts"), lambda: reasons)
         async with connect_link(WebSocketTransport(), url, HELLO) as link:
             assert await link.call(Watch(), 30) == Done()
             assert len(shell.links) == 1
@@ -65,3 +69,8 @@ async def test_then_what_is_behind_it_answers() -> None:
             await shell.left.wait()
         assert shell.links == []
         assert (await ask_at(url, "/metrics")).body == b"counts"
+        ready = await ask_at(url, "/readyz")
+        assert (ready.status, ready.body) == (503, b"no controller\ndrained\n")
+        reasons.clear()
+        ready = await ask_at(url, "/readyz")
+        assert (ready.status, ready.body) == (200, b"ready\n")

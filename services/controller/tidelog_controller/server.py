@@ -63,6 +63,7 @@ from tidelog.wire.messages import (
 from tidelog_controller.config import ControllerConfig
 from tidelog_controller.core.controller import Controller
 from tidelog_controller.core.raft_log import Stored
+from tidelog_controller.health import why_not_ready
 from tidelog_controller.metrics import metrics_page
 from tidelog_controller.shell import Shell
 from tidelog_controller.storage import Damaged, RaftStorage, set_aside
@@ -152,7 +153,7 @@ async def _run(
         async with trio.open_nursery() as nursery:
             url = await nursery.start(listen)
             shell = _make_shell(config, storage, stored, transport, clock, url)
-            entrance.open(shell, metrics_page(shell), shell.on_refused)
+            entrance.open(shell, metrics_page(shell), partial(why_not_ready, shell.core), shell.on_refused)
             await nursery.start(shell.peers.run)
             await nursery.start(shell.servers.run)
             shell.peers.set_addresses({n: there for n, there in shell.core.urls.items() if n != config.node})

@@ -12,6 +12,7 @@ import trio
 from tidelog.descriptors import raise_open_files
 from tidelog.entrance import METRICS_PATH
 from tidelog.errors import TidelogError, refuse
+from tidelog.health import health_pages
 from tidelog.link import PROTOCOL_VERSION, serve_links
 from tidelog.service import Leave, Serving, serve_in_order
 from tidelog.transport import MAX_MESSAGE_BYTES, Pages, Transport
@@ -32,6 +33,7 @@ from tidelog_gateway.console import console_pages
 from tidelog_gateway.core.guard import Guard
 from tidelog_gateway.core.journal import Journal
 from tidelog_gateway.door import Door
+from tidelog_gateway.health import why_not_ready
 from tidelog_gateway.leaving import Leaving
 from tidelog_gateway.metrics import metrics_page
 from tidelog_gateway.requests import KINDS, Playground, Requests
@@ -122,7 +124,7 @@ async def _start(
             authenticate=door.authenticate,
             on_open=door.on_open,
             on_close=door.on_close,
-            pages=_pages(config, shell),
+            pages=_pages(config, shell, leaving),
             origins=config.allowed_origins,
             until=leaving.begun,
             task_status=task_status,
@@ -131,8 +133,9 @@ async def _start(
     return leaving.leave, url
 
 
-def _pages(config: GatewayConfig, shell: Shell) -> Pages:
+def _pages(config: GatewayConfig, shell: Shell, leaving: Leaving) -> Pages:
     return {
+        **health_pages(partial(why_not_ready, shell, leaving)),
         **({METRICS_PATH: metrics_page(shell)} if config.metrics else {}),
         **(console_pages() if config.console else {}),
     }

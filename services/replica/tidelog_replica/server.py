@@ -39,6 +39,7 @@ from tidelog_replica.coordinating import KINDS as GROUP_KINDS
 from tidelog_replica.files import OpenFiles
 from tidelog_replica.keys import Keyring, load_keys
 from tidelog_replica.log.sealed import SealedDisk
+from tidelog_replica.health import why_not_ready
 from tidelog_replica.metrics import metrics_page
 from tidelog_replica.node import ReplicaNode
 from tidelog_replica.rekeying import rekey
@@ -102,7 +103,7 @@ async def _run(
                 listening = await nursery.start(listen)
                 url = config.advertised_url or listening
                 shell = _make_shell(config, transport, disk, clock, url)
-                entrance.open(shell, metrics_page(shell, open_files_of(disk)))
+                entrance.open(shell, metrics_page(shell, open_files_of(disk)), partial(why_not_ready, shell))
                 await _start(shell, nursery, config.flush_threads)
                 structlog.get_logger().info("replica_started", node=config.node, url=url)
                 task_status.started((shell.leave, url))

@@ -58,7 +58,7 @@ class Shell:
         job_threads: int = 2,
     ) -> None:
         """``silence_s``: how long another server may be silent before its link breaks."""
-        self._node_id = node_id
+        self.node_id = node_id
         self._node = node
         self._clock = clock
         self.peers = Peers(
@@ -94,7 +94,8 @@ class Shell:
         self._job_threads = job_threads
         self._stopped = trio.Event()
         self._stop_reason = ""
-        self._leaving = False
+        self.leaving = False
+        """It is to end, and lets others lead first."""
         self._left = trio.Event()
         self._closing = False
         """Nobody is there any more to be told anything."""
@@ -112,6 +113,11 @@ class Shell:
     def links(self) -> Iterable[Link]:
         """All accepted links."""
         return self._links.values()
+
+    @property
+    def drained(self) -> bool:
+        """An operator has said that it is to lead nothing."""
+        return any(server.draining for server in self._image.servers if server.node == self.node_id)
 
     @property
     def flushes_waiting(self) -> int:
@@ -152,7 +158,7 @@ class Shell:
             return
         if message.index > self._image.index:
             self._image = apply_update(self._image, message)
-        self.peers.set_addresses({s.node: s.url for s in self._image.servers if s.node != self._node_id})
+        self.peers.set_addresses({s.node: s.url for s in self._image.servers if s.node != self.node_id})
         self._do(self._node.on_metadata(message, self._clock()))
         self._look_whether_left()
 
@@ -161,10 +167,10 @@ class Shell:
         self._look_whether_left()
 
     def _on_peer_trouble(self, node: NodeId, error: TidelogError) -> None:
-        logs.perform(Event("peer_failed", {"peer": node, "error": str(error)}), node=self._node_id)
+        logs.perform(Event("peer_failed", {"peer": node, "error": str(error)}), node=self.node_id)
 
     def _on_controller_trouble(self, url: str, error: TidelogError) -> None:
-        logs.perform(Event("controller_failed", {"url": url, "error": str(error)}), node=self._node_id)
+        logs.perform(Event("controller_failed", {"url": url, "error": str(error)}), node=self.node_id)
 
     # --- effects --------------------------------------------------------------------------------------------
 
@@ -205,7 +211,7 @@ class Shell:
             case StartJob(key, job):
                 self._jobs_in.send_nowait((key, job))
             case Event():
-                logs.perform(effect, node=self._node_id)
+                logs.perform(effect, node=self.node_id)
             case Stop(reason):
                 self._stop_reason = self._stop_reason or reason
                 self._stopped.set()
@@ -254,13 +260,13 @@ class Shell:
     async def leave(self) -> None:
         """Until others have taken over what this server leads, and no leader waits for it; as long as there is a
         controller to see to that."""
-        self._leaving = True
+        self.leaving = True
         self._do(self._node.leave(self._clock()))
         self._look_whether_left()
         await self._left.wait()
 
     def _look_whether_left(self) -> None:
-        if not self._leaving:
+        if not self.leaving:
             return
         if self._node.has_left or self.controllers.link is None:
             self._left.set()
@@ -277,9 +283,9 @@ class Shell:
         try:
             clean = self._node.close()
         except OSError as error:
-            logs.perform(Event("close_failed", {"reason": str(error)}), node=self._node_id)
+            logs.perform(Event("close_failed", {"reason": str(error)}), node=self.node_id)
         else:
-            logs.perform(Event("closed", {"clean": clean}), node=self._node_id)
+            logs.perform(Event("closed", {"clean": clean}), node=self.node_id)
 
     async def wait_distrusted(self) -> None:
         """After ``DiskFailed``: until it is on the disk that the next life must not trust what is there."""
@@ -288,7 +294,7 @@ class Shell:
                 self._node.distrust()
                 return
             except OSError as error:
-                logs.perform(Event("distrust_failed", {"reason": str(error)}), node=self._node_id)
+                logs.perform(Event("distrust_failed", {"reason": str(error)}), node=self.node_id)
             await trio.sleep(DISTRUST_RETRY_S)
 
     async def run_jobs(self) -> None:

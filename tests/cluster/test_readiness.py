@@ -1,0 +1,60 @@
+"""What the services of a real cluster say to a supervisor that asks whether they live and whether they are ready."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import trio
+from test_pages import ask_at
+from tidelog.types import NodeId
+from tidelog.wire.messages import DrainServer
+
+from cluster.harness import Cluster, connected, running
+
+
+async def wait_ready(url: str, ready: bool) -> str:
+    """Until the service is, or is not; why not."""
+    with trio.fail_after(30):
+        while ((reply := await ask_at(url, "/readyz")).status == 200) != ready:
+            await trio.sleep(0)
+    assert (await ask_at(url, "/healthz")).status == 200
+    return reply.body.decode()
+
+
+async def drain(cluster: Cluster, node: NodeId, drained: bool) -> None:
+    async with connected(cluster) as client:
+        await client.link.call(DrainServer(node, drained), 15)
+
+
+async def test_a_service_is_ready_while_it_can_do_what_it_is_there_for(tmp_path: Path) -> None:
+    async with running(tmp_path, replicas=0) as cluster:
+        replica = await cluster.start("r1")
+        for url in (cluster.controllers["c1"], cluster.gateway, replica):
+            assert await wait_ready(url, True) == "ready\n"
+
+        await drain(cluster, "r1", True)
+        assert await wait_ready(replica, False) == "r1 is drained: tidelog servers resume r1 ends that\n"
+        await drain(cluster, "r1", False)
+        await wait_ready(replica, True)
+
+        await cluster.stop("c1")
+        for url in (cluster.gateway, replica):
+            assert "there is no link to the active controller\n" in await wait_ready(url, False)
+        await cluster.start("c1")
+        for url in (cluster.gateway, replica):
+            await wait_ready(url, True)
+
+
+async def test_a_controller_without_a_majority_is_not_ready(tmp_path: Path) -> None:
+    async with trio.open_nursery() as nursery:
+        cluster = Cluster(tmp_path, nursery, 3, 0.0)
+        first = await cluster.start("c1")
+        assert await wait_ready(first, False) == "c1 has no vote yet\nno active controller is known\n"
+        for node in ("c2", "c3"):
+            await cluster.start(node)
+        for url in cluster.controllers.values():
+            await wait_ready(url, True)
+        for node in ("c2", "c3"):
+            await cluster.stop(node)
+        assert await wait_ready(first, False) == "no active controller is known\n"
+        nursery.cancel_scope.cancel()
