@@ -31,6 +31,6 @@ class Histogram:
         return sum(self.counts)
 
 
-def count(table: dict[str, int], name: str) -> None:
-    """One more of that name."""
-    table[name] = table.get(name, 0) + 1
+def count(table: dict[str, int], name: str, more: int = 1) -> None:
+    """So many more of that name."""
+    table[name] = table.get(name, 0) + more

@@ -1,8 +1,8 @@
 """``/healthz`` and ``/readyz`` of a service: is its process to be started again, is it to be given work?
 
-*Healthy* is a process that answers. Nothing else counts: no fault of another process, a disk or a network is mended by
-ending this one, and a service whose own fault is final ends by itself. *Ready* is one that can do now what it is there
-for; who is not says why, a reason on each line, with status 503.
+*Healthy* is a process that answers. Nothing else counts: no fault of another process, a disk or a network is mended
+by ending this one, and a service whose own fault is final ends by itself. *Ready* is one that can do now what it is
+there for; who is not says why, a reason on each line, with status 503.
 """
 
 from __future__ import annotations

@@ -15,8 +15,9 @@ from cluster.harness import Cluster, connected, running
 async def wait_ready(url: str, ready: bool) -> str:
     """Until the service is, or is not; why not."""
     with trio.fail_after(30):
-        while ((reply := await ask_at(url, "/readyz")).status == 200) != ready:
-            await trio.sleep(0)
+        reply = await ask_at(url, "/readyz")
+        while (reply.status == 200) != ready:
+            reply = await ask_at(url, "/readyz")
     assert (await ask_at(url, "/healthz")).status == 200
     return reply.body.decode()
 

@@ -189,7 +189,7 @@ def test_one_notice_holds_a_bounded_number_of_bytes_for_all_partitions() -> None
     outbox = Outbox()
     batch = b"x" * (NOTICE_MAX_BYTES // 2)
     for number in range(3):
-        outbox.notify(7, NotifyPart("t", number, 0, 5, len(batch)), [batch])
+        outbox.notify("r2", 7, NotifyPart("t", number, 0, 5, len(batch)), [batch])
     (post,) = outbox.drain()
     assert isinstance(post, Post) and isinstance(post.message, Notify)
     assert [part.size for part in post.message.parts] == [len(batch), len(batch), 0]

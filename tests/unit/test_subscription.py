@@ -20,8 +20,8 @@ FENCED = ("r5",)
 SERVERS = tuple(ServerState(f"r{number}", f"ws://r{number}", 1, False) for number in range(1, 6))
 
 
-def stored(offset: int, count: int = 1, epoch: int = 1) -> bytes:
-    batch = encode_batch([NewRecord(b"x", timestamp_ms=1)] * count)
+def stored(offset: int, count: int = 1, epoch: int = 1, timestamp_ms: int = 1) -> bytes:
+    batch = encode_batch([NewRecord(b"x", timestamp_ms=timestamp_ms)] * count)
     return stamp_prefix(offset, epoch, read_header(batch).crc32c) + batch[16:]
 
 
@@ -35,7 +35,8 @@ class Bench:
     def __init__(self, settings: SubscriptionSettings | None = None) -> None:
         self.cluster = ClusterMap()
         self.cluster.update(image(1, "r1"))
-        self.core = Subscriptions(self.cluster, settings or SubscriptionSettings())
+        self.core = Subscriptions(self.cluster, settings or SubscriptionSettings(), lambda: self.wall_ms)
+        self.wall_ms = 1
 
     def subscribe(self, credit: int, offset: int = 0, now: float = 0.0, **fields: Any) -> list[Effect]:
         return self.core.on_subscribe(CLIENT, 9, Subscribe(3, "t", 0, offset, credit, **fields), now)
@@ -273,3 +274,32 @@ def test_a_subscription_that_makes_no_sense_is_refused(fields: dict[str, Any]) -
     (answer,) = Bench().subscribe(10, **fields)
     assert isinstance(answer, Answer) and isinstance(answer.message, Exception)
     assert answer.message.code == "MALFORMED"  # type: ignore[attr-defined]
+
+
+def test_the_age_of_what_comes_is_measured_for_who_waited_for_it() -> None:
+    bench = Bench()
+    ages = bench.core.counts.ages
+    bench.wall_ms = 9_000_000
+    call = read_of(bench.subscribe(1000))
+    effects = bench.core.on_answer(call.token, ReadAnswer(1, 2, 0, stored(0, 2)), 0.1)
+    assert ages.count == 0, "history, that it had not waited for"
+    news = stored(2, timestamp_ms=8_999_600) + stored(3, timestamp_ms=8_999_900)
+    effects = bench.core.on_answer(read_of(effects).token, ReadAnswer(1, 5, 0, news), 0.2)
+    assert (ages.count, round(ages.sum, 3)) == (2, 0.5)
+    effects = bench.core.on_answer(read_of(effects).token, ReadAnswer(1, 5, 0, stored(4)), 0.3)
+    assert ages.count == 2, "more had come than it was given: it was behind"
+    effects = bench.core.on_answer(read_of(effects).token, ReadAnswer(1, 5, 0), 5.3)
+    early = stored(5, timestamp_ms=bench.wall_ms + 50)
+    bench.core.on_answer(read_of(effects).token, ReadAnswer(1, 6, 0, early), 5.4)
+    assert (ages.count, round(ages.sum, 3)) == (3, 0.5), "its producer's clock is ahead of ours"
+
+
+def test_who_left_no_room_did_not_wait() -> None:
+    bench = Bench()
+    bench.wall_ms = 9_000_000
+    first = stored(0)
+    call = read_of(bench.subscribe(len(first)))
+    bench.core.on_answer(call.token, ReadAnswer(1, 1, 0, first), 0.1)
+    call = read_of(bench.core.on_credit(CLIENT, Credit(3, 1000), 8000.0))
+    bench.core.on_answer(call.token, ReadAnswer(1, 2, 0, stored(1, timestamp_ms=1_000_000)), 8000.1)
+    assert bench.core.counts.ages.count == 0

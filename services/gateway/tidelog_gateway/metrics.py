@@ -47,6 +47,13 @@ TAIL_CACHE = Metric(
 DELIVERIES = Metric("tidelog_gateway_deliveries", "counter", "messages", "Deliveries with data to subscriptions.")
 RECORDS_OUT = Metric("tidelog_gateway_delivered_records", "counter", "records", "Records in them.")
 BYTES_OUT = Metric("tidelog_gateway_delivered_bytes", "counter", "bytes", "Their size.")
+AGES = Metric(
+    "tidelog_gateway_end_to_end_latency_seconds",
+    "histogram",
+    "seconds",
+    "From a batch's first timestamp, of its producer's clock, until it went to a subscription that waited for it,"
+    " by the clock here: end-to-end latency.",
+)
 READ_RETRIES = Metric(
     "tidelog_gateway_read_retries",
     "counter",
@@ -66,7 +73,7 @@ INDEX = Metric("tidelog_gateway_metadata_index", "gauge", "index", "Last Raft en
 
 METRICS = (
     *(CONNECTIONS, REQUESTS, BATCHES_IN, RECORDS_IN, BYTES_IN, LATENCY, ERRORS, RETRIES, IN_FLIGHT, HELD),
-    *(SUBSCRIPTIONS, READS, TAIL_CACHE, DELIVERIES, RECORDS_OUT, BYTES_OUT, READ_RETRIES, ENDED, LINKS, INDEX),
+    *(SUBSCRIPTIONS, READS, TAIL_CACHE, DELIVERIES, RECORDS_OUT, BYTES_OUT, AGES, READ_RETRIES, ENDED, LINKS, INDEX),
 )
 
 
@@ -94,6 +101,7 @@ def _collect(shell: Shell) -> Iterator[Sample]:
     yield DELIVERIES, (), delivered.deliveries
     yield RECORDS_OUT, (), delivered.records
     yield BYTES_OUT, (), delivered.bytes
+    yield AGES, (), delivered.ages
     yield from by_label(READ_RETRIES, delivered.retries)
     yield from by_label(ENDED, delivered.ended)
     yield LINKS, (), sum(shell.peers.is_up(node) for node in shell.cluster.servers)

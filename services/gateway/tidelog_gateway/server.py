@@ -50,7 +50,7 @@ CLIENT_OPS = frozenset(
 
 
 def wall_ms() -> int:
-    """The wall clock in milliseconds; tokens expire by it, and nothing else goes by it."""
+    """The wall clock in milliseconds; tokens expire by it, and the age of what is delivered is told by it."""
     return time.time_ns() // 1_000_000
 
 
@@ -82,7 +82,9 @@ async def _run(
     hello = Hello(PROTOCOL_VERSION, "gateway", config.node, config.cluster)
     with serving.shielded():
         async with trio.open_nursery() as nursery:
-            shell = Shell(transport, hello, config.controllers, config.router, config.subscriptions, clock, nursery)
+            shell = Shell(
+                *(transport, hello, config.controllers, config.router, config.subscriptions, clock, nursery, wall_ms)
+            )
             leave, url = await _start(config, transport, shell, playground, nursery)
             structlog.get_logger().info("gateway_started", node=config.node, url=url)
             task_status.started((leave, url))

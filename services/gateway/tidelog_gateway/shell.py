@@ -67,10 +67,11 @@ class Shell:
         subscriptions: SubscriptionSettings,
         clock: Callable[[], float],
         nursery: trio.Nursery,
+        wall_ms: Callable[[], int] = lambda: 0,
     ) -> None:
         self.cluster = ClusterMap()
         self.router = Router(self.cluster, router)
-        self.subscriptions = Subscriptions(self.cluster, subscriptions)
+        self.subscriptions = Subscriptions(self.cluster, subscriptions, wall_ms)
         self.peers = Peers(
             transport,
             hello,

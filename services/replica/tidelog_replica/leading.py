@@ -308,7 +308,7 @@ class Leading:
             batches, size = [], 0
         stamp = self.core.stamp(waiting.node, now)
         part = NotifyPart(*self._key, self.core.leader_epoch, self.core.high_watermark, size, stamp)
-        self._outbox.notify(waiting.source, part, batches)
+        self._outbox.notify(waiting.node, waiting.source, part, batches)
 
     def epoch_end(self, node: NodeId, broker_epoch: int, part: EpochPart) -> EpochEnd:
         """Where an epoch ends in this log (KIP-101). An epoch older than all that a trimmed log knows ended before

@@ -92,8 +92,25 @@ BYTES_IN = Metric("tidelog_replica_produced_bytes", "counter", "bytes", "Their s
 REFUSALS = Metric(
     "tidelog_replica_produce_errors", "counter", "errors", "Batches answered with an error, by its code.", ("code",)
 )
-FETCHES = Metric("tidelog_replica_fetches", "counter", "fetches", "Fetches of followers that were served.")
-FETCHED_BYTES = Metric("tidelog_replica_fetched_bytes", "counter", "bytes", "Sent to followers.")
+FETCHES = Metric(
+    "tidelog_replica_fetches", "counter", "fetches", "Fetches of followers that were served here.", ("follower",)
+)
+NOTICES = Metric(
+    "tidelog_replica_notices",
+    "counter",
+    "notices",
+    "Notices to idle followers, one for each partition that had something new.",
+    ("follower",),
+)
+FETCHED_BYTES = Metric(
+    "tidelog_replica_fetched_bytes", "counter", "bytes", "Sent to followers, with answers and notices.", ("follower",)
+)
+FETCH_TIMES = Metric(
+    "tidelog_replica_fetch_latency_seconds",
+    "histogram",
+    "seconds",
+    "From a fetch of this server's until the leader's answer is here; leaders answer at once: fetch latency.",
+)
 BATCHES_COPIED = Metric("tidelog_replica_replicated_batches", "counter", "batches", "Batches taken from leaders.")
 BYTES_COPIED = Metric("tidelog_replica_replicated_bytes", "counter", "bytes", "Their size.")
 READS = Metric("tidelog_replica_reads", "counter", "reads", "Reads of clients that were answered without an error.")
@@ -124,8 +141,19 @@ EVENTS = Metric("tidelog_replica_events", "counter", "events", "Lines of its log
 
 METRICS = (
     *(LAG, LARGEST_LAG, LAG_SECONDS, LAGGARD, CATCH_UPS, CATCHING_UP, COMMITS, REPLICAS, ISR_SIZES),
-    *(UNDER_REPLICATED, UNDER_MINIMUM, BATCHES_IN, RECORDS_IN, BYTES_IN, REFUSALS, FETCHES, FETCHED_BYTES),
-    *(BATCHES_COPIED, BYTES_COPIED, READS, BYTES_READ, FLUSHES, WAITING_FLUSHES, SEGMENTS, LOG_BYTES, OPEN_FILES),
+    *(UNDER_REPLICATED, UNDER_MINIMUM, BATCHES_IN, RECORDS_IN, BYTES_IN, REFUSALS, FETCHES, NOTICES, FETCHED_BYTES),
+    *(
+        FETCH_TIMES,
+        BATCHES_COPIED,
+        BYTES_COPIED,
+        READS,
+        BYTES_READ,
+        FLUSHES,
+        WAITING_FLUSHES,
+        SEGMENTS,
+        LOG_BYTES,
+        OPEN_FILES,
+    ),
     *(FREE_BYTES, FULL, REPAIRING, QUARANTINED, REGISTERED, CONNECTIONS, EVENTS),
 )
 
@@ -147,8 +175,10 @@ def _collect(shell: Shell, files: OpenFiles | None) -> Iterator[Sample]:
     yield RECORDS_IN, (), counts.produced_records
     yield BYTES_IN, (), counts.produced_bytes
     yield from by_label(REFUSALS, counts.produce_refusals)
-    yield FETCHES, (), counts.fetches
-    yield FETCHED_BYTES, (), counts.fetched_bytes
+    yield from by_label(FETCHES, counts.fetches)
+    yield from by_label(NOTICES, counts.notices)
+    yield from by_label(FETCHED_BYTES, counts.fetched_bytes)
+    yield FETCH_TIMES, (), counts.fetch_times
     yield BATCHES_COPIED, (), counts.replicated_batches
     yield BYTES_COPIED, (), counts.replicated_bytes
     yield READS, (), counts.reads

@@ -99,15 +99,17 @@ class Outbox:
         if ack.error is not None:
             count(self.counts.produce_refusals, ack.error.code)
 
-    def notify(self, source: int, part: NotifyPart, batches: Sequence[Buffer] = ()) -> None:
-        """Tell an idle follower that a partition has news; with them, as far as they find room in the message."""
+    def notify(self, node: NodeId, source: int, part: NotifyPart, batches: Sequence[Buffer] = ()) -> None:
+        """Tell the idle follower ``node`` that a partition has news; with them, as far as they find room
+        in the message."""
         notices = self._notices.setdefault(source, _Notices())
         if part.size and notices.size + part.size > NOTICE_MAX_BYTES:
             part, batches = replace(part, size=0), ()
         notices.parts.append(part)
         notices.batches += batches
         notices.size += part.size
-        self.counts.fetched_bytes += part.size
+        count(self.counts.notices, node)
+        count(self.counts.fetched_bytes, node, part.size)
 
     def call(self, to: NodeId, message: Message, timeout_s: float, done: OnAnswer) -> None:
         """Ask another server; ``done`` is called exactly once."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TypeVar, TypeVarTuple
 
+from tidelog.counting import count
 from tidelog.errors import TidelogError, refuse
 from tidelog.types import Buffer, NodeId, TopicPartition
 from tidelog.wire.codec import payload_view
@@ -127,8 +128,8 @@ class Requests:
             payload += batches
             room -= fetched.size
             bite -= 0 if live[number] else fetched.size
-            self._outbox.counts.fetched_bytes += fetched.size
-        self._outbox.counts.fetches += 1
+            count(self._outbox.counts.fetched_bytes, fetch.node, fetched.size)
+        count(self._outbox.counts.fetches, fetch.node)
         self._outbox.answer(source, id, FetchAnswer(tuple(parts), self._news(fetch), payload or b""))
 
     def _news(self, fetch: Fetch) -> tuple[NewsPart, ...] | None:

@@ -37,9 +37,9 @@ from tidelog.wire.messages import (
 from tidelog_replica.config import ReplicaConfig
 from tidelog_replica.coordinating import KINDS as GROUP_KINDS
 from tidelog_replica.files import OpenFiles
+from tidelog_replica.health import why_not_ready
 from tidelog_replica.keys import Keyring, load_keys
 from tidelog_replica.log.sealed import SealedDisk
-from tidelog_replica.health import why_not_ready
 from tidelog_replica.metrics import metrics_page
 from tidelog_replica.node import ReplicaNode
 from tidelog_replica.rekeying import rekey

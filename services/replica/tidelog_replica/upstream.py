@@ -216,6 +216,7 @@ class Upstream:
         if not isinstance(answer, FetchAnswer) or len(answer.parts) != len(asked):
             self._pause(list(asked), now)
             return
+        self._outbox.counts.fetch_times.observe(now - sent)
         if wanted_news:
             self._on_news(answer.news, now)
         data, position = payload_view(answer.payload), 0

@@ -42,7 +42,14 @@ class DeliveryCounts:
     deliveries: int = 0
     records: int = 0
     bytes: int = 0
+    ages: Histogram = field(default_factory=_latencies)
+    """Seconds from the first timestamp of a batch until it was delivered to one who had everything before it."""
     retries: dict[str, int] = field(default_factory=dict)
     """Reads that failed and were followed by another, by the error's code."""
     ended: dict[str, int] = field(default_factory=dict)
     """Subscriptions that were ended with an error, by its code."""
+
+    def on_news(self, timestamps: list[int], wall_ms: int) -> None:
+        """Batches with these timestamps (ms) were delivered to one who waited for them."""
+        for timestamp in timestamps:
+            self.ages.observe(max(0, wall_ms - timestamp) / 1000)

@@ -69,6 +69,8 @@ class _Subscription:
     leader_until: float = -inf
     high_watermark: int = -1
     """The highest that the client was told."""
+    waits: bool = False
+    """It has everything, and room for more: what comes next is news."""
     reading: _Reading | None = None
     not_before: float = 0.0
     retry_s: float = 0.0
@@ -103,7 +105,11 @@ class _Reading:
 class Subscriptions:
     """All subscriptions of a gateway. Times are seconds of the shell's clock."""
 
-    def __init__(self, cluster: ClusterMap, settings: SubscriptionSettings) -> None:
+    def __init__(
+        self, cluster: ClusterMap, settings: SubscriptionSettings, wall_ms: Callable[[], int] = lambda: 0
+    ) -> None:
+        """``wall_ms``: the wall clock, against which the age of what is delivered is measured."""
+        self._wall_ms = wall_ms
         self._cluster = cluster
         self._settings = settings
         self._open: dict[int, dict[int, _Subscription]] = {}
@@ -192,6 +198,8 @@ class Subscriptions:
         assert isinstance(answer, ReadAnswer) and not isinstance(answer.payload, list)
         if not len(answer.payload):
             early = now - reading.asked < reading.max_wait_s / 2
+            for one in waiting:
+                one.waits = True
             return self._each(waiting, lambda one: self._delay(one, now) if early else self._read(one, now))
         try:
             stretch = Stretch(answer.payload)
@@ -265,6 +273,9 @@ class Subscriptions:
         self.counts.deliveries += 1
         self.counts.records += cut.records
         self.counts.bytes += size
+        if one.waits:
+            self.counts.on_news(cut.timestamps, self._wall_ms())
+        one.waits = cut.offset >= one.high_watermark and one.credit > 0
         return Post(one.source, Delivery(one.sub, high_watermark=one.high_watermark, payload=cut.payload))
 
     def _read(self, one: _Subscription, now: float) -> list[Effect]:

@@ -25,35 +25,38 @@ from typing import NamedTuple
 from tidelog.records import read_header
 from tidelog.types import Buffer, TopicPartition
 
-BATCH_OVERHEAD_BYTES = 320
+BATCH_OVERHEAD_BYTES = 360
 """What keeping track of one batch takes beside its bytes."""
 
 
 class Cut(NamedTuple):
-    """Whole batches, by reference, and the position behind them."""
+    """Whole batches, by reference, the position behind them, and of each batch the first record's timestamp (ms)."""
 
     payload: memoryview
     offset: int
     last_epoch: int
     records: int
+    timestamps: list[int]
 
 
 class Stretch:
     """See the module. Raises ``CorruptBatch`` where the payload is no sequence of batches."""
 
-    __slots__ = ("_epochs", "_offsets", "_payload", "_positions")
+    __slots__ = ("_epochs", "_offsets", "_payload", "_positions", "_timestamps")
 
     def __init__(self, payload: Buffer) -> None:
         self._payload = memoryview(payload)
         self._offsets: list[int] = []
         self._positions: list[int] = []
         self._epochs: list[int] = []
+        self._timestamps: list[int] = []
         position = end = 0
         while position < len(self._payload):
             header = read_header(self._payload, position)
             self._offsets.append(header.base_offset)
             self._positions.append(position)
             self._epochs.append(header.leader_epoch)
+            self._timestamps.append(header.first_timestamp)
             position += header.batch_length
             end = header.end_offset
         self._offsets.append(end)
@@ -83,7 +86,8 @@ class Stretch:
         begin = self._positions[first]
         last = max(first + 1, bisect_right(self._positions, begin + max_bytes) - 1)
         records = self._offsets[last] - self._offsets[first]
-        return Cut(self._payload[begin : self._positions[last]], self._offsets[last], self._epochs[last - 1], records)
+        payload, timestamps = self._payload[begin : self._positions[last]], self._timestamps[first:last]
+        return Cut(payload, self._offsets[last], self._epochs[last - 1], records, timestamps)
 
 
 @dataclass(slots=True)

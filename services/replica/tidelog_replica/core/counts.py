@@ -27,10 +27,14 @@ class Counts:
     """Batches that were answered with an error, by its code."""
     commits: Histogram = field(default_factory=_latencies)
     """From a batch's being taken until it is committed, led."""
-    fetches: int = 0
-    """Of followers, served."""
-    fetched_bytes: int = 0
-    """Sent with the answers to them, and with notices."""
+    fetches: dict[str, int] = field(default_factory=dict)
+    """Of followers, served; by follower."""
+    notices: dict[str, int] = field(default_factory=dict)
+    """To idle followers, one for each partition that had something new; by follower."""
+    fetched_bytes: dict[str, int] = field(default_factory=dict)
+    """Sent with the answers to fetches, and with notices; by follower."""
+    fetch_times: Histogram = field(default_factory=_latencies)
+    """From a fetch of this server's until its answer has come."""
     replicated_batches: int = 0
     """Taken from leaders, followed."""
     replicated_bytes: int = 0
