@@ -29,8 +29,6 @@ PLACES = (("g1", "client"), ("c1", "gateway"), ("r1", "replica"))
 """Each service, and as whom it is spoken to."""
 OF_A_CLIENT = frozenset({"raft", "one-way op of another plane"})
 """Allowed to some other role."""
-OF_SERVICES = {"a million empty arrays": 1002}
-"""A service may send more items than a stranger; this header then has neither ``op`` nor ``re``."""
 CROWD = 200
 """So many connect to each port and say nothing."""
 
@@ -70,7 +68,6 @@ def test_handshakes_that_are_none(cluster: Cluster, node: str) -> None:
 async def test_attacks_after_hello(cluster: Cluster, node: str, role: str) -> None:
     attacks = {name: (frame(2, data), code) for name, (data, code) in MESSAGES.items()}
     if role != "client":
-        attacks = {name: (data, OF_SERVICES.get(name, code)) for name, (data, code) in attacks.items()}
         attacks = {name: attack for name, attack in attacks.items() if name not in OF_A_CLIENT}
     await attack_beside_a_client(cluster, node, role, attacks | frames_for(MAX_MESSAGE_BYTES))
 

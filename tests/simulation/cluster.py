@@ -14,7 +14,7 @@ from tidelog.effects import Event
 from tidelog.errors import TidelogError
 from tidelog.records import decode_batch
 from tidelog.types import INTERNAL_PREFIX, PartitionState, TopicPartition, TopicState
-from tidelog.wire.codec import SERVICE, decode, encode, encode_error
+from tidelog.wire.codec import ANSWERS, SERVICE, decode, encode, encode_error
 from tidelog_controller.core.raft_log import RaftLog
 
 from simulation.admin import Admin
@@ -306,7 +306,8 @@ def recode(frame: Frame) -> Frame:
         ids = {"request": {"id": frame.id}, "answer": {"re": frame.id}, "post": {}}[frame.kind]
         head, payload = encode(body, **ids)  # type: ignore[arg-type]
         data = bytes(head) + (b"".join(payload) if isinstance(payload, list) else bytes(payload))
-    decoded = decode(data, answers=lambda re: type(body), limits=SERVICE)  # type: ignore[arg-type,return-value]
+    limits = SERVICE if frame.kind == "request" else ANSWERS
+    decoded = decode(data, answers=lambda re: type(body), limits=limits)  # type: ignore[arg-type,return-value]
     received = decoded.message if decoded.error is None else decoded.error
     assert received is not None
     return Frame(frame.kind, frame.id, received)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
+from typing import Any
 
 import cbor2
 import pytest
@@ -10,14 +12,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tidelog.errors import ProtocolError, TidelogError
 from tidelog.wire import codec
-from tidelog.wire.cbor import QUICK_BYTES, bytes_head, load_prefix, loads_strict
-from tidelog.wire.codec import SERVICE, STRANGER, Decoded, decode, encode
+from tidelog.wire.cbor import QUICK_BYTES, bytes_head, count_items, load_prefix, loads_strict
+from tidelog.wire.codec import ANSWERS, MAX_PARTS, SERVICE, STRANGER, Decoded, decode, encode
+from tidelog.wire.compiled import MAX_INT
 from tidelog.wire.messages import (
+    CommitOffsets,
     Credit,
     Done,
     Fetch,
     FetchAnswer,
+    FetchedPart,
     FetchPart,
+    GroupPosition,
     Heartbeat,
     MetadataUpdate,
     Notify,
@@ -67,13 +73,56 @@ def test_defaults_stay_at_home() -> None:
     }
 
 
-def test_a_long_header_is_read_whole_by_a_service_and_refused_from_a_stranger() -> None:
-    parts = tuple(FetchPart(f"{n:032x}", n, 1, n, -1, n) for n in range(10_000))
-    request = Fetch("r1", 1, 1 << 20, parts)
-    head, _ = encode(request, id=1)
-    assert decode(head, answers=lambda _: None, limits=SERVICE).message == request
+def many_parts(count: int) -> Fetch:
+    huge = MAX_INT
+    return Fetch("r1", huge, huge, tuple(FetchPart(f"{n:032x}", n, *[huge] * 5, True) for n in range(count)), True)
+
+
+def test_a_service_asks_about_many_partitions_at_a_time_but_not_about_all() -> None:
+    asked = many_parts(MAX_PARTS)
+    head, _ = encode(asked, id=1)
+    assert decode(head, answers=lambda _: None, limits=SERVICE).message == asked
     with pytest.raises(ProtocolError, match="more than 16384 items"):
         decode(head, answers=lambda _: None, limits=STRANGER)
+    with pytest.raises(ProtocolError, match="more than 32768 items"):
+        decode(encode(many_parts(2 * MAX_PARTS), id=1)[0], answers=lambda _: None, limits=SERVICE)
+
+
+def test_an_answer_tells_of_ten_thousand_partitions() -> None:
+    parts = tuple(FetchedPart(f"{n:032x}", n, 1, n, 0) for n in range(10_000))
+    head, _ = encode(FetchAnswer(parts), re=1)
+    assert decode(head, answers=lambda _: FetchAnswer, limits=ANSWERS).message == FetchAnswer(parts)
+
+
+def test_what_a_gateway_passes_on_is_never_too_long_for_a_server() -> None:
+    """It may grow on the way: a gateway writes settings out, fills in epochs, adds who asked."""
+    commit = CommitOffsets("g", (GroupPosition("t", 0, 1, 2),) * (STRANGER.header_items // 9 - 2), "m" * 32, 9)
+    decode(encode(commit, id=1)[0], answers=lambda _: None, limits=STRANGER)
+    grown = replace(commit, group="g" * STRANGER.header_bytes, instance="i", positions=commit.positions * 2)
+    assert decode(encode(grown, id=MAX_INT)[0], answers=lambda _: None, limits=SERVICE).message == grown
+
+
+class Looked(bytes):
+    """Bytes that count how often one of them is looked at."""
+
+    looks = 0
+
+    def __getitem__(self, key: Any) -> Any:
+        self.looks += isinstance(key, int)
+        return super().__getitem__(key)
+
+
+@pytest.mark.parametrize("item", [b"\x80", b"\xa0", b"\x00", b"\x60"])
+def test_too_many_items_are_refused_before_one_of_them_is_looked_at(item: bytes) -> None:
+    head = b"\xa1\x61x\x9a" + (1 << 20).to_bytes(4, "big")
+    data = Looked(head + item * (1 << 20))
+    with pytest.raises(ProtocolError, match="more than 32768 items"):
+        count_items(data, SERVICE.header_items)
+    assert data.looks <= 3
+    declared_late = Looked(b"\xa1\x61x\x9a" + (1 << 14).to_bytes(4, "big") + (b"\x84" + item * 4) * (1 << 14))
+    with pytest.raises(ProtocolError, match="more than 32768 items"):
+        count_items(declared_late, SERVICE.header_items)
+    assert declared_late.looks <= SERVICE.header_items
 
 
 def test_a_long_header_before_a_payload() -> None:

@@ -7,8 +7,8 @@
                 And ``ready``, where the successor of a transfer has everything; again until it leads
     ReportLoss  committed records were cut; once, but until it is answered
 
-All that is due at the end of one input goes out in as few messages as there are kinds. Answers of the first two do
-not matter: the metadata tells what came of them. Losses are kept until the controller has them, ``KEPT`` at most, and
+All that is due at the end of one input goes out in as few messages as length allows. Answers of the first two do not
+matter: the metadata tells what came of them. Losses are kept until the controller has them, ``KEPT`` at most, and
 one call is under way at a time.
 """
 
@@ -20,6 +20,7 @@ from functools import partial
 from tidelog.effects import CONTROLLER
 from tidelog.errors import TidelogError
 from tidelog.types import NodeId, TopicPartition
+from tidelog.wire.codec import in_shares
 from tidelog.wire.messages import HandOver, Message, ReportLoss, Seal, SealPart, SuspectPart
 
 from tidelog_replica.core.timers import Timers
@@ -82,12 +83,14 @@ class Petitions:
         """The end of an input."""
         life = self._session.broker_epoch
         if self._seals:
-            seals, self._seals = tuple(self._seals), []
-            self._call(Seal(self._node, life, seals))
+            seals, self._seals = self._seals, []
+            for share in in_shares(seals):
+                self._call(Seal(self._node, life, share))
         if self._hand_overs:
             hand_overs, self._hand_overs = self._hand_overs, {}
             for reason, parts in hand_overs.items():
-                self._call(HandOver(self._node, life, reason, tuple(parts), ready=reason == TRANSFER))
+                for some in in_shares(parts):
+                    self._call(HandOver(self._node, life, reason, some, ready=reason == TRANSFER))
         if self._losses and not self._reporting and self._session.registered:
             if now >= self._report_at:
                 self._report(self._losses[0], life)

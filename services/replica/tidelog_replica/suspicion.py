@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 
 from tidelog.effects import CONTROLLER
 from tidelog.types import NodeId, TopicPartition
+from tidelog.wire.codec import in_shares
 from tidelog.wire.messages import ReportLeader, SuspectPart
 
 from tidelog_replica.outbox import Outbox
@@ -62,8 +63,9 @@ class Suspicion:
         if not suspects:
             return
         self._report_at = now + self._settings.leader_report_interval_s
-        message = ReportLeader(self._node, self._broker_epoch, self._leader, reason, tuple(suspects))
-        self._outbox.call(CONTROLLER, message, self._settings.controller_timeout_s, lambda answer, now: None)
+        for parts in in_shares(suspects):
+            message = ReportLeader(self._node, self._broker_epoch, self._leader, reason, parts)
+            self._outbox.call(CONTROLLER, message, self._settings.controller_timeout_s, lambda answer, now: None)
         self._outbox.event("leader_suspected", leader=self._leader, reason=reason, partitions=len(suspects))
 
     def report_again(self, now: float) -> None:

@@ -24,11 +24,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from itertools import islice
 from math import inf
 
 from tidelog.errors import TidelogError
 from tidelog.types import NodeId, TopicPartition
-from tidelog.wire.codec import payload_view
+from tidelog.wire.codec import MAX_PARTS, payload_view
 from tidelog.wire.messages import (
     EpochOffset,
     EpochOffsetAnswer,
@@ -153,6 +154,8 @@ class Upstream:
             question = role.epoch_request()
             if question is not None:
                 dialogues[key] = question
+                if len(dialogues) == MAX_PARTS:
+                    break
             elif not dialogues:
                 (live if self._is_live(partition) else behind)[key] = role.fetch_request()
         if dialogues:
@@ -164,10 +167,11 @@ class Upstream:
             self._fetch(live, behind, now)
 
     def _fetch(self, live: Questions, behind: Questions, now: float) -> None:
-        """Ask for the live ones, and for those behind if it is time; else these stay active."""
+        """Ask for the live ones, and for those behind if it is time; who is not asked for stays active."""
         self._open_at = self._throttle.open_at(now) if behind else now
-        asked = live | behind if self._open_at <= now else live
-        self._active = {} if self._open_at <= now else dict.fromkeys(behind)
+        wanted = live | behind
+        asked = dict(islice((wanted if self._open_at <= now else live).items(), MAX_PARTS))
+        self._active = {key: None for key in wanted if key not in asked}
         if live:
             self._live_at = now
         wants_news = self._wants_news(now)

@@ -64,14 +64,15 @@ def refuse_cbor(error: Exception) -> ProtocolError:
 
 
 def count_items(data: Buffer, most: int) -> None:
-    """Refuse the first item of ``data`` if it has more than ``most`` items in it. Builds nothing; stops at the
-    first thing that is not well-formed (the decoder then says what it is)."""
+    """Refuse the first item of ``data`` if it has more than ``most`` items in it. Builds nothing, and looks at
+    ``most`` heads at most: what arrays and maps declare counts at once. Stops at the first thing that is not
+    well-formed (the decoder then says what it is)."""
     position, length, pending, count = 0, len(data), 1, 0
     while pending and position < length:
+        if count + pending > most:
+            raise ProtocolError(f"more than {most} items", close_code=UNDECODABLE)
         pending -= 1
         count += 1
-        if count > most:
-            raise ProtocolError(f"more than {most} items", close_code=UNDECODABLE)
         first = data[position]
         position += 1
         kind, value = first >> 5, first & 31

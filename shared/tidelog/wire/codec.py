@@ -16,7 +16,7 @@ are ignored.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -42,8 +42,19 @@ class Limits:
 
 STRANGER = Limits(256 << 10, 1 << 14)
 """For clients, and for everybody who has not said hello."""
-SERVICE = Limits(4 << 20, 1 << 20)
-"""For the services among each other, and for what a server answers: metadata of 10,000 partitions fits."""
+SERVICE = Limits(512 << 10, 1 << 15)
+"""For services that have said hello: twice a stranger's, since gateways pass on what strangers sent and add to it.
+Whoever asks about many partitions asks ``MAX_PARTS`` at a time."""
+ANSWERS = Limits(4 << 20, 1 << 20)
+"""For what comes from a server that this end has connected to: metadata of 10,000 partitions fits."""
+MAX_PARTS = 1000
+"""Most parts of a request from one service to another."""
+
+
+def in_shares(parts: Sequence[Part]) -> Iterator[tuple[Part, ...]]:
+    """The parts of requests from one service to another: ``MAX_PARTS`` for each."""
+    for first in range(0, len(parts), MAX_PARTS):
+        yield tuple(parts[first : first + MAX_PARTS])
 
 
 @dataclass(frozen=True, slots=True)

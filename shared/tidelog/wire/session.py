@@ -119,7 +119,7 @@ class Session:
         self._trust = trust
         self._allowed_by_role = allowed
         self._allowed: frozenset[str] | None = frozenset()
-        self._limits = codec.STRANGER if welcome else codec.SERVICE
+        self._limits = codec.STRANGER if welcome else codec.ANSWERS
         self._max_in_flight = max_in_flight
         self._pending: dict[int, _Pending] = {}
         self._owed: set[int] = set()

@@ -1,0 +1,105 @@
+"""What a server has to say about many partitions goes out in several messages, none longer than others take."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from replica_net import Net, cluster
+from tidelog.types import TopicConfig
+from tidelog.wire import codec
+from tidelog.wire.messages import EpochOffset, Fetch, HandOver, ReportLeader, Seal
+from tidelog_replica import upstream
+from tidelog_replica.settings import ReplicaSettings
+
+AT_ONCE = 3
+PARTITIONS = 7
+
+
+@pytest.fixture(autouse=True)
+def few_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (codec, upstream):
+        monkeypatch.setattr(module, "MAX_PARTS", AT_ONCE)
+
+
+def shares(net: Net, kind: Any, name: str, since: int = 0) -> list[list[int]]:
+    """The partitions of each of a node's messages of that kind."""
+    return [[part.partition for part in message.parts] for message in net.messages(kind, name)[since:]]
+
+
+def assert_shared_out(found: list[list[int]]) -> None:
+    """All partitions, none twice, in as few messages as it takes."""
+    assert sorted(sum(found, [])) == list(range(PARTITIONS))
+    assert sorted(map(len, found)) == [1, AT_ONCE, AT_ONCE]
+
+
+def test_a_follower_asks_for_some_after_the_others_and_for_none_in_vain() -> None:
+    net = cluster(partitions=PARTITIONS)
+    for _ in range(2):
+        for number in range(PARTITIONS):
+            net.send("r1", b"x", partition=number, run=False)
+        net.run()
+    for name in ("r2", "r3"):
+        assert [net.values(name, number) for number in range(PARTITIONS)] == [[b"x"] * 2] * PARTITIONS
+        assert max(map(len, shares(net, Fetch, name))) == AT_ONCE
+    assert len(net.acks) == 2 * PARTITIONS
+
+
+def test_followers_of_a_new_leader_compare_their_logs_with_it_some_at_a_time() -> None:
+    net = cluster(partitions=PARTITIONS)
+    net.cut.add(("r3", "r2"))
+    for number in range(PARTITIONS):
+        net.send("r1", b"x", partition=number)
+        net.lead("r2", "r1 r2 r3", number)
+    since = len(net.messages(EpochOffset, "r3"))
+    net.cut.clear()
+    net.advance(1)
+    asked = shares(net, EpochOffset, "r3", since)
+    for number in range(PARTITIONS):
+        net.send("r2", b"y", partition=number)
+    assert {number for share in asked for number in share} == set(range(PARTITIONS))
+    assert max(map(len, asked)) == AT_ONCE
+    assert [net.values("r3", number) for number in range(PARTITIONS)] == [[b"x", b"y"]] * PARTITIONS
+
+
+def test_a_follower_that_is_behind_gets_all_and_a_live_partition_first() -> None:
+    net = cluster(partitions=PARTITIONS, config=TopicConfig(min_insync_replicas=1, flush="os"))
+    net.stop("r3")
+    for number in range(PARTITIONS):
+        net.lead("r1", "r1 r2", number)
+        net.send("r1", b"x", partition=number)
+    net.push(PARTITIONS - 1, isr=("r1", "r2", "r3"))
+    net.run()
+    since = len(net.messages(Fetch, "r3"))
+    net.start("r3")
+    net.advance(1)
+    assert shares(net, Fetch, "r3", since)[0][0] == PARTITIONS - 1
+    assert [net.partition("r3", number).log.end for number in range(PARTITIONS)] == [1] * PARTITIONS
+
+
+def test_a_dead_leader_is_reported_for_all_of_its_partitions() -> None:
+    net = cluster(partitions=PARTITIONS)
+    net.stop("r1")
+    net.advance(0.001)
+    assert_shared_out(shares(net, ReportLeader, "r2")[:3])
+
+
+def test_a_server_that_ends_hands_everything_over() -> None:
+    net = cluster(partitions=PARTITIONS)
+    net._take("r1", net.nodes["r1"].leave(net.now))
+    net.run()
+    assert_shared_out(shares(net, HandOver, "r1")[:3])
+
+
+def test_all_logs_are_sealed() -> None:
+    net = cluster(partitions=PARTITIONS, config=TopicConfig(commit_rule="quorum"), settings=ReplicaSettings())
+    for number in range(PARTITIONS):
+        state = net.state(number)
+        net.push(number, leader=None, leader_epoch=state.leader_epoch + 1, sealing=True)
+    since = len(net.messages(Seal, "r2"))
+    net.run()
+    net.advance(net.settings.heartbeat_s)
+    sealed = shares(net, Seal, "r2", since)
+    assert max(map(len, sealed)) == AT_ONCE and {number for share in sealed for number in share} == set(
+        range(PARTITIONS)
+    )
