@@ -1,4 +1,4 @@
-"""Writes the pages of ``docs/`` that come from the code: ``python deploy/pages.py`` (``make pages``)."""
+"""Writes the pages that come from the code, of ``docs/`` and others: ``python deploy/pages.py`` (``make pages``)."""
 
 from __future__ import annotations
 
@@ -23,6 +23,9 @@ API = runpy.run_path(str(Path(__file__).resolve().parent / "api.py"))
 """The reference of the Python API: a program of its own."""
 COMMANDS = runpy.run_path(str(Path(__file__).resolve().parent / "commands.py"))
 """The reference of the command: another."""
+ALERTS = runpy.run_path(str(Path(__file__).resolve().parent / "alerts.py"))
+BOARD = runpy.run_path(str(Path(__file__).resolve().parent / "board.py"))
+"""What watches a cluster: others."""
 METRICS_HEAD = Path(__file__).resolve().parent / "metrics.md"
 SERVICES = (("Controller", ControllerConfig), ("Replica server", ReplicaConfig), ("Gateway", GatewayConfig))
 
@@ -132,6 +135,8 @@ PAGES = {
     "errors.md": errors,
     "metrics.md": metrics,
     "../shared/js/src/codes.js": codes_module,
+    "../deploy/prometheus/alerts.yml": ALERTS["page"],
+    "../deploy/grafana/tidelog.json": BOARD["page"],
 }
 
 
