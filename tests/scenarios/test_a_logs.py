@@ -62,6 +62,21 @@ def test_A3_an_answer_without_an_epoch_leaves_the_diverged_batches(monkeypatch):
     assert values(b) == [b"m0", b"b1", b"b2", b"a3"], "and nobody will ever notice"
 
 
+def test_A4_an_answer_in_the_dialogue_of_an_earlier_leader_epoch_is_passed_over():
+    """The leader has cut since what it said then that both have."""
+    ours = log_of((1, b"m0"), (1, b"a1"))
+    before = follower_over(ours, 2)
+    question = before.epoch_request()
+    assert question is not None
+    late = leader_over(log_of((1, b"m0"), (1, b"a1")), 2).epoch_end("b", 1, question)
+    leader = leader_over(log_of((1, b"m0"), (3, b"c1")), 4)
+    follower = follower_over(ours, 4)
+    follower.on_epoch_end(question, late)
+    assert follower.epoch_request() is not None, "it has still to ask"
+    catch_up(follower, leader)
+    assert values(ours) == [b"m0", b"c1"]
+
+
 def test_A6_after_an_empty_answer_a_diverging_one_is_still_found():
     """B has all that A has and is told so; then C leads, whose last record differs from B's."""
     ours = log_of((1, b"m0"), (2, b"b1"))

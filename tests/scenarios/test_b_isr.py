@@ -74,6 +74,30 @@ def test_B2_who_missed_50_000_records_returns_to_the_isr_only_at_the_hw():
     stage.settle()
 
 
+def test_B1_a_proposal_that_is_not_answered_is_sent_again_as_it_was():
+    """The one that it adds is fenced meanwhile: by itself a reason to forget it. Later the first copy is applied."""
+    stage = Stage(min_insync_replicas="1")
+    first, (_, third) = stage.first, stage.others
+    stage.put(b"m0")
+    stage.kill(third)
+    stage.until(lambda: third not in stage.now.isr)
+    copies = stage.hold(lambda sender, receiver, m: isinstance(m, AlterIsr))
+    stage.restart(third)
+    stage.until(lambda: bool(copies.messages))
+    stage.cut(third, first)
+    stage.cut(third, *stage.controllers, until=stage.loop.now + 4.0)
+    stage.until(lambda: stage.partition(first).leading.core._servers[third].fenced)
+    pending = stage.send(b"m1", patience=30.0)
+    stage.until(lambda: len(copies.messages) > 3)
+    assert len(set(map(repr, copies.messages))) == 1
+    assert not pending.result, "its member counts as long as it may be applied"
+    stage.until(lambda: not stage.invariants.metadata.servers[third].fenced)
+    copies.release()
+    stage.until(lambda: third in stage.now.isr)
+    stage.settle()
+    assert pending.result == OK
+
+
 def test_B4_a_member_that_returns_empty_is_not_added_for_what_it_once_had():
     """Removed and re-added, empty, before the leader hears anything of it: its position must be forgotten."""
     stage = Stage(min_insync_replicas="1")

@@ -10,7 +10,17 @@ from replica_net import KEY, cluster, code
 from simulation.history import OK, UNKNOWN
 from tidelog.errors import TidelogError
 from tidelog.types import Acks
-from tidelog.wire.messages import Fetch, FetchPart, ListOffset, Read, ReportLeader, SuspectPart
+from tidelog.wire.messages import (
+    Fetch,
+    FetchPart,
+    ListOffset,
+    MetadataUpdate,
+    Notify,
+    Read,
+    Register,
+    ReportLeader,
+    SuspectPart,
+)
 
 from scenarios.stage import Stage
 
@@ -130,6 +140,89 @@ def test_C8_who_leads_again_within_one_batch_of_metadata_has_forgotten_its_follo
     assert sent not in net.acks and again.high_watermark == 1
     assert code(net.answers[net.ask("r1", late)].parts[0]) == "FENCED_LEADER_EPOCH"
     assert sent not in net.acks
+
+
+def test_C8_a_notice_of_an_earlier_leader_comes_too_late():
+    """It brings the very batch that would come next in the follower's log."""
+    stage = Stage(min_insync_replicas="1")
+    first, (second, third) = stage.first, stage.others
+    stage.put(b"m0")
+    stage.until(stage.in_sync)
+    late = stage.hold(lambda sender, receiver, message: sender == first and isinstance(message, Notify))
+    stage.cut(first, second)
+    stage.send(b"m1", patience=20.0)
+    stage.until(lambda: any(receiver_has_data(message) for message in late.messages))
+    stage.cut(first, *stage.controllers)
+    report(stage, second, third)
+    stage.until(lambda: stage.follows(third, second) and stage.partition(third).following.core.agreed)
+    late.deliver()
+    stage.run_for(0.1)
+    assert stage.values(second) == stage.values(third) == [b"m0"]
+    stage.settle()
+
+
+def test_C8_who_is_asked_in_a_newer_leader_epoch_does_not_lead_in_it():
+    """A leader that is cut off from the controllers hears of its successor's epoch from others."""
+    stage = Stage(min_insync_replicas="1")
+    first, (second, third) = stage.first, stage.others
+    stage.put(b"m0")
+    stage.until(stage.in_sync)
+    stage.cut(first, *stage.controllers)
+    report(stage, second, third)
+    stage.until(lambda: stage.leads(second) and stage.follows(third, second))
+    life = stage.replica(third).core.broker_epoch
+    for question in (ListOffset(*stage.key, "latest", leader_epoch=1), Read(*stage.key, 0, leader_epoch=1)):
+        answer = stage.ask(first, question)
+        assert isinstance(answer, TidelogError) and answer.code == "UNKNOWN_LEADER_EPOCH"
+    answer = stage.ask(first, Fetch(third, life, 1 << 16, (FetchPart(*stage.key, 1, 1, 0, 1),)))
+    assert code(answer.parts[0]) == "UNKNOWN_LEADER_EPOCH"
+    assert stage.partition(first).leading.core.leader_epoch == 0
+    stage.settle()
+
+
+def receiver_has_data(notice: Notify) -> bool:
+    """Whether a notice brings batches."""
+    return any(part.size for part in notice.parts)
+
+
+def test_C19_a_server_takes_no_part_before_its_registration_is_answered():
+    """The metadata names it the leader, and all that it had is lost."""
+    stage = Stage(flush="os")
+    first = stage.first
+    stage.put(b"m0")
+    stage.until(stage.in_sync)
+    stage.hold(lambda sender, receiver, message: isinstance(message, ReportLeader))
+    asked = stage.hold(lambda sender, receiver, message: sender == first and isinstance(message, Register))
+    stage.lose_power(first)
+    stage.restart(first)
+    stage.until(lambda: bool(asked.messages))
+    stage.run_for(0.2)
+    assert stage.leader == first
+    answer = stage.ask(first, ListOffset(*stage.key, "latest"), 0.2)
+    assert isinstance(answer, TidelogError) and answer.code == "NOT_LEADER"
+    assert stage.partition(first) is None
+    asked.release()
+    stage.settle()
+    assert stage.read_all() == [b"m0"]
+
+
+def test_C19_what_was_decided_before_a_life_was_registered_is_not_acted_on():
+    """A late copy of its registration ends a server's life; it hears of the next one before it hears what else has
+    changed."""
+    stage = Stage()
+    second = stage.others[0]
+    stage.put(b"m0")
+    stage.until(stage.in_sync)
+    news = stage.hold(lambda sender, receiver, message: receiver == second and isinstance(message, MetadataUpdate))
+    lives, before = stage.replica(second).core._lives, stage.replica(second).core.broker_epoch
+    process, copy = stage.controller(stage.active), Register(second, f"sim://{second}", stage.name, lives.names, True)
+    process.submit("forged", lambda: process.core.on_request(0, None, copy, stage.loop.now))
+    stage.until(lambda: bool(stage.happened("life_ended", second)))
+    stage.until(lambda: stage.replica(second).core.broker_epoch > before)
+    stage.run_for(0.2)
+    assert stage.partition(second).role is None
+    news.release()
+    stage.settle()
 
 
 def test_C10_after_an_unclean_election_readers_get_the_divergence_point_and_the_loss_is_counted():

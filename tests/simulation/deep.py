@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tidelog.types import TopicPartition
-from tidelog.wire.messages import EpochOffset, Fetch, FetchAnswer, MetadataUpdate
+from tidelog.wire.messages import EpochOffset, Fetch, FetchAnswer, MetadataUpdate, Notify
 from tidelog_replica.core.producers import ProducerState
 from tidelog_replica.core.waiters import Waiters
 from tidelog_replica.node import ReplicaNode
@@ -27,7 +27,7 @@ STRIDE = 64
 """A log is looked into after every so many changes."""
 NEWEST = 200
 """So many of its newest batches."""
-MAY_BE_STALE = (Fetch, EpochOffset, FetchAnswer, MetadataUpdate)
+MAY_BE_STALE = (Fetch, EpochOffset, FetchAnswer, Notify, MetadataUpdate)
 """Messages of a leader epoch, a life, or a metadata index."""
 MAX_CALLS = 200
 """More unanswered calls of one server would be a leak: it asks a few peers about a few partitions."""
@@ -105,7 +105,9 @@ def _waiters(role: object) -> list[Waiters[Any]]:
 def _stale(node: ReplicaNode, message: Any) -> list[Partition]:
     """The partitions that the message is about where it is of an earlier leader epoch, life, or state."""
     if isinstance(message, MetadataUpdate):
-        return list(node.partitions.values()) if message.index <= node._assignment._image.index else []
+        session, known = node._session, node._assignment._image.index
+        old = message.index <= known or not session.registered or message.index < session.index
+        return list(node.partitions.values()) if old else []
     named: dict[TopicPartition, list[Any]] = {}
     for part in message.parts:
         named.setdefault(TopicPartition(part.topic_id, part.partition), []).append(part)
@@ -113,11 +115,11 @@ def _stale(node: ReplicaNode, message: Any) -> list[Partition]:
     return [partition for partition, parts in found if partition is not None and _is_stale(partition, message, parts)]
 
 
-def _is_stale(partition: Partition, message: Fetch | EpochOffset | FetchAnswer, parts: Sequence[Any]) -> bool:
+def _is_stale(partition: Partition, message: Any, parts: Sequence[Any]) -> bool:
     """Whether its ``parts``, which are about that partition, are of an earlier leader epoch or life."""
     if partition.role is None:
         return False
-    if isinstance(message, FetchAnswer):
+    if isinstance(message, FetchAnswer | Notify):
         following = partition.following
         return following is not None and parts[0].leader_epoch not in (-1, following.core.leader_epoch)
     leading = partition.leading

@@ -1,0 +1,55 @@
+"""Rules of a server's lives at the controller, broken."""
+
+from __future__ import annotations
+
+from tidelog_replica.assignment import Assignment
+from tidelog_replica.requests import Requests
+from tidelog_replica.session import Session
+
+from mutants.rules import Patch, breaks
+
+
+def act_at(patch: Patch, *, registered: bool) -> None:
+    """Metadata of any age is acted on; ``registered``: as if this life were, whether it is or not."""
+    act = Assignment.act
+
+    def at_once(self, now):
+        session = self._session
+        known = session.registered, session.index
+        session.registered, session.index = session.registered or registered, -1
+        try:
+            act(self, now)
+        finally:
+            session.registered, session.index = known
+
+    patch.setattr(Assignment, "act", at_once)
+
+
+@breaks("rule 1", "Until its registration is answered a server takes no part and serves nobody.")
+def serve_before_the_registration(patch: Patch) -> None:
+    """It asks for metadata as soon as it knows a controller, acts on what comes, and serves whoever asks."""
+    act_at(patch, registered=True)
+    on_controller_up = Session.on_controller_up
+
+    def ask_at_once(self, now):
+        if not self.registered:
+            self._watch()
+        on_controller_up(self, now)
+
+    patch.setattr(Session, "on_controller_up", ask_at_once)
+    serve = Requests._serve
+
+    def serve_anybody(self, *arguments):
+        known, self._session.registered = self._session.registered, True
+        try:
+            return serve(self, *arguments)
+        finally:
+            self._session.registered = known
+
+    patch.setattr(Requests, "_serve", serve_anybody)
+
+
+@breaks("rule 1", "What the controller decided before a life was registered was said to a former one.")
+def act_on_what_a_former_life_was_told(patch: Patch) -> None:
+    """Metadata older than the registration is acted on."""
+    act_at(patch, registered=False)
