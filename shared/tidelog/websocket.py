@@ -40,6 +40,8 @@ MAX_HEAD_BYTES = 16 << 10
 USER_TIMEOUT_MS = 20_000
 """Sent bytes that the peer's kernel does not acknowledge for so long end the connection."""
 NOTSENT_LOWAT = 1 << 20
+HELLO_BYTES = 64 << 10
+"""Longest first message of a peer that connects: a hello is short."""
 
 log = logging.getLogger("tidelog")
 
@@ -178,7 +180,8 @@ class WebSocketTransport:
         return self._open(stream, url, gate.early, server=False)
 
     def _open(self, stream: Stream, remote: str, early: bytes, *, server: bool) -> FrameStream:
-        connection = FrameStream(stream, remote, server=server, max_bytes=self.max_message_bytes, early=early)
+        most, first = self.max_message_bytes, HELLO_BYTES if server else None
+        connection = FrameStream(stream, remote, server=server, max_bytes=most, first_bytes=first, early=early)
         if isinstance(stream, trio.SSLStream) and stream.context.verify_mode:
             connection.identities = identities_of(stream.getpeercert())
         return connection

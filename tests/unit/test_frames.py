@@ -9,8 +9,8 @@ import trio
 import trio.testing
 from hypothesis import given
 from hypothesis import strategies as st
-from tidelog.errors import ProtocolError, Unreachable
-from tidelog.wire.frames import MAX_CONTROLS, MAX_FRAGMENTS, FrameStream, unmask
+from tidelog.errors import ProtocolError, TidelogError, Unreachable
+from tidelog.wire.frames import MAX_CONTROLS, MAX_FRAGMENTS, PROGRESS_BYTES, PROGRESS_S, FrameStream, unmask
 from wsproto.connection import Connection, ConnectionType
 from wsproto.events import BytesMessage, CloseConnection, Ping, Pong
 
@@ -150,6 +150,114 @@ async def test_pings_of_a_patient_peer_are_welcome_for_ever(mock_clock: trio.tes
             await raw.send_all(b"\x82\x81" + MASK + b"a")
 
         assert await ours.receive() == b"a"
+
+
+LONG = b"\x82\xff" + struct.pack(">Q", LIMIT) + MASK
+DRIPPED = {
+    "half a head": (b"\x82\xff", b""),
+    "a message": (LONG, b"x"),
+    "a message in fragments": (b"\x02\x81" + MASK + b"x", b"\x00\x81" + MASK + b"x"),
+    "pings in a message": (b"\x02\x81" + MASK + b"x", (b"\x89\xfd" + MASK + bytes(125)) * 40),
+    "a ping": (b"\x89\xfd" + MASK, b"x"),
+}
+
+
+@pytest.mark.parametrize(("begin", "more"), DRIPPED.values(), ids=DRIPPED)
+async def test_a_message_that_does_not_get_on_ends_the_connection(
+    begin: bytes, more: bytes, mock_clock: trio.testing.MockClock
+) -> None:
+    """However alive the peer is."""
+    ours, raw = ends(server=True)
+    began = trio.current_time()
+    with pytest.raises(ProtocolError, match="less than 16384 bytes of it in 15 s") as caught:
+        await while_dripping(mock_clock, ours, raw, begin, more)
+    assert caught.value.detail["close_code"] == 1013
+    assert trio.current_time() - began == PROGRESS_S
+
+
+async def test_a_server_whose_message_does_not_get_on_is_gone(mock_clock: trio.testing.MockClock) -> None:
+    """Which is no fault of the protocol: the client goes to another one."""
+    ours, raw = ends(server=False)
+    with pytest.raises(Unreachable, match="less than 16384 bytes of it in 15 s"):
+        await while_dripping(mock_clock, ours, raw, b"\x82\x7d", b"x")
+
+
+async def while_dripping(
+    clock: trio.testing.MockClock, ours: FrameStream, raw: Raw, begin: bytes, more: bytes
+) -> None:
+    """Receive from a peer that sends ``begin``, then ``more`` every half second."""
+    failure: BaseException | None = None
+
+    async def drip() -> None:
+        await raw.send_all(begin)
+        for _ in range(100):
+            await pass_time(clock, 0.5)
+            await raw.send_all(more)
+        await raw.aclose()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(drip)
+        try:
+            await ours.receive()
+        except TidelogError as error:
+            failure = error
+        nursery.cancel_scope.cancel()
+    if failure is not None:
+        raise failure
+
+
+async def pass_time(clock: trio.testing.MockClock, seconds: float) -> None:
+    """Once all have done what they can."""
+    await trio.testing.wait_all_tasks_blocked()
+    clock.jump(seconds)
+
+
+async def test_a_slow_message_that_gets_on_is_waited_for(mock_clock: trio.testing.MockClock) -> None:
+    ours, raw = ends(server=True)
+    began = trio.current_time()
+
+    async def send() -> None:
+        await raw.send_all(LONG)
+        for _ in range(LIMIT // PROGRESS_BYTES):
+            await pass_time(mock_clock, PROGRESS_S - 1)
+            await raw.send_all(bytes(PROGRESS_BYTES))
+        await raw.send_all(b"\x82\x82" + MASK + b"a")
+        await pass_time(mock_clock, PROGRESS_S - 1)
+        await raw.send_all(b"b")
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(send)
+        assert len(await ours.receive()) == LIMIT
+        assert trio.current_time() - began == LIMIT / PROGRESS_BYTES * (PROGRESS_S - 1)
+        assert await ours.receive() == b"ab"
+
+
+async def test_between_messages_nobody_is_hurried(mock_clock: trio.testing.MockClock) -> None:
+    ours, raw = ends(server=True)
+
+    async def send() -> None:
+        halves = (b"\x82\x81" + MASK, b"a"), (b"\x89", b"\x80" + MASK), (b"\x82", b"\x81" + MASK + b"b")
+        for half, other_half in halves:
+            await raw.send_all(half)
+            await pass_time(mock_clock, PROGRESS_S - 1)
+            await raw.send_all(other_half)
+            await pass_time(mock_clock, 10 * PROGRESS_S)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(send)
+        assert [await ours.receive() for _ in range(2)] == [b"a", b"b"]
+
+
+async def test_the_first_message_may_be_bounded_by_itself() -> None:
+    near, raw = trio.testing.memory_stream_pair()
+    ours = FrameStream(near, "peer", server=True, max_bytes=LIMIT, first_bytes=5)
+    await raw.send_all(b"\x82\x85" + MASK + b"hello" + LONG + bytes(LIMIT))
+    assert [len(await ours.receive()) for _ in range(2)] == [5, LIMIT]
+    near, raw = trio.testing.memory_stream_pair()
+    ours = FrameStream(near, "peer", server=True, max_bytes=LIMIT, first_bytes=5)
+    await raw.send_all(b"\x82\x86" + MASK)
+    with pytest.raises(ProtocolError, match="the limit is 5"):
+        await ours.receive()
 
 
 @pytest.mark.parametrize("data", [b"", b"\x03\xe8", b"\x03\xe8bye", b"\x03", b"\x03\xe8\xff"])

@@ -17,8 +17,9 @@ from hostile_wire import GOOD, HANDSHAKES, MESSAGES, ending, frame, frames_for
 from tidelog.errors import TidelogError
 from tidelog.link import Link, connect_link, serve_links
 from tidelog.transport import SUBPROTOCOL
-from tidelog.websocket import WebSocketTransport
+from tidelog.websocket import HELLO_BYTES, WebSocketTransport
 from tidelog.wire import codec
+from tidelog.wire.cbor import bytes_head
 from tidelog.wire.messages import Done, Hello, InitProducer, ProducerId, Welcome
 from tidelog.wire.messages import Message as TidelogMessage
 from wsproto import ConnectionType, WSConnection
@@ -149,6 +150,18 @@ async def test_frames_that_close(url: str, wire: bytes, code: int) -> None:
         await peer.send(wire)
         assert await peer.assert_closed(code) != ""
     await assert_served(url)
+
+
+async def test_who_has_not_said_hello_may_not_send_much(url: str) -> None:
+    async with opened(url, hello=False) as peer:
+        await peer.send(frame(2, bytes(HELLO_BYTES + 1))[:14])
+        assert (
+            await peer.assert_closed(1009)
+            == f"a message of {HELLO_BYTES + 1} bytes or more; the limit is {HELLO_BYTES}"
+        )
+    async with opened(url) as peer:
+        await peer.send(frame(2, cbor2.dumps({"op": "later"}) + bytes_head(HELLO_BYTES) + bytes(HELLO_BYTES)))
+        assert (await peer.ask(op="init_producer", id=4)) == {"re": 4, "producer_id": 7}
 
 
 async def test_unknown_and_forbidden_requests_are_answered(url: str) -> None:

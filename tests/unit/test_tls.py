@@ -184,6 +184,7 @@ async def test_large_messages_and_the_end_come_through_as_in_plain_text(ca: Auth
     got: list[bytes] = []
 
     async def echo(connection: object) -> None:
+        assert await connection.receive() == b"hello"  # type: ignore[attr-defined]
         data = await connection.receive()  # type: ignore[attr-defined]
         await connection.send(b"", data)  # type: ignore[attr-defined]
         await connection.aclose(1001, "enough")  # type: ignore[attr-defined]
@@ -196,6 +197,7 @@ async def test_large_messages_and_the_end_come_through_as_in_plain_text(ca: Auth
         url = await nursery.start(serve)
         with trio.fail_after(20):
             connection = await WebSocketTransport(tls=TlsFiles(files)).connect(url)
+            await connection.send(b"hello")
             await connection.send(body[:100], body[100:])
             got.append(await connection.receive())
             with pytest.raises(TidelogError, match="1001 enough"):

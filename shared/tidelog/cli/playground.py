@@ -15,7 +15,7 @@ import trio
 from tidelog.errors import Unreachable, refuse
 from tidelog.transport import Accepting, Connection
 from tidelog.types import Buffer
-from tidelog.websocket import Stream, WebSocketTransport
+from tidelog.websocket import HELLO_BYTES, Stream, WebSocketTransport
 from tidelog.wire.frames import FrameStream
 from tidelog.wire.messages import PlayAnswer, PlayedNode
 
@@ -121,7 +121,8 @@ class PlayedTransport(WebSocketTransport):
     def _open(self, stream: Stream, remote: str, early: bytes, *, server: bool) -> FrameStream:
         for gone in [one for one in self._streams if one.is_closed]:
             del self._streams[gone]
-        made = PlayedStream(stream, remote, server=server, max_bytes=self.max_message_bytes, early=early)
+        most, first = self.max_message_bytes, HELLO_BYTES if server else None
+        made = PlayedStream(stream, remote, server=server, max_bytes=most, first_bytes=first, early=early)
         made.gate = self.gate
         self._streams[made] = None
         return made

@@ -11,12 +11,15 @@ the rest to the sender: most messages leave so, without a hop between tasks.
   browser that choose the bytes an intermediary sees, is not there; nothing has then to be unmasked. Browsers send
   real keys, and they are honoured.
 - Fragments (§5.4) are accepted, and bounded: in bytes by the size of the message, in number by ``MAX_FRAGMENTS``.
+- A message that has begun must get on: ``PROGRESS_BYTES`` more of it, or its end, every ``PROGRESS_S``, whatever else
+  comes meanwhile. Who is slower, by design or not, would hold what it has sent, and a connection, for ever.
 - Refused with 1002: reserved bits, unknown opcodes, wrong masking, long or fragmented control frames, a
   continuation of nothing, lengths that are not minimal, floods of pings; 1003: text; 1009: too large a message.
 """
 
 from __future__ import annotations
 
+import math
 import os
 import struct
 from collections import deque
@@ -35,6 +38,7 @@ MAX_FRAGMENTS = 1024
 """Most frames of one message."""
 MAX_CONTROLS = 100
 """Most control frames (ping, pong) in one second."""
+PROGRESS_BYTES, PROGRESS_S = 16 << 10, 15.0
 JOIN_BYTES = 64 << 10
 """Pieces up to this are copied together into one send; a longer one is sent as it is."""
 RECEIVE_BYTES = 256 << 10
@@ -43,16 +47,24 @@ FIRST_BYTES = 64 << 10
 IOV_MAX = 1024
 """Most buffers that the kernel takes at once."""
 
-TEXT_FRAME, TOO_LARGE, BROKEN_RULES = 1003, 1009, 1002
+TEXT_FRAME, TOO_LARGE, BROKEN_RULES, TOO_SLOW = 1003, 1009, 1002, 1013
 
 
 class FrameStream:
     """One end of an open WebSocket connection. Implements ``tidelog.transport.Connection``."""
 
     def __init__(
-        self, stream: trio.abc.Stream, remote: str, *, server: bool, max_bytes: int, early: bytes = b""
+        self,
+        stream: trio.abc.Stream,
+        remote: str,
+        *,
+        server: bool,
+        max_bytes: int,
+        first_bytes: int | None = None,
+        early: bytes = b"",
     ) -> None:
-        """``server``: this end accepted the connection. ``early``: what already arrived after the handshake."""
+        """``server``: this end accepted the connection. ``max_bytes``: the longest message; of the first one
+        ``first_bytes``, if that is given. ``early``: what already arrived after the handshake."""
         self.remote = remote
         self.on_urgent: Callable[[], None] = lambda: None
         self.on_wait: Callable[[], None] = lambda: None
@@ -63,7 +75,8 @@ class FrameStream:
         """When the last bytes came from the peer (trio's clock)."""
         self._stream = stream
         self._server = server
-        self._max_bytes = max_bytes
+        self._full_bytes = max_bytes
+        self._max_bytes = max_bytes if first_bytes is None else min(first_bytes, max_bytes)
         self._chunk = early
         self._position = 0
         self._socket = stream.socket if isinstance(stream, trio.SocketStream) else None
@@ -74,6 +87,11 @@ class FrameStream:
         self._peer_close: bytes | None = None
         self._controls = 0
         self._controls_until = 0.0
+        self._begun = False
+        """The beginning of a message is here."""
+        self._arrived = 0
+        self._wanted, self._due = 0, math.inf
+        """So many bytes must have arrived by then; inf: it was not waited for the rest of a message yet."""
 
     # --- receiving ---------------------------------------------------------------------------------------
 
@@ -85,6 +103,10 @@ class FrameStream:
             final, opcode, length, mask = await self._read_head()
             if opcode >= CLOSE:
                 self._control(opcode, await self._read_payload(length, mask))
+                if parts:
+                    self._wanted += length + len(mask) + 2  # it is no part of the message around it
+                else:
+                    self._begun, self._due = False, math.inf
                 continue
             if opcode == TEXT:
                 raise ProtocolError("text frames are not accepted, only binary ones", close_code=TEXT_FRAME)
@@ -97,12 +119,14 @@ class FrameStream:
                 )
             parts.append(await self._read_payload(length, mask))
             if final:
+                self._begun, self._due, self._max_bytes = False, math.inf, self._full_bytes
                 return parts[0] if len(parts) == 1 else b"".join(parts)
             if len(parts) >= MAX_FRAGMENTS:
                 raise _broken(f"a message of more than {MAX_FRAGMENTS} fragments")
 
     async def _read_head(self) -> tuple[bool, int, int, bytes]:
         first, second = await self._read(2)
+        self._begun = True
         if first & 0x70:
             raise _broken("reserved bits are set")
         opcode, length = first & 0x0F, second & 0x7F
@@ -137,7 +161,7 @@ class FrameStream:
         pieces = [self._chunk[self._position :]]
         have = len(pieces[0])
         while have < count:
-            piece = await self._receive_some(within=have > 0)
+            piece = await self._receive_some(within=have > 0 or self._begun)
             pieces.append(piece)
             have += len(piece)
         self._chunk = pieces.pop()
@@ -149,7 +173,9 @@ class FrameStream:
         """What has arrived. ``within`` a message it is read if it is there; else others run before."""
         self.on_wait()
         try:
-            if self._socket is None:
+            if within:
+                data = await self._receive_more()
+            elif self._socket is None:
                 data = bytes(await self._stream.receive_some(RECEIVE_BYTES))
             else:
                 data = await self._read_socket(self._socket, within)
@@ -159,8 +185,20 @@ class FrameStream:
         if not data:
             self._closed = True
             raise Unreachable(f"{self.remote} closed the connection without a close frame")
+        self._arrived += len(data)
         self.heard_at = trio.current_time()
         return data
+
+    async def _receive_more(self) -> bytes:
+        """The same, in the middle of a message, which must get on."""
+        if self._due == math.inf or self._arrived >= self._wanted:
+            self._wanted, self._due = self._arrived + PROGRESS_BYTES, trio.current_time() + PROGRESS_S
+        with trio.move_on_at(self._due):
+            if self._socket is None:
+                return bytes(await self._stream.receive_some(RECEIVE_BYTES))
+            return await self._read_socket(self._socket, True)
+        text = f"a message that does not get on: less than {PROGRESS_BYTES} bytes of it in {PROGRESS_S:g} s"
+        raise ProtocolError(text, close_code=TOO_SLOW) if self._server else Unreachable(f"{self.remote} sends {text}")
 
     async def _read_socket(self, socket: trio.socket.SocketType, within: bool) -> bytes:
         """Not by way of the stream, which asks the kernel twice and costs as much as handling a small message."""
