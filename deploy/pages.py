@@ -8,6 +8,7 @@ from pathlib import Path
 
 from tidelog.config import settings_of
 from tidelog.errors import CODES
+from tidelog.log_events import ANY, BY_SERVICE
 from tidelog.metrics import Metric
 from tidelog.types import TopicConfig
 from tidelog_controller import metrics as controller_metrics
@@ -26,6 +27,7 @@ COMMANDS = runpy.run_path(str(Path(__file__).resolve().parent / "commands.py"))
 ALERTS = runpy.run_path(str(Path(__file__).resolve().parent / "alerts.py"))
 BOARD = runpy.run_path(str(Path(__file__).resolve().parent / "board.py"))
 """What watches a cluster: others."""
+LINES_BEGIN, LINES_END = "<!-- generated: lines of the logs -->", "<!-- end of what is generated -->"
 METRICS_HEAD = Path(__file__).resolve().parent / "metrics.md"
 SERVICES = (("Controller", ControllerConfig), ("Replica server", ReplicaConfig), ("Gateway", GatewayConfig))
 
@@ -123,6 +125,19 @@ def metrics() -> str:
     return "\n".join(lines) + "\n"
 
 
+def operations() -> str:
+    """What is written by hand, and every line of the logs."""
+    text = (DOCS / "operations.md").read_text()
+    begin, end = text.index(LINES_BEGIN) + len(LINES_BEGIN), text.index(LINES_END)
+    lines = [""]
+    titles = {"controller": "Controllers", "replica": "Replica servers", "gateway": "Gateways"}
+    tables = {titles[service]: table for service, table in BY_SERVICE.items()} | {"Every service": ANY}
+    for title, table in tables.items():
+        lines += ["", f"### {title}", "", "| event | level | meaning | what to do |", "|---|---|---|---|"]
+        lines += [f"| `{one.name}` | {one.level} | {one.meaning} | {one.todo} |" for one in table]
+    return text[:begin] + "\n".join([*lines, "", ""]) + text[end:]
+
+
 METRICS = (
     ("Controller", controller_metrics),
     ("Replica server", replica_metrics),
@@ -134,6 +149,7 @@ PAGES = {
     "configuration.md": configuration,
     "errors.md": errors,
     "metrics.md": metrics,
+    "operations.md": operations,
     "../shared/js/src/codes.js": codes_module,
     "../deploy/prometheus/alerts.yml": ALERTS["page"],
     "../deploy/grafana/tidelog.json": BOARD["page"],

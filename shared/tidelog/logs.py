@@ -1,7 +1,8 @@
 """Logging of the services: structlog, JSON lines in production, readable text on a terminal, always on stderr.
 
-Only shells log. Cores emit ``Event`` effects; ``perform`` writes one line for each. The client library must not
-import this module: it does not depend on structlog.
+Only shells log. Cores emit ``Event`` effects; ``perform`` writes one line for each, of the level that the table of
+all lines (``log_events.py``) says. What ``shared`` logs, which does without structlog, joins them. The client library
+must not import this module.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import sys
 import structlog
 
 from tidelog.effects import Event
+from tidelog.log_events import level_of
 
 
 def configure(json: bool | None = None, level: str = "info") -> None:
@@ -32,8 +34,22 @@ def configure(json: bool | None = None, level: str = "info") -> None:
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
         cache_logger_on_first_use=True,
     )
+    shared = logging.getLogger("tidelog")
+    shared.handlers = [_Joining()]
+    shared.propagate = False
+    shared.setLevel(level.upper())
+
+
+class _Joining(logging.Handler):
+    """Lines of the standard library's logging become lines like all others: their first word is the event."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write the line."""
+        event, _, detail = record.getMessage().partition(" ")
+        fields = {"exc_info": record.exc_info} if record.exc_info else {}
+        structlog.get_logger().log(record.levelno, event.rstrip(":"), detail=detail, **fields)
 
 
 def perform(event: Event, **context: object) -> None:
-    """Write the line of one core event; ``context`` says where it happened (``node="r1"``)."""
-    structlog.get_logger().info(event.name, **context, **event.fields)
+    """Write the line of one event; ``context`` says where it happened (``node="r1"``)."""
+    getattr(structlog.get_logger(), level_of(event.name))(event.name, **context, **event.fields)

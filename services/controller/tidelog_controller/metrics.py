@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import get_args
 
+from tidelog.log_events import CONTROLLER, counted
 from tidelog.metrics import Metric, MetricsPage, Sample, by_label
 from tidelog.types import NodeId
 
@@ -157,7 +158,7 @@ def _collect(shell: Shell) -> Iterator[Sample]:
         roles[link.peer.role] += 1
     yield from by_label(CONNECTIONS, roles)
     yield WATCHERS, (), core.watcher_count
-    yield from by_label(EVENTS, shell.events)
+    yield from by_label(EVENTS, counted(CONTROLLER, shell.events))
 
 
 def _raft(shell: Shell) -> Iterator[Sample]:

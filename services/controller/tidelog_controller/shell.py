@@ -20,7 +20,6 @@ from dataclasses import replace
 from functools import partial
 from typing import Protocol
 
-import structlog
 import trio
 from tidelog import logs
 from tidelog.counting import LATENCIES_S, Histogram, count
@@ -88,7 +87,6 @@ class Shell:
         self._storage = storage
         self._clock = clock
         self._wall_ms = wall_ms
-        self._log = structlog.get_logger().bind(node=core.node_id)
         self._links: dict[int, Link] = {}
         self._up: dict[NodeId, None] = {}
         self._inbox: deque[tuple[Link | None, Input]] = deque()
@@ -171,20 +169,20 @@ class Shell:
         return []
 
     def _on_peer_message(self, node: NodeId, message: Message) -> None:
-        self._log.warning("unexpected_message", peer=node, op=message.OP)  # peers send over links of their own
+        self._tell("unexpected_message", peer=node, op=message.OP)  # peers send over links of their own
 
     def _on_up(self, node: NodeId) -> None:
         self._up[node] = None
-        self._log.info("peer_up", peer=node)
+        self._tell("peer_up", peer=node)
 
     def _on_down(self, node: NodeId) -> None:
         if node in self._up:
             del self._up[node]
-            self._log.info("peer_down", peer=node)
+            self._tell("peer_down", peer=node)
             self._put(None, lambda now, wall_ms: self.core.on_peer_lost(node, now))
 
     def _on_trouble(self, node: NodeId, error: TidelogError) -> None:
-        self._log.warning("peer_failed", peer=node, error=str(error))
+        self._tell("peer_failed", peer=node, error=str(error))
 
     def _on_server_message(self, node: NodeId, message: Message) -> None:
         self._put(None, lambda now, wall_ms: self.core.on_server_message(node, message, now))
@@ -229,7 +227,7 @@ class Shell:
 
     def _on_fault(self, link: Link | None, error: ProtocolError) -> None:
         assert link is not None, error
-        self._log.warning("protocol_fault", peer=link.peer.node, error=error.message)
+        self._tell("protocol_fault", peer=link.peer.node, error=error.message)
         link.close(PROTOCOL_FAULT, error.message)
 
     async def _perform(self, effects: list[ControllerEffect]) -> None:
@@ -249,8 +247,7 @@ class Shell:
                     if effect.source in self._links:
                         self._links[effect.source].post(effect.message)
                 case Event():
-                    count(self.events, effect.name)
-                    logs.perform(effect, node=self.core.node_id)
+                    self._tell(effect.name, **effect.fields)
                 case Call():
                     self._find_servers()
                     self.servers.start_call(
@@ -265,6 +262,10 @@ class Shell:
                     with suppress(trio.WouldBlock):  # busy with earlier ones: Raft will ask again
                         self._snapshots.send_nowait(effect)
 
+    def _tell(self, name: str, /, **fields: object) -> None:
+        count(self.events, name)
+        logs.perform(Event(name, fields), node=self.core.node_id)
+
     def _find_servers(self) -> None:
         self.servers.set_addresses({node: server.url for node, server in self.core.state.servers.items()})
 
@@ -272,7 +273,7 @@ class Shell:
         """Write snapshots down, one after the other, until cancelled: the owner goes on meanwhile."""
         async for wanted in self._wanted_snapshots:
             data = await trio.to_thread.run_sync(encode_state, wanted.state)
-            self._log.info("snapshot_taken", index=wanted.index, bytes=len(data))
+            self._tell("snapshot_taken", index=wanted.index, bytes=len(data))
             self._put(None, partial(self._on_snapshot, wanted.index, data))
 
     def _on_snapshot(self, index: int, data: bytes, now: float, wall_ms: int) -> Sequence[ControllerEffect]:

@@ -7,8 +7,10 @@ followers that are out of sync the lag is told one by one, of the ``LAGGARDS`` t
 from __future__ import annotations
 
 import heapq
+from collections import Counter
 from collections.abc import Iterator
 
+from tidelog.log_events import REPLICA, counted
 from tidelog.metrics import Metric, MetricsPage, Sample, by_label
 from tidelog.types import NodeId, TopicPartition
 
@@ -196,7 +198,7 @@ def _collect(shell: Shell, files: OpenFiles | None) -> Iterator[Sample]:
     for link in shell.links:
         roles[link.peer.role] += 1
     yield from by_label(CONNECTIONS, roles)
-    yield from by_label(EVENTS, counts.events)
+    yield from by_label(EVENTS, counted(REPLICA, Counter(counts.events) + Counter(shell.events)))
 
 
 class _Led:

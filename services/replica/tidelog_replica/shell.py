@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Sequence
 import trio
 from tidelog import logs
 from tidelog.controllers import ActiveController
-from tidelog.counting import LATENCIES_S, Histogram
+from tidelog.counting import LATENCIES_S, Histogram, count
 from tidelog.effects import CONTROLLER, Answer, Call, Event, Post
 from tidelog.errors import TidelogError, refuse
 from tidelog.link import Link, burst
@@ -87,6 +87,8 @@ class Shell:
         self._rearm = trio.Event()
         self.flush_times = Histogram(LATENCIES_S)
         """Seconds that it took to sync a log, with those that were synced together with it."""
+        self.events: dict[str, int] = {}
+        """How often each line was written that the node knows nothing of, for the metrics."""
         self._flushes: deque[tuple[TopicPartition, Flush]] = deque()
         self._flush_work = trio.Event()
         self._jobs_in, self._jobs_out = trio.open_memory_channel[tuple[TopicPartition, Job]](math.inf)
@@ -167,10 +169,10 @@ class Shell:
         self._look_whether_left()
 
     def _on_peer_trouble(self, node: NodeId, error: TidelogError) -> None:
-        logs.perform(Event("peer_failed", {"peer": node, "error": str(error)}), node=self.node_id)
+        self._tell("peer_failed", peer=node, error=str(error))
 
     def _on_controller_trouble(self, url: str, error: TidelogError) -> None:
-        logs.perform(Event("controller_failed", {"url": url, "error": str(error)}), node=self.node_id)
+        self._tell("controller_failed", url=url, error=str(error))
 
     # --- effects --------------------------------------------------------------------------------------------
 
@@ -218,6 +220,10 @@ class Shell:
 
     def _answered(self, token: int) -> Callable[[Message | TidelogError], None]:
         return lambda answer: self._do(self._node.on_answer(token, answer, self._clock()))
+
+    def _tell(self, name: str, /, **fields: object) -> None:
+        count(self.events, name)
+        logs.perform(Event(name, fields), node=self.node_id)
 
     # --- tasks ----------------------------------------------------------------------------------------------
 
@@ -283,9 +289,9 @@ class Shell:
         try:
             clean = self._node.close()
         except OSError as error:
-            logs.perform(Event("close_failed", {"reason": str(error)}), node=self.node_id)
+            self._tell("close_failed", reason=str(error))
         else:
-            logs.perform(Event("closed", {"clean": clean}), node=self.node_id)
+            self._tell("closed", clean=clean)
 
     async def wait_distrusted(self) -> None:
         """After ``DiskFailed``: until it is on the disk that the next life must not trust what is there."""
@@ -294,7 +300,7 @@ class Shell:
                 self._node.distrust()
                 return
             except OSError as error:
-                logs.perform(Event("distrust_failed", {"reason": str(error)}), node=self.node_id)
+                self._tell("distrust_failed", reason=str(error))
             await trio.sleep(DISTRUST_RETRY_S)
 
     async def run_jobs(self) -> None:

@@ -29,8 +29,12 @@ def events_of(before: MetadataState, applied: Applied) -> list[Event]:
     events: list[Event] = []
     for server in applied.servers:
         known = before.servers.get(server.node)
-        began = known is None or known.broker_epoch != server.broker_epoch
-        name = "server_registered" if began else "server_fenced" if server.fenced else "server_unfenced"
+        if known is None or known.broker_epoch != server.broker_epoch:
+            name = "server_registered"
+        elif server.fenced != known.fenced:
+            name = "server_fenced" if server.fenced else "server_unfenced"
+        else:
+            name = "server_draining" if server.draining else "server_undrained"
         fields = {"server": server.node, "broker_epoch": server.broker_epoch, "url": server.url}
         events.append(Event(name, fields))
     for topic in applied.topics:
@@ -41,6 +45,9 @@ def events_of(before: MetadataState, applied: Applied) -> list[Event]:
         elif old.config != topic.config:
             settings = {name: text for name, text in topic.config.texts().items() if text != old.config.texts()[name]}
             events.append(Event("topic_changed", {"topic": topic.name, "topic_id": topic.topic_id, **settings}))
+        elif len(old.partitions) != len(topic.partitions):
+            fields = {"topic": topic.name, "topic_id": topic.topic_id, "partitions": len(topic.partitions)}
+            events.append(Event("topic_grown", fields))
     for topic_id in applied.deleted_ids:
         events.append(Event("topic_deleted", {"topic": before.topics[topic_id].name, "topic_id": topic_id}))
     for key, entry in applied.changes:

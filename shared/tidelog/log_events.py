@@ -1,0 +1,370 @@
+"""Every line that the services write to their logs, by its constant name: how bad it is, what it means, what to do.
+
+The one table of them. ``logs.perform`` takes the level from here, ``docs/operations.md`` shows the table, and a test
+finds names without an entry and entries without a place that writes them. ``info`` is how things go; a ``warning`` is
+to be looked at if it stays or comes often; an ``error`` is something that is lost, or does not work until somebody
+acts.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+Level = Literal["debug", "info", "warning", "error"]
+NOTHING = "Nothing."
+WAIT = "Nothing, unless it stays."
+
+
+@dataclass(frozen=True, slots=True)
+class LogEvent:
+    """One kind of line. ``counted``: ``…_events_total`` of its service counts it."""
+
+    name: str
+    level: Level
+    meaning: str
+    todo: str = NOTHING
+    counted: bool = True
+
+
+ANY = (
+    LogEvent(
+        "certificates_not_read",
+        "warning",
+        "Changed files of certificates cannot be read; the former ones stay in force.",
+        "Put the files right before the former ones expire; they are looked at again with each connection.",
+        counted=False,
+    ),
+    LogEvent(
+        "connection_handler_failed",
+        "error",
+        "A fault of ours: what a peer sent made its connection's task fail. The connection was closed.",
+        "Report it, with the traceback.",
+        counted=False,
+    ),
+    LogEvent(
+        "page_failed",
+        "error",
+        "A fault of ours: a page (metrics, readiness, console) could not be made; its reader got status 500.",
+        "Report it, with the traceback.",
+        counted=False,
+    ),
+    LogEvent(
+        "connection_ended",
+        "debug",
+        "A connection broke without a goodbye.",
+        counted=False,
+    ),
+    LogEvent(
+        "handshake_failed",
+        "debug",
+        "What connected spoke no WebSocket, or gave up.",
+        counted=False,
+    ),
+    LogEvent(
+        "tls_handshake_failed",
+        "debug",
+        "What connected spoke no TLS, or showed no certificate that is trusted here.",
+        "If it is a server of this cluster: look at its certificate and both sides' tls_ca.",
+        counted=False,
+    ),
+)
+"""Lines of any service, about its connections."""
+
+CONTROLLER = (
+    LogEvent("controller_started", "info", "It listens; entries: of the stored log.", counted=False),
+    LogEvent("cluster_founded", "info", "All controllers have met with empty stores: the cluster begins."),
+    LogEvent(
+        "raft_role_changed",
+        "info",
+        "Follower, candidate or leader among the controllers, and of which term. A candidate has heard no leader.",
+        "Where terms rise often: look at network, CPU and disks of the controllers.",
+    ),
+    LogEvent("controller_active", "info", "This controller decides from now on."),
+    LogEvent("controller_stepped_down", "info", "It decides no more; what waited for it was refused.", WAIT),
+    LogEvent("transfer_failed", "info", "Leadership among the controllers did not go to target in time.", WAIT),
+    LogEvent("controller_promoted", "info", "A controller has caught up and gets its vote."),
+    LogEvent("controller_left", "info", "A controller was taken out of the group."),
+    LogEvent(
+        "controller_store_lost",
+        "warning",
+        "A voting controller answers with another store than the one that voted: its disk was lost or replaced.",
+        "tidelog controllers add takes it in again.",
+    ),
+    LogEvent(
+        "raft_store_lost",
+        "error",
+        "This controller's store is empty, and the group knows it with another: it has no vote.",
+        "tidelog controllers add takes it in again.",
+    ),
+    LogEvent(
+        "raft_store_damaged",
+        "error",
+        "The store was damaged and put aside (kept_as); it begins again without a vote.",
+        "What next_step says: tidelog controllers add. Look at the medium.",
+        counted=False,
+    ),
+    LogEvent("snapshot_taken", "info", "The metadata were written as a whole; the log before can go."),
+    LogEvent("snapshot_installed", "info", "It was so far behind that it took over the leader's snapshot."),
+    LogEvent("snapshot_damaged", "warning", "A snapshot arrived damaged and is sent again.", "Look at the network."),
+    LogEvent("server_registered", "info", "A replica server began a life: after a start, or for the first time."),
+    LogEvent(
+        "server_fenced",
+        "warning",
+        "A replica server was not heard of for a session, or ended: it leads nothing and leaves in-sync sets.",
+        "Start it, or see its log.",
+    ),
+    LogEvent("server_unfenced", "info", "It was heard of again."),
+    LogEvent("server_draining", "info", "It is to lead nothing: tidelog servers drain."),
+    LogEvent("server_undrained", "info", "It may lead again: tidelog servers resume."),
+    LogEvent("topic_created", "info", "A topic was created."),
+    LogEvent("topic_changed", "info", "Settings of a topic were changed."),
+    LogEvent("topic_grown", "info", "A topic has more partitions."),
+    LogEvent("topic_deleted", "info", "A topic was deleted, with its data."),
+    LogEvent("access_changed", "info", "Tokens, rules or quotas were changed."),
+    LogEvent("partition_leader_elected", "info", "Another leader, or the same in a new leader epoch; see cause."),
+    LogEvent(
+        "partition_offline",
+        "error",
+        "Nobody can lead the partition: who has everything committed is not live.",
+        "Start the servers that tidelog why TOPIC/PARTITION names.",
+    ),
+    LogEvent(
+        "partition_sealing", "info", "Commit rule quorum: a leader is elected as soon as a majority has sealed."
+    ),
+    LogEvent(
+        "partition_isr_shrunk",
+        "warning",
+        "A replica left the in-sync set: it lags, or its server ended; see cause.",
+        "Start it, or find what slows it down, if it does not come back.",
+    ),
+    LogEvent("partition_isr_expanded", "info", "A replica has caught up and is in sync."),
+    LogEvent("partition_isr_changed", "info", "One replica left the in-sync set, another came."),
+    LogEvent(
+        "partition_isr_refused", "info", "A leader's wish for another in-sync set was refused: it was late.", WAIT
+    ),
+    LogEvent("partition_elr_changed", "info", "Other replicas than before may lead without being in sync."),
+    LogEvent(
+        "partition_copy_lost",
+        "error",
+        "A server has lost its copy of the partition, and makes no promise for it any more.",
+        "See that server's log, and Damage above.",
+    ),
+    LogEvent(
+        "partition_records_lost",
+        "error",
+        "A server cut off committed records, after an unclean election or with commit_rule=leader.",
+        "tidelog why TOPIC/PARTITION says which offsets, and why.",
+    ),
+    LogEvent("partition_replicas_changed", "info", "The partition has other replicas: a reassignment is done."),
+    LogEvent("partition_reassignment_began", "info", "The partition moves to other replicas."),
+    LogEvent("partition_transfer_began", "info", "Leadership is to go to another replica, without loss."),
+    LogEvent("partition_transfer_withdrawn", "info", "That replica could not take over in time; the leader goes on."),
+    LogEvent("partition_learners_changed", "info", "Other servers hold copies that do not count."),
+    LogEvent("partition_last_leader_forgotten", "info", "The last leader has lost its copy: it leads no more."),
+    LogEvent("partition_read_only", "info", "The partition takes no records: tidelog topics set-readonly."),
+    LogEvent("partition_writable", "info", "It takes records again."),
+    LogEvent("partition_paused", "info", "Nothing is written, read or copied: tidelog topics pause."),
+    LogEvent("partition_resumed", "info", "It is in use again."),
+    LogEvent(
+        "timeline_ahead",
+        "error",
+        "The topic __timeline tells of more than the controllers know: their metadata are from an older copy.",
+        "Nothing is written to the timeline until somebody has looked; see What happened, above.",
+    ),
+    LogEvent("peer_up", "info", "The link to another controller is open."),
+    LogEvent("peer_down", "info", "It broke.", WAIT),
+    LogEvent(
+        "peer_failed",
+        "warning",
+        "Another controller or a replica server cannot be reached or refuses; error says why. Told once.",
+        "Start it; or look at addresses, network, certificates.",
+    ),
+    LogEvent(
+        "protocol_fault", "warning", "A peer sent what no correct one sends; it was let go.", "Find out what it is."
+    ),
+    LogEvent("unexpected_message", "warning", "A controller sent something over the wrong link.", "Report it."),
+)
+REPLICA = (
+    LogEvent("replica_started", "info", "It listens, and registers.", counted=False),
+    LogEvent(
+        "encryption_keys",
+        "info",
+        "Which keys the segments are encrypted with, and how many were wrapped anew.",
+        "Keys that no segment uses can be thrown away.",
+        counted=False,
+    ),
+    LogEvent("registered", "info", "The controllers know this life of the server, by its broker epoch."),
+    LogEvent(
+        "registration_refused",
+        "error",
+        "Another process has this server's name, and is heard of.",
+        "End one of them. After a move to another machine it takes a session time-out.",
+    ),
+    LogEvent("life_ended", "warning", "The controllers know a later life of this server: it registers again.", WAIT),
+    LogEvent(
+        "controller_failed",
+        "warning",
+        "A controller cannot be reached or refuses; error says why. Told once for each.",
+        "Start it; or look at controllers=, network, certificates.",
+    ),
+    LogEvent(
+        "peer_failed",
+        "warning",
+        "Another replica server cannot be reached or refuses; error says why. Told once for each.",
+        "Start it; or look at its advertised_url, network, certificates.",
+    ),
+    LogEvent("leader_became", "info", "It leads a partition from now on."),
+    LogEvent("follower_became", "info", "It follows another leader of a partition."),
+    LogEvent(
+        "leadership_refused",
+        "error",
+        "It was named leader of a partition that it must not lead: not in sync, or of an old leader epoch.",
+        "Report it: the controllers should know better.",
+    ),
+    LogEvent("leader_suspected", "warning", "A leader does not answer; the controllers are told.", WAIT),
+    LogEvent("partition_unassigned", "info", "It is no replica of the partition any more; the files stay."),
+    LogEvent("partition_deleted", "info", "The files of a deleted partition are gone."),
+    LogEvent("partition_paused", "info", "All of the log is durable, and it is closed."),
+    LogEvent(
+        "delete_failed",
+        "warning",
+        "The files of a deleted partition could not be removed; it is tried again at the next start.",
+        "See reason: rights, the medium.",
+    ),
+    LogEvent("logs_opened", "info", "All logs are open."),
+    LogEvent("partition_offline", "error", "The partition serves nobody on this server; see reason.", "See Damage."),
+    LogEvent(
+        "log_damaged", "error", "A segment, or the whole log (-1), is damaged.", "See Damage: it repairs itself."
+    ),
+    LogEvent(
+        "segment_quarantined", "warning", "A damaged segment was set aside.", "See Damage: keep it until all is well."
+    ),
+    LogEvent(
+        "segment_repaired", "info", "The hole has been filled from the leader.", "Delete the .quarantined file."
+    ),
+    LogEvent("hole_retired", "info", "Retention has taken meanwhile what the hole held."),
+    LogEvent(
+        "committed_records_missing",
+        "error",
+        "The log opens without its committed end, which is to come from a leader.",
+        "See Damage: bring the other replicas back.",
+    ),
+    LogEvent("copy_restarted", "warning", "The copy starts over, from where the leader's log begins.", "See Damage."),
+    LogEvent("log_truncated", "info", "Records that were never committed were cut off, to agree with the leader."),
+    LogEvent(
+        "committed_records_lost",
+        "error",
+        "Committed records were cut off: an unclean election, or commit_rule=leader.",
+        "tidelog why TOPIC/PARTITION says which.",
+    ),
+    LogEvent(
+        "producers_forgotten",
+        "warning",
+        "What was known of idle idempotent producers is lost; the log is whole.",
+        "See Damage: let another copy lead.",
+    ),
+    LogEvent(
+        "fetched_data_refused",
+        "warning",
+        "What the leader sent does not fit this log, or is damaged; it is asked for again.",
+        "If it stays: tidelog verify --replicas; look at the leader's memory and disk.",
+    ),
+    LogEvent("disk_stalled", "warning", "A sync takes too long: others are to lead.", "Find what stalls the disk."),
+    LogEvent("disk_answers", "info", "The sync has ended after all."),
+    LogEvent("disk_full", "error", "The disk is full: no records are taken.", "Make room; see A full disk."),
+    LogEvent("disk_roomy", "info", "There is room again, and records are taken."),
+    LogEvent("reserve_failed", "warning", "The reserve cannot be made; tried again.", "See reason: room, quota."),
+    LogEvent(
+        "discard_failed",
+        "error",
+        "After a failed sync what is in doubt could not be cut off either; the next start does it.",
+        "Look at the medium.",
+    ),
+    LogEvent(
+        "distrust_failed",
+        "error",
+        "The disk takes not even the note that the next life must not trust it. The process stays until it does.",
+        "Free space, or restart the machine.",
+    ),
+    LogEvent("close_failed", "error", "The end was not in order: the next life is not clean.", "Look at the medium."),
+    LogEvent("closed", "info", "The end was in order, if clean=True."),
+    LogEvent("log_start_moved", "info", "The oldest records are gone: by retention, or with the leader."),
+    LogEvent("log_compacted", "info", "Compaction has written segments anew; how much it saved."),
+    LogEvent("compaction_without_room", "warning", "No room to write a segment anew; it waits.", "Make room."),
+    LogEvent("scrubbed", "info", "All full segments were read again, and checked."),
+    LogEvent(
+        "scrub_failed", "warning", "A segment could not be read, for want of rights or descriptors.", "See reason."
+    ),
+    LogEvent("index_removed", "info", "An index was damaged; it is made again."),
+    LogEvent("groups_coordinated", "info", "It coordinates the consumer groups of a partition of __groups."),
+    LogEvent(
+        "groups_unreadable",
+        "error",
+        "A record of __groups cannot be read: the groups of that partition have no coordinator here.",
+        "Let another replica lead it: tidelog partitions transfer; tidelog verify --replicas.",
+    ),
+)
+GATEWAY = (
+    LogEvent("gateway_started", "info", "It knows the cluster, and listens.", counted=False),
+    LogEvent("controller_link_up", "info", "The link to the active controller is open.", counted=False),
+    LogEvent("replica_link_up", "info", "The link to a replica server is open.", counted=False),
+    LogEvent(
+        "controller_failed",
+        "warning",
+        "A controller cannot be reached or refuses; error says why. Told once for each.",
+        "Start it; or look at controllers=, network, certificates.",
+        counted=False,
+    ),
+    LogEvent(
+        "peer_failed",
+        "warning",
+        "A replica server cannot be reached or refuses; error says why. Told once for each.",
+        "Start it; or look at its advertised_url, network, certificates.",
+        counted=False,
+    ),
+    LogEvent(
+        "client_refused",
+        "warning",
+        "There is no room for another client; reason says which bound.",
+        "More gateways, or a higher client_max_connections.",
+        counted=False,
+    ),
+    LogEvent(
+        "authentication_failed",
+        "warning",
+        "A client showed no token, or one that is not good.",
+        "Where it is one of yours: give it a token. Where not: see who it is (remote).",
+        counted=False,
+    ),
+    LogEvent(
+        "client_sent_away",
+        "info",
+        "A client's token was revoked or expired, or it may not read any more what it reads.",
+        counted=False,
+    ),
+    LogEvent(
+        "audit_not_written",
+        "warning",
+        "Records for __audit wait; they are tried again.",
+        "See error: the topic's partition has no leader, or too few replicas.",
+        counted=False,
+    ),
+    LogEvent("leaving", "info", "It ends, and lets its clients go.", counted=False),
+    LogEvent("left", "info", "All clients are gone.", counted=False),
+)
+BY_SERVICE = {"controller": CONTROLLER, "replica": REPLICA, "gateway": GATEWAY}
+_LEVELS: dict[str, Level] = {}
+for _event in (*ANY, *CONTROLLER, *REPLICA, *GATEWAY):
+    _known = _LEVELS.setdefault(_event.name, _event.level)
+    assert _known == _event.level, f"{_event.name} has two levels"
+
+
+def level_of(name: str) -> Level:
+    """How bad it is."""
+    return _LEVELS.get(name, "info")
+
+
+def counted(table: tuple[LogEvent, ...], counts: dict[str, int]) -> dict[str, int]:
+    """The counts with a 0 for warnings and errors that were not seen yet: so the first one is an increase."""
+    return {event.name: 0 for event in table if event.counted and event.level != "info"} | counts
