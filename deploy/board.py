@@ -109,6 +109,37 @@ ROWS = (
         ),
     ),
     (
+        "Consumer groups",
+        (
+            _plot(
+                "Lag",
+                "short",
+                "Committed records that the group has not processed.",
+                ("sum by (group) (tidelog_group_lag_records)", "{{group}}"),
+            ),
+            _plot(
+                "Members",
+                "short",
+                "Of groups that have a coordinator.",
+                ("sum by (group) (tidelog_group_members)", "{{group}}"),
+            ),
+            _plot(
+                "Generations and members put out",
+                "short",
+                "Per second: news for some member; members that were silent, or too slow to give partitions up.",
+                ("sum(rate(tidelog_group_generations_total[$__rate_interval]))", "generations"),
+                ("sum(rate(tidelog_group_expelled_members_total[$__rate_interval]))", "members put out"),
+            ),
+            _plot(
+                "Commits",
+                "short",
+                "Per second: taken, and refused by code.",
+                ("sum(rate(tidelog_group_commits_total[$__rate_interval]))", "taken"),
+                (_rate("tidelog_group_commit_errors_total", "code"), "{{code}}"),
+            ),
+        ),
+    ),
+    (
         "Replication",
         (
             _plot(

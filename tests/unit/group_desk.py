@@ -17,6 +17,7 @@ from tidelog.wire.messages import (
     Message,
     TopicShare,
 )
+from tidelog_replica.core.counts import Counts
 from tidelog_replica.core.groups.coordinator import Coordinator
 from tidelog_replica.core.groups.group import Topic, Topics
 from tidelog_replica.core.groups.records import Entry, Stored
@@ -35,10 +36,11 @@ class Desk:
         self.now = 100.0
         self.wall_ms = 5000
         self.topics = Topics([ORDERS])
+        self.counts = Counts()
         self.log: list[Entry] = []
         self.told: dict[str, tuple[int, set[int]]] = {}
         """Generation and partitions of ``orders``, by member."""
-        self.core = Coordinator("r1", SETTINGS, self.topics)
+        self.core = Coordinator("r1", SETTINGS, self.topics, self.counts)
         self.core.begin(Stored(), self.now)
 
     def ask(self, message: Message) -> Any:
@@ -91,7 +93,7 @@ class Desk:
         stored = Stored()
         for key, value in self.log:
             stored.take(key, value)
-        self.core = Coordinator("r2", SETTINGS, self.topics)
+        self.core = Coordinator("r2", SETTINGS, self.topics, self.counts)
         self.core.begin(stored, self.now)
         self.log += self.core.take_entries()
 

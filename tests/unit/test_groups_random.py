@@ -29,6 +29,7 @@ from tidelog.wire.messages import (
     Message,
     TopicShare,
 )
+from tidelog_replica.core.counts import Counts
 from tidelog_replica.core.groups.coordinator import Coordinator
 from tidelog_replica.core.groups.group import Topic, Topics
 from tidelog_replica.core.groups.records import Entry, Stored, shares_of
@@ -76,7 +77,7 @@ class World:
         stored = Stored()
         for key, value in self.log:
             stored.take(key, value)
-        core = Coordinator("r1", SETTINGS, self.topics())
+        core = Coordinator("r1", SETTINGS, self.topics(), Counts())
         core.begin(stored, self.now)
         self.log += core.take_entries()
         return core

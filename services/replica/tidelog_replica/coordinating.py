@@ -15,7 +15,7 @@ requests that may change something are refused as a produce would be, and no mem
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from math import inf
 
@@ -28,7 +28,7 @@ from tidelog.wire.messages import ListGroups, Message
 from tidelog_replica.assignment import Assignment
 from tidelog_replica.core.groups.coordinator import KINDS as KINDS
 from tidelog_replica.core.groups.coordinator import POSTPONED_S, READS, Coordinator
-from tidelog_replica.core.groups.group import Topic, Topics
+from tidelog_replica.core.groups.group import Group, Topic, Topics
 from tidelog_replica.core.groups.records import Entry, Stored
 from tidelog_replica.core.timers import Timers
 from tidelog_replica.core.waiters import Waiters, earlier
@@ -108,6 +108,13 @@ class Groups:
         self._topic = Topic("", GROUPS, 0)
         self._topics = Topics()
         self._look_at = inf
+
+    @property
+    def groups(self) -> Iterator[Group]:
+        """All that are coordinated here."""
+        for led in self._led.values():
+            if led.core is not None and led.is_led:
+                yield from led.core.groups.values()
 
     # --- inputs ------------------------------------------------------------------------------------------
 
@@ -235,7 +242,7 @@ class Groups:
         if led.read_to < end or led.broken or self._refusal(led) is not None:
             return
         self._look_at_topics()
-        led.core = Coordinator(self._node, self._settings.groups, self._topics)
+        led.core = Coordinator(self._node, self._settings.groups, self._topics, self._outbox.counts)
         led.core.begin(led.stored, now)
         led.stored = Stored()
         self._write(led)

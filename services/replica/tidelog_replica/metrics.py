@@ -14,6 +14,7 @@ from tidelog.log_events import REPLICA, counted
 from tidelog.metrics import Metric, MetricsPage, Sample, by_label
 from tidelog.types import NodeId, TopicPartition
 
+from tidelog_replica import group_metrics
 from tidelog_replica.files import OpenFiles
 from tidelog_replica.lagging import Lag, lag_of
 from tidelog_replica.leading import Leading
@@ -157,15 +158,17 @@ METRICS = (
         OPEN_FILES,
     ),
     *(FREE_BYTES, FULL, REPAIRING, QUARANTINED, REGISTERED, CONNECTIONS, EVENTS),
+    *group_metrics.METRICS,
 )
 
 
 def metrics_page(shell: Shell, files: OpenFiles | None) -> MetricsPage:
     """The page of one replica server. ``files``: what bounds its descriptors, if something does."""
-    return MetricsPage(METRICS, lambda: _collect(shell, files))
+    far = group_metrics.FarEnds(shell.peers.start_call)
+    return MetricsPage(METRICS, lambda: _collect(shell, files, far))
 
 
-def _collect(shell: Shell, files: OpenFiles | None) -> Iterator[Sample]:
+def _collect(shell: Shell, files: OpenFiles | None, far: group_metrics.FarEnds) -> Iterator[Sample]:
     node, assignment = shell.node, shell.node.assignment
     counts = assignment.counts
     led = _Led(node, shell.now())
@@ -199,6 +202,7 @@ def _collect(shell: Shell, files: OpenFiles | None) -> Iterator[Sample]:
         roles[link.peer.role] += 1
     yield from by_label(CONNECTIONS, roles)
     yield from by_label(EVENTS, counted(REPLICA, Counter(counts.events) + Counter(shell.events)))
+    yield from group_metrics.samples(node, far)
 
 
 class _Led:

@@ -25,7 +25,7 @@ together. Partitions without waiters, laggards or proposals set no timer, and a 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 
 from tidelog.disk import Disk
@@ -49,6 +49,7 @@ from tidelog_replica.cleaning import Cleaning
 from tidelog_replica.coordinating import KINDS as GROUP_KINDS
 from tidelog_replica.coordinating import TIMER as GROUPS_TIMER
 from tidelog_replica.coordinating import Groups
+from tidelog_replica.core.groups.group import Group
 from tidelog_replica.core.timers import Timers
 from tidelog_replica.jobs import Job
 from tidelog_replica.lives import Lives
@@ -130,6 +131,11 @@ class ReplicaNode:
     def assignment(self) -> Assignment:
         """What this server has a part in, whether open or not."""
         return self._assignment
+
+    @property
+    def groups(self) -> Iterator[Group]:
+        """The consumer groups that are coordinated here."""
+        return self._groups.groups
 
     @property
     def broker_epoch(self) -> int:

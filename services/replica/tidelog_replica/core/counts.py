@@ -45,3 +45,11 @@ class Counts:
     read_bytes: int = 0
     events: dict[str, int] = field(default_factory=dict)
     """Lines of the log, by name."""
+    group_generations: int = 0
+    """Begun, of consumer groups coordinated here."""
+    group_expelled: int = 0
+    """Their members that were put out."""
+    group_commits: int = 0
+    """Taken."""
+    group_commit_refusals: dict[str, int] = field(default_factory=dict)
+    """Commits answered with an error, by its code."""

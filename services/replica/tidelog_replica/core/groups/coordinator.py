@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 
+from tidelog.counting import count
 from tidelog.errors import TidelogError, refuse
 from tidelog.types import NodeId, TopicPartition
 from tidelog.wire.messages import (
@@ -40,6 +41,7 @@ from tidelog.wire.messages import (
     Message,
 )
 
+from tidelog_replica.core.counts import Counts
 from tidelog_replica.core.groups.checks import check_commit, check_join, check_name
 from tidelog_replica.core.groups.group import Group, Member, Topics
 from tidelog_replica.core.groups.records import Entry, OffsetRecord, Stored
@@ -61,7 +63,8 @@ KINDS = (*READS, *WRITES, GroupHeartbeat)
 class Coordinator:
     """See the module. ``now`` is the caller's clock in seconds, ``wall_ms`` the wall clock in ms since 1970."""
 
-    def __init__(self, node: NodeId, settings: GroupSettings, topics: Topics) -> None:
+    def __init__(self, node: NodeId, settings: GroupSettings, topics: Topics, counts: Counts) -> None:
+        self._counts = counts
         self.groups: dict[str, Group] = {}
         self._node = node
         self._settings = settings
@@ -120,6 +123,7 @@ class Coordinator:
         member = self._member_of(key)
         if member is not None and member.deadline <= now:
             assert isinstance(key, tuple)
+            self._counts.group_expelled += 1
             self._remove(self.groups[key[0]], member, now, wall_ms)
         elif member is not None:
             self._timers.set(key, member.deadline)
@@ -160,6 +164,7 @@ class Coordinator:
 
     def _touch(self, group: Group) -> None:
         """Something was done to a group: step by step, so that what one step frees is written before the next."""
+        self._counts.group_generations += group.begins_generation
         self._entries += group.take_entries()
         if group.is_vain:
             self.groups.pop(group.name, None)
@@ -198,6 +203,8 @@ class Coordinator:
                 case _:
                     raise refuse("UNSUPPORTED", f"a coordinator does not know {message.OP}")
         except TidelogError as error:
+            if isinstance(message, CommitOffsets):
+                count(self._counts.group_commit_refusals, error.code)
             return error
 
     def _join(self, asked: JoinGroup, now: float) -> JoinGroupAnswer:
@@ -299,6 +306,7 @@ class Coordinator:
                 raise refuse("GROUP_FULL", f"the coordinator has {self._settings.max_groups} groups")
             group = self._group(asked.group)
         group.commit(offsets)
+        self._counts.group_commits += 1
         self._touch(group)
         return Done()
 

@@ -133,6 +133,11 @@ class Group:
         return not self.members and not self.offsets
 
     @property
+    def begins_generation(self) -> bool:
+        """Some member is to be told something new."""
+        return self._bumped
+
+    @property
     def has_news(self) -> bool:
         """Something is to be written."""
         return self._bumped or self._rewrite or bool(self._changed or self._committed)
