@@ -11,7 +11,7 @@ from tidelog.errors import TidelogError, refuse
 from tidelog.health import WhyNot, health_pages
 from tidelog.link import Link, OnRefused, serve_links
 from tidelog.transport import Page, Transport
-from tidelog.wire.messages import Hello, Message, Welcome
+from tidelog.wire.messages import DescribeMetrics, Hello, Message, MetricsAnswer, Welcome
 
 METRICS_PATH = "/metrics"
 
@@ -25,9 +25,13 @@ class Shell(Protocol):
 
 
 class Entrance:
-    """Refuses everybody with ``OFFLINE`` until ``open``, then asks ``welcome``. ``node`` is whose port it is."""
+    """Refuses everybody with ``OFFLINE`` until ``open``, then asks ``welcome``. ``node`` is whose port it is. It
+    answers pages, and ``describe_metrics``; all else is for who is behind it."""
 
-    def __init__(self, node: str, welcome: Callable[[Hello], Welcome | TidelogError]) -> None:
+    def __init__(
+        self, node: str, welcome: Callable[[Hello], Welcome | TidelogError], with_metrics: bool = True
+    ) -> None:
+        self._with_metrics = with_metrics
         self._node = node
         self._welcome = welcome
         self._behind: tuple[Shell, Callable[[str], Page]] | None = None
@@ -53,7 +57,6 @@ class Entrance:
         host: str,
         port: int,
         allowed: Mapping[str, frozenset[str]],
-        with_metrics: bool,
         *,
         task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED,
     ) -> None:
@@ -63,13 +66,13 @@ class Entrance:
             host,
             port,
             self._admit,
-            lambda link, id, message: self._shell.on_message(link, id, message),
+            self._on_message,
             allowed=allowed,
             on_open=lambda link: self._shell.on_open(link),
             on_close=lambda link: self._shell.on_close(link),
             on_refused=lambda link, message, error: self._on_refused(link, message, error),
             pages={
-                **({METRICS_PATH: self._show_metrics} if with_metrics else {}),
+                **({METRICS_PATH: self._show_metrics} if self._with_metrics else {}),
                 **health_pages(lambda: self._why_not_ready()),
             },
             task_status=task_status,
@@ -79,6 +82,19 @@ class Entrance:
     def _shell(self) -> Shell:
         assert self._behind is not None, "nobody was admitted yet"
         return self._behind[0]
+
+    def _on_message(self, link: Link, id: int | None, message: Message) -> None:
+        if not isinstance(message, DescribeMetrics):
+            self._shell.on_message(link, id, message)
+        elif id is not None:
+            link.answer(id, self._metrics_of(message.node))
+
+    def _metrics_of(self, node: str) -> MetricsAnswer | TidelogError:
+        if node != self._node:
+            return refuse("UNKNOWN_SERVER", f"this is {self._node}, not {node}")
+        if not self._with_metrics:
+            return refuse("UNSUPPORTED", f"{node} shows no metrics: metrics = false")
+        return MetricsAnswer(self._show_metrics("text/plain").body.decode())
 
     def _admit(self, hello: Hello) -> Welcome | TidelogError:
         if self._behind is None:

@@ -96,6 +96,10 @@ class Log(Administering):
         """The controllers, and which is the active one."""
         return self._portal.run(self._portal.log.quorum)
 
+    def metrics(self, node: str) -> str:
+        """What a replica server, or the active controller, counts now."""
+        return self._portal.run(self._portal.log.metrics, node)
+
     def add_controller(self, node: str, url: str) -> None:
         """Take a running controller into the group."""
         self._portal.run(self._portal.log.add_controller, node, url)

@@ -41,7 +41,7 @@ class Shell:
 async def listening() -> AsyncIterator[tuple[Entrance, str]]:
     entrance = Entrance("r1", lambda hello: WELCOME)
     async with trio.open_nursery() as nursery:
-        listen = partial(entrance.serve, WebSocketTransport(), "127.0.0.1", 0, ALLOWED, True)
+        listen = partial(entrance.serve, WebSocketTransport(), "127.0.0.1", 0, ALLOWED)
         yield entrance, await nursery.start(listen)
         nursery.cancel_scope.cancel()
 

@@ -28,6 +28,7 @@ from tidelog.wire.messages import (
     ConfirmLeader,
     CreateTopic,
     DeleteTopic,
+    DescribeMetrics,
     DescribeQuorum,
     DrainServer,
     GrowTopic,
@@ -80,7 +81,7 @@ ALLOWED = {
     | {CreateTopic.OP, DeleteTopic.OP, AlterTopic.OP, AlterLearners.OP, GrowTopic.OP}
     | {SetReadOnly.OP, PauseTopic.OP, PrepareGroups.OP}
     | {TransferLeader.OP, Reassign.OP, CancelReassignment.OP, DrainServer.OP, PlanRebalance.OP, Rebalance.OP}
-    | {History.OP, AllocateProducerIds.OP, Watch.OP, AddController.OP, RemoveController.OP}
+    | {History.OP, DescribeMetrics.OP, AllocateProducerIds.OP, Watch.OP, AddController.OP, RemoveController.OP}
     | {PutToken.OP, RevokeTokens.OP, AlterAcls.OP, AlterQuotas.OP, PrepareAudit.OP},
     "client": _ANYBODY,
 }
@@ -147,8 +148,8 @@ async def _run(
             return refuse("FORBIDDEN", f"this is {config.node} itself: two controllers have one name")
         return Welcome(PROTOCOL_VERSION, config.cluster, config.node, "controller", MAX_MESSAGE_BYTES, MAX_IN_FLIGHT)
 
-    entrance = Entrance(config.node, welcome)
-    listen = partial(entrance.serve, transport, config.host, config.port, ALLOWED, config.metrics)
+    entrance = Entrance(config.node, welcome, config.metrics)
+    listen = partial(entrance.serve, transport, config.host, config.port, ALLOWED)
     with serving.shielded():
         async with trio.open_nursery() as nursery:
             url = await nursery.start(listen)

@@ -27,6 +27,7 @@ from tidelog.wire.messages import (
     CreateTopic,
     DeleteTopic,
     DescribeAccess,
+    DescribeMetrics,
     DescribeQuorum,
     Digest,
     Done,
@@ -67,7 +68,7 @@ Once = TypeVar("Once", bound=Message)
 CONTROLLER_TIMEOUT_S = 10.0
 OFFSETS_TIMEOUT_S = 2.0
 """A leader that does not tell its offsets in this time leaves them unknown (-1) in a metadata answer."""
-DIGEST_TIMEOUT_S = 5.0
+SERVER_TIMEOUT_S = 5.0
 PRODUCER_ID_BLOCK = 1000
 ASKER_LENGTH = 64
 """Of a client's name so much is passed on."""
@@ -83,6 +84,7 @@ KINDS = (
     CreateTopic,
     DeleteTopic,
     DescribeAccess,
+    DescribeMetrics,
     DescribeQuorum,
     Digest,
     DrainServer,
@@ -163,8 +165,9 @@ class Requests:
             case DescribeAccess():
                 return _access_answer(self._shell.cluster.image.access)
             case Digest(node):
-                peers = self._shell.peers
-                return await self._call(lambda done: peers.start_call(node, message, DIGEST_TIMEOUT_S, done))
+                return await self._ask_server(node, message)
+            case DescribeMetrics(node) if any(server.node == node for server in self._shell.cluster.image.servers):
+                return await self._ask_server(node, message)
             case InitProducer():
                 return ProducerId(await self._next_producer_id())
             case Play(node, act):
@@ -253,6 +256,10 @@ class Requests:
 
     async def _ask(self, message: ListOffset) -> Message:
         return await self._call(lambda done: self._shell.ask_leader(message, OFFSETS_TIMEOUT_S, done))
+
+    async def _ask_server(self, node: str, message: Message) -> Message:
+        peers = self._shell.peers
+        return await self._call(lambda done: peers.start_call(node, message, SERVER_TIMEOUT_S, done))
 
     async def _call(self, start: Callable[[Answered], None]) -> Message:
         """The answer of a call that ``start`` begins and that is answered in any case."""

@@ -22,6 +22,7 @@ from tidelog.link import PROTOCOL_VERSION
 from tidelog.service import Leave, Serving, serve_in_order
 from tidelog.transport import MAX_MESSAGE_BYTES, Transport
 from tidelog.wire.messages import (
+    DescribeMetrics,
     Digest,
     EpochOffset,
     Fetch,
@@ -48,7 +49,8 @@ from tidelog_replica.tidying import open_files_of
 
 ALLOWED = {
     "replica": frozenset({Fetch.OP, EpochOffset.OP, Notify.OP, ListOffset.OP, LogSnapshot.OP, Read.OP}),
-    "gateway": frozenset({Produce.OP, Read.OP, ListOffset.OP, Digest.OP, *(kind.OP for kind in GROUP_KINDS)}),
+    "gateway": frozenset({Produce.OP, Read.OP, ListOffset.OP, Digest.OP, DescribeMetrics.OP})
+    | {kind.OP for kind in GROUP_KINDS},
     "controller": frozenset({Produce.OP, Read.OP, ListOffset.OP}),
 }
 """Who may send what: clients come through a gateway; the active controller writes the timeline."""
@@ -95,8 +97,8 @@ async def _run(
             return refuse("WRONG_CLUSTER", f"this is cluster {config.cluster!r}, not {hello.cluster!r}")
         return Welcome(PROTOCOL_VERSION, config.cluster, config.node, "replica", MAX_MESSAGE_BYTES, MAX_IN_FLIGHT)
 
-    entrance = Entrance(config.node, welcome)
-    listen = partial(entrance.serve, transport, config.host, config.port, ALLOWED, config.metrics)
+    entrance = Entrance(config.node, welcome, config.metrics)
+    listen = partial(entrance.serve, transport, config.host, config.port, ALLOWED)
     try:
         with serving.shielded():
             async with trio.open_nursery() as nursery:

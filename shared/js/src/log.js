@@ -122,6 +122,11 @@ export class Log extends Consuming {
     return this.ask({ op: "describe_quorum" }, words.quorumAnswer);
   }
 
+  /** What a replica server, or the active controller, counts now, in Prometheus' text format. */
+  async metrics(node) {
+    return (await this.ask({ op: "describe_metrics", node }, words.metricsAnswer, { again: false })).page;
+  }
+
   /** Take a running controller into the group, as a learner first. */
   async addController(node, url) {
     await this.ask({ op: "add_controller", node, url });

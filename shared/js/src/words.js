@@ -106,6 +106,8 @@ export const quorumAnswer = shape({
   gateways: or([], list(text)),
 });
 
+export const metricsAnswer = shape({ page: text });
+
 const plannedMove = shape({
   name: text,
   partition: integer,

@@ -25,6 +25,7 @@ from tidelog.wire.messages import (
     AlterTopic,
     CreateTopic,
     DeleteTopic,
+    DescribeMetrics,
     DescribeQuorum,
     Digest,
     DigestAnswer,
@@ -34,6 +35,7 @@ from tidelog.wire.messages import (
     Message,
     Metadata,
     MetadataAnswer,
+    MetricsAnswer,
     Play,
     PlayAnswer,
     PlayedNode,
@@ -135,6 +137,11 @@ class Log(Consuming, Grouping, Moving, Securing):
     async def quorum(self) -> QuorumAnswer:
         """The controllers, and which is the active one."""
         return await self._ask(DescribeQuorum(), QuorumAnswer)
+
+    async def metrics(self, node: str) -> str:
+        """What a replica server, or the active controller, counts now, in Prometheus' text format. Raises
+        ``UNKNOWN_SERVER``, ``UNREACHABLE``, ``UNSUPPORTED``."""
+        return (await self._ask(DescribeMetrics(node), MetricsAnswer, again=False)).page
 
     async def add_controller(self, node: str, url: str) -> None:
         """Take a running controller into the group, as a learner; it votes when it has caught up (``quorum`` tells).

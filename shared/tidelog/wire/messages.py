@@ -1121,6 +1121,22 @@ class Digest(Message):
     offsets: tuple[int, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class MetricsAnswer(Message):
+    """Answer: the server's metrics now, in Prometheus' text format (docs/metrics.md)."""
+
+    page: str
+
+
+@dataclass(frozen=True, slots=True)
+class DescribeMetrics(Message):
+    """What the replica server ``node``, or the active controller of that name, counts."""
+
+    OP: ClassVar[str] = "describe_metrics"
+    ANSWER: ClassVar[type[Message]] = MetricsAnswer
+    node: str
+
+
 # --- gateway: clients ------------------------------------------------------------------------------------
 
 

@@ -22,6 +22,7 @@ from tidelog.wire.messages import (
     DeleteTopic,
     DescribeAccess,
     DescribeGroup,
+    DescribeMetrics,
     DescribeQuorum,
     Digest,
     DrainServer,
@@ -81,6 +82,7 @@ OF_GROUP = {
 """Ops on the consumer group ``group``."""
 OF_CLUSTER = {
     DescribeQuorum.OP: "describe",
+    DescribeMetrics.OP: "describe",
     ListGroups.OP: "describe",
     AlterLearners.OP: "cluster",
     TransferLeader.OP: "cluster",
@@ -101,7 +103,7 @@ OF_CLUSTER = {
 """Ops on the cluster."""
 OPEN = frozenset({Metadata.OP, InitProducer.OP, Credit.OP, Unsubscribe.OP})
 """Need nothing: ``metadata`` tells of what one may describe, the others touch what is one's own."""
-ASKING = frozenset({DescribeQuorum.OP, DescribeAccess.OP, ListGroups.OP, PlanRebalance.OP})
+ASKING = frozenset({DescribeQuorum.OP, DescribeMetrics.OP, DescribeAccess.OP, ListGroups.OP, PlanRebalance.OP})
 ADMIN = frozenset({*BY_NAME, *OF_CLUSTER, DeleteGroup.OP} - ASKING)
 """Change the cluster."""
 EVERYTHING = ("cluster", "cluster")

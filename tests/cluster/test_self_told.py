@@ -1,11 +1,14 @@
-"""What the services of a real cluster say to a supervisor that asks whether they live and whether they are ready."""
+"""What the services of a real cluster tell of themselves: whether they live and are ready, and what they count."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+import tidelog
 import trio
 from test_pages import ask_at
+from tidelog.errors import BrokerError
 from tidelog.types import NodeId
 from tidelog.wire.messages import DrainServer
 
@@ -59,3 +62,18 @@ async def test_a_controller_without_a_majority_is_not_ready(tmp_path: Path) -> N
             await cluster.stop(node)
         assert await wait_ready(first, False) == "no active controller is known\n"
         nursery.cancel_scope.cancel()
+
+
+async def test_what_servers_count_is_told_through_a_gateway(tmp_path: Path) -> None:
+    async with running(tmp_path, replicas=1) as cluster:
+        cluster.settings["r2"] = {"metrics": False}
+        await cluster.start("r2")
+        async with tidelog.connect(cluster.gateway) as log:
+            assert "\ntidelog_replica_registered 1.0\n" in await log.metrics("r1")
+            assert "\ntidelog_controller_active 1.0\n" in await log.metrics("c1")
+            while "r2" not in {server.node for server in (await log.status()).servers}:
+                continue
+            for node, code in (("r2", "UNSUPPORTED"), ("c9", "UNKNOWN_SERVER")):
+                with pytest.raises(BrokerError) as refused:
+                    await log.metrics(node)
+                assert refused.value.code == code
