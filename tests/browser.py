@@ -99,8 +99,8 @@ class Page:
 
 
 @contextmanager
-def browser(chromium: str) -> Iterator[Page]:
-    """A browser and its page; the project's files are served on loopback."""
+def browser(chromium: str, *flags: str) -> Iterator[Page]:
+    """A browser and its page, with more command-line flags; the project's files are served on loopback."""
     with _served() as origin, TemporaryDirectory(prefix="tidelog-chromium-", ignore_cleanup_errors=True) as profile:
         to_read, to_write = os.pipe()
         from_read, from_write = os.pipe()
@@ -112,7 +112,7 @@ def browser(chromium: str) -> Iterator[Page]:
             os.dup2(30, READ_FD)
             os.dup2(31, WRITE_FD)
 
-        command = [chromium, *QUIET, f"--user-data-dir={profile}", "about:blank"]
+        command = [chromium, *QUIET, *flags, f"--user-data-dir={profile}", "about:blank"]
         process = subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,

@@ -106,7 +106,8 @@ class Cluster:
         else:
             more = {"port": 0, "shutdown_s": 0.0} | self.settings.get(node, {})
             gateway = GatewayConfig(node=node, controllers=urls, **more)  # type: ignore[arg-type]
-            await serve_gateway(gateway, transport=self.transport, task_status=task_status)
+            transport = self.transport if gateway.tls is None else WebSocketTransport(tls=gateway.tls)
+            await serve_gateway(gateway, transport=transport, task_status=task_status)
 
 
 @asynccontextmanager

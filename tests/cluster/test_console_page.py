@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -12,10 +13,12 @@ import tidelog
 import trio
 from browser import Page, browser
 from js_tools import CHROMIUM, needs_chromium
+from tidelog.certs import open_authority
 from tidelog.cli.dev import serve as serve_dev
 from tidelog.cli.local_cluster import free_base_port
 from tidelog.cli.readiness import wait_ready
 from tidelog.errors import TidelogError
+from tidelog.types import Acl
 from tidelog.wire.messages import Metadata, MetadataAnswer, Play
 
 from cluster.harness import connected, running
@@ -24,6 +27,8 @@ pytestmark = needs_chromium
 
 CHIP = "a.chip[href='#/partition/orders/0']"
 PATIENCE_MS = 30_000
+FLOWS = "[aria-label^='From leader to follower']"
+LASTS = timedelta(days=1)
 
 
 class Reader:
@@ -51,8 +56,8 @@ class Reader:
         """To another panel."""
         await self.do(f"location.hash = '#/{place}'")
 
-    async def fill(self, form: str, **fields: str) -> None:
-        """Open the form of that name, fill it in and send it; returns when it was done."""
+    async def fill(self, form: str, *said: str, **fields: str) -> None:
+        """Open the form of that name, fill it in and send it; returns when it was done, or one of these was said."""
         await self.do(f"""(() => {{
             const one = [...document.querySelectorAll('details')].find((one) => one.innerText.startsWith({form!r}));
             one.open = true;
@@ -61,8 +66,8 @@ class Reader:
             one.querySelector('[role=status]').dataset.name = {form!r};
             one.querySelector('button').click();
         }})()""")
-        done = "['Ackn', 'Done', 'is there']"
-        await self.see(f"{done}.some((word) => text('[data-name={json.dumps(form)}]').includes(word))")
+        done = said or ("Ackn", "Done", "is there")
+        await self.see(f"{json.dumps(done)}.some((word) => text('[data-name={json.dumps(form)}]').includes(word))")
 
     async def show(self, way: str, value: str = "") -> None:
         """Ask for records."""
@@ -81,12 +86,12 @@ class Reader:
 
 @asynccontextmanager
 async def reading(gateway: str) -> AsyncIterator[Reader]:
-    """The console of a gateway, in a browser."""
+    """The console of a gateway, in a browser that takes any certificate."""
     assert CHROMIUM is not None
-    opened = browser(CHROMIUM)
+    opened = browser(CHROMIUM, "--ignore-certificate-errors")
     page = await trio.to_thread.run_sync(opened.__enter__)
     try:
-        await trio.to_thread.run_sync(page.open, gateway.replace("ws:", "http:") + "/console/")
+        await trio.to_thread.run_sync(page.open, gateway.replace("ws", "http", 1) + "/console/")
         yield Reader(page)
     finally:
         with trio.CancelScope(shield=True):
@@ -102,6 +107,11 @@ async def test_it_shows_what_happens_and_what_was(tmp_path: Path) -> None:
         await reader.see("document.querySelectorAll('.track[aria-label*=\"committed to 2\"]').length === 3")
         leader = (await client.partition("orders")).leader
 
+        await reader.go("replication")
+        await reader.see(
+            f"text({FLOWS!r}).includes({leader!r}) && !!document.querySelector('.flow.moving, .flow.asking')"
+        )
+
         await reader.go("cluster")
         await cluster.stop(leader)
         await reader.see(f"text('.node.bad').startsWith({leader!r})")
@@ -109,6 +119,9 @@ async def test_it_shows_what_happens_and_what_was(tmp_path: Path) -> None:
         await reader.see(f"text({CHIP!r}).includes('e1') && text('#notices').includes('{leader} not heard of')")
         await reader.go("timeline")
         await reader.see(f"text('.events').includes('leads after {leader}, in leader epoch 1')")
+
+        await reader.go("replication")
+        await reader.see(f"text('.events').includes('{leader} left') && text('main').includes('median')")
 
         slider = "document.querySelector('#timebar input')"
         await reader.go("cluster")
@@ -126,6 +139,41 @@ async def test_it_says_that_the_gateway_is_gone_and_finds_it_again(tmp_path: Pat
         await reader.see("text('#notices').includes('does not answer') && text('.phase') === 'no gateway'")
         await cluster.start("g1")
         await reader.see("text('#notices').startsWith('All partitions') && text('.phase') === 'live at g1'")
+
+
+async def test_it_asks_who_you_are_and_says_what_the_rules_refuse(tmp_path: Path) -> None:
+    files = open_authority(tmp_path, datetime.now(UTC), LASTS).issue(
+        "g2", [], ["127.0.0.1"], datetime.now(UTC), LASTS
+    )
+    strict = {"authentication": True, "authorization": True, "tls_cert": files.cert, "tls_key": files.key}
+    async with running(tmp_path, replicas=1) as cluster, tidelog.connect(cluster.gateway) as log:
+        await log.create_topic("orders", replication_factor=1)
+        await log.create_topic("secrets", replication_factor=1)
+        token = await log.create_token("alice")
+        await log.alter_acls([Acl("alice", "read", "topic:orders")])
+        cluster.settings["g2"] = strict
+        gateway = await cluster.start("g2")
+        async with reading(gateway) as reader:
+            await reader.see("text('h1') === 'Who are you?' && document.activeElement.name === 'token'")
+            for said, then in (
+                ("wrong", "text('form').includes('is not known here')"),
+                (token, "text('.phase') === 'live at g2'"),
+            ):
+                await reader.do(f"""(() => {{
+                    const form = document.querySelector('form');
+                    form.token.value = {said!r};
+                    form.querySelector('button').click();
+                }})()""")
+                await reader.see(then)
+            await reader.see("text('main').includes('orders') && !text('main').includes('secrets')")
+            await reader.see("text('.planes').includes('Not told to these rights')")
+            await reader.see("text('#timebar').includes('these rights do not reach it')")
+            await reader.go("topics/orders")
+            await reader.fill("Send a record", "write topic:orders", value="hello")
+            await reader.go("groups")
+            await reader.see("text('main').includes('Not known') && text('main').includes('describe cluster')")
+            await log.revoke_tokens_of("alice")
+            await reader.see("text('h1') === 'Who are you?'")
 
 
 async def test_topics_are_made_written_to_followed_and_searched(tmp_path: Path) -> None:

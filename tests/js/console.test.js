@@ -4,9 +4,10 @@ import assert from "node:assert/strict";
 import test from "node:test";
 import { health, liveCluster, pastCluster } from "../../services/gateway/tidelog_gateway/console/static/cluster.js";
 import { decodeCbor, show } from "../../services/gateway/tidelog_gateway/console/static/decode.js";
+import { Flows } from "../../services/gateway/tidelog_gateway/console/static/flows.js";
 import { isWanted, linesOf, optionsOf, Search } from "../../services/gateway/tidelog_gateway/console/static/finding.js";
 import { clock, duration, short } from "../../services/gateway/tidelog_gateway/console/static/format.js";
-import { parse, quantile, rate, total } from "../../services/gateway/tidelog_gateway/console/static/measures.js";
+import { byLabel, grownBy, parse, quantile, rate, total } from "../../services/gateway/tidelog_gateway/console/static/measures.js";
 import { History, Past } from "../../services/gateway/tidelog_gateway/console/static/past.js";
 import { ceiling, Series } from "../../services/gateway/tidelog_gateway/console/static/plot.js";
 import { levelOf, matching } from "../../services/gateway/tidelog_gateway/console/static/timeline.js";
@@ -170,4 +171,44 @@ test("rates and percentiles come from two looks at the metrics", () => {
   assert.ok(Math.abs(quantile(before, after, "h", 0.5) - 0.15) < 1e-9);
   assert.equal(quantile(after, after, "h", 0.5), undefined);
   assert.equal(quantile(page([0, 0, 0], 0), page([0, 0, 4], 0), "h", 0.5), 0.2);
+});
+
+const page = (fetches, bytes, cpu, start = 1) => parse(
+  `process_start_time_seconds ${start}\nprocess_cpu_seconds_total ${cpu}\n` +
+    `tidelog_replica_fetches_total{follower="r2"} ${fetches}\ntidelog_replica_fetched_bytes_total{follower="r2"} ${bytes}\n` +
+    `tidelog_replication_lag_records{follower="r2"} 7\ntidelog_replication_lag_seconds{follower="r2"} 0.5\n` +
+    `tidelog_commit_latency_seconds_bucket{le="0.1"} ${fetches}\ntidelog_commit_latency_seconds_bucket{le="+Inf"} ${fetches}\n`,
+);
+
+test("samples are found by a label, wherever it stands", () => {
+  const values = parse('a_total{x="1",y="p"} 2\na_total{y="q",x="1"} 3\na_total{xy="1"} 9\nab_total{x="1"} 9\n');
+  assert.deepEqual([...byLabel(values, "a_total", "x")], [["1", 5]]);
+  const after = parse('a_total{x="1"} 11\na_total{x="2"} 4\n');
+  assert.deepEqual([...grownBy(values, after, "a_total", "x", 2)], [["1", 3], ["2", 2]]);
+});
+
+test("two looks at a leader say what flows to its followers", () => {
+  const flows = new Flows();
+  flows.take("r1", 1000, page(10, 100, 1));
+  assert.deepEqual(flows.links(), [{ leader: "r1", follower: "r2", fetches: 0, notices: 0, bytes: 0, behind: 7, seconds: 0.5 }]);
+  flows.take("r1", 3000, page(30, 500, 2));
+  assert.deepEqual(flows.links(), [{ leader: "r1", follower: "r2", fetches: 10, notices: 0, bytes: 200, behind: 7, seconds: 0.5 }]);
+  assert.equal(flows.quantile("tidelog_commit_latency_seconds", 0.5), 0.05);
+  flows.take("r1", 3500, page(30, 500, 2));
+  assert.equal(flows.links()[0].bytes, 200, "the same page again says nothing of the time since");
+  flows.take("r1", 4000, page(1, 1, 0.1, 3));
+  assert.equal(flows.links()[0].bytes, 0, "it began anew");
+});
+
+test("a server that does not tell is no reason not to show the others", async () => {
+  const flows = new Flows();
+  const log = { metrics: async (node) => (node === "r1" ? 'tidelog_replication_lag_records{follower="r2"} 1\n' : Promise.reject(new Error("no"))) };
+  await new Promise((done) => {
+    let answers = 0;
+    flows.ask(log, ["r1", "r2"], () => ++answers === 2 && done());
+    flows.ask(log, ["r1", "r2"], () => assert.fail("each is asked once at a time"));
+  });
+  assert.equal(flows.links().length, 1);
+  assert.equal(flows.error("r2").message, "no");
+  assert.equal(flows.error("r1"), undefined);
 });

@@ -8,6 +8,7 @@ import { MapPanel } from "./map.js";
 import { PartitionPanel } from "./partition.js";
 import { PlayPanel } from "./play.js";
 import { RatesPanel } from "./rates.js";
+import { ReplicationPanel } from "./replication.js";
 import { Session } from "./session.js";
 import { Telling } from "./telling.js";
 import { TimeBar } from "./timebar.js";
@@ -21,6 +22,7 @@ const PANELS = [
   { name: "timeline", title: "Timeline", panel: new TimelinePanel() },
   { name: "topics", title: "Topics", panel: new TopicsPanel() },
   { name: "rates", title: "Rates", panel: new RatesPanel() },
+  { name: "replication", title: "Replication", panel: new ReplicationPanel() },
   { name: "groups", title: "Groups", panel: new GroupsPanel() },
   { name: "play", title: "Play", panel: PLAY },
 ];
@@ -107,8 +109,10 @@ class App {
     const [name = "", ...place] = location.hash.replace(/^#\/?/, "").split("/").map(decodeURIComponent);
     if (name === "main") return;
     const next = PANELS.find((one) => one.name === name) ?? PANELS[0];
-    if (next !== this.#current) this.#current?.panel.close?.();
+    const turned = this.#current !== null && next !== this.#current;
+    if (turned) this.#current.panel.close?.();
     this.#current = next;
+    if (turned) document.getElementById("main").focus({ preventScroll: true });
     next.panel.open?.(this, place);
     this.draw();
   }
@@ -120,8 +124,9 @@ class App {
     document.body.dataset.time = this.live ? "live" : "past";
     render(document.getElementById("header"), this.#header(cluster));
     render(document.getElementById("notices"), this.#notices());
-    const ready = this.cluster !== null;
+    const ready = this.cluster !== null && phase !== "token";
     render(document.getElementById("main"), ready ? this.#current.panel.view(this) : this.#waiting());
+    if (phase === "token" && document.activeElement === document.body) document.querySelector("[name=token]")?.focus();
     render(document.getElementById("timebar"), ready ? this.#timebar.view() : []);
   }
 
@@ -168,7 +173,8 @@ class App {
       "form",
       { class: "card", onSubmit },
       h("h1", {}, "Who are you?"),
-      h("p", {}, this.#session.error?.message ?? "", ". The token is kept until this tab is closed."),
+      h("p", { role: "status" }, `${this.#session.error?.message ?? ""}.`),
+      h("p", { class: "quiet small" }, "The token is kept until this tab is closed."),
       h("label", {}, "Token ", h("input", { name: "token", type: "password", autocomplete: "off", required: true })),
       h("button", {}, "Connect"),
     );

@@ -20,9 +20,9 @@ export class MapPanel {
       h(
         "div",
         { class: "planes" },
-        group("Gateways", gateways(app)),
-        group("Controllers", controllers(cluster)),
-        group("Replica servers", cluster.servers.map(server)),
+        group(cluster, "Gateways", gateways(app)),
+        group(cluster, "Controllers", controllers(cluster)),
+        group(cluster, "Replica servers", cluster.servers.map(server)),
       ),
       h(
         "section",
@@ -63,9 +63,9 @@ export class MapPanel {
   }
 }
 
-function group(title, cards) {
+function group({ told }, title, cards) {
   const id = title.toLowerCase().replace(" ", "-");
-  return h("section", { "aria-labelledby": id, class: "plane" }, h("h2", { id }, title), cards.length ? h("ul", { class: "nodes" }, cards) : h("p", { class: "quiet" }, "Not known."));
+  return h("section", { "aria-labelledby": id, class: "plane" }, h("h2", { id }, title), cards.length ? h("ul", { class: "nodes" }, cards) : h("p", { class: "quiet" }, told ? "Not known." : "Not told to these rights (describe cluster)."));
 }
 
 function node(key, name, state, lines, marks = []) {

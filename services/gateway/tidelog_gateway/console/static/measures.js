@@ -39,3 +39,21 @@ export function quantile(before, after, name, part) {
   if (buckets[i].upTo === Infinity) return from.upTo;
   return from.upTo + ((buckets[i].upTo - from.upTo) * (part * all - from.count)) / (buckets[i].count - from.count || 1);
 }
+
+/** Of the samples of a name: a label's values and what was counted of each, whatever the other labels say. */
+export function byLabel(values, name, label) {
+  const found = new Map();
+  const pattern = new RegExp(`[{,]${label}="((?:[^"\\\\]|\\\\.)*)"`);
+  for (const [key, value] of values) {
+    const one = key.startsWith(`${name}{`) && pattern.exec(key)?.[1];
+    if (one) found.set(one, (found.get(one) ?? 0) + value);
+  }
+  return found;
+}
+
+/** How fast each of them grew between two looks, per second. */
+export function grownBy(before, after, name, label, seconds) {
+  const old = byLabel(before, name, label);
+  const grown = [...byLabel(after, name, label)].map(([one, value]) => [one, Math.max(0, value - (old.get(one) ?? 0)) / seconds]);
+  return new Map(seconds > 0 ? grown : []);
+}

@@ -6,7 +6,10 @@ import { parse, quantile, rate, total } from "./measures.js";
 import { legend, plot, Series } from "./plot.js";
 
 const EVERY_MS = 2000;
-const LATENCY = "tidelog_gateway_produce_latency_seconds";
+const LATENCIES = [
+  ["tidelog_gateway_produce_latency_seconds", "From a batch's arrival to its ack"],
+  ["tidelog_gateway_end_to_end_latency_seconds", "From a batch's first timestamp to its delivery"],
+];
 const PARTS = [["median", 0.5], ["95 %", 0.95], ["99 %", 0.99]];
 
 export class RatesPanel {
@@ -15,7 +18,7 @@ export class RatesPanel {
   #off = false;
   #records = [new Series("produced"), new Series("delivered")];
   #bytes = [new Series("produced"), new Series("delivered")];
-  #latency = PARTS.map(([name]) => new Series(name));
+  #latencies = LATENCIES.map(() => PARTS.map(([name]) => new Series(name)));
 
   /** Measure, until `close`. What was measured before stays. */
   open(app) {
@@ -53,7 +56,7 @@ export class RatesPanel {
     go(this.#records[1], "delivered_records");
     go(this.#bytes[0], "produced_bytes");
     go(this.#bytes[1], "delivered_bytes");
-    PARTS.forEach(([, part], i) => add(this.#latency[i], quantile(before.values, after.values, LATENCY, part)));
+    LATENCIES.forEach(([metric], i) => PARTS.forEach(([, part], j) => add(this.#latencies[i][j], quantile(before.values, after.values, metric, part))));
   }
 
   view(app) {
@@ -77,7 +80,7 @@ export class RatesPanel {
         { class: "plots" },
         figure("Records per second", this.#records, (value) => short(value)),
         figure("Bytes per second", this.#bytes, (value) => short(value, "B")),
-        figure("From a batch's arrival to its ack", this.#latency, duration),
+        LATENCIES.map(([, words], i) => figure(words, this.#latencies[i], duration)),
       ),
     ];
   }

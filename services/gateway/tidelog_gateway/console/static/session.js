@@ -66,7 +66,8 @@ export class Session {
         await this.#watch(this.log);
       } catch (error) {
         this.error = error;
-        this.#become(error.code === "UNAUTHENTICATED" ? "token" : "gone");
+        this.phase = error.code === "UNAUTHENTICATED" ? "token" : "gone";
+        this.#onChange();
       }
       clearInterval(ticker);
       await this.log?.close().catch(() => null);

@@ -46,7 +46,7 @@ export class TimeBar {
 const WHY = {
   loading: "Reading the timeline…",
   following: "Nothing has happened yet.",
-  absent: "This cluster keeps no timeline: there is no past to show.",
+  absent: "There is no past to show: the cluster keeps no timeline, or these rights do not reach it (read topic:__timeline).",
   forbidden: "The timeline may not be read with these rights: there is no past to show.",
   broken: "The timeline cannot be read now.",
 };
