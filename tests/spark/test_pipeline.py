@@ -72,6 +72,7 @@ def test_attacks_on_an_ssh_server(spark: Any, cluster: Any, client: tidelog.sync
     assert rows.count() == len(lines)
     failed = Counter(row.address for row in rows.where("failed").select("address").collect())
     assert (sum(failed.values()), failed["183.62.140.253"]) == (520, 286)
+    assert "Failed passwords per address" in (tmp_path / "ssh-attempts.svg").read_text()
     alerts = {
         record.key: json.loads(record.value or b"") for record in client.consume("ssh-attacks", start=0, end="latest")
     }

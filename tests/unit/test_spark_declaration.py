@@ -12,6 +12,7 @@ from tidelog.spark.declaration import Watermark, parse
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "docs" / "examples" / "ssh_attacks.toml"
 LEAST = 'name = "p"\n[in.a]\ntopic = "t"\n[out.b]\nfrom = "a"\nparquet = "f"\n'
+PLOT = '[plot.c]\nsql = "SELECT x, y FROM b"\nx = "x"\ny = "y"\n'
 
 
 def test_the_least_that_a_pipeline_needs() -> None:
@@ -48,6 +49,10 @@ def test_the_example_says_what_it_says() -> None:
         (LEAST + '[in.c]\ntopic = "c"\nbad = "d"\n', "[in.c]: every raw value is a good one"),
         (LEAST + '[in.c]\ntopic = "c"\nvalue = "avro"\n', "[in.c]: value is one of raw, json, cbor; not 'avro'"),
         (LEAST + '[in.c]\ntopics = "c"\n', "[in.c]: there is no setting topics; there are topic, value, schema"),
+        (LEAST + '[plot.c]\nsql = "x"\n', "[plot.c]: sql, x and y must be given"),
+        (LEAST + PLOT + 'mark = "pie"\n', "[plot.c]: mark is one of line, bar; not 'pie'"),
+        (LEAST + PLOT + 'file = "c.gif"\n', "[plot.c]: file ends in .svg or .png, not 'c.gif'"),
+        ('trigger = "1 second"\n' + LEAST + PLOT, "[plot.c]: a plot is made at the end"),
         (LEAST + '[in.c-d]\ntopic = "c"\n', "[in.c-d]: a name is letters, digits and _"),
         ('name = "p"\n', "a pipeline has at least one [in.NAME]\na pipeline has at least one [out.NAME]"),
     ],

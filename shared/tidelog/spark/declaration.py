@@ -11,10 +11,13 @@ from typing import Any, TypeVar
 from tidelog.errors import ConfigError
 
 FORMATS = ("raw", "json", "cbor")
+AVAILABLE_NOW = "available-now"
+MARKS = ("line", "bar")
+PICTURES = (".svg", ".png")
 _TEXTS = ("name", "gateway", "checkpoints", "trigger", "delivery")
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 """What a table may be called: SQL names it."""
-T = TypeVar("T", "Input", "Step", "Output")
+T = TypeVar("T", "Input", "Step", "Output", "Plot")
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +77,23 @@ class Output:
 
 
 @dataclass(frozen=True, slots=True)
+class Plot:
+    """A picture of what the outputs hold when the pipeline has come to its end."""
+
+    name: str
+    sql: str
+    """Over the Parquet and Delta outputs, each as a table by its name."""
+    x: str
+    y: str
+    by: str = ""
+    """Column of which each value is a line, or a part of each bar, of its own."""
+    mark: str = "line"
+    title: str = ""
+    file: str = ""
+    """``….svg`` or ``….png``; "": NAME.svg."""
+
+
+@dataclass(frozen=True, slots=True)
 class Pipeline:
     """A pipeline. ``trigger``: ``available-now`` (all that is there, then the end), or a time between batches."""
 
@@ -81,9 +101,10 @@ class Pipeline:
     inputs: tuple[Input, ...]
     steps: tuple[Step, ...]
     outputs: tuple[Output, ...]
+    plots: tuple[Plot, ...] = ()
     gateway: str = ""
     checkpoints: str = "checkpoints"
-    trigger: str = "available-now"
+    trigger: str = AVAILABLE_NOW
     delivery: str = ""
     """Of every topic that is written to, unless its options say otherwise; "": as the sink's."""
     spark: Mapping[str, str] = field(default_factory=dict)
@@ -100,17 +121,20 @@ def parse(text: str) -> Pipeline:
     inputs = _each(told, "in", Input, _input, faults)
     steps = _each(told, "table", Step, _step, faults)
     outputs = _each(told, "out", Output, _output, faults)
-    known = (*_TEXTS, "spark", "in", "table", "out")
+    plots = _each(told, "plot", Plot, _plot, faults)
+    known = (*_TEXTS, "spark", "in", "table", "out", "plot")
     faults += [f"there is no setting {name}; a pipeline has {', '.join(known)}" for name in told if name not in known]
     plain = {name: told[name] for name in _TEXTS if name in told}
     faults += [f"{name} is a text" for name, value in plain.items() if not isinstance(value, str)]
     if not NAME.fullmatch(str(told.get("name", "")).replace("-", "_")):
         faults.append("name is letters, digits, _ and -, and must be given")
     faults += _references(inputs, steps, outputs)
+    if plots and told.get("trigger", AVAILABLE_NOW) != AVAILABLE_NOW:
+        faults.append(f"[plot.{plots[0].name}]: a plot is made at the end, and only trigger available-now has one")
     if faults:
         raise ConfigError("\n".join(faults))
     settings = {name: str(value) for name, value in told.get("spark", {}).items()}
-    return Pipeline(inputs=inputs, steps=steps, outputs=outputs, spark=settings, **plain)
+    return Pipeline(inputs=inputs, steps=steps, outputs=outputs, plots=plots, spark=settings, **plain)
 
 
 def _each(
@@ -119,6 +143,7 @@ def _each(
     """Every table of a section, as far as it is right."""
     made = []
     names = [one.name for one in fields(kind) if one.name not in ("name", "table")]
+    wanted = {"in": "topic", "table": "sql or python", "out": "from", "plot": "sql, x and y"}[section]
     allowed = {"from": "table"} if section == "out" else {}
     allowed |= {name.replace("_", "-"): name for name in names}
     for name, settings in told.get(section, {}).items():
@@ -134,7 +159,7 @@ def _each(
         try:
             one = kind(name=name, **values)
         except TypeError:
-            faults.append(f"{where}: {'topic' if section == 'in' else 'from'} must be given")
+            faults.append(f"{where}: {wanted} must be given")
             continue
         faults += [f"{where}: {fault}" for fault in check(one)]
         made.append(one)
@@ -182,6 +207,15 @@ def _output(one: Output) -> list[str]:
         faults.append(f"value is one of {', '.join(FORMATS)}; not {one.value!r}")
     if one.partition_by and one.topic:
         faults.append("partition-by goes with parquet and delta")
+    return faults
+
+
+def _plot(one: Plot) -> list[str]:
+    faults = []
+    if one.mark not in MARKS:
+        faults.append(f"mark is one of {', '.join(MARKS)}; not {one.mark!r}")
+    if one.file and not one.file.endswith(PICTURES):
+        faults.append(f"file ends in {' or '.join(PICTURES)}, not {one.file!r}")
     return faults
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tidelog.errors import ConfigError
-from tidelog.spark.declaration import Input, Output, Pipeline, Step, parse
+from tidelog.spark.declaration import AVAILABLE_NOW, Input, Output, Pipeline, Step, parse
 from tidelog.spark.options import DEFAULT_GATEWAY
 
 if TYPE_CHECKING:
@@ -83,6 +83,8 @@ class Run:
 
     def start(self) -> list[StreamingQuery]:
         """Make the tables and start the queries. Raises ``ConfigError``, and what Spark says of SQL."""
+        if self._pipeline.plots and importlib.util.find_spec("matplotlib") is None:
+            raise ConfigError("plots need matplotlib: pip install 'tidelog[plots]'")
         bad = {one.name: self._declare(one) for one in self._pipeline.inputs}
         for step in self._pipeline.steps:
             self._view(step.name, self._made(step), step)
@@ -94,14 +96,27 @@ class Run:
         return queries
 
     def finish(self, queries: list[StreamingQuery]) -> list[Outcome]:
-        """Wait for the end of all; when one fails the others are stopped, and its error is raised."""
+        """Wait for the end of all, then draw; when one fails the others are stopped, and its error is raised."""
         try:
             for query in queries:
                 query.awaitTermination()
         finally:
             for query in queries:
                 query.stop()
+        if self._pipeline.plots:
+            self._draw()
         return [_outcome(query) for query in queries]
+
+    def _draw(self) -> None:
+        from tidelog.spark import plots
+
+        for one in self._pipeline.outputs:
+            if not one.topic:
+                kind, path = ("parquet", one.parquet) if one.parquet else ("delta", one.delta)
+                self._spark.read.format(kind).load(str(self._folder / path)).createOrReplaceTempView(one.name)
+        for plot in self._pipeline.plots:
+            rows = self._spark.sql(plot.sql).limit(plots.MAX_POINTS + 1).collect()
+            plots.draw(plot, [row.asDict() for row in rows], self._folder / (plot.file or f"{plot.name}.svg"))
 
     # --- tables --------------------------------------------------------------------------------------------
 
@@ -162,7 +177,7 @@ class Run:
         for name, value in options.items():
             writing = writing.option(name, value)
         every = self._pipeline.trigger
-        trigger = {"availableNow": True} if every == "available-now" else {"processingTime": every}
+        trigger = {"availableNow": True} if every == AVAILABLE_NOW else {"processingTime": every}
         return writing.trigger(**trigger).start()
 
 

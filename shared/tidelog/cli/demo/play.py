@@ -21,7 +21,7 @@ from tidelog.cli.demo.source import METRICS_PER_S, file_lines, host_metrics
 from tidelog.cli.local_cluster import LocalCluster, free_base_port
 from tidelog.errors import TidelogError
 
-TOPIC = "demo"
+TOPIC, SECONDS = "demo", "demo-seconds"
 PARTITIONS = 3
 KILL_LEADER_AT, KILL_CONTROLLER_AT, RESTART_AT = 0.25, 0.5, 0.75
 """Shares of the time during which records flow."""
@@ -39,6 +39,7 @@ class Play:
         self.console = Console(highlight=False)
         self.cluster = LocalCluster.create(folder, controllers=3, replicas=3, gateways=2, base_port=free_base_port(8))
         self.records: Iterator[tuple[bytes | None, bytes]]
+        self.pipeline = "metrics.toml" if source is None else "lines.toml"
         if source is None:
             self.records, self.rate = host_metrics(), float(METRICS_PER_S)
             self.result = Result(f"live metrics of this host, {METRICS_PER_S} records per second")
@@ -238,14 +239,19 @@ class Play:
         if shutil.which("java") is None:
             self.result.spark_note = "no Java; install Java 17 (Debian: apt-get install openjdk-17-jre-headless)"
             return
-        self.say("running the Spark job …")
+        self.say("running the Spark pipeline …")
+        folder = self.out / "spark"
+        shutil.rmtree(folder, ignore_errors=True)
+        async with tidelog.connect(self.cluster.gateways()) as log:
+            await log.create_topic(SECONDS, partitions=1)
         gateway = ",".join(self.cluster.gateways())
-        command = [sys.executable, "-m", "tidelog.cli.demo.spark_job", gateway, TOPIC]
+        command = [sys.executable, "-m", "tidelog.cli.demo.spark_job", self.pipeline, gateway, str(folder)]
         done = await trio.run_process(command, capture_stdout=True, capture_stderr=True, check=False)
         if done.returncode != 0:
             tail = "\n".join(done.stderr.decode(errors="replace").splitlines()[-15:])
             self.result.verdict.fault(f"the Spark job failed:\n{tail}")
             return
         self.result.spark = json.loads(done.stdout.splitlines()[-1])
+        self.result.plot = next(folder.glob("*.svg")).read_text()
         if self.result.spark["rows"] != self.result.verdict.stored:
             self.result.verdict.fault(f"Spark saw {self.result.spark['rows']} rows of {self.result.verdict.stored}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import html
 from dataclasses import dataclass, field
 from typing import Any
@@ -43,6 +44,8 @@ class Result:
     verdict: Verdict = field(default_factory=Verdict)
     spark: dict[str, Any] | None = None
     spark_note: str = ""
+    plot: str = ""
+    """What the pipeline drew, an SVG."""
 
     @property
     def seconds(self) -> float:
@@ -93,15 +96,22 @@ def page(result: Result) -> str:
 :root {{ color-scheme: light dark; --line: #1f77b4; --kill: #c0392b; --grid: #8884; }}
 body {{ font: 15px/1.5 system-ui, sans-serif; max-width: 62rem; margin: 2rem auto; padding: 0 1rem; }}
 table {{ border-collapse: collapse; }} td {{ padding: .15rem .8rem .15rem 0; vertical-align: top; }}
-td:first-child {{ color: #777; }} svg {{ width: 100%; height: auto; }}
+td:first-child {{ color: #777; }} svg, img {{ width: 100%; height: auto; }}
 svg text {{ font-size: 12px; fill: currentColor; }}
 </style></head><body>
 <h1>Tidelog demo</h1>
 <p>{html.escape(result.source)}</p>
 {_plot(result)}
 <table>{rows}</table>
+{_picture(result.plot)}
 </body></html>
 """
+
+
+def _picture(svg: str) -> str:
+    if not svg:
+        return ""
+    return f'<img alt="What Spark drew" src="data:image/svg+xml;base64,{base64.b64encode(svg.encode()).decode()}">'
 
 
 def _plot(result: Result) -> str:

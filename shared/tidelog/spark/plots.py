@@ -1,0 +1,78 @@
+"""Draws what a pipeline's ``[plot.NAME]`` asks for, into a file that needs nothing else to be looked at."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from matplotlib.dates import AutoDateLocator, ConciseDateFormatter, date2num
+from matplotlib.figure import Figure
+
+from tidelog.errors import ConfigError
+from tidelog.spark.declaration import Plot
+
+MAX_POINTS = 10_000
+"""More than these nobody can see; the SQL should sum up."""
+MAX_SERIES = 10
+"""Colours that can be told apart; the last is for all that is left."""
+Row = dict[str, Any]
+
+
+def draw(plot: Plot, rows: list[Row], file: Path) -> None:
+    """Write the picture. Raises ``ConfigError`` where the rows are not what the plot says, or too many."""
+    where = f"[plot.{plot.name}]"
+    if len(rows) > MAX_POINTS:
+        raise ConfigError(f"{where}: more than {MAX_POINTS} rows; let the SQL sum up")
+    missing = [name for name in (plot.x, plot.y, plot.by) if name and rows and name not in rows[0]]
+    if missing:
+        raise ConfigError(f"{where}: there is no column {', '.join(missing)}; there are {', '.join(rows[0])}")
+    figure = Figure(figsize=(9, 4), layout="constrained")
+    axes = figure.subplots()
+    series = _series(plot, rows)
+    places = sorted({x for points in series.values() for x in points})
+    bottom = dict.fromkeys(places, 0.0)
+    for name, points in series.items():
+        label = "" if not plot.by else str(name)
+        if plot.mark == "bar":
+            heights = [points.get(x, 0.0) for x in places]
+            width = min((b - a for a, b in itertools.pairwise(places)), default=1.0) * 0.8
+            axes.bar(places, heights, width, [bottom[x] for x in places], label=label)
+            bottom = {x: bottom[x] + height for x, height in zip(places, heights, strict=True)}
+        else:
+            axes.plot(list(points), list(points.values()), marker="." if len(points) < 100 else "", label=label)
+    if any(isinstance(row[plot.x], datetime) for row in rows):
+        axes.xaxis.set_major_locator(locator := AutoDateLocator())
+        axes.xaxis.set_major_formatter(ConciseDateFormatter(locator))
+    if not rows:
+        axes.text(0.5, 0.5, "no rows", transform=axes.transAxes, ha="center")
+    axes.set(title=plot.title or plot.name, xlabel=plot.x, ylabel=plot.y, ylim=(0, None))
+    axes.grid(alpha=0.3)
+    axes.set_axisbelow(True)
+    if plot.by and series:
+        axes.legend(title=plot.by, fontsize="small", loc="upper left", bbox_to_anchor=(1, 1))
+    file.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(file)
+
+
+def _series(plot: Plot, rows: list[Row]) -> dict[Any, dict[float, float]]:
+    """For each value of ``by``, the greatest sum first, the smallest together: y by x, along x. Times are days, as
+    matplotlib counts."""
+    series: dict[Any, dict[float, float]] = {}
+    for row in rows:
+        x, y = row[plot.x], row[plot.y]
+        if x is None or y is None:
+            continue
+        points = series.setdefault(row[plot.by] if plot.by else "", {})
+        at = float(date2num(x)) if isinstance(x, datetime) else float(x)
+        points[at] = points.get(at, 0.0) + float(y)
+    largest = sorted(series, key=lambda name: (-sum(series[name].values()), str(name)))
+    if len(largest) > MAX_SERIES:
+        others = Counter[float]()
+        for name in largest[MAX_SERIES - 1 :]:
+            others.update(series.pop(name))
+        largest[MAX_SERIES - 1 :] = ["others"]
+        series["others"] = dict(others)
+    return {name: dict(sorted(series[name].items())) for name in largest}
