@@ -8,6 +8,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from matplotlib import rc_context
 from matplotlib.dates import AutoDateLocator, ConciseDateFormatter, date2num
 from matplotlib.figure import Figure
 
@@ -54,7 +55,8 @@ def draw(plot: Plot, rows: list[Row], file: Path) -> None:
     if plot.by and series:
         axes.legend(title=plot.by, fontsize="small", loc="upper left", bbox_to_anchor=(1, 1))
     file.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(file)
+    with rc_context({"svg.fonttype": "none"}):  # texts stay texts
+        figure.savefig(file)
 
 
 def _series(plot: Plot, rows: list[Row]) -> dict[Any, dict[float, float]]:
