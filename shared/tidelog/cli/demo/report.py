@@ -96,7 +96,7 @@ def page(result: Result) -> str:
 :root {{ color-scheme: light dark; --line: #1f77b4; --kill: #c0392b; --grid: #8884; }}
 body {{ font: 15px/1.5 system-ui, sans-serif; max-width: 62rem; margin: 2rem auto; padding: 0 1rem; }}
 table {{ border-collapse: collapse; }} td {{ padding: .15rem .8rem .15rem 0; vertical-align: top; }}
-td:first-child {{ color: #777; }} svg, img {{ width: 100%; height: auto; }}
+td:first-child {{ color: #777; }} svg, img {{ width: 100%; height: auto; }} img {{ margin-top: 1.5rem; }}
 svg text {{ font-size: 12px; fill: currentColor; }}
 </style></head><body>
 <h1>Tidelog demo</h1>
