@@ -135,5 +135,5 @@ function inWords(topic, one) {
 
 function legend() {
   const entries = [["leader", "leads"], ["synced", "in sync"], ["behind", "not in sync"], ["learner", "learner"]];
-  return h("p", { class: "legend small quiet" }, entries.map(([kind, words]) => [h("span", { class: `replica ${kind}` }, "r"), ` ${words} `]), "e3: leader epoch 3");
+  return h("p", { class: "legend small quiet" }, entries.map(([kind, words]) => h("span", {}, h("span", { class: `replica ${kind}` }, "r"), ` ${words}`)), h("span", {}, h("small", {}, "e3"), " leader epoch 3"));
 }

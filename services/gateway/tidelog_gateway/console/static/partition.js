@@ -136,9 +136,9 @@ export class PartitionPanel {
       h(
         "p",
         { class: "legend small quiet" },
-        [...epochs].sort((a, b) => a - b).map((epoch) => [h("span", { class: `swatch epoch-${epoch % 8}` }), ` epoch ${epoch} `]),
-        h("span", { class: "swatch unflushed" }), " not durable yet ",
-        h("span", { class: "swatch watermark" }), " high watermark: committed up to here",
+        [...epochs].sort((a, b) => a - b).map((epoch) => h("span", {}, h("span", { class: `swatch epoch-${epoch % 8}` }), ` epoch ${epoch}`)),
+        h("span", {}, h("span", { class: "swatch unflushed" }), " not durable yet"),
+        h("span", {}, h("span", { class: "swatch watermark" }), " high watermark: committed up to here"),
       ),
       this.#lags.size ? [h("h2", {}, "Records behind the leader"), plot([...this.#lags.values()], { words: "Records behind the leader" }), legend([...this.#lags.values()], whole)] : null,
     );

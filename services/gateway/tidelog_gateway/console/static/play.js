@@ -1,7 +1,7 @@
 /** With the nodes of `tidelog dev` only: kill, pause, cut off and heal them, and see beside it what the cluster makes of it. */
 
 import { h } from "./dom.js";
-import { entry } from "./timeline.js";
+import { entry, ofUsers } from "./timeline.js";
 
 const EVENTS = 12;
 const ACTS = [
@@ -28,10 +28,10 @@ export class PlayPanel {
 
   view(app) {
     if (!this.nodes) return h("p", { class: "quiet" }, "Only with the nodes of tidelog dev faults can be played.");
-    const newest = app.history.events.map((event, i) => ({ event, i })).slice(-EVENTS).reverse();
+    const newest = ofUsers(app.history.events).slice(-EVENTS).reverse();
     return [
       h("h1", {}, "Play"),
-      h("p", { class: "quiet" }, "This cluster runs in one process, for development. Do something to a node, and look what the others do."),
+      h("p", { class: "quiet" }, "This cluster runs in one process, for development. Do something to a node, and look what the others do; with ◀ and ▶ below step through it, event by event, in any panel."),
       h("ul", { class: "played" }, this.nodes.map((one) => this.#node(app, one))),
       h("p", { role: "status", class: "small" }, this.#said),
       h("dl", { class: "small quiet" }, ACTS.map(([, name, words]) => h("div", {}, h("dt", {}, name), h("dd", {}, words)))),

@@ -5,7 +5,7 @@ import { h } from "./dom.js";
 import { duration, short, whole } from "./format.js";
 import { Series } from "./plot.js";
 import { figure } from "./rates.js";
-import { entry } from "./timeline.js";
+import { entry, ofUsers } from "./timeline.js";
 
 const EVERY_MS = 1000;
 const PARTS = [["median", 0.5], ["95 %", 0.95], ["99 %", 0.99]];
@@ -16,7 +16,9 @@ const LATENCIES = [
 const ISR_EVENTS = new Set(["isr_shrunk", "isr_expanded", "isr_changed", "isr_refused", "elr_changed", "leader_elected", "offline"]);
 const EVENTS = 12;
 const WIDTH = 640;
-const HEIGHT = 300;
+const HEIGHT = 320;
+const RADIUS = 26;
+const BEND = 44;
 /** Of more servers no numbers stand at the arrows. */
 const NUMBERED = 4;
 
@@ -104,7 +106,7 @@ function graph(servers, links) {
       { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, "aria-hidden": "true" },
       links.map((link) => arrow(link, places, most, servers.length <= NUMBERED)),
       [...places].map(([node, { x, y, fenced }]) =>
-        h("g", { key: node, class: `server ${fenced ? "bad" : "good"}` }, h("circle", { cx: x, cy: y, r: 24 }), h("text", { x, y: y + 5 }, node)),
+        h("g", { key: node, class: `server ${fenced ? "bad" : "good"}` }, h("circle", { cx: x, cy: y, r: RADIUS }), h("text", { x, y: y + 6, "text-anchor": "middle" }, node)),
       ),
     ),
   );
@@ -112,7 +114,7 @@ function graph(servers, links) {
 
 function place(i, count) {
   const angle = (2 * Math.PI * i) / count - Math.PI / 2;
-  return { x: Math.round(WIDTH / 2 + 220 * Math.cos(angle)), y: Math.round(HEIGHT / 2 + 115 * Math.sin(angle)) };
+  return { x: Math.round(WIDTH / 2 + 220 * Math.cos(angle)), y: Math.round(HEIGHT / 2 + 122 * Math.sin(angle)) };
 }
 
 /** Bent to one side, so that the way back can be seen beside it. */
@@ -121,16 +123,25 @@ function arrow({ leader, follower, fetches, notices, bytes }, places, most, numb
   if (!from || !to) return null;
   const [dx, dy] = [to.x - from.x, to.y - from.y];
   const length = Math.hypot(dx, dy) || 1;
-  const at = { x: (from.x + to.x) / 2 - (dy / length) * 28, y: (from.y + to.y) / 2 + (dx / length) * 28 };
-  const busy = fetches + notices > 0;
-  const pace = bytes > 0 ? "moving" : busy ? "asking" : "still";
-  const width = 1.5 + (6 * bytes) / most;
+  const beside = (far) => ({ x: (from.x + to.x) / 2 - (dy / length) * far, y: (from.y + to.y) / 2 + (dx / length) * far });
+  const bend = beside(BEND);
+  const [begin, end] = [toward(from, bend, RADIUS + 3), toward(to, bend, RADIUS + 12)];
+  const pace = bytes > 0 ? "moving" : fetches + notices > 0 ? "asking" : "still";
+  const label = beside(BEND / 2 + 18);
+  const anchor = label.x - bend.x > -4 && label.x - bend.x < 4 ? "middle" : dy > 0 ? "end" : "start";
   return h(
     "g",
     { key: `${leader} ${follower}`, class: `flow ${pace}` },
-    h("path", { d: `M ${from.x} ${from.y} Q ${at.x} ${at.y} ${to.x} ${to.y}`, "stroke-width": width.toFixed(1) }),
-    numbered && bytes > 0 ? h("text", { x: at.x, y: at.y }, short(bytes, "B/s")) : null,
+    h("path", { d: `M ${begin.x} ${begin.y} Q ${bend.x} ${bend.y} ${end.x} ${end.y}`, "stroke-width": (1.5 + (3 * bytes) / most).toFixed(1) }),
+    h("polygon", { points: "0,-6 11,0 0,6", transform: `translate(${end.x} ${end.y}) rotate(${(Math.atan2(to.y - bend.y, to.x - bend.x) * 180) / Math.PI})` }),
+    numbered && bytes > 0 ? h("text", { x: label.x, y: label.y + 4, "text-anchor": anchor }, short(bytes, "B/s")) : null,
   );
+}
+
+/** So far from one place on the way to another. */
+function toward(from, to, far) {
+  const length = Math.hypot(to.x - from.x, to.y - from.y) || 1;
+  return { x: from.x + ((to.x - from.x) * far) / length, y: from.y + ((to.y - from.y) * far) / length };
 }
 
 function table(links) {
@@ -153,11 +164,12 @@ function table(links) {
 }
 
 function isr(app) {
-  const found = app.history.events.map((event, i) => ({ event, i })).filter(({ event: { record } }) => ISR_EVENTS.has(record.kind));
+  const found = ofUsers(app.history.events).filter(({ event: { record } }) => ISR_EVENTS.has(record.kind));
   return h(
     "section",
     { "aria-labelledby": "isr" },
     h("h2", { id: "isr" }, "In-sync sets and leaders"),
+    h("p", { class: "quiet small" }, "The timeline tells of the cluster's own topics, too."),
     found.length ? null : h("p", { class: "quiet" }, "Nothing has changed."),
     h("ol", { class: "events", reversed: true }, found.slice(-EVENTS).reverse().map(({ event, i }) => entry(app, event.record, i))),
   );

@@ -55,6 +55,11 @@ export function matching(events, wanted) {
   });
 }
 
+/** The events with their numbers, without those of the cluster's own topics. */
+export function ofUsers(events) {
+  return events.map((event, i) => ({ event, i })).filter(({ event: { record } }) => !record.topic?.startsWith("__"));
+}
+
 /** One event of a list; its button shows the moment after it. */
 export function entry(app, record, i) {
   const shown = !app.live && app.moment === i + 1;
