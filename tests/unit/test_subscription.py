@@ -32,8 +32,8 @@ def image(index: int, leader: str | None) -> ClusterImage:
 
 
 class Bench:
-    def __init__(self, settings: SubscriptionSettings | None = None) -> None:
-        self.cluster = ClusterMap()
+    def __init__(self, settings: SubscriptionSettings | None = None, rack: str = "") -> None:
+        self.cluster = ClusterMap(rack)
         self.cluster.update(image(1, "r1"))
         self.core = Subscriptions(self.cluster, settings or SubscriptionSettings(), lambda: self.wall_ms)
         self.wall_ms = 1
@@ -41,13 +41,16 @@ class Bench:
     def subscribe(self, credit: int, offset: int = 0, now: float = 0.0, **fields: Any) -> list[Effect]:
         return self.core.on_subscribe(CLIENT, 9, Subscribe(3, "t", 0, offset, credit, **fields), now)
 
-    def know(self, index: int, **changes: Any) -> None:
+    def know(self, index: int, racks: dict[str, str] | None = None, **changes: Any) -> None:
         """The partition's state is another."""
         known = image(index, "r1")
         topic = known.topics[0]
         state = replace(topic.partitions[0], leader_epoch=1, **changes)
-        fenced = tuple(replace(server, fenced=server.node in FENCED) for server in SERVERS)
-        self.cluster.update(replace(known, servers=fenced, topics=(replace(topic, partitions=(state,)),)))
+        servers = tuple(
+            replace(server, fenced=server.node in FENCED, rack=(racks or {}).get(server.node, ""))
+            for server in SERVERS
+        )
+        self.cluster.update(replace(known, servers=servers, topics=(replace(topic, partitions=(state,)),)))
 
 
 def read_of(effects: list[Effect]) -> Call:
@@ -200,6 +203,34 @@ def test_readers_of_any_replica_are_spread_over_the_copies_in_sync_and_the_learn
     calls = [reading_any(bench, sub, offset=sub) for sub in range(4)]
     assert [call.to for call in calls] == ["r2", "r4", "r2", "r4"], "not the leader, not a replica behind or fenced"
     assert all(call.message.any_replica for call in calls)  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("rack", "served"),
+    [
+        ("east", ["r2", "r3", "r2"]),  # both copies there
+        ("west", ["r4", "r4", "r4"]),  # the only one there, though others are idle
+        ("south", ["r1", "r1", "r1"]),  # the leader alone is there: it is the closest
+        ("moon", ["r2", "r3", "r4"]),  # nobody is there
+        ("", ["r2", "r3", "r4"]),  # not even a server without a rack is near to a gateway without one
+    ],
+)
+def test_who_may_read_anywhere_reads_in_the_gateways_rack(rack: str, served: list[str]) -> None:
+    bench = Bench(rack=rack)
+    everybody = ("r1", "r2", "r3", "r5")
+    racks = {"r1": "south", "r2": "east", "r3": "east", "r4": "west", "r5": "moon"}
+    bench.know(2, racks, replicas=everybody, isr=everybody, learners=("r4",))
+    assert [reading_any(bench, sub, offset=sub).to for sub in range(3)] == served
+
+
+def test_a_reader_moves_to_its_rack_when_there_is_a_copy_in_sync() -> None:
+    bench = Bench(rack="east")
+    bench.know(2, {"r3": "east"}, isr=("r1", "r2"))
+    call = reading_any(bench)
+    assert call.to == "r2"
+    bench.know(3, {"r3": "east"}, isr=("r1", "r2", "r3"))
+    again = read_of(bench.core.on_answer(call.token, ReadAnswer(1, 0, 0), 5.0))
+    assert again.to == "r3"
 
 
 def test_without_another_copy_the_leader_serves() -> None:

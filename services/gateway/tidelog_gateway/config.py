@@ -27,6 +27,10 @@ class GatewayConfig(Listening):
     host: str = setting("127.0.0.1", "Address to listen on.")
     port: int = setting(9292, "Port to listen on; 0 takes a free one.", 0, 65535)
     controllers: tuple[str, ...] = setting(("ws://127.0.0.1:9192",), "URLs of the controllers.")
+    rack: str = setting(
+        "",
+        "Where this gateway is: who may be served by any replica is served by one with this rack, if there is one.",
+    )
     client_max_connections: int = setting(
         4000, "Clients connected at a time; more are refused and go to another gateway.", 1, 4000
     )

@@ -83,7 +83,8 @@ async def _run(
     with serving.shielded():
         async with trio.open_nursery() as nursery:
             shell = Shell(
-                *(transport, hello, config.controllers, config.router, config.subscriptions, clock, nursery, wall_ms)
+                *(transport, hello, config.controllers, config.router, config.subscriptions, clock, nursery, wall_ms),
+                rack=config.rack,
             )
             leave, url = await _start(config, transport, shell, playground, nursery)
             structlog.get_logger().info("gateway_started", node=config.node, url=url)

@@ -68,8 +68,9 @@ class Shell:
         clock: Callable[[], float],
         nursery: trio.Nursery,
         wall_ms: Callable[[], int] = lambda: 0,
+        rack: str = "",
     ) -> None:
-        self.cluster = ClusterMap()
+        self.cluster = ClusterMap(rack)
         self.router = Router(self.cluster, router)
         self.subscriptions = Subscriptions(self.cluster, subscriptions, wall_ms)
         self.peers = Peers(

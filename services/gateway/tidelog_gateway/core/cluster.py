@@ -22,7 +22,9 @@ from tidelog.types import (
 class ClusterMap:
     """``image`` and indexes over it. ``update`` costs time for the topics that changed only."""
 
-    def __init__(self) -> None:
+    def __init__(self, rack: str = "") -> None:
+        """``rack``: where this gateway is; "": nowhere in particular."""
+        self._rack = rack
         self.image = ClusterImage()
         self.servers: dict[NodeId, ServerState] = {}
         self._by_id: dict[str, TopicState] = {}
@@ -77,8 +79,14 @@ class ClusterMap:
         return topic is not None and all(self.is_live(state.leader) for state in topic.partitions)
 
     def copies(self, state: PartitionState) -> list[NodeId]:
-        """Who besides the leader is fit to serve readers: the live replicas in sync, and the learners."""
-        return [node for node in (*state.isr, *state.learners) if node != state.leader and self.is_live(node)]
+        """Who besides the leader is to serve readers: the live replicas in sync, and the learners. Where any of
+        these, or the leader, is in the gateway's rack, nobody elsewhere is."""
+        fit = [node for node in (*state.isr, *state.learners) if node != state.leader and self.is_live(node)]
+        near = [node for node in fit if self._is_near(node)]
+        return near if near or self._is_near(state.leader) else fit
+
+    def _is_near(self, node: NodeId | None) -> bool:
+        return bool(self._rack) and node in self.servers and self.servers[node].rack == self._rack
 
     def is_live(self, node: NodeId | None) -> bool:
         """The metadata names this replica server and it is not fenced."""

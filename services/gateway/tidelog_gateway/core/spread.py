@@ -1,4 +1,5 @@
-"""Readers spread over the copies of a partition: each goes where the fewest of this gateway's readers are.
+"""Readers spread over the copies of a partition, those in the gateway's rack where there are any: each goes where the
+fewest of this gateway's readers are.
 
 A copy that has just failed a reader is out of the question for that reader only, and for a while only: what it
 lacked (freshness, an offset, a connection) the reader gets from the leader meanwhile.
