@@ -25,6 +25,7 @@ from pathlib import Path
 import click
 import tidelog
 import trio
+from processes import forget_peak, resident_mb
 from tidelog.cli.local_cluster import LocalCluster, free_base_port
 from tidelog.client.log import Log
 from tidelog.errors import TidelogError
@@ -79,17 +80,6 @@ def cpu_s(pid: int) -> float:
     """CPU that the threads of a process have had."""
     ran = (path.read_text().split()[0] for path in Path(f"/proc/{pid}/task").glob("*/schedstat"))
     return sum(map(int, ran)) / 1e9
-
-
-def resident_mb(pid: int, which: str) -> float:
-    """``VmRSS``, or ``VmHWM``: the highest since ``forget_peak``."""
-    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith(which)) * 1024 / 1e6
-
-
-def forget_peak(pid: int) -> None:
-    """From now on ``VmHWM`` begins anew (proc(5), clear_refs)."""
-    Path(f"/proc/{pid}/clear_refs").write_text("5")
 
 
 def connect(port: int, wire: bytes) -> socket.socket:

@@ -1,20 +1,30 @@
 """What clients see of a local cluster, with ``tidelog bench``: the rows of docs/performance.md.
 
-.venv/bin/python deploy/bench/clients.py [--seconds 10] [--json FILE]
+.venv/bin/python deploy/bench/clients.py [--seconds 10] [--only plain] [--json FILE]
+
+First all cases without any security, then a few of them with TLS on every plane, with tokens and rules, with
+encryption at rest, and with all three: each on a cluster of its own. CPU is that of the gateway and of the replica
+servers; memory that of the gateway: how much more it was at its highest than before the case.
 """
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import click
 import trio
+from partitions import cpu_s
+from processes import forget_peak, resident_mb
 from tidelog.cli.local_cluster import LocalCluster, free_base_port
 
 FLUSH_OS = ("--config", "flush=os")
@@ -22,54 +32,149 @@ SMALL = ("--record-bytes", "100")
 CASES = (
     ("produce", *FLUSH_OS),
     ("produce", "--producers", "16", *FLUSH_OS),
+    ("consume", *FLUSH_OS),
     ("fanout", "--subscribers", "1", "--rate", "20", *SMALL, *FLUSH_OS),
     ("fanout", "--subscribers", "1", "--idle", "1000", "--rate", "20", *SMALL, *FLUSH_OS),
     ("fanout", "--subscribers", "100", "--rate", "20", *SMALL, *FLUSH_OS),
     ("latency", *SMALL, *FLUSH_OS),
     ("latency", *SMALL, "--config", "flush=fsync"),
 )
+SECURE_CASES = (
+    ("produce", *FLUSH_OS),
+    ("consume", *FLUSH_OS),
+    ("latency", "--acks", "all", *SMALL, *FLUSH_OS),
+)
+"""Also with security, in every setup."""
+PRINCIPAL = "bench"
+STRICT = """
+authentication = true
+authorization = true
+"""
 
 
-def measure(gateway: str, arguments: tuple[str, ...]) -> dict[str, Any]:
-    """Run ``tidelog bench``; its report."""
-    command = [sys.executable, "-m", "tidelog.cli", "bench", *arguments, "--json"]
-    environment = os.environ | {"TIDELOG_GATEWAY": gateway}
-    done = subprocess.run(command, stdout=subprocess.PIPE, env=environment, check=True)
-    report: dict[str, Any] = json.loads(done.stdout)
-    return report
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """What of security is switched on. ``tokens``: with rules that have to be asked."""
+
+    name: str
+    tls: bool = False
+    tokens: bool = False
+    encrypted: bool = False
 
 
-def row(arguments: tuple[str, ...], figures: dict[str, Any]) -> str:
-    """A line of the table. Delays in ms."""
-    delays = [figures["latency_ms"][name] for name in ("p50", "p99", "p99_9", "max")]
-    texts = ["" if delay is None else f"{delay:,.2f}" for delay in delays]
-    speed = (f"{figures['records_per_s']:,.0f}", f"{figures['mb_per_s']:,.1f}")
-    flush = arguments[-1].partition("=")[2]
-    return "| " + " | ".join([arguments[0], figures["case"], flush, *speed, *texts]) + " |"
+SETUPS = (
+    Setup("plain"),
+    Setup("TLS", tls=True),
+    Setup("tokens", tokens=True),
+    Setup("encryption at rest", encrypted=True),
+    Setup("all three", tls=True, tokens=True, encrypted=True),
+)
+COLUMNS = ("security", "bench", "case", "flush", "records/s", "MB/s", "p50", "p99", "p99.9", "max ms")
+COSTS = ("gateway CPU s", "replicas CPU s", "gateway MB more")
 
 
-@click.command()
-@click.option("--seconds", type=float, default=10.0, show_default=True, help="Length of each case.")
-@click.option("--json", "json_file", type=click.Path(path_type=Path), help="Write the reports here too.")
-def main(seconds: float, json_file: Path | None) -> None:
-    """Start a cluster, measure it as clients see it, print a table."""
-    reports = []
-    with tempfile.TemporaryDirectory(prefix="tidelog-bench-") as folder:
-        cluster = LocalCluster.create(
-            Path(folder), controllers=1, replicas=3, gateways=1, base_port=free_base_port(5)
+class Measured:
+    """A running cluster of that setup, and how to talk to it."""
+
+    def __init__(self, local: LocalCluster) -> None:
+        self.local = local
+        files = local.tls
+        shown = {"TIDELOG_CLIENT_CA": files.ca, "TIDELOG_CLIENT_CERT": files.cert, "TIDELOG_CLIENT_KEY": files.key}
+        self.environment = {name: value for name, value in shown.items() if value}
+
+    def tidelog(self, *arguments: str) -> str:
+        """Run the command; what it prints."""
+        environment = os.environ | {"TIDELOG_GATEWAY": self.local.gateways()[0]} | self.environment
+        command = [sys.executable, "-m", "tidelog.cli", *arguments]
+        return subprocess.run(command, stdout=subprocess.PIPE, env=environment, check=True).stdout.decode()
+
+    def ask_for_tokens(self) -> None:
+        """From now on only a token opens anything, and only what rules allow."""
+        token = self.tidelog("tokens", "create", PRINCIPAL).strip()
+        for resource in ("topic:*", "cluster"):
+            self.tidelog("acls", "add", PRINCIPAL, "*", resource)
+        with (self.local.folder / "g1" / "config.toml").open("a") as config:
+            config.write(STRICT)
+        self.local.restart("g1")
+        self.environment = {"TIDELOG_TOKEN": token} | {
+            name: value for name, value in self.environment.items() if name == "TIDELOG_CLIENT_CA"
+        }
+        self.tidelog("status")  # it waits until the gateway is there
+
+    def measure(self, arguments: tuple[str, ...]) -> dict[str, Any]:
+        """Run ``tidelog bench``; its report, with what the servers had of CPU and memory for it."""
+        gateway = self.local.get("g1").pid
+        replicas = [process.pid for process in self.local.of_role("replica")]
+        forget_peak(gateway)
+        before, memory = (cpu_s(gateway), sum(map(cpu_s, replicas))), resident_mb(gateway)
+        report: dict[str, Any] = json.loads(self.tidelog("bench", *arguments, "--json"))
+        report["gateway_cpu_s"] = round(cpu_s(gateway) - before[0], 2)
+        report["replicas_cpu_s"] = round(sum(map(cpu_s, replicas)) - before[1], 2)
+        report["gateway_mb"] = round(resident_mb(gateway, "VmHWM") - memory, 1)
+        return report
+
+
+@contextmanager
+def running(setup: Setup) -> Iterator[Measured]:
+    """A controller, three replica servers and a gateway."""
+    with tempfile.TemporaryDirectory(prefix="tidelog-bench-") as name:
+        folder = Path(name)
+        local = LocalCluster.create(
+            folder, controllers=1, replicas=3, gateways=1, base_port=free_base_port(5), tls=setup.tls
         )
+        for server in local.of_role("replica") if setup.encrypted else ():
+            key = folder / server.id / "key"
+            key.write_text(f"k:{base64.b64encode(os.urandom(32)).decode()}")
+            with (folder / server.id / "config.toml").open("a") as config:
+                config.write(f'encryption_key_file = "{key}"\n')
         try:
-            cluster.start()
-            trio.run(cluster.wait_ready)
-            click.echo("| bench | case | flush | records/s | MB/s | p50 | p99 | p99.9 | max ms |")
-            click.echo("|---|---|---|---|---|---|---|---|---|")
-            for arguments in CASES:
-                report = measure(cluster.gateways()[0], (*arguments[:1], "--seconds", str(seconds), *arguments[1:]))
-                reports.append(report)
-                for figures in report["rows"]:
-                    click.echo(row(arguments, figures))
+            local.start()
+            trio.run(local.wait_ready)
+            measured = Measured(local)
+            if setup.tokens:
+                measured.ask_for_tokens()
+            yield measured
         finally:
-            cluster.stop()
+            local.stop()
+
+
+def rows(setup: Setup, arguments: tuple[str, ...], report: dict[str, Any]) -> Iterator[str]:
+    """Lines of the table. Delays in ms; what the servers had is told once."""
+    costs = [str(report[name]) for name in ("gateway_cpu_s", "replicas_cpu_s", "gateway_mb")]
+    flush = arguments[-1].partition("=")[2]
+    for figures in report["rows"]:
+        delays = [figures["latency_ms"][name] for name in ("p50", "p99", "p99_9", "max")]
+        texts = ["" if delay is None else f"{delay:,.2f}" for delay in delays]
+        speed = (f"{figures['records_per_s']:,.0f}", f"{figures['mb_per_s']:,.1f}")
+        yield "| " + " | ".join([setup.name, arguments[0], figures["case"], flush, *speed, *texts, *costs]) + " |"
+        costs = [""] * len(COSTS)
+
+
+@click.command(help=__doc__)
+@click.option("--seconds", type=float, default=10.0, show_default=True, help="Length of each case.")
+@click.option(
+    "--only",
+    "names",
+    multiple=True,
+    type=click.Choice([setup.name for setup in SETUPS]),
+    help="Only this setup; repeatable.",
+)
+@click.option("--json", "json_file", type=click.Path(path_type=Path), help="Write the reports here too.")
+def main(seconds: float, names: tuple[str, ...], json_file: Path | None) -> None:
+    """See the module."""
+    reports = []
+    columns = (*COLUMNS, *COSTS)
+    click.echo(f"| {' | '.join(columns)} |\n{'|---' * len(columns)}|")
+    for setup in SETUPS:
+        if names and setup.name not in names:
+            continue
+        with running(setup) as measured:
+            for case in CASES if setup.name == "plain" else SECURE_CASES:
+                length = () if case[0] == "consume" else ("--seconds", str(seconds))
+                report = measured.measure((*case[:1], *length, *case[1:]))
+                reports.append({"setup": setup.name} | report)
+                for line in rows(setup, case, report):
+                    click.echo(line)
     if json_file:
         json_file.write_text(json.dumps(reports, indent=2) + "\n")
 
