@@ -371,6 +371,37 @@ export interface Digest {
 }
 
 /** A connected client; may be used by many at a time. */
+/** A rule: whether a principal may do an operation on a resource (docs/security.md). */
+export interface Acl {
+  principal: string;
+  operation: string;
+  resource: string;
+  deny?: boolean;
+}
+
+/** What each gateway lets a principal have, all its connections together; -1, or left out: as much as it likes. */
+export interface Quota {
+  principal: string;
+  bytesInS?: number;
+  bytesOutS?: number;
+  requestsS?: number;
+  connections?: number;
+}
+
+/** A token without anything that would help to use it. `expiresMs` -1: never. */
+export interface TokenInfo {
+  tokenId: string;
+  principal: string;
+  createdMs: number;
+  expiresMs: number;
+}
+
+export interface Access {
+  tokens: TokenInfo[];
+  acls: Required<Acl>[];
+  quotas: Required<Quota>[];
+}
+
 export class Log {
   /** The gateway that we are connected to; null while there is none. */
   readonly gateway: { url: string; node: string; cluster: string } | null;
@@ -407,6 +438,17 @@ export class Log {
     topic: string,
     positions: Map<number, number | Position> | Record<number, number | Position>,
   ): Promise<void>;
+
+  /** A new bearer token of a principal, which nobody else knows. Without `lifetimeS` it never expires. */
+  createToken(principal: string, options?: { lifetimeS?: number | null }): Promise<string>;
+  /** A new token of the same principal; the former ends `graceS` later. */
+  rotateToken(tokenId: string, options?: { graceS?: number; lifetimeS?: number | null }): Promise<string>;
+  /** It ends now, and so do the connections that were opened with it. */
+  revokeToken(tokenId: string): Promise<void>;
+  revokeTokensOf(principal: string): Promise<void>;
+  alterAcls(changes: { add?: Iterable<Acl>; remove?: Iterable<Acl> }): Promise<void>;
+  alterQuotas(quotas: Iterable<Quota>): Promise<void>;
+  access(): Promise<Access>;
 
   setReadOnly(topic: string, partitions?: Iterable<number>, options?: { readOnly?: boolean }): Promise<void>;
   pause(topic: string, partitions?: Iterable<number>): Promise<void>;

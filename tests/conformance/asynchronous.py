@@ -120,6 +120,29 @@ class Commands:
     async def describe_group(self, command: Json) -> Json:
         return shapes.grouped(await self._opened[command["log"]].describe_group(command["group"]))
 
+    async def create_token(self, command: Json) -> Json:
+        return {
+            "token": await self._opened[command["log"]].create_token(command["principal"], command.get("lifetime_s"))
+        }
+
+    async def rotate_token(self, command: Json) -> Json:
+        return {"token": await self._opened[command["log"]].rotate_token(command["token_id"], command["grace_s"])}
+
+    async def revoke_token(self, command: Json) -> None:
+        await self._opened[command["log"]].revoke_token(command["token_id"])
+
+    async def revoke_tokens_of(self, command: Json) -> None:
+        await self._opened[command["log"]].revoke_tokens_of(command["principal"])
+
+    async def alter_acls(self, command: Json) -> None:
+        await self._opened[command["log"]].alter_acls(**shapes.rules(command))
+
+    async def alter_quotas(self, command: Json) -> None:
+        await self._opened[command["log"]].alter_quotas(shapes.quotas(command))
+
+    async def access(self, command: Json) -> Json:
+        return shapes.permitted(await self._opened[command["log"]].access())
+
     async def next(self, command: Json) -> Json:
         records: list[Json] = []
         consumer = self._opened[command["consumer"]]

@@ -28,8 +28,8 @@ export class Commands {
     return { features: this.#features };
   }
 
-  async connect({ log, urls, connect_timeout_s: connectTimeoutS }) {
-    this.#logs.set(log, await tidelog.connect(urls, { ...this.#options, ...given({ connectTimeoutS }) }));
+  async connect({ log, urls, connect_timeout_s: connectTimeoutS, token }) {
+    this.#logs.set(log, await tidelog.connect(urls, { ...this.#options, ...given({ connectTimeoutS, token }) }));
     return {};
   }
 
@@ -60,6 +60,45 @@ export class Commands {
   async list_offset({ log, topic, partition, at }) {
     const { offset, leaderEpoch } = await this.#logs.get(log).listOffset(topic, partition, placeOf(at));
     return { offset, leader_epoch: leaderEpoch };
+  }
+
+  async create_token({ log, principal, lifetime_s: lifetimeS }) {
+    return { token: await this.#logs.get(log).createToken(principal, given({ lifetimeS })) };
+  }
+
+  async rotate_token({ log, token_id: tokenId, grace_s: graceS }) {
+    return { token: await this.#logs.get(log).rotateToken(tokenId, given({ graceS })) };
+  }
+
+  async revoke_token({ log, token_id: tokenId }) {
+    await this.#logs.get(log).revokeToken(tokenId);
+    return {};
+  }
+
+  async revoke_tokens_of({ log, principal }) {
+    await this.#logs.get(log).revokeTokensOf(principal);
+    return {};
+  }
+
+  async alter_acls({ log, add, remove }) {
+    await this.#logs.get(log).alterAcls(given({ add, remove }));
+    return {};
+  }
+
+  async alter_quotas({ log, quotas }) {
+    await this.#logs.get(log).alterQuotas(quotas.map(camel));
+    return {};
+  }
+
+  async access({ log }) {
+    const { tokens, acls, quotas } = await this.#logs.get(log).access();
+    return {
+      tokens: tokens.map(({ tokenId, principal }) => ({ token_id: tokenId, principal })),
+      acls,
+      quotas: quotas.map(({ principal, bytesInS, bytesOutS, requestsS, connections }) => {
+        return { principal, bytes_in_s: bytesInS, bytes_out_s: bytesOutS, requests_s: requestsS, connections };
+      }),
+    };
   }
 
   async open_producer({ log, producer, topic, options = {} }) {

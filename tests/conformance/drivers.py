@@ -7,8 +7,9 @@ import shutil
 import subprocess
 import sys
 import threading
+import time
 from base64 import b64decode, b64encode
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -114,6 +115,13 @@ def record(value: bytes | None, key: bytes | None = None, **more: Any) -> Json:
     if headers:
         made["headers"] = [[name, b64(content)] for name, content in headers]
     return made
+
+
+def until(holds: Callable[[], bool]) -> None:
+    """Ask until it is so."""
+    deadline = time.monotonic() + COMMAND_TIMEOUT_S
+    while not holds():
+        assert time.monotonic() < deadline
 
 
 class Library:

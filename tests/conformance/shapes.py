@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from base64 import b64decode, b64encode
+from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any
 
 from tidelog import Ack, ConsumerOptions, DeliveryFailed, Position, ProducerOptions, Record, TidelogError
-from tidelog.wire.messages import DescribeGroupAnswer, TopicInfo
+from tidelog.types import Acl, Quota
+from tidelog.wire.messages import AccessAnswer, DescribeGroupAnswer, TopicInfo
 
 Json = dict[str, Any]
-FEATURES = ["zstd", "lz4", "expected_offset", "groups"]
+FEATURES = ["zstd", "lz4", "expected_offset", "groups", "access"]
 REFUSALS = (TidelogError, TypeError, ValueError)
 """What counts as the library's answer; anything else is a bug of the driver, and ends it."""
 
@@ -46,7 +48,7 @@ def sending(record: Json) -> tuple[bytes | None, Json]:
 
 def connecting(command: Json) -> Json:
     """Arguments of ``connect``."""
-    return {name: command[name] for name in ("urls", "connect_timeout_s") if name in command}
+    return {name: command[name] for name in ("urls", "connect_timeout_s", "token") if name in command}
 
 
 def creating(command: Json) -> Json:
@@ -125,6 +127,22 @@ def grouped(group: DescribeGroupAnswer) -> Json:
     positions = [[at.topic_id, at.partition, at.offset, at.leader_epoch] for at in group.positions]
     members = len(group.members)
     return {"state": group.state, "coordinator": group.coordinator, "members": members, "positions": positions}
+
+
+def rules(command: Json) -> Json:
+    """Arguments of ``alter_acls``."""
+    return {name: [Acl(**rule) for rule in command[name]] for name in ("add", "remove") if name in command}
+
+
+def quotas(command: Json) -> list[Quota]:
+    """Of ``alter_quotas``."""
+    return [Quota(**quota) for quota in command["quotas"]]
+
+
+def permitted(access: AccessAnswer) -> Json:
+    """Who may do what."""
+    tokens = [{"token_id": token.token_id, "principal": token.principal} for token in access.tokens]
+    return {"tokens": tokens, "acls": [*map(asdict, access.acls)], "quotas": [*map(asdict, access.quotas)]}
 
 
 def refused(error: Exception) -> Json:

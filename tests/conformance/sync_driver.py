@@ -110,6 +110,27 @@ class Commands:
     def describe_group(self, command: Json) -> Json:
         return shapes.grouped(self._opened[command["log"]].describe_group(command["group"]))
 
+    def create_token(self, command: Json) -> Json:
+        return {"token": self._opened[command["log"]].create_token(command["principal"], command.get("lifetime_s"))}
+
+    def rotate_token(self, command: Json) -> Json:
+        return {"token": self._opened[command["log"]].rotate_token(command["token_id"], command["grace_s"])}
+
+    def revoke_token(self, command: Json) -> None:
+        self._opened[command["log"]].revoke_token(command["token_id"])
+
+    def revoke_tokens_of(self, command: Json) -> None:
+        self._opened[command["log"]].revoke_tokens_of(command["principal"])
+
+    def alter_acls(self, command: Json) -> None:
+        self._opened[command["log"]].alter_acls(**shapes.rules(command))
+
+    def alter_quotas(self, command: Json) -> None:
+        self._opened[command["log"]].alter_quotas(shapes.quotas(command))
+
+    def access(self, command: Json) -> Json:
+        return shapes.permitted(self._opened[command["log"]].access())
+
     def next(self, command: Json) -> Json:
         found = list(itertools.islice(self._opened[command["consumer"]], command["count"]))
         return {"records": [shapes.received(record) for record in found], "end": len(found) < command["count"]}

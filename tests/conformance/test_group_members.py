@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from typing import Any
 
 import pytest
-from drivers import COMMAND_TIMEOUT_S, Consumer, Library, Refused, record, unb64
+from drivers import Consumer, Library, Refused, record, unb64, until
 from tidelog.cli.local_cluster import LocalCluster
 
 pytestmark = pytest.mark.real
@@ -60,13 +59,6 @@ def some(name: str, count: int) -> list[dict[str, Any]]:
 
 def contents(name: str, count: int, partitions: set[int]) -> list[tuple[int, bytes]]:
     return sorted((p, b"%s%d" % (name.encode(), n)) for n in range(count) for p in partitions)
-
-
-def until(holds: Callable[[], bool]) -> None:
-    """Ask until it is so."""
-    deadline = time.monotonic() + COMMAND_TIMEOUT_S
-    while not holds():
-        assert time.monotonic() < deadline
 
 
 ALL = set(range(PARTITIONS))

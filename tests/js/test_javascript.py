@@ -20,7 +20,8 @@ CLIENT = HERE.parents[1] / "shared" / "js"
 CDDL = (Path(tidelog.wire.__file__).parent / "tidelog.cddl").read_text(encoding="utf-8")
 OPS = {"hello", "metadata", "produce", "subscribe", "credit", "unsubscribe", "read", "list_offset", "init_producer"}
 OPS |= {"join_group", "group_heartbeat", "leave_group", "commit_offsets", "fetch_offsets"}
-TALKING = ("client.test.js", "group.test.js")
+OPS |= {"put_token", "revoke_tokens", "alter_acls", "alter_quotas", "describe_access"}
+TALKING = ("client.test.js", "group.test.js", "securing.test.js")
 """Tests in which the client talks to gateways."""
 LINES = 400
 

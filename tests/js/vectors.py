@@ -27,6 +27,7 @@ from tidelog.records import (
 )
 from tidelog.timeline.past import past_after
 from tidelog.timeline.records import encode
+from tidelog.types import Acl, Quota
 from tidelog.wire import codec, messages
 
 GOLDEN = Path(__file__).resolve().parents[1] / "unit" / "golden"
@@ -236,7 +237,11 @@ def answers() -> list[dict[str, Any]]:
     share = m.TopicShare("5f", (0, 2), "orders")
     position = m.GroupPosition("5f", 2, 310, 3, "note", 1_700_000_000_000)
     member = m.GroupMember("b3", 4, "i1", "host", ("orders",), (share,), (share,), (share,), 45_000, True)
+    acls = (Acl("app", "read", "topic:orders"), Acl("*", "*", "group:g*", True))
+    quotas = (Quota("app", 1, 2, 3, 4), Quota("idle"))
+    tokens = (m.TokenInfo("00ff", "app", 1_700_000_000_000, 1_800_000_000_000), m.TokenInfo("01", "app"))
     samples: dict[str, list[Any]] = {
+        "accessAnswer": [m.AccessAnswer(tokens, acls, quotas), m.AccessAnswer()],
         "joinGroupAnswer": [m.JoinGroupAnswer(4, 3000, (share,)), m.JoinGroupAnswer(4, 3000)],
         "groupHeartbeatAnswer": [m.GroupHeartbeatAnswer(4, (share, m.TopicShare("5e", ())))],
         "fetchOffsetsAnswer": [m.FetchOffsetsAnswer((position, m.GroupPosition("5f", 0, 0)))],

@@ -29,7 +29,6 @@ NOT_FOR_APPLICATIONS = {
 """Public in ``tidelog`` for other modules of its own."""
 SET_BY_CONSTRUCTORS = {"topic", "topics", "group"}
 """Attributes of objects in Python, where the classes do not tell of them."""
-RULES = ("access", "alter_acls", "alter_quotas", "create_token", "revoke_token", "revoke_tokens_of", "rotate_token")
 ENDS = "async with"
 SYNC_HAS = {
     ("Log", "close"): f"{ENDS} of trio and asyncio; a program that blocks may have no block to end",
@@ -49,7 +48,6 @@ JS_HAS = {
     ("Producer", "abandon"): "ends it without waiting; in Python that is leaving its block by an error",
 }
 JS_LACKS = {
-    **{("Log", name): "administration of rules is for the command and Python" for name in RULES},
     **{(kind, "next_batch"): "batches as they are stored are for Spark and the like" for kind in READERS},
     ("GroupConsumer", "topic_id"): "assignment and positions tell",
     ("Log", "compare_replicas"): "for the command: pages ask digest",

@@ -1,10 +1,10 @@
 /** What a client can ask of consumer groups without being a member. `Log` has all of it. */
 
-import { Moving } from "./moving.js";
 import { mapOf, positionOf } from "./places.js";
+import { Securing } from "./securing.js";
 import * as words from "./words.js";
 
-export class Grouping extends Moving {
+export class Grouping extends Securing {
   /** Every group: `{group, state, members, coordinator}`. */
   async groups() {
     return (await this.ask({ op: "list_groups" }, words.listGroupsAnswer)).groups;

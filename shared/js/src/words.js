@@ -118,6 +118,24 @@ const plannedMove = shape({
 
 export const rebalancePlan = shape({ moves: or([], list(plannedMove)), waiting: or([], list(plannedMove)) });
 
+const tokenInfo = shape({ token_id: text, principal: text, created_ms: or(0, integer), expires_ms: or(-1, integer) });
+
+const acl = shape({ principal: text, operation: text, resource: text, deny: or(false, flag) });
+
+const quota = shape({
+  principal: text,
+  bytes_in_s: or(-1, integer),
+  bytes_out_s: or(-1, integer),
+  requests_s: or(-1, integer),
+  connections: or(-1, integer),
+});
+
+export const accessAnswer = shape({
+  tokens: or([], list(tokenInfo)),
+  acls: or([], list(acl)),
+  quotas: or([], list(quota)),
+});
+
 export const offsetAnswer = shape({
   offset: integer,
   leader_epoch: or(-1, integer),

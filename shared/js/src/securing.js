@@ -1,0 +1,100 @@
+/** What a client can do about who may do what: tokens, rules, quotas (docs/security.md). `Log` has all of it. */
+
+import { ConfigError } from "./errors.js";
+import { Moving } from "./moving.js";
+import * as words from "./words.js";
+
+const TOKEN_BYTES = 32;
+const ID_BYTES = 8;
+
+export class Securing extends Moving {
+  /**
+   * A new bearer token of a principal. It is made here and nowhere kept: the cluster knows its SHA-256 only. Without
+   * `lifetimeS` it never expires. Rejects with `INVALID_CONFIG`.
+   */
+  async createToken(principal, { lifetimeS = null } = {}) {
+    return this.#putToken({ principal, lifetime_ms: lifetimeMs(lifetimeS) });
+  }
+
+  /** A new token of the same principal; the former ends `graceS` later. Rejects with `UNKNOWN_TOKEN`. */
+  async rotateToken(tokenId, { graceS = 0, lifetimeS = null } = {}) {
+    const graceMs = words.unless(0, Math.round(graceS * 1000));
+    return this.#putToken({ replaces: tokenId, grace_ms: graceMs, lifetime_ms: lifetimeMs(lifetimeS) });
+  }
+
+  /** It ends now, and so do the connections that were opened with it. Rejects with `UNKNOWN_TOKEN`. */
+  async revokeToken(tokenId) {
+    await this.ask({ op: "revoke_tokens", token_id: tokenId }, words.done, { again: false });
+  }
+
+  /** The same for all tokens of a principal. */
+  async revokeTokensOf(principal) {
+    await this.ask({ op: "revoke_tokens", principal }, words.done, { again: false });
+  }
+
+  /**
+   * The rules in `add` are there from now on, those in `remove` are not: `{principal, operation, resource, deny}`. Rejects
+   * with `INVALID_CONFIG`.
+   */
+  async alterAcls({ add = [], remove = [] } = {}) {
+    await this.ask({ op: "alter_acls", add: words.some([...add].map(rule)), remove: words.some([...remove].map(rule)) });
+  }
+
+  /**
+   * What these principals may have at each gateway: `{principal, bytesInS, bytesOutS, requestsS, connections}`; what is
+   * left out, or -1, is not bounded. Rejects with `INVALID_CONFIG`.
+   */
+  async alterQuotas(quotas) {
+    await this.ask({ op: "alter_quotas", quotas: words.some([...quotas].map(quota)) });
+  }
+
+  /** `tokens` (without what would help to use them), `acls` and `quotas`. */
+  async access() {
+    return this.ask({ op: "describe_access" }, words.accessAnswer);
+  }
+
+  async #putToken(wish) {
+    const crypto = await findCrypto();
+    const [id, secret] = [ID_BYTES, TOKEN_BYTES].map((size) => crypto.getRandomValues(new Uint8Array(size)));
+    const token = `tide_${toHex(id)}_${toBase64Url(secret)}`;
+    const digest = toHex(new Uint8Array(await crypto.subtle.digest("SHA-256", new TextEncoder().encode(token))));
+    await this.ask({ op: "put_token", token_id: toHex(id), digest, ...wish }, words.done, { again: false });
+    return token;
+  }
+}
+
+/** The platform's; in an older Node that of its module. Pages that did not come by https have none. */
+async function findCrypto() {
+  if (globalThis.crypto?.subtle) return globalThis.crypto;
+  try {
+    return (await import("node:crypto")).webcrypto;
+  } catch {
+    throw new ConfigError("tokens are made by the Web Crypto API, which pages have that come by https or from localhost");
+  }
+}
+
+function toHex(bytes) {
+  return Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("");
+}
+
+function toBase64Url(bytes) {
+  return btoa(String.fromCharCode(...bytes)).replaceAll("+", "-").replaceAll("/", "_").replaceAll("=", "");
+}
+
+function lifetimeMs(lifetimeS) {
+  return lifetimeS === null ? undefined : Math.max(1, Math.round(lifetimeS * 1000));
+}
+
+function rule({ principal, operation, resource, deny = false }) {
+  return { principal, operation, resource, deny: words.unless(false, deny) };
+}
+
+function quota({ principal, bytesInS = -1, bytesOutS = -1, requestsS = -1, connections = -1 }) {
+  return {
+    principal,
+    bytes_in_s: words.unless(-1, bytesInS),
+    bytes_out_s: words.unless(-1, bytesOutS),
+    requests_s: words.unless(-1, requestsS),
+    connections: words.unless(-1, connections),
+  };
+}
