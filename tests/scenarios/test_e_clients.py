@@ -20,6 +20,31 @@ def read(stage: Stage, node: str, position: Position) -> ReadAnswer | TidelogErr
     return answer
 
 
+@pytest.mark.parametrize("copied", [0, 2, 4])
+def test_E2_with_many_batches_in_flight_a_new_leader_keeps_their_order_and_sees_no_gap(copied: int):
+    """Of six batches without an ack the followers have some, others only the leader, and the last are on their way to
+    it when it dies."""
+    stage = Stage(min_insync_replicas="2")
+    stage.send(b"m", by="writer", window=6)
+    stage.until(lambda: stage.hw(stage.first) == 1)
+    old = stage.first
+    stage.hold(lambda sender, receiver, message: sender == old and isinstance(message, Produced))
+    batches = [stage.send(b"%d" % number, by="writer") for number in range(copied)]
+    stage.until(lambda: stage.hw(old) == 1 + copied)
+    stage.cut(old, *stage.others)
+    batches += [stage.send(b"%d" % number, by="writer") for number in range(copied, 4)]
+    stage.until(lambda: stage.end(old) == 5)
+    stage.hold(lambda sender, receiver, message: receiver == old and isinstance(message, Produce))
+    batches += [stage.send(b"%d" % number, by="writer") for number in range(4, 6)]
+    stage.kill(old)
+    stage.until(lambda: all(batch.result for batch in batches))
+    assert [(batch.result, batch.offset) for batch in batches] == [(OK, 1 + number) for number in range(6)]
+    assert not [error for batch in batches for error in batch.errors if "SEQUENCE" in error]
+    stage.restart(old)
+    stage.settle()
+    assert all(stage.values(node) == [b"m", *(b"%d" % number for number in range(6))] for node in stage.replicas)
+
+
 @pytest.mark.parametrize("copied", [True, False], ids=["copied", "on the old leader only"])
 def test_E3_of_two_writers_with_the_same_expected_offset_one_wins_whatever_the_failover(copied: bool):
     """The leader takes one writer's record, and dies before anybody hears of it; the other writer's has not come yet.
