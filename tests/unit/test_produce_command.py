@@ -64,6 +64,14 @@ def test_what_was_refused_is_counted_and_is_the_exit_code() -> None:
         assert "too large" in done.stderr
 
 
+def test_a_rate_is_not_exceeded() -> None:
+    with served() as (cluster, url):
+        told = json.loads(run(url, "--rate", "50", "--json", stdin=b"line\n" * 6).stdout)
+        assert told["acked"] == 6 and told["seconds"] >= 5 / 50
+        assert run(url, "--rate", "0", stdin=b"line\n").exit_code == 2
+        assert len(written(cluster)) == 6
+
+
 def test_a_file_that_cannot_be_read_is_wrong_usage() -> None:
     with served() as (_, url):
         done = run(url, "--file", "/nowhere/at/all")
