@@ -1,7 +1,10 @@
-"""A cluster of real processes with TLS on every plane, authentication and authorization: who gets in, and who not."""
+"""A cluster of real processes with TLS on every plane, authentication, authorization and encryption at rest: who gets
+in, and who not; and it loses nothing when it is killed."""
 
 from __future__ import annotations
 
+import base64
+import itertools
 import os
 import subprocess
 import sys
@@ -27,7 +30,7 @@ superusers = ["admin"]
 
 
 class Secured:
-    """A running cluster: a controller, two replica servers, a gateway that takes no strangers."""
+    """A running cluster: a controller, two replica servers that encrypt, a gateway that takes no strangers."""
 
     def __init__(self, local: LocalCluster) -> None:
         self.local = local
@@ -64,6 +67,11 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
     local = LocalCluster.create(folder, controllers=1, replicas=2, gateways=1, base_port=free_base_port(5), tls=True)
     with (folder / "g1" / "config.toml").open("a") as config:
         config.write(STRICT)
+    for server in local.of_role("replica"):
+        key = folder / server.id / "key"
+        key.write_text(f"k-{server.id}:{base64.b64encode(os.urandom(32)).decode()}")
+        with (folder / server.id / "config.toml").open("a") as config:
+            config.write(f'encryption_key_file = "{key}"\n')
     command = [sys.executable, "-m", "tidelog.cli", "cluster", "up", "--tls", "--detach", "--data", str(folder)]
     subprocess.run(command, check=True, capture_output=True, timeout=HEAL_S)
     local = LocalCluster.load(folder)
@@ -126,6 +134,47 @@ async def test_a_token_opens_what_the_rules_allow_until_it_is_revoked(secured: S
     for process in secured.local.processes:
         assert secret not in secured.log(process.id), f"{process.id} logs secrets"
     assert "authentication_failed" in secured.log("g1")
+
+
+async def test_nothing_acked_is_lost_when_servers_that_encrypt_are_killed(secured: Secured) -> None:
+    """All of them at once, while records come in; twice, so that what a killed server wrote was read by its next life
+    and written on."""
+    local, acked, enough = secured.local, dict[int, bytes](), 50
+    async with tidelog.connect(secured.gateway, tls=local.tls, connect_timeout_s=HEAL_S) as log:
+        await log.create_topic("sealed", replication_factor=2, config={"segment_max_bytes": "4000"})
+        news, stopping = [trio.Event()], False
+        numbers = itertools.count()
+
+        async def send(producer: tidelog.Producer) -> None:
+            while not stopping:
+                value = b"secret %d" % next(numbers)
+                acked[(await producer.send(value)).offset] = value
+                news[0].set()
+
+        async def more() -> None:
+            wanted = len(acked) + enough
+            with trio.fail_after(HEAL_S):
+                while len(acked) < wanted:
+                    news[0] = trio.Event()
+                    await news[0].wait()
+
+        options = tidelog.ProducerOptions(delivery_timeout_s=2 * HEAL_S, linger_s=0)
+        async with log.producer("sealed", options) as producer, trio.open_nursery() as nursery:
+            for _ in range(4):
+                nursery.start_soon(send, producer)
+            for _ in range(2):
+                await more()
+                local.kill("r1", "r2")
+                local.start()
+            await more()
+            stopping = True
+        with trio.fail_after(HEAL_S):
+            read = [record.value async for record in log.consume("sealed", start="earliest", end="latest")]
+    assert [read[offset] for offset in sorted(acked)] == [acked[offset] for offset in sorted(acked)]
+    assert read == list(dict.fromkeys(read)), "nothing is there twice"
+    logs = [path for path in local.folder.rglob("*.log") if "data" in path.parts]
+    assert len(logs) > 10 and all(path.read_bytes()[:4] in (b"TLK1", b"") for path in logs)
+    assert not [path for path in logs if b"secret" in path.read_bytes()]
 
 
 async def test_a_service_with_the_certificate_of_another_gets_nowhere(secured: Secured) -> None:
