@@ -12,7 +12,7 @@ import trio
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse
 from running import Cluster, in_sync, until
 from tidelog.client.log import Log
-from tidelog.client.options import ProducerOptions
+from tidelog.client.options import GroupOptions, ProducerOptions
 from tidelog.timeline.records import decode
 from tidelog_controller import metrics as controller
 from tidelog_gateway import metrics as gateway
@@ -153,6 +153,32 @@ async def test_a_stopped_follower_lags_and_catches_up(failing_cluster: Cluster) 
         figures = await look(cluster, leader)
         assert f"tidelog_partition_lag_records{{{follower},0,lagging}}" not in figures
         assert figures[f"tidelog_replication_lag_records{{{follower}}}"] == 0
+
+
+async def test_a_consumer_group_its_commits_and_its_lag(failing_cluster: Cluster) -> None:
+    cluster = failing_cluster
+    async with cluster.connect() as log:
+        await log.create_topic("grouped", partitions=2, replication_factor=3)
+        async with log.producer("grouped") as producer:
+            for number in range(20):
+                await producer.send(b"x", partition=number % 2)
+        by_hand = GroupOptions(auto_commit_s=None)
+        async with log.consume("grouped", group="slow", start="earliest", group_options=by_hand) as consumer:
+            for _ in range(6):
+                await anext(consumer)
+            await consumer.commit()
+            assert sum(progress.lag for progress in await log.group_progress("slow")) == 14
+
+            async def is_shown() -> bool:
+                figures = await look(cluster, "r1", "r2", "r3")
+                return figures["tidelog_group_lag_records{slow}"] == 14
+
+            await until(is_shown)
+            figures = await look(cluster, "r1", "r2", "r3")
+            assert figures["tidelog_group_members{slow}"] == figures["tidelog_groups{stable}"] == 1
+            assert figures["tidelog_group_commits_total"] >= 1
+            assert figures["tidelog_group_generations_total"] == figures["tidelog_group_generation{slow}"] >= 1
+            assert figures["tidelog_group_unknown_lag_partitions"] == 0
 
 
 async def test_a_killed_leader_is_an_election_with_its_cause(failing_cluster: Cluster) -> None:
