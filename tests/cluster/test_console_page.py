@@ -121,7 +121,7 @@ async def test_it_shows_what_happens_and_what_was(tmp_path: Path) -> None:
         await reader.see(f"text('.events').includes('leads after {leader}, in leader epoch 1')")
 
         await reader.go("replication")
-        await reader.see(f"text('.events').includes('{leader} left') && text('main').includes('median')")
+        await reader.see(f"text('.events').includes('leads after {leader}') && text('main').includes('median')")
 
         slider = "document.querySelector('#timebar input')"
         await reader.go("cluster")

@@ -27,6 +27,7 @@ export function short(number, unit = "") {
 
 /** A duration in seconds: `850 µs`, `12 ms`, `3.2 s`, `4 min`. */
 export function duration(seconds) {
+  if (seconds === 0) return "0 s";
   if (seconds < 1e-3) return `${Math.round(seconds * 1e6)} µs`;
   if (seconds < 1) return `${Number((seconds * 1e3).toPrecision(3))} ms`;
   if (seconds < 90) return `${Number(seconds.toPrecision(2))} s`;
