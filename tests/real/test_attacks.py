@@ -20,6 +20,7 @@ from hostile_wire import HANDSHAKES, MESSAGES, ending, frame, frames_for, slow_p
 from running import HEAL_S, Cluster
 from tidelog.link import PROTOCOL_VERSION
 from tidelog.transport import MAX_MESSAGE_BYTES
+from tidelog.websocket import HELLO_BYTES
 from tidelog.wire import codec
 from tidelog.wire.messages import Hello, Message, Read, Subscribe, Welcome
 
@@ -74,8 +75,11 @@ async def test_attacks_after_hello(cluster: Cluster, node: str, role: str) -> No
 
 @pytest.mark.parametrize("node", ["g1", "c1", "r1"])
 async def test_attacks_before_hello(cluster: Cluster, node: str) -> None:
-    """Then every message that can be read is one too many: 1002."""
-    attacks = {name: (frame(2, data), 1007 if code == 1007 else 1002) for name, (data, code) in MESSAGES.items()}
+    """Then every message that can be read is one too many: 1002; and a long one is not even taken: 1009."""
+    attacks = {
+        name: (frame(2, data), 1009 if len(data) > HELLO_BYTES else 1007 if code == 1007 else 1002)
+        for name, (data, code) in MESSAGES.items()
+    }
     await attack_beside_a_client(cluster, node, "", attacks | frames_for(MAX_MESSAGE_BYTES))
 
 
