@@ -56,7 +56,7 @@ ROWS = (
             _one("Servers fenced", 'sum(tidelog_servers{state="fenced"})', "Replica servers not heard of."),
             _one("Servers live", 'sum(tidelog_servers{state="live"})', "Replica servers that are.", None),
             _one("Active controllers", "sum(tidelog_controller_active)", "One, but for seconds.", 2),
-            _one("Partitions", "sum(tidelog_partitions)", "Of all topics.", None),
+            _one("Versions", "count(count by (version) (tidelog_build_info))", "That run, beside each other.", 2),
             _one("Clients", "sum(tidelog_gateway_connections)", "Connected to all gateways.", None),
         ),
     ),

@@ -9,7 +9,7 @@ from pathlib import Path
 from tidelog.config import settings_of
 from tidelog.errors import CODES
 from tidelog.log_events import ANY, BY_SERVICE
-from tidelog.metrics import Metric
+from tidelog.metrics import COMMON
 from tidelog.types import TopicConfig
 from tidelog_controller import metrics as controller_metrics
 from tidelog_controller.config import ControllerConfig
@@ -117,8 +117,7 @@ def codes_module() -> str:
 def metrics() -> str:
     """Every metric of every service."""
     lines = [METRICS_HEAD.read_text().rstrip()]
-    for title, module in METRICS:
-        table: tuple[Metric, ...] = module.METRICS
+    for title, table in METRICS:
         lines += ["", f"## {title}", "", "| metric | kind | labels | unit | meaning |", "|---|---|---|---|---|"]
         for m in table:
             lines.append(f"| `{m.sample}` | {m.kind} | {', '.join(m.labels)} | {m.unit} | {m.help} |")
@@ -139,9 +138,10 @@ def operations() -> str:
 
 
 METRICS = (
-    ("Controller", controller_metrics),
-    ("Replica server", replica_metrics),
-    ("Gateway", gateway_metrics),
+    ("Controller", controller_metrics.METRICS),
+    ("Replica server", replica_metrics.METRICS),
+    ("Gateway", gateway_metrics.METRICS),
+    ("Every service", COMMON),
 )
 PAGES = {
     "api.md": API["page"],

@@ -464,7 +464,7 @@ export class Log {
   drain(server: string, drain?: boolean): Promise<void>;
   digest(topicId: string, partition: number, node: string, offsets?: Iterable<number>): Promise<Digest>;
   quorum(): Promise<Quorum>;
-  metrics(node: string): Promise<string>;
+  metrics(node?: string): Promise<{ page: string; version: string; timeMs: number }>;
   addController(node: string, url: string): Promise<void>;
   removeController(node: string): Promise<void>;
   /** With the nodes of `tidelog dev` only: what happens to one; the nodes as they are then. */

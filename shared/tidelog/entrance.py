@@ -10,6 +10,7 @@ import trio
 from tidelog.errors import TidelogError, refuse
 from tidelog.health import WhyNot, health_pages
 from tidelog.link import Link, OnRefused, serve_links
+from tidelog.metrics import told
 from tidelog.transport import Page, Transport
 from tidelog.wire.messages import DescribeMetrics, Hello, Message, MetricsAnswer, Welcome
 
@@ -90,11 +91,11 @@ class Entrance:
             link.answer(id, self._metrics_of(message.node))
 
     def _metrics_of(self, node: str) -> MetricsAnswer | TidelogError:
-        if node != self._node:
+        if node not in ("", self._node):
             return refuse("UNKNOWN_SERVER", f"this is {self._node}, not {node}")
         if not self._with_metrics:
             return refuse("UNSUPPORTED", f"{node} shows no metrics: metrics = false")
-        return MetricsAnswer(self._show_metrics("text/plain").body.decode())
+        return told(self._show_metrics)
 
     def _admit(self, hello: Hello) -> Welcome | TidelogError:
         if self._behind is None:

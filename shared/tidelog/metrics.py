@@ -12,7 +12,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
+from importlib.metadata import PackageNotFoundError, version
+from itertools import accumulate, chain
 from typing import Literal
 
 from prometheus_client import CollectorRegistry, ProcessCollector
@@ -22,6 +23,7 @@ from prometheus_client.registry import Collector
 
 from tidelog.counting import Histogram
 from tidelog.transport import Page
+from tidelog.wire.messages import MetricsAnswer
 
 REST = 50
 """Looks take one part in so many of a process's time, at most."""
@@ -50,8 +52,28 @@ class Metric:
         return f"{self.name}_total" if self.kind == "counter" else self.name
 
 
+BUILD = Metric(
+    "tidelog_build_info", "gauge", "boolean", "1, with the version of the program that runs.", ("version",)
+)
+COMMON = (BUILD,)
+"""On the page of every service."""
 Sample = tuple[Metric, tuple[str, ...], float | Histogram]
 """A metric, the values of its labels, and its value."""
+
+
+def _version() -> str:
+    try:
+        return version("tidelog")
+    except PackageNotFoundError:
+        return "unknown"
+
+
+VERSION = _version()
+
+
+def told(show: Callable[[str], Page]) -> MetricsAnswer:
+    """The page as an answer to ``describe_metrics``."""
+    return MetricsAnswer(show("text/plain").body.decode(), VERSION, time.time_ns() // 1_000_000)
 
 
 class MetricsPage(Collector):
@@ -93,8 +115,8 @@ class MetricsPage(Collector):
 
     def collect(self) -> Iterator[Family]:
         """The present values."""
-        families = {metric: _family(metric) for metric in self._metrics}
-        for metric, labels, value in self._collect():
+        families = {metric: _family(metric) for metric in (*COMMON, *self._metrics)}
+        for metric, labels, value in chain([(BUILD, (VERSION,), 1.0)], self._collect()):
             _add(families[metric], labels, value)
         yield from families.values()
 

@@ -44,6 +44,7 @@ from tidelog.wire.messages import (
     GroupInfo,
     HistoryEntry,
     MetadataAnswer,
+    MetricsAnswer,
     OffsetAnswer,
     QuorumAnswer,
     TopicInfo,
@@ -96,8 +97,8 @@ class Log(Administering):
         """The controllers, and which is the active one."""
         return self._portal.run(self._portal.log.quorum)
 
-    def metrics(self, node: str) -> str:
-        """What a replica server, or the active controller, counts now."""
+    def metrics(self, node: str = "") -> MetricsAnswer:
+        """What a replica server, the active controller or this gateway counts."""
         return self._portal.run(self._portal.log.metrics, node)
 
     def add_controller(self, node: str, url: str) -> None:

@@ -202,7 +202,7 @@ test("two looks at a leader say what flows to its followers", () => {
 
 test("a server that does not tell is no reason not to show the others", async () => {
   const flows = new Flows();
-  const log = { metrics: async (node) => (node === "r1" ? 'tidelog_replication_lag_records{follower="r2"} 1\n' : Promise.reject(new Error("no"))) };
+  const log = { metrics: async (node) => (node === "r1" ? { page: 'tidelog_replication_lag_records{follower="r2"} 1\n' } : Promise.reject(new Error("no"))) };
   await new Promise((done) => {
     let answers = 0;
     flows.ask(log, ["r1", "r2"], () => ++answers === 2 && done());

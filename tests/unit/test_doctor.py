@@ -37,6 +37,11 @@ def with_server(**changes: object) -> View:
     return replace(seen, metadata=replace(seen.metadata, servers=servers))
 
 
+def uneven(*leaders: str) -> View:
+    """Servers that lead so."""
+    return view(*(replace(WHOLE, leader=leader) for leader in leaders))
+
+
 def with_metric(name: str, value: float) -> View:
     return replace(view(), metrics={"r1": {f"tidelog_replica_{name}": value}})
 
@@ -45,6 +50,9 @@ def test_a_whole_cluster_gives_nothing_to_say() -> None:
     assert examine(view()) == []
     assert examine(with_metric("disk_free_bytes", 50 << 30)) == []
     assert examine(with_metric("disk_free_bytes", 0)) == [], "not known"
+    seen = replace(view(), versions={"r1": "1.0", "r2": "1.0"}, clocks={"r1": 0.4, "r2": -1.0}, lags={"a": (1, 900)})
+    assert examine(seen) == []
+    assert examine(uneven("r1", "r1", "r1", "r2")) == [], "few partitions cannot be even"
 
 
 @pytest.mark.parametrize(
@@ -67,6 +75,17 @@ def test_a_whole_cluster_gives_nothing_to_say() -> None:
         (view(replace(WHOLE, paused=True, leader="")), NOTE, "paused", "topics resume orders"),
         (view(replace(WHOLE, read_only=True)), NOTE, "read-only", "set-readonly orders --off"),
         (view(replace(WHOLE, target=("r1", "r2"))), NOTE, "being reassigned", "partitions reassignments"),
+        (replace(view(), versions={"r1": "1.0", "r2": "1.1"}), NOTE, "versions run: r1 1.0, r2 1.1", "upgrade"),
+        (replace(view(), clocks={"r1": 0.1, "r2": 0.0, "c1": -9.0}), WARNING, "c1 is 9 s behind those", "keep time"),
+        (replace(view(), clocks={"r1": 5.0, "r2": 5.1, "c1": 5.2}), NOTE, "machine is 5 s behind", "timestamps"),
+        (
+            uneven(*["r1"] * 9, *["r2"] * 2, "r3"),
+            NOTE,
+            "lead uneven numbers of partitions: r1 9, r2 2, r3 1",
+            "transfer",
+        ),
+        (replace(view(), lags={"billing": (0, 7)}), NOTE, "billing has no members, and is 7", "describe billing"),
+        (replace(view(), lags={"billing": (2, 20_000)}), WARNING, "20000 records behind, with 2", "More members"),
     ],
 )
 def test_what_is_wrong_has_a_level_and_a_next_step(seen: View, level: str, words: str, step: str) -> None:
@@ -92,7 +111,7 @@ def test_what_is_the_same_for_many_partitions_is_said_once_and_the_worst_comes_f
     behind = replace(WHOLE, isr=("r1", "r2"))
     lost = replace(WHOLE, isr=("r3",), leader="")
     found = examine(view(*[behind] * 7, lost))
-    assert [finding.level for finding in found] == [PROBLEM, WARNING, WARNING]
+    assert [finding.level for finding in found] == [PROBLEM, WARNING, WARNING, NOTE]
     assert "orders/0, orders/1, orders/2, orders/3, orders/4 and 2 more: not in sync: r3" in found[1].what
 
 

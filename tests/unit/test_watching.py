@@ -8,7 +8,7 @@ import runpy
 from pathlib import Path
 
 import pytest
-from tidelog.metrics import Metric
+from tidelog.metrics import COMMON, Metric
 from tidelog_controller import metrics as controller
 from tidelog_gateway import metrics as gateway
 from tidelog_replica import metrics as replica
@@ -33,7 +33,7 @@ def samples(metric: Metric) -> dict[str, set[str]]:
 
 
 SHOWN = {name: set(ANYWHERE) for name in OWN}
-for table in (controller.METRICS, replica.METRICS, gateway.METRICS):
+for table in (COMMON, controller.METRICS, replica.METRICS, gateway.METRICS):
     for metric in table:
         SHOWN |= samples(metric)
 

@@ -39,6 +39,7 @@ from tidelog.wire.messages import (
     Message,
     Metadata,
     MetadataAnswer,
+    MetricsAnswer,
     OffsetAnswer,
     PartitionInfo,
     PauseTopic,
@@ -125,9 +126,16 @@ class Playground(Protocol):
 class Requests:
     """Answers the messages of ``KINDS``."""
 
-    def __init__(self, shell: Shell, client: str, playground: Playground | None = None) -> None:
+    def __init__(
+        self,
+        shell: Shell,
+        client: str,
+        playground: Playground | None = None,
+        metrics: Callable[[], MetricsAnswer] | None = None,
+    ) -> None:
         """``client``: a name that no other process ever has. Under it, with a number, the controllers do each request
-        once, however often it is sent."""
+        once, however often it is sent. ``metrics``: what this gateway counts; None: it does not tell."""
+        self._metrics = metrics
         self._shell = shell
         self._playground = playground
         self._ids = range(0)
@@ -166,6 +174,10 @@ class Requests:
                 return _access_answer(self._shell.cluster.image.access)
             case Digest(node):
                 return await self._ask_server(node, message)
+            case DescribeMetrics(""):
+                if self._metrics is None:
+                    raise refuse("UNSUPPORTED", "this gateway shows no metrics: metrics = false")
+                return self._metrics()
             case DescribeMetrics(node) if any(server.node == node for server in self._shell.cluster.image.servers):
                 return await self._ask_server(node, message)
             case InitProducer():

@@ -14,6 +14,7 @@ from tidelog.entrance import METRICS_PATH
 from tidelog.errors import TidelogError, refuse
 from tidelog.health import health_pages
 from tidelog.link import PROTOCOL_VERSION, serve_links
+from tidelog.metrics import MetricsPage, told
 from tidelog.service import Leave, Serving, serve_in_order
 from tidelog.transport import MAX_MESSAGE_BYTES, Pages, Transport
 from tidelog.wire.messages import (
@@ -95,7 +96,8 @@ async def _start(
     config: GatewayConfig, transport: Transport, shell: Shell, playground: Playground | None, nursery: trio.Nursery
 ) -> tuple[Leave, str]:
     name = f"{config.node}/{random.SystemRandom().getrandbits(64):016x}"
-    requests = Requests(shell, name, playground)
+    page = metrics_page(shell) if config.metrics else None
+    requests = Requests(shell, name, playground, None if page is None else partial(told, page))
 
     def welcome(hello: Hello) -> Welcome | TidelogError:
         cluster = shell.cluster.image.cluster
@@ -127,7 +129,7 @@ async def _start(
             authenticate=door.authenticate,
             on_open=door.on_open,
             on_close=door.on_close,
-            pages=_pages(config, shell, leaving),
+            pages=_pages(config, page, shell, leaving),
             origins=config.allowed_origins,
             until=leaving.begun,
             task_status=task_status,
@@ -136,9 +138,9 @@ async def _start(
     return leaving.leave, url
 
 
-def _pages(config: GatewayConfig, shell: Shell, leaving: Leaving) -> Pages:
+def _pages(config: GatewayConfig, metrics: MetricsPage | None, shell: Shell, leaving: Leaving) -> Pages:
     return {
         **health_pages(partial(why_not_ready, shell, leaving)),
-        **({METRICS_PATH: metrics_page(shell)} if config.metrics else {}),
+        **({} if metrics is None else {METRICS_PATH: metrics}),
         **(console_pages() if config.console else {}),
     }

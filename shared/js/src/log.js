@@ -122,9 +122,12 @@ export class Log extends Consuming {
     return this.ask({ op: "describe_quorum" }, words.quorumAnswer);
   }
 
-  /** What a replica server, or the active controller, counts now, in Prometheus' text format. */
-  async metrics(node) {
-    return (await this.ask({ op: "describe_metrics", node }, words.metricsAnswer, { again: false })).page;
+  /**
+   * What a replica server counts, the active controller, or (no name) this gateway: its page in Prometheus' text format,
+   * its version and its clock.
+   */
+  async metrics(node = "") {
+    return this.ask({ op: "describe_metrics", node: words.unless("", node) }, words.metricsAnswer, { again: false });
   }
 
   /** Take a running controller into the group, as a learner first. */

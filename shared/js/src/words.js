@@ -106,7 +106,7 @@ export const quorumAnswer = shape({
   gateways: or([], list(text)),
 });
 
-export const metricsAnswer = shape({ page: text });
+export const metricsAnswer = shape({ page: text, version: or("", text), time_ms: or(-1, integer) });
 
 const plannedMove = shape({
   name: text,

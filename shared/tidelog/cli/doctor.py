@@ -4,28 +4,26 @@ from __future__ import annotations
 
 import re
 import resource
-import ssl
+import time
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field
 from importlib.metadata import PackageNotFoundError, version
-from urllib.error import URLError
-from urllib.request import HTTPSHandler, ProxyHandler, build_opener
 
 import click
 import trio
 from rich.console import Console
 
 from tidelog.cli.findings import FEW_FILES, NOTE, PROBLEM, WARNING, Finding, View, examine, in_order
-from tidelog.cli.main import NEXT_STEP, connect, gateway_option, json_option, print_json, run, tls_options
+from tidelog.cli.main import NEXT_STEP, connect, gateway_option, json_option, print_json, run
+from tidelog.client.log import Log
 from tidelog.errors import TidelogError
 from tidelog.link import PROTOCOL_VERSION
-from tidelog.tls import TlsFiles
 from tidelog.wire.messages import MetadataAnswer, QuorumAnswer
 
 ASK_S = 5.0
 """How long the controllers may take to answer."""
-PAGE_S = 3.0
-"""How long a page of metrics may take."""
+MOST_GROUPS = 50
+"""Consumer groups that are asked how far they are."""
 _SAMPLE = re.compile(r"^([a-z_]+)(?:\{[^}]*\})? ([0-9.e+-]+)", re.MULTILINE)
 _STYLES = {PROBLEM: "bold red", WARNING: "yellow", NOTE: "dim"}
 
@@ -36,23 +34,22 @@ _STYLES = {PROBLEM: "bold red", WARNING: "yellow", NOTE: "dim"}
 def doctor(as_json: bool, gateways: tuple[str, ...]) -> None:
     """Look for what is wrong with the cluster and this machine, and say the next step for each finding.
 
-    It looks at every gateway that is named, the controllers and their majority, replica servers, their disks (where
-    their metrics can be read from here), each partition's leader and in-sync replicas, and what this process may
-    open. Exit code 0: nothing but notes; 1: problems or warnings."""
+    It looks at every gateway that is named, the controllers and their majority, replica servers, their disks,
+    versions and clocks, each partition's leader and in-sync replicas, how evenly servers are loaded, how far consumer
+    groups are behind, and what this process may open. Exit code 0: nothing but notes; 1: problems or warnings."""
     found: list[Finding] = []
     seen: dict[str, object] = {"client": _version(), "protocol": PROTOCOL_VERSION}
 
     async def task() -> None:
-        views = [view for url in gateways if (view := await _look(url, found))]
-        clusters = sorted({view.metadata.cluster for view in views})
+        views = [(url, view) for url in gateways if (view := await _look(url, found))]
+        clusters = sorted({view.metadata.cluster for _, view in views})
         if len(clusters) > 1:
             what = f"the gateways belong to several clusters: {', '.join(clusters)}"
             found.append(Finding(PROBLEM, what, "Name gateways of one cluster with --gateway."))
         if views:
-            metadata, quorum = views[0].metadata, views[0].quorum
-            metrics = await _read_metrics(metadata, found)
-            found.extend(examine(View(metadata, quorum, metrics)))
-            seen.update(_counted(metadata, quorum), disks_seen=sorted(metrics))
+            view = await _look_closely(views[0][0], views[0][1], found)
+            found.extend(examine(view))
+            seen.update(_counted(view.metadata, view.quorum), versions=sorted(set(view.versions.values())))
 
     run(task)
     found.extend(_machine())
@@ -86,6 +83,22 @@ async def _look(url: str, found: list[Finding]) -> View | None:
     return None
 
 
+async def _look_closely(url: str, view: View, found: list[Finding]) -> View:
+    """With what servers and groups tell through that gateway."""
+    try:
+        async with connect((url,)) as log:
+            told = await _ask_servers(log, f"gateway {url}", view)
+            live = any(not server.fenced for server in view.metadata.servers)
+            lags = await _lags(log, found) if live else {}
+    except TidelogError as error:
+        found.append(Finding(PROBLEM, f"gateway {url}: {error}", NEXT_STEP.get(error.code, "See its log.")))
+        return view
+    if told.silent:
+        what = f"{', '.join(sorted(told.silent))} did not tell of themselves: disk, version and clock are not known"
+        found.append(Finding(NOTE, what, "They need 'metrics = true', and you the right to describe the cluster."))
+    return View(view.metadata, view.quorum, told.metrics, told.versions, told.clocks, lags)
+
+
 def _counted(metadata: MetadataAnswer, quorum: QuorumAnswer | None) -> dict[str, object]:
     return {
         "cluster": metadata.cluster,
@@ -97,37 +110,60 @@ def _counted(metadata: MetadataAnswer, quorum: QuorumAnswer | None) -> dict[str,
     }
 
 
-async def _read_metrics(metadata: MetadataAnswer, found: list[Finding]) -> dict[str, Mapping[str, float]]:
-    """Of the live replica servers whose page can be read from here."""
-    options = tls_options()
-    context = TlsFiles(options).connecting()
-    read: dict[str, Mapping[str, float]] = {}
-    hidden: list[str] = []
+@dataclass
+class _Told:
+    """What servers told of themselves, by name: see ``View``."""
 
-    async def one(node: str, url: str) -> None:
-        page = "http" + url.removeprefix("ws").rstrip("/") + "/metrics"
+    metrics: dict[str, Mapping[str, float]] = field(default_factory=dict)
+    versions: dict[str, str] = field(default_factory=dict)
+    clocks: dict[str, float] = field(default_factory=dict)
+    silent: list[str] = field(default_factory=list)
+
+    async def ask(self, log: Log, node: str, name: str) -> None:
+        """Ask one, through a gateway. A clock is as far off as it is for sure, whenever the answer was made."""
+        sent = time.time_ns()
         try:
-            read[node] = await trio.to_thread.run_sync(_metrics, page, context)
-        except (URLError, OSError, ValueError):
-            hidden.append(node)
+            answer = await log.metrics(node)
+        except TidelogError:
+            self.silent.append(name)
+            return
+        came = time.time_ns()
+        self.metrics[name] = _summed(answer.page)
+        self.versions[name] = answer.version
+        there = answer.time_ms * 1_000_000
+        self.clocks[name] = (max(0, there - came) - max(0, sent - there)) / 1e9
 
+
+async def _ask_servers(log: Log, gateway: str, view: View) -> _Told:
+    """The live servers, the active controller and the gateway."""
+    told = _Told()
+    nodes = {server.node: server.node for server in view.metadata.servers if not server.fenced}
+    if view.quorum is not None and view.quorum.active:
+        nodes[view.quorum.active] = view.quorum.active
     async with trio.open_nursery() as nursery:
-        for server in metadata.servers:
-            if not server.fenced:
-                nursery.start_soon(one, server.node, server.url)
-    if hidden:
-        what = f"the metrics of {', '.join(sorted(hidden))} cannot be read from here: their disks are not known"
-        found.append(Finding(NOTE, what, "Run 'tidelog doctor' where the replica servers can be reached."))
-    return read
+        for node, name in {**nodes, "": gateway}.items():
+            nursery.start_soon(told.ask, log, node, name)
+    return told
 
 
-def _metrics(page: str, context: ssl.SSLContext) -> dict[str, float]:
+async def _lags(log: Log, found: list[Finding]) -> dict[str, tuple[int, int]]:
+    """Members of each group, and how far it is behind."""
+    lags: dict[str, tuple[int, int]] = {}
+    try:
+        groups = await log.groups()
+        for group in groups[:MOST_GROUPS]:
+            behind = [progress.lag for progress in await log.group_progress(group.group)]
+            lags[group.group] = group.members, sum(lag for lag in behind if lag > 0)
+    except TidelogError as error:
+        what = f"how far consumer groups are is not known: {error}"
+        found.append(Finding(NOTE, what, NEXT_STEP.get(error.code, "Try again.")))
+    return lags
+
+
+def _summed(page: str) -> dict[str, float]:
     """Metric -> value, over all labels together."""
-    opener = build_opener(ProxyHandler({}), HTTPSHandler(context=context))
-    with opener.open(page, timeout=PAGE_S) as answer:
-        text = answer.read().decode()
     values: dict[str, float] = {}
-    for name, value in _SAMPLE.findall(text):
+    for name, value in _SAMPLE.findall(page):
         values[name] = values.get(name, 0.0) + float(value)
     return values
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from statistics import median
 
 from tidelog.cli.explain import refuses_all, state_in_words
 from tidelog.wire.messages import MetadataAnswer, PartitionInfo, QuorumAnswer, ServerInfo, TopicInfo
@@ -17,6 +18,12 @@ LITTLE_ROOM_BYTES = 1 << 30
 FEW_FILES = 4096
 OWN_REPLICAS = 3
 """Of the cluster's own topics, as far as there are servers."""
+FAR_OFF_S = 2.0
+"""Clocks that differ by more are worth a word: timestamps, tokens and retention go by them."""
+UNEVEN = 0.25
+"""So much more than its share, or less, may a server lead or hold; and two partitions besides."""
+FAR_BEHIND = 10_000
+"""Records that a group with members may be behind without a word."""
 MOST_NAMED = 5
 """Partitions of one kind that are named; the others are counted."""
 
@@ -32,17 +39,23 @@ class Finding:
 
 @dataclass(frozen=True)
 class View:
-    """What was seen. ``quorum`` None: the controllers did not answer. ``metrics``: of each replica server whose page
-    could be read, name of the metric -> value (labels left out, summed up)."""
+    """What was seen. ``quorum`` None: the controllers did not answer. Of those that told it, by name: ``metrics``
+    (name of the metric -> value, labels left out, summed up), ``versions``, and ``clocks``: how far their wall clocks
+    are ahead of ours, in seconds. ``lags``: of each consumer group, its members and how many records it is behind."""
 
     metadata: MetadataAnswer
     quorum: QuorumAnswer | None
     metrics: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    versions: Mapping[str, str] = field(default_factory=dict)
+    clocks: Mapping[str, float] = field(default_factory=dict)
+    lags: Mapping[str, tuple[int, int]] = field(default_factory=dict)
 
 
 def examine(view: View) -> list[Finding]:
     """Everything that is to be said, the worst first."""
-    found = [*_controllers(view.quorum), *_servers(view.metadata, view.metrics), *_partitions(view.metadata)]
+    metadata = view.metadata
+    found = [*_controllers(view.quorum), *_servers(metadata, view.metrics), *_partitions(metadata)]
+    found += [*_processes(view), *_balance(metadata), *_groups(view.lags)]
     return in_order(found)
 
 
@@ -142,3 +155,55 @@ def _kinds(topic: TopicInfo, partition: PartitionInfo, live: set[str]) -> Iterat
     elif len(partition.replicas) == 1:
         what = f"a single replica, on {partition.replicas[0]}: lost with it"
         yield NOTE, what, "'tidelog partitions reassign WHERE SERVER,SERVER,SERVER' makes more."
+
+
+def _processes(view: View) -> Iterator[Finding]:
+    """Versions and clocks."""
+    if len(set(view.versions.values())) > 1:
+        named = ", ".join(f"{node} {version}" for node, version in sorted(view.versions.items()))
+        yield Finding(
+            NOTE, f"several versions run: {named}", "Finish the upgrade: restart the older ones, one by one."
+        )
+    if not view.clocks:
+        return
+    middle = median(view.clocks.values())
+    for node, ahead in sorted(view.clocks.items()):
+        if abs(ahead - middle) > FAR_OFF_S:
+            how = "ahead of" if ahead > middle else "behind"
+            what = f"the clock of {node} is {abs(ahead - middle):.0f} s {how} those of most others"
+            yield Finding(WARNING, what, "Have its machine keep time (chrony): timestamps and retention go by it.")
+    if abs(middle) > FAR_OFF_S:
+        how = "behind" if middle > 0 else "ahead of"
+        what = f"the clock of this machine is {abs(middle):.0f} s {how} the cluster's"
+        yield Finding(NOTE, what, "Records that are produced here carry its timestamps, unless they bring their own.")
+
+
+def _balance(metadata: MetadataAnswer) -> Iterator[Finding]:
+    """Servers that have much more or less to do than others."""
+    able = [server.node for server in metadata.servers if not (server.fenced or server.draining)]
+    leads, holds = dict.fromkeys(able, 0), dict.fromkeys(able, 0)
+    for topic in metadata.topics:
+        for partition in topic.partitions:
+            if partition.leader in leads:
+                leads[partition.leader] += 1
+            for node in partition.replicas:
+                if node in holds:
+                    holds[node] += 1
+    for counts, what, step in (
+        (leads, "lead", "They even out within minutes, unless that is off: 'tidelog partitions transfer'."),
+        (holds, "hold", "'tidelog partitions rebalance --dry-run' shows what would be moved."),
+    ):
+        share = sum(counts.values()) / max(1, len(counts))
+        if any(abs(count - share) > share * UNEVEN + 2 for count in counts.values()):
+            named = ", ".join(f"{node} {count}" for node, count in sorted(counts.items()))
+            yield Finding(NOTE, f"servers {what} uneven numbers of partitions: {named}", step)
+
+
+def _groups(lags: Mapping[str, tuple[int, int]]) -> Iterator[Finding]:
+    for group, (members, behind) in sorted(lags.items()):
+        step = f"'tidelog groups describe {group}' says where."
+        if behind > 0 and not members:
+            yield Finding(NOTE, f"group {group} has no members, and is {behind} records behind", step)
+        elif behind > FAR_BEHIND:
+            what = f"group {group} is {behind} records behind, with {members} member{'s' * (members > 1)}"
+            yield Finding(WARNING, what, f"{step} More members, or faster ones, catch up.")

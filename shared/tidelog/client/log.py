@@ -138,10 +138,10 @@ class Log(Consuming, Grouping, Moving, Securing):
         """The controllers, and which is the active one."""
         return await self._ask(DescribeQuorum(), QuorumAnswer)
 
-    async def metrics(self, node: str) -> str:
-        """What a replica server, or the active controller, counts now, in Prometheus' text format. Raises
-        ``UNKNOWN_SERVER``, ``UNREACHABLE``, ``UNSUPPORTED``."""
-        return (await self._ask(DescribeMetrics(node), MetricsAnswer, again=False)).page
+    async def metrics(self, node: str = "") -> MetricsAnswer:
+        """What a replica server counts, the active controller, or (no name) this gateway: its page in Prometheus'
+        text format, its version and its clock. Raises ``UNKNOWN_SERVER``, ``UNREACHABLE``, ``UNSUPPORTED``."""
+        return await self._ask(DescribeMetrics(node), MetricsAnswer, again=False)
 
     async def add_controller(self, node: str, url: str) -> None:
         """Take a running controller into the group, as a learner; it votes when it has caught up (``quorum`` tells).

@@ -1123,18 +1123,20 @@ class Digest(Message):
 
 @dataclass(frozen=True, slots=True)
 class MetricsAnswer(Message):
-    """Answer: the server's metrics now, in Prometheus' text format (docs/metrics.md)."""
+    """Answer: a server's metrics in Prometheus' text format (docs/metrics.md), its version, its wall clock (ms)."""
 
     page: str
+    version: str = ""
+    time_ms: int = -1
 
 
 @dataclass(frozen=True, slots=True)
 class DescribeMetrics(Message):
-    """What the replica server ``node``, or the active controller of that name, counts."""
+    """What the replica server ``node`` counts, or the active controller of that name; "": who is asked."""
 
     OP: ClassVar[str] = "describe_metrics"
     ANSWER: ClassVar[type[Message]] = MetricsAnswer
-    node: str
+    node: str = ""
 
 
 # --- gateway: clients ------------------------------------------------------------------------------------

@@ -22,7 +22,7 @@ export class Flows {
     const known = this.#known.get(node) ?? {};
     this.#known.set(node, { ...known, asked: true });
     try {
-      const values = parse(await log.metrics(node));
+      const values = parse((await log.metrics(node)).page);
       this.take(node, Date.now(), values);
     } catch (error) {
       this.#known.set(node, { error });
