@@ -204,3 +204,34 @@ def test_a_follower_that_had_lost_its_end_and_finds_it_at_the_unclean_leader_rep
     net.start("r2")
     net.advance(1)
     assert net.values("r2") == net.values("r1") and not net.losses
+
+
+@pytest.mark.parametrize("left", [0, 1, 2])
+def test_who_has_lost_its_end_and_starts_over_at_a_trimmed_leader_reports_all_that_may_be_lost(left: int) -> None:
+    """Nothing of its own log is known to be the leader's, and it had had more; also where nothing is left of it."""
+    net = cluster(2, config=TopicConfig(min_insync_replicas=1, unclean_election=True, flush="os", segment_max_bytes=1))
+    net.send("r1", b"a")
+    net.advance(6)
+    net.push(leader="r1", isr=("r1",))
+    net.stop("r1")
+    net.push(leader="r2", isr=("r2",), leader_epoch=1, unclean_epoch=1)
+    net.run()
+    for value in (b"x", b"y"):
+        net.send("r2", value)
+    net.advance(6)
+    net.stop("r2")
+    disk = net.disks["r2"]
+    for number in range(left, 3):
+        disk.unlink(f"{PATH}/{number:020d}.log")
+    net.push(leader="r1", isr=("r1",), leader_epoch=2, unclean_epoch=2)
+    net.start("r1")
+    net.advance(1)
+    for value in (b"c", b"d", b"e", b"f"):
+        net.send("r1", value)
+    net.advance(6)
+    assert net.partition("r1").log.advance_start(4)
+    net.losses.clear()
+    net.start("r2")
+    net.advance(1)
+    assert net.values("r2") == net.values("r1")
+    assert [(loss.node, loss.start, loss.end) for loss in net.losses] == [("r2", 0, 3)]

@@ -304,8 +304,9 @@ class Following:
             return Outcome("failed", BUSY)  # its log is about to begin later: ask again
         if self._parted:
             self._parted = False
-            if self.core.high_watermark > log.start:
-                self._on_loss(log.start, self.core.high_watermark)
+            known = max(self.core.high_watermark, self.core.once)
+            if known > log.start:
+                self._on_loss(log.start, known)
             self.core.on_loss(min(log.start, start))
         payload = bytes(payload_view(answer.payload))
         log.reset(Beginning(start, answer.last_epoch, answer.chain, payload), producers)
@@ -322,8 +323,11 @@ class Following:
         return MORE
 
     def _out_of_range(self, part: FetchedPart) -> Outcome:
-        """Where retention at the leader has overtaken this copy it starts over there. That its log is no part of the
-        leader's is nothing that the leader of an agreed log can say."""
+        """Where retention at the leader has overtaken this copy it starts over there; one that holds nothing by which
+        they could have agreed has parted from it. That its log is no part of the leader's is nothing that the leader
+        of an agreed log can say."""
         if part.log_start > self._log.end:
+            latest = self._log.epochs.latest()
+            self._parted = self._parted or (latest < 0 and self.core.may_lose(latest))
             return RESTART
         raise Refusal(f"the leader's log begins at {part.log_start} and does not hold the own end {self._log.end}")
