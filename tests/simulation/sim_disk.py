@@ -323,7 +323,23 @@ class SimDisk:
 
     def clone(self) -> SimDisk:
         """An independent copy, with everything pending. Files that are open stay with the original."""
-        return copy.deepcopy(self)
+        twins: dict[int, Inode] = {}
+
+        def twin(inode: Inode) -> Inode:
+            """Of a file that has several names, stable or not yet, there is one copy."""
+            return twins.get(id(inode)) or twins.setdefault(id(inode), inode.clone())
+
+        other = copy.copy(self)
+        other._names = {path: twin(inode) for path, inode in self._names.items()}
+        other._stable = {path: twin(inode) for path, inode in self._stable.items()}
+        other._pending = {
+            path: [{name: inode and twin(inode) for name, inode in change.items()} for change in changes]
+            for path, changes in self._pending.items()
+        }
+        other._directories = dict(self._directories)
+        other._writes, other._reads, other._syncs = map(copy.copy, (self._writes, self._reads, self._syncs))
+        other._allocated = dict(self._allocated)
+        return other
 
     # --- inside ------------------------------------------------------------------------------------------
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from random import Random
 
 
@@ -40,6 +40,11 @@ class Inode:
     pending: list[Write | Resize] = field(default_factory=list)
     flips: list[tuple[int, int]] = field(default_factory=list)
     """Bits that have rotted, by position, and are not written over yet."""
+
+    def clone(self) -> Inode:
+        """An independent copy."""
+        pending = [replace(change) for change in self.pending]
+        return Inode(bytearray(self.content), bytearray(self.stable), pending, list(self.flips))
 
     def flip(self, position: int, bit: int) -> None:
         """One bit changes where it lies."""

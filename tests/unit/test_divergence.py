@@ -7,11 +7,11 @@ its epoch, so a follower that differs from it below the start is told so, and st
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import takewhile
+from random import Random
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from tidelog_replica.core.epochs import EpochCache, divergence
 from tidelog_replica.core.follower import Follower, agreed_end
 
@@ -33,101 +33,80 @@ def common(one: Line, other: Line) -> int:
     return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False)))
 
 
-@st.composite
-def histories(draw: st.DrawFn) -> tuple[Line, int, Line]:
-    """A leader's log and where it begins, and a follower's."""
-    lines: list[Line] = [[], []]
-    for epoch in range(draw(st.integers(1, 7))):
-        leader = draw(st.integers(0, 1))
-        other = lines[1 - leader]
-        if draw(st.booleans()):  # it has followed the other first, so far
-            lines[leader] = other[: draw(st.integers(common(lines[leader], other), len(other)))]
-        lines[leader] += [epoch] * draw(st.integers(0, 3))
-    leader_log, follower_log = lines
-    return leader_log, draw(st.integers(0, len(leader_log))), follower_log
+def histories() -> Iterator[tuple[Line, int, Line]]:
+    """A leader's log and where it begins, and a follower's: many."""
+    rng = Random(1)
+    for number in range(HISTORIES):
+        lines: list[Line] = [[], []]
+        for epoch in range(1 + number % 7):
+            leader = rng.randrange(2)
+            other = lines[1 - leader]
+            if rng.random() < 0.5:  # it has followed the other first, so far
+                lines[leader] = other[: rng.randint(common(lines[leader], other), len(other))]
+            lines[leader] += [epoch] * rng.randint(0, 3)
+        yield lines[0], rng.randint(0, len(lines[0])), lines[1]
 
 
-@given(histories())
-@settings(max_examples=2000, deadline=None)
-def test_a_trimmed_leader_finds_a_divergence_wherever_a_whole_one_does(history: tuple[Line, int, Line]) -> None:
-    leader, start, follower = history
-    shared, end = common(leader, follower), len(follower)
-    if end < start:
-        return  # out of range: the copy starts over in any case
-    last = follower[-1] if follower else -1
-    trimmed = divergence(end, last, cache_of(leader, start), start, len(leader))
-    whole = divergence(end, last, cache_of(leader), 0, len(leader))
-    assert (trimmed is None) == (whole is None)
-    if end <= len(leader):
-        assert (trimmed is None) == (shared == end)
-    if trimmed is not None and whole != trimmed:
-        assert whole is not None and max(whole[1], trimmed[1]) < start, "what is left does not reach the start"
+HISTORIES = 20_000
 
 
-@given(histories())
-@settings(max_examples=2000, deadline=None)
-def test_a_follower_of_a_trimmed_leader_ends_with_the_common_part_or_starts_over(
-    history: tuple[Line, int, Line],
-) -> None:
+def test_a_trimmed_leader_finds_a_divergence_wherever_a_whole_one_does() -> None:
+    for leader, start, follower in histories():
+        shared, end = common(leader, follower), len(follower)
+        if end < start:
+            continue  # out of range: the copy starts over in any case
+        last = follower[-1] if follower else -1
+        trimmed = divergence(end, last, cache_of(leader, start), start, len(leader))
+        whole = divergence(end, last, cache_of(leader), 0, len(leader))
+        assert (trimmed is None) == (whole is None), (leader, start, follower)
+        if end <= len(leader):
+            assert (trimmed is None) == (shared == end), (leader, start, follower)
+        if trimmed is not None and whole != trimmed:
+            assert whole is not None and max(whole[1], trimmed[1]) < start, "what is left does not reach the start"
+
+
+def test_a_follower_of_a_trimmed_leader_ends_with_the_common_part_or_starts_over() -> None:
     """By fetches alone, each of which may be answered with a divergence."""
-    leader, start, follower = history
-    shared, epochs = common(leader, follower), cache_of(leader, start)
-    line, rounds = list(follower), 0
-    while len(line) >= start:
-        answer = divergence(len(line), line[-1] if line else -1, epochs, start, len(leader))
-        if answer is None and len(line) <= len(leader):
-            break
-        assert answer is not None
-        cut = agreed_end(*answer, cache_of(line), 0, len(line))
-        assert cut < len(line), "each answer cuts something"
-        del line[cut:]
-        rounds += 1
-    assert rounds <= len(set(follower)) + 1
-    if shared >= start:
-        assert len(line) == shared, "nothing that is common is cut, nothing else is left"
-    else:
-        assert len(line) < start, "the copy starts over: its log parts from the leader's before that begins"
+    for leader, start, follower in histories():
+        shared, epochs = common(leader, follower), cache_of(leader, start)
+        line, rounds = list(follower), 0
+        while len(line) >= start:
+            answer = divergence(len(line), line[-1] if line else -1, epochs, start, len(leader))
+            if answer is None and len(line) <= len(leader):
+                break
+            assert answer is not None, (leader, start, follower)
+            cut = agreed_end(*answer, cache_of(line), 0, len(line))
+            assert cut < len(line), "each answer cuts something"
+            del line[cut:]
+            rounds += 1
+        assert rounds <= len(set(follower)) + 1, (leader, start, follower)
+        if shared >= start:
+            assert len(line) == shared, "nothing that is common is cut, nothing else is left"
+        else:
+            assert len(line) < start, "the copy starts over: its log parts from the leader's before that begins"
 
 
-@given(histories())
-@settings(max_examples=2000, deadline=None)
-def test_the_dialogue_with_a_trimmed_leader_comes_to_the_same(history: tuple[Line, int, Line]) -> None:
-    leader, start, follower = history
-    shared, epochs, own = common(leader, follower), cache_of(leader, start), cache_of(follower)
-    core = Follower("r1", 99, 0)
-    core.begin(own)
-    cut: int | None = len(follower)
-    while core.asking is not None:
-        asked = core.asking
-        epoch, end = epochs.end_of(asked, len(leader))
-        if epoch < 0 and start > 0:
-            epoch, end = asked, epochs.ends_before(start)
-        cut = core.on_epoch_end(asked, epoch, end, own, 0, len(follower))
-    assert cut is not None
-    if shared >= start:
-        assert cut == shared
-    else:
-        assert cut < start or cut <= shared
-
-
-@given(histories())
-@settings(max_examples=2000, deadline=None)
-def test_where_an_answer_lies_within_the_leaders_log_the_cut_begins_no_later_than_what_differs(
-    history: tuple[Line, int, Line],
-) -> None:
-    """So a loss reported from there on is not too small. Where it lies below, the logs may have parted earlier."""
-    leader, start, follower = history
-    shared, epochs, own = common(leader, follower), cache_of(leader, start), cache_of(follower)
-    core = Follower("r1", 99, 0)
-    core.begin(own)
-    while core.asking is not None:
-        asked = core.asking
-        epoch, end = epochs.end_of(asked, len(leader))
-        if epoch < 0 and start > 0:
-            epoch, end = asked, epochs.ends_before(start)
-            assert end < start, "the leader's log is known to be trimmed there"
-        cut = core.on_epoch_end(asked, epoch, end, own, 0, len(follower))
-        assert cut is None or cut <= shared or 0 <= end < start
+def test_the_dialogue_with_a_trimmed_leader_comes_to_the_same() -> None:
+    """Where an answer lies within the leader's log the cut begins no later than what differs: so a loss reported from
+    there on is not too small. Where it lies below, the logs may have parted earlier."""
+    for leader, start, follower in histories():
+        shared, epochs, own = common(leader, follower), cache_of(leader, start), cache_of(follower)
+        core = Follower("r1", 99, 0)
+        core.begin(own)
+        cut: int | None = len(follower)
+        while core.asking is not None:
+            asked = core.asking
+            epoch, end = epochs.end_of(asked, len(leader))
+            if epoch < 0 and start > 0:
+                epoch, end = asked, epochs.ends_before(start)
+                assert end < start, "the leader's log is known to be trimmed there"
+            cut = core.on_epoch_end(asked, epoch, end, own, 0, len(follower))
+            assert cut is None or cut <= shared or 0 <= end < start, (leader, start, follower)
+        assert cut is not None
+        if shared >= start:
+            assert cut == shared, (leader, start, follower)
+        else:
+            assert cut < start or cut <= shared, (leader, start, follower)
 
 
 LEADER = cache_of([1, 1, 3, 3, 3, 5, 5], 4)

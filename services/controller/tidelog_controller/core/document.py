@@ -15,12 +15,14 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 
+_PLAIN = (str, int, bool, bytes)
+_ITSELF = (str, int, bytes, type(None))
 _hints: dict[type, dict[str, Any]] = {}
 
 
 def to_document(value: Any) -> Any:
     """``value`` as what CBOR knows."""
-    if isinstance(value, str | int | bytes | None):
+    if isinstance(value, _ITSELF):
         return value
     if isinstance(value, tuple | list):
         return [to_document(one) for one in value]
@@ -37,6 +39,8 @@ def from_document(kind: type[T], document: Any) -> T:
 
 
 def _read(kind: Any, document: Any) -> Any:
+    if type(document) is kind and kind in _PLAIN:
+        return document
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
     if origin in (types.UnionType, typing.Union):
         return _read_union(arguments, document)
@@ -48,15 +52,13 @@ def _read(kind: Any, document: Any) -> Any:
         return {_read(arguments[0], key): _read(arguments[1], one) for key, one in document.items()}
     if dataclasses.is_dataclass(kind):
         return _read_fields(kind, document)
-    if kind not in (str, int, bool, bytes) or type(document) is not kind:
-        raise ValueError(f"{document!r} stands where {kind} belongs")
-    return document
+    raise ValueError(f"{document!r} stands where {kind} belongs")
 
 
 def _read_union(kinds: tuple[Any, ...], document: Any) -> Any:
     if document is None and type(None) in kinds:
         return None
-    simple = [kind for kind in kinds if kind in (str, int, bool, bytes) and type(document) is kind]
+    simple = [kind for kind in kinds if kind in _PLAIN and type(document) is kind]
     others = [kind for kind in kinds if kind is not type(None)]
     if len(others) > 1 and not simple and type(document) is dict:
         fit = (k for k in others if dataclasses.is_dataclass(k) and document.keys() <= _hints_of(k).keys())
