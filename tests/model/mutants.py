@@ -18,10 +18,12 @@ from dataclasses import asdict, dataclass
 import pytest
 from mutants import MUTANTS
 from mutants.rules import Mutant, Patch
+from tidelog.wire.messages import Registered
 
 from model import spin
 from model.memory_log import MemoryLog
 from model.search import SMALL, Scope, search
+from model.server import Server
 from model.walks import shrink, walk
 
 SEEDS = 1500
@@ -167,10 +169,21 @@ DESIGN: dict[str, Design] = {
     ),
 }
 
+def _forget_the_index(patch: Patch) -> None:
+    on_registered = Server.on_registered
+
+    def forget(self: Server, answer: Registered) -> None:
+        on_registered(self, answer)
+        self.index = -1
+
+    patch.setattr(Server, "on_registered", forget)
+
+
 IN_MEMORY: dict[str, Callable[[Patch], None]] = {
     "acknowledge_before_the_flush": lambda patch: patch.setattr(MemoryLog, "durable", property(lambda log: log.end)),
+    "act_on_what_a_former_life_was_told": _forget_the_index,
 }
-"""What breaks the same rule of the log in memory."""
+"""What breaks the same rule of the log in memory, and of the servers of a walk."""
 
 
 BEYOND: dict[str, str] = {
