@@ -11,87 +11,131 @@ from __future__ import annotations
 import dataclasses
 import types
 import typing
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 T = TypeVar("T")
+Reader = Callable[[Any], Any]
 
 _PLAIN = (str, int, bool, bytes)
-_ITSELF = (str, int, bytes, type(None))
-_hints: dict[type, dict[str, Any]] = {}
+_readers: dict[Any, Reader] = {}
+"""What reads each annotation; made once."""
+_names: dict[type, tuple[str, ...]] = {}
+"""The fields of each dataclass that was written."""
 
 
 def to_document(value: Any) -> Any:
     """``value`` as what CBOR knows."""
-    if isinstance(value, _ITSELF):
+    kind = type(value)
+    if kind in _PLAIN or value is None:
         return value
+    names = _names.get(kind)
+    if names is not None:
+        return {name: to_document(getattr(value, name)) for name in names}
     if isinstance(value, tuple | list):
         return [to_document(one) for one in value]
     if isinstance(value, dict):
         return {key: to_document(one) for key, one in value.items()}
-    assert dataclasses.is_dataclass(value), type(value)
-    return {field.name: to_document(getattr(value, field.name)) for field in dataclasses.fields(value)}
+    if isinstance(value, _PLAIN):
+        return value
+    assert dataclasses.is_dataclass(value), kind
+    _names[kind] = tuple(field.name for field in dataclasses.fields(value))
+    return to_document(value)
 
 
 def from_document(kind: type[T], document: Any) -> T:
     """The value of that type. Raises ``ValueError`` where the document says something else."""
-    value: T = _read(kind, document)
+    value: T = _reader(kind)(document)
     return value
 
 
-def _read(kind: Any, document: Any) -> Any:
-    if type(document) is kind and kind in _PLAIN:
-        return document
+def _reader(kind: Any) -> Reader:
+    if kind not in _readers:
+        _readers[kind] = _make_reader(kind)
+    return _readers[kind]
+
+
+def _make_reader(kind: Any) -> Reader:
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
     if origin in (types.UnionType, typing.Union):
-        return _read_union(arguments, document)
+        return _of_union(arguments)
     if origin is tuple:
-        return _read_tuple(kind, arguments, document)
+        return _of_tuple(kind, arguments)
     if origin is dict:
+        return _of_dict(arguments)
+    if dataclasses.is_dataclass(kind):
+        return _of_fields(kind)
+
+    def read(document: Any) -> Any:
+        if type(document) is not kind or kind not in _PLAIN:
+            raise ValueError(f"{document!r} stands where {kind} belongs")
+        return document
+
+    return read
+
+
+def _of_union(kinds: tuple[Any, ...]) -> Reader:
+    simple = [kind for kind in kinds if kind in _PLAIN]
+    others = [kind for kind in kinds if kind is not type(None)]
+    several = {kind: typing.get_type_hints(kind).keys() for kind in others if dataclasses.is_dataclass(kind)}
+
+    def read(document: Any) -> Any:
+        if document is None and type(None) in kinds:
+            return None
+        if type(document) in simple:
+            return document
+        fit = others
+        if len(others) > 1 and type(document) is dict:
+            fit = [kind for kind, names in several.items() if document.keys() <= names][:1]
+        if len(fit) != 1:
+            raise ValueError(f"{document!r} is none of {kinds}")
+        return _reader(fit[0])(document)
+
+    return read
+
+
+def _of_tuple(kind: Any, arguments: tuple[Any, ...]) -> Reader:
+    alike = len(arguments) == 2 and arguments[1] is Ellipsis
+    readers = [_reader(one) for one in arguments[: 1 if alike else None]]
+
+    def read(document: Any) -> tuple[Any, ...]:
+        if type(document) is not list:
+            raise ValueError(f"{document!r} is no array")
+        if alike:
+            return tuple(map(readers[0], document))
+        if len(arguments) != len(document):
+            raise ValueError(f"{len(document)} values where {kind} belongs")
+        return tuple([reader(one) for reader, one in zip(readers, document, strict=True)])
+
+    return read
+
+
+def _of_dict(arguments: tuple[Any, ...]) -> Reader:
+    key_of, value_of = map(_reader, arguments)
+
+    def read(document: Any) -> dict[Any, Any]:
         if type(document) is not dict:
             raise ValueError(f"{document!r} is no map")
-        return {_read(arguments[0], key): _read(arguments[1], one) for key, one in document.items()}
-    if dataclasses.is_dataclass(kind):
-        return _read_fields(kind, document)
-    raise ValueError(f"{document!r} stands where {kind} belongs")
+        return {key_of(key): value_of(one) for key, one in document.items()}
+
+    return read
 
 
-def _read_union(kinds: tuple[Any, ...], document: Any) -> Any:
-    if document is None and type(None) in kinds:
-        return None
-    simple = [kind for kind in kinds if kind in _PLAIN and type(document) is kind]
-    others = [kind for kind in kinds if kind is not type(None)]
-    if len(others) > 1 and not simple and type(document) is dict:
-        fit = (k for k in others if dataclasses.is_dataclass(k) and document.keys() <= _hints_of(k).keys())
-        others = [*fit][:1]
-    if not simple and len(others) != 1:
-        raise ValueError(f"{document!r} is none of {kinds}")
-    return _read(simple[0] if simple else others[0], document)
+def _of_fields(kind: Any) -> Reader:
+    hints = typing.get_type_hints(kind)
+    readers: dict[str, Reader] = {}
 
+    def read(document: Any) -> Any:
+        if type(document) is not dict:
+            raise ValueError(f"{document!r} is no {kind.__name__}")
+        unknown = [name for name in document if name not in hints]
+        if unknown:
+            raise ValueError(f"{kind.__name__} has no {', '.join(map(str, unknown))}: a later version wrote it")
+        if not readers:  # not earlier: a type may be of itself
+            readers.update({name: _reader(hint) for name, hint in hints.items()})
+        try:
+            return kind(**{name: readers[name](value) for name, value in document.items()})
+        except TypeError as error:
+            raise ValueError(f"{kind.__name__}: {error}") from error
 
-def _read_tuple(kind: Any, arguments: tuple[Any, ...], document: Any) -> tuple[Any, ...]:
-    if type(document) is not list:
-        raise ValueError(f"{document!r} is no array")
-    if len(arguments) == 2 and arguments[1] is Ellipsis:
-        return tuple([_read(arguments[0], one) for one in document])
-    if len(arguments) != len(document):
-        raise ValueError(f"{len(document)} values where {kind} belongs")
-    return tuple([_read(argument, one) for argument, one in zip(arguments, document, strict=True)])
-
-
-def _hints_of(kind: Any) -> dict[str, Any]:
-    if kind not in _hints:
-        _hints[kind] = typing.get_type_hints(kind)
-    return _hints[kind]
-
-
-def _read_fields(kind: Any, document: Any) -> Any:
-    if type(document) is not dict:
-        raise ValueError(f"{document!r} is no {kind.__name__}")
-    hints = _hints_of(kind)
-    unknown = [name for name in document if name not in hints]
-    if unknown:
-        raise ValueError(f"{kind.__name__} has no {', '.join(map(str, unknown))}: a later version wrote it")
-    try:
-        return kind(**{name: _read(hints[name], value) for name, value in document.items()})
-    except TypeError as error:
-        raise ValueError(f"{kind.__name__}: {error}") from error
+    return read
