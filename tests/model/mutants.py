@@ -169,6 +169,7 @@ DESIGN: dict[str, Design] = {
     ),
 }
 
+
 def _forget_the_index(patch: Patch) -> None:
     on_registered = Server.on_registered
 

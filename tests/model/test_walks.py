@@ -6,7 +6,7 @@ import pytest
 
 from model.walks import command, shrink, walk
 
-CHUNKS = 20
+CHUNKS = 16
 CHUNK = 150
 
 HAPPENED = {

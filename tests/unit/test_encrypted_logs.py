@@ -74,10 +74,18 @@ LEFT_OUT = {
     "test_the_producers_are_known_after_a_restart_without_reading_the_whole_log",
 }
 
+ENDS = [5, 6, 13]
+"""Where a log is truncated here: within a batch, between two segments, near the end."""
+
 for module in MODULES:
     for name, function in vars(module).items():
         if name.startswith("test_") and callable(function) and name not in LEFT_OUT:
             globals()[f"{module.__name__}{name.removeprefix('test')}"] = function
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_recovery_crashes_a_truncation_may_be_cut_off_at_each_step(end: int) -> None:
+    test_recovery_crashes.test_a_truncation_may_be_cut_off_at_each_step(end)
 
 
 def sealing(disk: Disk) -> Disk:

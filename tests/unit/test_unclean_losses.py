@@ -209,7 +209,8 @@ def test_a_follower_that_had_lost_its_end_and_finds_it_at_the_unclean_leader_rep
 @pytest.mark.parametrize("left", [0, 1, 2])
 def test_who_has_lost_its_end_and_starts_over_at_a_trimmed_leader_reports_all_that_may_be_lost(left: int) -> None:
     """Nothing of its own log is known to be the leader's, and it had had more; also where nothing is left of it."""
-    net = cluster(2, config=TopicConfig(min_insync_replicas=1, unclean_election=True, flush="os", segment_max_bytes=1))
+    config = TopicConfig(min_insync_replicas=1, unclean_election=True, flush="os", segment_max_bytes=1)
+    net = cluster(2, config=config)
     net.send("r1", b"a")
     net.advance(6)
     net.push(leader="r1", isr=("r1",))
