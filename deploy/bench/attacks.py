@@ -40,6 +40,8 @@ ROLES = {"g1": "client", "c1": "gateway", "r1": "replica"}
 TOPIC = "attacks"
 RATE = 50
 MANY = 500
+FEW = 50
+"""That is 800 MiB."""
 PATIENCE_S = 60.0
 QUIET_S = 3.0
 """So long the processes are watched without an attack."""
@@ -141,6 +143,8 @@ def attacks_on(node: str, rounds: int) -> Iterator[tuple[str, Attack]]:
     yield f"flood: {MANY} without hello", lambda port: together(port, opening(), MANY, 6)
     yield f"flood: {MANY} that do not answer pings", lambda port: together(port, opened, MANY, 16)
     yield f"flood: {MANY} with 64 KiB of a message", lambda port: together(port, half, MANY, 16)
+    nearly = opened + frame(2, bytes(MAX_MESSAGE_BYTES))[:-1]
+    yield f"flood: {FEW} with all but a byte of the longest message", lambda port: together(port, nearly, FEW, 16)
 
 
 async def measure(cluster: LocalCluster, nodes: list[str], rounds: int, only: str) -> list[Cost]:

@@ -18,7 +18,7 @@ import logging
 import os
 import socket
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Unpack
 from urllib.parse import urlsplit
@@ -31,6 +31,7 @@ from tidelog.origins import Origins, is_loopback
 from tidelog.pages import answer
 from tidelog.tls import TlsFiles, TlsOptions, identities_of, why_failed
 from tidelog.transport import MAX_MESSAGE_BYTES, NO_PAGES, SUBPROTOCOL, Accepting, Connection, Page, Pages
+from tidelog.wire.backlog import Backlog
 from tidelog.wire.frames import FrameStream
 
 HANDSHAKE_TIMEOUT_S = 5.0
@@ -42,6 +43,8 @@ USER_TIMEOUT_MS = 20_000
 NOTSENT_LOWAT = 1 << 20
 HELLO_BYTES = 64 << 10
 """Longest first message of a peer that connects: a hello is short."""
+MAX_HELD_BYTES = 256 << 20
+"""Of messages that are not complete, of all accepted connections together."""
 
 log = logging.getLogger("tidelog")
 
@@ -126,6 +129,7 @@ class WebSocketTransport:
     max_message_bytes: int = MAX_MESSAGE_BYTES
     tls: TlsFiles | None = None
     _accepted: int = 0
+    _backlog: Backlog = field(default_factory=lambda: Backlog(MAX_HELD_BYTES))
 
     async def connect(self, url: str) -> Connection:
         """See ``Transport.connect``."""
@@ -180,8 +184,13 @@ class WebSocketTransport:
         return self._open(stream, url, gate.early, server=False)
 
     def _open(self, stream: Stream, remote: str, early: bytes, *, server: bool) -> FrameStream:
-        most, first = self.max_message_bytes, HELLO_BYTES if server else None
-        connection = FrameStream(stream, remote, server=server, max_bytes=most, first_bytes=first, early=early)
+        most, first, backlog = self.max_message_bytes, HELLO_BYTES, self._backlog
+        if server:
+            connection = FrameStream(
+                stream, remote, server=True, max_bytes=most, first_bytes=first, early=early, backlog=backlog
+            )
+        else:
+            connection = FrameStream(stream, remote, server=False, max_bytes=most, early=early)
         if isinstance(stream, trio.SSLStream) and stream.context.verify_mode:
             connection.identities = identities_of(stream.getpeercert())
         return connection

@@ -10,6 +10,7 @@ import trio.testing
 from hypothesis import given
 from hypothesis import strategies as st
 from tidelog.errors import ProtocolError, TidelogError, Unreachable
+from tidelog.wire.backlog import Backlog
 from tidelog.wire.frames import MAX_CONTROLS, MAX_FRAGMENTS, PROGRESS_BYTES, PROGRESS_S, FrameStream, unmask
 from wsproto.connection import Connection, ConnectionType
 from wsproto.events import BytesMessage, CloseConnection, Ping, Pong
@@ -258,6 +259,41 @@ async def test_the_first_message_may_be_bounded_by_itself() -> None:
     await raw.send_all(b"\x82\x86" + MASK)
     with pytest.raises(ProtocolError, match="the limit is 5"):
         await ours.receive()
+
+
+async def test_where_too_much_is_held_who_began_first_ends_and_the_others_get_through() -> None:
+    backlog = Backlog(LIMIT)
+    ends = []
+    for _ in range(3):
+        near, raw = trio.testing.memory_stream_pair()
+        ends.append((FrameStream(near, "peer", server=True, max_bytes=LIMIT, backlog=backlog), raw))
+    codes: dict[int, object] = {}
+
+    async def hear(number: int) -> None:
+        with pytest.raises(ProtocolError, match="too much is held") as caught:
+            await ends[number][0].receive()
+        codes[number] = caught.value.detail["close_code"]
+
+    async def say(number: int, *pieces: bytes) -> None:
+        for piece in pieces:
+            await ends[number][1].send_all(piece)
+            await trio.testing.wait_all_tasks_blocked()
+
+    half = bytes(LIMIT // 2)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(hear, 0)
+        nursery.start_soon(hear, 1)
+        await say(0, LONG, half)
+        await say(1, LONG, half)
+        assert not codes, "as much as there may be"
+        nursery.start_soon(say, 2, LONG, half, half)
+        assert len(await ends[2][0].receive()) == LIMIT
+    assert codes == {0: 1013, 1: 1013}
+    for _ in range(3):  # what is complete, or over, is not held
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(say, 2, LONG, half, half)
+            assert len(await ends[2][0].receive()) == LIMIT
+    assert backlog.total == 0
 
 
 @pytest.mark.parametrize("data", [b"", b"\x03\xe8", b"\x03\xe8bye", b"\x03", b"\x03\xe8\xff"])

@@ -12,7 +12,8 @@ the rest to the sender: most messages leave so, without a hop between tasks.
   real keys, and they are honoured.
 - Fragments (§5.4) are accepted, and bounded: in bytes by the size of the message, in number by ``MAX_FRAGMENTS``.
 - A message that has begun must get on: ``PROGRESS_BYTES`` more of it, or its end, every ``PROGRESS_S``, whatever else
-  comes meanwhile. Who is slower, by design or not, would hold what it has sent, and a connection, for ever.
+  comes meanwhile. Who is slower, by design or not, would hold what it has sent, and a connection, for ever. And what
+  all together hold of such messages is bounded (``backlog.py``): where it is too much, the oldest of them ends.
 - Refused with 1002: reserved bits, unknown opcodes, wrong masking, long or fragmented control frames, a
   continuation of nothing, lengths that are not minimal, floods of pings; 1003: text; 1009: too large a message.
 """
@@ -30,6 +31,7 @@ import trio
 from tidelog.errors import ProtocolError, Unreachable
 from tidelog.tls import Identity
 from tidelog.types import Buffer
+from tidelog.wire.backlog import Backlog
 from tidelog.wire.codec import payload_buffers, payload_size
 from tidelog.wire.messages import Payload
 
@@ -62,9 +64,11 @@ class FrameStream:
         max_bytes: int,
         first_bytes: int | None = None,
         early: bytes = b"",
+        backlog: Backlog | None = None,
     ) -> None:
         """``server``: this end accepted the connection. ``max_bytes``: the longest message; of the first one
-        ``first_bytes``, if that is given. ``early``: what already arrived after the handshake."""
+        ``first_bytes``, if that is given. ``early``: what already arrived after the handshake. ``backlog``: that of
+        all connections."""
         self.remote = remote
         self.on_urgent: Callable[[], None] = lambda: None
         self.on_wait: Callable[[], None] = lambda: None
@@ -92,6 +96,9 @@ class FrameStream:
         self._arrived = 0
         self._wanted, self._due = 0, math.inf
         """So many bytes must have arrived by then; inf: it was not waited for the rest of a message yet."""
+        self._backlog = backlog
+        self._patience = trio.CancelScope()
+        self._overdrawn = False
 
     # --- receiving ---------------------------------------------------------------------------------------
 
@@ -106,7 +113,7 @@ class FrameStream:
                 if parts:
                     self._wanted += length + len(mask) + 2  # it is no part of the message around it
                 else:
-                    self._begun, self._due = False, math.inf
+                    self._end_message()
                 continue
             if opcode == TEXT:
                 raise ProtocolError("text frames are not accepted, only binary ones", close_code=TEXT_FRAME)
@@ -119,10 +126,23 @@ class FrameStream:
                 )
             parts.append(await self._read_payload(length, mask))
             if final:
-                self._begun, self._due, self._max_bytes = False, math.inf, self._full_bytes
+                self._end_message()
+                self._max_bytes = self._full_bytes
                 return parts[0] if len(parts) == 1 else b"".join(parts)
             if len(parts) >= MAX_FRAGMENTS:
                 raise _broken(f"a message of more than {MAX_FRAGMENTS} fragments")
+
+    def _end_message(self) -> None:
+        self._begun = False
+        if self._due != math.inf:
+            self._due, self._overdrawn = math.inf, False
+            if self._backlog is not None:
+                self._backlog.remove(self)
+
+    def give_up(self) -> None:
+        """Wait no longer for the rest of the message that has begun: all together hold too much."""
+        self._overdrawn = True
+        self._patience.cancel()
 
     async def _read_head(self) -> tuple[bool, int, int, bytes]:
         first, second = await self._read(2)
@@ -193,11 +213,19 @@ class FrameStream:
         """The same, in the middle of a message, which must get on."""
         if self._due == math.inf or self._arrived >= self._wanted:
             self._wanted, self._due = self._arrived + PROGRESS_BYTES, trio.current_time() + PROGRESS_S
-        with trio.move_on_at(self._due):
+        data = b""
+        with trio.CancelScope(deadline=self._due) as self._patience:
             if self._socket is None:
-                return bytes(await self._stream.receive_some(RECEIVE_BYTES))
-            return await self._read_socket(self._socket, True)
+                data = bytes(await self._stream.receive_some(RECEIVE_BYTES))
+            else:
+                data = await self._read_socket(self._socket, True)
+            if self._backlog is not None:
+                self._backlog.add(self, len(data))
+        if not (self._patience.cancelled_caught or self._overdrawn):
+            return data
         text = f"a message that does not get on: less than {PROGRESS_BYTES} bytes of it in {PROGRESS_S:g} s"
+        if self._overdrawn:
+            text = "a message that is not complete, while too much is held of such messages"
         raise ProtocolError(text, close_code=TOO_SLOW) if self._server else Unreachable(f"{self.remote} sends {text}")
 
     async def _read_socket(self, socket: trio.socket.SocketType, within: bool) -> bytes:
@@ -338,6 +366,8 @@ class FrameStream:
             self._closed = True  # it is gone already, which is what we want
         finally:
             self._closed = True
+            if self._backlog is not None:
+                self._backlog.remove(self)
             await trio.aclose_forcefully(self._stream)
 
 
