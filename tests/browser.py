@@ -20,6 +20,12 @@ QUIET = (
     *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-dev-shm-usage"),
     *("--disable-background-networking", "--disable-component-update", "--disable-sync", "--remote-debugging-pipe"),
 )
+TOLD = (
+    *("button", "link", "textbox", "searchbox", "combobox", "slider", "spinbutton", "checkbox", "heading", "image"),
+    *("img", "figure", "region", "navigation", "DisclosureTriangle"),
+)
+"""Roles that need a name."""
+KEYS = {"Tab": 9, "Enter": 13, "ArrowLeft": 37}
 READ_FD, WRITE_FD = 3, 4
 """Where a browser with ``--remote-debugging-pipe`` reads and writes."""
 
@@ -66,6 +72,17 @@ class Page:
             "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False
         )
         self._call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
+
+    def nameless(self) -> list[str]:
+        """Roles of what can be operated or has to be told and has no name: screen readers would say no more of it."""
+        nodes = self._call("Accessibility.getFullAXTree")["nodes"]
+        roles = ((node["role"]["value"], node.get("name", {}).get("value", "")) for node in nodes if "role" in node)
+        return [role for role, name in roles if role in TOLD and not name.strip()]
+
+    def press(self, key: str) -> None:
+        """A key, as the keyboard would."""
+        for kind in ("keyDown", "keyUp"):
+            self._call("Input.dispatchKeyEvent", type=kind, key=key, code=key, windowsVirtualKeyCode=KEYS[key])
 
     def screenshot(self) -> bytes:
         """What is to be seen, as PNG."""

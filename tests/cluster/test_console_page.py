@@ -52,6 +52,19 @@ class Reader:
             look();
         }})""")
 
+    async def nameless(self) -> list[str]:
+        """See ``Page.nameless``."""
+        return await trio.to_thread.run_sync(self._page.nameless)
+
+    async def press(self, *keys: str) -> None:
+        """Keys, one after the other."""
+        for key in keys:
+            await trio.to_thread.run_sync(self._page.press, key)
+
+    async def look_like(self, width: int) -> None:
+        """In a window of that width."""
+        await trio.to_thread.run_sync(self._page.look_like, width, 800)
+
     async def go(self, place: str) -> None:
         """To another panel."""
         await self.do(f"location.hash = '#/{place}'")
@@ -207,6 +220,26 @@ async def test_topics_are_made_written_to_followed_and_searched(tmp_path: Path) 
         assert refused.value.code == "UNSUPPORTED"
 
 
+async def every_panel_can_be_told_and_operated(reader: Reader) -> None:
+    """By who hears the page, has no mouse, or reads it on a phone."""
+    await reader.look_like(360)
+    for place in ("cluster", "partition/orders/0", "timeline", "topics", "rates", "replication", "groups", "play"):
+        await reader.go(place)
+        title = place.partition("/")[0].capitalize()
+        await reader.see(f"text('nav [aria-current=page]') === '{title}' && document.title.startsWith('{title}')")
+        await reader.see("document.querySelectorAll('main h1').length === 1")
+        assert await reader.nameless() == [], place
+        assert await reader.do("document.activeElement.id") == "main", "what comes next is the panel"
+        assert await reader.do("document.documentElement.scrollWidth <= innerWidth"), f"{place} is too wide"
+    assert await reader.do("document.querySelector('a, button, input, select').className") == "skip"
+    await reader.do("document.querySelector('.skip').focus()")
+    await reader.press("Tab", "Tab", "Enter")
+    await reader.see("text('nav [aria-current=page]') === 'Partition'")
+    await reader.do("document.querySelector('#timebar input').focus()")
+    await reader.press("ArrowLeft")
+    await reader.see("document.body.dataset.time === 'past'")
+
+
 async def test_the_nodes_of_a_cluster_for_development_can_be_played_with(tmp_path: Path) -> None:
     port = free_base_port(1)
     url = f"ws://127.0.0.1:{port}"
@@ -227,4 +260,5 @@ async def test_the_nodes_of_a_cluster_for_development_can_be_played_with(tmp_pat
                 await reader.do(f"document.querySelector('[aria-label=\"Heal {leader}\"]').click()")
                 await reader.see(f"text('main [role=status]') === '{leader} is running now.'")
                 await reader.see("text('#notices').startsWith('All partitions')")
+            await every_panel_can_be_told_and_operated(reader)
         nursery.cancel_scope.cancel()
