@@ -49,8 +49,10 @@ MAX_RECORDS = 1 << 18
 MAX_OFFSET = 2**63 - 1
 
 CODEC_MASK = 0b111
+TRANSACTIONAL_FLAG = 1 << 3
 CONTROL_FLAG = 1 << 4
 SPARSE_FLAG = 1 << 5
+_KNOWN_ATTRIBUTES = CODEC_MASK | TRANSACTIONAL_FLAG | CONTROL_FLAG | SPARSE_FLAG
 CHAIN_BYTES = 16
 NO_CHAIN = bytes(CHAIN_BYTES)
 """The hash chain before the first batch of a partition."""
@@ -77,7 +79,8 @@ class BatchHeader(NamedTuple):
     batch_length: int
     """Of the whole batch with its header, in bytes."""
     attributes: int
-    """Bits 0-2 codec (index into ``CODECS``), bit 4 control batch, bit 5 sparse; the others are 0."""
+    """Bits 0-2 codec (index into ``CODECS``), bit 3 of a transaction, bit 4 control batch, bit 5 sparse; the others
+    are 0."""
     producer_epoch: int
     record_count: int
     """Offsets that the batch covers; as many records, unless it is sparse or a control batch."""
@@ -111,6 +114,11 @@ class BatchHeader(NamedTuple):
     def is_sparse(self) -> bool:
         """Compacted: not every offset that it covers has a record."""
         return bool(self.attributes & SPARSE_FLAG)
+
+    @property
+    def is_transactional(self) -> bool:
+        """Part of a transaction; a control batch: how that ended."""
+        return bool(self.attributes & TRANSACTIONAL_FLAG)
 
 
 class NewRecord(NamedTuple):
@@ -184,9 +192,7 @@ def check_batch(buf: Buffer) -> BatchHeader:
     crc = crc32c(memoryview(buf)[_CHECKED_FROM:])
     if crc != header.crc32c:
         raise CorruptBatch(f"batch declares CRC {header.crc32c:#010x} but has {crc:#010x}")
-    if header.attributes & ~(CODEC_MASK | CONTROL_FLAG | SPARSE_FLAG) or header.attributes & CODEC_MASK >= len(
-        CODECS
-    ):
+    if header.attributes & ~_KNOWN_ATTRIBUTES or header.attributes & CODEC_MASK >= len(CODECS):
         raise CorruptBatch(f"batch has unknown attributes or codec: {header.attributes:#06x}")
     if header.body_length > MAX_BODY_BYTES:
         raise CorruptBatch(f"batch body of {header.body_length} bytes is larger than {MAX_BODY_BYTES}")
@@ -228,6 +234,7 @@ def encode_batch(
     producer_id: int = 0,
     producer_epoch: int = 0,
     base_sequence: int = 0,
+    transactional: bool = False,
 ) -> bytes:
     """Build a batch, with base offset and leader epoch 0, which the leader replaces.
 
@@ -260,7 +267,7 @@ def encode_batch(
         version=VERSION,
         header_length=HEADER_BYTES,
         batch_length=HEADER_BYTES + len(stored),
-        attributes=CODECS.index(codec),
+        attributes=CODECS.index(codec) | (TRANSACTIONAL_FLAG if transactional else 0),
         producer_epoch=producer_epoch,
         record_count=len(records),
         first_timestamp=first,
@@ -276,6 +283,18 @@ def encode_control(kind: str, *, timestamp_ms: int = 0) -> bytes:
     """A control batch, with base offset and leader epoch 0. It covers one offset. ``kind`` is for people."""
     header = read_header(encode_batch([NewRecord(kind.encode(), None, timestamp_ms)]))
     return seal_batch(header._replace(attributes=CONTROL_FLAG), cbor2.dumps({"v": (kind.encode(),)}))
+
+
+def encode_marker(producer_id: int, producer_epoch: int, *, commit: bool, timestamp_ms: int = 0) -> bytes:
+    """The control batch that ends a transaction in a partition: its base sequence is 1 where that was committed."""
+    header = read_header(encode_control("commit" if commit else "abort", timestamp_ms=timestamp_ms))
+    header = header._replace(
+        attributes=CONTROL_FLAG | TRANSACTIONAL_FLAG,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        base_sequence=int(commit),
+    )
+    return seal_batch(header, cbor2.dumps({"v": (b"commit" if commit else b"abort",)}))
 
 
 def chain_after(chain: bytes, batch: Buffer) -> bytes:

@@ -33,6 +33,10 @@ GROUPS = "__groups"
 """The topic that keeps the consumer groups: their members, and the positions that they committed. A group belongs to
 one partition of it, murmur2 of its name; who leads that coordinates the group (``docs/groups.md``)."""
 
+TRANSACTIONS = "__transactions"
+"""The topic that keeps the transactions. An application belongs to one partition of it, murmur2 of its name; who leads
+that coordinates its transactions (``docs/transactions.md``)."""
+
 
 class TopicPartition(NamedTuple):
     """Identifies one partition for ever: a topic created again under the same name has another id."""

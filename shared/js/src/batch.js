@@ -22,6 +22,7 @@ const MAX_ITEMS = 1 << 21;
 export const CODECS = ["none", "zstd", "lz4"];
 const CODEC_MASK = 0b111;
 const CONTROL = 1 << 4;
+const TRANSACTIONAL = 1 << 3;
 const SPARSE = 1 << 5;
 const CHECKED_FROM = 16;
 
@@ -68,7 +69,7 @@ export function checkBatch(data) {
   refuseIf(batchLength !== data.length, () => `batch declares length ${batchLength} but has ${data.length} bytes`);
   const crc = crc32c(data.subarray(CHECKED_FROM));
   refuseIf(crc !== header.crc32c, () => `batch declares CRC ${hex(header.crc32c)} but has ${hex(crc)}`);
-  const known = !(attributes & ~(CODEC_MASK | CONTROL | SPARSE)) && (attributes & CODEC_MASK) < CODECS.length;
+  const known = !(attributes & ~(CODEC_MASK | TRANSACTIONAL | CONTROL | SPARSE)) && (attributes & CODEC_MASK) < CODECS.length;
   refuseIf(!known, () => `batch has unknown attributes or codec: ${hex(attributes)}`);
   refuseIf(bodyLength > MAX_BODY_BYTES, () => `batch body of ${bodyLength} bytes is larger than ${MAX_BODY_BYTES}`);
   const stored = data.length - header.headerLength;

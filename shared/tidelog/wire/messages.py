@@ -986,6 +986,8 @@ class ProducePart:
     """-1 from a client; the gateway sets what it knows, and a leader of another epoch refuses."""
     expected_offset: int = -1
     """Not -1: append only if the log ends exactly here (``UNEXPECTED_OFFSET`` otherwise)."""
+    transaction: str = ""
+    """A batch of a transaction: the name of its application. Only with acks all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -1052,6 +1054,9 @@ class Read(Message):
     consistency: str = "eventual"
     max_staleness_ms: int = -1
     any_replica: bool = False
+    isolation: str = "committed"
+    """``committed``: below the last stable offset, and of an aborted transaction there is nothing but the offsets;
+    ``uncommitted``: everything below the HW."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -1075,6 +1080,8 @@ class ListOffset(Message):
     at: str
     timestamp_ms: int = -1
     leader_epoch: int = -1
+    isolation: str = "committed"
+    """With ``committed`` the last stable offset takes the place of the HW."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -1238,6 +1245,7 @@ class Subscribe(Message):
     """``leader``, or ``any`` replica that the gateway thinks is best."""
     consistency: str = "eventual"
     max_staleness_ms: int = -1
+    isolation: str = "committed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -1365,7 +1373,7 @@ class LeaveGroup(Message):
 
 @dataclass(frozen=True, slots=True)
 class CommitOffsets(Message):
-    """The group has come so far: all of it or nothing is taken. Only from a member, in its present generation, for
+    """The group has come so far: all of it or nothing is taken, with a ``transaction`` when that ends. Only from a member, in its present generation, for
     partitions that it owns or is giving up; with ``member`` "" only while the group has no members."""
 
     OP: ClassVar[str] = "commit_offsets"
@@ -1375,6 +1383,10 @@ class CommitOffsets(Message):
     member: str = ""
     generation: int = -1
     instance: str = ""
+    transaction: str = ""
+    """Not "": the positions are part of this application's transaction, and count when that is committed."""
+    producer_id: int = 0
+    producer_epoch: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -1477,6 +1489,137 @@ class PrepareGroups(Message):
     """A gateway wants the topic ``__groups``; it is created where there is none yet."""
 
     OP: ClassVar[str] = "prepare_groups"
+    ANSWER: ClassVar[type[Message]] = TopicCreated
+    client: str = ""
+    sequence: int = 0
+
+
+# --- transactions: client to gateway, and gateway to the application's coordinator -------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionBegun(Message):
+    """Answer: the transaction is open; its batches carry this producer id and epoch."""
+
+    producer_id: int
+    producer_epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class BeginTransaction(Message):
+    """Open a transaction of the application ``app``, which has one at a time: an earlier one that is still open is
+    aborted, and who wrote it fenced. ``owner`` is a random name of this transaction: the same again gets the same
+    answer. With ``staged`` (a random name, too) it is a staged one: of these an application has as many as it likes."""
+
+    OP: ClassVar[str] = "begin_transaction"
+    ANSWER: ClassVar[type[Message]] = TransactionBegun
+    app: str
+    owner: str
+    staged: str = ""
+    timeout_ms: int = 60_000
+    """Not ended in this time it is aborted."""
+    producer_id: int = 0
+    """One that nobody has used: set by the gateway, taken where one is needed."""
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionEnded(Message):
+    """Answer: how the transaction ended. That is decided for good; its records become visible, or nobody ever sees
+    them, as soon as the leaders have heard of it."""
+
+    committed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class EndTransaction(Message):
+    """Commit a transaction, or abort it. Aborting what is committed does nothing, and is answered with that;
+    committing what is aborted is refused with ``TRANSACTION_ABORTED``."""
+
+    OP: ClassVar[str] = "end_transaction"
+    ANSWER: ClassVar[type[Message]] = TransactionEnded
+    app: str
+    producer_id: int
+    producer_epoch: int
+    commit: bool
+
+
+@dataclass(frozen=True, slots=True)
+class PrepareTransaction(Message):
+    """A staged transaction has everything: it waits for ``commit_staged`` now, for as long as the coordinator's
+    ``staged_timeout_ms``."""
+
+    OP: ClassVar[str] = "prepare_transaction"
+    ANSWER: ClassVar[type[Message]] = Done
+    app: str
+    producer_id: int
+    producer_epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class StagedCommitted(Message):
+    """Answer: the batch is committed. ``repeated``: it was before; what this request named is not part of it, and is
+    aborted, unless it was named then."""
+
+    repeated: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class CommitStaged(Message):
+    """Commit all these staged transactions of an application together, as its batch number ``batch``; once. Where one
+    of them is not prepared (any more) nothing is committed: ``UNKNOWN_TRANSACTION``."""
+
+    OP: ClassVar[str] = "commit_staged"
+    ANSWER: ClassVar[type[Message]] = StagedCommitted
+    app: str
+    batch: int
+    staged: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AbortStaged(Message):
+    """Abort these staged transactions, but for those that are committed or not known."""
+
+    OP: ClassVar[str] = "abort_staged"
+    ANSWER: ClassVar[type[Message]] = Done
+    app: str
+    staged: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class EnrolPartition(Message):
+    """A leader asks the coordinator, before it takes the first batch of a transaction: is it open? The partition is
+    part of it from then on."""
+
+    OP: ClassVar[str] = "enrol_partition"
+    ANSWER: ClassVar[type[Message]] = Done
+    node: str
+    app: str
+    producer_id: int
+    producer_epoch: int
+    topic_id: str
+    partition: int
+
+
+@dataclass(frozen=True, slots=True)
+class WriteMarker(Message):
+    """A coordinator tells a leader how a transaction has ended: it writes that into the log, once, and takes nothing
+    of the transaction any more. Answered when the marker is committed."""
+
+    OP: ClassVar[str] = "write_marker"
+    ANSWER: ClassVar[type[Message]] = Done
+    node: str
+    topic_id: str
+    partition: int
+    producer_id: int
+    producer_epoch: int
+    commit: bool
+
+
+@dataclass(frozen=True, slots=True)
+class PrepareTransactions(Message):
+    """A gateway wants the topic ``__transactions``; it is created where there is none yet."""
+
+    OP: ClassVar[str] = "prepare_transactions"
     ANSWER: ClassVar[type[Message]] = TopicCreated
     client: str = ""
     sequence: int = 0
