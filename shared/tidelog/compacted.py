@@ -62,6 +62,13 @@ def thin_batch(columns: Columns, original: Buffer, keep: Sequence[int], compacte
     return seal_batch(header, before + stored)
 
 
+def emptied(batch: Buffer) -> bytes:
+    """The sparse batch that covers the same offsets and has no record."""
+    header = read_header(batch)
+    columns = Columns(header, (), [], [], [], [])
+    return thin_batch(columns, batch, (), max(0, header.max_timestamp))
+
+
 def first_compacted_ms(batch: Buffer) -> int | None:
     """When the batch was first compacted, ms since 1970; None where it never was."""
     if not read_header(batch).is_sparse:

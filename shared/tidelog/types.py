@@ -34,8 +34,8 @@ GROUPS = "__groups"
 one partition of it, murmur2 of its name; who leads that coordinates the group (``docs/groups.md``)."""
 
 TRANSACTIONS = "__transactions"
-"""The topic that keeps the transactions. An application belongs to one partition of it, murmur2 of its name; who leads
-that coordinates its transactions (``docs/transactions.md``)."""
+"""The topic that keeps the transactions. An application belongs to one partition of it, murmur2 of its name; who
+leads that coordinates its transactions (``docs/transactions.md``)."""
 
 
 class TopicPartition(NamedTuple):

@@ -142,7 +142,7 @@ def test_split_yields_whole_batches_without_copying():
         ({"batch_length": 63}, "less than its header"),
         ({"batch_length": 65}, "declares length"),
         ({"attributes": 3}, "codec"),
-        ({"attributes": 1 << 3}, "attributes"),
+        ({"attributes": 1 << 6}, "attributes"),
         ({"attributes": 1 << 15}, "attributes"),
         ({"record_count": 0}, "count 0"),
         ({"record_count": 2}, "not an array of 2"),

@@ -205,7 +205,7 @@ class Following:
         if self._asking_latest or not self.core.is_asked:
             return None
         self._asking_latest = True
-        return ListOffset(*self._key, "latest", leader_epoch=self.core.leader_epoch)
+        return ListOffset(*self._key, "latest", leader_epoch=self.core.leader_epoch, isolation="uncommitted")
 
     def on_latest(self, answer: Message | TidelogError, sent: float) -> bool:
         """The leader's answer to it. Whether its HW is yet to be fetched."""

@@ -7,7 +7,8 @@ moves the bytes and keeps who waits. A request passes three stages, each of whic
              ``max_staleness_ms`` ago, or until it came, lies below the HW; "latest" is linearizable (rule 9 of
              ``docs/architecture.md``). The role has it proved at once; a proof that was begun after the read began to
              wait is good for every bound. In vain: ``STALE_REPLICA``
-    news     a read at the HW waits until that moves, or its time is over
+    news     a read at the HW waits until that moves, or its time is over; one of what is ``committed``, at the last
+             stable offset (``core/stable.py``)
     answer   a ``bounded`` read that waited for news may have to go back to the proof, for which the wait leaves time
 
 A follower's HW may be behind the position of a reader who comes from another replica: such a read waits for it as for
@@ -35,6 +36,7 @@ from tidelog_replica.outbox import Outbox
 from tidelog_replica.settings import ReplicaSettings
 
 CONSISTENCIES = ("eventual", "bounded", "linearizable")
+ISOLATIONS = ("committed", "uncommitted")
 
 
 class Committed(Protocol):
@@ -72,7 +74,7 @@ class _Reader:
     """A request on its way through the stages. Times are seconds."""
 
     end: int
-    """The HW that is news to it."""
+    """The HW that is news to it, or the last stable offset."""
     source: int
     id: int | None
     ask: Read | ListOffset
@@ -99,13 +101,19 @@ class Reading:
         self._leader = leader
         self._unproved: Waiters[_Reader] = Waiters()
         self._for_news: Waiters[_Reader] = Waiters()
+        self._for_stable: Waiters[_Reader] = Waiters()
         self._proof = (core.confirmed_at, core.knows_end)
         """What the waiting readers have been judged by."""
 
     @property
     def waits_for_news(self) -> bool:
         """Somebody waits for the HW."""
-        return len(self._for_news) > 0
+        return len(self._for_news) + len(self._for_stable) > 0
+
+    def _visible(self, ask: Read | ListOffset) -> int:
+        """What lies below it the request may see."""
+        end = self._core.high_watermark
+        return end if ask.isolation == "uncommitted" else self._log.producers.transactions.stable_end(end)
 
     # --- requests ----------------------------------------------------------------------------------------
 
@@ -129,6 +137,7 @@ class Reading:
         refusal = self._core.refusal(asked.leader_epoch)
         if refusal is None and asked.at not in ("earliest", "latest", "timestamp"):
             refusal = refuse("MALFORMED", f"at is earliest, latest or timestamp, not {asked.at!r}")
+        refusal = refusal or _isolation_refusal(asked)
         if refusal is not None:
             self._outbox.answer(source, id, refusal)
             return
@@ -141,7 +150,8 @@ class Reading:
 
     @property
     def _full(self) -> bool:
-        return len(self._unproved) + len(self._for_news) >= self._settings.partition_max_waiting
+        waiting = len(self._unproved) + len(self._for_news) + len(self._for_stable)
+        return waiting >= self._settings.partition_max_waiting
 
     # --- the stages --------------------------------------------------------------------------------------
 
@@ -154,10 +164,11 @@ class Reading:
             if reader.asked == inf:
                 self._core.ask_confirmation(now)
             self._unproved.add(replace(reader, asked=min(reader.asked, now), deadline=reader.until))
-        elif self._core.high_watermark < reader.end and now < reader.news_until:
-            self._for_news.add(replace(reader, asked=inf, deadline=reader.news_until))
+        elif self._visible(reader.ask) < reader.end and now < reader.news_until:
+            waiting = self._for_news if reader.ask.isolation == "uncommitted" else self._for_stable
+            waiting.add(replace(reader, asked=inf, deadline=reader.news_until))
         elif isinstance(reader.ask, ListOffset):
-            self._outbox.answer(reader.source, reader.id, self._offset_of(reader.ask) or self._latest())
+            self._outbox.answer(reader.source, reader.id, self._offset_of(reader.ask) or self._latest(reader.ask))
         else:
             self._answer(reader.source, reader.id, reader.ask)
 
@@ -177,7 +188,7 @@ class Reading:
             return refuse("MALFORMED", f"consistency is one of {', '.join(CONSISTENCIES)}, not {read.consistency!r}")
         if (read.consistency == "bounded") != (read.max_staleness_ms >= 0):
             return refuse("MALFORMED", "max_staleness_ms belongs to bounded reads, and to each of them")
-        refusal = core.refusal(read.leader_epoch)
+        refusal = _isolation_refusal(read) or core.refusal(read.leader_epoch)
         if refusal is not None:
             return refusal
         if read.last_epoch > core.leader_epoch:
@@ -213,9 +224,13 @@ class Reading:
         if refusal is not None:
             self._outbox.answer(source, id, refusal)
             return
-        if read.offset < hw:
+        end = self._visible(read)
+        if read.offset < end:
             max_bytes = max(1, min(read.max_bytes, self._settings.fetch_max_bytes))
-            payload = self._log.read(read.offset, max_bytes, hw)
+            payload = self._log.read(read.offset, max_bytes, end)
+            transactions = self._log.producers.transactions
+            if not transactions.is_idle and read.isolation == "committed":
+                payload = transactions.without_aborted(payload, read.offset)
         self._outbox.counts.reads += 1
         self._outbox.counts.read_bytes += sum(map(len, payload))
         told = hw if known else -1  # the leader before may have told more
@@ -228,12 +243,12 @@ class Reading:
             return OffsetAnswer(log.start, log.epoch_at(log.start))
         if asked.at == "latest":
             return None
-        found = log.offset_for_timestamp(asked.timestamp_ms, self._core.high_watermark)
+        found = log.offset_for_timestamp(asked.timestamp_ms, self._visible(asked))
         return None if found is None else OffsetAnswer(found[0], log.epoch_at(found[0]), found[1])
 
-    def _latest(self) -> OffsetAnswer:
-        hw = self._core.high_watermark
-        return OffsetAnswer(hw, self._log.epoch_at(hw))
+    def _latest(self, asked: ListOffset) -> OffsetAnswer:
+        end = self._visible(asked)
+        return OffsetAnswer(end, self._log.epoch_at(end))
 
     # --- refusals ----------------------------------------------------------------------------------------
 
@@ -269,8 +284,12 @@ class Reading:
 
     def settle(self, now: float) -> None:
         """Go on with the readers whom the HW or the proof has reached."""
-        for reader in self._for_news.wake(self._core.high_watermark):
+        hw = self._core.high_watermark
+        for reader in self._for_news.wake(hw):
             self._step(reader, now)
+        if len(self._for_stable):
+            for reader in self._for_stable.wake(self._log.producers.transactions.stable_end(hw)):
+                self._step(reader, now)
         if len(self._unproved):
             proof = self._core.confirmed_at, self._core.knows_end
             if proof != self._proof:
@@ -280,7 +299,7 @@ class Reading:
 
     def on_tick(self, now: float) -> None:
         """Go on with those whose time in their stage is over."""
-        for reader in [*self._unproved.expire(now), *self._for_news.expire(now)]:
+        for reader in [*self._unproved.expire(now), *self._for_news.expire(now), *self._for_stable.expire(now)]:
             self._step(reader, now)
 
     def give_up(self) -> None:
@@ -290,14 +309,21 @@ class Reading:
 
     def deadline(self) -> float | None:
         """When ``on_tick`` has something to do; perhaps earlier than that."""
-        return earlier(self._unproved.deadline, self._for_news.deadline)
+        return earlier(self._unproved.deadline, earlier(self._for_news.deadline, self._for_stable.deadline))
 
     def on_source_closed(self, source: int) -> None:
         """Nobody waits at the other end of this link any more."""
         self._unproved.drop(source)
         self._for_news.drop(source)
+        self._for_stable.drop(source)
 
     def resign(self, code: str, message: str) -> None:
         """The role ends: readers go elsewhere."""
-        for reader in [*self._unproved.take_all(), *self._for_news.take_all()]:
+        for reader in [*self._unproved.take_all(), *self._for_news.take_all(), *self._for_stable.take_all()]:
             self._outbox.answer(reader.source, reader.id, refuse(code, message))
+
+
+def _isolation_refusal(ask: Read | ListOffset) -> TidelogError | None:
+    if ask.isolation in ISOLATIONS:
+        return None
+    return refuse("MALFORMED", f"isolation is one of {', '.join(ISOLATIONS)}, not {ask.isolation!r}")

@@ -1373,8 +1373,9 @@ class LeaveGroup(Message):
 
 @dataclass(frozen=True, slots=True)
 class CommitOffsets(Message):
-    """The group has come so far: all of it or nothing is taken, with a ``transaction`` when that ends. Only from a member, in its present generation, for
-    partitions that it owns or is giving up; with ``member`` "" only while the group has no members."""
+    """The group has come so far: all of it or nothing is taken, with a ``transaction`` when that is committed. Only
+    from a member, in its present generation, for partitions that it owns or is giving up; with ``member`` "" only
+    while the group has no members."""
 
     OP: ClassVar[str] = "commit_offsets"
     ANSWER: ClassVar[type[Message]] = Done
@@ -1509,7 +1510,7 @@ class TransactionBegun(Message):
 class BeginTransaction(Message):
     """Open a transaction of the application ``app``, which has one at a time: an earlier one that is still open is
     aborted, and who wrote it fenced. ``owner`` is a random name of this transaction: the same again gets the same
-    answer. With ``staged`` (a random name, too) it is a staged one: of these an application has as many as it likes."""
+    answer. With ``staged`` (a random name, too) it is a staged one: an application has many of these at a time."""
 
     OP: ClassVar[str] = "begin_transaction"
     ANSWER: ClassVar[type[Message]] = TransactionBegun

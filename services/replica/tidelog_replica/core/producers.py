@@ -18,6 +18,9 @@ An unknown producer that does not begin at 0 is refused, as in Kafka before KIP-
 is still on its way, or its state was lost with a truncated log; appending would turn a retry into a second copy.
 The producer starts over with a new epoch. Sequences are 32 bits wide and wrap around (KIP-98).
 
+The marker of a transaction begins the producer's next epoch (KIP-890): a batch of that transaction which comes late
+is fenced, and nobody can take it for one of the next.
+
 At most ``MAX_PRODUCERS`` are remembered, those that appended last: also a function of the log alone.
 """
 
@@ -30,6 +33,8 @@ import cbor2
 from tidelog.errors import ProtocolError
 from tidelog.records import MAX_OFFSET, BatchHeader
 from tidelog.types import Buffer
+
+from tidelog_replica.core.stable import LogTransactions
 
 KEPT_BATCHES = 5
 """Batches remembered per producer: how many a producer may have in flight on one partition."""
@@ -70,6 +75,7 @@ class ProducerState:
 
     def __init__(self, headers: Iterable[BatchHeader] = ()) -> None:
         self._producers: dict[int, _Producer] = {}
+        self.transactions = LogTransactions()
         self.rebuild(headers)
 
     def __len__(self) -> int:
@@ -87,6 +93,7 @@ class ProducerState:
             (each for each in kept if each[2]), key=lambda each: each[2][-1].base_offset
         ):
             state._producers[id] = _Producer(epoch, batches)
+        state.transactions = self.transactions.before(offset)
         return state
 
     def reaches(self, offset: int) -> bool:
@@ -97,6 +104,7 @@ class ProducerState:
     def rebuild(self, headers: Iterable[BatchHeader], before: ProducerState | None = None) -> None:
         """Forget all, and learn it again from the log's headers, which follow on ``before`` (taken over)."""
         self._producers = {} if before is None else before._producers
+        self.transactions = LogTransactions() if before is None else before.transactions
         for header in headers:
             self.record(header, header.base_offset)
 
@@ -139,12 +147,22 @@ class ProducerState:
             if known.batches[-1].base_offset >= base_offset:
                 return
             del self._producers[header.producer_id]
-        written = Written(header.base_sequence, header.record_count, base_offset)
-        before = () if known is None or known.epoch != header.producer_epoch else known.batches[1 - KEPT_BATCHES :]
+        epoch, sequence = header.producer_epoch, header.base_sequence
+        if header.is_transactional:
+            self.transactions.record(header, base_offset)
+            if header.is_control:
+                epoch, sequence = epoch + 1, _SEQUENCES - 1
+        written = Written(sequence, header.record_count, base_offset)
+        before = () if known is None or known.epoch != epoch else known.batches[1 - KEPT_BATCHES :]
         # last in the order: the latest to append
-        self._producers[header.producer_id] = _Producer(header.producer_epoch, (*before, written))
+        self._producers[header.producer_id] = _Producer(epoch, (*before, written))
         if len(self._producers) > MAX_PRODUCERS:
             del self._producers[next(iter(self._producers))]
+
+    def fences(self, producer_id: int, epoch: int) -> bool:
+        """The log has a later epoch of the producer: also the marker of the transaction of that one."""
+        known = self._producers.get(producer_id)
+        return known is not None and known.epoch > epoch
 
     def snapshot(self) -> dict[int, tuple[int, tuple[Written, ...]]]:
         """By producer id: its epoch and last batches. For comparison with a state rebuilt from the log."""
@@ -154,13 +172,16 @@ class ProducerState:
         """The state as it is now, for another thread; cheap."""
         copied = ProducerState()
         copied._producers = self._producers.copy()
+        copied.transactions = self.transactions.copy()
         return copied
 
     def to_bytes(self) -> bytes:
         """The whole state, as ``producers`` in ``tidelog.cddl``. Row by row: encoding ten thousand at once would keep
         every other thread waiting for a tenth of a second."""
         rows = (cbor2.dumps((id, *known)) for id, known in self._producers.items())
-        return b"".join((_array_head(len(self)), *rows))
+        if self.transactions.is_idle:
+            return b"".join((_array_head(len(self)), *rows))
+        return b"".join((_array_head(len(self) + 1), *rows, cbor2.dumps(self.transactions.to_map())))
 
     @classmethod
     def from_bytes(cls, data: Buffer) -> ProducerState:
@@ -169,9 +190,11 @@ class ProducerState:
             rows = cbor2.loads(data)
         except (cbor2.CBORError, ValueError, OverflowError) as error:
             raise ProtocolError(f"producers are not CBOR: {error}") from None
+        state = cls()
+        if isinstance(rows, list) and rows and isinstance(rows[-1], dict):
+            state.transactions = LogTransactions.from_map(rows.pop())
         if not isinstance(rows, list) or len(rows) > MAX_PRODUCERS:
             raise ProtocolError(f"producers are not an array of at most {MAX_PRODUCERS}")
-        state = cls()
         for row in rows:
             if not isinstance(row, list) or len(row) != 3 or not isinstance(row[2], list):
                 raise ProtocolError("a producer is [id, epoch, batches]")

@@ -74,6 +74,7 @@ class Cleanable(Readable):
         self._synced = max(self._synced, first.base)
         self.epochs.advance_to(first.base)
         self._tail.advance_to(first.base)
+        self.producers.transactions.forget_below(first.base)
         self._advance = Advance(
             self._disk, self._directory, origin, tuple(gone), self.producers.copy(), self._generation
         )
@@ -147,8 +148,9 @@ class Cleanable(Readable):
     ) -> Compaction | None:
         """A pass over the closed segments below ``high_watermark``; None where it is not worth it. Run it, call
         ``complete_compaction``, and again while that says so; where a run failed, nothing any more."""
-        extents = self.extents()
-        dirty, end = self.compacted_to, compactable_end(extents, high_watermark, self._config, now_ms)
+        extents, transactions = self.extents(), self.producers.transactions
+        stable = transactions.stable_end(high_watermark)
+        dirty, end = self.compacted_to, compactable_end(extents, stable, self._config, now_ms)
         if not self._usable or end <= dirty or dirty_part(extents, dirty, end) < min_dirty_ratio:
             return None
         return Compaction(
@@ -160,6 +162,7 @@ class Cleanable(Readable):
             now_ms,
             self._config.tombstone_retention_ms,
             LatestOffsets(keys_at_once),
+            transactions.aborted_from(self.start),
             self._generation,
         )
 

@@ -18,13 +18,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from tidelog.compacted import first_compacted_ms, thin_batch
+from tidelog.compacted import emptied, first_compacted_ms, thin_batch
 from tidelog.disk import Disk, File
 from tidelog.errors import CorruptBatch
 from tidelog.records import HEADER_BYTES, BatchHeader, Columns, chain_after, check_batch, decode_columns, read_header
 from tidelog.types import Buffer
 
 from tidelog_replica.core.compaction import LatestOffsets, has_tombstones
+from tidelog_replica.core.stable import Ended, is_aborted
 from tidelog_replica.log.files import CLEANED
 from tidelog_replica.log.index import SparseIndex
 from tidelog_replica.log.sealed import stored_size
@@ -81,6 +82,8 @@ class Compaction:
     now_ms: int
     tombstone_retention_ms: int
     latest: LatestOffsets
+    aborted: Sequence[Ended]
+    """Transactions whose records nobody is to see: they go, and what they say of a key does not count."""
     generation: int
     number: int = 0
     """Of the source that the next run rewrites."""
@@ -106,7 +109,7 @@ class Compaction:
             if source.end <= self.dirty:
                 continue
             for header, batch in self._batches(source):
-                if header.end_offset <= self.dirty:
+                if header.end_offset <= self.dirty or is_aborted(header, self.aborted):
                     continue
                 if self.latest.is_full:
                     self.end = header.base_offset
@@ -169,6 +172,8 @@ class Compaction:
         columns = _columns(batch)
         if columns is None:
             return batch
+        if is_aborted(header, self.aborted):
+            return emptied(batch) if columns.offsets else batch
         since = first_compacted_ms(batch)
         keep = self.latest.survivors(columns, since is not None and self.now_ms - since > self.tombstone_retention_ms)
         if len(keep) == len(columns.offsets) and (header.is_sparse or not has_tombstones(columns)):

@@ -1,0 +1,160 @@
+"""The transactions of one log: which are open, which have ended, and so what a committed read may see.
+
+A function of the log alone, as ``producers.py``, which keeps it: batch headers in order. A transaction is *open* in a
+log from its first batch on, until its marker, a control batch, says how it has ended (KIP-98). It is known by its
+producer id: a producer has one at a time in a log.
+
+    last stable offset   the HW, or where the first transaction begins that is open, or whose marker is not committed:
+                         another leader may have to do without it. Below it everything is decided. It never goes back:
+                         what is opened begins at the log end
+    aborted              a batch that lies between the beginning and the marker of an aborted transaction of its
+                         producer. Readers of what is committed never get it (``without_aborted``): an empty batch
+                         stands for it, with the same offsets, as compaction leaves one
+
+A log without transactions keeps nothing here, and is asked one question: ``is_idle``.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from tidelog.compacted import emptied
+from tidelog.errors import ProtocolError
+from tidelog.records import MAX_OFFSET, BatchHeader, read_header
+from tidelog.types import Buffer
+
+MAX_KEPT = 1 << 20
+"""More in a snapshot is not believed."""
+
+
+class Open(NamedTuple):
+    """A transaction that has begun here."""
+
+    epoch: int
+    start: int
+    """Offset of its first record."""
+
+
+class Ended(NamedTuple):
+    """A transaction that has ended here."""
+
+    producer_id: int
+    start: int
+    end: int
+    """Offset of its marker."""
+    committed: bool
+
+
+class LogTransactions:
+    """See the module."""
+
+    def __init__(self, open: Iterable[tuple[int, Open]] = (), ended: Iterable[Ended] = ()) -> None:
+        self.open = dict(open)
+        """By producer id, in the order of their beginnings."""
+        self._ended = list(ended)
+        """In the order of their markers: the aborted ones, and those whose marker was not known to be committed."""
+
+    @property
+    def is_idle(self) -> bool:
+        """There is nothing to look for."""
+        return not self.open and not self._ended
+
+    def record(self, header: BatchHeader, base_offset: int) -> None:
+        """The next batch of a transaction, or its marker, is in the log."""
+        if not header.is_control:
+            if header.producer_id not in self.open:
+                self.open[header.producer_id] = Open(header.producer_epoch, base_offset)
+            return
+        begun = self.open.pop(header.producer_id, None)
+        if begun is not None:
+            self._ended.append(Ended(header.producer_id, begun.start, base_offset, header.base_sequence == 1))
+
+    def is_open(self, producer_id: int, epoch: int) -> bool:
+        """A batch of that transaction is in the log, and its marker is not."""
+        begun = self.open.get(producer_id)
+        return begun is not None and begun.epoch == epoch
+
+    def stable_end(self, high_watermark: int) -> int:
+        """The last stable offset."""
+        if self.is_idle:
+            return high_watermark
+        end = min((high_watermark, *(begun.start for begun in list(self.open.values())[:1])))
+        for place in range(len(self._ended) - 1, -1, -1):
+            if self._ended[place].end < high_watermark:
+                self._forget_committed(place + 1)
+                break
+            end = min(end, self._ended[place].start)
+        return end
+
+    def _forget_committed(self, place: int) -> None:
+        if any(one.committed for one in self._ended[:place]):
+            self._ended[:place] = [one for one in self._ended[:place] if not one.committed]
+
+    def forget_below(self, start: int) -> None:
+        """The log begins there now."""
+        self._ended = [one for one in self._ended if one.end >= start]
+
+    def before(self, offset: int) -> LogTransactions:
+        """As it was at ``offset``, as far as that matters for what comes after it."""
+        return LogTransactions(
+            ((id, begun) for id, begun in self.open.items() if begun.start < offset),
+            (one for one in self._ended if one.end < offset),
+        )
+
+    def copy(self) -> LogTransactions:
+        """As it is now, for another thread."""
+        return LogTransactions(self.open.items(), self._ended)
+
+    # --- what was aborted --------------------------------------------------------------------------------
+
+    def aborted_from(self, offset: int) -> list[Ended]:
+        """The aborted transactions with something at or above ``offset``, as far as they have ended."""
+        first = bisect_right(self._ended, offset, key=lambda one: one.end)
+        return [one for one in self._ended[first:] if not one.committed]
+
+    def without_aborted(self, batches: Sequence[Buffer], offset: int) -> list[Buffer]:
+        """The batches of a read from ``offset`` on, all below the last stable offset, as who reads what is committed
+        gets them."""
+        aborted = self.aborted_from(offset)
+        if not aborted:
+            return list(batches)
+        return [emptied(batch) if is_aborted(read_header(batch), aborted) else batch for batch in batches]
+
+    # --- as bytes ----------------------------------------------------------------------------------------
+
+    def to_map(self) -> dict[str, list[tuple[object, ...]]]:
+        """``transactions`` of ``tidelog.cddl``."""
+        return {
+            "open": [(id, *begun) for id, begun in self.open.items()],
+            "ended": [tuple(one) for one in self._ended],
+        }
+
+    @classmethod
+    def from_map(cls, data: object) -> LogTransactions:
+        """The opposite. Raises ``ProtocolError``."""
+        if not isinstance(data, dict) or set(data) != {"open", "ended"}:
+            raise ProtocolError("transactions are open and ended")
+        open, ended = data["open"], data["ended"]
+        if not isinstance(open, list) or not isinstance(ended, list) or len(open) + len(ended) > MAX_KEPT:
+            raise ProtocolError("transactions are two arrays")
+        if not all(_is_row(row, (2**64 - 1, 2**16 - 1, MAX_OFFSET)) for row in open):
+            raise ProtocolError("an open transaction is [id, epoch, start]")
+        if not all(_is_row(row, (2**64 - 1, MAX_OFFSET, MAX_OFFSET), flag=True) for row in ended):
+            raise ProtocolError("an ended transaction is [id, start, end, committed]")
+        return cls(((id, Open(epoch, start)) for id, epoch, start in open), (Ended(*row) for row in ended))
+
+
+def is_aborted(header: BatchHeader, aborted: Sequence[Ended]) -> bool:
+    """Whether a batch is part of one of these."""
+    if not header.is_transactional or header.is_control:
+        return False
+    id, offset = header.producer_id, header.base_offset
+    return any(one.producer_id == id and one.start <= offset < one.end for one in aborted)
+
+
+def _is_row(row: object, limits: tuple[int, ...], flag: bool = False) -> bool:
+    if not isinstance(row, list) or len(row) != len(limits) + flag or (flag and type(row[-1]) is not bool):
+        return False
+    return all(type(value) is int and 0 <= value <= limit for value, limit in zip(row, limits, strict=False))

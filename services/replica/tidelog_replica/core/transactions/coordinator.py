@@ -1,0 +1,441 @@
+"""The coordinator of the transactions of one partition of ``__transactions``, for one leader epoch of it.
+
+A transaction is known by its application, and, where it is one of many that are *staged*, by the name that its worker
+chose; and by its producer id and epoch, which its batches carry. (KIP-98; the epoch goes up with every transaction, as
+KIP-890 has it, so that nothing late of one can be taken for part of the next.)
+
+    begin       [nothing | committed | aborted] -> open      a new epoch. What is open is aborted first: its writer
+                                                             is fenced, and the new one waits (``TRANSACTION_ENDING``)
+    enrol       open                                         a leader asks before it takes the first batch; the
+                                                             partition is part of it from then on
+    prepare     open -> prepared                             staged ones only: nothing is enrolled any more
+    end         open | prepared -> aborting                  also when its time is over
+                open -> committing                           decided, for good
+    commit      prepared, many of them -> committing         by one record, that of the application, which says also
+                                                             which batch that was: a batch is committed once
+    (markers)   committing -> committed                      when every leader has the marker in its committed log
+                aborting -> aborted                          a staged one is forgotten then
+
+Everything that it knows is in the log, as with groups: nobody is answered before what was written is committed, and
+no leader is told of an end that is not (``on_committed``). So whoever coordinates next finds every decision that
+anybody has heard of, and does what is left of it: markers may be told twice. No coordinator that is none any more can
+tell a marker that the next one would not.
+
+Invariants: an epoch ends in one way; a marker is told only of what is decided; a transaction ends only when all its
+partitions have the marker, so that no two of one producer are in one log; per application a batch is committed once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from tidelog.errors import TidelogError, refuse
+from tidelog.types import TOPIC_NAME, TopicPartition
+from tidelog.wire.messages import (
+    AbortStaged,
+    BeginTransaction,
+    CommitStaged,
+    Done,
+    EndTransaction,
+    EnrolPartition,
+    Message,
+    PrepareTransaction,
+    StagedCommitted,
+    TransactionBegun,
+    TransactionEnded,
+)
+
+from tidelog_replica.core.timers import Timers
+from tidelog_replica.core.transactions.records import AppRecord, Entry, SlotRecord, Stored, app_entry, slot_entry
+from tidelog_replica.core.transactions.settings import TransactionSettings
+
+KINDS = (BeginTransaction, EndTransaction, PrepareTransaction, CommitStaged, AbortStaged, EnrolPartition)
+MAX_EPOCH = (1 << 16) - 2
+"""The marker of the last transaction of a producer id begins another epoch."""
+MAX_STAGED = 10_000
+"""Most staged transactions in one commit."""
+SWEEP_S = 60.0
+POSTPONED_S = 1.0
+SWEEP = "sweep"
+LIVE = ("open", "prepared")
+ENDING = ("committing", "aborting")
+
+
+class Marker(NamedTuple):
+    """A leader is to be told."""
+
+    app: str
+    staged: str
+    partition: TopicPartition
+    producer_id: int
+    epoch: int
+    commit: bool
+
+
+@dataclass(slots=True, eq=False)
+class Slot:
+    """A transaction. ``parts``: its partitions, in the order in which they were enrolled."""
+
+    app: str
+    staged: str
+    producer_id: int
+    epoch: int
+    state: str
+    owner: str
+    timeout_ms: int
+    until_ms: int
+    expires_at: float = 0.0
+    """The same in the own time."""
+    parts: dict[TopicPartition, None] = field(default_factory=dict)
+    left: dict[TopicPartition, None] = field(default_factory=dict)
+    """Those whose leaders do not have the marker yet."""
+    asked: dict[TopicPartition, None] = field(default_factory=dict)
+    """Of those: who is being told."""
+    decided_at: int | None = None
+    """Where the decision ends in the log; None: it is not written yet."""
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """How it is found."""
+        return self.app, self.staged
+
+    def record(self) -> SlotRecord:
+        """As it is written."""
+        parts = frozenset(self.parts)
+        return SlotRecord(
+            self.producer_id, self.epoch, self.state, self.owner, parts, self.timeout_ms, self.until_ms
+        )
+
+
+class Coordinator:
+    """See the module. ``now`` is the caller's clock in seconds, ``wall_ms`` the wall clock in ms since 1970."""
+
+    def __init__(self, settings: TransactionSettings) -> None:
+        self.slots: dict[tuple[str, str], Slot] = {}
+        self.apps: dict[str, AppRecord] = {}
+        self._producers: dict[int, Slot] = {}
+        self._settings = settings
+        self._timers = Timers()
+        self._entries: list[Entry] = []
+        self._undecided: list[Slot] = []
+        """Their decisions are among the entries."""
+        self._uncommitted: list[Slot] = []
+        """Their decisions are written, in this order, and not known to be committed."""
+        self._telling: dict[tuple[str, str], Slot] = {}
+        """Their leaders are to be told now."""
+
+    def begin(self, stored: Stored, end: int, now: float, wall_ms: int) -> None:
+        """Take on what the log says, which ends at ``end``."""
+        self.apps = dict(stored.apps)
+        for (app, staged), record in stored.slots.items():
+            known = self.apps.get(app)
+            state = record.state
+            if known is not None and known.deciding.get(staged) == record.producer_id:
+                state = "committing"
+            left_ms = max(0, min(record.until_ms - wall_ms, self._patience_ms(state, record.timeout_ms)))
+            slot = Slot(
+                app,
+                staged,
+                record.producer_id,
+                record.epoch,
+                state,
+                record.owner,
+                record.timeout_ms,
+                record.until_ms,
+                now + left_ms / 1000,
+                dict.fromkeys(sorted(record.parts)),
+            )
+            self.slots[slot.key] = self._producers[slot.producer_id] = slot
+            if state in ENDING:
+                slot.left, slot.decided_at = dict(slot.parts), end
+                self._uncommitted.append(slot)
+            elif state in LIVE:
+                self._timers.set(slot.key, slot.expires_at)
+        self._timers.set(SWEEP, now + SWEEP_S)
+
+    def _patience_ms(self, state: str, timeout_ms: int) -> int:
+        return self._settings.staged_timeout_ms if state == "prepared" else timeout_ms
+
+    # --- the log -----------------------------------------------------------------------------------------
+
+    def take_entries(self) -> list[Entry]:
+        """What has to be written before anybody is answered, in this order."""
+        entries, self._entries = self._entries, []
+        return entries
+
+    def on_written(self, end: int) -> None:
+        """The entries that were taken lie below ``end``."""
+        for slot in self._undecided:
+            slot.decided_at = end
+        self._uncommitted += self._undecided
+        self._undecided = []
+
+    def on_committed(self, high_watermark: int) -> None:
+        """The log is committed up to there: what is decided may be told."""
+        while self._uncommitted:
+            slot = self._uncommitted[0]
+            assert slot.decided_at is not None
+            if slot.decided_at > high_watermark:
+                return
+            del self._uncommitted[0]
+            self._telling[slot.key] = slot
+
+    # --- markers -----------------------------------------------------------------------------------------
+
+    def take_markers(self, now: float) -> list[Marker]:
+        """Who is to be told, and of what; each comes back by ``on_marker``."""
+        telling, self._telling = self._telling, {}
+        markers: list[Marker] = []
+        for slot in telling.values():
+            for partition in [partition for partition in slot.left if partition not in slot.asked]:
+                slot.asked[partition] = None
+                commit = slot.state == "committing"
+                markers.append(Marker(slot.app, slot.staged, partition, slot.producer_id, slot.epoch, commit))
+            if not slot.left:
+                self._timers.set(slot.key, now)
+        return markers
+
+    def on_marker(self, marker: Marker, done: bool, now: float) -> None:
+        """The leader has it in its committed log; or it did not say so, and is told again."""
+        slot = self.slots.get((marker.app, marker.staged))
+        if slot is None or (slot.producer_id, slot.epoch) != (marker.producer_id, marker.epoch):
+            return
+        slot.asked.pop(marker.partition, None)
+        if done:
+            slot.left.pop(marker.partition, None)
+        if not slot.left:
+            self._timers.set(slot.key, now)
+        elif not done:
+            self._timers.set(slot.key, now + self._settings.retry_ms / 1000)
+
+    # --- time --------------------------------------------------------------------------------------------
+
+    def on_tick(self, now: float, wall_ms: int) -> None:
+        """Everything that is due; afterwards ``deadline`` is later than ``now``."""
+        while keys := self._timers.take(now):
+            for key in keys:
+                self._on_timer(key, now, wall_ms)
+
+    def _on_timer(self, key: Hashable, now: float, wall_ms: int) -> None:
+        if key == SWEEP:
+            self._sweep(wall_ms)
+            self._timers.set(SWEEP, now + SWEEP_S)
+            return
+        slot = self.slots.get(key)  # type: ignore[arg-type]
+        if slot is None:
+            return
+        if slot.state in LIVE:
+            if slot.expires_at <= now:
+                self._decide(slot, "aborting")
+            else:
+                self._timers.set(key, slot.expires_at)
+        elif slot.state in ENDING and slot.decided_at is not None and slot not in self._uncommitted:
+            if slot.left:
+                self._telling[slot.key] = slot
+            else:
+                self._finish(slot, wall_ms)
+
+    def postpone(self, now: float) -> None:
+        """Nothing can be written now: what is due is due when that is over."""
+        for key in self._timers.take(now):
+            self._timers.set(key, now + POSTPONED_S)
+
+    def deadline(self) -> float | None:
+        """When ``on_tick`` has something to do."""
+        return self._timers.deadline()
+
+    def _sweep(self, wall_ms: int) -> None:
+        """Forget who has done nothing for long."""
+        before = wall_ms - self._settings.retention_ms
+        for slot in [slot for slot in self.slots.values() if slot.state in ("committed", "aborted")]:
+            if slot.until_ms < before:
+                self._forget(slot)
+        for app, record in list(self.apps.items()):
+            if record.ms < before and not any(name in record.deciding for a, name in self.slots if a == app):
+                del self.apps[app]
+                self._entries.append(app_entry(app, None))
+
+    # --- one transaction ---------------------------------------------------------------------------------
+
+    def _write(self, slot: Slot) -> None:
+        self._entries.append(slot_entry(slot.app, slot.staged, slot.record()))
+
+    def _decide(self, slot: Slot, state: str) -> None:
+        slot.state, slot.left, slot.decided_at = state, dict(slot.parts), None
+        self._undecided.append(slot)
+        self._write(slot)
+
+    def _finish(self, slot: Slot, wall_ms: int) -> None:
+        """Every leader knows."""
+        if slot.staged:
+            self._forget(slot)
+            return
+        slot.state = "committed" if slot.state == "committing" else "aborted"
+        slot.parts, slot.until_ms = {}, wall_ms
+        self._write(slot)
+
+    def _forget(self, slot: Slot) -> None:
+        del self.slots[slot.key]
+        self._producers.pop(slot.producer_id, None)
+        self._entries.append(slot_entry(slot.app, slot.staged, None))
+
+    # --- requests ----------------------------------------------------------------------------------------
+
+    def handle(self, message: Message, now: float, wall_ms: int) -> Message | TidelogError:
+        """The answer to a request of ``KINDS``, for when what was written is committed."""
+        try:
+            check_name(getattr(message, "app", ""))
+            match message:
+                case BeginTransaction():
+                    return self._begin(message, now, wall_ms)
+                case EnrolPartition():
+                    return self._enrol(message)
+                case PrepareTransaction():
+                    return self._prepare(message, now, wall_ms)
+                case EndTransaction():
+                    return self._end(message)
+                case CommitStaged():
+                    return self._commit(message, wall_ms)
+                case AbortStaged():
+                    return self._abort(message.app, message.staged)
+                case _:
+                    raise refuse("UNSUPPORTED", f"a coordinator of transactions does not know {message.OP}")
+        except TidelogError as error:
+            return error
+
+    def _begin(self, asked: BeginTransaction, now: float, wall_ms: int) -> TransactionBegun:
+        limits = self._settings
+        if not asked.owner or max(len(asked.owner), len(asked.staged)) > 249:
+            raise refuse("INVALID_TRANSACTION", "owner and staged are names of at most 249 characters")
+        if not 1 <= asked.timeout_ms <= limits.timeout_max_ms:
+            text = f"timeout_ms is {asked.timeout_ms}: it must be from 1 to {limits.timeout_max_ms}"
+            raise refuse("INVALID_TRANSACTION", text)
+        slot = self.slots.get((asked.app, asked.staged))
+        if slot is not None and slot.state in LIVE:
+            if slot.owner == asked.owner:
+                return TransactionBegun(slot.producer_id, slot.epoch)
+            self._decide(slot, "aborting")
+        if slot is not None and slot.state in ENDING:
+            raise refuse("TRANSACTION_ENDING", f"the transaction of {asked.app} before is not at its end yet")
+        if slot is None and len(self.slots) + len(self.apps) >= limits.max_transactions:
+            raise refuse("OVERLOADED", f"the coordinator has {limits.max_transactions} transactions")
+        id, epoch = asked.producer_id, 0
+        if slot is not None and slot.epoch < MAX_EPOCH:
+            id, epoch = slot.producer_id, slot.epoch + 1
+        if not id or (id in self._producers and self._producers[id] is not slot):
+            raise refuse("INVALID_TRANSACTION", f"producer id {id} is none of its own")
+        if slot is not None:
+            self._producers.pop(slot.producer_id)
+        until_ms, until = wall_ms + asked.timeout_ms, now + asked.timeout_ms / 1000
+        slot = Slot(asked.app, asked.staged, id, epoch, "open", asked.owner, asked.timeout_ms, until_ms, until)
+        self.slots[slot.key] = self._producers[id] = slot
+        self._timers.set(slot.key, until)
+        self._write(slot)
+        return TransactionBegun(id, epoch)
+
+    def _find(self, app: str, producer_id: int, epoch: int) -> Slot:
+        """The transaction. Raises ``UNKNOWN_TRANSACTION``, ``FENCED_PRODUCER``."""
+        slot = self._producers.get(producer_id)
+        if slot is None or slot.app != app or epoch > slot.epoch:
+            raise refuse("UNKNOWN_TRANSACTION", f"{app} has no transaction of producer {producer_id} epoch {epoch}")
+        if epoch < slot.epoch:
+            raise refuse("FENCED_PRODUCER", f"{app} has begun another transaction: it is at epoch {slot.epoch}")
+        return slot
+
+    def _enrol(self, asked: EnrolPartition) -> Done:
+        slot = self._find(asked.app, asked.producer_id, asked.producer_epoch)
+        if slot.state != "open":
+            raise self._over(slot)
+        partition = TopicPartition(asked.topic_id, asked.partition)
+        if partition not in slot.parts:
+            if len(slot.parts) >= self._settings.max_partitions:
+                text = f"a transaction has at most {self._settings.max_partitions} partitions"
+                raise refuse("INVALID_TRANSACTION", text)
+            slot.parts[partition] = None
+            self._write(slot)
+        return Done()
+
+    def _over(self, slot: Slot) -> TidelogError:
+        if slot.state in ("aborting", "aborted"):
+            return refuse("TRANSACTION_ABORTED", f"the transaction of {slot.app} is aborted: perhaps it took too long")
+        return refuse("INVALID_TRANSACTION", f"the transaction of {slot.app} is {slot.state}: it takes nothing more")
+
+    def _prepare(self, asked: PrepareTransaction, now: float, wall_ms: int) -> Done:
+        slot = self._find(asked.app, asked.producer_id, asked.producer_epoch)
+        if not slot.staged:
+            raise refuse("INVALID_TRANSACTION", "only staged transactions are prepared")
+        if slot.state == "open":
+            slot.state = "prepared"
+            slot.until_ms = wall_ms + self._settings.staged_timeout_ms
+            slot.expires_at = now + self._settings.staged_timeout_ms / 1000
+            self._timers.set(slot.key, slot.expires_at)
+            self._write(slot)
+        elif slot.state != "prepared":
+            raise self._over(slot)
+        return Done()
+
+    def _end(self, asked: EndTransaction) -> TransactionEnded:
+        try:
+            slot = self._find(asked.app, asked.producer_id, asked.producer_epoch)
+        except TidelogError as error:
+            if error.code == "UNKNOWN_TRANSACTION" and not asked.commit:
+                return TransactionEnded(False)
+            raise
+        if slot.staged and asked.commit:
+            raise refuse("INVALID_TRANSACTION", "staged transactions are committed together, by commit_staged")
+        if slot.state in LIVE:
+            self._decide(slot, "committing" if asked.commit else "aborting")
+        committed = slot.state in ("committing", "committed")
+        if asked.commit and not committed:
+            raise self._over(slot)
+        return TransactionEnded(committed)
+
+    # --- what was staged ---------------------------------------------------------------------------------
+
+    def _commit(self, asked: CommitStaged, wall_ms: int) -> StagedCommitted:
+        names = tuple(dict.fromkeys(asked.staged))
+        known = self.apps.get(asked.app, AppRecord((), 0, {}, 0))
+        if asked.batch in known.done:
+            self._abort(asked.app, names)
+            return StagedCommitted(True)
+        if asked.batch < known.floor:
+            text = f"batches of {asked.app} below {known.floor} may be committed or not: that is too long ago"
+            raise refuse("INVALID_TRANSACTION", text)
+        if len(names) > MAX_STAGED or "" in names:
+            raise refuse("INVALID_TRANSACTION", f"1 to {MAX_STAGED} staged transactions are committed at a time")
+        slots = [self.slots.get((asked.app, name)) for name in names]
+        missing = [n for n, slot in zip(names, slots, strict=True) if slot is None or slot.state != "prepared"]
+        if missing:
+            text = f"not prepared, or not any more: {', '.join(missing[:5])}: stage batch {asked.batch} again"
+            raise refuse("UNKNOWN_TRANSACTION", text, missing=len(missing))
+        if asked.app not in self.apps and len(self.slots) + len(self.apps) >= self._settings.max_transactions:
+            raise refuse("OVERLOADED", f"the coordinator has {self._settings.max_transactions} transactions")
+        deciding = {n: id for n, id in known.deciding.items() if (asked.app, n) in self.slots}
+        for slot in slots:
+            assert slot is not None
+            slot.state, slot.left, slot.decided_at = "committing", dict(slot.parts), None
+            self._undecided.append(slot)
+            deciding[slot.staged] = slot.producer_id
+        done = sorted((*known.done, asked.batch))
+        floor = known.floor
+        while len(done) > self._settings.batches_kept:
+            floor = done.pop(0) + 1
+        self.apps[asked.app] = record = AppRecord(tuple(done), floor, deciding, wall_ms)
+        self._entries.append(app_entry(asked.app, record))
+        return StagedCommitted(False)
+
+    def _abort(self, app: str, names: tuple[str, ...]) -> Done:
+        for name in dict.fromkeys(names):
+            slot = self.slots.get((app, name)) if name else None
+            if slot is not None and slot.state in LIVE:
+                self._decide(slot, "aborting")
+        return Done()
+
+
+def check_name(app: str) -> None:
+    """An application's name: as a topic's."""
+    if not TOPIC_NAME.fullmatch(app):
+        text = f"{app[:50]!r} is no name of an application: use 1 to 249 of A-Z a-z 0-9 . _ -"
+        raise refuse("INVALID_TRANSACTION", text)
