@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass
 from math import ceil, inf
-from typing import Any
 
 from tidelog.errors import CorruptBatch, TidelogError, refuse
 from tidelog.records import BatchHeader, check_batch, encode_control, read_header, stamp_prefix
@@ -26,16 +25,16 @@ from tidelog.wire.messages import (
     ProducePart,
 )
 
+from tidelog_replica.admission import Admission
 from tidelog_replica.core.epochs import divergence
 from tidelog_replica.core.leader import Leader
 from tidelog_replica.core.producers import ProducerState, Refused
 from tidelog_replica.core.progress import Waiting
-from tidelog_replica.core.proposal import Proposal
 from tidelog_replica.core.waiters import Waiters, earlier
 from tidelog_replica.log.log import Log
 from tidelog_replica.outbox import Outbox
 from tidelog_replica.reading import Reading
-from tidelog_replica.settings import ReplicaSettings
+from tidelog_replica.settings import ReplicaSettings, leader_settings
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,16 +45,6 @@ class _Pending:
     deadline: float
     source: int
     ack: ProduceAck
-
-
-def leader_settings(config: TopicConfig) -> dict[str, Any]:
-    """What the core needs to know of a topic's settings, and may change."""
-    return {
-        "min_insync_replicas": config.min_insync_replicas,
-        "max_lag_s": config.replica_max_lag_ms / 1000,
-        "max_lag_records": config.replica_max_lag_records,
-        "unclean_election": config.unclean_election,
-    }
 
 
 class Leading:
@@ -90,6 +79,7 @@ class Leading:
         self._for_all: Waiters[_Pending] = Waiters()
         self._for_leader: Waiters[_Pending] = Waiters()
         self.reading = Reading(core, log, settings, outbox)
+        self.admission = Admission(producers, outbox, self.produce)
         self.leaves = False
         """This server is about to end."""
         self._relieved = False
@@ -98,6 +88,11 @@ class Leading:
     def high_watermark(self) -> int:
         """Everything below it is committed."""
         return self.core.high_watermark
+
+    @property
+    def log_end(self) -> int:
+        """Where the log ends with what the present input brought."""
+        return self._next_offset
 
     # --- another is to lead ------------------------------------------------------------------------------
 
@@ -132,6 +127,8 @@ class Leading:
         """Take a batch, which the end of the input writes, or refuse it. Acked when what it asked for is reached."""
         try:
             header = self._check(part, batch)
+            if (header.is_transactional or part.transaction) and self.admission.holds(source, part, batch, header):
+                return
             written = self._producers.check(header)
             if isinstance(written, Refused):
                 self._refuse(source, part, written, now)
@@ -212,6 +209,15 @@ class Leading:
         core, end, isr = self.core, self._next_offset, len(self.core.isr)
         if core.state.read_only:
             raise refuse("TOPIC_READ_ONLY", "the partition is read-only: it takes no batches")
+        self.admit_own()
+        if acks == Acks.ALL and not core.has_quorum:
+            raise refuse("NOT_ENOUGH_REPLICAS", f"{isr} in sync, at least {core.min_insync} must be", in_sync=isr)
+        if expected_offset not in (-1, end):
+            raise refuse("UNEXPECTED_OFFSET", f"the log ends at {end}, not {expected_offset}", end_offset=end)
+
+    def admit_own(self) -> None:
+        """The same for a batch of this server itself, which waits for the ISR. Raises ``TidelogError``."""
+        core = self.core
         if self._outbox.full:
             raise refuse("DISK_FULL", f"the leader's disk is full: {self._outbox.full}")
         if core.stalled:
@@ -219,10 +225,6 @@ class Leading:
         if self.is_handing_over:
             successor = core.state.successor or "another replica"
             raise refuse("OFFLINE", f"leadership is being handed over to {successor}", handing_over=1)
-        if acks == Acks.ALL and not core.has_quorum:
-            raise refuse("NOT_ENOUGH_REPLICAS", f"{isr} in sync, at least {core.min_insync} must be", in_sync=isr)
-        if expected_offset not in (-1, end):
-            raise refuse("UNEXPECTED_OFFSET", f"the log ends at {end}, not {expected_offset}", end_offset=end)
 
     def _acknowledge(
         self, source: int, part: ProducePart, base: int, count: int, epoch: int, duplicate: bool, now: float
@@ -341,10 +343,6 @@ class Leading:
         self._config = config
         self.core.configure(**leader_settings(config), now=now)
 
-    def due_proposal(self, now: float) -> Proposal | None:
-        """An ISR proposal that must be sent to the controller now."""
-        return self.core.due_proposal(now)
-
     # --- the end of every input --------------------------------------------------------------------------
 
     def settle(self, now: float) -> None:
@@ -391,6 +389,7 @@ class Leading:
         self._outbox.news.forget(self._key, self.core.followers if code == "OFFLINE" else ())
         for waiters in (self._for_all, self._for_leader):
             self._fail(waiters.take_all(), code, message)
+        self.admission.resign(code, message)
         self.reading.resign(code, message)
 
     def _fail(self, waiters: list[_Pending], code: str, message: str) -> None:

@@ -12,6 +12,8 @@ Inputs are methods that take ``now`` (seconds); each returns the effects it brin
     Petitions    what the controller is asked for partitions     ``petitions.py``
     Proposals    what a leader asks the controller               ``proposals.py``
     Groups       consumer groups                                 ``coordinating.py``
+    Transactions their coordinator                               ``transacting.py``
+    Marking      their part at the leaders                       ``marking.py``
     Jobs         long disk work in threads                       ``jobs.py``
     Cleaning     retention, compaction                           ``cleaning.py``
     Scrubbing    full segments are read again                    ``scrubbing.py``
@@ -42,6 +44,7 @@ from tidelog.wire.messages import (
     Notify,
     Produce,
     Read,
+    WriteMarker,
 )
 
 from tidelog_replica.assignment import Assignment
@@ -54,8 +57,10 @@ from tidelog_replica.core.timers import Timers
 from tidelog_replica.jobs import Job
 from tidelog_replica.lives import Lives
 from tidelog_replica.log.log import Flush
+from tidelog_replica.marking import TIMER as MARKERS_TIMER
+from tidelog_replica.marking import Marking
 from tidelog_replica.opening import TIMER as OPENING_TIMER
-from tidelog_replica.outbox import Effect, Outbox, StartFlush, StartJob
+from tidelog_replica.outbox import LOOP, Effect, Outbox, StartFlush, StartJob
 from tidelog_replica.partition import Partition
 from tidelog_replica.petitions import TIMER as PETITIONS_TIMER
 from tidelog_replica.petitions import Petitions
@@ -67,6 +72,9 @@ from tidelog_replica.scrubbing import Scrubbing
 from tidelog_replica.session import Random, Session
 from tidelog_replica.settings import ReplicaSettings
 from tidelog_replica.tidying import Tidying
+from tidelog_replica.transacting import KINDS as TRANSACTION_KINDS
+from tidelog_replica.transacting import TIMER as TRANSACTIONS_TIMER
+from tidelog_replica.transacting import Transactions
 from tidelog_replica.upstream import TIMER as LEADER_TIMER
 from tidelog_replica.upstreams import Upstreams
 
@@ -99,7 +107,7 @@ class ReplicaNode:
         self.node_id = node_id
         self._settings = settings
         self._wall_ms = wall_ms
-        self._outbox = outbox = Outbox()
+        self._outbox = outbox = Outbox(node_id)
         self._timers = Timers()
         self._touched: dict[TopicPartition, Partition] = {}
         self._checkpoints: dict[TopicPartition, Partition] = {}
@@ -118,9 +126,10 @@ class ReplicaNode:
         self._petitions = Petitions(node_id, self._session, settings, outbox, self._timers)
         self._requests = Requests(node_id, self._assignment, self._session, settings, outbox, self._touch)
         self._proposals = Proposals(node_id, self._session, settings, outbox, self._touch)
-        self._groups = Groups(
-            node_id, self._assignment, self._session, settings, outbox, self._timers, self._touch, wall_ms
-        )
+        about = (node_id, self._assignment, self._session, settings, outbox, self._timers, self._touch, wall_ms)
+        self._groups = Groups(*about)
+        self._transactions = Transactions(*about)
+        self._marking = Marking(*about, self._transactions)
 
     @property
     def partitions(self) -> dict[TopicPartition, Partition]:
@@ -179,11 +188,16 @@ class ReplicaNode:
         """News of the cluster, from a watch. Raises ``ProtocolError``."""
         self._assignment.on_metadata(update, now)
         self._groups.on_metadata(now)
+        self._transactions.on_metadata(now)
         return self._finish(now)
 
     def on_request(self, source: int, id: int | None, message: Message, now: float) -> list[Effect]:
         """A request or one-way message over link ``source``; a ``Notify`` comes back over a link of one's own, whose
         number does not matter."""
+        self._serve(source, id, message, now)
+        return self._finish(now)
+
+    def _serve(self, source: int, id: int | None, message: Message, now: float) -> None:
         match message:
             case Produce():
                 self._requests.produce(source, message, now)
@@ -201,15 +215,19 @@ class ReplicaNode:
                 self._upstreams.on_notify(message, self.partitions, now)
             case _ if isinstance(message, GROUP_KINDS):
                 self._groups.on_request(source, id, message, now)
+            case _ if isinstance(message, TRANSACTION_KINDS):
+                self._transactions.on_request(source, id, message, now)
+            case WriteMarker():
+                self._marking.on_marker(source, id, message, now)
             case _:
                 self._outbox.answer(source, id, refuse("UNSUPPORTED", f"a replica server does not know {message.OP}"))
-        return self._finish(now)
 
     def on_link_closed(self, source: int, now: float) -> list[Effect]:
         """An accepted link is gone."""
         for partition in self.partitions.values():
             partition.on_source_closed(source)
-        self._groups.on_source_closed(source)
+        for part in (self._groups, self._transactions, self._marking):
+            part.on_source_closed(source)
         return self._finish(now)
 
     def on_peer_down(self, node: NodeId, now: float) -> list[Effect]:
@@ -251,6 +269,10 @@ class ReplicaNode:
                 continue  # the end of every input sends what is due
             if kind == GROUPS_TIMER:
                 self._groups.on_tick(now)
+            elif kind == TRANSACTIONS_TIMER:
+                self._transactions.on_tick(now)
+            elif kind == MARKERS_TIMER:
+                self._marking.on_tick(now)
             elif kind == LEADER_TIMER:
                 self._upstreams.on_tick(name, now)
             elif kind == OPENING_TIMER:
@@ -305,12 +327,40 @@ class ReplicaNode:
         if self.room.on_tick(now):
             self._assignment.on_room(now)
             self._cleaning.on_room(now)
+        self._settle(now)
+        while self._outbox.to_self or self._outbox.from_self:
+            self._talk_to_self(now)
+            self._settle(now)
+        self._petitions.send(now)
+        self._tidying.on_input_over()
+        self._timers.set(_SESSION, self._session.deadline())
+        self._timers.set(_CLEANING, self._cleaning.deadline())
+        self._timers.set(_SCRUBBING, self._scrubbing.deadline())
+        self._timers.set(_ROOM, self.room.deadline())
+        if self._outbox.stopping and not self._lives.distrusted:
+            self._distrust()
+        return self._outbox.drain()
+
+    def _talk_to_self(self, now: float) -> None:
+        """What this server asks itself, and what it answers."""
+        calls, self._outbox.to_self = self._outbox.to_self, []
+        answers, self._outbox.from_self = self._outbox.from_self, []
+        for token, message in calls:
+            self._serve(LOOP, token, message, now)
+        for token, answer in answers:
+            done = self._outbox.take_call(token)
+            if done is not None:
+                done(answer, now)
+
+    def _settle(self, now: float) -> None:
         touched, self._touched = self._touched, {}
         for key, partition in touched.items():
             if self.partitions.get(key) is not partition:
                 continue  # deleted
             partition.settle(now)
             self._groups.on_settled(partition, now)
+            self._transactions.on_settled(partition, now)
+            self._marking.on_settled(partition, now)
             if partition.damage is not None:
                 self._assignment.on_damaged(partition, partition.damage, now)
                 continue
@@ -328,15 +378,6 @@ class ReplicaNode:
                 self._checkpoints[key] = partition
                 self._timers.set(_CHECKPOINT, now + self._settings.checkpoint_interval_s)
             self._timers.set(key, partition.deadline())
-        self._petitions.send(now)
-        self._tidying.on_input_over()
-        self._timers.set(_SESSION, self._session.deadline())
-        self._timers.set(_CLEANING, self._cleaning.deadline())
-        self._timers.set(_SCRUBBING, self._scrubbing.deadline())
-        self._timers.set(_ROOM, self.room.deadline())
-        if self._outbox.stopping and not self._lives.distrusted:
-            self._distrust()
-        return self._outbox.drain()
 
     def _distrust(self) -> None:
         try:

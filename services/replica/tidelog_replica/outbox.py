@@ -22,6 +22,9 @@ from tidelog_replica.jobs import Job, Jobs
 from tidelog_replica.log.log import Flush
 from tidelog_replica.news import News
 
+LOOP = -1
+"""The source of this server's own requests to itself."""
+
 ACKS_AT_ONCE = 4096
 """Most acks in one message, well below what a header may hold."""
 
@@ -71,7 +74,12 @@ class _Notices:
 class Outbox:
     """Effects under way, the calls that are not answered yet, the jobs that have not ended."""
 
-    def __init__(self) -> None:
+    def __init__(self, own: NodeId = "") -> None:
+        self._own = own
+        self.to_self: list[tuple[int, Message]] = []
+        """Calls of this server to itself, which no link carries."""
+        self.from_self: list[tuple[int, Message | TidelogError]] = []
+        """Their answers."""
         self._effects: list[Effect] = []
         self._acks: dict[int, list[ProduceAck]] = {}
         self._notices: dict[int, _Notices] = {}
@@ -90,7 +98,9 @@ class Outbox:
 
     def answer(self, source: int, id: int | None, message: Message | TidelogError) -> None:
         """Answer a request; one that came without an id wants no answer."""
-        if id is not None:
+        if id is not None and source == LOOP:
+            self.from_self.append((id, message))
+        elif id is not None:
             self._effects.append(Answer(source, id, message))
 
     def ack(self, source: int, ack: ProduceAck) -> None:
@@ -115,6 +125,9 @@ class Outbox:
         """Ask another server; ``done`` is called exactly once."""
         self._tokens += 1
         self._calls[self._tokens] = done
+        if to == self._own:
+            self.to_self.append((self._tokens, message))
+            return
         self._effects.append(Call(to, self._tokens, message, timeout_s))
 
     def take_call(self, token: int) -> OnAnswer | None:

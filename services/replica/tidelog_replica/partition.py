@@ -27,12 +27,12 @@ from tidelog_replica.core.leader import Leader
 from tidelog_replica.core.producers import ProducerState
 from tidelog_replica.core.waiters import earlier
 from tidelog_replica.following import Following, Outcome, Refusal
-from tidelog_replica.leading import Leading, leader_settings
+from tidelog_replica.leading import Leading
 from tidelog_replica.log.log import Flush, Log
 from tidelog_replica.log.segment import CorruptLog
 from tidelog_replica.outbox import Outbox
 from tidelog_replica.reading import Reading
-from tidelog_replica.settings import ReplicaSettings
+from tidelog_replica.settings import ReplicaSettings, leader_settings
 
 P = ParamSpec("P")
 Ts = TypeVarTuple("Ts")

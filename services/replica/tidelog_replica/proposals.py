@@ -38,7 +38,7 @@ class Proposals:
 
     def propose(self, partition: Partition, leading: Leading, now: float) -> None:
         """Put an ISR proposal that is due to the controller."""
-        proposal = leading.due_proposal(now)
+        proposal = leading.core.due_proposal(now)
         if proposal is None:
             return
         message = AlterIsr(

@@ -24,6 +24,7 @@ from tidelog.transport import MAX_MESSAGE_BYTES, Transport
 from tidelog.wire.messages import (
     DescribeMetrics,
     Digest,
+    EnrolPartition,
     EpochOffset,
     Fetch,
     Hello,
@@ -33,6 +34,7 @@ from tidelog.wire.messages import (
     Produce,
     Read,
     Welcome,
+    WriteMarker,
 )
 
 from tidelog_replica.config import ReplicaConfig
@@ -46,11 +48,13 @@ from tidelog_replica.node import ReplicaNode
 from tidelog_replica.rekeying import rekey
 from tidelog_replica.shell import DiskFailed, Shell
 from tidelog_replica.tidying import open_files_of
+from tidelog_replica.transacting import KINDS as TRANSACTION_KINDS
 
 ALLOWED = {
-    "replica": frozenset({Fetch.OP, EpochOffset.OP, Notify.OP, ListOffset.OP, LogSnapshot.OP, Read.OP}),
+    "replica": frozenset({Fetch.OP, EpochOffset.OP, Notify.OP, ListOffset.OP, LogSnapshot.OP, Read.OP})
+    | {EnrolPartition.OP, WriteMarker.OP},
     "gateway": frozenset({Produce.OP, Read.OP, ListOffset.OP, Digest.OP, DescribeMetrics.OP})
-    | {kind.OP for kind in GROUP_KINDS},
+    | {kind.OP for kind in (*GROUP_KINDS, *TRANSACTION_KINDS)} - {EnrolPartition.OP},
     "controller": frozenset({Produce.OP, Read.OP, ListOffset.OP}),
 }
 """Who may send what: clients come through a gateway; the active controller writes the timeline."""

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
+from typing import Any
 
 from tidelog.config import setting
 from tidelog.errors import ConfigError
+from tidelog.types import TopicConfig
 
 from tidelog_replica.core.groups.settings import GroupSettings
+from tidelog_replica.core.transactions.settings import TransactionSettings
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +97,9 @@ class ReplicaSettings:
     groups: GroupSettings = field(
         default_factory=GroupSettings, metadata={"help": "Consumer groups coordinated here."}
     )
+    transactions: TransactionSettings = field(
+        default_factory=TransactionSettings, metadata={"help": "Transactions coordinated here."}
+    )
 
     def __post_init__(self) -> None:
         faults = [
@@ -109,3 +115,13 @@ class ReplicaSettings:
             faults.append("groups.session_min_ms must not be larger than groups.session_max_ms")
         if faults:
             raise ConfigError("\n".join(faults))
+
+
+def leader_settings(config: TopicConfig) -> dict[str, Any]:
+    """What the core needs to know of a topic's settings, and may change."""
+    return {
+        "min_insync_replicas": config.min_insync_replicas,
+        "max_lag_s": config.replica_max_lag_ms / 1000,
+        "max_lag_records": config.replica_max_lag_records,
+        "unclean_election": config.unclean_election,
+    }

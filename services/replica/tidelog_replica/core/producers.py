@@ -161,8 +161,8 @@ class ProducerState:
 
     def fences(self, producer_id: int, epoch: int) -> bool:
         """The log has a later epoch of the producer: also the marker of the transaction of that one."""
-        known = self._producers.get(producer_id)
-        return known is not None and known.epoch > epoch
+        known, begun = self._producers.get(producer_id), self.transactions.open.get(producer_id)
+        return (known is not None and known.epoch > epoch) or (begun is not None and begun.epoch > epoch)
 
     def snapshot(self) -> dict[int, tuple[int, tuple[Written, ...]]]:
         """By producer id: its epoch and last batches. For comparison with a state rebuilt from the log."""

@@ -67,8 +67,9 @@ class LogTransactions:
             if header.producer_id not in self.open:
                 self.open[header.producer_id] = Open(header.producer_epoch, base_offset)
             return
-        begun = self.open.pop(header.producer_id, None)
-        if begun is not None:
+        begun = self.open.get(header.producer_id)
+        if begun is not None and begun.epoch <= header.producer_epoch:
+            del self.open[header.producer_id]
             self._ended.append(Ended(header.producer_id, begun.start, base_offset, header.base_sequence == 1))
 
     def is_open(self, producer_id: int, epoch: int) -> bool:

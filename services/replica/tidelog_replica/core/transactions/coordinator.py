@@ -28,11 +28,9 @@ partitions have the marker, so that no two of one producer are in one log; per a
 from __future__ import annotations
 
 from collections.abc import Hashable
-from dataclasses import dataclass, field
-from typing import NamedTuple
 
 from tidelog.errors import TidelogError, refuse
-from tidelog.types import TOPIC_NAME, TopicPartition
+from tidelog.types import TopicPartition
 from tidelog.wire.messages import (
     AbortStaged,
     BeginTransaction,
@@ -48,65 +46,16 @@ from tidelog.wire.messages import (
 )
 
 from tidelog_replica.core.timers import Timers
-from tidelog_replica.core.transactions.records import AppRecord, Entry, SlotRecord, Stored, app_entry, slot_entry
+from tidelog_replica.core.transactions.records import AppRecord, Entry, Stored, app_entry, slot_entry
 from tidelog_replica.core.transactions.settings import TransactionSettings
+from tidelog_replica.core.transactions.slot import ENDING, LIVE, MAX_STAGED, Marker, Slot, check_begin, check_name
 
 KINDS = (BeginTransaction, EndTransaction, PrepareTransaction, CommitStaged, AbortStaged, EnrolPartition)
 MAX_EPOCH = (1 << 16) - 2
 """The marker of the last transaction of a producer id begins another epoch."""
-MAX_STAGED = 10_000
-"""Most staged transactions in one commit."""
 SWEEP_S = 60.0
 POSTPONED_S = 1.0
 SWEEP = "sweep"
-LIVE = ("open", "prepared")
-ENDING = ("committing", "aborting")
-
-
-class Marker(NamedTuple):
-    """A leader is to be told."""
-
-    app: str
-    staged: str
-    partition: TopicPartition
-    producer_id: int
-    epoch: int
-    commit: bool
-
-
-@dataclass(slots=True, eq=False)
-class Slot:
-    """A transaction. ``parts``: its partitions, in the order in which they were enrolled."""
-
-    app: str
-    staged: str
-    producer_id: int
-    epoch: int
-    state: str
-    owner: str
-    timeout_ms: int
-    until_ms: int
-    expires_at: float = 0.0
-    """The same in the own time."""
-    parts: dict[TopicPartition, None] = field(default_factory=dict)
-    left: dict[TopicPartition, None] = field(default_factory=dict)
-    """Those whose leaders do not have the marker yet."""
-    asked: dict[TopicPartition, None] = field(default_factory=dict)
-    """Of those: who is being told."""
-    decided_at: int | None = None
-    """Where the decision ends in the log; None: it is not written yet."""
-
-    @property
-    def key(self) -> tuple[str, str]:
-        """How it is found."""
-        return self.app, self.staged
-
-    def record(self) -> SlotRecord:
-        """As it is written."""
-        parts = frozenset(self.parts)
-        return SlotRecord(
-            self.producer_id, self.epoch, self.state, self.owner, parts, self.timeout_ms, self.until_ms
-        )
 
 
 class Coordinator:
@@ -307,11 +256,7 @@ class Coordinator:
 
     def _begin(self, asked: BeginTransaction, now: float, wall_ms: int) -> TransactionBegun:
         limits = self._settings
-        if not asked.owner or max(len(asked.owner), len(asked.staged)) > 249:
-            raise refuse("INVALID_TRANSACTION", "owner and staged are names of at most 249 characters")
-        if not 1 <= asked.timeout_ms <= limits.timeout_max_ms:
-            text = f"timeout_ms is {asked.timeout_ms}: it must be from 1 to {limits.timeout_max_ms}"
-            raise refuse("INVALID_TRANSACTION", text)
+        check_begin(asked, limits)
         slot = self.slots.get((asked.app, asked.staged))
         if slot is not None and slot.state in LIVE:
             if slot.owner == asked.owner:
@@ -319,8 +264,8 @@ class Coordinator:
             self._decide(slot, "aborting")
         if slot is not None and slot.state in ENDING:
             raise refuse("TRANSACTION_ENDING", f"the transaction of {asked.app} before is not at its end yet")
-        if slot is None and len(self.slots) + len(self.apps) >= limits.max_transactions:
-            raise refuse("OVERLOADED", f"the coordinator has {limits.max_transactions} transactions")
+        if slot is None:
+            self._check_room()
         id, epoch = asked.producer_id, 0
         if slot is not None and slot.epoch < MAX_EPOCH:
             id, epoch = slot.producer_id, slot.epoch + 1
@@ -334,6 +279,10 @@ class Coordinator:
         self._timers.set(slot.key, until)
         self._write(slot)
         return TransactionBegun(id, epoch)
+
+    def _check_room(self) -> None:
+        if len(self.slots) + len(self.apps) >= self._settings.max_transactions:
+            raise refuse("OVERLOADED", f"the coordinator has {self._settings.max_transactions} transactions")
 
     def _find(self, app: str, producer_id: int, epoch: int) -> Slot:
         """The transaction. Raises ``UNKNOWN_TRANSACTION``, ``FENCED_PRODUCER``."""
@@ -359,7 +308,9 @@ class Coordinator:
 
     def _over(self, slot: Slot) -> TidelogError:
         if slot.state in ("aborting", "aborted"):
-            return refuse("TRANSACTION_ABORTED", f"the transaction of {slot.app} is aborted: perhaps it took too long")
+            return refuse(
+                "TRANSACTION_ABORTED", f"the transaction of {slot.app} is aborted: perhaps it took too long"
+            )
         return refuse("INVALID_TRANSACTION", f"the transaction of {slot.app} is {slot.state}: it takes nothing more")
 
     def _prepare(self, asked: PrepareTransaction, now: float, wall_ms: int) -> Done:
@@ -410,8 +361,8 @@ class Coordinator:
         if missing:
             text = f"not prepared, or not any more: {', '.join(missing[:5])}: stage batch {asked.batch} again"
             raise refuse("UNKNOWN_TRANSACTION", text, missing=len(missing))
-        if asked.app not in self.apps and len(self.slots) + len(self.apps) >= self._settings.max_transactions:
-            raise refuse("OVERLOADED", f"the coordinator has {self._settings.max_transactions} transactions")
+        if asked.app not in self.apps:
+            self._check_room()
         deciding = {n: id for n, id in known.deciding.items() if (asked.app, n) in self.slots}
         for slot in slots:
             assert slot is not None
@@ -432,10 +383,3 @@ class Coordinator:
             if slot is not None and slot.state in LIVE:
                 self._decide(slot, "aborting")
         return Done()
-
-
-def check_name(app: str) -> None:
-    """An application's name: as a topic's."""
-    if not TOPIC_NAME.fullmatch(app):
-        text = f"{app[:50]!r} is no name of an application: use 1 to 249 of A-Z a-z 0-9 . _ -"
-        raise refuse("INVALID_TRANSACTION", text)

@@ -15,7 +15,10 @@ class TransactionSettings:
         900_000, "Longest time-out of a transaction: readers may have to wait so long for it.", 10, 86_400_000
     )
     staged_timeout_ms: int = setting(
-        3_600_000, "A staged transaction that is prepared, and that nobody commits for so long, is aborted.", 10, 1 << 50
+        3_600_000,
+        "A staged transaction that is prepared, and that nobody commits for so long, is aborted.",
+        10,
+        1 << 50,
     )
     retention_ms: int = setting(
         604_800_000,

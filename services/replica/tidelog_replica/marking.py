@@ -1,0 +1,172 @@
+"""What leaders and coordinators of transactions have to do with each other, at the leaders: partitions are enrolled,
+markers written. Every marker is answered when the log is committed up to it, also one that was there before: then no
+other leader can be without it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tidelog.errors import TidelogError, refuse
+from tidelog.records import encode_marker, read_header
+from tidelog.types import NodeId, TopicPartition
+from tidelog.wire.messages import Done, Message, WriteMarker
+
+from tidelog_replica.admission import ASK_TIMEOUT_S, Question, enrol
+from tidelog_replica.assignment import Assignment
+from tidelog_replica.core.timers import Timers
+from tidelog_replica.core.waiters import Waiters, earlier
+from tidelog_replica.leading import Leading
+from tidelog_replica.outbox import Outbox
+from tidelog_replica.partition import Partition
+from tidelog_replica.session import Session
+from tidelog_replica.settings import ReplicaSettings
+from tidelog_replica.transacting import Transactions
+
+TIMER = "markers"
+
+
+@dataclass(frozen=True, slots=True)
+class _Waiting:
+    """A marker that is written and not committed yet."""
+
+    end: int
+    deadline: float
+    source: int
+    id: int | None
+
+
+@dataclass(slots=True)
+class _Marked:
+    """The markers of one leader."""
+
+    leading: Leading
+    waiting: Waiters[_Waiting]
+
+
+class Marking:
+    """``touch`` tells the owner that a partition's input has to be settled."""
+
+    def __init__(
+        self,
+        node: NodeId,
+        assignment: Assignment,
+        session: Session,
+        settings: ReplicaSettings,
+        outbox: Outbox,
+        timers: Timers,
+        touch: Callable[[Partition], None],
+        wall_ms: Callable[[], int],
+        transactions: Transactions,
+    ) -> None:
+        self._node = node
+        self._assignment = assignment
+        self._session = session
+        self._settings = settings
+        self._outbox = outbox
+        self._timers = timers
+        self._touch = touch
+        self._wall_ms = wall_ms
+        self._transactions = transactions
+        self._marked: dict[TopicPartition, _Marked] = {}
+
+    # --- markers -----------------------------------------------------------------------------------------
+
+    def on_marker(self, source: int, id: int | None, message: WriteMarker, now: float) -> None:
+        """A coordinator says how a transaction has ended."""
+        key = TopicPartition(message.topic_id, message.partition)
+        partition = self._assignment.partitions.get(key)
+        if not self._session.registered or partition is None:
+            refusal = self._assignment.refusal(key)
+        elif partition.leading is None or not self._session.live(now):
+            refusal = partition.refusal()
+        else:
+            self._mark(source, id, message, partition, partition.leading, now)
+            return
+        self._outbox.answer(source, id, refusal)
+
+    def _mark(
+        self, source: int, id: int | None, message: WriteMarker, partition: Partition, leading: Leading, now: float
+    ) -> None:
+        producer, epoch = message.producer_id, message.producer_epoch
+        end = leading.log_end
+        if not partition.producers.fences(producer, epoch):
+            try:
+                leading.admit_own()
+            except TidelogError as error:
+                self._outbox.answer(source, id, error)
+                return
+            leading.admission.on_marker(producer)
+            stamp = self._wall_ms()
+            batch = encode_marker(producer, epoch, commit=message.commit, timestamp_ms=stamp)
+            header = read_header(batch)
+            end = leading.append(batch, header)
+            partition.producers.record(header, end - 1)
+        marked = self._marked.get(partition.key)
+        if marked is None or marked.leading is not leading:
+            self._resign(partition.key)
+            marked = self._marked[partition.key] = _Marked(leading, Waiters())
+        marked.waiting.add(_Waiting(end, now + self._settings.ack_timeout_s, source, id))
+        self._touch(partition)
+        self._set_timer()
+
+    def on_settled(self, partition: Partition, now: float) -> None:
+        """A partition's input is over: its markers may be committed, its role over, coordinators to be asked."""
+        leading = partition.leading
+        marked = self._marked.get(partition.key) if self._marked else None
+        if marked is not None:
+            if marked.leading is not leading:
+                self._resign(partition.key)
+            else:
+                for waiting in marked.waiting.wake(leading.high_watermark):
+                    self._outbox.answer(waiting.source, waiting.id, Done())
+                if not len(marked.waiting):
+                    del self._marked[partition.key]
+        if leading is not None and leading.admission.questions:
+            self._enrol(partition, leading, now)
+
+    def on_source_closed(self, source: int) -> None:
+        """Nobody waits at the other end of this link any more."""
+        for marked in self._marked.values():
+            marked.waiting.drop(source)
+
+    def on_tick(self, now: float) -> None:
+        """Give up what takes too long: it will be told again."""
+        for marked in self._marked.values():
+            for waiting in marked.waiting.expire(now):
+                text = "the marker is not committed yet"
+                self._outbox.answer(waiting.source, waiting.id, _unknown("REQUEST_TIMED_OUT", text))
+        self._marked = {key: marked for key, marked in self._marked.items() if len(marked.waiting)}
+        self._set_timer()
+
+    def _set_timer(self) -> None:
+        due = None
+        for marked in self._marked.values():
+            due = earlier(due, marked.waiting.deadline)
+        self._timers.set((TIMER, ""), due)
+
+    def _resign(self, key: TopicPartition) -> None:
+        marked = self._marked.pop(key, None)
+        for waiting in marked.waiting.take_all() if marked is not None else ():
+            self._outbox.answer(waiting.source, waiting.id, _unknown("NOT_LEADER", f"{self._node} leads no more"))
+
+    # --- enrolment ---------------------------------------------------------------------------------------
+
+    def _enrol(self, partition: Partition, leading: Leading, now: float) -> None:
+        questions, leading.admission.questions = leading.admission.questions, []
+        for question in questions:
+            coordinator = self._transactions.coordinator_of(question.app)
+            message = enrol(self._node, *partition.key, question)
+
+            def done(answer: Message | TidelogError, now: float, question: Question = question) -> None:
+                partition.guard(question.done, answer, now)
+                self._touch(partition)
+
+            if coordinator is None:
+                done(refuse("NOT_COORDINATOR", f"nobody is known to coordinate {question.app}"), now)
+            else:
+                self._outbox.call(coordinator, message, ASK_TIMEOUT_S, done)
+
+
+def _unknown(code: str, text: str) -> TidelogError:
+    return refuse(code, text, unknown_outcome=True)

@@ -1,0 +1,111 @@
+"""The transactions whose partition of ``__transactions`` this server leads: ``core/transactions`` on
+``coordinated.py``; and the leaders, who are told how they have ended until they have it in their logs.
+
+A partition is enrolled only when the metadata here have its topic. Whoever coordinates after this server has been
+elected later, and so knows at least as much: a topic that it does not know is deleted, and needs no marker."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any, ClassVar
+
+from tidelog.client.core.partitioner import partition_of
+from tidelog.errors import TidelogError, refuse
+from tidelog.types import TRANSACTIONS, TopicState
+from tidelog.wire.messages import Done, EnrolPartition, Message, WriteMarker
+
+from tidelog_replica.coordinated import Coordinated, Led
+from tidelog_replica.core.transactions.coordinator import KINDS as KINDS
+from tidelog_replica.core.transactions.coordinator import Coordinator
+from tidelog_replica.core.transactions.records import Stored
+from tidelog_replica.core.transactions.slot import Marker
+
+TIMER = "transactions"
+
+
+class Transactions(Coordinated[Coordinator, Stored]):
+    """See the module."""
+
+    TOPIC: ClassVar[str] = TRANSACTIONS
+    TIMER: ClassVar[str] = TIMER
+    ABOUT: ClassVar[str] = "transactions"
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self._seen: tuple[TopicState, ...] = ()
+        self._topics: dict[str, TopicState] = {}
+
+    def _store(self) -> Stored:
+        return Stored()
+
+    def _make(self, led: Led[Coordinator, Stored], now: float) -> Coordinator:
+        core = Coordinator(self._settings.transactions)
+        core.begin(led.stored, led.written, now, self._wall_ms())
+        return core
+
+    def _number(self, message: Message) -> int:
+        return partition_of(getattr(message, "app", "").encode(), self.partitions)
+
+    def _changes(self, message: Message) -> bool:
+        return True
+
+    def _needs_proof(self, message: Message, wrote: bool) -> bool:
+        return not wrote
+
+    def topic(self, topic_id: str) -> TopicState | None:
+        """What the metadata says of a topic."""
+        if self._seen is not self._assignment.topics:
+            self._seen = self._assignment.topics
+            self._topics = {topic.topic_id: topic for topic in self._seen}
+        return self._topics.get(topic_id)
+
+    def coordinator_of(self, app: str) -> str | None:
+        """Who coordinates an application, as far as it is known here."""
+        topic = self.topic(self.topic_id)
+        if topic is None:
+            return None
+        return topic.partitions[partition_of(app.encode(), len(topic.partitions))].leader
+
+    def on_request(self, source: int, id: int | None, message: Message, now: float) -> None:
+        """A request for a coordinator."""
+        if isinstance(message, EnrolPartition) and self.topic(message.topic_id) is None:
+            text = f"{self._node} has not heard of topic {message.topic_id} yet"
+            self._outbox.answer(source, id, refuse("NOT_COORDINATOR", text))
+        else:
+            super().on_request(source, id, message, now)
+
+    def _write(self, led: Led[Coordinator, Stored]) -> None:
+        super()._write(led)
+        assert led.core is not None
+        led.core.on_written(led.written)
+
+    def _on_moved(self, led: Led[Coordinator, Stored], core: Coordinator, now: float) -> None:
+        core.on_committed(led.leading.high_watermark)
+        markers = core.take_markers(now)
+        for marker in markers:
+            self._tell(led, core, marker, now)
+        if markers:
+            self._set_timer(now)
+
+    def _tell(self, led: Led[Coordinator, Stored], core: Coordinator, marker: Marker, now: float) -> None:
+        topic_id, number = marker.partition
+        topic = self.topic(topic_id)
+        leader = None if topic is None else topic.partitions[number].leader
+        if leader is None:
+            core.on_marker(marker, topic is None, now)
+            return
+        message = WriteMarker(self._node, topic_id, number, marker.producer_id, marker.epoch, marker.commit)
+        done = partial(self._on_told, led, core, marker)
+        self._outbox.call(leader, message, self._settings.ack_timeout_s, done)
+
+    def _on_told(
+        self,
+        led: Led[Coordinator, Stored],
+        core: Coordinator,
+        marker: Marker,
+        answer: Message | TidelogError,
+        now: float,
+    ) -> None:
+        if led.is_led and led.core is core:
+            core.on_marker(marker, isinstance(answer, Done), now)
+            self._set_timer(now)
