@@ -349,7 +349,7 @@ class Server:
         partition.settle(NOW)
         leading = partition.leading
         if leading is not None:
-            self._propose(leading.due_proposal(now), leading.core.leader_epoch)
+            self._propose(leading.core.due_proposal(now), leading.core.leader_epoch)
         self.petitions.gather(partition, now)
         partition.petition_at = NOW if now == NOW and not partition.is_sealed else LATER
         self.petitions.send(now)

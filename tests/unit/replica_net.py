@@ -245,7 +245,7 @@ class Net(ToyController):
 
     def send(self, name: str, *values: bytes, acks: int = Acks.ALL, run: bool = True, **fields: Any) -> int:
         """Produce one batch; its id."""
-        batch_fields = ("producer_id", "producer_epoch", "base_sequence")
+        batch_fields = ("producer_id", "producer_epoch", "base_sequence", "transactional")
         batch = encode_batch(
             [NewRecord(v, timestamp_ms=1000) for v in values],
             **{k: fields.pop(k) for k in batch_fields if k in fields},

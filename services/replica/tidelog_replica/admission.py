@@ -2,9 +2,9 @@
 
 The first batch of a transaction waits until its coordinator has enrolled the partition: the transaction is open, and
 the partition will get its marker. What follows waits behind it. From then on the log itself says that it is open
-(``core/stable.py``), and its batches cost one look. A late batch finds the marker in the log, and is fenced; or, where
-the producer is forgotten here, a coordinator that does not know it. A marker that comes while the coordinator is
-being asked takes the answer's meaning away: what waits is refused.
+(``core/stable.py``), and its batches cost one look. A late batch finds the marker in the log, and is fenced; or,
+where the producer is forgotten here, a coordinator that does not know it. A marker that comes while the coordinator
+is being asked takes the answer's meaning away: what waits is refused.
 """
 
 from __future__ import annotations

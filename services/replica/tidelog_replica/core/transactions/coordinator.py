@@ -1,8 +1,8 @@
 """The coordinator of the transactions of one partition of ``__transactions``, for one leader epoch of it.
 
-A transaction is known by its application, and, where it is one of many that are *staged*, by the name that its worker
-chose; and by its producer id and epoch, which its batches carry. (KIP-98; the epoch goes up with every transaction, as
-KIP-890 has it, so that nothing late of one can be taken for part of the next.)
+A transaction is known by its application, and, where it is one of many that are *staged*, by the name that its
+worker chose; and by its producer id and epoch, which its batches carry. (KIP-98; the epoch goes up with every
+transaction, as KIP-890 has it, so that nothing late of one can be taken for part of the next.)
 
     begin       [nothing | committed | aborted] -> open      a new epoch. What is open is aborted first: its writer
                                                              is fenced, and the new one waits (``TRANSACTION_ENDING``)
@@ -172,7 +172,7 @@ class Coordinator:
             self._sweep(wall_ms)
             self._timers.set(SWEEP, now + SWEEP_S)
             return
-        slot = self.slots.get(key)  # type: ignore[arg-type]
+        slot = self.slots.get(key) if isinstance(key, tuple) else None
         if slot is None:
             return
         if slot.state in LIVE:

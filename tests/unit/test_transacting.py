@@ -1,0 +1,267 @@
+"""Transactions at replica servers: what leaders take, what readers see, and what a failover leaves."""
+
+from __future__ import annotations
+
+import pytest
+from replica_net import code
+from tidelog.errors import TidelogError
+from tidelog.wire.messages import (
+    AbortStaged,
+    BeginTransaction,
+    CommitStaged,
+    Done,
+    EnrolPartition,
+    PrepareTransaction,
+    StagedCommitted,
+    TransactionBegun,
+    TransactionEnded,
+    WriteMarker,
+)
+from toy_controller import KEY
+from transaction_net import APP, LOG, TransactionNet
+
+
+def test_all_of_a_transaction_becomes_visible_when_it_is_committed() -> None:
+    net = TransactionNet()
+    begun = net.begin()
+    one, two = net.write(begun, b"a"), net.write(begun, b"b", partition=1)
+    assert code(net.acks[one]) == code(net.acks[two]) == ""
+    assert net.seen(0) == net.seen(1) == []
+    assert net.seen(0, isolation="uncommitted") == [b"a"]
+    assert net.end(begun) == TransactionEnded(True)
+    net.advance(0.1)
+    assert (net.seen(0), net.seen(1)) == ([b"a"], [b"b"])
+
+
+def test_nothing_of_an_aborted_transaction_is_ever_seen() -> None:
+    net = TransactionNet()
+    begun = net.begin()
+    net.write(begun, b"a")
+    net.send("r1", b"plain")
+    assert net.seen() == [], "what comes behind it waits"
+    assert net.end(begun, commit=False) == TransactionEnded(False)
+    net.advance(0.1)
+    assert net.seen() == [b"plain"]
+    net.advance(4)
+    assert net.seen(name="r2", any_replica=True) == [b"plain"], "nor at a follower"
+    assert net.seen(isolation="uncommitted") == [b"a", b"plain"]
+
+
+def test_the_last_stable_offset_is_what_latest_tells() -> None:
+    net = TransactionNet()
+    net.send("r1", b"before")
+    begun = net.begin()
+    net.write(begun, b"a", b"b")
+    net.send("r1", b"behind")
+    assert net.stable() == 1
+    net.end(begun)
+    net.advance(0.1)
+    assert net.stable() == 5
+
+
+def test_a_leader_takes_no_batch_of_a_transaction_that_is_not_open() -> None:
+    net = TransactionNet()
+    begun = net.begin()
+    stranger = TransactionBegun(77, 0)
+    assert code(net.acks[net.write(stranger, b"x")]) == "UNKNOWN_TRANSACTION"
+    later = TransactionBegun(begun.producer_id, begun.producer_epoch + 1)
+    assert code(net.acks[net.write(later, b"x")]) == "UNKNOWN_TRANSACTION"
+    net.write(begun, b"a")
+    net.end(begun)
+    net.advance(0.1)
+    assert code(net.acks[net.write(begun, b"late")]) == "FENCED_PRODUCER"
+    assert code(net.acks[net.write(begun, b"late", partition=1)]) == "INVALID_TRANSACTION", "never enrolled"
+    assert net.seen() == [b"a"]
+
+
+def test_the_same_begin_again_is_answered_the_same_and_another_fences_the_first() -> None:
+    net = TransactionNet()
+    first = net.begin("one")
+    assert net.begin("one") == first
+    net.write(first, b"a")
+    again = BeginTransaction(APP, "two", producer_id=5000)
+    assert code(net.tell(again)) == "TRANSACTION_ENDING"
+    net.advance(0.1)
+    second = net.tell(again)
+    assert second == TransactionBegun(first.producer_id, first.producer_epoch + 1)
+    assert code(net.acks[net.write(first, b"b")]) == "FENCED_PRODUCER"
+    assert code(net.end(first)) == "FENCED_PRODUCER"
+    net.write(second, b"c")
+    assert net.end(second) == TransactionEnded(True)
+    net.advance(0.1)
+    assert net.seen() == [b"c"]
+
+
+def test_a_transaction_that_takes_too_long_is_aborted() -> None:
+    net = TransactionNet()
+    begun = net.begin(timeout_ms=500)
+    net.write(begun, b"a")
+    net.send("r1", b"behind")
+    net.advance(0.6)
+    assert net.seen() == [b"behind"]
+    assert code(net.end(begun)) == "TRANSACTION_ABORTED"
+    assert net.end(begun, commit=False) == TransactionEnded(False)
+
+
+def test_aborting_what_is_committed_does_nothing() -> None:
+    net = TransactionNet()
+    begun = net.begin()
+    net.write(begun, b"a")
+    net.end(begun)
+    assert net.end(begun, commit=False) == TransactionEnded(True)
+    assert net.end(begun) == TransactionEnded(True)
+    net.advance(0.1)
+    assert net.end(begun, commit=False) == TransactionEnded(True), "also when all have heard of it"
+    assert net.seen() == [b"a"]
+
+
+@pytest.mark.parametrize("coordinator", ["r1", "r2", "r3"])
+def test_a_new_coordinator_goes_on_where_the_old_one_stopped(coordinator: str) -> None:
+    net = TransactionNet()
+    if coordinator != "r3":
+        net.move(LOG, coordinator)
+    begun = net.begin()
+    net.write(begun, b"a")
+    net.write(begun, b"b", partition=1)
+    net.hold = lambda name, call: isinstance(call.message, WriteMarker)
+    if coordinator != "r1":
+        assert net.end(begun) == TransactionEnded(True)
+        assert net.seen() == []
+    net.hold = lambda name, call: False
+    net.move(LOG, next(n for n in ("r1", "r2", "r3") if n != coordinator))
+    assert net.end(begun) == TransactionEnded(True)
+    net.advance(0.5)
+    assert (net.seen(0), net.seen(1)) == ([b"a"], [b"b"])
+
+
+def test_a_new_leader_knows_what_is_open_and_what_was_aborted() -> None:
+    net = TransactionNet()
+    lost = net.begin("one", app="other")
+    net.write(lost, b"x", app="other")
+    net.end(lost, commit=False, app="other")
+    net.advance(0.1)
+    begun = net.begin()
+    net.write(begun, b"a")
+    net.move(KEY, "r2")
+    assert net.seen() == []
+    assert code(net.acks[net.write(begun, b"b")]) == ""
+    net.end(begun)
+    net.advance(0.5)
+    assert net.seen() == [b"a", b"b"]
+    for name in ("r1", "r3"):
+        net.close(name)
+        net.start(name)
+    assert net.partition("r1").log.producers.transactions.aborted_from(0), "after a restart too"
+
+
+def test_a_marker_takes_the_meaning_of_an_enrolment_away() -> None:
+    net = TransactionNet()
+    begun = net.begin(timeout_ms=500)
+    net.hold = lambda name, call: isinstance(call.message, EnrolPartition)
+    waiting = net.write(begun, b"a")
+    assert waiting not in net.acks
+    (held,) = net.held
+    net.hold = lambda name, call: isinstance(call.message, EnrolPartition)
+    source = net.names.index("r1")
+    net._waiting[source, held[1].token] = "r1"
+    net.ask("r1", WriteMarker("r3", KEY.topic_id, 0, begun.producer_id, begun.producer_epoch, False))
+    assert code(net.acks[waiting]) == "OFFLINE", "and the next try is fenced"
+    net.hold = lambda name, call: False
+    net.deliver(*held)
+    net.run()
+    assert net.values("r1") == []
+
+
+def test_markers_are_written_once_however_often_they_are_told() -> None:
+    net = TransactionNet()
+    begun = net.begin()
+    net.write(begun, b"a")
+    net.end(begun)
+    net.advance(0.1)
+    end = net.partition("r1").log.end
+    again = WriteMarker("r3", KEY.topic_id, 0, begun.producer_id, begun.producer_epoch, True)
+    assert net.tell(again, "r1") == Done()
+    assert net.partition("r1").log.end == end
+    other = net.begin("two")
+    net.write(other, b"b")
+    assert net.tell(again, "r1") == Done(), "a late one ends nothing of the next transaction"
+    assert net.seen() == [b"a"]
+    net.end(other)
+    net.advance(0.1)
+    assert net.seen() == [b"a", b"b"]
+
+
+def staged(net: TransactionNet, name: str, *values: bytes, partition: int = 0) -> TransactionBegun:
+    begun = net.begin(staged=name)
+    net.write(begun, *values, partition=partition)
+    assert net.tell(PrepareTransaction(APP, begun.producer_id, begun.producer_epoch)) == Done()
+    return begun
+
+
+def test_what_many_have_staged_is_committed_together_and_once() -> None:
+    net = TransactionNet()
+    one, _ = staged(net, "one", b"a"), staged(net, "two", b"b", partition=1)
+    assert code(net.tell(CommitStaged(APP, 7, ("one", "three")))) == "UNKNOWN_TRANSACTION"
+    assert net.tell(CommitStaged(APP, 7, ("one", "two"))) == StagedCommitted(False)
+    assert net.tell(AbortStaged(APP, ("one", "two"))) == Done(), "does nothing any more"
+    net.advance(0.1)
+    assert (net.seen(0), net.seen(1)) == ([b"a"], [b"b"])
+    staged(net, "again", b"a")
+    assert net.tell(CommitStaged(APP, 7, ("again",))) == StagedCommitted(True)
+    net.advance(0.1)
+    assert net.seen() == [b"a"]
+    assert code(net.acks[net.write(one, b"late")]) == "FENCED_PRODUCER"
+
+
+def test_a_batch_stays_committed_when_the_coordinator_ends_in_the_middle() -> None:
+    net = TransactionNet()
+    staged(net, "one", b"a")
+    staged(net, "two", b"b", partition=1)
+    net.hold = lambda name, call: isinstance(call.message, WriteMarker)
+    assert net.tell(CommitStaged(APP, 7, ("one", "two"))) == StagedCommitted(False)
+    net.hold = lambda name, call: False
+    net.move(LOG, "r1")
+    assert net.tell(CommitStaged(APP, 7, ("one", "two"))) == StagedCommitted(True)
+    net.advance(0.5)
+    assert (net.seen(0), net.seen(1)) == ([b"a"], [b"b"])
+
+
+def test_what_was_staged_and_nobody_commits_expires() -> None:
+    net = TransactionNet()
+    staged(net, "one", b"a")
+    net.advance(3601)
+    assert net.stable() == 2
+    assert net.seen() == []
+    assert code(net.tell(CommitStaged(APP, 7, ("one",)))) == "UNKNOWN_TRANSACTION"
+
+
+def test_a_leader_that_cannot_ask_the_coordinator_lets_the_batch_be_tried_again() -> None:
+    net = TransactionNet()
+    begun = net.begin()
+    net.cut.add(("r1", "r3"))
+    ack = net.acks[net.write(begun, b"a")]
+    assert ack.error is not None and ack.error.code == "OFFLINE" and not ack.error.unknown_outcome
+    net.cut.clear()
+    net.sequences.clear()
+    assert code(net.acks[net.write(begun, b"a")]) == ""
+
+
+def test_a_partition_without_transactions_keeps_nothing_and_asks_nobody() -> None:
+    net = TransactionNet()
+    net.send("r1", b"a", producer_id=5)
+    net.send("r1", b"b")
+    for name in net.names:
+        assert net.partition(name).log.producers.transactions.is_idle
+    assert net.messages(EnrolPartition) == []
+    assert b"open" not in net.partition("r1").log.producers.to_bytes()
+
+
+def test_what_a_batch_of_a_transaction_must_say() -> None:
+    net = TransactionNet()
+    begun = net.begin()
+    for fields in ({"transaction": ""}, {"acks": 1}, {"transactional": False}):
+        wanted = {"transaction": APP, "acks": 2, "transactional": True, **fields}
+        id = net.send("r1", b"x", producer_id=begun.producer_id, producer_epoch=begun.producer_epoch, **wanted)
+        assert code(net.acks[id]) == "INVALID_TRANSACTION", fields
+    answer = net.tell(BeginTransaction("no name!", "o"))
+    assert isinstance(answer, TidelogError) and answer.code == "INVALID_TRANSACTION"

@@ -1,0 +1,109 @@
+"""Three servers with a topic of two partitions and the one partition of ``__transactions``, for tests."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from replica_net import Net
+from tidelog.records import decode_batch, split
+from tidelog.types import TRANSACTIONS, PartitionState, TopicConfig, TopicPartition, TopicState
+from tidelog.wire.messages import BeginTransaction, EndTransaction, ListOffset, Read, ReadAnswer, TransactionBegun
+from tidelog_replica.settings import ReplicaSettings
+from toy_controller import KEY
+
+LOG = TopicPartition("id-transactions", 0)
+APP = "app"
+
+
+class TransactionNet(Net):
+    """r1 leads ``KEY``/0 and r2 ``KEY``/1; r3 coordinates."""
+
+    def __init__(self) -> None:
+        super().__init__(3, TopicConfig(min_insync_replicas=2), ReplicaSettings(reserve_bytes=0))
+        self.wall_ms = 1000
+        self.start()
+        all = ("r1", "r2", "r3")
+        data = (PartitionState(all, all, "r1", 0, 0), PartitionState(all, all, "r2", 0, 0))
+        self.topics = {
+            KEY.topic_id: TopicState(KEY.topic_id, "orders", self.config, data),
+            LOG.topic_id: TopicState(LOG.topic_id, TRANSACTIONS, self.config, (PartitionState(all, all, "r3", 0, 0),)),
+        }
+        self.broadcast()
+        self.run()
+        self.advance(0.1)
+        self.coordinator = "r3"
+        self.leaders = ["r1", "r2"]
+        self._ids = 1000
+        self.sequences: dict[tuple[int, int, int], int] = {}
+
+    def move(self, key: TopicPartition, leader: str) -> None:
+        """Another leader."""
+        topic = self.topics[key.topic_id]
+        states = list(topic.partitions)
+        old = states[key.partition]
+        states[key.partition] = replace(old, leader=leader, leader_epoch=old.leader_epoch + 1, epoch=old.epoch + 1)
+        self.topics[key.topic_id] = replace(topic, partitions=tuple(states))
+        if key == LOG:
+            self.coordinator = leader
+        else:
+            self.leaders[key.partition] = leader
+        self.broadcast()
+        self.run()
+        self.advance(0.2)
+
+    def tell(self, message: Any, name: str = "") -> Any:
+        """Ask the coordinator; the answer, or None: it waits."""
+        return self.answers.get(self.ask(name or self.coordinator, message))
+
+    def begin(self, owner: str = "", app: str = APP, staged: str = "", **fields: Any) -> TransactionBegun:
+        """Open a transaction."""
+        self._ids += 1
+        message = BeginTransaction(app, owner or f"owner {self._ids}", staged, producer_id=self._ids, **fields)
+        answer = self.tell(message)
+        assert isinstance(answer, TransactionBegun), answer
+        return answer
+
+    def write(
+        self, begun: TransactionBegun, *values: bytes, partition: int = 0, app: str = APP, run: bool = True
+    ) -> int:
+        """Send a batch of it; the id that its ack has."""
+        place = (begun.producer_id, begun.producer_epoch, partition)
+        sequence = self.sequences.get(place, 0)
+        self.sequences[place] = sequence + len(values)
+        return self.send(
+            self.leaders[partition],
+            *values,
+            run=run,
+            producer_id=begun.producer_id,
+            producer_epoch=begun.producer_epoch,
+            base_sequence=sequence,
+            transactional=True,
+            partition=partition,
+            transaction=app,
+        )
+
+    def end(self, begun: TransactionBegun, commit: bool = True, app: str = APP) -> Any:
+        """Decide."""
+        return self.tell(EndTransaction(app, begun.producer_id, begun.producer_epoch, commit))
+
+    def seen(self, partition: int = 0, name: str = "", **how: Any) -> list[bytes | None]:
+        """What a reader gets from the beginning on."""
+        found: list[bytes | None] = []
+        offset = 0
+        while True:
+            ask = Read(KEY.topic_id, partition, offset, **how)
+            answer = self.answers[self.ask(name or self.leaders[partition], ask)]
+            assert isinstance(answer, ReadAnswer), answer
+            payload = b"".join(answer.payload)  # type: ignore[arg-type]
+            if not payload:
+                return found
+            for header, batch in split(payload):
+                found += [record.value for record in decode_batch(batch) if record.offset >= offset]
+                offset = header.end_offset
+
+    def stable(self, partition: int = 0) -> int:
+        """The last stable offset, as a leader tells it."""
+        id = self.ask(self.leaders[partition], ListOffset(KEY.topic_id, partition, "latest"))
+        self.advance(0.5)
+        return int(self.answers[id].offset)
