@@ -2,7 +2,7 @@
 
 A *principal* is a name: that of the token in a client's hello, else of its certificate (``tidelog:client/NAME``),
 else ``anonymous``. A *rule* allows a principal (``*``: everybody) an operation (``*``: each) on a resource, or denies
-it: ``topic:NAME``, ``group:NAME``, with a ``*`` at the end for all that begin so, or ``cluster``. What no rule allows
+it: ``topic:NAME``, ``group:NAME``, ``app:NAME``, with a ``*`` at the end for all that begin so, or ``cluster``. What no rule allows
 is forbidden, and a rule that denies goes before all that allow. Whoever may do anything with a topic may
 describe it, and so may whoever takes part in a group. ``topic:*`` is not for the cluster's own topics, whose names
 begin with ``__``: a rule has to say so, ``topic:__audit`` or ``topic:__*``.
@@ -30,9 +30,11 @@ DIGEST = re.compile(r"[0-9a-f]{64}", re.ASCII)
 OPERATIONS = {
     "topic": ("read", "write", "create", "alter", "delete", "describe"),
     "group": ("group", "describe"),
+    "app": ("transact",),
     "cluster": ("cluster", "describe"),
 }
-"""What can be done with each kind of resource. ``cluster`` is to administer it; ``group`` to take part in one."""
+"""What can be done with each kind of resource. ``cluster`` is to administer it; ``group`` to take part in one;
+``transact`` to have transactions under the name of an application."""
 IMPLY_DESCRIBE = ("read", "write", "create", "alter", "delete", "group", "cluster")
 CLUSTER = "cluster"
 _NAME = re.compile(r"[A-Za-z0-9._-]{0,249}\*?", re.ASCII)
@@ -71,9 +73,7 @@ def fault_of(acl: Acl) -> str:
         return f"{acl.principal!r} is no principal: use 1 to 249 of A-Z a-z 0-9 . _ @ -, or * for everybody"
     named = bool(name) and _NAME.fullmatch(name) is not None
     if kind not in OPERATIONS or (named if kind == CLUSTER else not named) or (kind == CLUSTER and colon):
-        return (
-            f"{acl.resource!r} is no resource: it is topic:NAME, topic:BEGINNING*, the same with group:, or cluster"
-        )
+        return f"{acl.resource!r} is no resource: it is topic:NAME, topic:BEGINNING*, the same with group: or app:, or cluster"
     if acl.operation not in (*OPERATIONS[kind], ANYBODY):
         return (
             f"{acl.operation!r} is nothing that is done to a {kind}: there are {', '.join(OPERATIONS[kind])}, and *"

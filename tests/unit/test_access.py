@@ -30,7 +30,7 @@ from tidelog_controller.core.machine import Replicated, decode_state, encode_sta
 from tidelog_controller.core.metadata import apply
 from tidelog_controller.core.state import MetadataState
 from tidelog_gateway.core.guard import Client, Guard, GuardSettings
-from tidelog_gateway.core.permissions import BY_ID, BY_NAME, EVERYTHING, OF_CLUSTER, OF_GROUP, OPEN, resource_of
+from tidelog_gateway.core.permissions import BY_ID, BY_NAME, EVERYTHING, OF_APP, OF_CLUSTER, OF_GROUP, OPEN, resource_of
 from tidelog_gateway.server import CLIENT_OPS
 
 DAY_MS = 86_400_000
@@ -109,7 +109,7 @@ def test_rules_that_mean_nothing(acl: Acl) -> None:
 
 
 def test_every_op_of_a_client_has_its_place_in_one_table() -> None:
-    tables = [set(BY_NAME), set(BY_ID), set(OF_GROUP), set(OF_CLUSTER), set(OPEN)]
+    tables = [set(BY_NAME), set(BY_ID), set(OF_GROUP), set(OF_APP), set(OF_CLUSTER), set(OPEN)]
     known = set().union(*tables)
     assert known >= CLIENT_OPS, "who adds an op says what it needs"
     assert sum(map(len, tables)) == len(known), "in one of them only"

@@ -81,8 +81,9 @@ def test_the_same_begin_again_is_answered_the_same_and_another_fences_the_first(
     net.write(first, b"a")
     again = BeginTransaction(APP, "two", producer_id=5000)
     assert code(net.tell(again)) == "TRANSACTION_ENDING"
-    net.advance(0.1)
     second = net.tell(again)
+    net.advance(0.1)
+    second = second or net.tell(again)
     assert second == TransactionBegun(first.producer_id, first.producer_epoch + 1)
     assert code(net.acks[net.write(first, b"b")]) == "FENCED_PRODUCER"
     assert code(net.end(first)) == "FENCED_PRODUCER"

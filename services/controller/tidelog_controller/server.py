@@ -42,6 +42,7 @@ from tidelog.wire.messages import (
     PlanRebalance,
     PrepareAudit,
     PrepareGroups,
+    PrepareTransactions,
     PutToken,
     Reassign,
     Rebalance,
@@ -79,7 +80,7 @@ ALLOWED = {
     | {HandOver.OP, Seal.OP, ConfirmLeader.OP, ReportLoss.OP},
     "gateway": _ANYBODY
     | {CreateTopic.OP, DeleteTopic.OP, AlterTopic.OP, AlterLearners.OP, GrowTopic.OP}
-    | {SetReadOnly.OP, PauseTopic.OP, PrepareGroups.OP}
+    | {SetReadOnly.OP, PauseTopic.OP, PrepareGroups.OP, PrepareTransactions.OP}
     | {TransferLeader.OP, Reassign.OP, CancelReassignment.OP, DrainServer.OP, PlanRebalance.OP, Rebalance.OP}
     | {History.OP, DescribeMetrics.OP, AllocateProducerIds.OP, Watch.OP, AddController.OP, RemoveController.OP}
     | {PutToken.OP, RevokeTokens.OP, AlterAcls.OP, AlterQuotas.OP, PrepareAudit.OP},

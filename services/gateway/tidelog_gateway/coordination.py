@@ -1,8 +1,9 @@
-"""Requests about consumer groups: each goes to the group's coordinator, and again while that changes.
+"""Requests about consumer groups and transactions: each goes to its coordinator, and again while that changes.
 
-The coordinator is the leader of the partition of ``__groups`` that the group's name falls on. All these requests may
-be done twice (a member is known by the name that it chose itself), so whatever may pass is tried again until
-``TIMEOUT_S`` is over; a failover shows as latency. The topic is created when it is first needed."""
+The coordinator is the leader of the partition of ``__groups`` that the group's name falls on, and for an application
+that of ``__transactions``. All these requests may be done twice (a member, and a transaction, is known by the name
+that it chose itself), so whatever may pass is tried again until ``TIMEOUT_S`` is over; a failover shows as latency.
+Each topic is created when it is first needed."""
 
 from __future__ import annotations
 
@@ -11,12 +12,16 @@ from collections.abc import Callable
 import trio
 from tidelog.client.core.partitioner import partition_of
 from tidelog.errors import TidelogError, refuse
-from tidelog.types import GROUPS, TopicState
+from tidelog.types import GROUPS, TRANSACTIONS, TopicState
 from tidelog.wire.messages import (
+    AbortStaged,
+    BeginTransaction,
     CommitOffsets,
+    CommitStaged,
     DeleteGroup,
     DescribeGroup,
     Done,
+    EndTransaction,
     FetchOffsets,
     GroupHeartbeat,
     GroupInfo,
@@ -26,6 +31,8 @@ from tidelog.wire.messages import (
     ListGroupsAnswer,
     Message,
     PrepareGroups,
+    PrepareTransaction,
+    PrepareTransactions,
 )
 
 from tidelog_gateway.shell import RETRY_S, Shell
@@ -35,7 +42,9 @@ TIMEOUT_S = 10.0
 TRY_S = 3.0
 """A coordinator that does not answer in this time is asked again, whoever it is then."""
 
+OF_TRANSACTIONS = (BeginTransaction, EndTransaction, PrepareTransaction, CommitStaged, AbortStaged)
 KINDS = (
+    *OF_TRANSACTIONS,
     JoinGroup,
     GroupHeartbeat,
     LeaveGroup,
@@ -50,7 +59,7 @@ KINDS = (
 class Coordination:
     """``named`` gives a request to the controller a name of its own."""
 
-    def __init__(self, shell: Shell, named: Callable[[PrepareGroups], PrepareGroups]) -> None:
+    def __init__(self, shell: Shell, named: Callable[[Message], Message]) -> None:
         self._shell = shell
         self._named = named
         self._preparing = trio.Lock()
@@ -60,9 +69,13 @@ class Coordination:
         until = trio.current_time() + TIMEOUT_S
         if isinstance(message, ListGroups):
             return await self._list(until)
-        topic = await self._topic(until)
-        group: str = getattr(message, "group", "")
-        return await self._ask(message, topic.topic_id, partition_of(group.encode(), len(topic.partitions)), until)
+        if isinstance(message, OF_TRANSACTIONS):
+            topic = await self._topic(TRANSACTIONS, PrepareTransactions(), until)
+            key: str = message.app
+        else:
+            topic = await self._topic(GROUPS, PrepareGroups(), until)
+            key = getattr(message, "group", "")
+        return await self._ask(message, topic.topic_id, partition_of(key.encode(), len(topic.partitions)), until)
 
     async def _list(self, until: float) -> ListGroupsAnswer:
         """All groups, or the error of a coordinator: what is there must not be missing silently."""
@@ -87,18 +100,18 @@ class Coordination:
             raise errors[0]
         return ListGroupsAnswer(tuple(sorted(found, key=lambda info: info.group)))
 
-    async def _topic(self, until: float) -> TopicState:
-        """The topic of the groups, created where it is not there yet."""
+    async def _topic(self, name: str, prepare: Message, until: float) -> TopicState:
+        """The topic of the coordinators, created where it is not there yet."""
         shell = self._shell
-        last: TidelogError = refuse("NOT_COORDINATOR", f"there is no topic {GROUPS} yet")
-        if (topic := shell.cluster.topic_named(GROUPS)) is not None:
+        last: TidelogError = refuse("NOT_COORDINATOR", f"there is no topic {name} yet")
+        if (topic := shell.cluster.topic_named(name)) is not None:
             return topic
         async with self._preparing:
-            while (topic := shell.cluster.topic_named(GROUPS)) is None:
+            while (topic := shell.cluster.topic_named(name)) is None:
                 if (left_s := until - trio.current_time()) <= 0:
                     raise last
                 try:
-                    await shell.controllers.call(self._named(PrepareGroups()), left_s)
+                    await shell.controllers.call(self._named(prepare), left_s)
                 except TidelogError as error:
                     if not error.retriable and error.code != "TOPIC_EXISTS":
                         raise
@@ -127,7 +140,7 @@ class Coordination:
     async def _try(self, message: Message, topic_id: str, partition: int, timeout_s: float) -> Message | TidelogError:
         state = self._shell.cluster.state(topic_id, partition)
         if state is None or state.leader is None:
-            return refuse("NOT_COORDINATOR", f"nobody leads {GROUPS}/{partition} now")
+            return refuse("NOT_COORDINATOR", f"nobody leads coordinator partition {partition} now")
         answered = trio.Event()
         answers: list[Message | TidelogError] = []
 

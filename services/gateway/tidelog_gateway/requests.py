@@ -23,6 +23,7 @@ from tidelog.wire.messages import (
     AlterLearners,
     AlterQuotas,
     AlterTopic,
+    BeginTransaction,
     CancelReassignment,
     CreateTopic,
     DeleteTopic,
@@ -190,6 +191,9 @@ class Requests:
                 return await self._create(message)
             case DeleteTopic():
                 return await self._delete(message)
+            case BeginTransaction():
+                message = replace(message, producer_id=await self._next_producer_id())
+                return await self._coordination.answer(message)
             case _ if isinstance(message, GROUP_KINDS):
                 return await self._coordination.answer(message)
             case _:
@@ -260,7 +264,7 @@ class Requests:
     async def _offset(self, topic_id: str, partition: int, at: str, found: dict[tuple[str, int, str], int]) -> None:
         """Ask for one offset; unknown when the leader cannot tell."""
         try:
-            answer = await self._ask(ListOffset(topic_id, partition, at))
+            answer = await self._ask(ListOffset(topic_id, partition, at, isolation="uncommitted"))
         except TidelogError:
             return
         assert isinstance(answer, OffsetAnswer)

@@ -6,21 +6,32 @@ elected later, and so knows at least as much: a topic that it does not know is d
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar
 
 from tidelog.client.core.partitioner import partition_of
 from tidelog.errors import TidelogError, refuse
 from tidelog.types import TRANSACTIONS, TopicState
-from tidelog.wire.messages import Done, EnrolPartition, Message, WriteMarker
+from tidelog.wire.messages import BeginTransaction, Done, EnrolPartition, Message, WriteMarker
 
 from tidelog_replica.coordinated import Coordinated, Led
 from tidelog_replica.core.transactions.coordinator import KINDS as KINDS
 from tidelog_replica.core.transactions.coordinator import Coordinator
 from tidelog_replica.core.transactions.records import Stored
-from tidelog_replica.core.transactions.slot import Marker
+from tidelog_replica.core.transactions.slot import ENDING, Marker
 
 TIMER = "transactions"
+
+
+@dataclass(frozen=True, slots=True)
+class _Begin:
+    """A request that waits."""
+
+    source: int
+    id: int | None
+    message: BeginTransaction
+    deadline: float
 
 
 class Transactions(Coordinated[Coordinator, Stored]):
@@ -34,6 +45,8 @@ class Transactions(Coordinated[Coordinator, Stored]):
         super().__init__(*arguments)
         self._seen: tuple[TopicState, ...] = ()
         self._topics: dict[str, TopicState] = {}
+        self._begins: dict[tuple[str, str], _Begin] = {}
+        """Transactions that wait for the end of the one before, by application and staged name."""
 
     def _store(self) -> Stored:
         return Stored()
@@ -71,8 +84,50 @@ class Transactions(Coordinated[Coordinator, Stored]):
         if isinstance(message, EnrolPartition) and self.topic(message.topic_id) is None:
             text = f"{self._node} has not heard of topic {message.topic_id} yet"
             self._outbox.answer(source, id, refuse("NOT_COORDINATOR", text))
+        elif isinstance(message, BeginTransaction) and self._must_wait(message, now):
+            key = (message.app, message.staged)
+            self._dismiss(key)  # one at a time: who was before is fenced in any case
+            self._begins[key] = _Begin(source, id, message, now + self._settings.ack_timeout_s)
+            self._set_timer(now)
         else:
             super().on_request(source, id, message, now)
+
+    def _must_wait(self, message: BeginTransaction, now: float) -> bool:
+        """The transaction before is at its end, but for leaders who have to hear of it: that takes a moment."""
+        led = self._find(message, now)
+        if isinstance(led, TidelogError) or led.core is None:
+            return False
+        slot = led.core.slots.get((message.app, message.staged))
+        return slot is not None and slot.state in ENDING
+
+    def _dismiss(self, key: tuple[str, str]) -> None:
+        """Who waits there does not get its turn; it may ask again."""
+        begin = self._begins.pop(key, None)
+        if begin is not None:
+            text = f"the transaction of {key[0]} before is not at its end yet"
+            self._outbox.answer(begin.source, begin.id, refuse("TRANSACTION_ENDING", text))
+
+    def on_source_closed(self, source: int) -> None:
+        """Nobody waits at the other end of this link any more."""
+        super().on_source_closed(source)
+        self._begins = {key: begin for key, begin in self._begins.items() if begin.source != source}
+
+    def on_tick(self, now: float) -> None:
+        """Everything that is due."""
+        for key in [key for key, begin in self._begins.items() if begin.deadline <= now]:
+            self._dismiss(key)
+        super().on_tick(now)
+
+    def _due(self) -> float | None:
+        return min((begin.deadline for begin in self._begins.values()), default=None)
+
+    def _on_due(self, led: Led[Coordinator, Stored], core: Coordinator, now: float) -> None:
+        super()._on_due(led, core, now)
+        finished, core.finished = core.finished, []
+        for key in finished:
+            begin = self._begins.pop(key, None)
+            if begin is not None:
+                self.on_request(begin.source, begin.id, begin.message, now)
 
     def _write(self, led: Led[Coordinator, Stored]) -> None:
         super()._write(led)

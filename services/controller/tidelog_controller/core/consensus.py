@@ -60,6 +60,7 @@ class ControllerSettings:
     balance: BalanceSettings = field(default_factory=BalanceSettings)
     timeline: TimelineSettings = field(default_factory=TimelineSettings)
     groups: GroupsTopicSettings = field(default_factory=GroupsTopicSettings)
+    transactions: GroupsTopicSettings = field(default_factory=GroupsTopicSettings)
     raft: RaftSettings = field(default_factory=RaftSettings)
 
 

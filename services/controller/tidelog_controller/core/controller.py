@@ -23,7 +23,7 @@ from typing import Any
 from tidelog.counting import count
 from tidelog.effects import Event, Post
 from tidelog.errors import TidelogError, refuse
-from tidelog.types import NodeId, TopicPartition
+from tidelog.types import GROUPS, TRANSACTIONS, NodeId, TopicPartition
 from tidelog.wire.image import encode_image
 from tidelog.wire.messages import (
     AddController,
@@ -44,6 +44,7 @@ from tidelog.wire.messages import (
     MetadataUpdate,
     PauseTopic,
     PrepareGroups,
+    PrepareTransactions,
     Produced,
     Register,
     Registered,
@@ -72,7 +73,7 @@ from tidelog_controller.core.commands import (
 from tidelog_controller.core.consensus import Consensus, ControllerEffect, ControllerSettings, answer_to
 from tidelog_controller.core.election import Elections, why_not_reported
 from tidelog_controller.core.events import delta_of, events_of
-from tidelog_controller.core.groups_topic import plan_groups
+from tidelog_controller.core.groups_topic import plan_coordinated
 from tidelog_controller.core.lagging import Lags
 from tidelog_controller.core.metadata import apply
 from tidelog_controller.core.moves import Move, plan_move
@@ -280,9 +281,10 @@ class Controller(Consensus):
                 return RecordLoss(wall_ms, **_fields(message))
             case CreateTopic():
                 return plan_topic(self.state, message, self._dice, wall_ms, self.lags.slow(now))
-            case PrepareGroups():
-                slow = self.lags.slow(now)
-                return plan_groups(self.state, self.settings.groups, self._dice, wall_ms, slow)
+            case PrepareGroups() | PrepareTransactions():
+                name = GROUPS if isinstance(message, PrepareGroups) else TRANSACTIONS
+                like = self.settings.groups if name == GROUPS else self.settings.transactions
+                return plan_coordinated(name, self.state, like, self._dice, wall_ms, self.lags.slow(now))
             case AlterTopic():
                 return plan_change(self.state, message, wall_ms)
             case SetReadOnly() | PauseTopic():

@@ -9,13 +9,16 @@ of a topic that way.
 from __future__ import annotations
 
 from tidelog.wire.messages import (
+    AbortStaged,
     AddController,
     AlterAcls,
     AlterLearners,
     AlterQuotas,
     AlterTopic,
+    BeginTransaction,
     CancelReassignment,
     CommitOffsets,
+    CommitStaged,
     CreateTopic,
     Credit,
     DeleteGroup,
@@ -26,6 +29,7 @@ from tidelog.wire.messages import (
     DescribeQuorum,
     Digest,
     DrainServer,
+    EndTransaction,
     FetchOffsets,
     GroupHeartbeat,
     GrowTopic,
@@ -39,6 +43,7 @@ from tidelog.wire.messages import (
     PauseTopic,
     PlanRebalance,
     Play,
+    PrepareTransaction,
     Produce,
     PutToken,
     Read,
@@ -80,6 +85,8 @@ OF_GROUP = {
     DescribeGroup.OP: "describe",
 }
 """Ops on the consumer group ``group``."""
+OF_APP = frozenset({BeginTransaction.OP, EndTransaction.OP, PrepareTransaction.OP, CommitStaged.OP, AbortStaged.OP})
+"""Ops on the transactions of the application ``app``."""
 OF_CLUSTER = {
     DescribeQuorum.OP: "describe",
     DescribeMetrics.OP: "describe",
@@ -116,6 +123,8 @@ def resource_of(message: object, op: str) -> tuple[str, str] | None:
         return BY_NAME[op], f"topic:{getattr(message, 'name', '')}"
     if op in OF_GROUP:
         return OF_GROUP[op], f"group:{getattr(message, 'group', '')}"
+    if op in OF_APP:
+        return "transact", f"app:{getattr(message, 'app', '')}"
     if op in OF_CLUSTER:
         return OF_CLUSTER[op], "cluster"
     return None if op in OPEN else EVERYTHING

@@ -181,7 +181,7 @@ class Router:
             heapq.heappop(self._delayed)
         times = [self._delayed[0][0]] if self._delayed else []
         expiry = self._expiry.deadline()
-        return min([*times, expiry]) if expiry is not None else (times[0] if times else None)
+        return min(times if expiry is None else [*times, expiry], default=None)
 
     # --- output ---------------------------------------------------------------------------------------------
 
@@ -241,16 +241,9 @@ class Router:
         pipe.bytes += len(entry.batch)
         self.in_flight += 1
         part = entry.part
-        return ProducePart(
-            id=entry.attempt,
-            topic_id=part.topic_id,
-            partition=part.partition,
-            acks=part.acks,
-            timeout_ms=max(1, int((entry.deadline - now) * 1000)),
-            size=part.size,
-            leader_epoch=leader_epoch,
-            expected_offset=part.expected_offset,
-        )
+        timeout_ms = max(1, int((entry.deadline - now) * 1000))
+        what = part.topic_id, part.partition, part.acks, timeout_ms, part.size, leader_epoch
+        return ProducePart(entry.attempt, *what, part.expected_offset, part.transaction)
 
     # --- one batch ------------------------------------------------------------------------------------------
 

@@ -64,6 +64,7 @@ class _Subscription:
     any_replica: bool
     consistency: str
     max_staleness_ms: int
+    isolation: str
     copy: NodeId | None = None
     """The replica other than the leader that serves it."""
     leader_until: float = -inf
@@ -77,9 +78,9 @@ class _Subscription:
     ended: bool = False
 
 
-Place = tuple[TopicPartition, int, int, bool, str, int]
+Place = tuple[TopicPartition, int, int, bool, str, int, str]
 """What a read must have in common with who takes part in it: the partition, the position, whether a copy is asked,
-the consistency and its bound."""
+the consistency and its bound, the isolation."""
 
 
 @dataclass(slots=True, eq=False)
@@ -157,6 +158,7 @@ class Subscriptions:
             message.read_from == "any" and message.consistency != "linearizable",
             message.consistency,
             message.max_staleness_ms,
+            message.isolation,
         )
         subscriptions[message.sub] = one
         self._by_partition.setdefault(key, {})[one] = None
@@ -207,7 +209,7 @@ class Subscriptions:
             why = fault
             return self._each(waiting, lambda one: self._end(one, why))
         key = reading.place[0]
-        if len(self._by_partition[key]) > 1:
+        if len(self._by_partition[key]) > 1 and reading.place[-1] == "committed":
             self.tails.add(key, reading.before(stretch), stretch)
         self.tails.note(key, answer.high_watermark, answer.log_start)
         return self._each(waiting, lambda one: self._serve(one, stretch, answer.high_watermark, now))
@@ -288,7 +290,7 @@ class Subscriptions:
         if state.leader is None:
             return []  # the next leader wakes it
         effects: list[Effect] = []
-        if one.consistency == "eventual" and not state.paused:
+        if one.consistency == "eventual" and one.isolation == "committed" and not state.paused:
             while one.credit > 0 and (found := self.tails.find(one.key, one.offset, one.last_epoch)) is not None:
                 stretch, number, high_watermark = found
                 effects.append(self._deliver(one, stretch.cut(number, one.credit), high_watermark))
@@ -299,7 +301,7 @@ class Subscriptions:
     def _join(self, one: _Subscription, state: PartitionState, now: float) -> list[Effect]:
         """Take part in the read that is in flight for the like of it, or ask one."""
         at_copy = self._goes_to_copy(one, state, now)
-        place = (one.key, one.offset, one.last_epoch, at_copy, one.consistency, one.max_staleness_ms)
+        place = (one.key, one.offset, one.last_epoch, at_copy, one.consistency, one.max_staleness_ms, one.isolation)
         reading = self._shared.get(place)
         effects: list[Effect] = []
         if reading is None:
@@ -334,6 +336,7 @@ class Subscriptions:
             consistency=one.consistency,
             max_staleness_ms=one.max_staleness_ms,
             any_replica=one.copy is not None,
+            isolation=one.isolation,
         )
         return Call(one.copy or state.leader, token, request, max_wait_ms / 1000 + settings.read_grace_s)
 
@@ -389,6 +392,8 @@ def _fault(message: Subscribe) -> str | None:
     """What the subscription asks for and cannot have."""
     if message.read_from not in ("leader", "any"):
         return f"read_from is leader or any, not {message.read_from!r}"
+    if message.isolation not in ("committed", "uncommitted"):
+        return f"isolation is committed or uncommitted, not {message.isolation!r}"
     if message.consistency not in ("eventual", "bounded", "linearizable"):
         return f"consistency is eventual, bounded or linearizable, not {message.consistency!r}"
     if (message.consistency == "bounded") != (message.max_staleness_ms >= 0):

@@ -74,6 +74,8 @@ class Coordinator:
         """Their decisions are written, in this order, and not known to be committed."""
         self._telling: dict[tuple[str, str], Slot] = {}
         """Their leaders are to be told now."""
+        self.finished: list[tuple[str, str]] = []
+        """What has come to its end since the owner looked."""
 
     def begin(self, stored: Stored, end: int, now: float, wall_ms: int) -> None:
         """Take on what the log says, which ends at ``end``."""
@@ -218,6 +220,7 @@ class Coordinator:
 
     def _finish(self, slot: Slot, wall_ms: int) -> None:
         """Every leader knows."""
+        self.finished.append(slot.key)
         if slot.staged:
             self._forget(slot)
             return
