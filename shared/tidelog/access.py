@@ -2,9 +2,9 @@
 
 A *principal* is a name: that of the token in a client's hello, else of its certificate (``tidelog:client/NAME``),
 else ``anonymous``. A *rule* allows a principal (``*``: everybody) an operation (``*``: each) on a resource, or denies
-it: ``topic:NAME``, ``group:NAME``, ``app:NAME``, with a ``*`` at the end for all that begin so, or ``cluster``. What no rule allows
-is forbidden, and a rule that denies goes before all that allow. Whoever may do anything with a topic may
-describe it, and so may whoever takes part in a group. ``topic:*`` is not for the cluster's own topics, whose names
+it: ``topic:NAME``, ``group:NAME``, ``app:NAME``, with a ``*`` at the end for all that begin so, or ``cluster``. What
+no rule allows is forbidden, and a rule that denies goes before all that allow. Whoever may do anything with a topic
+may describe it, and so may whoever takes part in a group. ``topic:*`` is not for the cluster's own topics, whose names
 begin with ``__``: a rule has to say so, ``topic:__audit`` or ``topic:__*``.
 
 A *token* is 256 random bits, which nobody but its owner has: the controllers and gateways know its SHA-256. A slow
@@ -73,7 +73,8 @@ def fault_of(acl: Acl) -> str:
         return f"{acl.principal!r} is no principal: use 1 to 249 of A-Z a-z 0-9 . _ @ -, or * for everybody"
     named = bool(name) and _NAME.fullmatch(name) is not None
     if kind not in OPERATIONS or (named if kind == CLUSTER else not named) or (kind == CLUSTER and colon):
-        return f"{acl.resource!r} is no resource: it is topic:NAME, topic:BEGINNING*, the same with group: or app:, or cluster"
+        kinds = "topic:NAME, topic:BEGINNING*, the same with group: or app:, or cluster"
+        return f"{acl.resource!r} is no resource: it is {kinds}"
     if acl.operation not in (*OPERATIONS[kind], ANYBODY):
         return (
             f"{acl.operation!r} is nothing that is done to a {kind}: there are {', '.join(OPERATIONS[kind])}, and *"

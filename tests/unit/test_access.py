@@ -30,7 +30,16 @@ from tidelog_controller.core.machine import Replicated, decode_state, encode_sta
 from tidelog_controller.core.metadata import apply
 from tidelog_controller.core.state import MetadataState
 from tidelog_gateway.core.guard import Client, Guard, GuardSettings
-from tidelog_gateway.core.permissions import BY_ID, BY_NAME, EVERYTHING, OF_APP, OF_CLUSTER, OF_GROUP, OPEN, resource_of
+from tidelog_gateway.core.permissions import (
+    BY_ID,
+    BY_NAME,
+    EVERYTHING,
+    OF_APP,
+    OF_CLUSTER,
+    OF_GROUP,
+    OPEN,
+    resource_of,
+)
 from tidelog_gateway.server import CLIENT_OPS
 
 DAY_MS = 86_400_000

@@ -25,11 +25,10 @@ class TransactionNet(Net):
         self.start()
         all = ("r1", "r2", "r3")
         data = (PartitionState(all, all, "r1", 0, 0), PartitionState(all, all, "r2", 0, 0))
+        log = PartitionState(all, all, "r3", 0, 0)
         self.topics = {
             KEY.topic_id: TopicState(KEY.topic_id, "orders", self.config, data),
-            LOG.topic_id: TopicState(
-                LOG.topic_id, TRANSACTIONS, self.config, (PartitionState(all, all, "r3", 0, 0),)
-            ),
+            LOG.topic_id: TopicState(LOG.topic_id, TRANSACTIONS, self.config, (log,)),
         }
         self.broadcast()
         self.run()

@@ -131,9 +131,8 @@ class Guard:
 def forbidden(principal: str, operation: str, resource: str) -> TidelogError:
     """The refusal that says what is missing."""
     rule = f"{principal} {operation} {resource}"
-    word = {"cluster": "administer", "group": "take part in", "transact": "begin transactions as"}.get(
-        operation, operation
-    )
+    words = {"cluster": "administer", "group": "take part in", "transact": "begin transactions as"}
+    word = words.get(operation, operation)
     return refuse(
         "FORBIDDEN",
         f"{principal} may not {word} {resource}; 'tidelog acls add {rule}' would allow it, if nothing denies it",
