@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from tidelog.client.log import Log
     from tidelog.client.options import ConsumerOptions, GroupOptions, ProducerOptions
     from tidelog.client.producer import Ack, DeliveryFailed, Pending, Producer
+    from tidelog.client.transacting import Transaction, advice
     from tidelog.client.trio_loop import connect
     from tidelog.errors import TidelogError
     from tidelog.records import Record
@@ -45,6 +46,8 @@ __all__ = [
     "TidelogError",
     "TlsOptions",
     "TopicConfig",
+    "Transaction",
+    "advice",
     "connect",
 ]
 
@@ -65,6 +68,8 @@ _HOMES = {
     "TidelogError": "tidelog.errors",
     "TlsOptions": "tidelog.tls",
     "TopicConfig": "tidelog.types",
+    "Transaction": "tidelog.client.transacting",
+    "advice": "tidelog.client.transacting",
     "connect": "tidelog.client.trio_loop",
 }
 

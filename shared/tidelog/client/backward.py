@@ -95,6 +95,7 @@ class BackwardConsumer(RecordStream):
                 consistency=options.consistency,
                 max_staleness_ms=options.max_staleness_ms,
                 any_replica=options.read_from == "any",
+                isolation=options.isolation,
             )
             try:
                 answer = await self._connection.call(request)

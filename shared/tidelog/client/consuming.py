@@ -33,6 +33,7 @@ class Reading(TypedDict, total=False):
     read_from: str
     consistency: str
     max_staleness_s: float | None
+    isolation: str
 
 
 class Consuming(ABC):
@@ -121,7 +122,7 @@ class Consuming(ABC):
         **reading: Unpack[Reading],
     ) -> RecordStream:
         chosen = None if partitions is None else sorted(set(partitions))
-        wanted = replace(options or ConsumerOptions(), **reading)
+        wanted_options = replace(options or ConsumerOptions(), **reading)
 
         async def plan() -> Plan:
             found = await self.describe(topic)
@@ -129,14 +130,14 @@ class Consuming(ABC):
             check_partitions(found, wanted)
 
             async def locate(where: Where, partitions: list[int]) -> dict[int, Position]:
-                return await self._positions(found, where, partitions)
+                return await self._positions(found, where, partitions, wanted_options.isolation)
 
             starts = await locate(start, wanted)
             ends = {} if end is None else await locate(end, wanted)
             return Plan(found.topic_id, starts, {p: position.offset for p, position in ends.items()}, locate)
 
         kind = BackwardConsumer if reverse else Consumer
-        return kind(self._connection, topic, wanted, plan)
+        return kind(self._connection, topic, wanted_options, plan)
 
     def _as_member(
         self,
@@ -184,13 +185,15 @@ class Consuming(ABC):
         return (await self.list_offsets(found, at, [partition]))[partition]
 
     async def list_offsets(
-        self, topic: TopicInfo, at: str | datetime, partitions: Iterable[int]
+        self, topic: TopicInfo, at: str | datetime, partitions: Iterable[int], isolation: str = "committed"
     ) -> dict[int, OffsetAnswer]:
-        """``list_offset`` of many partitions at a time."""
+        """``list_offset`` of many partitions at a time. With isolation ``uncommitted`` ``latest`` is the high
+        watermark, else the last stable offset."""
         kind, timestamp_ms = _place(at)
 
         async def ask(partition: int) -> OffsetAnswer:
-            return await self._offset_at(ListOffset(topic.topic_id, partition, kind, timestamp_ms))
+            request = ListOffset(topic.topic_id, partition, kind, timestamp_ms, isolation=isolation)
+            return await self._offset_at(request)
 
         return await self._each(ask, partitions)
 
@@ -209,7 +212,8 @@ class Consuming(ABC):
         answer = await self._ask(request, OffsetAnswer)
         if not 0 <= answer.timestamp_ms < request.timestamp_ms:
             return answer
-        read = Read(request.topic_id, request.partition, answer.offset, max_bytes=1)
+        place = request.topic_id, request.partition, answer.offset
+        read = Read(*place, max_bytes=1, isolation=request.isolation)
         payload = (await self._ask(read, ReadAnswer)).payload
         assert not isinstance(payload, list)
         for _, batch in split(payload):
@@ -218,7 +222,9 @@ class Consuming(ABC):
                     return OffsetAnswer(record.offset, record.leader_epoch, record.timestamp_ms)
         return answer
 
-    async def _positions(self, topic: TopicInfo, where: Where, partitions: list[int]) -> dict[int, Position]:
+    async def _positions(
+        self, topic: TopicInfo, where: Where, partitions: list[int], isolation: str = "committed"
+    ) -> dict[int, Position]:
         if isinstance(where, int):
             if where < 0:
                 raise ConfigError(f"an offset is not negative: {where}")
@@ -229,7 +235,7 @@ class Consuming(ABC):
                 raise ConfigError(f"no position is given for partitions {missing} of {topic.name}")
             given = {partition: where[partition] for partition in partitions}
             return {p: at if isinstance(at, Position) else Position(-1, at) for p, at in given.items()}
-        found = await self.list_offsets(topic, where, partitions)
+        found = await self.list_offsets(topic, where, partitions, isolation)
         return {partition: Position(-1, answer.offset) for partition, answer in found.items()}
 
 

@@ -110,6 +110,11 @@ class GroupConsumer(RecordStream):
         return self._member.generation
 
     @property
+    def member(self) -> str:
+        """The member's name."""
+        return self._member.member
+
+    @property
     def positions(self) -> dict[tuple[str, int], Position]:
         """Per (topic, partition): where what was handed out ends, which is what ``commit`` commits."""
         handed = self._handed()

@@ -73,7 +73,9 @@ class Grouping(ABC):
         """Ask for every one at once."""
 
     @abstractmethod
-    async def _positions(self, topic: TopicInfo, where: Where, partitions: list[int]) -> dict[int, Position]:
+    async def _positions(
+        self, topic: TopicInfo, where: Where, partitions: list[int], isolation: str = "committed"
+    ) -> dict[int, Position]:
         """A place in each of these partitions."""
 
     async def groups(self) -> tuple[GroupInfo, ...]:

@@ -17,6 +17,7 @@ from tidelog.client.options import ACKS, ProducerOptions
 from tidelog.client.producer import Producer, WallClock, open_producer
 from tidelog.client.securing import Securing
 from tidelog.client.sender import Sender
+from tidelog.client.transacting import Transacting
 from tidelog.errors import ConfigError, TimedOut, refuse
 from tidelog.tls import TlsOptions
 from tidelog.wire.messages import (
@@ -57,7 +58,7 @@ DIGEST_PATIENCE_S = 3.0
 A = TypeVar("A", bound=Message)
 
 
-class Log(Consuming, Grouping, Moving, Securing):
+class Log(Consuming, Grouping, Moving, Securing, Transacting):
     """A connected client. Made by ``connect``; may be used by many tasks."""
 
     def __init__(self, connection: Connection, clock: WallClock) -> None:

@@ -8,6 +8,7 @@ from tidelog.errors import ConfigError
 from tidelog.records import CODECS, Codec
 from tidelog.types import Acks
 
+ISOLATIONS = ("committed", "uncommitted")
 CONSISTENCIES = ("eventual", "bounded", "linearizable")
 ASSIGNORS = ("sticky", "range")
 ACKS = {"none": Acks.NONE, "leader": Acks.LEADER, "all": Acks.ALL}
@@ -91,6 +92,9 @@ class ConsumerOptions:
     it was asked, which only a leader can tell."""
     max_staleness_s: float | None = None
     """The bound of ``bounded``. A replica that cannot show that it is as fresh as that leaves it to the leader."""
+    isolation: str = "committed"
+    """``committed``: of transactions only what is committed, in the order of the log: what lies behind an open one
+    waits for its end. ``uncommitted``: everything, also what is aborted later."""
 
     def __post_init__(self) -> None:
         check(
@@ -101,6 +105,8 @@ class ConsumerOptions:
                 f"read_from must be leader or any, not {self.read_from!r}": self.read_from not in ("leader", "any"),
                 f"consistency must be one of {', '.join(CONSISTENCIES)}, not {self.consistency!r}": self.consistency
                 not in CONSISTENCIES,
+                f"isolation must be one of {', '.join(ISOLATIONS)}, not {self.isolation!r}": self.isolation
+                not in ISOLATIONS,
                 "consistency bounded needs max_staleness_s": self.consistency == "bounded"
                 and self.max_staleness_s is None,
                 f"max_staleness_s is the bound of consistency bounded, not of {self.consistency}": self.consistency

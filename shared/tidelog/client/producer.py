@@ -8,10 +8,10 @@ from contextlib import asynccontextmanager
 from typing import NamedTuple
 
 from tidelog.client.connection import Connection
-from tidelog.client.core.batch import RECORD_OVERHEAD, Batch, record_size
+from tidelog.client.core.batch import RECORD_OVERHEAD, Batch, Identity, record_size
 from tidelog.client.core.partitioner import Partitioner
 from tidelog.client.core.producer import ProducerCore
-from tidelog.client.loop import Loop
+from tidelog.client.loop import Loop, Work
 from tidelog.client.options import ProducerOptions
 from tidelog.errors import BrokerError, Closed, ConfigError, TidelogError
 from tidelog.records import NewRecord, RecordHeaders
@@ -105,7 +105,12 @@ class Producer:
     """Sends records to one topic. Made by ``Log.producer``."""
 
     def __init__(
-        self, connection: Connection, topic: TopicInfo, options: ProducerOptions, wall_ms: WallClock
+        self,
+        connection: Connection,
+        topic: TopicInfo,
+        options: ProducerOptions,
+        wall_ms: WallClock,
+        identity: Identity | None = None,
     ) -> None:
         self.topic = topic.name
         self.options = options
@@ -114,7 +119,8 @@ class Producer:
         self._wall_ms = wall_ms
         self._number, next_id = connection.add_producer(self)
         limit = int(topic.config.get("max_batch_bytes", 1 << 20))
-        self._core = ProducerCore(topic.topic_id, len(topic.partitions), options, next_id, limit)
+        self._core = ProducerCore(topic.topic_id, len(topic.partitions), options, next_id, limit, identity)
+        self._identity = identity
         self._partitions = len(topic.partitions)
         self._partitioner = Partitioner(self._partitions, start=wall_ms())
         self._wake = self._loop.event()
@@ -290,7 +296,10 @@ class Producer:
         self._wake.set()
 
     def _note(self, settled: list[Batch]) -> None:
-        """Wake who waits for these batches, for room, or for quiet."""
+        """Wake who waits for these batches, for room, or for quiet. What fails in a transaction fails all of it."""
+        error = next((batch.error for batch in settled if batch.error is not None), None)
+        if error is not None and self._identity is not None:
+            settled = settled + self._core.fail_all(error)
         for batch in settled:
             if batch.waiter is not None:
                 batch.waiter.set()
@@ -316,7 +325,13 @@ class Producer:
         first = self._first_error or (untold[0].error if untold else None)
         return DeliveryFailed(count, first) if first is not None else None
 
-    def _abandon(self) -> None:
+    def begin(self, start: Callable[[Work], None]) -> None:
+        """Have the sending task started."""
+        start(self._run)
+        if self._connection.link is not None:
+            self.on_link_up()
+
+    def abandon(self) -> None:
         """The end: nothing is sent or heard any more."""
         self._closed = True
         self._room.set()
@@ -336,9 +351,7 @@ async def open_producer(
     producer = Producer(connection, topic, options, wall_ms)
     try:
         async with connection.loop.tasks() as start:
-            start(producer._run)
-            if connection.link is not None:
-                producer.on_link_up()
+            producer.begin(start)
             try:
                 yield producer
             except Exception as error:
@@ -346,7 +359,7 @@ async def open_producer(
             producer._closed = True
             await producer.flush()
     finally:
-        producer._abandon()
+        producer.abandon()
     lost = producer.failure()
     if failure is not None:
         if lost is not None:

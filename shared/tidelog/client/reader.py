@@ -103,6 +103,7 @@ class TopicReader:
                         options.read_from,
                         options.consistency,
                         options.max_staleness_ms,
+                        options.isolation,
                     )
                     link.start_call(request, self._connection.request_timeout_s, self._answered(sub))
                 case Grant(sub, size) if link is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from crc32c import crc32c
 
@@ -26,6 +26,14 @@ def record_size(value: bytes | None, key: bytes | None, headers: tuple[tuple[str
     for name, content in headers:
         size += RECORD_OVERHEAD + 4 * len(name) + len(content)
     return size
+
+
+class Identity(NamedTuple):
+    """What the batches of a transaction carry."""
+
+    app: str
+    producer_id: int
+    epoch: int
 
 
 class Batch:
@@ -92,11 +100,16 @@ class Batch:
         if self._data and base_sequence is not None:
             self._data = renumber(self._data, producer_id, base_sequence)
 
-    def data(self, codec: Codec, producer_id: int) -> bytes:
+    def data(self, codec: Codec, producer_id: int, identity: Identity | None = None) -> bytes:
         """The encoded batch; the records themselves are let go."""
         if not self._data:
             self._data = encode_batch(
-                self.records, codec=codec, producer_id=producer_id, base_sequence=self.base_sequence or 0
+                self.records,
+                codec=codec,
+                producer_id=producer_id,
+                producer_epoch=0 if identity is None else identity.epoch,
+                base_sequence=self.base_sequence or 0,
+                transactional=identity is not None,
             )
             self.records = []
         return self._data

@@ -18,6 +18,8 @@ Each partition is a *lane*: an open batch, a queue of sealed ones, and those in 
   may have been in a log that is lost, and may come back with it.
 - **A conditional append** (``expected_offset``) is a batch of one record. Refused with ``UNEXPECTED_OFFSET`` it is
   given up like any other; a retry of one that was written is a copy, and never refused for what it wrote itself.
+- **In a transaction** producer id and epoch are the transaction's, and nothing is numbered anew: who is given up is
+  given up with all of it.
 - **Without idempotence** nothing is tried twice here: it might write twice or change the order.
 
 Invariants: a lane's batches settle exactly once; at most ``max_in_flight`` of a lane are in flight; sequences of
@@ -29,7 +31,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 
-from tidelog.client.core.batch import BATCH_OVERHEAD, Batch
+from tidelog.client.core.batch import BATCH_OVERHEAD, Batch, Identity
 from tidelog.client.options import ACKS, ProducerOptions
 from tidelog.errors import BrokerError, TidelogError, TimedOut, Unreachable, from_info, refuse
 from tidelog.records import MAX_RECORDS, NewRecord
@@ -60,7 +62,7 @@ class Lane:
         "spoiled",
     )
 
-    def __init__(self, partition: int) -> None:
+    def __init__(self, partition: int, identity: Identity | None) -> None:
         self.partition = partition
         self.open: Batch | None = None
         self.queue: deque[Batch] = deque()
@@ -68,7 +70,7 @@ class Lane:
         self.draining = False
         self.not_before = 0.0
         """Nothing is sent before this time (back-off)."""
-        self.producer_id = 0
+        self.producer_id = 0 if identity is None else identity.producer_id
         self.next_sequence = 0
         self.spoiled = False
 
@@ -99,6 +101,7 @@ class ProducerCore:
         options: ProducerOptions,
         next_id: Callable[[], int],
         max_batch_bytes: int = 1 << 20,
+        identity: Identity | None = None,
     ) -> None:
         self.topic_id = topic_id
         self.buffered = 0
@@ -111,7 +114,8 @@ class ProducerCore:
         self._next_id = next_id
         self._max_batch_bytes = max_batch_bytes
         self._batch_bytes = min(options.batch_bytes, max_batch_bytes)
-        self._lanes = [Lane(partition) for partition in range(partitions)]
+        self._identity = identity
+        self._lanes = [Lane(partition, identity) for partition in range(partitions)]
         self._active: dict[int, Lane] = {}  # lanes with anything unsettled, oldest first
         self._sent: dict[int, Batch] = {}
         self._producer_id = 0
@@ -169,7 +173,7 @@ class ProducerCore:
         size = 0
         for lane in list(self._active.values()):
             while self._has_room(size, parts) and (batch := self._next_of(lane, now)) is not None:
-                data = batch.data(self._options.compression, lane.producer_id)
+                data = batch.data(self._options.compression, lane.producer_id, self._identity)
                 parts.append(self._part(lane, batch, len(data), now))
                 payload.append(data)
                 size += len(data)
@@ -201,7 +205,7 @@ class ProducerCore:
             lane.spoiled = True
         if lane.producer_id and not lane.spoiled:
             return True
-        if lane.in_flight:
+        if lane.in_flight or self._identity is not None:
             return False
         if self._producer_id in (0, lane.producer_id):
             self.wants_producer_id = True
@@ -226,6 +230,7 @@ class ProducerCore:
             timeout_ms,
             size,
             expected_offset=batch.expected_offset,
+            transaction="" if self._identity is None else self._identity.app,
         )
 
     # --- answers come back -----------------------------------------------------------------------------
@@ -268,7 +273,7 @@ class ProducerCore:
         lane.in_flight.clear()
         lossy = "lossy" in head.detail
         gap = head.code == "OUT_OF_ORDER_SEQUENCE" and (lossy or not head.unknown_outcome)
-        if gap and not any(batch.astray for batch in lane.queue):
+        if gap and self._identity is None and not any(batch.astray for batch in lane.queue):
             for batch in lane.queue:
                 batch.number(0, None)
                 batch.uncertain = batch.uncertain and lossy

@@ -1,0 +1,246 @@
+"""Transactions as an application has them; ``Log`` has all of it. What is promised: ``docs/transactions.md``.
+
+Whatever fails in a transaction fails all of it: it is aborted, and what the error says tells what to do then.
+``advice`` puts that into one word."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import TypeVar
+
+from tidelog.client.clock import random_name
+from tidelog.client.connection import Connection
+from tidelog.client.core.batch import Identity
+from tidelog.client.group import GroupConsumer
+from tidelog.client.loop import Loop, Work
+from tidelog.client.options import ProducerOptions
+from tidelog.client.producer import Ack, Headers, Pending, Producer, WallClock
+from tidelog.errors import ConfigError, TidelogError, refuse
+from tidelog.types import Position
+from tidelog.wire.messages import (
+    AbortStaged,
+    BeginTransaction,
+    CommitOffsets,
+    CommitStaged,
+    Done,
+    EndTransaction,
+    GroupPosition,
+    Message,
+    PrepareTransaction,
+    StagedCommitted,
+    TopicInfo,
+    TransactionBegun,
+    TransactionEnded,
+)
+
+A = TypeVar("A", bound=Message)
+TIMEOUT_S = 60.0
+"""A transaction that is not at its end by then is aborted by the cluster."""
+_AGAIN = ("TRANSACTION_ABORTED", "UNKNOWN_TRANSACTION", "CLOSED")
+_STOP = ("FENCED_PRODUCER", "INVALID_TRANSACTION", "FORBIDDEN", "UNAUTHENTICATED", "UNKNOWN_TOPIC", "BATCH_TOO_LARGE")
+
+
+def advice(error: TidelogError) -> str:
+    """What to do after a transaction failed with this error: ``again`` (nothing of it counts; do all of it in a new
+    one), ``stop`` (another process has taken over, or it would fail again), ``look`` (nobody knows whether it is
+    committed: read back what it would have changed, such as the positions of the group, before going on)."""
+    if error.code in _STOP:
+        return "stop"
+    return "again" if error.code in _AGAIN or not error.unknown_outcome else "look"
+
+
+class Transaction:
+    """An open transaction. Made by ``Log.transaction`` and ``Log.stage``; records may be sent by many tasks."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        describe: Callable[[str], object],
+        identity: Identity,
+        staged: str,
+        options: ProducerOptions,
+        wall_ms: WallClock,
+        start: Callable[[Work], None],
+    ) -> None:
+        self.app = identity.app
+        self.id = staged
+        """Of a staged transaction: the name by which it is committed."""
+        self.identity = identity
+        self._connection = connection
+        self._describe = describe
+        self._options = options
+        self._wall_ms = wall_ms
+        self._start = start
+        self._producers: dict[str, Producer] = {}
+        self._closed = False
+
+    async def send(
+        self,
+        topic: str,
+        value: bytes | None,
+        *,
+        key: bytes | None = None,
+        headers: Headers | None = None,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+    ) -> Ack:
+        """Send a record to a topic and wait until it is in the log, to be seen when the transaction is committed."""
+        pending = await self.submit(
+            topic, value, key=key, headers=headers, partition=partition, timestamp_ms=timestamp_ms
+        )
+        return await pending.wait()
+
+    async def submit(
+        self,
+        topic: str,
+        value: bytes | None,
+        *,
+        key: bytes | None = None,
+        headers: Headers | None = None,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+    ) -> Pending:
+        """Accept a record, as ``Producer.submit``; the end of the transaction waits for it."""
+        producer = await self._producer(topic)
+        return await producer.submit(value, key=key, headers=headers, partition=partition, timestamp_ms=timestamp_ms)
+
+    async def _producer(self, topic: str) -> Producer:
+        if topic not in self._producers:
+            found = await self._describe(topic)  # type: ignore[misc]
+            assert isinstance(found, TopicInfo)
+            if topic not in self._producers:
+                self._check_open()
+                producer = Producer(self._connection, found, self._options, self._wall_ms, self.identity)
+                producer.begin(self._start)
+                self._producers[topic] = producer
+        self._check_open()
+        return self._producers[topic]
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise refuse("CLOSED", f"the transaction of {self.app} is over")
+
+    async def commit_offsets(
+        self, group: str | GroupConsumer, positions: Mapping[tuple[str, int], Position | int] | None = None
+    ) -> None:
+        """Have the group come so far, by (topic, partition), if the transaction is committed: what was consumed and
+        what was made of it change together. ``group``: a consumer of ``consume(group=…)``, whose membership counts,
+        and, without ``positions``, all that it has handed out; or the name of a group without members. A consumer
+        must not commit by itself: ``GroupOptions(auto_commit_s=None)``."""
+        self._check_open()
+        member, generation, instance = "", -1, ""
+        if isinstance(group, GroupConsumer):
+            member, generation, instance = group.member, group.generation, group.instance
+            positions = group.positions if positions is None else positions
+        if not positions:
+            return
+        parts = []
+        for (topic, partition), at in sorted(positions.items()):
+            found = await self._describe(topic)  # type: ignore[misc]
+            epoch, offset = at if isinstance(at, Position) else (-1, at)
+            parts.append(GroupPosition(found.topic_id, partition, offset, epoch))
+        name = group.group if isinstance(group, GroupConsumer) else group
+        request = CommitOffsets(name, tuple(parts), member, generation, instance, *self.identity)
+        await self._connection.call(request)
+
+    # --- the end -------------------------------------------------------------------------------------------
+
+    async def _settle(self) -> None:
+        """Everything is in the logs. Raises what failed first."""
+        self._closed = True
+        for producer in self._producers.values():
+            await producer.flush()
+        for producer in self._producers.values():
+            failure = producer.failure()
+            if failure is not None:
+                raise failure
+
+    def _abandon(self) -> None:
+        self._closed = True
+        for producer in self._producers.values():
+            producer.abandon()
+
+
+class Transacting(ABC):
+    """See the module."""
+
+    _connection: Connection
+    _loop: Loop
+    _wall_ms: WallClock
+
+    @abstractmethod
+    async def _ask(self, request: Message, answer: type[A], *, again: bool = True) -> A:
+        """A request and its answer."""
+
+    @abstractmethod
+    async def describe(self, topic: str, *, offsets: bool = False) -> TopicInfo:
+        """One topic."""
+
+    @asynccontextmanager
+    async def transaction(
+        self, app: str, *, timeout_s: float = TIMEOUT_S, options: ProducerOptions | None = None
+    ) -> AsyncIterator[Transaction]:
+        """``async with log.transaction("billing") as tx``: all that is sent in the block becomes visible together when
+        it ends, or, where it raises, never. ``app`` has one transaction at a time: another process that begins one
+        takes over, and this one ends with ``FENCED_PRODUCER``. After ``timeout_s`` the cluster aborts it. Raises
+        what failed; see ``advice``."""
+        async with self._begun(app, "", timeout_s, options) as tx:
+            yield tx
+            await tx._settle()
+            ended = await self._ask(EndTransaction(*tx.identity, True), TransactionEnded)
+            assert ended.committed
+
+    @asynccontextmanager
+    async def stage(
+        self, app: str, *, timeout_s: float = TIMEOUT_S, options: ProducerOptions | None = None
+    ) -> AsyncIterator[Transaction]:
+        """As ``transaction``, but at its end it waits to be committed, by whoever gets its ``id``, together with
+        others (``commit``). Nobody waits for ever: what nobody commits for an hour (a setting) is aborted."""
+        async with self._begun(app, random_name(), timeout_s, options) as tx:
+            yield tx
+            await tx._settle()
+            await self._ask(PrepareTransaction(*tx.identity), Done)
+
+    async def commit(self, app: str, batch: int, staged: Iterable[str]) -> bool:
+        """Commit all these staged transactions together, as batch number ``batch`` of the application; False where
+        that batch was committed before: then nothing changes, and what was staged anew is dropped. Raises
+        ``UNKNOWN_TRANSACTION`` where one of them has expired, or is not prepared: nothing is committed, stage all of
+        it again. Without an answer the same may be asked again."""
+        if batch < 0:
+            raise ConfigError(f"batches are numbered from 0, not {batch}")
+        answer = await self._ask(CommitStaged(app, batch, tuple(staged)), StagedCommitted)
+        return not answer.repeated
+
+    async def abort(self, app: str, staged: Iterable[str]) -> None:
+        """Drop these staged transactions; does nothing to what is committed, or not known."""
+        await self._ask(AbortStaged(app, tuple(staged)), Done)
+
+    @asynccontextmanager
+    async def _begun(
+        self, app: str, staged: str, timeout_s: float, options: ProducerOptions | None
+    ) -> AsyncIterator[Transaction]:
+        wanted = replace(options or ProducerOptions(), acks="all", idempotent=True)
+        begin = BeginTransaction(app, random_name(), staged, round(timeout_s * 1000))
+        begun = await self._ask(begin, TransactionBegun)
+        identity = Identity(app, begun.producer_id, begun.producer_epoch)
+        done = False
+        async with self._loop.tasks() as start:
+            tx = Transaction(self._connection, self.describe, identity, staged, wanted, self._wall_ms, start)
+            try:
+                yield tx
+                done = True
+            finally:
+                tx._abandon()
+                if not done:
+                    self._give_up(identity)
+
+    def _give_up(self, identity: Identity) -> None:
+        """Abort, without waiting for it: also where nobody hears of it, its time-out ends it. What is committed stays
+        so."""
+        link = self._connection.link
+        if link is not None:
+            request = EndTransaction(*identity, False)
+            link.start_call(request, self._connection.request_timeout_s, lambda _: None)

@@ -1,0 +1,106 @@
+"""Transactions over a whole cluster, with the client library: what is seen, whoever ends in the middle."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import tidelog
+import trio
+from tidelog.client.core.partitioner import partition_of
+from tidelog.client.log import Log
+from tidelog.client.trio_loop import connect
+from tidelog.errors import TidelogError
+from tidelog.types import TRANSACTIONS
+
+from cluster.harness import running
+
+APP = "billing"
+
+
+async def seen(log: Log, topic: str = "orders", **how: str) -> list[bytes | None]:
+    """All records, those of one partition in their order."""
+    values: list[bytes | None] = []
+    async for record in log.consume(topic, start="earliest", end="latest", **how):  # type: ignore[arg-type]
+        values.append(record.value)
+    return values
+
+
+async def seen_at_last(log: Log, *values: bytes, topic: str = "orders") -> None:
+    """Until exactly these are visible; more, or a part of a transaction that stays, is an error."""
+    with trio.fail_after(30):
+        while sorted(found := await seen(log, topic), key=str) != sorted(values, key=str):
+            assert set(found) <= set(values)
+            await trio.sleep(0.02)
+
+
+async def coordinator_of(log: Log) -> str:
+    partitions = (await log.describe(TRANSACTIONS)).partitions
+    return partitions[partition_of(APP.encode(), len(partitions))].leader
+
+
+async def test_a_transaction_over_partitions_is_seen_whole_or_not_at_all(tmp_path: Path) -> None:
+    async with running(tmp_path) as cluster, connect(cluster.gateway) as log:
+        await log.create_topic("orders", partitions=3, replication_factor=3)
+        async with log.transaction(APP) as tx:
+            for partition in range(3):
+                await tx.send("orders", b"a%d" % partition, partition=partition)
+            assert await seen(log) == []
+        await seen_at_last(log, b"a0", b"a1", b"a2")
+
+        with pytest.raises(ZeroDivisionError):
+            async with log.transaction(APP) as tx:
+                await tx.send("orders", b"never", partition=1)
+                raise ZeroDivisionError
+        async with log.transaction(APP) as tx:
+            await tx.send("orders", b"b", partition=1)
+        await seen_at_last(log, b"a0", b"a1", b"a2", b"b")
+        assert b"never" in await seen(log, isolation="uncommitted")
+
+
+async def test_who_begins_takes_over_and_the_one_before_is_fenced(tmp_path: Path) -> None:
+    async with running(tmp_path) as cluster, connect(cluster.gateway) as log:
+        await log.create_topic("orders", partitions=1, replication_factor=3)
+        with pytest.raises(TidelogError) as refused:
+            async with log.transaction(APP) as zombie:
+                await zombie.send("orders", b"old")
+                async with log.transaction(APP) as tx:
+                    await tx.send("orders", b"new")
+        assert refused.value.code == "FENCED_PRODUCER" and tidelog.advice(refused.value) == "stop"
+        await seen_at_last(log, b"new")
+
+
+async def test_the_coordinator_and_a_leader_may_end_in_the_middle(tmp_path: Path) -> None:
+    async with running(tmp_path, replicas=4) as cluster, connect(cluster.gateway) as log:
+        await log.create_topic("orders", partitions=3, replication_factor=3)
+        async with log.transaction(APP) as tx:
+            await tx.send("orders", b"one", partition=0)
+            await cluster.stop(await coordinator_of(log))
+            await tx.send("orders", b"two", partition=1)
+            await tx.send("orders", b"three", partition=2)
+        await seen_at_last(log, b"one", b"two", b"three")
+
+
+async def test_what_workers_stage_is_committed_together_and_once(tmp_path: Path) -> None:
+    async with running(tmp_path) as cluster, connect(cluster.gateway) as log:
+        await log.create_topic("orders", partitions=2, replication_factor=3)
+
+        async def work(value: bytes, partition: int) -> None:
+            async with log.stage(APP) as tx:
+                await tx.send("orders", value, partition=partition)
+            staged.append(tx.id)
+
+        staged: list[str] = []
+        async with trio.open_nursery() as nursery:
+            for number in range(4):
+                nursery.start_soon(work, b"%d" % number, number % 2)
+        assert await seen(log) == []
+        assert await log.commit(APP, 0, staged) is True
+        first = list(staged)
+        staged.clear()
+        await work(b"again", 0)
+        assert await log.commit(APP, 0, staged) is False, "the batch is committed already"
+        await log.abort(APP, first)
+        await seen_at_last(log, b"0", b"1", b"2", b"3")
+        with pytest.raises(TidelogError, match="UNKNOWN_TRANSACTION"):
+            await log.commit(APP, 1, ["nobody staged this"])
