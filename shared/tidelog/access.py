@@ -4,8 +4,8 @@ A *principal* is a name: that of the token in a client's hello, else of its cert
 else ``anonymous``. A *rule* allows a principal (``*``: everybody) an operation (``*``: each) on a resource, or denies
 it: ``topic:NAME``, ``group:NAME``, ``app:NAME``, with a ``*`` at the end for all that begin so, or ``cluster``. What
 no rule allows is forbidden, and a rule that denies goes before all that allow. Whoever may do anything with a topic
-may describe it, and so may whoever takes part in a group. ``topic:*`` is not for the cluster's own topics, whose names
-begin with ``__``: a rule has to say so, ``topic:__audit`` or ``topic:__*``.
+may describe it, and so may whoever takes part in a group. ``topic:*`` is not for the cluster's own topics, whose
+names begin with ``__``: a rule has to say so, ``topic:__audit`` or ``topic:__*``.
 
 A *token* is 256 random bits, which nobody but its owner has: the controllers and gateways know its SHA-256. A slow
 hash or a salt would protect secrets that people choose and that can be guessed; of 2^256 nobody guesses one, and a

@@ -9,6 +9,7 @@ import tidelog
 import trio
 from tidelog.client.core.partitioner import partition_of
 from tidelog.client.log import Log
+from tidelog.client.options import GroupOptions
 from tidelog.client.trio_loop import connect
 from tidelog.errors import TidelogError
 from tidelog.types import TRANSACTIONS
@@ -104,3 +105,28 @@ async def test_what_workers_stage_is_committed_together_and_once(tmp_path: Path)
         await seen_at_last(log, b"0", b"1", b"2", b"3")
         with pytest.raises(TidelogError, match="UNKNOWN_TRANSACTION"):
             await log.commit(APP, 1, ["nobody staged this"])
+
+
+async def test_what_was_consumed_and_what_was_made_of_it_change_together(tmp_path: Path) -> None:
+    async with running(tmp_path) as cluster, connect(cluster.gateway) as log:
+        await log.create_topic("orders", partitions=1, replication_factor=3)
+        await log.create_topic("bills", partitions=1, replication_factor=3)
+        async with log.producer("orders") as producer:
+            for number in range(6):
+                await producer.send(b"%d" % number)
+
+        async def bill(records: int, fails: bool) -> None:
+            consuming = log.consume("orders", group="biller", group_options=GroupOptions(auto_commit_s=None))
+            async with consuming as consumer, log.transaction(APP) as tx:
+                for _ in range(records):
+                    record = await anext(consumer)
+                    await tx.send("bills", b"bill " + (record.value or b""))
+                await tx.commit_offsets(consumer)
+                if fails:
+                    raise ZeroDivisionError
+
+        await bill(2, fails=False)
+        with pytest.raises(ZeroDivisionError):
+            await bill(3, fails=True)
+        await bill(4, fails=False)
+        await seen_at_last(log, *(b"bill %d" % number for number in range(6)), topic="bills")

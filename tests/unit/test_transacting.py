@@ -8,9 +8,13 @@ from tidelog.errors import TidelogError
 from tidelog.wire.messages import (
     AbortStaged,
     BeginTransaction,
+    CommitOffsets,
     CommitStaged,
     Done,
     EnrolPartition,
+    FetchOffsets,
+    FetchOffsetsAnswer,
+    GroupPosition,
     PrepareTransaction,
     StagedCommitted,
     TransactionBegun,
@@ -18,7 +22,7 @@ from tidelog.wire.messages import (
     WriteMarker,
 )
 from toy_controller import KEY
-from transaction_net import APP, LOG, TransactionNet
+from transaction_net import APP, GROUP_LOG, LOG, TransactionNet
 
 
 def test_all_of_a_transaction_becomes_visible_when_it_is_committed() -> None:
@@ -266,3 +270,49 @@ def test_what_a_batch_of_a_transaction_must_say() -> None:
         assert code(net.acks[id]) == "INVALID_TRANSACTION", fields
     answer = net.tell(BeginTransaction("no name!", "o"))
     assert isinstance(answer, TidelogError) and answer.code == "INVALID_TRANSACTION"
+
+
+def commit_offset(net: TransactionNet, begun: TransactionBegun, offset: int, name: str = "r2") -> object:
+    position = GroupPosition(KEY.topic_id, 0, offset)
+    return net.tell(CommitOffsets("g", (position,), "", -1, "", APP, begun.producer_id, begun.producer_epoch), name)
+
+
+def offset_of(net: TransactionNet, name: str = "r2") -> object:
+    answer = net.tell(FetchOffsets("g"), name)
+    if answer is None:
+        net.advance(0.5)
+        answer = net.answers[net._next_id]
+    return [at.offset for at in answer.positions] if isinstance(answer, FetchOffsetsAnswer) else code(answer)
+
+
+@pytest.mark.parametrize("commit", [True, False])
+def test_positions_of_a_group_change_with_the_transaction_or_not_at_all(commit: bool) -> None:
+    net = TransactionNet()
+    net.tell(CommitOffsets("g", (GroupPosition(KEY.topic_id, 0, 1),)), "r2")
+    begun = net.begin()
+    net.write(begun, b"a")
+    assert commit_offset(net, begun, 7) == Done()
+    assert commit_offset(net, begun, 8) == Done()
+    assert offset_of(net) == "UNSTABLE_OFFSETS", "nobody goes on from where it may not be"
+    net.end(begun, commit)
+    net.advance(0.1)
+    assert offset_of(net) == ([8] if commit else [1])
+    assert code(commit_offset(net, begun, 9)) in ("INVALID_TRANSACTION", "TRANSACTION_ABORTED")
+    assert offset_of(net) == ([8] if commit else [1])
+
+
+def test_positions_of_a_transaction_outlive_the_coordinator_of_the_group() -> None:
+    net = TransactionNet()
+    begun = net.begin()
+    assert commit_offset(net, begun, 7) == Done()
+    net.move(GROUP_LOG, "r1")
+    assert offset_of(net, "r1") == "UNSTABLE_OFFSETS"
+    net.end(begun)
+    net.advance(0.5)
+    assert offset_of(net, "r1") == [7]
+
+
+def test_positions_of_a_producer_without_a_transaction_are_refused() -> None:
+    net = TransactionNet()
+    assert code(commit_offset(net, TransactionBegun(5, 0), 7)) == "UNKNOWN_TRANSACTION"
+    assert offset_of(net) == []

@@ -7,17 +7,18 @@ from typing import Any
 
 from replica_net import Net
 from tidelog.records import decode_batch, split
-from tidelog.types import TRANSACTIONS, PartitionState, TopicConfig, TopicPartition, TopicState
+from tidelog.types import GROUPS, TRANSACTIONS, PartitionState, TopicConfig, TopicPartition, TopicState
 from tidelog.wire.messages import BeginTransaction, EndTransaction, ListOffset, Read, ReadAnswer, TransactionBegun
 from tidelog_replica.settings import ReplicaSettings
 from toy_controller import KEY
 
 LOG = TopicPartition("id-transactions", 0)
+GROUP_LOG = TopicPartition("id-groups", 0)
 APP = "app"
 
 
 class TransactionNet(Net):
-    """r1 leads ``KEY``/0 and r2 ``KEY``/1; r3 coordinates."""
+    """r1 leads ``KEY``/0 and r2 ``KEY``/1; r3 coordinates transactions, r2 groups."""
 
     def __init__(self) -> None:
         super().__init__(3, TopicConfig(min_insync_replicas=2), ReplicaSettings(reserve_bytes=0))
@@ -28,6 +29,7 @@ class TransactionNet(Net):
         log = PartitionState(all, all, "r3", 0, 0)
         self.topics = {
             KEY.topic_id: TopicState(KEY.topic_id, "orders", self.config, data),
+            GROUP_LOG.topic_id: TopicState(GROUP_LOG.topic_id, GROUPS, self.config, (replace(log, leader="r2"),)),
             LOG.topic_id: TopicState(LOG.topic_id, TRANSACTIONS, self.config, (log,)),
         }
         self.broadcast()
@@ -47,7 +49,7 @@ class TransactionNet(Net):
         self.topics[key.topic_id] = replace(topic, partitions=tuple(states))
         if key == LOG:
             self.coordinator = leader
-        else:
+        elif key.topic_id == KEY.topic_id:
             self.leaders[key.partition] = leader
         self.broadcast()
         self.run()

@@ -7,16 +7,21 @@ from math import inf
 from typing import Any, ClassVar
 
 from tidelog.client.core.partitioner import partition_of
+from tidelog.errors import TidelogError, refuse
 from tidelog.types import GROUPS
-from tidelog.wire.messages import ListGroups, Message
+from tidelog.wire.messages import CommitOffsets, Done, EnrolPartition, ListGroups, Message, WriteMarker
 
+from tidelog_replica.admission import ASK_TIMEOUT_S, PASSED_ON
 from tidelog_replica.coordinated import Coordinated, Led
 from tidelog_replica.core.groups.coordinator import KINDS as KINDS
 from tidelog_replica.core.groups.coordinator import POSTPONED_S, READS, Coordinator
 from tidelog_replica.core.groups.group import Group, Topic, Topics
 from tidelog_replica.core.groups.records import Stored
+from tidelog_replica.transacting import Transactions
 
 TIMER = "groups"
+MAX_ENROLLING = 10_000
+"""More transactions at a time wait in vain, and are told to come again."""
 TOPICS_PAUSE_S = 0.05
 """The topics are looked through when the metadata has been still for so long, at least."""
 
@@ -28,8 +33,11 @@ class Groups(Coordinated[Coordinator, Stored]):
     TIMER: ClassVar[str] = TIMER
     ABOUT: ClassVar[str] = "groups"
 
-    def __init__(self, *arguments: Any) -> None:
+    def __init__(self, *arguments: Any, transactions: Transactions) -> None:
         super().__init__(*arguments)
+        self._transactions = transactions
+        self._enrolling: dict[int, None] = {}
+        """Producers of transactions whose positions wait until this partition is part of the transaction."""
         self._topics = Topics()
         self._look_at = inf
         self._topics_due = False
@@ -51,12 +59,52 @@ class Groups(Coordinated[Coordinator, Stored]):
         return core
 
     def _number(self, message: Message) -> int:
-        if isinstance(message, ListGroups):
+        if isinstance(message, ListGroups | WriteMarker):
             return message.partition
         return partition_of(getattr(message, "group", "").encode(), self.partitions)
 
     def _changes(self, message: Message) -> bool:
         return not isinstance(message, READS)
+
+    def _needs_proof(self, message: Message, wrote: bool) -> bool:
+        return isinstance(message, READS) or (isinstance(message, WriteMarker) and not wrote)
+
+    # --- transactions ------------------------------------------------------------------------------------
+
+    def on_request(self, source: int, id: int | None, message: Message, now: float) -> None:
+        """A request for a coordinator. Positions of a transaction count with it only where this partition of
+        ``__groups`` is part of it, so that it gets its marker."""
+        if isinstance(message, WriteMarker):
+            self._enrolling.pop(message.producer_id, None)
+        if isinstance(message, CommitOffsets) and message.transaction:
+            led = self._find(message, now)
+            if not isinstance(led, TidelogError) and led.core is not None and not led.core.holds(message):
+                self._enrol(source, id, message, now)
+                return
+        super().on_request(source, id, message, now)
+
+    def _enrol(self, source: int, id: int | None, message: CommitOffsets, now: float) -> None:
+        number, producer, epoch = self._number(message), message.producer_id, message.producer_epoch
+        coordinator = self._transactions.coordinator_of(message.transaction)
+        request = EnrolPartition(self._node, message.transaction, producer, epoch, self.topic_id, number)
+
+        def done(answer: Message | TidelogError, now: float) -> None:
+            known = producer in self._enrolling
+            if isinstance(answer, Done) and known:
+                super(Groups, self).on_request(source, id, message, now)
+                return
+            why = answer if isinstance(answer, TidelogError) else refuse("NOT_COORDINATOR", "it has just ended")
+            if why.code not in PASSED_ON:
+                why = refuse("NOT_COORDINATOR", f"the coordinator of {message.transaction} says: {why.message}")
+            self._outbox.answer(source, id, why)
+
+        if coordinator is None:
+            done(refuse("NOT_COORDINATOR", f"nobody is known to coordinate {message.transaction}"), now)
+            return
+        if len(self._enrolling) >= MAX_ENROLLING:
+            del self._enrolling[next(iter(self._enrolling))]
+        self._enrolling[producer] = None
+        self._outbox.call(coordinator, request, ASK_TIMEOUT_S, done)
 
     # --- topics ------------------------------------------------------------------------------------------
 

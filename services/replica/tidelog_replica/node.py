@@ -127,8 +127,8 @@ class ReplicaNode:
         self._requests = Requests(node_id, self._assignment, self._session, settings, outbox, self._touch)
         self._proposals = Proposals(node_id, self._session, settings, outbox, self._touch)
         about = (node_id, self._assignment, self._session, settings, outbox, self._timers, self._touch, wall_ms)
-        self._groups = Groups(*about)
         self._transactions = Transactions(*about)
+        self._groups = Groups(*about, transactions=self._transactions)
         self._marking = Marking(*about, self._transactions)
 
     @property
@@ -217,6 +217,8 @@ class ReplicaNode:
                 self._groups.on_request(source, id, message, now)
             case _ if isinstance(message, TRANSACTION_KINDS):
                 self._transactions.on_request(source, id, message, now)
+            case WriteMarker() if message.topic_id == self._groups.topic_id:
+                self._groups.on_request(source, id, message, now)
             case WriteMarker():
                 self._marking.on_marker(source, id, message, now)
             case _:

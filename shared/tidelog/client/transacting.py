@@ -183,9 +183,9 @@ class Transacting(ABC):
     async def transaction(
         self, app: str, *, timeout_s: float = TIMEOUT_S, options: ProducerOptions | None = None
     ) -> AsyncIterator[Transaction]:
-        """``async with log.transaction("billing") as tx``: all that is sent in the block becomes visible together when
-        it ends, or, where it raises, never. ``app`` has one transaction at a time: another process that begins one
-        takes over, and this one ends with ``FENCED_PRODUCER``. After ``timeout_s`` the cluster aborts it. Raises
+        """``async with log.transaction("billing") as tx``: all that is sent in the block becomes visible together
+        when it ends, or, where it raises, never. ``app`` has one transaction at a time: another process that begins
+        one takes over, and this one ends with ``FENCED_PRODUCER``. After ``timeout_s`` the cluster aborts it. Raises
         what failed; see ``advice``."""
         async with self._begun(app, "", timeout_s, options) as tx:
             yield tx

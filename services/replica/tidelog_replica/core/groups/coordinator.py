@@ -39,6 +39,7 @@ from tidelog.wire.messages import (
     ListGroups,
     ListGroupsAnswer,
     Message,
+    WriteMarker,
 )
 
 from tidelog_replica.core.counts import Counts
@@ -58,6 +59,7 @@ READS = (FetchOffsets, ListGroups, DescribeGroup)
 """They change nothing, and whoever does not lead any more must not answer them."""
 WRITES = (JoinGroup, LeaveGroup, CommitOffsets, DeleteGroup)
 KINDS = (*READS, *WRITES, GroupHeartbeat)
+"""Those of clients; ``WriteMarker`` comes from the coordinator of a transaction."""
 
 
 class Coordinator:
@@ -81,6 +83,8 @@ class Coordinator:
             self._group(name).restore(member, entry)
         for (name, partition), offset in stored.offsets.items():
             self._group(name).offsets[partition] = offset
+        for (name, producer_id), held in stored.pending.items():
+            self._group(name).pending[producer_id] = held
         for group in list(self.groups.values()):
             for restored in group.members.values():
                 restored.expires_at = now + restored.session_ms / 1000
@@ -200,6 +204,8 @@ class Coordinator:
                     return self._describe(message)
                 case DeleteGroup():
                     return self._delete(message)
+                case WriteMarker():
+                    return self._settle(message)
                 case _:
                     raise refuse("UNSUPPORTED", f"a coordinator does not know {message.OP}")
         except TidelogError as error:
@@ -305,9 +311,29 @@ class Coordinator:
             if found is None and len(self.groups) >= self._settings.max_groups:
                 raise refuse("GROUP_FULL", f"the coordinator has {self._settings.max_groups} groups")
             group = self._group(asked.group)
-        group.commit(offsets)
-        self._counts.group_commits += 1
+        if asked.transaction:
+            group.hold(asked.producer_id, asked.producer_epoch, offsets)
+        else:
+            group.commit(offsets)
+            self._counts.group_commits += 1
         self._touch(group)
+        return Done()
+
+    def holds(self, asked: CommitOffsets) -> bool:
+        """Its transaction has positions here: the partition is part of it."""
+        group = self.groups.get(asked.group)
+        held = None if group is None else group.pending.get(asked.producer_id)
+        return held is not None and held.epoch == asked.producer_epoch
+
+    def _settle(self, asked: WriteMarker) -> Done:
+        """A transaction has ended: its positions count, or are forgotten."""
+        for group in list(self.groups.values()):
+            held = group.pending.get(asked.producer_id)
+            if held is not None and held.epoch <= asked.producer_epoch:
+                group.settle(asked.producer_id, asked.commit)
+                self._counts.group_commits += asked.commit
+                group.forget_offsets(sorted(p for p in held.offsets if not self._topics.has(p)))
+                self._touch(group)
         return Done()
 
     def _fetch(self, asked: FetchOffsets) -> FetchOffsetsAnswer:
@@ -315,12 +341,13 @@ class Coordinator:
         group = self.groups.get(asked.group)
         if group is None:
             return FetchOffsetsAnswer()
+        shares = ((share.topic_id, number) for share in asked.parts for number in share.partitions)
+        wanted = list(dict.fromkeys(TopicPartition(*each) for each in shares))
+        if group.pending and group.is_unstable(wanted or [p for h in group.pending.values() for p in h.offsets]):
+            raise refuse("UNSTABLE_OFFSETS", f"a transaction that moves positions of {asked.group} is not at its end")
         if not asked.parts:
             return FetchOffsetsAnswer(positions_of(group))
-        wanted = (TopicPartition(share.topic_id, number) for share in asked.parts for number in share.partitions)
-        return FetchOffsetsAnswer(
-            tuple(position_of(p, group.offsets[p]) for p in dict.fromkeys(wanted) if p in group.offsets)
-        )
+        return FetchOffsetsAnswer(tuple(position_of(p, group.offsets[p]) for p in wanted if p in group.offsets))
 
     def _list(self) -> ListGroupsAnswer:
         groups = (self.groups[name] for name in sorted(self.groups))
@@ -343,6 +370,8 @@ class Coordinator:
         group = self._known(asked.group)
         if group.members:
             raise refuse("GROUP_NOT_EMPTY", f"{asked.group} has {len(group.members)} members")
+        if group.pending:
+            raise refuse("UNSTABLE_OFFSETS", f"a transaction that moves positions of {asked.group} is not at its end")
         group.forget_offsets(sorted(group.offsets))
         self._touch(group)
         return Done()

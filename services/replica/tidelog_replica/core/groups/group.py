@@ -36,9 +36,11 @@ from tidelog_replica.core.groups.records import (
     GroupRecord,
     MemberRecord,
     OffsetRecord,
+    PendingRecord,
     group_entry,
     member_entry,
     offset_entry,
+    pending_entry,
 )
 
 
@@ -112,10 +114,13 @@ class Group:
         """Which member a static one is now."""
         self.owners: dict[TopicPartition, str] = {}
         self.offsets: dict[TopicPartition, OffsetRecord] = {}
+        self.pending: dict[int, PendingRecord] = {}
+        """Positions of transactions that are not at their end, by producer id."""
         self._bumped = False
         self._rewrite = record is None
         self._changed: dict[str, None] = {}
         self._committed: dict[TopicPartition, None] = {}
+        self._held: dict[int, None] = {}
 
     # --- what it is --------------------------------------------------------------------------------------
 
@@ -130,7 +135,7 @@ class Group:
     @property
     def is_vain(self) -> bool:
         """There is nothing to remember of it."""
-        return not self.members and not self.offsets
+        return not self.members and not self.offsets and not self.pending
 
     @property
     def begins_generation(self) -> bool:
@@ -140,7 +145,7 @@ class Group:
     @property
     def has_news(self) -> bool:
         """Something is to be written."""
-        return self._bumped or self._rewrite or bool(self._changed or self._committed)
+        return self._bumped or self._rewrite or bool(self._changed or self._committed or self._held)
 
     def owns(self, member: Member, partition: TopicPartition) -> bool:
         """Whether the partition is the member's to commit."""
@@ -297,10 +302,31 @@ class Group:
             for name in self._changed
         ]
         entries += [offset_entry(self.name, p, self.offsets.get(p)) for p in self._committed]
+        entries += [pending_entry(self.name, id, self.pending.get(id)) for id in self._held]
         if self.is_vain:
             entries.append(group_entry(self.name, None))
         elif self._bumped or self._rewrite:
             entries.append(group_entry(self.name, GroupRecord(self.generation, self.assignor, self.empty_ms)))
         self._bumped = self._rewrite = False
-        self._changed, self._committed = {}, {}
+        self._changed, self._committed, self._held = {}, {}, {}
         return entries
+
+    # --- transactions ------------------------------------------------------------------------------------
+
+    def is_unstable(self, partitions: Iterable[TopicPartition]) -> bool:
+        """A transaction may be about to move the position of one of these."""
+        return any(partition in held.offsets for held in self.pending.values() for partition in partitions)
+
+    def hold(self, producer_id: int, epoch: int, offsets: Mapping[TopicPartition, OffsetRecord]) -> None:
+        """These count when the transaction is committed; those of an earlier call, too."""
+        before = self.pending.get(producer_id)
+        kept = before.offsets if before is not None and before.epoch == epoch else {}
+        self.pending[producer_id] = PendingRecord(epoch, {**kept, **offsets})
+        self._held[producer_id] = None
+
+    def settle(self, producer_id: int, commit: bool) -> None:
+        """The transaction is at its end."""
+        held = self.pending.pop(producer_id)
+        self._held[producer_id] = None
+        if commit:
+            self.commit(held.offsets)

@@ -5,6 +5,8 @@ Key and value are CBOR: the key an array that says what it is about, the value a
     ["group", group]                          generation, assignor, empty_ms
     ["member", group, member]                 see ``MemberRecord``
     ["offset", group, topic_id, partition]    offset, leader_epoch, metadata, ms, member, generation
+    ["pending", group, producer_id]           epoch, offsets: positions of a transaction that is not at its end, each
+                                              [topic_id, partition] and the fields of an ``offset``
 
 Partitions are a map from topic id to ascending numbers. A value has ``format`` 1; a reader that finds a greater one
 must not coordinate."""
@@ -43,6 +45,13 @@ class OffsetRecord(NamedTuple):
     generation: int = -1
 
 
+class PendingRecord(NamedTuple):
+    """Positions that count when the transaction of a producer is committed."""
+
+    epoch: int
+    offsets: dict[TopicPartition, OffsetRecord]
+
+
 class MemberRecord(NamedTuple):
     """A member as it is written."""
 
@@ -77,6 +86,15 @@ def member_entry(group: str, member: str, record: MemberRecord | None) -> Entry:
     return _entry(("member", group, member), value)
 
 
+def pending_entry(group: str, producer_id: int, record: PendingRecord | None) -> Entry:
+    """A transaction's positions; None: it is at its end."""
+    fields = None
+    if record is not None:
+        offsets = [[*partition, *offset] for partition, offset in sorted(record.offsets.items())]
+        fields = {"epoch": record.epoch, "offsets": offsets}
+    return _entry(("pending", group, producer_id), fields)
+
+
 def shares_of(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
     """Partitions by topic id, in order."""
     shares: dict[str, list[int]] = {}
@@ -102,6 +120,7 @@ class Stored:
         self.groups: dict[str, GroupRecord] = {}
         self.members: dict[tuple[str, str], MemberRecord] = {}
         self.offsets: dict[tuple[str, TopicPartition], OffsetRecord] = {}
+        self.pending: dict[tuple[str, int], PendingRecord] = {}
 
     def take(self, key: bytes | None, value: bytes | None) -> None:
         """The next record."""
@@ -118,6 +137,8 @@ class Stored:
                 case "offset", group, topic_id, number:
                     place = group, TopicPartition(topic_id, number)
                     _put(self.offsets, place, None if fields is None else OffsetRecord(**fields))
+                case "pending", group, producer_id:
+                    _put(self.pending, (group, producer_id), None if fields is None else _pending(fields))
                 case _:
                     raise ValueError(f"there are no records about a {kind}")
         except (ValueError, TypeError, KeyError, AttributeError, cbor2.CBORDecodeError) as error:
@@ -129,6 +150,11 @@ def _put(records: dict[Any, Any], key: object, record: object) -> None:
         records.pop(key, None)
     else:
         records[key] = record
+
+
+def _pending(fields: dict[str, Any]) -> PendingRecord:
+    rows = ((TopicPartition(*row[:2]), OffsetRecord(*row[2:])) for row in fields["offsets"])
+    return PendingRecord(fields["epoch"], dict(rows))
 
 
 def _member(fields: dict[str, Any]) -> MemberRecord:
