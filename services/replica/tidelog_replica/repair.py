@@ -288,6 +288,7 @@ class Repairs:
             last_epoch=hole.last_epoch if first else -1,
             leader_epoch=state.leader_epoch,
             max_bytes=min(1 << 20, self._settings.fetch_max_bytes),
+            isolation="uncommitted",
         )
         done = partial(self._on_read, key, repair, hole)
         self._outbox.call(state.leader, message, self._settings.replica_max_leader_timeout_s, done)
