@@ -1,8 +1,8 @@
-"""The coordinator of transactions and the leaders it talks to, over a network that loses, doubles and delays: the real
-cores, and logs that are lists. What is explored: which message arrives next, and which fault comes when.
+"""The coordinator of transactions and the leaders it talks to, over a network that loses, doubles and delays: the
+real cores, and logs that are lists. What is explored: which message arrives next, and which fault comes when.
 
-Two processes of one application write to two partitions, one of them the zombie of the other. The coordinator's log is
-committed a step after it is written; a crash keeps what is committed, and of the rest all or nothing. Whatever an
+Two processes of one application write to two partitions, one of them the zombie of the other. The coordinator's log
+is committed a step after it is written; a crash keeps what is committed, and of the rest all or nothing. Whatever an
 earlier coordinator has sent still arrives."""
 
 from __future__ import annotations

@@ -157,7 +157,11 @@ class Door:
         """Without the parts that are forbidden, or all of which have to wait: those are refused one by one."""
         refusals: list[TidelogError | None] = [wait] * len(message.parts)
         if self._guard.settings.authorization:
-            judged = [self._judge_topic(principal, message.OP, p.topic_id, p.partition) for p in message.parts]
+            judged = [
+                self._judge_topic(principal, message.OP, p.topic_id, p.partition)
+                or self._guard.judge_app(principal, p.transaction)
+                for p in message.parts
+            ]
             refusals = [refusal or wait for refusal in judged]
             denied = next(filter(None, judged), None)
             if denied is not None:

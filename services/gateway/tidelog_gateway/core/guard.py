@@ -127,6 +127,12 @@ class Guard:
             return refuse("UNKNOWN_TOPIC", f"no partition {topic_id}/{partition}")
         return forbidden(principal, operation, f"topic:{name}")
 
+    def judge_app(self, principal: str, app: str) -> TidelogError | None:
+        """Why a batch of a transaction of ``app`` is refused; "": it is of none."""
+        if not app or self.may(principal, "transact", f"app:{app}"):
+            return None
+        return forbidden(principal, "transact", f"app:{app}")
+
 
 def forbidden(principal: str, operation: str, resource: str) -> TidelogError:
     """The refusal that says what is missing."""

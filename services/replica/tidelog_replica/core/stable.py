@@ -98,11 +98,8 @@ class LogTransactions:
         self._ended = [one for one in self._ended if one.end >= start]
 
     def before(self, offset: int) -> LogTransactions:
-        """As it was at ``offset``, as far as that matters for what comes after it."""
-        return LogTransactions(
-            ((id, begun) for id, begun in self.open.items() if begun.start < offset),
-            (one for one in self._ended if one.end < offset),
-        )
+        """As it was at ``offset``, as far as that matters for a log that begins there."""
+        return LogTransactions((id, begun) for id, begun in self.open.items() if begun.start < offset)
 
     def copy(self) -> LogTransactions:
         """As it is now, for another thread."""

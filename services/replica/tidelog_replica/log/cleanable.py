@@ -109,6 +109,7 @@ class Cleanable(Readable):
         self.forgets = found is None and self.start > 0
         offset, state = found or (self.start, self.producers.before(self.start))
         self.producers.rebuild(self.headers(offset), state)
+        self.producers.transactions.forget_below(self.start)
 
     def begin_recall(self, end: int) -> Recall | None:
         """What ``truncate`` must read to know the producers at ``end``, as a job for a thread while no other job of
