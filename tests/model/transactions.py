@@ -251,7 +251,7 @@ class World:
             case "marked", core, marker:
                 if core is self.core:
                     core.on_marker(marker, True, self.now)
-                    self._pass(0)
+                    self._pass(0.002)
 
     def _lose(self, message: tuple[Any, ...]) -> None:
         """Who called hears that there is no answer."""

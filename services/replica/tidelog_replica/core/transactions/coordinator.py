@@ -54,6 +54,8 @@ KINDS = (BeginTransaction, EndTransaction, PrepareTransaction, CommitStaged, Abo
 MAX_EPOCH = (1 << 16) - 2
 """The marker of the last transaction of a producer id begins another epoch."""
 SWEEP_S = 60.0
+SOON_S = 0.001
+"""What has come to its end is written so soon after, with all that has by then."""
 POSTPONED_S = 1.0
 SWEEP = "sweep"
 
@@ -85,7 +87,7 @@ class Coordinator:
             state = record.state
             if known is not None and known.deciding.get(staged) == record.producer_id:
                 state = "committing"
-            left_ms = max(0, min(record.until_ms - wall_ms, self._patience_ms(state, record.timeout_ms)))
+            left_ms = max(1, min(record.until_ms - wall_ms, self._patience_ms(state, record.timeout_ms)))
             slot = Slot(
                 app,
                 staged,
@@ -145,7 +147,7 @@ class Coordinator:
                 commit = slot.state == "committing"
                 markers.append(Marker(slot.app, slot.staged, partition, slot.producer_id, slot.epoch, commit))
             if not slot.left:
-                self._timers.set(slot.key, now)
+                self._timers.set(slot.key, now + SOON_S)
         return markers
 
     def on_marker(self, marker: Marker, done: bool, now: float) -> None:
@@ -157,7 +159,7 @@ class Coordinator:
         if done:
             slot.left.pop(marker.partition, None)
         if not slot.left:
-            self._timers.set(slot.key, now)
+            self._timers.set(slot.key, now + SOON_S)
         elif not done:
             self._timers.set(slot.key, now + self._settings.retry_ms / 1000)
 
