@@ -64,7 +64,7 @@ class Chain:
         self.digests.append(digest)
         self.headers.append(header)
         self.at[header.end_offset] = digest
-        if header.producer_id:
+        if header.producer_id and not header.is_control:
             self.sequences[sequence_of(header)] = header.base_offset
 
     def cut(self, end: int) -> None:
@@ -73,7 +73,7 @@ class Chain:
             del self.at[self.ends.pop()]
             self.digests.pop()
             header = self.headers.pop()
-            if header.producer_id:
+            if header.producer_id and not header.is_control:
                 self.sequences.pop(sequence_of(header), None)
 
 

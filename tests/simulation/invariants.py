@@ -215,7 +215,7 @@ class Invariants(Members):
                         self._fail(f"R5 {where}, expected {chain.end}")
                     if chain.headers and header.leader_epoch < chain.headers[-1].leader_epoch:
                         self._fail(f"R5 {where}: leader epoch goes back")
-                    if header.producer_id and sequence_of(header) in chain.sequences:
+                    if header.producer_id and not header.is_control and sequence_of(header) in chain.sequences:
                         self._fail(f"R10 {where}: sequence {sequence_of(header)} is there already")
                     digest = blake2b(chain.last + batch, digest_size=12).digest()
                     known = self._batches.setdefault((key, header.leader_epoch, header.base_offset), digest)

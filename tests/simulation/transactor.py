@@ -107,7 +107,7 @@ class Transactor(Client):
         """The same batch again and again until it is acked, or it makes no sense any more."""
         state = self.partition(key)
         if one.fate or self._is_over(one) or tries == 0:
-            self._finish(one, commit=False)
+            self._conclude(one, commit=False)
             return
         again = lambda: self._write(one, key, number, count, tries - 1)  # noqa: E731
         if state is None or state.leader is None:
@@ -131,10 +131,10 @@ class Transactor(Client):
             if ack is not None and ack.error is None:
                 one.acked.add(number)
                 if len(one.acked) == count:
-                    self._finish(one, commit=self._stages or self.rng.random() < 0.7)
+                    self._conclude(one, commit=self._stages or self.rng.random() < 0.7)
             elif ack is not None and ack.error is not None and ack.error.code in FINAL:
                 self.cluster.count(f"transaction {ack.error.code}")
-                self._finish(one, commit=False)
+                self._conclude(one, commit=False)
             else:
                 self.loop.after(PAUSE_S, again)
 
@@ -146,7 +146,7 @@ class Transactor(Client):
     def _is_over(self, one: Try) -> bool:
         return self.idle or self.tries[-1] is not one
 
-    def _finish(self, one: Try, commit: bool) -> None:
+    def _conclude(self, one: Try, commit: bool) -> None:
         if self._is_over(one) or one.wanted:
             return
         assert one.begun is not None
