@@ -37,6 +37,7 @@ from tidelog.client.portal import Portal
 from tidelog.client.sync_admin import Administering
 from tidelog.client.sync_consumer import BackwardConsumer, Consumer, GroupConsumer, in_threads
 from tidelog.client.sync_producer import Pending, Producer
+from tidelog.client.sync_transacting import Transacting, Transaction
 from tidelog.tls import TlsOptions
 from tidelog.types import Position
 from tidelog.wire.messages import (
@@ -50,10 +51,10 @@ from tidelog.wire.messages import (
     TopicInfo,
 )
 
-__all__ = ["BackwardConsumer", "Consumer", "GroupConsumer", "Log", "Pending", "Producer", "connect"]
+__all__ = ["BackwardConsumer", "Consumer", "GroupConsumer", "Log", "Pending", "Producer", "Transaction", "connect"]
 
 
-class Log(Administering):
+class Log(Administering, Transacting):
     """A connected client; any thread may use it. Made by ``connect``. Its methods are those of ``tidelog.Log``."""
 
     def __init__(self, portal: Portal) -> None:
@@ -114,10 +115,10 @@ class Log(Administering):
         return self._portal.run(self._portal.log.list_offset, topic, partition, at)
 
     def list_offsets(
-        self, topic: TopicInfo, at: str | datetime, partitions: Iterable[int]
+        self, topic: TopicInfo, at: str | datetime, partitions: Iterable[int], isolation: str = "committed"
     ) -> dict[int, OffsetAnswer]:
         """``list_offset`` of many partitions at a time."""
-        return self._portal.run(self._portal.log.list_offsets, topic, at, tuple(partitions))
+        return self._portal.run(self._portal.log.list_offsets, topic, at, tuple(partitions), isolation)
 
     def producer(self, topic: str, options: ProducerOptions | None = None) -> Producer:
         """``with log.producer("orders") as producer``."""

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
 import tidelog
+import tidelog.aio
+import tidelog.sync
 import trio
 from tidelog.client.core.partitioner import partition_of
 from tidelog.client.log import Log
@@ -130,3 +133,64 @@ async def test_what_was_consumed_and_what_was_made_of_it_change_together(tmp_pat
             await bill(3, fails=True)
         await bill(4, fails=False)
         await seen_at_last(log, *(b"bill %d" % number for number in range(6)), topic="bills")
+
+
+async def test_programs_that_block_and_programs_on_asyncio_have_them_too(tmp_path: Path) -> None:
+    async with running(tmp_path) as cluster, connect(cluster.gateway) as log:
+        await log.create_topic("orders", partitions=2, replication_factor=3)
+        await log.create_topic("bills", partitions=1, replication_factor=3)
+        await trio.to_thread.run_sync(blocking, cluster.gateway)
+        await seen_at_last(log, b"blocking", b"staged", b"read")
+        await trio.to_thread.run_sync(asyncio.run, on_asyncio(cluster.gateway))
+        await seen_at_last(log, b"blocking", b"staged", b"read", b"asyncio")
+
+
+def blocking(url: str) -> None:
+    with tidelog.sync.connect(url) as log:
+        with log.transaction(APP) as tx:
+            tx.submit("orders", b"blocking", partition=1)
+        with pytest.raises(ZeroDivisionError), log.transaction(APP) as tx:
+            assert tx.send("orders", b"never", partition=1).partition == 1
+            raise ZeroDivisionError
+        with pytest.raises(TypeError), log.transaction(APP) as tx:
+            tx.submit("orders", b"nor this")
+            tx.submit("orders", "no bytes")  # type: ignore[arg-type]
+        with pytest.raises(TidelogError, match="UNKNOWN_TOPIC"), log.transaction(APP) as tx:
+            tx.send("nowhere", b"")
+        with pytest.raises(TidelogError, match="INVALID_TRANSACTION"), log.transaction("no name"):
+            raise AssertionError("begun")
+        with log.stage(APP) as tx:
+            tx.send("orders", b"staged")
+        with log.stage(APP) as dropped:
+            dropped.send("orders", b"dropped")
+        log.abort(APP, [dropped.id])
+        assert (log.commit(APP, 0, [tx.id]), log.commit(APP, 0, [tx.id])) == (True, False)
+        with log.producer("bills") as producer:
+            producer.send(b"bill")
+        options = GroupOptions(auto_commit_s=None)
+        with log.consume("bills", group="reader", group_options=options) as consumer, log.transaction(APP) as tx:
+            next(consumer)
+            tx.send("orders", b"read")
+            tx.commit_offsets(consumer)
+        while not (positions := settled(log)):
+            pass
+        assert positions[0].offset == 1
+
+
+def settled(log: tidelog.sync.Log) -> dict[int, tidelog.Position]:
+    """The positions, once the transaction that moves them is at its end."""
+    try:
+        return log.fetch_offsets("reader", "bills")
+    except TidelogError as error:
+        assert error.code == "UNSTABLE_OFFSETS"
+        return {}
+
+
+async def on_asyncio(url: str) -> None:
+    async with tidelog.aio.connect(url) as log:
+        async with log.transaction(APP) as tx:
+            await tx.send("orders", b"asyncio")
+        with pytest.raises(ZeroDivisionError):
+            async with log.transaction(APP) as tx:
+                await tx.send("orders", b"never")
+                raise ZeroDivisionError

@@ -22,9 +22,10 @@ from tidelog.client.consumer import Consumer
 from tidelog.client.group import GroupConsumer
 from tidelog.client.log import DEFAULT_URL, NO_FILES, Log, open_log
 from tidelog.client.producer import Pending, Producer
+from tidelog.client.transacting import Transaction
 from tidelog.tls import TlsFiles, TlsOptions
 
-__all__ = ["BackwardConsumer", "Consumer", "GroupConsumer", "Log", "Pending", "Producer", "connect"]
+__all__ = ["BackwardConsumer", "Consumer", "GroupConsumer", "Log", "Pending", "Producer", "Transaction", "connect"]
 
 
 def connect(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import deque
 from types import TracebackType
 from typing import Any, Self
@@ -21,10 +22,10 @@ QUEUED_RECORDS = 4096
 class Pending:
     """A record that was accepted and is not acknowledged yet, perhaps."""
 
-    __slots__ = ("_error", "_inner", "_producer")
+    __slots__ = ("_error", "_feed", "_inner")
 
-    def __init__(self, producer: Producer) -> None:
-        self._producer = producer
+    def __init__(self, feed: Feed) -> None:
+        self._feed = feed
         self._inner: async_producer.Pending | None = None
         self._error: Exception | None = None
 
@@ -33,34 +34,86 @@ class Pending:
         ``tidelog.Pending.result``), or was refused with."""
         if self._inner is not None and self._inner.is_settled:
             return self._inner.result()
-        return self._producer._portal.run(self._wait)
+        return self._feed._portal.run(self._wait)
 
     async def _wait(self) -> Ack:
-        await self._producer._catch_up()
+        await self._feed._catch_up()
         if self._error is not None:
-            self._producer._refused.pop(self, None)
+            self._feed._refused.pop(self, None)
             raise self._error
         assert self._inner is not None
         return await self._inner.wait()
 
 
-class Producer:
-    """Sends records to one topic; from any thread. Made by ``Log.producer``; use it with ``with``."""
+class Feed(ABC):
+    """Records on their way to the background thread, in order, many at a time."""
 
-    def __init__(self, portal: Portal, topic: str, options: ProducerOptions | None) -> None:
-        self.topic = topic
+    def __init__(self, portal: Portal) -> None:
         self._portal = portal
-        self._queue: deque[tuple[Pending, bytes | None, dict[str, Any]]] = deque()
+        self._queue: deque[tuple[Pending, tuple[Any, ...], dict[str, Any]]] = deque()
         self._scheduled = False
         self._pumping = False
         self._refused: dict[Pending, Exception] = {}
+        """What was refused, and why, as far as nobody has waited for it."""
+        self._caught_up: trio.Event
+
+    @abstractmethod
+    async def _accept(self, *record: Any, **details: Any) -> async_producer.Pending:
+        """In the background thread: the next record."""
+
+    def _put(self, *record: Any, **details: Any) -> Pending:
+        pending = Pending(self)
+        self._queue.append((pending, record, {name: x for name, x in details.items() if x is not None}))
+        if len(self._queue) >= QUEUED_RECORDS:
+            self._portal.run(self._catch_up)
+        elif not self._scheduled:
+            self._scheduled = True
+            self._portal.soon(self._start_pump)
+        return pending
+
+    # In the background thread:
+
+    def _start_pump(self) -> None:
+        self._scheduled = False
+        if self._queue and not self._pumping:
+            self._pumping = True
+            self._caught_up = trio.Event()
+            self._portal.nursery.start_soon(self._pump)
+
+    async def _pump(self) -> None:
+        """Hand over what is queued, in order."""
+        queue = self._queue
+        try:
+            while queue:
+                pending, record, details = queue[0]
+                try:
+                    pending._inner = await self._accept(*record, **details)
+                except (TidelogError, TypeError, ValueError) as error:
+                    pending._error = self._refused[pending] = error
+                queue.popleft()
+        finally:
+            self._pumping = False
+            self._caught_up.set()
+
+    async def _catch_up(self) -> None:
+        self._start_pump()
+        if self._pumping:
+            await self._caught_up.wait()
+
+
+class Producer(Feed):
+    """Sends records to one topic; from any thread. Made by ``Log.producer``; use it with ``with``."""
+
+    def __init__(self, portal: Portal, topic: str, options: ProducerOptions | None) -> None:
+        super().__init__(portal)
+        self.topic = topic
         self._end: trio.Event
         self._ended: trio.Event
         self._failure: Exception | None = None
         self._inner = portal.run(self._open, options)
 
     async def _open(self, options: ProducerOptions | None) -> async_producer.Producer:
-        self._end, self._ended, self._caught_up = trio.Event(), trio.Event(), trio.Event()
+        self._end, self._ended = trio.Event(), trio.Event()
         answer: tuple[async_producer.Producer | None, Exception | None] = await self._portal.nursery.start(
             self._hold, options
         )
@@ -123,21 +176,14 @@ class Producer:
     ) -> Pending:
         """Accept a record without waiting for its acknowledgement; waits only while too much is unacknowledged.
         A record that is refused (too large, wrong type) says so at ``wait`` or at the end of the producer."""
-        pending = Pending(self)
-        details = {
-            "key": key,
-            "headers": headers,
-            "partition": partition,
-            "timestamp_ms": timestamp_ms,
-            "expected_offset": expected_offset,
-        }
-        self._queue.append((pending, value, {name: x for name, x in details.items() if x is not None}))
-        if len(self._queue) >= QUEUED_RECORDS:
-            self._portal.run(self._catch_up)
-        elif not self._scheduled:
-            self._scheduled = True
-            self._portal.soon(self._start_pump)
-        return pending
+        return self._put(
+            value,
+            key=key,
+            headers=headers,
+            partition=partition,
+            timestamp_ms=timestamp_ms,
+            expected_offset=expected_offset,
+        )
 
     def flush(self) -> None:
         """Wait until everything submitted so far is acknowledged or has failed."""
@@ -173,32 +219,8 @@ class Producer:
 
     # In the background thread:
 
-    def _start_pump(self) -> None:
-        self._scheduled = False
-        if self._queue and not self._pumping:
-            self._pumping = True
-            self._caught_up = trio.Event()
-            self._portal.nursery.start_soon(self._pump)
-
-    async def _pump(self) -> None:
-        """Hand what is queued to the producer, in order."""
-        queue, submit = self._queue, self._inner.submit
-        try:
-            while queue:
-                pending, value, details = queue[0]
-                try:
-                    pending._inner = await submit(value, **details)
-                except (TidelogError, TypeError, ValueError) as error:
-                    pending._error = self._refused[pending] = error
-                queue.popleft()
-        finally:
-            self._pumping = False
-            self._caught_up.set()
-
-    async def _catch_up(self) -> None:
-        self._start_pump()
-        if self._pumping:
-            await self._caught_up.wait()
+    async def _accept(self, *record: Any, **details: Any) -> async_producer.Pending:
+        return await self._inner.submit(*record, **details)
 
     async def _flush(self) -> None:
         await self._catch_up()

@@ -1,0 +1,160 @@
+"""The blocking face of transactions: ``tidelog.sync.Log`` has all of it. What each means is said where
+``tidelog.Log`` has it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from contextlib import AbstractAsyncContextManager
+from functools import partial
+from types import TracebackType
+from typing import Any, Self
+
+import trio
+
+from tidelog.client import producer as async_producer
+from tidelog.client import transacting
+from tidelog.client.options import ProducerOptions
+from tidelog.client.portal import Portal
+from tidelog.client.producer import Ack, Headers
+from tidelog.client.sync_consumer import GroupConsumer
+from tidelog.client.sync_producer import Feed, Pending
+from tidelog.client.transacting import TIMEOUT_S
+from tidelog.errors import TidelogError
+from tidelog.types import Position
+
+Opening = AbstractAsyncContextManager[transacting.Transaction]
+
+
+class _GivenUp(Exception):
+    """The block of the caller has failed."""
+
+
+class Transaction(Feed):
+    """An open transaction; any thread may send. Made by ``Log.transaction`` and ``Log.stage``, to be used with
+    ``with``: it is open from there on."""
+
+    def __init__(self, portal: Portal, opening: Opening) -> None:
+        super().__init__(portal)
+        self.app = self.id = ""
+        """Application, and the name of a staged transaction; known once it is open."""
+        self._opening = opening
+        self._inner: transacting.Transaction
+        self._end: trio.Event
+        self._ended: trio.Event
+        self._given_up = False
+        self._failure: Exception | None = None
+
+    def send(
+        self,
+        topic: str,
+        value: bytes | None,
+        *,
+        key: bytes | None = None,
+        headers: Headers | None = None,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+    ) -> Ack:
+        """Send a record to a topic and wait until it is in the log, to be seen when the transaction is committed."""
+        return self.submit(
+            topic, value, key=key, headers=headers, partition=partition, timestamp_ms=timestamp_ms
+        ).wait()
+
+    def submit(
+        self,
+        topic: str,
+        value: bytes | None,
+        *,
+        key: bytes | None = None,
+        headers: Headers | None = None,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+    ) -> Pending:
+        """Accept a record, as ``Producer.submit``; the end of the transaction waits for it. A record that is refused
+        aborts it, unless ``wait`` has said so."""
+        return self._put(topic, value, key=key, headers=headers, partition=partition, timestamp_ms=timestamp_ms)
+
+    def commit_offsets(
+        self, group: str | GroupConsumer, positions: Mapping[tuple[str, int], Position | int] | None = None
+    ) -> None:
+        """Have the group come so far if the transaction is committed; see ``tidelog.Transaction.commit_offsets``."""
+        whose = group if isinstance(group, str) else group._tell()
+        self._portal.run(self._inner.commit_offsets, whose, positions)
+
+    def __enter__(self) -> Self:
+        self._inner = self._portal.run(self._open)
+        self.app, self.id = self._inner.app, self._inner.id
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is not None and self._portal.is_foreign:
+            return
+        self._portal.run(self._close, error is None)
+        if error is None and self._failure is not None:
+            raise self._failure
+
+    # In the background thread:
+
+    async def _accept(self, *record: Any, **details: Any) -> async_producer.Pending:
+        return await self._inner.submit(*record, **details)
+
+    async def _open(self) -> transacting.Transaction:
+        self._end, self._ended = trio.Event(), trio.Event()
+        opened: transacting.Transaction | None = await self._portal.nursery.start(self._hold)
+        if opened is None:
+            assert self._failure is not None
+            raise self._failure
+        return opened
+
+    async def _hold(self, *, task_status: trio.TaskStatus[transacting.Transaction | None]) -> None:
+        """The task in which the transaction lives."""
+        opened = False
+        try:
+            async with self._opening as tx:
+                opened = True
+                task_status.started(tx)
+                await self._end.wait()
+                if self._given_up:
+                    raise _GivenUp
+                for refused in self._refused.values():
+                    raise refused
+        except (_GivenUp, TidelogError, TypeError, ValueError) as error:
+            self._failure = error
+            if not opened:
+                task_status.started(None)
+        finally:
+            self._ended.set()
+
+    async def _close(self, commit: bool) -> None:
+        if commit:
+            await self._catch_up()
+        self._given_up = not commit
+        self._end.set()
+        await self._ended.wait()
+
+
+class Transacting:
+    """See the module."""
+
+    _portal: Portal
+
+    def transaction(
+        self, app: str, *, timeout_s: float = TIMEOUT_S, options: ProducerOptions | None = None
+    ) -> Transaction:
+        """``with log.transaction("billing") as tx``: all that is sent in the block becomes visible together when it
+        ends, or, where it raises, never; see ``tidelog.Log.transaction``."""
+        return Transaction(self._portal, self._portal.log.transaction(app, timeout_s=timeout_s, options=options))
+
+    def stage(self, app: str, *, timeout_s: float = TIMEOUT_S, options: ProducerOptions | None = None) -> Transaction:
+        """As ``transaction``, but at its end it waits to be committed, together with others, by its ``id``."""
+        return Transaction(self._portal, self._portal.log.stage(app, timeout_s=timeout_s, options=options))
+
+    def commit(self, app: str, batch: int, staged: Iterable[str]) -> bool:
+        """Commit all these staged transactions together, as batch number ``batch`` of the application, once; see
+        ``tidelog.Log.commit``."""
+        return self._portal.run(partial(self._portal.log.commit, app, batch, tuple(staged)))
+
+    def abort(self, app: str, staged: Iterable[str]) -> None:
+        """Drop these staged transactions; does nothing to what is committed, or not known."""
+        self._portal.run(partial(self._portal.log.abort, app, tuple(staged)))
