@@ -96,13 +96,16 @@ class _Rate(ProgressColumn):
         return Text(f"{len(tally.failed)} failed", style) + Text(faults + rates)
 
 
-def run_range(seeds: range, duration: float, jobs: int, out: Path, byte_level: bool = False) -> Tally:
+def run_range(
+    seeds: range, duration: float, jobs: int, out: Path, byte_level: bool = False, transactions: bool = False
+) -> Tally:
     """All of them, with a progress bar, or a line now and then where there is no terminal; failures at once with the
     command that replays them. Ctrl-C ends it: what has run until then counts."""
     tally, said = Tally(), 0.0
     columns = (BarColumn(), MofNCompleteColumn(), _Rate(tally), TextColumn("ETA"), TimeRemainingColumn())
     flags = " --bytes" if byte_level else "" if duration == DURATION else f" --duration {duration}"
-    run = run_bytes if byte_level else partial(run_seed, duration=duration)
+    flags += " --transactions" if transactions else ""
+    run = run_bytes if byte_level else partial(run_seed, duration=duration, transactions=transactions)
     terminal = sys.stdout.isatty()
     with Progress(*columns, transient=not terminal) as progress, suppress(KeyboardInterrupt):
         task = progress.add_task("seeds", total=len(seeds))
@@ -141,6 +144,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes; default: one per core")
     parser.add_argument("--duration", type=float, default=DURATION, help="virtual seconds of load per seed")
     parser.add_argument("--bytes", action="store_true", help="the byte level: real shells, client and WebSockets")
+    parser.add_argument("--transactions", action="store_true", help="applications with transactions in every seed")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write a summary of the counts")
     parser.add_argument("--out", type=Path, default=OUT, metavar="DIR", help="where failures leave case and trace")
     parser.add_argument("--no-shrink", action="store_true", help="leave failures as long as they are")
@@ -151,18 +155,20 @@ def main() -> int:
     """Exit code 0 when no seed failed."""
     arguments = parse()
     if arguments.seed is not None or arguments.case is not None:
-        case = Case(arguments.seed, arguments.duration) if arguments.case is None else Case.load(arguments.case)
+        drawn = Case(arguments.seed, arguments.duration, transactions=arguments.transactions)
+        case = drawn if arguments.case is None else Case.load(arguments.case)
         again = partial(run_bytes, case.seed) if arguments.bytes else partial(run_case, case)
         return replay(case, arguments.trace, again)
     if arguments.shrink is not None:
-        result = run_case(Case(arguments.shrink, arguments.duration))
+        result = run_case(Case(arguments.shrink, arguments.duration, transactions=arguments.transactions))
         if result.fault is None:
             print(f"seed {arguments.shrink} does not fail")
             return 0
         shrink(result, arguments.out)
         return 1
     first, last = (int(text) for text in arguments.seeds.split(":"))
-    tally = run_range(range(first, last), arguments.duration, arguments.jobs, arguments.out, arguments.bytes)
+    where = arguments.jobs, arguments.out
+    tally = run_range(range(first, last), arguments.duration, *where, arguments.bytes, arguments.transactions)
     report(tally)
     if arguments.json is not None:
         arguments.json.write_text(json.dumps(tally.data(), indent=1) + "\n")

@@ -17,7 +17,9 @@ from tidelog.types import INTERNAL_PREFIX, PartitionState, TopicPartition, Topic
 from tidelog.wire.codec import ANSWERS, SERVICE, decode, encode, encode_error
 from tidelog_controller.core.raft_log import RaftLog
 
+from simulation import applications
 from simulation.admin import Admin
+from simulation.applications import Applications
 from simulation.checker import check
 from simulation.consumer import Consumer
 from simulation.controller_process import ControllerProcess
@@ -33,8 +35,10 @@ from simulation.options import (
     REPLICA_SETTINGS,
     RESERVE_BYTES,
     TIMELINE,
+    TRANSACTED,
     Options,
     TopicOptions,
+    transacted_topic,
 )
 from simulation.processes import SimProcess
 from simulation.producer import Producer
@@ -64,6 +68,8 @@ class Cluster:
         self.history = History()
         self.partitions: list[TopicPartition] = []
         """Keys of all partitions that clients know of."""
+        self.transacted: list[TopicPartition] = []
+        """Those of the topic of the applications."""
         self._names: dict[str, str] = {}
         self._rows: dict[bytes, list[tuple[int, bytes | None]]] = {}
         self._producer_id = 0
@@ -87,7 +93,8 @@ class Cluster:
             self.processes[name] = ReplicaProcess(self, name)
         for process in self.processes.values():
             self.loop.after(self.client_rng.uniform(0.0, 0.05), process.start)
-        self.admin = Admin(self, options.topics)
+        transacts = options.transactions and (options.only is None or applications.NAME in options.only)
+        self.admin = Admin(self, (*options.topics, transacted_topic()) if transacts else options.topics)
         if options.moves:
             Mover(self, stream(options.seed, "mover"))
         self.suspender = Suspender(self, stream(options.seed, "suspender")) if options.pauses else None
@@ -97,6 +104,7 @@ class Cluster:
                 self.clients.append(Producer(self, name, rng, options.producers[int(name[1:]) - 1]))
             else:
                 self.clients.append(Consumer(self, name, rng, any_replica=name != "k1"))
+        self.applications = Applications(self) if transacts else None
 
     # --- what the parts ask ------------------------------------------------------------------------------
 
@@ -136,14 +144,17 @@ class Cluster:
         """A topic exists: clients may use it. A name that is used again gets a number."""
         before = sum(name.partition("~")[0] == topic.name for name in self._names.values())
         self._names[topic.topic_id] = f"{topic.name}~{before + 1}" if before else topic.name
-        if topic.name.startswith(INTERNAL_PREFIX):
-            return
-        self.partitions += [TopicPartition(topic.topic_id, p) for p in range(len(topic.partitions))]
+        if not topic.name.startswith(INTERNAL_PREFIX):
+            self._partitions_of(topic).extend(TopicPartition(topic.topic_id, p) for p in range(len(topic.partitions)))
 
     def on_topic_grown(self, topic: TopicState, first: int) -> None:
         """It has more partitions than these."""
         self.count("topics grown")
-        self.partitions += [TopicPartition(topic.topic_id, p) for p in range(first, len(topic.partitions))]
+        new = range(first, len(topic.partitions))
+        self._partitions_of(topic).extend(TopicPartition(topic.topic_id, number) for number in new)
+
+    def _partitions_of(self, topic: TopicState) -> list[TopicPartition]:
+        return self.transacted if topic.name == TRANSACTED else self.partitions
 
     def on_topic_deleted(self, topic: TopicState) -> None:
         """It is gone for good, with its records."""
@@ -242,6 +253,8 @@ class Cluster:
         if self.options.timeline and may_be_told(self):
             self.until(lambda: is_told(self), self.options.patience)
             check_timeline(self)
+        if self.applications is not None:
+            self.applications.end()
         self.judge()
 
     def full_isr(self) -> bool:

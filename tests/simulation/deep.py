@@ -1,7 +1,7 @@
 """Checks that cost more than a step may: done on each log now and then, and on all at the end.
 
 epochs      the leader-epoch cache says of every batch what its header says
-producers   the producers' state is the one recomputed from the log
+producers   the producers' state is the one recomputed from the log, and so is that of transactions
 hash chain  the product's own chain names the same prefix by the same hash, on every replica and in every life (R2)
 queues      bounded; who waits has a deadline, and the server's timer is not later
 fencing     a message of an older leader epoch, life or metadata index changes nothing
@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from tidelog.records import MAX_OFFSET
 from tidelog.types import TopicPartition
 from tidelog.wire.messages import EpochOffset, Fetch, FetchAnswer, MetadataUpdate, Notify
 from tidelog_replica.core.producers import ProducerState
@@ -20,8 +21,8 @@ from tidelog_replica.node import ReplicaNode
 from tidelog_replica.partition import Partition
 
 from simulation.controller_invariants import ControllerInvariants
-from simulation.ghost import Chain, Digest
-from simulation.views import view
+from simulation.ghost import Chain, Digest, Held
+from simulation.views import View, view
 
 STRIDE = 64
 """A log is looked into after every so many changes."""
@@ -56,10 +57,24 @@ class DeepChecks(ControllerInvariants):
             wanted = self._producers[key, chain.last] = ProducerState(chain.headers).snapshot()
         if told != wanted:
             self._fail(f"R10 {who}: the producers' state is {told}, the log says {wanted}")
+        if not chain.base:
+            has = _transactions(partition.producers, log.start)
+            should = _transactions(ProducerState(chain.headers), log.start)
+            if has != should:
+                self._fail(f"R10 {who}: transactions are {has}, the log says {should}")
         for end in chain.ends[-1:]:
             boundary, hashed = log.chain_at(end)
             known = self._chains.setdefault((key, chain.at[end]), hashed)
             self._demand(boundary == end and known == hashed, f"R2 {who}: another hash chain up to {end}")
+
+    def _check_stable(self, who: str, held: Held, view: View) -> None:
+        """The last stable offset goes back only with the HW, which has to be excused."""
+        transactions, stable = view.log.producers.transactions, view.high_watermark
+        if not transactions.is_idle:
+            stable = transactions.copy().stable_end(stable)
+        if stable < held.stable and (held.view is None or held.view.high_watermark <= view.high_watermark):
+            self._fail(f"R5 {who}: the last stable offset went from {held.stable} to {stable}")
+        held.stable = stable
 
     def _check_waiting(self, name: str, node: ReplicaNode) -> None:
         """Everybody who waits has a deadline that the timer knows."""
@@ -91,6 +106,14 @@ class DeepChecks(ControllerInvariants):
                 self._fail(f"R6 {name} {partition.key.partition}: {message} came too late, and {was} is {now}")
         self.cluster.count("messages out of date")
         return effects
+
+
+def _transactions(producers: ProducerState, start: int) -> object:
+    """What they say of transactions, as if everything were committed: the rest is forgotten sooner or later."""
+    transactions = producers.transactions.copy()
+    transactions.stable_end(MAX_OFFSET)
+    transactions.forget_below(start)
+    return transactions.to_map()
 
 
 def _waiters(role: object) -> list[Waiters[Any]]:

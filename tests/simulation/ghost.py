@@ -91,6 +91,8 @@ class Held:
     told: int = 0
     """The HW that its former life has written down."""
     durable: int = 0
+    stable: int = 0
+    """The last stable offset."""
     changes: int = 0
 
 

@@ -9,7 +9,7 @@ read from where it ended.
     R2   log matching: the same (leader epoch, offset) names the same bytes and the same prefix, everywhere
     R3   a new leader, and every live ISR member, holds everything committed
     R4   what is committed or acked ``all`` is durable on every live ISR member; recovery keeps what was flushed
-    R5   epochs and high watermarks never go back; no gaps
+    R5   epochs, high watermarks and last stable offsets never go back; no gaps
     R6   a follower takes only what the leader of its epoch has
     R7   a reader sees only what is committed, and keeps its position
     R8   a leader's maximal ISR contains the controller's ISR
@@ -191,6 +191,7 @@ class Invariants(Members):
                 self._demand(excused, text)
             if 0 <= view.leader_epoch < before.leader_epoch:
                 self._fail(f"R5 {who}: leader epoch went back")
+        self._check_stable(who, held, view)
         if view.leads and (before is None or not before.leads or before.leader_epoch != view.leader_epoch):
             self._became_leader(process, key, view, chain)
         if log.end > chain.end:

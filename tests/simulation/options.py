@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from tidelog.types import Acks
 from tidelog_controller.core.balance import BalanceSettings
 from tidelog_controller.core.controller import ControllerSettings
+from tidelog_controller.core.groups_topic import GroupsTopicSettings
 from tidelog_controller.core.raft import RaftSettings
 from tidelog_controller.core.scribe import TimelineSettings
 from tidelog_replica.settings import ReplicaSettings
@@ -18,8 +19,11 @@ from simulation.strikes import Strike, Swarm
 
 NO_TIMELINE = TimelineSettings(replication_factor=0)
 TIMELINE = TimelineSettings(settle_s=0.5, keyframe_events=30, keyframe_interval_s=3.0)
+COORDINATED = GroupsTopicSettings(partitions=2)
 CONTROLLER_SETTINGS = ControllerSettings(
     timeline=NO_TIMELINE,
+    groups=COORDINATED,
+    transactions=COORDINATED,
     session_timeout_s=1.5,
     leader_report_window_s=2.0,
     request_timeout_s=2.0,
@@ -92,6 +96,8 @@ class Options:
     """What happens is written to ``__timeline``, and nothing of it may be missing at the end."""
     encrypted: bool = False
     """Segments are sealed at rest, by each life of a server under another key."""
+    transactions: bool = False
+    """Applications have transactions in a topic of their own (``applications.py``)."""
     only: tuple[str, ...] | None = None
     """Names of the clients that take part; None: all."""
 
@@ -123,7 +129,17 @@ class Options:
             timeline=stream(seed, "timeline").random() < 0.25,
             pauses=stream(seed, "pauses").random() < 0.2,
             encrypted=stream(seed, "encryption").choice((*(False,) * 7, True)),
+            transactions=stream(seed, "transacted").random() < 0.03,
         )
+
+
+TRANSACTED = "x"
+"""The topic of the applications, which loses nothing that is committed."""
+
+
+def transacted_topic() -> TopicOptions:
+    """It."""
+    return TopicOptions(TRANSACTED, 2, 3, {"replica_max_lag_ms": "1600", "segment_max_bytes": "4096"})
 
 
 UNCLEAN = "true"

@@ -8,7 +8,7 @@ import signal
 import time
 import traceback
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -30,16 +30,19 @@ class Case:
     duration: float = DURATION
     strikes: tuple[Strike, ...] | None = None
     clients: tuple[str, ...] | None = None
+    transactions: bool = False
+    """Also where the seed draws none."""
 
     def options(self) -> Options:
         """What the cluster is told."""
         drawn = Options.draw(self.seed, self.duration)
-        return replace(drawn, strikes=self.strikes, only=self.clients)
+        transactions = drawn.transactions or self.transactions
+        return replace(drawn, strikes=self.strikes, only=self.clients, transactions=transactions)
 
     def save(self, path: Path) -> None:
         """As JSON."""
         strikes = None if self.strikes is None else [strike.data() for strike in self.strikes]
-        data = {"seed": self.seed, "duration": self.duration, "strikes": strikes, "clients": self.clients}
+        data = {**asdict(self), "strikes": strikes}
         path.write_text(json.dumps(data, indent=1) + "\n")
 
     @classmethod
@@ -48,7 +51,7 @@ class Case:
         data = json.loads(path.read_text())
         strikes = None if data["strikes"] is None else tuple(Strike.of(strike) for strike in data["strikes"])
         clients = None if data["clients"] is None else tuple(data["clients"])
-        return cls(data["seed"], data["duration"], strikes, clients)
+        return cls(**{**data, "strikes": strikes, "clients": clients})
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,9 +107,9 @@ def run_case(case: Case, trace: Callable[[str], None] | None = None) -> Result:
     return Result(case, fault, cluster.counts, cluster.loop.steps, cluster.loop.now, struck)
 
 
-def run_seed(seed: int, duration: float = DURATION) -> Result:
+def run_seed(seed: int, duration: float = DURATION, transactions: bool = False) -> Result:
     """The whole run of a seed."""
-    return run_case(Case(seed, duration))
+    return run_case(Case(seed, duration, transactions=transactions))
 
 
 def run_bytes(seed: int, trace: Callable[[str], None] | None = None) -> Result:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from simulation import applications
 from simulation.runner import Case, Result, run_case
 from simulation.strikes import Strike
 
@@ -82,6 +83,7 @@ class Shrinker:
             clients = (
                 *(f"p{index + 1}" for index in range(len(options.producers))),
                 *(f"k{index + 1}" for index in range(options.consumers)),
+                *([applications.NAME] if options.transactions else ()),
             )
         for name in clients:
             fewer = tuple(other for other in self.best.clients or clients if other != name)
