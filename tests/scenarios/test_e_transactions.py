@@ -1,0 +1,87 @@
+"""E10 to E13: transactions, on the toy network of the unit tests."""
+
+from __future__ import annotations
+
+import pytest
+from replica_net import code
+from tidelog.wire.messages import EndTransaction, Fetch, TransactionBegun, TransactionEnded, WriteMarker
+from toy_controller import KEY
+from transaction_net import APP, LOG, TransactionNet
+
+
+def without_followers(net: TransactionNet, leader: str) -> None:
+    """Nothing that this server appends is committed from now on."""
+    net.drop_notify = True
+    net.hold = lambda name, call: isinstance(call.message, Fetch) and call.to == leader
+
+
+def with_followers(net: TransactionNet) -> None:
+    net.drop_notify = False
+    net.hold = lambda name, call: False
+
+
+def test_E10_a_leader_ends_with_the_marker_of_a_transaction_that_is_not_committed() -> None:
+    net = TransactionNet()
+    begun = net.begin()
+    net.write(begun, b"a")
+    without_followers(net, "r1")
+    decided = net.ask("r3", EndTransaction(APP, begun.producer_id, begun.producer_epoch, True))
+    net.advance(4)
+    assert net.answers[decided] == TransactionEnded(True)
+    assert net.partition("r1").log.end == 2, "the marker is there"
+    told = net.stable()
+    with_followers(net)
+    net.held.clear()
+    net.hold = lambda name, call: isinstance(call.message, WriteMarker)
+    net.move(KEY, "r2")
+    assert net.stable() >= told, "what was decided for readers stays so"
+    with_followers(net)
+    for held in net.held:
+        net.deliver(*held)
+    net.advance(5)
+    assert net.seen() == [b"a"], "the next leader is told, too"
+
+
+@pytest.mark.parametrize("commit", [True, False])
+def test_E11_a_coordinator_ends_with_a_decision_that_is_not_committed(commit: bool) -> None:
+    net = TransactionNet()
+    begun = net.begin(timeout_ms=5000)
+    net.write(begun, b"a")
+    without_followers(net, "r3")
+    told = net.end(begun, commit=commit)
+    with_followers(net)
+    net.move(LOG, "r1")
+    net.advance(10)
+    decided = net.end(begun, commit=False)
+    assert told in (None, decided), "what was told is so for ever"
+    assert net.seen() == ([b"a"] if decided.committed else [])
+
+
+def test_E12_a_batch_of_a_transaction_comes_when_the_next_one_is_open() -> None:
+    """KIP-890."""
+    net = TransactionNet()
+    first = net.begin()
+    net.write(first, b"a")
+    assert net.end(first) == TransactionEnded(True)
+    net.advance(0.1)
+    second = net.begin()
+    net.write(second, b"b", partition=1)
+    late = net.write(first, b"late")
+    assert net.end(second) == TransactionEnded(True)
+    net.advance(0.1)
+    assert (net.seen(0), net.seen(1)) == ([b"a"], [b"b"])
+    assert code(net.acks[late]) == "FENCED_PRODUCER"
+
+
+def test_E13_a_transaction_is_seen_everywhere_or_nowhere_and_holds_nobody_up() -> None:
+    net = TransactionNet()
+    begun = net.begin()
+    net.write(begun, b"a")
+    net.write(begun, b"b", partition=1)
+    stranger = net.write(TransactionBegun(77, 0), b"of none")
+    for leader in ("r1", "r2"):
+        net.send(leader, b"behind", partition=int(leader == "r2"))
+    assert net.end(begun) == TransactionEnded(True)
+    net.advance(0.1)
+    assert (net.seen(0), net.seen(1)) == ([b"a", b"behind"], [b"b", b"behind"])
+    assert code(net.acks[stranger]) == "UNKNOWN_TRANSACTION"
