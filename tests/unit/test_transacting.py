@@ -51,6 +51,15 @@ def test_nothing_of_an_aborted_transaction_is_ever_seen() -> None:
     assert net.seen(isolation="uncommitted") == [b"a", b"plain"]
 
 
+def test_a_transaction_without_records_comes_to_its_end_without_being_asked() -> None:
+    net = TransactionNet()
+    begun = net.begin()
+    assert net.end(begun) == TransactionEnded(True)
+    end = net.nodes["r3"].partitions[LOG].log.end
+    net.advance(0.1)
+    assert net.nodes["r3"].partitions[LOG].log.end == end + 1, "that it is at its end is written, too"
+
+
 def test_the_last_stable_offset_is_what_latest_tells() -> None:
     net = TransactionNet()
     net.send("r1", b"before")

@@ -135,11 +135,11 @@ class Transactions(Coordinated[Coordinator, Stored]):
         led.core.on_written(led.written)
 
     def _on_moved(self, led: Led[Coordinator, Stored], core: Coordinator, now: float) -> None:
+        before = core.deadline()
         core.on_committed(led.leading.high_watermark)
-        markers = core.take_markers(now)
-        for marker in markers:
+        for marker in core.take_markers(now):
             self._tell(led, core, marker, now)
-        if markers:
+        if core.deadline() != before:
             self._set_timer(now)
 
     def _tell(self, led: Led[Coordinator, Stored], core: Coordinator, marker: Marker, now: float) -> None:
