@@ -68,7 +68,8 @@ class Marking:
         self._touch = touch
         self._wall_ms = wall_ms
         self._transactions = transactions
-        self._marked: dict[TopicPartition, _Marked] = {}
+        self.marked: dict[TopicPartition, _Marked] = {}
+        """Partitions with markers that are not known to be committed."""
 
     # --- markers -----------------------------------------------------------------------------------------
 
@@ -102,57 +103,54 @@ class Marking:
             header = read_header(batch)
             end = leading.append(batch, header)
             partition.producers.record(header, end - 1)
-        marked = self._marked.get(partition.key)
+        marked = self.marked.get(partition.key)
         if marked is None or marked.leading is not leading:
             self._resign(partition.key)
-            marked = self._marked[partition.key] = _Marked(leading, Waiters())
+            marked = self.marked[partition.key] = _Marked(leading, Waiters())
         marked.waiting.add(_Waiting(end, now + self._settings.ack_timeout_s, source, id))
         self._touch(partition)
         self._set_timer()
 
-    def on_settled(self, partition: Partition, now: float) -> None:
-        """A partition's input is over: its markers may be committed, its role over, coordinators to be asked."""
-        leading = partition.leading
-        marked = self._marked.get(partition.key) if self._marked else None
-        if marked is not None:
-            if marked.leading is not leading:
-                self._resign(partition.key)
-            else:
-                for waiting in marked.waiting.wake(leading.high_watermark):
-                    self._outbox.answer(waiting.source, waiting.id, Done())
-                if not len(marked.waiting):
-                    del self._marked[partition.key]
-        if leading is not None and leading.admission.questions:
-            self._enrol(partition, leading, now)
+    def on_settled(self, partition: Partition) -> None:
+        """The input of a partition that is ``marked`` is over: its markers may be committed, or its role over."""
+        marked = self.marked[partition.key]
+        if marked.leading is not partition.leading:
+            self._resign(partition.key)
+            return
+        for waiting in marked.waiting.wake(marked.leading.high_watermark):
+            self._outbox.answer(waiting.source, waiting.id, Done())
+        if not len(marked.waiting):
+            del self.marked[partition.key]
 
     def on_source_closed(self, source: int) -> None:
         """Nobody waits at the other end of this link any more."""
-        for marked in self._marked.values():
+        for marked in self.marked.values():
             marked.waiting.drop(source)
 
     def on_tick(self, now: float) -> None:
         """Give up what takes too long: it will be told again."""
-        for marked in self._marked.values():
+        for marked in self.marked.values():
             for waiting in marked.waiting.expire(now):
                 text = "the marker is not committed yet"
                 self._outbox.answer(waiting.source, waiting.id, _unknown("REQUEST_TIMED_OUT", text))
-        self._marked = {key: marked for key, marked in self._marked.items() if len(marked.waiting)}
+        self.marked = {key: marked for key, marked in self.marked.items() if len(marked.waiting)}
         self._set_timer()
 
     def _set_timer(self) -> None:
         due = None
-        for marked in self._marked.values():
+        for marked in self.marked.values():
             due = earlier(due, marked.waiting.deadline)
         self._timers.set((TIMER, ""), due)
 
     def _resign(self, key: TopicPartition) -> None:
-        marked = self._marked.pop(key, None)
+        marked = self.marked.pop(key, None)
         for waiting in marked.waiting.take_all() if marked is not None else ():
             self._outbox.answer(waiting.source, waiting.id, _unknown("NOT_LEADER", f"{self._node} leads no more"))
 
     # --- enrolment ---------------------------------------------------------------------------------------
 
-    def _enrol(self, partition: Partition, leading: Leading, now: float) -> None:
+    def enrol(self, partition: Partition, leading: Leading, now: float) -> None:
+        """Ask the coordinators what the admission of batches wants to know."""
         questions, leading.admission.questions = leading.admission.questions, []
         for question in questions:
             coordinator = self._transactions.coordinator_of(question.app)

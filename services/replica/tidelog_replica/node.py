@@ -130,6 +130,7 @@ class ReplicaNode:
         self._transactions = Transactions(*about)
         self._groups = Groups(*about, transactions=self._transactions)
         self._marking = Marking(*about, self._transactions)
+        self._coordinating: dict[str, Groups | Transactions] = {}  # by the id of their topic
 
     @property
     def partitions(self) -> dict[TopicPartition, Partition]:
@@ -187,8 +188,10 @@ class ReplicaNode:
     def on_metadata(self, update: MetadataUpdate, now: float) -> list[Effect]:
         """News of the cluster, from a watch. Raises ``ProtocolError``."""
         self._assignment.on_metadata(update, now)
-        self._groups.on_metadata(now)
-        self._transactions.on_metadata(now)
+        for part in (self._groups, self._transactions):
+            part.on_metadata(now)
+            if part.topic_id:
+                self._coordinating[part.topic_id] = part
         return self._finish(now)
 
     def on_request(self, source: int, id: int | None, message: Message, now: float) -> list[Effect]:
@@ -345,14 +348,11 @@ class ReplicaNode:
 
     def _talk_to_self(self, now: float) -> None:
         """What this server asks itself, and what it answers."""
-        calls, self._outbox.to_self = self._outbox.to_self, []
-        answers, self._outbox.from_self = self._outbox.from_self, []
+        calls, answers = self._outbox.take_own()
         for token, message in calls:
             self._serve(LOOP, token, message, now)
-        for token, answer in answers:
-            done = self._outbox.take_call(token)
-            if done is not None:
-                done(answer, now)
+        for done, answer in answers:
+            done(answer, now)
 
     def _settle(self, now: float) -> None:
         touched, self._touched = self._touched, {}
@@ -360,15 +360,18 @@ class ReplicaNode:
             if self.partitions.get(key) is not partition:
                 continue  # deleted
             partition.settle(now)
-            self._groups.on_settled(partition, now)
-            self._transactions.on_settled(partition, now)
-            self._marking.on_settled(partition, now)
+            if key.topic_id in self._coordinating:
+                self._coordinating[key.topic_id].on_settled(partition, now)
+            if key in self._marking.marked:
+                self._marking.on_settled(partition)
             if partition.damage is not None:
                 self._assignment.on_damaged(partition, partition.damage, now)
                 continue
             self._cleaning.on_settled(partition)
             leading = partition.leading
             if leading is not None:
+                if leading.admission.questions:
+                    self._marking.enrol(partition, leading, now)
                 self._proposals.propose(partition, leading, now)
                 self._proposals.confirm(partition, leading, now)
             elif partition.offline is not None:

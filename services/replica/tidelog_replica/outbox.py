@@ -130,6 +130,12 @@ class Outbox:
             return
         self._effects.append(Call(to, self._tokens, message, timeout_s))
 
+    def take_own(self) -> tuple[list[tuple[int, Message]], list[tuple[OnAnswer, Message | TidelogError]]]:
+        """What this server has asked itself, and what it has answered itself, with who asked."""
+        calls, self.to_self = self.to_self, []
+        answers, self.from_self = self.from_self, []
+        return calls, [(self._calls.pop(token), answer) for token, answer in answers if token in self._calls]
+
     def take_call(self, token: int) -> OnAnswer | None:
         """Who waits for the answer to this call; None: it was answered before."""
         return self._calls.pop(token, None)

@@ -73,14 +73,14 @@ class Committed(Protocol):
 class _Reader:
     """A request on its way through the stages. Times are seconds."""
 
-    end: int
-    """The HW that is news to it, or the last stable offset."""
     source: int
     id: int | None
     ask: Read | ListOffset
     came: float
     news_until: float
     until: float
+    end: int = 0
+    """The HW that may be news to it: the last stable offset moves only with that."""
     asked: float = inf
     """When it began to wait for the proof."""
     deadline: float = 0.0
@@ -101,14 +101,13 @@ class Reading:
         self._leader = leader
         self._unproved: Waiters[_Reader] = Waiters()
         self._for_news: Waiters[_Reader] = Waiters()
-        self._for_stable: Waiters[_Reader] = Waiters()
         self._proof = (core.confirmed_at, core.knows_end)
         """What the waiting readers have been judged by."""
 
     @property
     def waits_for_news(self) -> bool:
         """Somebody waits for the HW."""
-        return len(self._for_news) + len(self._for_stable) > 0
+        return len(self._for_news) > 0
 
     def _visible(self, ask: Read | ListOffset) -> int:
         """What lies below it the request may see."""
@@ -130,7 +129,7 @@ class Reading:
         news_until = now + wait_s - (min(proof_s, wait_s / 2) if read.consistency == "bounded" else 0.0)
         if self._full:
             news_until = until = now
-        self._step(_Reader(read.offset + 1, source, id, read, now, news_until, until), now)
+        self._step(_Reader(source, id, read, now, news_until, until), now)
 
     def list_offset(self, source: int, id: int | None, asked: ListOffset, now: float) -> None:
         """Answer with an offset by name or by time; the HW only when nobody else can have led until now."""
@@ -146,12 +145,11 @@ class Reading:
             self._outbox.answer(source, id, found or self._end_not_known())
             return
         until = now if self._full else now + self._settings.read_proof_max_s
-        self._step(_Reader(0, source, id, asked, now, now, until), now)
+        self._step(_Reader(source, id, asked, now, now, until), now)
 
     @property
     def _full(self) -> bool:
-        waiting = len(self._unproved) + len(self._for_news) + len(self._for_stable)
-        return waiting >= self._settings.partition_max_waiting
+        return len(self._unproved) + len(self._for_news) >= self._settings.partition_max_waiting
 
     # --- the stages --------------------------------------------------------------------------------------
 
@@ -164,9 +162,13 @@ class Reading:
             if reader.asked == inf:
                 self._core.ask_confirmation(now)
             self._unproved.add(replace(reader, asked=min(reader.asked, now), deadline=reader.until))
-        elif self._visible(reader.ask) < reader.end and now < reader.news_until:
-            waiting = self._for_news if reader.ask.isolation == "uncommitted" else self._for_stable
-            waiting.add(replace(reader, asked=inf, deadline=reader.news_until))
+        elif (
+            now < reader.news_until
+            and isinstance(reader.ask, Read)
+            and self._visible(reader.ask) <= reader.ask.offset
+        ):
+            end = max(reader.ask.offset, self._core.high_watermark) + 1
+            self._for_news.add(replace(reader, end=end, asked=inf, deadline=reader.news_until))
         elif isinstance(reader.ask, ListOffset):
             self._outbox.answer(reader.source, reader.id, self._offset_of(reader.ask) or self._latest(reader.ask))
         else:
@@ -284,12 +286,8 @@ class Reading:
 
     def settle(self, now: float) -> None:
         """Go on with the readers whom the HW or the proof has reached."""
-        hw = self._core.high_watermark
-        for reader in self._for_news.wake(hw):
+        for reader in self._for_news.wake(self._core.high_watermark):
             self._step(reader, now)
-        if len(self._for_stable):
-            for reader in self._for_stable.wake(self._log.producers.transactions.stable_end(hw)):
-                self._step(reader, now)
         if len(self._unproved):
             proof = self._core.confirmed_at, self._core.knows_end
             if proof != self._proof:
@@ -299,7 +297,7 @@ class Reading:
 
     def on_tick(self, now: float) -> None:
         """Go on with those whose time in their stage is over."""
-        for reader in [*self._unproved.expire(now), *self._for_news.expire(now), *self._for_stable.expire(now)]:
+        for reader in [*self._unproved.expire(now), *self._for_news.expire(now)]:
             self._step(reader, now)
 
     def give_up(self) -> None:
@@ -309,17 +307,16 @@ class Reading:
 
     def deadline(self) -> float | None:
         """When ``on_tick`` has something to do; perhaps earlier than that."""
-        return earlier(self._unproved.deadline, earlier(self._for_news.deadline, self._for_stable.deadline))
+        return earlier(self._unproved.deadline, self._for_news.deadline)
 
     def on_source_closed(self, source: int) -> None:
         """Nobody waits at the other end of this link any more."""
         self._unproved.drop(source)
         self._for_news.drop(source)
-        self._for_stable.drop(source)
 
     def resign(self, code: str, message: str) -> None:
         """The role ends: readers go elsewhere."""
-        for reader in [*self._unproved.take_all(), *self._for_news.take_all(), *self._for_stable.take_all()]:
+        for reader in [*self._unproved.take_all(), *self._for_news.take_all()]:
             self._outbox.answer(reader.source, reader.id, refuse(code, message))
 
 
