@@ -130,6 +130,8 @@ class ReplicaNode:
         self._transactions = Transactions(*about)
         self._groups = Groups(*about, transactions=self._transactions)
         self._marking = Marking(*about, self._transactions)
+        self._by_timer: dict[str, Groups | Transactions | Marking] = {GROUPS_TIMER: self._groups}
+        self._by_timer |= {TRANSACTIONS_TIMER: self._transactions, MARKERS_TIMER: self._marking}
         self._coordinating: dict[str, Groups | Transactions] = {}  # by the id of their topic
 
     @property
@@ -195,8 +197,7 @@ class ReplicaNode:
         return self._finish(now)
 
     def on_request(self, source: int, id: int | None, message: Message, now: float) -> list[Effect]:
-        """A request or one-way message over link ``source``; a ``Notify`` comes back over a link of one's own, whose
-        number does not matter."""
+        """A request or one-way message over link ``source``, whose number does not matter where it is ``Notify``."""
         self._serve(source, id, message, now)
         return self._finish(now)
 
@@ -216,14 +217,12 @@ class ReplicaNode:
                 self._requests.digest(source, id, message)
             case Notify():
                 self._upstreams.on_notify(message, self.partitions, now)
-            case _ if isinstance(message, GROUP_KINDS):
+            case WriteMarker() if message.topic_id != self._groups.topic_id:
+                self._marking.on_marker(source, id, message, now)
+            case _ if isinstance(message, (*GROUP_KINDS, WriteMarker)):
                 self._groups.on_request(source, id, message, now)
             case _ if isinstance(message, TRANSACTION_KINDS):
                 self._transactions.on_request(source, id, message, now)
-            case WriteMarker() if message.topic_id == self._groups.topic_id:
-                self._groups.on_request(source, id, message, now)
-            case WriteMarker():
-                self._marking.on_marker(source, id, message, now)
             case _:
                 self._outbox.answer(source, id, refuse("UNSUPPORTED", f"a replica server does not know {message.OP}"))
 
@@ -231,7 +230,7 @@ class ReplicaNode:
         """An accepted link is gone."""
         for partition in self.partitions.values():
             partition.on_source_closed(source)
-        for part in (self._groups, self._transactions, self._marking):
+        for part in self._by_timer.values():
             part.on_source_closed(source)
         return self._finish(now)
 
@@ -272,12 +271,8 @@ class ReplicaNode:
             kind, name = key
             if kind == PETITIONS_TIMER:
                 continue  # the end of every input sends what is due
-            if kind == GROUPS_TIMER:
-                self._groups.on_tick(now)
-            elif kind == TRANSACTIONS_TIMER:
-                self._transactions.on_tick(now)
-            elif kind == MARKERS_TIMER:
-                self._marking.on_tick(now)
+            if kind in self._by_timer:
+                self._by_timer[kind].on_tick(now)
             elif kind == LEADER_TIMER:
                 self._upstreams.on_tick(name, now)
             elif kind == OPENING_TIMER:
