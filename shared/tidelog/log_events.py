@@ -304,6 +304,13 @@ REPLICA = (
         "A record of __groups cannot be read: the groups of that partition have no coordinator here.",
         "Let another replica lead it: tidelog partitions transfer; tidelog verify --replicas.",
     ),
+    LogEvent("transactions_coordinated", "info", "It coordinates the transactions of a partition of __transactions."),
+    LogEvent(
+        "transactions_unreadable",
+        "error",
+        "A record of __transactions cannot be read: the applications of that partition have no coordinator here.",
+        "Let another replica lead it: tidelog partitions transfer; tidelog verify --replicas.",
+    ),
 )
 GATEWAY = (
     LogEvent("gateway_started", "info", "It knows the cluster, and listens.", counted=False),

@@ -22,7 +22,7 @@ NOT_FOR_APPLICATIONS = {
     "Consumer": {"reached", "current", "last"},
     "BackwardConsumer": {"reached", "current", "last"},
     "GroupConsumer": {
-        *("reached", "hold", "current", "last", "member"),
+        *("reached", "hold", "current", "last"),
         *("on_assigned", "on_commit_due", "on_lost", "on_over", "on_revoked"),
     },
 }

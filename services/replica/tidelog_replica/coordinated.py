@@ -116,8 +116,6 @@ class Coordinated(ABC, Generic[C, S]):
 
     TOPIC: ClassVar[str]
     TIMER: ClassVar[str]
-    ABOUT: ClassVar[str]
-    """What it coordinates, for events."""
 
     def __init__(
         self,
@@ -152,6 +150,14 @@ class Coordinated(ABC, Generic[C, S]):
     @abstractmethod
     def _make(self, led: Led[C, S], now: float) -> C:
         """A core that begins with what was stored."""
+
+    @abstractmethod
+    def _on_begun(self, led: Led[C, S], core: C) -> None:
+        """It has read its log: say so."""
+
+    @abstractmethod
+    def _on_unreadable(self, led: Led[C, S]) -> None:
+        """It cannot: say so."""
 
     @abstractmethod
     def _number(self, message: Message) -> int:
@@ -284,7 +290,7 @@ class Coordinated(ABC, Generic[C, S]):
 
     def _read(self, led: Led[C, S], now: float) -> None:
         """One more bite of the log; after the last one the coordinator begins."""
-        log, end = led.partition.log, led.leading.core.epoch_start
+        end = led.leading.core.epoch_start
         if led.broken:
             return
         if led.read_to < end:
@@ -294,7 +300,7 @@ class Coordinated(ABC, Generic[C, S]):
         led.core = self._make(led, now)
         led.stored = self._store()
         self._write(led)
-        self._outbox.event(f"{self.ABOUT}_coordinated", partition=led.partition.key.partition, log_end=log.end)
+        self._on_begun(led, led.core)
 
     def _take(self, led: Led[C, S]) -> None:
         log, end = led.partition.log, led.leading.core.epoch_start
@@ -307,7 +313,7 @@ class Coordinated(ABC, Generic[C, S]):
                 led.read_to = columns.header.end_offset
         except (CorruptBatch, ValueError) as error:
             led.broken = str(error)
-            self._outbox.event(f"{self.ABOUT}_unreadable", partition=led.partition.key.partition, reason=str(error))
+            self._on_unreadable(led)
 
     def _write(self, led: Led[C, S]) -> None:
         """Append what the core has changed."""

@@ -31,7 +31,6 @@ class Groups(Coordinated[Coordinator, Stored]):
 
     TOPIC: ClassVar[str] = GROUPS
     TIMER: ClassVar[str] = TIMER
-    ABOUT: ClassVar[str] = "groups"
 
     def __init__(self, *arguments: Any, transactions: Transactions) -> None:
         super().__init__(*arguments)
@@ -57,6 +56,13 @@ class Groups(Coordinated[Coordinator, Stored]):
         core = Coordinator(self._node, self._settings.groups, self._topics, self._outbox.counts)
         core.begin(led.stored, now)
         return core
+
+    def _on_begun(self, led: Led[Coordinator, Stored], core: Coordinator) -> None:
+        fields = {"partition": led.partition.key.partition, "groups": len(core.groups)}
+        self._outbox.event("groups_coordinated", **fields, log_end=led.partition.log.end)
+
+    def _on_unreadable(self, led: Led[Coordinator, Stored]) -> None:
+        self._outbox.event("groups_unreadable", partition=led.partition.key.partition, reason=led.broken)
 
     def _number(self, message: Message) -> int:
         if isinstance(message, ListGroups | WriteMarker):

@@ -50,7 +50,6 @@ from tidelog.wire.messages import (
 from tidelog_replica.assignment import Assignment
 from tidelog_replica.cleaning import Cleaning
 from tidelog_replica.coordinating import KINDS as GROUP_KINDS
-from tidelog_replica.coordinating import TIMER as GROUPS_TIMER
 from tidelog_replica.coordinating import Groups
 from tidelog_replica.core.groups.group import Group
 from tidelog_replica.core.timers import Timers
@@ -73,7 +72,6 @@ from tidelog_replica.session import Random, Session
 from tidelog_replica.settings import ReplicaSettings
 from tidelog_replica.tidying import Tidying
 from tidelog_replica.transacting import KINDS as TRANSACTION_KINDS
-from tidelog_replica.transacting import TIMER as TRANSACTIONS_TIMER
 from tidelog_replica.transacting import Transactions
 from tidelog_replica.upstream import TIMER as LEADER_TIMER
 from tidelog_replica.upstreams import Upstreams
@@ -130,8 +128,8 @@ class ReplicaNode:
         self._transactions = Transactions(*about)
         self._groups = Groups(*about, transactions=self._transactions)
         self._marking = Marking(*about, self._transactions)
-        self._by_timer: dict[str, Groups | Transactions | Marking] = {GROUPS_TIMER: self._groups}
-        self._by_timer |= {TRANSACTIONS_TIMER: self._transactions, MARKERS_TIMER: self._marking}
+        self._by_timer: dict[str, Groups | Transactions | Marking] = {Groups.TIMER: self._groups}
+        self._by_timer |= {Transactions.TIMER: self._transactions, MARKERS_TIMER: self._marking}
         self._coordinating: dict[str, Groups | Transactions] = {}  # by the id of their topic
 
     @property

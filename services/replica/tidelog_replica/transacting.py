@@ -39,7 +39,6 @@ class Transactions(Coordinated[Coordinator, Stored]):
 
     TOPIC: ClassVar[str] = TRANSACTIONS
     TIMER: ClassVar[str] = TIMER
-    ABOUT: ClassVar[str] = "transactions"
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
@@ -55,6 +54,13 @@ class Transactions(Coordinated[Coordinator, Stored]):
         core = Coordinator(self._settings.transactions)
         core.begin(led.stored, led.written, now, self._wall_ms())
         return core
+
+    def _on_begun(self, led: Led[Coordinator, Stored], core: Coordinator) -> None:
+        fields = {"partition": led.partition.key.partition, "transactions": len(core.slots)}
+        self._outbox.event("transactions_coordinated", **fields, log_end=led.partition.log.end)
+
+    def _on_unreadable(self, led: Led[Coordinator, Stored]) -> None:
+        self._outbox.event("transactions_unreadable", partition=led.partition.key.partition, reason=led.broken)
 
     def _number(self, message: Message) -> int:
         return partition_of(getattr(message, "app", "").encode(), self.partitions)

@@ -71,8 +71,7 @@ class GroupConsumer(RecordStream):
         hooks: Hooks,
     ) -> None:
         super().__init__(join.topics[0])
-        self.group = join.group
-        self.instance = join.instance
+        self.group, self.member, self.instance = join.group, join.member, join.instance
         self._connection = connection
         self._loop = connection.loop
         self._start = start
@@ -108,11 +107,6 @@ class GroupConsumer(RecordStream):
     def generation(self) -> int:
         """The member's generation; -1 before it has joined."""
         return self._member.generation
-
-    @property
-    def member(self) -> str:
-        """The member's name."""
-        return self._member.member
 
     @property
     def positions(self) -> dict[tuple[str, int], Position]:

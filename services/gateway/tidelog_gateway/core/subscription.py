@@ -381,9 +381,8 @@ class Subscriptions:
         self._leave_copy(one)
         self._withdraw(one)
         del self._open[one.source][one.sub]
-        siblings = self._by_partition[one.key]
-        del siblings[one]
-        if not siblings:
+        del self._by_partition[one.key][one]
+        if not self._by_partition[one.key]:
             del self._by_partition[one.key]
             self.tails.drop(one.key)
 

@@ -108,7 +108,6 @@ class MemberCore:
         """Why it is over, if not by its own will."""
         self.is_over = False
         self._join = join
-        self.member = join.member
         self._session_s = join.session_timeout_ms / 1000
         self._auto_commit_s = auto_commit_s
         self._backoff_s = backoff_s
