@@ -211,7 +211,7 @@ def test_a_job_on_a_closed_log_whose_call_fails_leaves_no_file_open(job: str) ->
 def jobs_of(log: Log) -> Sequence[Any]:
     snapshot = log._snapshot_of(log.producers.copy())
     segments = [source_of(segment) for segment in log._segments[:-1]]
-    compaction = Compaction(log._disk, PATH, segments, 0, 12, 9000, 0, LatestOffsets(99), log.generation)
+    compaction = Compaction(log._disk, PATH, segments, 0, 12, 9000, 0, LatestOffsets(99), (), log.generation)
     log._snapshots.write(7, log.chain_at(7)[1], log.producers.to_bytes())
     twins = tuple(segment.twin() for segment in log._segments[:2])
     recall = Recall(log._disk, PATH, twins, 8, log.producers.copy(), log.generation)
