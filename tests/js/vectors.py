@@ -160,7 +160,7 @@ def damaged() -> dict[str, bytes]:
         "version": {"version": 2},
         "header length": {"header_length": 72},
         "unknown codec": {"attributes": 3},
-        "unknown attribute": {"attributes": 8},
+        "unknown attribute": {"attributes": 64},
         "count 0": {"record_count": 0},
         "count 2": {"record_count": 2},
         "count 4": {"record_count": 4},

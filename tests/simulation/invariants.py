@@ -25,7 +25,7 @@ from collections.abc import Sequence
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
-from tidelog.records import BatchHeader, split
+from tidelog.records import NO_CHAIN, BatchHeader, chain_after, split
 from tidelog.types import TopicPartition
 
 from simulation.deep import STRIDE
@@ -218,7 +218,7 @@ class Invariants(Members):
                         self._fail(f"R5 {where}: leader epoch goes back")
                     if header.producer_id and not header.is_control and sequence_of(header) in chain.sequences:
                         self._fail(f"R10 {where}: sequence {sequence_of(header)} is there already")
-                    digest = blake2b(chain.last + batch, digest_size=12).digest()
+                    digest = self._digest(key, chain, batch)
                     known = self._batches.setdefault((key, header.leader_epoch, header.base_offset), digest)
                     if known != digest:
                         self._fail(f"R2 {where} of epoch {header.leader_epoch} differs from another's")
@@ -228,6 +228,13 @@ class Invariants(Members):
                     chain.add(header, digest)
                     new.append(header)
         return new
+
+    def _digest(self, key: TopicPartition, chain: Chain, batch: memoryview) -> Digest:
+        """Of the log up to that batch: of its bytes; where the log is compacted, of what compaction keeps."""
+        topic = self.metadata.topics.get(key.topic_id)
+        if topic is not None and "compact" in topic.config.cleanup:
+            return chain_after(chain.last or NO_CHAIN, batch)
+        return blake2b(chain.last + batch, digest_size=12).digest()
 
     def _became_leader(self, process: SimProcess, key: TopicPartition, view: View, chain: Chain) -> None:
         self.cluster.count("elections")
