@@ -198,7 +198,7 @@ class FrameStream:
             elif self._socket is None:
                 data = bytes(await self._stream.receive_some(RECEIVE_BYTES))
             else:
-                data = await self._read_socket(self._socket, within)
+                data = await self._read_socket(self._socket, FIRST_BYTES)
         except (trio.BrokenResourceError, trio.ClosedResourceError, OSError) as error:
             self._closed = True
             raise Unreachable(f"connection to {self.remote} broke") from error
@@ -213,31 +213,36 @@ class FrameStream:
         """The same, in the middle of a message, which must get on."""
         if self._due == math.inf or self._arrived >= self._wanted:
             self._wanted, self._due = self._arrived + PROGRESS_BYTES, trio.current_time() + PROGRESS_S
-        data = b""
-        with trio.CancelScope(deadline=self._due) as self._patience:
-            if self._socket is None:
-                data = bytes(await self._stream.receive_some(RECEIVE_BYTES))
-            else:
-                data = await self._read_socket(self._socket, True)
-            if self._backlog is not None:
-                self._backlog.add(self, len(data))
-        if not (self._patience.cancelled_caught or self._overdrawn):
+        data = None if self._socket is None else self._read_now(self._socket, RECEIVE_BYTES)
+        if data is None:
+            with trio.CancelScope(deadline=self._due) as self._patience:
+                if self._socket is None:
+                    data = bytes(await self._stream.receive_some(RECEIVE_BYTES))
+                else:
+                    data = await self._read_socket(self._socket, RECEIVE_BYTES)
+        if data is not None and self._backlog is not None:
+            self._backlog.add(self, len(data))
+        if data is not None and not self._overdrawn:
             return data
         text = f"a message that does not get on: less than {PROGRESS_BYTES} bytes of it in {PROGRESS_S:g} s"
         if self._overdrawn:
             text = "a message that is not complete, while too much is held of such messages"
         raise ProtocolError(text, close_code=TOO_SLOW) if self._server else Unreachable(f"{self.remote} sends {text}")
 
-    async def _read_socket(self, socket: trio.socket.SocketType, within: bool) -> bytes:
+    async def _read_socket(self, socket: trio.socket.SocketType, most: int) -> bytes:
         """Not by way of the stream, which asks the kernel twice and costs as much as handling a small message."""
-        wait = not within
         while True:
-            if wait:
-                await trio.lowlevel.wait_readable(socket)
-            try:
-                return os.read(socket.fileno(), RECEIVE_BYTES if within else FIRST_BYTES)
-            except BlockingIOError:
-                wait = True
+            await trio.lowlevel.wait_readable(socket)
+            data = self._read_now(socket, most)
+            if data is not None:
+                return data
+
+    def _read_now(self, socket: trio.socket.SocketType, most: int) -> bytes | None:
+        """What is there; None: nothing."""
+        try:
+            return os.read(socket.fileno(), most)
+        except BlockingIOError:
+            return None
 
     def _control(self, opcode: int, data: bytes) -> None:
         if self.heard_at >= self._controls_until:
