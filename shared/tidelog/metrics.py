@@ -109,6 +109,10 @@ class MetricsPage(Collector):
             self._shown[content_type] = ended + REST * (ended - began), page
         return page
 
+    def samples(self) -> Iterable[Sample]:
+        """The present values as they are read."""
+        return self._collect()
+
     def describe(self) -> Iterable[Family]:
         """Nothing: the table has no two metrics of one name."""
         return []
@@ -116,7 +120,7 @@ class MetricsPage(Collector):
     def collect(self) -> Iterator[Family]:
         """The present values."""
         families = {metric: _family(metric) for metric in (*COMMON, *self._metrics)}
-        for metric, labels, value in chain([(BUILD, (VERSION,), 1.0)], self._collect()):
+        for metric, labels, value in chain([(BUILD, (VERSION,), 1.0)], self.samples()):
             _add(families[metric], labels, value)
         yield from families.values()
 

@@ -35,7 +35,13 @@ ELECTIONS = Metric(
     ("cause",),
 )
 LOST_LEADERS = Metric("tidelog_lost_leaders", "counter", "partitions", "Times that a partition was left leaderless.")
-ISR_CHANGES = Metric("tidelog_isr_changes", "counter", "changes", "In-sync sets that shrank or grew.", ("event",))
+ISR_CHANGES = Metric(
+    "tidelog_isr_changes",
+    "counter",
+    "changes",
+    "In-sync sets that shrank or grew under their leader. What an election takes out is not counted.",
+    ("event",),
+)
 FENCES = Metric("tidelog_fences", "counter", "sessions", "Sessions of replica servers that ended: servers fenced.")
 TOPICS = Metric("tidelog_topics", "gauge", "topics", "Topics.")
 PARTITIONS = Metric("tidelog_partitions", "gauge", "partitions", "Partitions of all topics.")

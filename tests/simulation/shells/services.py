@@ -7,6 +7,7 @@ from pathlib import Path
 from random import Random
 
 import trio
+from tidelog.disk import Disk
 from tidelog.websocket import WebSocketTransport
 from tidelog_controller.config import ControllerConfig
 from tidelog_controller.server import serve as serve_controller
@@ -28,6 +29,9 @@ GATEWAY_URL = "ws://g1:9292"
 class Services:
     """All processes by name. ``folder`` holds what the controllers keep, in real files."""
 
+    controller_settings = CONTROLLER_SETTINGS
+    replica_settings = REPLICA_SETTINGS
+
     def __init__(self, net: Net, nursery: trio.Nursery, folder: Path, rng: Random) -> None:
         self.net = net
         self.disks = {node: SimDisk() for node in REPLICAS}
@@ -38,6 +42,10 @@ class Services:
         self._folder = folder
         self._rng = rng
         self._scopes: dict[str, trio.CancelScope] = {}
+
+    def disk(self, node: str) -> Disk:
+        """What the server gets of its machine's disk."""
+        return self.disks[node]
 
     def running(self, node: str) -> bool:
         """Whether it lives."""
@@ -94,13 +102,13 @@ class Services:
                 host=node,
                 data_dir=str(self._folder / node),
                 peers=CONTROLLERS,
-                settings=CONTROLLER_SETTINGS,
+                settings=self.controller_settings,
             )
             return lambda: serve_controller(controller, transport=transport)
         if node.startswith("r"):
             replica = ReplicaConfig(
-                node=node, host=node, data_dir="/data", controllers=urls, settings=REPLICA_SETTINGS
+                node=node, host=node, data_dir="/data", controllers=urls, settings=self.replica_settings
             )
-            return lambda: serve_replica(replica, transport=transport, disk=self.disks[node])
+            return lambda: serve_replica(replica, transport=transport, disk=self.disk(node))
         gateway = GatewayConfig(node=node, host=node, controllers=urls, shutdown_s=0.0)
         return lambda: serve_gateway(gateway, transport=transport)

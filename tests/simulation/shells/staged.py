@@ -1,0 +1,141 @@
+"""A small cluster of real shells in memory, whose figures can be looked at while something is done to it by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from contextlib import ExitStack
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import tidelog
+import tidelog_controller.server
+import tidelog_gateway.server
+import tidelog_replica.server
+import trio
+from tidelog.counting import Histogram
+from tidelog.disk import Disk
+from tidelog.metrics import MetricsPage
+from tidelog_replica.files import OpenFiles
+
+from simulation.loop import stream
+from simulation.options import CONTROLLER_SETTINGS, REPLICA_SETTINGS
+from simulation.shells.determinism import determined, run
+from simulation.shells.services import CONTROLLERS, GATEWAY_URL, REPLICAS, Services
+from simulation.shells.streams import NODE, Net
+
+LOOK_S = 0.05
+LIMIT_S = 15.0
+REPLICA = replace(REPLICA_SETTINGS, reserve_bytes=1 << 16, scrub_interval_s=2.0)
+CONTROLLER = replace(
+    CONTROLLER_SETTINGS, balance=replace(CONTROLLER_SETTINGS.balance, lag_threshold_s=0.5, lag_patience_s=1.0)
+)
+Figures = dict[str, float]
+"""Values by ``name{label value,…}``; of a histogram how often it was told something."""
+
+
+class Staged(Services):
+    """Replica servers have few descriptors and a reserve of room, are soon scrubbed, and soon pass for slow."""
+
+    controller_settings = CONTROLLER
+    replica_settings = REPLICA
+
+    def disk(self, node: str) -> Disk:
+        """What the server gets of its machine's disk."""
+        return OpenFiles(self.disks[node], 64)
+
+
+class Stage:
+    """The cluster, a client, and what every process has shown so far."""
+
+    def __init__(self, net: Net, services: Staged) -> None:
+        self.net = net
+        self.services = services
+        self.pages: dict[str, MetricsPage] = {}
+        self.thread_s = 0.002
+        """Longest time of what runs in a thread."""
+        self.log: tidelog.Log
+        self.seen: dict[str, set[float]] = {}
+        """By name of the metric: every value of each of its samples."""
+
+    def figures(self, *nodes: str) -> Figures:
+        """What these processes show now, added up; all that run, if none is named."""
+        found: Figures = {}
+        for node, page in self.pages.items():
+            if self.services.running(node) and (not nodes or node in nodes):
+                for metric, labels, value in page.samples():
+                    number = float(value.count if isinstance(value, Histogram) else value)
+                    name = f"{metric.name}{{{','.join(labels)}}}" if labels else metric.name
+                    found[name] = found.get(name, 0.0) + number
+                    self.seen.setdefault(metric.name, set()).add(number)
+        return found
+
+    def value(self, name: str, *nodes: str) -> float:
+        """One figure; 0.0 where nobody shows it."""
+        return self.figures(*nodes).get(name, 0.0)
+
+    async def until(self, condition: Callable[[], Any]) -> None:
+        """Let time pass until it holds; all figures are looked at meanwhile."""
+        with trio.fail_after(LIMIT_S):
+            while self.figures() is not None and not condition():  # noqa: ASYNC110 (virtual time)
+                await trio.sleep(LOOK_S)
+
+    async def until_shown(self, wanted: float, name: str, *nodes: str) -> None:
+        """Let time pass until that figure has that value."""
+        await self.until(lambda: self.value(name, *nodes) == wanted)
+
+    async def until_in_sync(self, topic: str) -> None:
+        """Let time pass until every replica is."""
+        while True:
+            found = await self.log.describe(topic)
+            if all(len(p.isr) == len(p.replicas) for p in found.partitions):
+                return
+            await trio.sleep(LOOK_S)
+
+    async def leader(self, topic: str, partition: int = 0) -> str:
+        """Who leads it."""
+        return (await self.log.describe(topic)).partitions[partition].leader
+
+    @property
+    def active(self) -> str:
+        """The active controller."""
+        return next(node for node in CONTROLLERS if self.value("tidelog_controller_active", node))
+
+
+def play(folder: Path, story: Callable[[Stage], Awaitable[None]], seed: int = 1) -> Stage:
+    """Run a story on a cluster in which everybody has registered, in virtual time."""
+    rng, threads = stream(seed, "stage entropy"), stream(seed, "stage threads")
+    net = Net(stream(seed, "stage network"), lambda line: None)
+    stage: list[Stage] = []
+
+    async def main() -> None:
+        async with trio.open_nursery() as nursery:
+            services = Staged(net, nursery, folder, stream(seed, "stage disks"))
+            stage.append(Stage(net, services))
+            for node in services.names:
+                services.start(node)
+            here = stage[0]
+            with trio.fail_after(LIMIT_S):
+                while len(here.pages) < len(services.names):  # noqa: ASYNC110 (virtual time)
+                    await trio.sleep(LOOK_S)
+            await here.until(lambda: here.value("tidelog_servers{live}") == len(REPLICAS))
+            await here.until(lambda: here.value("tidelog_gateway_replica_links") == len(REPLICAS))
+            NODE.set("app")
+            async with tidelog.connect(GATEWAY_URL) as here.log:
+                await story(here)
+            nursery.cancel_scope.cancel()
+
+    def watch(make: Callable[..., MetricsPage], *arguments: Any) -> MetricsPage:
+        page = stage[0].pages[NODE.get()] = make(*arguments)
+        return page
+
+    with ExitStack() as stack:
+        stack.enter_context(determined(rng, lambda: threads.uniform(0.0, stage[0].thread_s)))
+        stack.enter_context(mock.patch.object(trio, "open_tcp_stream", net.open_tcp_stream))
+        stack.enter_context(mock.patch.object(trio, "open_tcp_listeners", net.open_tcp_listeners))
+        for server in (tidelog_controller.server, tidelog_replica.server, tidelog_gateway.server):
+            stack.enter_context(mock.patch.object(server, "metrics_page", partial(watch, server.metrics_page)))
+        run(main)
+    return stage[0]

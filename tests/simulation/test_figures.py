@@ -1,0 +1,318 @@
+"""Every metric of every process moves when what it tells of happens, and says how much of it there was.
+
+Each story does something to a small cluster of real shells in virtual time, and looks at what the processes show. Of
+the metrics that it names each must have changed, and where a number can be told beforehand it is compared."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from functools import partial
+from pathlib import Path
+
+import pytest
+import trio
+from tidelog import ProducerOptions
+from tidelog.errors import TidelogError
+from tidelog_controller import metrics as controller
+from tidelog_gateway import metrics as gateway
+from tidelog_replica import metrics as replica
+
+from simulation.shells.staged import Stage, play
+
+LEADER = ProducerOptions(acks="leader")
+BRIEFLY = ProducerOptions(delivery_timeout_s=1.0, request_timeout_s=0.5)
+Story = Callable[[Stage], Awaitable[None]]
+
+
+async def send(
+    stage: Stage, topic: str, count: int, options: ProducerOptions | None = None, partition: int = 0
+) -> None:
+    """So many batches of one record of 100 bytes."""
+    async with stage.log.producer(topic, options) as producer:
+        for _ in range(count):
+            await producer.send(b"x" * 100, partition=partition)
+
+
+async def records_come_and_go(stage: Stage) -> None:
+    log, value = stage.log, stage.value
+    await log.create_topic(
+        "t", replication_factor=3, config={"min_insync_replicas": "2", "segment_max_bytes": "1024"}
+    )
+    await stage.until_in_sync("t")
+    assert value("tidelog_topics") == value("tidelog_partitions") == 1
+    assert value("tidelog_gateway_connections") == 1 and value("tidelog_gateway_metadata_index") > 0
+    assert value("tidelog_replica_partitions{leader}") == 1 and value("tidelog_replica_partitions{follower}") == 2
+    await send(stage, "t", 20)
+    await stage.until_shown(40.0, "tidelog_replica_replicated_batches")
+    for name in ("gateway_produced_batches", "gateway_produced_records", "gateway_produce_latency_seconds"):
+        assert value(f"tidelog_{name}") == 20, name
+    for name in ("replica_produced_batches", "replica_produced_records", "commit_latency_seconds"):
+        assert value(f"tidelog_{name}") == 20, name
+    size = value("tidelog_replica_produced_bytes")
+    assert size == value("tidelog_gateway_produced_bytes") > 20 * 100
+    assert size == value("tidelog_replica_replicated_bytes") / 2 == value("tidelog_replica_log_bytes") / 3
+    assert value("tidelog_replica_fetched_bytes") >= 2 * size and value("tidelog_replica_fetches") > 0
+    assert value("tidelog_replica_segments") == 3 * -(-size // 1024)
+    assert len([r async for r in log.consume("t", start="earliest", end="latest")]) == 20
+    assert value("tidelog_gateway_delivered_records") == 20 and value("tidelog_gateway_delivered_bytes") >= size
+    assert value("tidelog_gateway_deliveries") > 0 < value("tidelog_gateway_subscription_reads")
+    assert value("tidelog_replica_reads") > 0 and value("tidelog_replica_read_bytes") >= size
+    assert value("tidelog_gateway_requests{produce}") == 20
+
+    async with trio.open_nursery() as nursery:
+        for _ in range(2):  # a tail is kept for those who share it
+            nursery.start_soon(_read_on, stage)
+        await stage.until_shown(2.0, "tidelog_gateway_subscriptions")
+        await send(stage, "t", 1)
+        await stage.until(lambda: value("tidelog_gateway_tail_cache_bytes") > 100)
+        await log.delete_topic("t")
+        await stage.until_shown(2.0, "tidelog_gateway_ended_subscriptions{UNKNOWN_TOPIC}")
+    await stage.until_shown(0.0, "tidelog_gateway_subscriptions")
+    await stage.until_shown(0.0, "tidelog_replica_log_bytes")
+
+
+async def _read_on(stage: Stage) -> None:
+    try:
+        async for _ in stage.log.consume("t", start="latest"):
+            pass
+    except TidelogError as error:
+        assert error.code == "UNKNOWN_TOPIC"
+
+
+async def a_leader_dies(stage: Stage) -> None:
+    log, value, services = stage.log, stage.value, stage.services
+    await log.create_topic("t", replication_factor=3, config={"min_insync_replicas": "3"})
+    await log.create_topic("alone", replication_factor=1)
+    await stage.until_in_sync("t")
+    alone = await stage.leader("alone")
+    if await stage.leader("t") != alone:
+        await log.transfer("t", 0, alone)
+        await stage.until(lambda: value(f"tidelog_partition_leaders{{{alone}}}") == 2)
+    else:
+        await log.transfer("t", 0)
+    await stage.until(lambda: stage.seen["tidelog_not_preferred_partitions"] == {0.0, 1.0})
+    leader = await stage.leader("t")
+    led = 1 + (leader == alone)
+    before = stage.figures()
+    services.kill(leader)
+    await stage.until_shown(1.0, "tidelog_servers{fenced}")
+    await stage.until(lambda: value("tidelog_offline_partitions") == led - 1)
+    grown = {name: number - before.get(name, 0.0) for name, number in stage.figures().items()}
+    assert grown["tidelog_fences"] == 1 and grown["tidelog_servers{live}"] == -1
+    assert sum(number for name, number in grown.items() if name.startswith("tidelog_elections{")) == 1
+    assert grown["tidelog_lost_leaders"] == led - 1
+    assert value("tidelog_under_replicated_partitions") >= 1 == value("tidelog_under_min_isr_partitions")
+    await stage.until_shown(1.0, "tidelog_replica_under_min_isr_partitions")
+    assert (
+        value("tidelog_replica_isr_size_partitions{2}") == value("tidelog_replica_under_replicated_partitions") == 1
+    )
+    try:
+        await send(stage, "t", 1, BRIEFLY)
+    except TidelogError as error:
+        assert "NOT_ENOUGH_REPLICAS" in str(error)
+    assert value("tidelog_replica_produce_errors{NOT_ENOUGH_REPLICAS}") >= 1
+    assert value("tidelog_gateway_produce_errors{NOT_ENOUGH_REPLICAS}") >= 1
+    services.start(leader)
+    await stage.until(lambda: value("tidelog_replica_isr_size_partitions{3}") == 1)
+    assert value("tidelog_isr_changes{isr_expanded}") == 1, "the election took the old leader out"
+    await stage.until(lambda: value("tidelog_follower_catch_up_seconds") >= 1)
+
+
+async def gateways_wait(stage: Stage) -> None:
+    """For a leader that does not answer, and then is gone."""
+    log, value = stage.log, stage.value
+    await log.create_topic("t", replication_factor=3)
+    await stage.until_in_sync("t")
+    leader = await stage.leader("t")
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(_read_on, stage)
+        await stage.until_shown(1.0, "tidelog_gateway_subscriptions")
+        stage.net.block("g1", leader, 60.0)
+        nursery.start_soon(send, stage, "t", 1)
+        await stage.until_shown(1.0, "tidelog_gateway_in_flight_batches")
+        assert value("tidelog_gateway_held_bytes") == value("tidelog_gateway_produced_bytes") > 100
+        stage.services.kill(leader)
+        await stage.until_shown(0.0, "tidelog_gateway_held_bytes")
+        await stage.until_shown(1.0, "tidelog_gateway_delivered_records")
+        for name in ("tidelog_gateway_produce_retries", "tidelog_gateway_read_retries"):
+            assert sum(count for label, count in stage.figures().items() if label.startswith(f"{name}{{")) >= 1
+        nursery.cancel_scope.cancel()
+
+
+async def controllers_come_and_go(stage: Stage) -> None:
+    log, value, services = stage.log, stage.value, stage.services
+    active = stage.active
+    away, other = [node for node in ("c1", "c2", "c3") if node != active]
+    services.kill(away)
+    term = value("tidelog_raft_term", active)
+    for number in range(20):
+        await log.create_topic(f"t{number}")
+    with pytest.raises(TidelogError, match="TOPIC_EXISTS"):
+        await log.create_topic("t0")
+    assert value("tidelog_controller_refused_requests{TOPIC_EXISTS}") == 1
+    assert value("tidelog_controller_requests{create_topic}") == 21 and value("tidelog_topics") == 20
+    assert value("tidelog_raft_snapshots", active) >= 1 <= value("tidelog_raft_snapshot_bytes", active)
+    services.start(away)
+    await stage.until_shown(1.0, "tidelog_raft_installed_snapshots", away)
+    stage.thread_s = 2.0
+    async with trio.open_nursery() as nursery:
+        for number in range(5):
+            nursery.start_soon(log.set_read_only, f"t{number}")
+        await stage.until(lambda: value("tidelog_controller_waiting_inputs", active) > 0)
+        stage.thread_s = 0.002
+    assert value("tidelog_read_only_partitions") == 5
+    services.kill(other)
+    services.kill(away)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(log.set_read_only, "t9")
+        await stage.until(lambda: value("tidelog_controller_waiting_requests", active) > 0)
+        services.start(other)
+        services.start(away)
+    await stage.until_shown(6.0, "tidelog_read_only_partitions")
+    assert value("tidelog_controller_waiting_requests") == value("tidelog_controller_waiting_inputs") == 0
+    services.kill(stage.active)
+    await stage.until(lambda: value("tidelog_controller_active") == 1)
+    assert value("tidelog_raft_term", stage.active) > term
+    assert value("tidelog_raft_elections", stage.active) >= value("tidelog_controller_activations", stage.active) >= 1
+
+
+async def partitions_are_moved_and_paused(stage: Stage) -> None:
+    log, value = stage.log, stage.value
+    await log.create_topic("t", replication_factor=2)
+    replicas = (await log.describe("t")).partitions[0].replicas
+    new = next(node for node in ("r1", "r2", "r3") if node not in replicas)
+    leader = await stage.leader("t")
+    stage.net.block(leader, new, 1.0)
+    await log.reassign("t", 0, [leader, new])
+    await stage.until_shown(1.0, "tidelog_reassigning_partitions")
+    await stage.until_shown(0.0, "tidelog_reassigning_partitions")
+    assert value(f"tidelog_partition_replicas{{{new}}}") == 1
+    await log.pause("t")
+    await stage.until_shown(1.0, "tidelog_paused_partitions")
+    await stage.until_shown(0.0, "tidelog_replica_partitions{follower}")
+    assert value("tidelog_replica_partitions{leader}") == value("tidelog_replica_partitions{idle}") == 0
+    await log.resume("t")
+    await stage.until_shown(0.0, "tidelog_paused_partitions")
+    await log.set_read_only("t")
+    await stage.until_shown(1.0, "tidelog_read_only_partitions")
+    await log.set_read_only("t", read_only=False)
+    await stage.until_shown(0.0, "tidelog_read_only_partitions")
+    await log.drain(new)
+    await stage.until_shown(1.0, "tidelog_servers{draining}")
+    await log.drain(new, drain=False)
+    await stage.until_shown(0.0, "tidelog_servers{draining}")
+
+
+async def a_follower_lags(stage: Stage) -> None:
+    log, value = stage.log, stage.value
+    config = {"min_insync_replicas": "1", "replica_max_lag_ms": "1600"}
+    await log.create_topic("t", replication_factor=3, config=config)
+    await stage.until_in_sync("t")
+    leader = await stage.leader("t")
+    follower = next(node for node in ("r1", "r2", "r3") if node != leader)
+    stage.net.block(leader, follower, 60.0)
+    await send(stage, "t", 5, LEADER)
+    await stage.until_shown(5.0, f"tidelog_partition_lag_records{{t,0,{follower}}}")
+    assert value(f"tidelog_replication_lag_records{{{follower}}}") == 5
+    assert value(f"tidelog_replication_largest_lag_records{{{follower}}}") == 5
+    assert value(f"tidelog_replication_lag_seconds{{{follower}}}") > 1
+    assert value("tidelog_catching_up_replicas", follower) == 1
+    await stage.until(lambda: value(f"tidelog_server_lag_seconds{{{follower}}}") > 1)
+    await stage.until_shown(1.0, "tidelog_slow_servers")
+    stage.net.heal()
+    await stage.until_in_sync("t")
+    await stage.until_shown(0.0, "tidelog_catching_up_replicas")
+    await stage.until_shown(0.0, f"tidelog_server_lag_seconds{{{follower}}}")
+    assert value(f"tidelog_replication_lag_records{{{follower}}}") == 0
+    assert f"tidelog_partition_lag_records{{t,0,{follower}}}" not in stage.figures()
+
+
+async def disks_fail(stage: Stage) -> None:
+    log, value, services = stage.log, stage.value, stage.services
+    await log.create_topic("many", partitions=12)
+    async with log.producer("many") as producer:
+        await producer.send(b"the first", partition=0)
+        stage.thread_s = 2.0
+        async with trio.open_nursery() as nursery:
+            for partition in range(12):  # one after the other: what comes at once is flushed together
+                nursery.start_soon(partial(producer.send, b"x", partition=partition))
+                await trio.sleep(0.05)
+            await stage.until(lambda: value("tidelog_replica_waiting_flushes") > 0)
+            stage.thread_s = 0.002
+    await log.create_topic("t", replication_factor=3, config={"segment_max_bytes": "1024"})
+    await stage.until_in_sync("t")
+    await send(stage, "t", 20)
+    leader = await stage.leader("t")
+    free = value("tidelog_replica_disk_free_bytes", leader)
+    services.disks[leader].full = True
+    await stage.until_shown(1.0, "tidelog_replica_disk_full", leader)
+    assert value("tidelog_replica_disk_free_bytes", leader) == 0 < free
+    services.disks[leader].full = False
+    await stage.until_shown(0.0, "tidelog_replica_disk_full")
+    await stage.until_in_sync("t")
+    leader = await stage.leader("t")
+    disk = services.disks[leader]
+    disk.flip(next(path for path in disk.files() if path.endswith("-0/00000000000000000000.log")), 200, 3)
+    assert len([r async for r in log.consume("t", start="earliest", end="latest")]) == 20
+    for node in services.disks:
+        stage.net.block(node, leader, 60.0)
+    await stage.until_shown(1.0, "tidelog_replica_damaged_partitions", leader)
+    assert value("tidelog_replica_partitions{offline}", leader) == 1
+    stage.net.heal()
+    await stage.until_shown(1.0, "tidelog_replica_quarantined_segments", leader)
+    await stage.until_shown(0.0, "tidelog_replica_damaged_partitions")
+
+
+STORIES: dict[Story, tuple[str, ...]] = {
+    records_come_and_go: (
+        *("gateway_connections", "gateway_requests", "gateway_produced_batches", "gateway_produced_records"),
+        *("gateway_produced_bytes", "gateway_produce_latency_seconds", "gateway_subscriptions"),
+        *("gateway_subscription_reads", "gateway_tail_cache_bytes", "gateway_deliveries"),
+        *("gateway_delivered_records", "gateway_delivered_bytes", "gateway_ended_subscriptions"),
+        *("gateway_metadata_index", "gateway_replica_links"),
+        *("topics", "partitions", "partition_leaders", "partition_replicas", "commit_latency_seconds"),
+        *("replica_partitions", "replica_produced_batches", "replica_produced_records", "replica_produced_bytes"),
+        *("replica_fetches", "replica_fetched_bytes", "replica_replicated_batches", "replica_replicated_bytes"),
+        *("replica_reads", "replica_read_bytes", "replica_flush_seconds", "replica_segments", "replica_log_bytes"),
+        *("replica_open_files", "replica_connections", "replica_events"),
+        *("controller_requests", "controller_connections", "controller_watchers", "controller_events"),
+        *("raft_proposals", "raft_commit_latency_seconds", "raft_persist_seconds", "raft_commit_index"),
+        *("raft_applied_index", "raft_log_entries", "raft_log_bytes", "servers", "replica_registered"),
+        *("raft_role", "raft_term", "controller_active", "controller_activations", "raft_elections"),
+    ),
+    a_leader_dies: (
+        *("not_preferred_partitions", "elections", "lost_leaders", "isr_changes", "fences", "offline_partitions"),
+        *("under_replicated_partitions", "under_min_isr_partitions", "replica_isr_size_partitions"),
+        *("replica_under_replicated_partitions", "replica_under_min_isr_partitions", "replica_produce_errors"),
+        *("gateway_produce_errors", "follower_catch_up_seconds"),
+    ),
+    gateways_wait: (
+        *("gateway_in_flight_batches", "gateway_held_bytes", "gateway_produce_retries", "gateway_read_retries"),
+    ),
+    controllers_come_and_go: (
+        *("controller_refused_requests", "controller_waiting_inputs", "controller_waiting_requests"),
+        *("raft_installed_snapshots", "raft_snapshots", "raft_snapshot_bytes"),
+    ),
+    partitions_are_moved_and_paused: ("reassigning_partitions", "paused_partitions", "read_only_partitions"),
+    a_follower_lags: (
+        *("partition_lag_records", "replication_lag_records", "replication_largest_lag_records"),
+        *("replication_lag_seconds", "server_lag_seconds", "slow_servers", "catching_up_replicas"),
+    ),
+    disks_fail: (
+        *("replica_waiting_flushes", "replica_disk_free_bytes", "replica_disk_full", "replica_quarantined_segments"),
+        "replica_damaged_partitions",
+    ),
+}
+TABLES = (*controller.METRICS, *replica.METRICS, *gateway.METRICS)
+
+
+@pytest.mark.parametrize("story", STORIES, ids=lambda story: story.__name__)
+def test_the_figures_tell(story: Story, tmp_path: Path) -> None:
+    stage = play(tmp_path, story)
+    still = [name for name in STORIES[story] if len({0.0, *stage.seen.get(f"tidelog_{name}", ())}) < 2]
+    assert not still, f"these have shown nothing: {still}"
+
+
+def test_no_metric_is_left_out() -> None:
+    told = {f"tidelog_{name}" for names in STORIES.values() for name in names}
+    assert {metric.name for metric in TABLES} == told
