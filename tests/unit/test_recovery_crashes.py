@@ -216,3 +216,20 @@ def test_an_epoch_that_a_former_life_failed_to_sync_is_written_anew_before_anoth
     found = open_log(disk)
     assert found.end == 1 and found.epochs.epoch_before(1) == 3
     sound(found)
+
+
+def test_an_epoch_that_begins_after_a_restart_puts_nothing_at_risk_that_was_flushed():
+    """The mark that says so may be lost with the power, and what the epoch file says below it must not be."""
+    for seed in range(100):
+        disk = SimDisk()
+        log = open_log(disk)
+        log.assign_epoch(3)
+        log.append([batch(0, 3)])
+        flush(log)
+        log.assign_epoch(4)
+        log = open_log(disk)
+        log.assign_epoch(6)
+        disk.crash(Random(seed))
+        found = open_log(disk)
+        assert content(found) == [batch(0, 3)], seed
+        sound(found)

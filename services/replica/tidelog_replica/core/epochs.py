@@ -73,9 +73,9 @@ class EpochCache:
         """The largest known epoch; -1 for none."""
         return self._epochs[-1] if self._epochs else -1
 
-    def begins_at_or_above(self, offset: int) -> bool:
-        """Whether the latest epoch does."""
-        return bool(self._starts) and self._starts[-1] >= offset
+    def count_from(self, offset: int) -> int:
+        """How many epochs begin there or above."""
+        return len(self._starts) - bisect_left(self._starts, offset)
 
     def ends_before(self, log_start: int) -> int:
         """Where at most an epoch ends that is older than all that are known, in a log that starts at ``log_start``:

@@ -259,7 +259,7 @@ class _Epochs:
         if unsynced:
             _write(self._disk, self._path, data, anew=False)
         sure = unsynced or data != self._data or self._mark is None
-        return not sure and self.cache.begins_at_or_above(self._mark or 0)
+        return not sure and self.cache.count_from(self._mark or 0) > 0
 
 
 def _trust(segment: Segment, end: int, epochs: _Epochs) -> None:
