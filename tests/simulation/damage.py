@@ -148,6 +148,15 @@ class Damage:
         """All its links with these break at once, with what is under way both ways; new ones may be opened."""
         self.cluster.network.reset(target.name, others, slow)
 
+    def mute(self, target: SimProcess, others: Sequence[str], out: bool, back: bool, seconds: float) -> None:
+        """Its links with these stay up and carry nothing more, out, back, or both; new ones neither, for a while."""
+        until = self.loop.now + seconds
+        for other in others:
+            if out:
+                self.cluster.network.mute(target.name, other, until)
+            if back:
+                self.cluster.network.mute(other, target.name, until)
+
     # --- disks -------------------------------------------------------------------------------------------
 
     def slow_disk(self, target: SimProcess, seconds: float) -> None:

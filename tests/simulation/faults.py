@@ -40,19 +40,23 @@ class Faults(Damage):
             return
         if given is None:
             self.loop.after(rng.uniform(0.5, 1.8), self._strike_again)
+            seed = cluster.options.seed
             if swarm.group:
-                self._plan_group(stream(cluster.options.seed, "group strikes"))
+                dice = stream(seed, "group strikes")
+                self._plan(dice, swarm.group, dice.choice((1, 2, 4)), cluster.controllers)
+            if swarm.mutes:
+                self._plan(stream(seed, "mutes"), "mute", swarm.mutes, (*cluster.controllers, *cluster.replicas))
         for strike in given or ():
             if strike.after is None:
                 self.loop.at(strike.at, lambda strike=strike: self.strike(strike))  # type: ignore[misc]
         self.loop.at(swarm.until, self.heal)
 
-    def _plan_group(self, rng: random.Random) -> None:
-        """What befalls the group of controllers, at random times."""
-        cluster, kind = self.cluster, self.swarm.group
+    def _plan(self, rng: random.Random, kind: str, count: int, targets: Sequence[str]) -> None:
+        """So many strikes of that kind, at random times, whatever else there is."""
+        cluster = self.cluster
         names = Names(cluster.controllers, cluster.replicas, cluster.client_names, ())
-        for _ in range(rng.choice((1, 2, 4))):
-            target, at = rng.choice(cluster.controllers), rng.uniform(1.0, self.swarm.until)
+        for _ in range(count):
+            target, at = rng.choice(targets), rng.uniform(1.0, self.swarm.until)
             strike = Strike(kind, target, Dice(rng, names).draw(kind, target), at)
             self.loop.at(at, lambda strike=strike: self.strike(strike))  # type: ignore[misc]
 

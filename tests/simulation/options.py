@@ -114,6 +114,7 @@ class Options:
             ProducerOptions(idempotent=False, pace=0.1, patience=2.0, conditional=rng.choice((0.0, 0.5))),
         )
         swarm = Swarm.draw(rng, 0.75 * duration)
+        mutes = stream(seed, "silent links").choice((*(0,) * 10, 1, 3))
         group = stream(seed, "group").choice(("", "", "", "lose_store", "change_group"))
         return cls(
             seed,
@@ -122,7 +123,7 @@ class Options:
             topics=topics,
             producers=producers,
             consumers=2,
-            swarm=replace(swarm, group=group),
+            swarm=replace(swarm, group=group, mutes=mutes),
             duration=duration,
             recode=seed % 10 == 0,
             moves=stream(seed, "moves").random() < 0.34,

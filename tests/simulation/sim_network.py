@@ -10,6 +10,10 @@ Two kinds of traffic, as in the product:
   that it is not cut off from notice soon, unless its machine has vanished.
 
 Partitions are sets of ordered pairs of names with the time at which they heal; they may overlap.
+
+A *mute* direction is worse than a partition: nobody is told. A link that stands when it begins carries nothing more
+that way, not even its own end, as when a firewall has forgotten it. Each side gives such a link up when it has heard
+nothing over it for too long, since then the pings that are not simulated come to nothing either.
 """
 
 from __future__ import annotations
@@ -23,6 +27,11 @@ from typing import Literal, NamedTuple, Protocol
 from tidelog.wire.messages import Message
 
 from simulation.loop import Loop
+
+SILENCE_S = 5.0
+"""A link over which a side has heard nothing for so long is given up by it (15 s in the product)."""
+PEER_SILENCE_S = 1.2
+"""The same of the side that has opened it, between servers (as a follower must leave a silent leader)."""
 
 Kind = Literal["request", "answer", "post"]
 
@@ -47,7 +56,7 @@ class Process(Protocol):
         """A message arrived."""
 
     def on_gone(self, name: str) -> None:
-        """The process of that name has ended, and the connections for datagrams with it."""
+        """The connections for datagrams with the process of that name broke: it has ended, or is silent."""
 
     def on_close(self, link: SimLink) -> None:
         """The link is gone, or could not be opened."""
@@ -84,6 +93,10 @@ class SimLink:
         self.dead = False
         self.told: set[str] = set()
         """Names of the sides that know of the end (membership only)."""
+        self.deaf: set[str] = set()
+        """Names of the sides that nothing gets to any more, though nobody has told them (membership only)."""
+        self.heard: dict[str, float] = {}
+        """When each side has heard something last, since the link is mute in a direction."""
         self._waiting: list[Frame] = []
         self._last_arrival = {client.name: 0.0, server: 0.0}
 
@@ -116,6 +129,11 @@ class SimLink:
         """The process of that name at this link."""
         return self.client if name == self.client.name else self.server
 
+    def silence_s(self, name: str) -> float:
+        """How long that side waits for a sign of life."""
+        between_servers = self.server_name.startswith("r") and self.client.name.startswith(("r", "c"))
+        return PEER_SILENCE_S if between_servers and name == self.client.name else SILENCE_S
+
     def arrival(self, receiver: str, time: float) -> float:
         """When a message that would take until ``time`` arrives, in order behind its elders."""
         last = self._last_arrival[receiver]
@@ -135,6 +153,7 @@ class Network:
         self._recode = recode
         self._up: dict[str, Process] = {}
         self._blocked: dict[tuple[str, str], float] = {}
+        self._mute: dict[tuple[str, str], float] = {}
         self._links: dict[int, SimLink] = {}
         self.unnoticed = 0
         """Ends of broken links whose processes have not noticed yet."""
@@ -155,7 +174,7 @@ class Network:
             self.kill(link, slow)
         if not slow:
             for name in self._senders.pop(process.name, ()):
-                if name in self._up and self.passes(process.name, name):
+                if name in self._up and self.hears(process.name, name):
                     self.loop.after(
                         self._rng.uniform(0.0, 0.02), partial(self._tell_gone, self._up[name], process.name)
                     )
@@ -168,14 +187,56 @@ class Network:
         """Nothing passes from ``source`` to ``target`` before ``until``."""
         self._blocked[source, target] = max(until, self._blocked.get((source, target), 0.0))
 
+    def mute(self, source: str, target: str, until: float) -> None:
+        """From now on nothing gets from ``source`` to ``target`` over a link that stands, and before ``until`` over
+        none. Controllers lose their datagrams that way until their link would be given up."""
+        self._mute[source, target] = max(until, self._mute.get((source, target), 0.0))
+        for link in self._links.values():
+            if link.open and {source, target} == {link.client.name, link.server_name}:
+                link.deaf.add(target)
+                for name in (source, target):
+                    self._listen(link, name)
+        if source in self._senders.get(target, ()):
+            self._mute[source, target] = max(self._mute[source, target], self.loop.now + PEER_SILENCE_S)
+            for name, other in ((source, target), (target, source)):  # pings need both ways
+                self.loop.after(PEER_SILENCE_S, partial(self._tell_silent, name, other))
+
+    def _tell_silent(self, name: str, other: str) -> None:
+        if name in self._up:
+            self._up[name].on_gone(other)
+
+    def _listen(self, link: SimLink, name: str) -> None:
+        """From now on that side looks how long it has heard nothing."""
+        if name not in link.heard and name not in link.told:
+            link.heard[name] = self.loop.now
+            self.unnoticed += 1
+            self.loop.after(link.silence_s(name), partial(self._look, link, name))
+
+    def _look(self, link: SimLink, name: str) -> None:
+        process = link.end_of(name)
+        quiet_at = link.heard[name] + link.silence_s(name)
+        if name not in link.told and process is not None and self._up.get(name) is process:
+            if self.loop.now < quiet_at:
+                self.loop.at(quiet_at, partial(self._look, link, name))
+                return
+            link.told.add(name)
+            process.on_close(link)
+            self.kill(link, slow=False)
+        self.unnoticed -= 1
+
     def heal(self) -> None:
-        """End all partitions and bad weather."""
+        """End all partitions and bad weather. What is mute is given up in its time."""
         self._blocked.clear()
+        self._mute.clear()
         self.weather = Weather()
 
     def passes(self, source: str, target: str) -> bool:
         """Whether no partition stands between the two, in this direction, now."""
         return not self._blocked or self._blocked.get((source, target), 0.0) <= self.loop.now
+
+    def hears(self, source: str, target: str) -> bool:
+        """Whether what is new, a link or a datagram, gets from the one to the other now."""
+        return self.passes(source, target) and self._mute.get((source, target), 0.0) <= self.loop.now
 
     def delay(self) -> float:
         """Time that one message takes now."""
@@ -198,7 +259,7 @@ class Network:
         if link.dead:
             return
         client, server = link.client.name, self._up.get(link.server_name)
-        if not self.passes(client, link.server_name) or not self.passes(link.server_name, client):
+        if not self.hears(client, link.server_name) or not self.hears(link.server_name, client):
             self.kill(link, slow=True)
         elif server is None:
             self.kill(link, slow=False)
@@ -213,6 +274,8 @@ class Network:
         if self._recode is not None:
             frame = self._recode(frame)
         frame = frozen(frame)
+        if receiver in link.deaf:
+            return
         if self._blocked and not self.passes(sender.name, receiver):
             self.kill(link, slow=True)
             return
@@ -229,13 +292,15 @@ class Network:
         source = sender.name
 
         def deliver() -> None:
-            if link.dead or receiver in link.told:
+            if link.dead or receiver in link.told or receiver in link.deaf:
                 return
             if self._blocked and not self.passes(source, receiver):
                 self.kill(link, slow=True)
                 return
             process = link.client if receiver == link.client.name else link.server
             assert process is not None
+            if link.heard:
+                link.heard[receiver] = self.loop.now
             process.on_frame(link, frame)
 
         self.loop.at(link.arrival(receiver, self.loop.now + self.delay()), deliver)
@@ -247,9 +312,11 @@ class Network:
 
         def arrive() -> None:
             process = link.end_of(receiver)
-            known = not link.dead and receiver not in link.told and process is not None
+            known = not link.dead and receiver not in link.told and receiver not in link.deaf and process is not None
             if known and self.passes(link.other(receiver), receiver):
                 assert process is not None
+                if link.heard:
+                    link.heard[receiver] = self.loop.now
                 process.on_frame(link, frame)
 
         self.loop.after(delay, arrive)
@@ -261,12 +328,15 @@ class Network:
                 self.kill(link, slow)
 
     def kill(self, link: SimLink, slow: bool) -> None:
-        """The link carries nothing more; each side that does not know yet hears of it in its own time."""
+        """The link carries nothing more; each side that does not know yet hears of it in its own time, and one that
+        nothing gets to when it has heard nothing for too long."""
         if link.dead:
             return
         link.dead = True
         del self._links[link.number]
         for name in (link.client.name, link.server_name):
+            if name in link.deaf:
+                continue
             longest = self._rng.choice((0.05, 0.5, 3.0)) if slow else 0.02
             self.unnoticed += 1
             self.loop.after(self._rng.uniform(0.0, longest), lambda name=name: self._tell(link, name))
@@ -288,14 +358,14 @@ class Network:
         copies = 0 if weather.loss and self._rng.random() < weather.loss else 1
         if weather.duplicate and self._rng.random() < weather.duplicate:
             copies += 1
-        if not self.passes(sender, target):
+        if not self.hears(sender, target):
             copies = 0
         for copy in range(copies):
             self.loop.after((1 + 2 * copy) * self.delay(), lambda: self._arrive(sender, target, message))
 
     def _arrive(self, sender: str, target: str, message: Message) -> None:
         process = self._up.get(target)
-        if process is not None and self.passes(sender, target):
+        if process is not None and self.hears(sender, target):
             process.on_datagram(sender, message)
 
 

@@ -143,6 +143,17 @@ class Dice:
         group = self.rng.choice((self.names.replicas, self.names.clients, self.names.all))
         return {"others": [name for name in group if name != target], "slow": self.rng.random() < 0.3}
 
+    def mute(self, target: str) -> Values:
+        """The links that stand go silent, one way or both; often new ones work at once."""
+        names, rng = self.names, self.rng
+        group = rng.choice((names.controllers, names.replicas, names.clients, names.all))
+        others = [name for name in group if name != target]
+        if rng.random() < 0.5:
+            others = [rng.choice([name for name in names.all if name != target])]
+        out, back = rng.choice(((True, True), (True, False), (False, True)))
+        seconds = round(rng.choice((0.0, 0.0, 1.0, 4.0)) * rng.uniform(0.5, 1.5), 4)
+        return {"others": others, "out": out, "back": back, "seconds": seconds}
+
     # --- disks -------------------------------------------------------------------------------------------
 
     def slow_disk(self, target: str) -> Values:
@@ -255,6 +266,8 @@ class Swarm:
     group: str = ""
     """What befalls the group of controllers itself, beside all that: ``lose_store`` or ``change_group``; from a
     stream of random numbers of its own."""
+    mutes: int = 0
+    """How often links go silent without an end, beside all that; from a stream of its own."""
 
     @classmethod
     def draw(cls, rng: random.Random, until: float) -> Swarm:

@@ -12,6 +12,7 @@ from unittest import mock
 import tidelog
 import trio
 from tidelog.errors import TidelogError
+from tidelog.link import SILENCE_S
 from tidelog.records import decode_batch, split
 from tidelog.types import TopicConfig
 from tidelog_replica.log.log import Log
@@ -28,6 +29,8 @@ from simulation.shells.users import TOPIC, Receiver, Sender, create_topic, drain
 KINDS = ("kill", "power", "stall", "cut", "slow", "flush_error", "slow_threads", "kill_gateway")
 LOAD_S = 6.0
 IN_SYNC_S = 30.0
+NOTICED_S = SILENCE_S + 1.0
+"""After so long everybody has given up the connections that are mute."""
 
 
 class ByteCluster:
@@ -42,7 +45,10 @@ class ByteCluster:
         self._told = trace
         self._rng = stream(seed, "bytes faults")
         self._thread_s = 0.002
+        self._mutes = stream(seed, "bytes silent links")
         self._net = Net(stream(seed, "bytes network"), self._trace)
+        self._mute = self._mutes.random() < 0.3
+        """Whether connections go silent without an end, too."""
         self._partitions = self._rng.choice((1, 2))
         self._config: dict[str, object] = {
             "min_insync_replicas": self._rng.choice((1, 2)),
@@ -90,6 +96,8 @@ class ByteCluster:
             receivers = [self._receiver("k1", "leader"), self._receiver("k2", "any")]
             for user in (*senders, *receivers):
                 nursery.start_soon(user.run)
+            if self._mute:
+                nursery.start_soon(self._mute_now_and_then)
             with trio.move_on_after(LOAD_S):
                 await self._strike_for_ever(services)
             await self._heal(services)
@@ -152,6 +160,19 @@ class ByteCluster:
         elif node in services.disks:
             services.disks[node].fail_syncs(errno.EIO, after=self._rng.randrange(3))
 
+    async def _mute_now_and_then(self) -> None:
+        """Every connection between two processes carries nothing more, one way or both; new ones do."""
+        rng, end = self._mutes, trio.current_time() + LOAD_S
+        while True:
+            await trio.sleep(rng.expovariate(1 / 0.7))
+            if trio.current_time() >= end:
+                return
+            node, other = rng.choice(self._net.connected)
+            for source, target in rng.choice((((node, other),), ((node, other), (other, node)))):
+                self._trace(f"{trio.current_time():.6f} FAULT mute {source} {target}")
+                self.count("connections mute", self._net.mute(source, target))
+            self.count("fault mute")
+
     async def _heal(self, services: Services) -> None:
         self._net.heal()
         self._thread_s = 0.002
@@ -159,6 +180,8 @@ class ByteCluster:
             disk.heal()
         for node in services.names:
             services.start(node)
+        if self._mute:
+            await trio.sleep(NOTICED_S)
         await trio.sleep(4.0)  # sessions, back-off of the clients
         now = trio.current_time()
         self.history.healthy.append((now, now + 3.0))

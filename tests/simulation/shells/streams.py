@@ -2,7 +2,8 @@
 
 Which node a task belongs to is a context variable, so what a service opens is known as its own. Bytes between two
 nodes that a partition separates wait until it heals, as TCP repeats them; a *cut* breaks connections at once, with
-all that is on its way.
+all that is on its way. A direction of a connection that is *mute* never carries anything again, not even its end, as
+when a firewall has forgotten it: whoever listens there must find out by itself.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ class Pipe:
     """When each piece arrives; an empty one is the end."""
     size: int = 0
     broken: bool = False
+    mute: bool = False
     changed: trio.Event = field(default_factory=trio.Event)
 
     def change(self) -> None:
@@ -120,7 +122,7 @@ class Stream(trio.abc.HalfCloseableStream):
         if not self._closed:
             self._end()
             self._closed = True
-            self._in.broken = True
+            self._in.broken |= not self._out.mute  # else the other side cannot know, and goes on sending
             self._in.change()
             self._out.change()
         await trio.lowlevel.checkpoint()
@@ -199,7 +201,7 @@ class Net:
 
     def due(self, pipe: Pipe) -> float:
         """When the next piece can be received; infinity when there is none."""
-        if not pipe.chunks:
+        if not pipe.chunks or pipe.mute:
             return float("inf")
         return max(pipe.chunks[0][0], self._blocked.get((pipe.source, pipe.target), 0.0))
 
@@ -209,11 +211,24 @@ class Net:
         """What goes from ``source`` to ``target`` waits for so long."""
         self._blocked[source, target] = trio.current_time() + seconds
 
+    @property
+    def connected(self) -> list[tuple[str, str]]:
+        """Who has a connection with whom: each pair once, in the order in which they came."""
+        return list(dict.fromkeys((pipe.source, pipe.target) for pipe in self._pipes if not pipe.broken))
+
+    def mute(self, source: str, target: str) -> int:
+        """What goes from ``source`` to ``target`` over the connections that there are is lost from now on. How many
+        those are."""
+        pipes = [pipe for pipe in self._pipes if (pipe.source, pipe.target) == (source, target) and not pipe.broken]
+        for pipe in pipes:
+            pipe.mute = True
+        return len(pipes)
+
     def cut(self, *nodes: str) -> None:
         """Every connection of these nodes, or between two of them where two are named, breaks at once."""
         for pipe in self._pipes:
             ends = {pipe.source, pipe.target}
-            if set(nodes) <= ends:
+            if set(nodes) <= ends and not pipe.mute:
                 pipe.broken = True
                 pipe.chunks.clear()
                 pipe.change()
@@ -225,7 +240,7 @@ class Net:
         self.cut(node)
 
     def heal(self) -> None:
-        """No more partitions, short delays."""
+        """No more partitions, short delays. What is mute stays so."""
         self._blocked.clear()
         self.latency = 0.0005
         for pipe in self._pipes:
