@@ -13,13 +13,17 @@ import pytest
 from simulation.planted import forget_sequences
 from simulation.runner import run_bytes
 
+SILENT = 4
+"""A seed in which connections go silent, too."""
 
-@pytest.mark.parametrize("seed", range(4))
+
+@pytest.mark.parametrize("seed", [0, 1, 2, SILENT])
 def test_history_and_logs_are_sound_at_the_byte_level(seed):
     result = run_bytes(seed)
     assert result.fault is None, f"{result.fault}\nreplay: cd tests; python -m simulation --bytes --seed {seed}"
     assert result.counts["sends ok"] > 100
     assert sum(count for name, count in result.counts.items() if name.startswith("fault ")) > 5
+    assert (result.counts.get("connections mute", 0) > 5) == (seed == SILENT)
 
 
 def test_a_seed_replays_byte_for_byte():

@@ -45,7 +45,7 @@ class ByteCluster:
         self._told = trace
         self._rng = stream(seed, "bytes faults")
         self._thread_s = 0.002
-        self._mutes = stream(seed, "bytes silent links")
+        self._mutes = stream(seed, "bytes silent")
         self._net = Net(stream(seed, "bytes network"), self._trace)
         self._mute = self._mutes.random() < 0.3
         """Whether connections go silent without an end, too."""

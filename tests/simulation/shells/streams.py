@@ -225,19 +225,25 @@ class Net:
         return len(pipes)
 
     def cut(self, *nodes: str) -> None:
-        """Every connection of these nodes, or between two of them where two are named, breaks at once."""
+        """Every connection of these nodes, or between two of them where two are named, breaks at once. Nobody hears of
+        that in a direction that is mute."""
         for pipe in self._pipes:
-            ends = {pipe.source, pipe.target}
-            if set(nodes) <= ends and not pipe.mute:
-                pipe.broken = True
-                pipe.chunks.clear()
-                pipe.change()
+            if set(nodes) <= {pipe.source, pipe.target} and not pipe.mute:
+                self._break(pipe)
+
+    def _break(self, pipe: Pipe) -> None:
+        pipe.broken = True
+        pipe.chunks.clear()
+        pipe.change()
 
     def detach(self, node: str) -> None:
         """The machine is gone: nobody can connect, and what it has is broken."""
         for place in [place for place in self.listeners if place[0] == node]:
             del self.listeners[place]
         self.cut(node)
+        for pipe in self._pipes:
+            if pipe.target == node:
+                self._break(pipe)
 
     def heal(self) -> None:
         """No more partitions, short delays. What is mute stays so."""
