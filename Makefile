@@ -57,6 +57,9 @@ simulate: $(STAMP)
 	cd tests && ../$(BIN)/python -m simulation --seeds $(FIRST):$$(($(FIRST) + $(SEEDS))) $(if $(JOBS),--jobs $(JOBS))
 	cd tests && ../$(BIN)/python -m simulation --seeds $(FIRST):$$(($(FIRST) + $(SEEDS) / 10)) --bytes $(if $(JOBS),--jobs $(JOBS))
 
+scale: $(STAMP)
+	cd tests && ../$(BIN)/python -m simulation.scale $(if $(PARTITIONS),--partitions $(PARTITIONS))
+
 MINUTES ?= 10
 fuzz: $(STAMP)
 	PYTHONPATH=tests $(BIN)/python tests/unit/fuzzing.py --minutes $(MINUTES)

@@ -225,8 +225,8 @@ class Net:
         return len(pipes)
 
     def cut(self, *nodes: str) -> None:
-        """Every connection of these nodes, or between two of them where two are named, breaks at once. Nobody hears of
-        that in a direction that is mute."""
+        """Every connection of these nodes, or between two of them where two are named, breaks at once. What is mute
+        tells nobody."""
         for pipe in self._pipes:
             if set(nodes) <= {pipe.source, pipe.target} and not pipe.mute:
                 self._break(pipe)

@@ -170,8 +170,8 @@ class Log(Cleanable):
             self._begin_epoch(epoch, self.end)
 
     def _begin_epoch(self, epoch: int, start: int) -> None:
-        """Before anything relies on it. What begins at or above the mark that was found may be in the page cache only:
-        it is written again, and nothing below it, which is stable and must not be at risk."""
+        """Before anything relies on it. What begins at or above the mark may be in the page cache only: it is written
+        again, and nothing below it, which is stable and must not be at risk."""
         if self.epochs.assign(epoch, start) or self._epochs_unsure:
             count = self.epochs.count_from(self._mark.value or 0) if self._epochs_unsure else 1
             self._epochs_file.pwritev([self.epochs.last_bytes(count)], self.epochs.position(count))
