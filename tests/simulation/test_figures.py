@@ -15,6 +15,7 @@ from tidelog import ProducerOptions
 from tidelog.errors import TidelogError
 from tidelog_controller import metrics as controller
 from tidelog_gateway import metrics as gateway
+from tidelog_replica import group_metrics
 from tidelog_replica import metrics as replica
 
 from simulation.shells.staged import Stage, play
@@ -52,6 +53,7 @@ async def records_come_and_go(stage: Stage) -> None:
     assert size == value("tidelog_gateway_produced_bytes") > 20 * 100
     assert size == value("tidelog_replica_replicated_bytes") / 2 == value("tidelog_replica_log_bytes") / 3
     assert value("tidelog_replica_fetched_bytes") >= 2 * size and value("tidelog_replica_fetches") > 0
+    assert value("tidelog_replica_notices") > 0 < value("tidelog_replica_fetch_latency_seconds")
     assert value("tidelog_replica_segments") == 3 * -(-size // 1024)
     assert len([r async for r in log.consume("t", start="earliest", end="latest")]) == 20
     assert value("tidelog_gateway_delivered_records") == 20 and value("tidelog_gateway_delivered_bytes") >= size
@@ -63,8 +65,9 @@ async def records_come_and_go(stage: Stage) -> None:
         for _ in range(2):  # a tail is kept for those who share it
             nursery.start_soon(_read_on, stage)
         await stage.until_shown(2.0, "tidelog_gateway_subscriptions")
-        await send(stage, "t", 1)
+        await send(stage, "t", 2)  # with the first each has shown that it waits
         await stage.until(lambda: value("tidelog_gateway_tail_cache_bytes") > 100)
+        await stage.until(lambda: value("tidelog_gateway_end_to_end_latency_seconds") > 0)
         await log.delete_topic("t")
         await stage.until_shown(2.0, "tidelog_gateway_ended_subscriptions{UNKNOWN_TOPIC}")
     await stage.until_shown(0.0, "tidelog_gateway_subscriptions")
@@ -135,7 +138,7 @@ async def gateways_wait(stage: Stage) -> None:
         await stage.until_shown(0.0, "tidelog_gateway_held_bytes")
         await stage.until_shown(1.0, "tidelog_gateway_delivered_records")
         for name in ("tidelog_gateway_produce_retries", "tidelog_gateway_read_retries"):
-            assert sum(count for label, count in stage.figures().items() if label.startswith(f"{name}{{")) >= 1
+            assert value(name) >= 1
         nursery.cancel_scope.cancel()
 
 
@@ -269,10 +272,17 @@ STORIES: dict[Story, tuple[str, ...]] = {
         *("gateway_produced_bytes", "gateway_produce_latency_seconds", "gateway_subscriptions"),
         *("gateway_subscription_reads", "gateway_tail_cache_bytes", "gateway_deliveries"),
         *("gateway_delivered_records", "gateway_delivered_bytes", "gateway_ended_subscriptions"),
-        *("gateway_metadata_index", "gateway_replica_links"),
+        *("gateway_metadata_index", "gateway_replica_links", "gateway_end_to_end_latency_seconds"),
         *("topics", "partitions", "partition_leaders", "partition_replicas", "commit_latency_seconds"),
         *("replica_partitions", "replica_produced_batches", "replica_produced_records", "replica_produced_bytes"),
-        *("replica_fetches", "replica_fetched_bytes", "replica_replicated_batches", "replica_replicated_bytes"),
+        *(
+            "replica_fetches",
+            "replica_notices",
+            "replica_fetch_latency_seconds",
+            "replica_fetched_bytes",
+            "replica_replicated_batches",
+            "replica_replicated_bytes",
+        ),
         *("replica_reads", "replica_read_bytes", "replica_flush_seconds", "replica_segments", "replica_log_bytes"),
         *("replica_open_files", "replica_connections", "replica_events"),
         *("controller_requests", "controller_connections", "controller_watchers", "controller_events"),
@@ -303,7 +313,8 @@ STORIES: dict[Story, tuple[str, ...]] = {
         "replica_damaged_partitions",
     ),
 }
-TABLES = (*controller.METRICS, *replica.METRICS, *gateway.METRICS)
+TABLES = {*controller.METRICS, *replica.METRICS, *gateway.METRICS} - {*group_metrics.METRICS}
+"""Those of consumer groups are looked at in ``test_group_metrics.py``."""
 
 
 @pytest.mark.parametrize("story", STORIES, ids=lambda story: story.__name__)

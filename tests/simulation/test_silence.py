@@ -116,4 +116,4 @@ def test_a_leader_whose_every_link_goes_silent_is_replaced_and_nothing_acknowled
 
 
 def test_the_seeds_that_are_always_run_have_silent_links() -> None:
-    assert sum(Options.draw(seed).swarm.mutes for seed in range(220)) > 40
+    assert sum(Options.draw(seed).swarm.mutes for seed in range(180)) > 30

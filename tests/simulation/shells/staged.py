@@ -73,8 +73,9 @@ class Stage:
         return found
 
     def value(self, name: str, *nodes: str) -> float:
-        """One figure; 0.0 where nobody shows it."""
-        return self.figures(*nodes).get(name, 0.0)
+        """One figure, or all of one name; 0.0 where nobody shows it."""
+        found = self.figures(*nodes)
+        return found.get(name, sum(number for label, number in found.items() if label.startswith(f"{name}{{")))
 
     async def until(self, condition: Callable[[], Any]) -> None:
         """Let time pass until it holds; all figures are looked at meanwhile."""
