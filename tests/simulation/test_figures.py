@@ -239,7 +239,7 @@ async def disks_fail(stage: Stage) -> None:
         async with trio.open_nursery() as nursery:
             for partition in range(12):  # one after the other: what comes at once is flushed together
                 nursery.start_soon(partial(producer.send, b"x", partition=partition))
-                await trio.sleep(0.05)
+                await stage.tick()
             await stage.until(lambda: value("tidelog_replica_waiting_flushes") > 0)
             stage.thread_s = 0.002
     await log.create_topic("t", replication_factor=3, config={"segment_max_bytes": "1024"})

@@ -80,8 +80,12 @@ class Stage:
     async def until(self, condition: Callable[[], Any]) -> None:
         """Let time pass until it holds; all figures are looked at meanwhile."""
         with trio.fail_after(LIMIT_S):
-            while self.figures() is not None and not condition():  # noqa: ASYNC110 (virtual time)
-                await trio.sleep(LOOK_S)
+            while self.figures() is not None and not condition():
+                await self.tick()
+
+    async def tick(self) -> None:
+        """Let a little virtual time pass."""
+        await trio.sleep(LOOK_S)
 
     async def until_shown(self, wanted: float, name: str, *nodes: str) -> None:
         """Let time pass until that figure has that value."""
@@ -93,7 +97,7 @@ class Stage:
             found = await self.log.describe(topic)
             if all(len(p.isr) == len(p.replicas) for p in found.partitions):
                 return
-            await trio.sleep(LOOK_S)
+            await self.tick()
 
     async def leader(self, topic: str, partition: int = 0) -> str:
         """Who leads it."""
