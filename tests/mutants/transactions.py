@@ -1,0 +1,78 @@
+"""Rules of transactions, broken."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tidelog_replica import coordinated, marking
+from tidelog_replica.admission import Admission
+from tidelog_replica.core.producers import ProducerState
+from tidelog_replica.core.stable import LogTransactions
+from tidelog_replica.core.transactions.coordinator import Coordinator
+
+from mutants.rules import Patch, breaks
+
+
+@breaks("KIP-98", "A transaction is over for readers when its marker is committed.")
+def believe_a_marker_at_once(patch: Patch) -> None:
+    """A marker in the leader's log closes it, committed or not."""
+
+    def stable_end(self, high_watermark):
+        return min((high_watermark, *(begun.start for begun in self.open.values())))
+
+    patch.setattr(LogTransactions, "stable_end", stable_end)
+
+
+@breaks("KIP-98", "A leader says that it has a marker when that is committed.")
+def answer_a_marker_at_once(patch: Patch) -> None:
+    """It says so when it has appended it."""
+    waiting = marking._Waiting
+    patch.setattr(marking, "_Waiting", lambda end, *rest: waiting(0, *rest))
+
+
+@breaks("KIP-98", "Nobody is answered before what the coordinator wrote is committed.")
+def tell_a_decision_at_once(patch: Patch) -> None:
+    """Answers wait for no commit."""
+    waiting = coordinated.Waiting
+    patch.setattr(coordinated, "Waiting", lambda end, *rest: waiting(0, *rest))
+
+
+@breaks("KIP-890", "The epoch goes up with every transaction, and the marker begins the next one in the log.")
+def go_on_in_the_same_epoch(patch: Patch) -> None:
+    """An application keeps its epoch from one transaction to the next."""
+    begin, record = Coordinator._begin, ProducerState.record
+
+    def begin_the_same(self, asked, now, wall_ms):
+        before = self.slots.get((asked.app, asked.staged))
+        begun = begin(self, asked, now, wall_ms)
+        if before is None:
+            return begun
+        self.slots[asked.app, asked.staged].epoch = before.epoch
+        return replace(begun, producer_epoch=before.epoch)
+
+    def record_no_end(self, header, base_offset):
+        if header.is_transactional and header.is_control:
+            self.transactions.record(header, base_offset)
+        else:
+            record(self, header, base_offset)
+
+    patch.setattr(Coordinator, "_begin", begin_the_same)
+    patch.setattr(ProducerState, "record", record_no_end)
+
+
+@breaks("KIP-890", "A leader takes the first batch of a transaction when the coordinator says that it is open.")
+def take_a_batch_without_asking(patch: Patch) -> None:
+    """It asks nobody, and so the partition is no part of the transaction."""
+    patch.setattr(Admission, "holds", lambda self, source, part, batch, header: False)
+
+
+@breaks("KIP-98", "A decision is told to every leader whose partition is part of the transaction.")
+def tell_one_leader_only(patch: Patch) -> None:
+    """The first one hears of it."""
+    decide = Coordinator._decide
+
+    def tear(self, slot, *how):
+        decide(self, slot, *how)
+        slot.left = dict.fromkeys(list(slot.left)[:1])
+
+    patch.setattr(Coordinator, "_decide", tear)
