@@ -1,0 +1,205 @@
+"""What transactions cost: the decision, what readers wait for, and bulk.
+
+    .venv/bin/python deploy/bench/transactions.py [--seconds 3] [--flush os --flush fsync] [--json FILE]
+
+    commit    applications that write one record of 100 B to each of 1, 3, 10 partitions and commit: transactions/s,
+              and how long one takes from begin to the answer to its commit
+    visible   one record at a time: from its send until a consumer has it, plain and in a transaction; and how much
+              of the latter is after the commit was asked for
+    staged    eight workers that write records of 1 KiB: each in a staged transaction, all committed at once, against
+              idempotent producers: MB/s until all is committed, CPU per MB
+
+Replication factor 3, acks ``all``, one gateway, one controller, one client process, loopback; real processes, as
+``bench.py``: figures of one run are to be compared with each other.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Awaitable, Callable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+import bench
+import click
+import tidelog
+import trio
+from rich.console import Console
+from rich.table import Table
+from tidelog.cli.local_cluster import LocalCluster, free_base_port
+from tidelog.client.log import Log
+
+WIDTHS = (1, 3, 10)
+APPLICATIONS = (1, 8)
+WORKERS = 8
+RECORD = b"x" * 100
+LARGE = b"x" * 1024
+CONSOLE = Console(highlight=False, soft_wrap=True)
+
+
+@dataclass(slots=True)
+class Row:
+    """One figure's name and its parts, as they are printed. Times in ms."""
+
+    case: str
+    flush: str
+    figures: dict[str, float] = field(default_factory=dict)
+
+
+Case = Callable[[LocalCluster, str, float], Awaitable[list[Row]]]
+
+
+def spread(seconds: list[float]) -> dict[str, float]:
+    """Median and 99th percentile."""
+    return {name: bench.percentile(seconds, share) * 1e3 for name, share in (("p50 ms", 0.5), ("p99 ms", 0.99))}
+
+
+async def create(log: Log, topic: str, partitions: int, flush: str) -> None:
+    """A topic, and the coordinators, which the first transaction creates."""
+    await log.create_topic(topic, partitions=partitions, replication_factor=3, config={"flush": flush})
+    async with log.transaction("first") as tx:
+        await tx.send(topic, RECORD)
+
+
+async def commit(cluster: LocalCluster, flush: str, seconds: float) -> list[Row]:
+    """Transactions per second."""
+    rows = []
+    async with tidelog.connect(cluster.gateways()) as log:
+        for width in WIDTHS:
+            topic = f"commit-{width}"
+            await create(log, topic, width, flush)
+            for applications in APPLICATIONS:
+                cpu = bench.Cpu(cluster)
+                took: list[float] = []
+                async with trio.open_nursery() as nursery:
+                    for number in range(applications):
+                        nursery.start_soon(_transact, log, f"app-{number}", topic, width, seconds, took)
+                used = sum(cpu.stop().values()) * seconds
+                figures = {"tx/s": len(took) / seconds, **spread(took), "CPU ms each": used / len(took) * 1e3}
+                rows.append(Row(f"{width} partitions, {applications} applications", flush, figures))
+    return rows
+
+
+async def _transact(log: Log, app: str, topic: str, width: int, seconds: float, took: list[float]) -> None:
+    end = trio.current_time() + seconds
+    while (began := trio.current_time()) < end:
+        async with log.transaction(app) as tx:
+            for partition in range(width):
+                await tx.submit(topic, RECORD, partition=partition)
+        took.append(trio.current_time() - began)
+
+
+async def visible(cluster: LocalCluster, flush: str, seconds: float) -> list[Row]:
+    """Until a consumer has it."""
+    topic = "visible"
+    plain: list[float] = []
+    whole: list[float] = []
+    decided: list[float] = []
+    async with tidelog.connect(cluster.gateways()) as log:
+        await create(log, topic, 1, flush)
+        consumer = log.consume(topic)
+        async with consumer, log.producer(topic) as producer:
+            end = trio.current_time() + seconds
+            while (began := trio.current_time()) < end:
+                await producer.submit(RECORD)
+                await anext(consumer)
+                plain.append(trio.current_time() - began)
+            end = trio.current_time() + seconds
+            while (began := trio.current_time()) < end:
+                async with log.transaction("app") as tx:
+                    await tx.send(topic, RECORD)
+                    asked = trio.current_time()
+                await anext(consumer)
+                whole.append(trio.current_time() - began)
+                decided.append(trio.current_time() - asked)
+    names = ("plain record", "record in a transaction, from begin", "  from its commit")
+    return [Row(name, flush, spread(took)) for name, took in zip(names, (plain, whole, decided), strict=True)]
+
+
+async def staged(cluster: LocalCluster, flush: str, seconds: float) -> list[Row]:
+    """Bulk, in staged transactions and without."""
+    rows = []
+    async with tidelog.connect(cluster.gateways()) as log:
+        await create(log, "staged", WORKERS, flush)
+        for name in ("idempotent producers", "staged transactions"):
+            cpu = bench.Cpu(cluster)
+            began = trio.current_time()
+            sent: list[int] = []
+            ids: list[str] = []
+            async with trio.open_nursery() as nursery:
+                for partition in range(WORKERS):
+                    work = _produce if name.startswith("idempotent") else _stage
+                    nursery.start_soon(work, log, partition, seconds, sent, ids)
+            written = trio.current_time()
+            if ids:
+                assert await log.commit("etl", 0, ids)
+            took = trio.current_time() - began
+            mb = sum(sent) * len(LARGE) / 1e6
+            used = sum(cpu.stop().values()) * took
+            figures = {"MB/s": mb / took, "CPU ms/MB": used / mb * 1e3}
+            if ids:
+                figures["commit ms"] = (began + took - written) * 1e3
+            rows.append(Row(f"{WORKERS} {name}", flush, figures))
+    return rows
+
+
+async def _produce(log: Log, partition: int, seconds: float, sent: list[int], _: list[str]) -> None:
+    async with log.producer("staged") as producer:
+        end, count = trio.current_time() + seconds, 0
+        while trio.current_time() < end:
+            await producer.submit(LARGE, partition=partition)
+            count += 1
+    sent.append(count)
+
+
+async def _stage(log: Log, partition: int, seconds: float, sent: list[int], ids: list[str]) -> None:
+    async with log.stage("etl") as tx:
+        end, count = trio.current_time() + seconds, 0
+        while trio.current_time() < end:
+            await tx.submit("staged", LARGE, partition=partition)
+            count += 1
+    sent.append(count)
+    ids.append(tx.id)
+
+
+CASES: dict[str, Case] = {"commit": commit, "visible": visible, "staged": staged}
+
+
+def report(rows: list[Row]) -> None:
+    """A table for each kind of figures."""
+    for names in dict.fromkeys(tuple(row.figures) for row in rows):
+        table = Table("case", "flush", *names, box=None)
+        for row in rows:
+            if tuple(row.figures) == names:
+                table.add_row(row.case, row.flush, *(f"{value:,.2f}" for value in row.figures.values()))
+        CONSOLE.print(table)
+
+
+@click.command()
+@click.option("--seconds", type=float, default=3.0, show_default=True, help="Length of each measurement.")
+@click.option("--flush", "flushes", multiple=True, default=("os",), show_default=True, help="Repeatable.")
+@click.option("--case", "cases", multiple=True, type=click.Choice(list(CASES)), help="Only this one; repeatable.")
+@click.option("--json", "json_file", type=click.Path(path_type=Path), help="Write the figures here too.")
+def main(seconds: float, flushes: tuple[str, ...], cases: tuple[str, ...], json_file: Path | None) -> None:
+    """Start a cluster for each case, measure, print tables."""
+    rows: list[Row] = []
+    for flush in flushes:
+        for name in cases or tuple(CASES):
+            with tempfile.TemporaryDirectory(prefix="tidelog-bench-") as folder:
+                cluster = LocalCluster.create(
+                    Path(folder), controllers=1, replicas=3, gateways=1, base_port=free_base_port(5)
+                )
+                try:
+                    cluster.start()
+                    trio.run(cluster.wait_ready)
+                    rows += trio.run(CASES[name], cluster, flush, seconds)
+                finally:
+                    cluster.stop()
+    report(rows)
+    if json_file:
+        json_file.write_text(json.dumps([asdict(row) for row in rows], indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()
