@@ -171,6 +171,15 @@ ALERTS = (
         "The board says where the time goes: commit, fetch, disk.",
     ),
     Alert(
+        "TidelogTransactionsNotTold",
+        'max(tidelog_replica_oldest_transaction_seconds{state=~"committing|aborting"}) > 60',
+        "1m",
+        "warning",
+        "A transaction was decided {{ $value | humanizeDuration }} ago, and a leader has not heard of it",
+        "Readers of what is committed wait there. 'tidelog transactions list' names it; a partition of it has no"
+        " leader, or none that the coordinator reaches: 'tidelog doctor'.",
+    ),
+    Alert(
         "TidelogFewDescriptors",
         "process_open_fds / process_max_fds > 0.85 and on (job, instance)"
         " (tidelog_replica_connections or tidelog_gateway_connections or tidelog_raft_term)",

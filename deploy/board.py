@@ -140,6 +140,29 @@ ROWS = (
         ),
     ),
     (
+        "Transactions",
+        (
+            _plot(
+                "Not at their end",
+                "short",
+                "By state; committing and aborting: leaders have yet to hear of it.",
+                ("sum by (state) (tidelog_replica_transactions)", "{{state}}"),
+            ),
+            _plot(
+                "The oldest",
+                "s",
+                "For how long it has been in that state: so long readers of what is committed have been held up.",
+                ("max by (state) (tidelog_replica_oldest_transaction_seconds)", "{{state}}"),
+            ),
+            _plot(
+                "Ended",
+                "short",
+                "Per second.",
+                (_rate("tidelog_replica_ended_transactions_total", "outcome"), "{{outcome}}"),
+            ),
+        ),
+    ),
+    (
         "Replication",
         (
             _plot(

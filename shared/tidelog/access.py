@@ -3,9 +3,9 @@
 A *principal* is a name: that of the token in a client's hello, else of its certificate (``tidelog:client/NAME``),
 else ``anonymous``. A *rule* allows a principal (``*``: everybody) an operation (``*``: each) on a resource, or denies
 it: ``topic:NAME``, ``group:NAME``, ``app:NAME``, with a ``*`` at the end for all that begin so, or ``cluster``. What
-no rule allows is forbidden, and a rule that denies goes before all that allow. Whoever may do anything with a topic
-may describe it, and so may whoever takes part in a group. ``topic:*`` is not for the cluster's own topics, whose
-names begin with ``__``: a rule has to say so, ``topic:__audit`` or ``topic:__*``.
+no rule allows is forbidden, and a rule that denies goes before all that allow. Whoever may do anything with a topic,
+a group or an application may describe it. ``topic:*`` is not for the cluster's own topics, whose names begin with
+``__``: a rule has to say so, ``topic:__audit`` or ``topic:__*``.
 
 A *token* is 256 random bits, which nobody but its owner has: the controllers and gateways know its SHA-256. A slow
 hash or a salt would protect secrets that people choose and that can be guessed; of 2^256 nobody guesses one, and a
@@ -30,12 +30,12 @@ DIGEST = re.compile(r"[0-9a-f]{64}", re.ASCII)
 OPERATIONS = {
     "topic": ("read", "write", "create", "alter", "delete", "describe"),
     "group": ("group", "describe"),
-    "app": ("transact",),
+    "app": ("transact", "describe"),
     "cluster": ("cluster", "describe"),
 }
 """What can be done with each kind of resource. ``cluster`` is to administer it; ``group`` to take part in one;
 ``transact`` to have transactions under the name of an application."""
-IMPLY_DESCRIBE = ("read", "write", "create", "alter", "delete", "group", "cluster")
+IMPLY_DESCRIBE = ("read", "write", "create", "alter", "delete", "group", "transact", "cluster")
 CLUSTER = "cluster"
 _NAME = re.compile(r"[A-Za-z0-9._-]{0,249}\*?", re.ASCII)
 

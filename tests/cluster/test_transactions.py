@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from pathlib import Path
 
 import pytest
+import structlog
 import tidelog
 import tidelog.aio
 import tidelog.sync
 import trio
+from click.testing import CliRunner
+from simulation.transaction_checker import ABORTED, COMMITTED, UNKNOWN, Story, Try, check
+from tidelog.cli.main import main
 from tidelog.client.core.partitioner import partition_of
 from tidelog.client.log import Log
 from tidelog.client.options import GroupOptions
@@ -145,6 +150,39 @@ async def test_programs_that_block_and_programs_on_asyncio_have_them_too(tmp_pat
         await seen_at_last(log, b"blocking", b"staged", b"read", b"asyncio")
 
 
+async def test_commands_show_what_is_open_and_end_it(tmp_path: Path) -> None:
+    async def command(*arguments: str) -> str:
+        """What it prints; the cluster, in the same process, prints nothing meanwhile."""
+        words = [*arguments, "--gateway", cluster.gateway]
+        done = await trio.to_thread.run_sync(lambda: CliRunner().invoke(main, words))
+        return done.output
+
+    with structlog.testing.capture_logs():
+        async with running(tmp_path) as cluster, connect(cluster.gateway) as log:
+            await log.create_topic("orders", partitions=1, replication_factor=3)
+            assert json.loads(await command("transactions", "list", "--json")) == []
+            with pytest.raises(TidelogError, match="TRANSACTION_ABORTED"):
+                async with log.transaction(APP) as tx:
+                    await tx.send("orders", b"held up")
+                    async with log.stage("etl") as worker:
+                        await worker.send("orders", b"staged")
+                    (first, second) = json.loads(await command("transactions", "list", "--json"))
+                    assert (first["app"], first["state"], first["partitions"]) == (APP, "open", 1)
+                    assert (second["staged"], second["state"]) == (worker.id, "prepared")
+                    described = json.loads(await command("transactions", "describe", APP, "--json"))
+                    assert described["transactions"][0]["parts"] == ["orders/0"]
+                    everything = ("consume", "orders", "--from", "earliest", "--to-end")
+                    assert await command(*everything) == ""
+                    assert await command(*everything, "--isolation", "uncommitted") == "held up\nstaged\n"
+                    assert "aborted the transaction of billing" in await command("transactions", "abort", APP)
+            assert "no open transaction" in await command("transactions", "abort", APP)
+            assert "aborted" in await command("transactions", "abort", "etl", "--staged", worker.id)
+            assert "has no such transaction" in await command("transactions", "abort", "etl", "--staged", "another")
+            assert await log.commit("etl", 3, []) is True
+            assert "committed batches: 3" in await command("transactions", "describe", "etl")
+            assert "has no transactions" in await command("transactions", "describe", "nobody")
+
+
 def blocking(url: str) -> None:
     with tidelog.sync.connect(url) as log:
         with log.transaction(APP) as tx:
@@ -194,3 +232,84 @@ async def on_asyncio(url: str) -> None:
             async with log.transaction(APP) as tx:
                 await tx.send("orders", b"never")
                 raise ZeroDivisionError
+
+
+class Told:
+    """What applications did, and what they were told: the checker of the simulation judges it."""
+
+    def __init__(self, log: Log) -> None:
+        self.log = log
+        self.story = Story()
+        self.places = frozenset({"orders/0", "orders/1"})
+
+    def begun(self, label: str, app: str, batch: int = -1) -> Try:
+        one = Try(label, app, self.places, batch=batch)
+        self.story.tries.append(one)
+        return one
+
+    async def stands(self) -> int:
+        positions = await self.log.fetch_offsets("mover", "orders")
+        return positions[0].offset if positions else 0
+
+    async def move(self, name: str, times: int) -> None:
+        """Read the group's position, write, move it on by one."""
+        for number in range(times):
+            one = self.begun(f"{name}.{number}", "mover")
+            try:
+                async with self.log.transaction("mover") as tx:
+                    one.position = await self.stands()
+                    for partition in (0, 1):
+                        await tx.send("orders", one.label.encode(), partition=partition)
+                    await tx.commit_offsets("mover", {("orders", 0): one.position + 1})
+                    one.asked = number % 3 > 0
+                    if not one.asked:
+                        raise ZeroDivisionError
+                one.fate = COMMITTED
+            except ZeroDivisionError:
+                one.fate = ABORTED
+            except TidelogError as error:
+                one.fate = ABORTED if error.code == "TRANSACTION_ABORTED" else UNKNOWN
+
+    async def drive(self, batches: int) -> None:
+        """Stage each batch twice, and commit it by both."""
+        for number in range(2 * batches):
+            one = self.begun(f"driver.{number}", "driver", number // 2)
+            async with self.log.stage("driver") as tx:
+                for partition in (0, 1):
+                    await tx.send("orders", one.label.encode(), partition=partition)
+            one.asked = True
+            first = await self.log.commit("driver", one.batch, [tx.id])
+            one.fate = COMMITTED if first else ABORTED
+
+    async def read(self, reader: str) -> None:
+        """All that is visible, from the beginning."""
+        seen = self.story.seen.setdefault(reader, [])
+        async for record in self.log.consume("orders", start="earliest", end="latest"):
+            seen.append((f"orders/{record.partition}", record.offset, (record.value or b"").decode()))
+
+
+async def test_a_story_of_zombies_drivers_and_servers_that_end_is_sound(tmp_path: Path) -> None:
+    async with running(tmp_path, replicas=4) as cluster, connect(cluster.gateway) as log:
+        await log.create_topic("orders", partitions=2, replication_factor=3)
+        told = Told(log)
+        await told.move("first", 2)
+        early = Told(log)
+        async with trio.open_nursery() as nursery:
+            for name in ("one", "another"):
+                nursery.start_soon(told.move, name, 6)
+            nursery.start_soon(told.drive, 3)
+            coordinator = await coordinator_of(log)
+            await cluster.stop(coordinator)
+            await early.read("early")
+            await cluster.start(coordinator)
+            await cluster.stop((await log.describe("orders")).partitions[0].leader)
+        while await log.transactions():
+            await trio.lowlevel.checkpoint()
+        await told.read("late")
+        told.story.moved["mover"] = await told.stands()
+        assert check(told.story) == []
+        early.story.tries, early.story.complete = told.story.tries, False
+        assert check(early.story) == []
+        fates = [one.fate for one in told.story.tries]
+        assert fates.count(COMMITTED) >= 3 and fates.count(ABORTED) >= 5
+        assert told.story.moved["mover"] > 0

@@ -29,6 +29,7 @@ CHOICES: dict[str, tuple[object, ...]] = {
     "Subscribe.isolation": ("committed", "uncommitted"),
     "JoinGroup.assignor": ("", "range", "sticky"),
     "DescribeGroupAnswer.assignor": ("", "range", "sticky"),
+    "TransactionInfo.state": ("open", "prepared", "committing", "aborting", "committed", "aborted"),
     "DescribeGroupAnswer.state": ("empty", "moving", "stable"),
     "GroupInfo.state": ("empty", "moving", "stable"),
 }

@@ -10,7 +10,7 @@ import trio
 import trio.testing
 from tidelog.client.core.partitioner import partition_of
 from tidelog.errors import TidelogError, refuse
-from tidelog.types import GROUPS, ClusterImage, PartitionState, TopicState
+from tidelog.types import GROUPS, TRANSACTIONS, ClusterImage, PartitionState, TopicState
 from tidelog.wire.messages import (
     DeleteGroup,
     DescribeGroup,
@@ -21,9 +21,12 @@ from tidelog.wire.messages import (
     LeaveGroup,
     ListGroups,
     ListGroupsAnswer,
+    ListTransactions,
+    ListTransactionsAnswer,
     Message,
     PrepareGroups,
     TopicCreated,
+    TransactionInfo,
 )
 from tidelog_gateway.coordination import TIMEOUT_S, Coordination
 from tidelog_gateway.core.cluster import ClusterMap
@@ -44,12 +47,13 @@ class FakeShell:
         self.prepared: list[Message] = []
         self.news = trio.Event()
         self.index = 0
+        self.topic = GROUPS
 
     def lead(self, *leaders: str | None) -> None:
         """Who leads the partitions of the topic."""
         self.index += 1
         states = tuple(PartitionState((), (), leader, 1, 1) for leader in leaders)
-        self.cluster.update(ClusterImage(self.index, "c", (), (TopicState("id", GROUPS, partitions=states),)))
+        self.cluster.update(ClusterImage(self.index, "c", (), (TopicState("id", self.topic, partitions=states),)))
         self.news.set()
         self.news = trio.Event()
 
@@ -68,8 +72,11 @@ class FakeShell:
         return TopicCreated("id")
 
 
-def gateway(*answers: Message | TidelogError, led: bool = True) -> tuple[FakeShell, Coordination]:
+def gateway(
+    *answers: Message | TidelogError, led: bool = True, topic: str = GROUPS
+) -> tuple[FakeShell, Coordination]:
     shell = FakeShell(*answers)
+    shell.topic = topic
     if led:
         shell.lead(*["r1"] * PARTITIONS)
     return shell, Coordination(shell, lambda message: message)  # type: ignore[arg-type]
@@ -137,6 +144,19 @@ async def test_all_coordinators_are_asked_for_their_groups() -> None:
     assert isinstance(listed, ListGroupsAnswer)
     assert [info.group for info in listed.groups] == ["a", "b", "c", "d"]
     assert sorted(message.partition for _, message in shell.asked) == [0, 1, 2, 3]  # type: ignore[attr-defined]
+
+
+async def test_all_coordinators_are_asked_for_their_transactions() -> None:
+    answers = [ListTransactionsAnswer((TransactionInfo(name, "open", 7, 1),)) for name in "bdac"]
+    shell, coordination = gateway(*answers, topic=TRANSACTIONS)
+    listed = await coordination.answer(ListTransactions())
+    assert isinstance(listed, ListTransactionsAnswer)
+    assert [info.app for info in listed.transactions] == ["a", "b", "c", "d"]
+    assert sorted(message.partition for _, message in shell.asked) == [0, 1, 2, 3]  # type: ignore[attr-defined]
+    shell.script = [ListTransactionsAnswer()]
+    await coordination.answer(ListTransactions("app"))
+    assert shell.asked[-1][1] == ListTransactions("app"), "of one application its own coordinator tells"
+    assert len(shell.asked) == PARTITIONS + 1
 
 
 async def test_groups_are_not_missing_silently(autojump_clock: trio.testing.MockClock) -> None:

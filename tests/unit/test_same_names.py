@@ -29,7 +29,10 @@ NOT_FOR_APPLICATIONS = {
 """Public in ``tidelog`` for other modules of its own."""
 SET_BY_CONSTRUCTORS = {"topic", "topics", "group"}
 """Attributes of objects in Python, where the classes do not tell of them."""
-TRANSACTIONS = ("transaction", "stage", "commit", "abort")
+TRANSACTIONS = (
+    *("transaction", "stage", "commit", "abort"),
+    *("transactions", "describe_transactions", "abort_transaction"),
+)
 ENDS = "async with"
 SYNC_HAS = {
     ("Log", "close"): f"{ENDS} of trio and asyncio; a program that blocks may have no block to end",

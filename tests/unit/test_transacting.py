@@ -15,10 +15,14 @@ from tidelog.wire.messages import (
     FetchOffsets,
     FetchOffsetsAnswer,
     GroupPosition,
+    ListTransactions,
+    ListTransactionsAnswer,
     PrepareTransaction,
     StagedCommitted,
+    TopicShare,
     TransactionBegun,
     TransactionEnded,
+    TransactionInfo,
     WriteMarker,
 )
 from toy_controller import KEY
@@ -325,3 +329,60 @@ def test_positions_of_a_producer_without_a_transaction_are_refused() -> None:
     net = TransactionNet()
     assert code(commit_offset(net, TransactionBegun(5, 0), 7)) == "UNKNOWN_TRANSACTION"
     assert offset_of(net) == []
+
+
+def listed(net: TransactionNet, **of: object) -> ListTransactionsAnswer:
+    """As the coordinator tells it, once it has proved that it is one."""
+    id = net.ask("r3", ListTransactions(**of))  # type: ignore[arg-type]
+    net.advance(1)
+    answer = net.answers[id]
+    assert isinstance(answer, ListTransactionsAnswer), answer
+    return answer
+
+
+def test_what_is_not_at_its_end_is_listed_and_what_is_known_of_an_application() -> None:
+    net = TransactionNet()
+    begun = net.begin(timeout_ms=5000)
+    net.write(begun, b"a", partition=1)
+    staged(net, "one", b"b")
+    assert net.tell(CommitStaged(APP, 7, ("one",))) == StagedCommitted(False)
+    staged(net, "two", b"c")
+    other = net.begin(app="other")
+    net.end(other, app="other")
+    net.advance(0.2)
+    began_ms, identity = net.wall_ms, (begun.producer_id, begun.producer_epoch)
+    found = listed(net, partition=0).transactions
+    open_one = TransactionInfo(APP, "open", *identity, "", 1, began_ms, began_ms + 5000)
+    assert [found[0], *((info.staged, info.state) for info in found[1:])] == [open_one, ("two", "prepared")]
+    told = listed(net, app=APP)
+    assert told.transactions[0].parts == (TopicShare(KEY.topic_id, (1,)),)
+    assert [info.staged for info in told.transactions] == ["", "two"]
+    assert told.batches == (7,)
+    (ended,) = listed(net, app="other").transactions
+    assert (ended.state, ended.since_ms, ended.until_ms) == ("committed", began_ms, -1)
+    assert listed(net, app="nobody") == ListTransactionsAnswer()
+    assert code(net.tell(ListTransactions(partition=3))) == "NOT_COORDINATOR"
+
+
+def test_a_server_knows_how_many_it_coordinates_how_old_they_are_and_how_they_ended() -> None:
+    net = TransactionNet()
+    begun = net.begin()
+    net.write(begun, b"a")
+    staged(net, "one", b"b")
+    net.wall_ms += 3000
+    lost = net.begin(app="other")
+    net.end(lost, commit=False, app="other")
+    net.advance(0.2)
+    transactions = net.nodes["r3"].transactions
+    assert transactions.ages() == {"open": [3.0], "prepared": [3.0], "committing": [], "aborting": []}
+    assert transactions.ended == {"committed": 0, "aborted": 1}
+    net.hold = lambda name, call: isinstance(call.message, WriteMarker)
+    net.end(begun)
+    net.wall_ms += 1000
+    assert transactions.ages()["committing"] == [1.0], "a leader has not heard of it yet"
+    net.hold = lambda name, call: False
+    for held in net.held:
+        net.deliver(*held)
+    net.advance(1)
+    assert (transactions.ages()["committing"], transactions.ended) == ([], {"committed": 1, "aborted": 1})
+    assert all(net.nodes[name].transactions.ages()["prepared"] == [] for name in ("r1", "r2"))

@@ -8,6 +8,7 @@ Each topic is created when it is first needed."""
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import trio
 from tidelog.client.core.partitioner import partition_of
@@ -24,11 +25,12 @@ from tidelog.wire.messages import (
     EndTransaction,
     FetchOffsets,
     GroupHeartbeat,
-    GroupInfo,
     JoinGroup,
     LeaveGroup,
     ListGroups,
     ListGroupsAnswer,
+    ListTransactions,
+    ListTransactionsAnswer,
     Message,
     PrepareGroups,
     PrepareTransaction,
@@ -42,7 +44,7 @@ TIMEOUT_S = 10.0
 TRY_S = 3.0
 """A coordinator that does not answer in this time is asked again, whoever it is then."""
 
-OF_TRANSACTIONS = (BeginTransaction, EndTransaction, PrepareTransaction, CommitStaged, AbortStaged)
+OF_TRANSACTIONS = (BeginTransaction, EndTransaction, PrepareTransaction, CommitStaged, AbortStaged, ListTransactions)
 KINDS = (
     *OF_TRANSACTIONS,
     JoinGroup,
@@ -68,7 +70,12 @@ class Coordination:
         """The coordinator's answer. Raises its refusal, or why nobody answered in time."""
         until = trio.current_time() + TIMEOUT_S
         if isinstance(message, ListGroups):
-            return await self._list(until)
+            groups = [info for told in await self._ask_all(ListGroups, GROUPS, until) for info in told.groups]
+            return ListGroupsAnswer(tuple(sorted(groups, key=lambda info: info.group)))
+        if isinstance(message, ListTransactions) and not message.app:
+            each = await self._ask_all(ListTransactions, TRANSACTIONS, until)
+            found = [info for told in each for info in told.transactions]
+            return ListTransactionsAnswer(tuple(sorted(found, key=lambda info: (info.app, info.staged))))
         if isinstance(message, OF_TRANSACTIONS):
             topic = await self._topic(TRANSACTIONS, PrepareTransactions(), until)
             key: str = message.app
@@ -77,20 +84,18 @@ class Coordination:
             key = getattr(message, "group", "")
         return await self._ask(message, topic.topic_id, partition_of(key.encode(), len(topic.partitions)), until)
 
-    async def _list(self, until: float) -> ListGroupsAnswer:
-        """All groups, or the error of a coordinator: what is there must not be missing silently."""
-        topic = self._shell.cluster.topic_named(GROUPS)
-        found: list[GroupInfo] = []
+    async def _ask_all(self, kind: Callable[..., Message], name: str, until: float) -> list[Any]:
+        """What every coordinator of that topic answers. Raises the error of any: what is there must not be missing
+        silently."""
+        topic = self._shell.cluster.topic_named(name)
+        answers: list[Message] = []
         errors: list[TidelogError] = []
 
         async def ask(topic_id: str, partition: int) -> None:
             try:
-                answer = await self._ask(ListGroups(partition), topic_id, partition, until)
+                answers.append(await self._ask(kind(partition=partition), topic_id, partition, until))
             except TidelogError as error:
                 errors.append(error)
-            else:
-                assert isinstance(answer, ListGroupsAnswer)
-                found.extend(answer.groups)
 
         if topic is not None:
             async with trio.open_nursery() as nursery:
@@ -98,7 +103,7 @@ class Coordination:
                     nursery.start_soon(ask, topic.topic_id, partition)
         if errors:
             raise errors[0]
-        return ListGroupsAnswer(tuple(sorted(found, key=lambda info: info.group)))
+        return answers
 
     async def _topic(self, name: str, prepare: Message, until: float) -> TopicState:
         """The topic of the coordinators, created where it is not there yet."""

@@ -103,7 +103,7 @@ class FarEnds:
             if leader is not None and key not in self._asking:
                 self._asking.add(key)
                 self._asked[key] = self._looks
-                question = ListOffset(*key, "latest")
+                question = ListOffset(*key, "latest", isolation="uncommitted")
                 self._ask(leader, question, ASK_TIMEOUT_S, partial(self._on_answer, key))
 
     def _on_answer(self, key: TopicPartition, answer: Message | TidelogError) -> None:

@@ -127,6 +127,28 @@ FLUSHES = Metric(
 WAITING_FLUSHES = Metric("tidelog_replica_waiting_flushes", "gauge", "logs", "Logs that wait to be synced.")
 SEGMENTS = Metric("tidelog_replica_segments", "gauge", "segments", "Segments of all logs on the disk.")
 LOG_BYTES = Metric("tidelog_replica_log_bytes", "gauge", "bytes", "Their size, without indexes.")
+TRANSACTIONS = Metric(
+    "tidelog_replica_transactions",
+    "gauge",
+    "transactions",
+    "Transactions coordinated here that are not at their end, by state. prepared: staged, and not committed yet;"
+    " committing, aborting: leaders have yet to hear of it.",
+    ("state",),
+)
+OLDEST_TRANSACTION = Metric(
+    "tidelog_replica_oldest_transaction_seconds",
+    "gauge",
+    "seconds",
+    "For how long the oldest of them has been in that state: so long readers of what is committed have been held up.",
+    ("state",),
+)
+ENDED_TRANSACTIONS = Metric(
+    "tidelog_replica_ended_transactions",
+    "counter",
+    "transactions",
+    "Transactions that came to their end here, committed or aborted.",
+    ("outcome",),
+)
 FREE_BYTES = Metric(
     "tidelog_replica_disk_free_bytes", "gauge", "bytes", "Free room on the disk of the data; 0 without a reserve."
 )
@@ -157,6 +179,7 @@ METRICS = (
         LOG_BYTES,
         OPEN_FILES,
     ),
+    *(TRANSACTIONS, OLDEST_TRANSACTION, ENDED_TRANSACTIONS),
     *(FREE_BYTES, FULL, REPAIRING, QUARANTINED, REGISTERED, CONNECTIONS, EVENTS),
     *group_metrics.METRICS,
 )
@@ -192,6 +215,10 @@ def _collect(shell: Shell, files: OpenFiles | None, far: group_metrics.FarEnds) 
     yield WAITING_FLUSHES, (), shell.flushes_waiting
     if files is not None:
         yield OPEN_FILES, (), files.opened
+    ages = node.transactions.ages()
+    yield from by_label(TRANSACTIONS, {state: len(of_state) for state, of_state in ages.items()})
+    yield from by_label(OLDEST_TRANSACTION, {state: max(of_state, default=0.0) for state, of_state in ages.items()})
+    yield from by_label(ENDED_TRANSACTIONS, node.transactions.ended)
     yield FREE_BYTES, (), node.room.free_bytes
     yield FULL, (), node.room.is_full
     yield REPAIRING, (), len(assignment.repairs)

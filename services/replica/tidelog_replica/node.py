@@ -125,11 +125,11 @@ class ReplicaNode:
         self._requests = Requests(node_id, self._assignment, self._session, settings, outbox, self._touch)
         self._proposals = Proposals(node_id, self._session, settings, outbox, self._touch)
         about = (node_id, self._assignment, self._session, settings, outbox, self._timers, self._touch, wall_ms)
-        self._transactions = Transactions(*about)
-        self._groups = Groups(*about, transactions=self._transactions)
-        self._marking = Marking(*about, self._transactions)
+        self.transactions = Transactions(*about)
+        self._groups = Groups(*about, transactions=self.transactions)
+        self._marking = Marking(*about, self.transactions)
         self._by_timer: dict[str, Groups | Transactions | Marking] = {Groups.TIMER: self._groups}
-        self._by_timer |= {Transactions.TIMER: self._transactions, MARKERS_TIMER: self._marking}
+        self._by_timer |= {Transactions.TIMER: self.transactions, MARKERS_TIMER: self._marking}
         self._coordinating: dict[str, Groups | Transactions] = {}  # by the id of their topic
 
     @property
@@ -188,7 +188,7 @@ class ReplicaNode:
     def on_metadata(self, update: MetadataUpdate, now: float) -> list[Effect]:
         """News of the cluster, from a watch. Raises ``ProtocolError``."""
         self._assignment.on_metadata(update, now)
-        for part in (self._groups, self._transactions):
+        for part in (self._groups, self.transactions):
             part.on_metadata(now)
             if part.topic_id:
                 self._coordinating[part.topic_id] = part
@@ -220,7 +220,7 @@ class ReplicaNode:
             case _ if isinstance(message, (*GROUP_KINDS, WriteMarker)):
                 self._groups.on_request(source, id, message, now)
             case _ if isinstance(message, TRANSACTION_KINDS):
-                self._transactions.on_request(source, id, message, now)
+                self.transactions.on_request(source, id, message, now)
             case _:
                 self._outbox.answer(source, id, refuse("UNSUPPORTED", f"a replica server does not know {message.OP}"))
 

@@ -13,13 +13,13 @@ from typing import Any, ClassVar
 from tidelog.client.core.partitioner import partition_of
 from tidelog.errors import TidelogError, refuse
 from tidelog.types import TRANSACTIONS, TopicState
-from tidelog.wire.messages import BeginTransaction, Done, EnrolPartition, Message, WriteMarker
+from tidelog.wire.messages import BeginTransaction, Done, EnrolPartition, ListTransactions, Message, WriteMarker
 
 from tidelog_replica.coordinated import Coordinated, Led
 from tidelog_replica.core.transactions.coordinator import KINDS as KINDS
 from tidelog_replica.core.transactions.coordinator import Coordinator
 from tidelog_replica.core.transactions.records import Stored
-from tidelog_replica.core.transactions.slot import ENDING, Marker
+from tidelog_replica.core.transactions.slot import ENDING, LIVE, Marker
 
 TIMER = "transactions"
 
@@ -46,6 +46,8 @@ class Transactions(Coordinated[Coordinator, Stored]):
         self._topics: dict[str, TopicState] = {}
         self._begins: dict[tuple[str, str], _Begin] = {}
         """Transactions that wait for the end of the one before, by application and staged name."""
+        self.ended = dict.fromkeys(("committed", "aborted"), 0)
+        """How many have come to their end here."""
 
     def _store(self) -> Stored:
         return Stored()
@@ -63,13 +65,25 @@ class Transactions(Coordinated[Coordinator, Stored]):
         self._outbox.event("transactions_unreadable", partition=led.partition.key.partition, reason=led.broken)
 
     def _number(self, message: Message) -> int:
+        if isinstance(message, ListTransactions) and not message.app:
+            return message.partition
         return partition_of(getattr(message, "app", "").encode(), self.partitions)
 
     def _changes(self, message: Message) -> bool:
-        return True
+        return not isinstance(message, ListTransactions)
 
     def _needs_proof(self, message: Message, wrote: bool) -> bool:
         return not wrote
+
+    def ages(self) -> dict[str, list[float]]:
+        """Of all that are not at their end: for how many seconds each has been in its state."""
+        found: dict[str, list[float]] = {state: [] for state in LIVE + ENDING}
+        wall_ms, patience_ms = self._wall_ms(), self._settings.transactions.staged_timeout_ms
+        for led in self._led.values():
+            for slot in led.core.slots.values() if led.core is not None and led.is_led else ():
+                if slot.state in found:
+                    found[slot.state].append(max(0.0, (wall_ms - slot.since_ms(patience_ms)) / 1000))
+        return found
 
     def topic(self, topic_id: str) -> TopicState | None:
         """What the metadata says of a topic."""
@@ -130,7 +144,8 @@ class Transactions(Coordinated[Coordinator, Stored]):
     def _on_due(self, led: Led[Coordinator, Stored], core: Coordinator, now: float) -> None:
         super()._on_due(led, core, now)
         finished, core.finished = core.finished, []
-        for key in finished:
+        for key, how in finished:
+            self.ended[how] += 1
             begin = self._begins.pop(key, None)
             if begin is not None:
                 self.on_request(begin.source, begin.id, begin.message, now)

@@ -18,7 +18,7 @@ from tidelog.cli.completion import topic_names
 from tidelog.cli.main import connect, gateway_option, run
 from tidelog.cli.past import parse_moment
 from tidelog.client.consuming import Reading
-from tidelog.client.options import CONSISTENCIES
+from tidelog.client.options import CONSISTENCIES, ISOLATIONS
 from tidelog.client.stream import RecordStream
 from tidelog.records import Record
 from tidelog.timeline.records import decode
@@ -205,6 +205,13 @@ async def _cancel_at(member: GroupConsumer, ends: Mapping[tuple[str, int], int],
     "--consistency", type=click.Choice(CONSISTENCIES), help="Default: bounded with --max-staleness, else eventual."
 )
 @click.option("--max-staleness", type=float, metavar="SECONDS", help="Everything committed until so long ago.")
+@click.option(
+    "--isolation",
+    type=click.Choice(ISOLATIONS),
+    default="committed",
+    show_default=True,
+    help="Of transactions only what is committed, or everything, also what is aborted later.",
+)
 @gateway_option
 def consume(
     topic: str,
@@ -221,6 +228,7 @@ def consume(
     read_from: str,
     consistency: str | None,
     max_staleness: float | None,
+    isolation: str,
     gateways: tuple[str, ...],
 ) -> None:
     """Print records, a line each: 'value' the bytes, 'json' an object, 'key-value' the key, a separator and the value
@@ -244,7 +252,12 @@ def consume(
     end = "latest" if to_end else None if until is None else place(until, "--until")
     if consistency is None:
         consistency = "eventual" if max_staleness is None else "bounded"
-    reading: Reading = {"read_from": read_from, "consistency": consistency, "max_staleness_s": max_staleness}
+    reading: Reading = {
+        "read_from": read_from,
+        "consistency": consistency,
+        "max_staleness_s": max_staleness,
+        "isolation": isolation,
+    }
     if key_separator is not None and style != "key-value":
         raise click.UsageError("--key-separator is for --format key-value")
     line = FORMATS[style] if key_separator is None else as_key_value(key_separator.encode())

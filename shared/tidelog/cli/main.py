@@ -38,6 +38,7 @@ COMMANDS = {
     "produce": "produce",
     "consume": "consume",
     "groups": "groups",
+    "transactions": "transactions",
     "status": "status",
     "why": "status",
     "controllers": "controllers",

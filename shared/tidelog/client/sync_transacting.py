@@ -21,6 +21,7 @@ from tidelog.client.sync_producer import Feed, Pending
 from tidelog.client.transacting import TIMEOUT_S
 from tidelog.errors import TidelogError
 from tidelog.types import Position
+from tidelog.wire.messages import ListTransactionsAnswer, TransactionInfo
 
 Opening = AbstractAsyncContextManager[transacting.Transaction]
 
@@ -158,3 +159,15 @@ class Transacting:
     def abort(self, app: str, staged: Iterable[str]) -> None:
         """Drop these staged transactions; does nothing to what is committed, or not known."""
         self._portal.run(partial(self._portal.log.abort, app, tuple(staged)))
+
+    def transactions(self) -> tuple[TransactionInfo, ...]:
+        """Every transaction that is not at its end, by application."""
+        return self._portal.run(self._portal.log.transactions)
+
+    def describe_transactions(self, app: str) -> ListTransactionsAnswer:
+        """What is known of an application's transactions."""
+        return self._portal.run(self._portal.log.describe_transactions, app)
+
+    def abort_transaction(self, app: str) -> bool:
+        """Abort the transaction of an application that is open, whoever has it; False where none is."""
+        return self._portal.run(self._portal.log.abort_transaction, app)

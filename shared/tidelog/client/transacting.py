@@ -28,12 +28,15 @@ from tidelog.wire.messages import (
     Done,
     EndTransaction,
     GroupPosition,
+    ListTransactions,
+    ListTransactionsAnswer,
     Message,
     PrepareTransaction,
     StagedCommitted,
     TopicInfo,
     TransactionBegun,
     TransactionEnded,
+    TransactionInfo,
 )
 
 A = TypeVar("A", bound=Message)
@@ -217,6 +220,24 @@ class Transacting(ABC):
     async def abort(self, app: str, staged: Iterable[str]) -> None:
         """Drop these staged transactions; does nothing to what is committed, or not known."""
         await self._ask(AbortStaged(app, tuple(staged)), Done)
+
+    async def transactions(self) -> tuple[TransactionInfo, ...]:
+        """Every transaction that is not at its end, by application."""
+        return (await self._ask(ListTransactions(), ListTransactionsAnswer)).transactions
+
+    async def describe_transactions(self, app: str) -> ListTransactionsAnswer:
+        """The last transaction of an application, those that it has staged, and the newest batches that it has
+        committed; all empty where it is not known, or has been forgotten."""
+        return await self._ask(ListTransactions(app), ListTransactionsAnswer)
+
+    async def abort_transaction(self, app: str) -> bool:
+        """Abort the transaction of an application that is open, whoever has it: that one is told at its next batch,
+        or its commit (``TRANSACTION_ABORTED``). False where none is open. What it has staged: ``abort``."""
+        for info in (await self.describe_transactions(app)).transactions:
+            if info.state == "open" and not info.staged:
+                request = EndTransaction(app, info.producer_id, info.producer_epoch, False)
+                return not (await self._ask(request, TransactionEnded)).committed
+        return False
 
     @asynccontextmanager
     async def _begun(

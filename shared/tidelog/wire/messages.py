@@ -1587,6 +1587,47 @@ class AbortStaged(Message):
 
 
 @dataclass(frozen=True, slots=True)
+class TransactionInfo:
+    """Part: a transaction. ``state``: ``open``, ``prepared`` (staged, and waits for its commit), ``committing``,
+    ``aborting`` (decided, and leaders have yet to hear of it), ``committed`` or ``aborted``."""
+
+    app: str
+    state: str
+    producer_id: int
+    producer_epoch: int
+    staged: str = ""
+    """Of a staged one: its name."""
+    partitions: int = 0
+    """How many it has written to."""
+    since_ms: int = -1
+    """Wall clock: since when it is in that state."""
+    until_ms: int = -1
+    """Wall clock: then it is aborted, unless it has ended before."""
+    parts: tuple[TopicShare, ...] = ()
+    """The partitions; told with ``app`` only."""
+
+
+@dataclass(frozen=True, slots=True)
+class ListTransactionsAnswer(Message):
+    """Answer: the transactions, by application."""
+
+    transactions: tuple[TransactionInfo, ...] = ()
+    batches: tuple[int, ...] = ()
+    """With ``app``: the newest of the batches that it has committed of what it staged, rising."""
+
+
+@dataclass(frozen=True, slots=True)
+class ListTransactions(Message):
+    """Which transactions are not at their end? With ``app``: those of that application, and its last one."""
+
+    OP: ClassVar[str] = "list_transactions"
+    ANSWER: ClassVar[type[Message]] = ListTransactionsAnswer
+    app: str = ""
+    partition: int = -1
+    """Of ``__transactions``: from a gateway to its leader; -1: of all, or the one that ``app`` belongs to."""
+
+
+@dataclass(frozen=True, slots=True)
 class EnrolPartition(Message):
     """A leader asks the coordinator, before it takes the first batch of a transaction: is it open? The partition is
     part of it from then on."""

@@ -39,6 +39,7 @@ from tidelog.wire.messages import (
     LeaveGroup,
     ListGroups,
     ListOffset,
+    ListTransactions,
     Metadata,
     PauseTopic,
     PlanRebalance,
@@ -123,6 +124,8 @@ def resource_of(message: object, op: str) -> tuple[str, str] | None:
         return BY_NAME[op], f"topic:{getattr(message, 'name', '')}"
     if op in OF_GROUP:
         return OF_GROUP[op], f"group:{getattr(message, 'group', '')}"
+    if isinstance(message, ListTransactions):
+        return "describe", f"app:{message.app}" if message.app else "cluster"
     if op in OF_APP:
         return "transact", f"app:{getattr(message, 'app', '')}"
     if op in OF_CLUSTER:

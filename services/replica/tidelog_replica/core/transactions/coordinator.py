@@ -38,6 +38,7 @@ from tidelog.wire.messages import (
     Done,
     EndTransaction,
     EnrolPartition,
+    ListTransactions,
     Message,
     PrepareTransaction,
     StagedCommitted,
@@ -49,8 +50,10 @@ from tidelog_replica.core.timers import Timers
 from tidelog_replica.core.transactions.records import AppRecord, Entry, Stored, app_entry, slot_entry
 from tidelog_replica.core.transactions.settings import TransactionSettings
 from tidelog_replica.core.transactions.slot import ENDING, LIVE, MAX_STAGED, Marker, Slot, check_begin, check_name
+from tidelog_replica.core.transactions.telling import tell
 
-KINDS = (BeginTransaction, EndTransaction, PrepareTransaction, CommitStaged, AbortStaged, EnrolPartition)
+REQUESTS = (BeginTransaction, EndTransaction, PrepareTransaction, CommitStaged, AbortStaged, EnrolPartition)
+KINDS = (*REQUESTS, ListTransactions)
 MAX_EPOCH = (1 << 16) - 2
 """The marker of the last transaction of a producer id begins another epoch."""
 SWEEP_S = 60.0
@@ -76,8 +79,8 @@ class Coordinator:
         """Their decisions are written, in this order, and not known to be committed."""
         self._telling: dict[tuple[str, str], Slot] = {}
         """Their leaders are to be told now."""
-        self.finished: list[tuple[str, str]] = []
-        """What has come to its end since the owner looked."""
+        self.finished: list[tuple[tuple[str, str], str]] = []
+        """What has come to its end since the owner looked, and how."""
 
     def begin(self, stored: Stored, end: int, now: float, wall_ms: int) -> None:
         """Take on what the log says, which ends at ``end``."""
@@ -96,7 +99,7 @@ class Coordinator:
                 state,
                 record.owner,
                 record.timeout_ms,
-                record.until_ms,
+                record.until_ms if state == record.state else wall_ms,
                 now + left_ms / 1000,
                 dict.fromkeys(sorted(record.parts)),
             )
@@ -181,7 +184,7 @@ class Coordinator:
             return
         if slot.state in LIVE:
             if slot.expires_at <= now:
-                self._decide(slot, "aborting")
+                self._decide(slot, "aborting", wall_ms)
             else:
                 self._timers.set(key, slot.expires_at)
         elif slot.state in ENDING and slot.decided_at is not None and slot not in self._uncommitted:
@@ -215,18 +218,18 @@ class Coordinator:
     def _write(self, slot: Slot) -> None:
         self._entries.append(slot_entry(slot.app, slot.staged, slot.record()))
 
-    def _decide(self, slot: Slot, state: str) -> None:
-        slot.state, slot.left, slot.decided_at = state, dict(slot.parts), None
+    def _decide(self, slot: Slot, state: str, wall_ms: int) -> None:
+        slot.decide(state, wall_ms)
         self._undecided.append(slot)
         self._write(slot)
 
     def _finish(self, slot: Slot, wall_ms: int) -> None:
         """Every leader knows."""
-        self.finished.append(slot.key)
+        slot.state = "committed" if slot.state == "committing" else "aborted"
+        self.finished.append((slot.key, slot.state))
         if slot.staged:
             self._forget(slot)
             return
-        slot.state = "committed" if slot.state == "committing" else "aborted"
         slot.parts, slot.until_ms = {}, wall_ms
         self._write(slot)
 
@@ -239,6 +242,8 @@ class Coordinator:
 
     def handle(self, message: Message, now: float, wall_ms: int) -> Message | TidelogError:
         """The answer to a request of ``KINDS``, for when what was written is committed."""
+        if isinstance(message, ListTransactions):
+            return tell(message, self.slots.values(), self.apps, self._settings.staged_timeout_ms)
         try:
             check_name(getattr(message, "app", ""))
             match message:
@@ -249,11 +254,11 @@ class Coordinator:
                 case PrepareTransaction():
                     return self._prepare(message, now, wall_ms)
                 case EndTransaction():
-                    return self._end(message)
+                    return self._end(message, wall_ms)
                 case CommitStaged():
                     return self._commit(message, wall_ms)
                 case AbortStaged():
-                    return self._abort(message.app, message.staged)
+                    return self._abort(message.app, message.staged, wall_ms)
                 case _:
                     raise refuse("UNSUPPORTED", f"a coordinator of transactions does not know {message.OP}")
         except TidelogError as error:
@@ -266,7 +271,7 @@ class Coordinator:
         if slot is not None and slot.state in LIVE:
             if slot.owner == asked.owner:
                 return TransactionBegun(slot.producer_id, slot.epoch)
-            self._decide(slot, "aborting")
+            self._decide(slot, "aborting", wall_ms)
         if slot is not None and slot.state in ENDING:
             raise refuse("TRANSACTION_ENDING", f"the transaction of {asked.app} before is not at its end yet")
         if slot is None:
@@ -332,7 +337,7 @@ class Coordinator:
             raise self._over(slot)
         return Done()
 
-    def _end(self, asked: EndTransaction) -> TransactionEnded:
+    def _end(self, asked: EndTransaction, wall_ms: int) -> TransactionEnded:
         try:
             slot = self._find(asked.app, asked.producer_id, asked.producer_epoch)
         except TidelogError as error:
@@ -342,7 +347,7 @@ class Coordinator:
         if slot.staged and asked.commit:
             raise refuse("INVALID_TRANSACTION", "staged transactions are committed together, by commit_staged")
         if slot.state in LIVE:
-            self._decide(slot, "committing" if asked.commit else "aborting")
+            self._decide(slot, "committing" if asked.commit else "aborting", wall_ms)
         committed = slot.state in ("committing", "committed")
         if asked.commit and not committed:
             raise self._over(slot)
@@ -354,7 +359,7 @@ class Coordinator:
         names = tuple(dict.fromkeys(asked.staged))
         known = self.apps.get(asked.app, AppRecord((), 0, {}, 0))
         if asked.batch in known.done:
-            self._abort(asked.app, names)
+            self._abort(asked.app, names, wall_ms)
             return StagedCommitted(True)
         if asked.batch < known.floor:
             text = f"batches of {asked.app} below {known.floor} may be committed or not: that is too long ago"
@@ -371,7 +376,7 @@ class Coordinator:
         deciding = {n: id for n, id in known.deciding.items() if (asked.app, n) in self.slots}
         for slot in slots:
             assert slot is not None
-            slot.state, slot.left, slot.decided_at = "committing", dict(slot.parts), None
+            slot.decide("committing", wall_ms)
             self._undecided.append(slot)
             deciding[slot.staged] = slot.producer_id
         done = sorted((*known.done, asked.batch))
@@ -382,9 +387,9 @@ class Coordinator:
         self._entries.append(app_entry(asked.app, record))
         return StagedCommitted(False)
 
-    def _abort(self, app: str, names: tuple[str, ...]) -> Done:
+    def _abort(self, app: str, names: tuple[str, ...], wall_ms: int) -> Done:
         for name in dict.fromkeys(names):
             slot = self.slots.get((app, name)) if name else None
             if slot is not None and slot.state in LIVE:
-                self._decide(slot, "aborting")
+                self._decide(slot, "aborting", wall_ms)
         return Done()

@@ -35,7 +35,7 @@ class SlotRecord(NamedTuple):
     parts: frozenset[TopicPartition]
     timeout_ms: int
     until_ms: int
-    """Wall clock: when it expires; of one that has ended, when that was."""
+    """Wall clock: when it expires; of one that is decided, or has ended, when that was."""
 
 
 class AppRecord(NamedTuple):

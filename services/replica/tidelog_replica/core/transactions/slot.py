@@ -57,6 +57,15 @@ class Slot:
         """How it is found."""
         return self.app, self.staged
 
+    def decide(self, state: str, wall_ms: int) -> None:
+        """It ends, for good; nothing of that is written yet."""
+        self.state, self.left, self.decided_at, self.until_ms = state, dict(self.parts), None, wall_ms
+
+    def since_ms(self, staged_timeout_ms: int) -> int:
+        """Wall clock: since when it is in its state."""
+        patience_ms = {"open": self.timeout_ms, "prepared": staged_timeout_ms}
+        return max(-1, self.until_ms - patience_ms.get(self.state, 0))
+
     def record(self) -> SlotRecord:
         """As it is written."""
         parts = frozenset(self.parts)

@@ -1,0 +1,40 @@
+"""Transactions as they travel."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from tidelog.wire.messages import ListTransactions, ListTransactionsAnswer, TopicShare, TransactionInfo
+
+from tidelog_replica.core.groups.records import shares_of
+from tidelog_replica.core.transactions.records import AppRecord
+from tidelog_replica.core.transactions.slot import ENDING, LIVE, Slot
+
+
+def tell(
+    asked: ListTransactions, slots: Iterable[Slot], apps: Mapping[str, AppRecord], staged_timeout_ms: int
+) -> ListTransactionsAnswer:
+    """What ``list_transactions`` is answered."""
+    found = sorted(slots, key=lambda slot: slot.key)
+    if not asked.app:
+        live = (slot for slot in found if slot.state in LIVE + ENDING)
+        return ListTransactionsAnswer(tuple(_info(slot, staged_timeout_ms) for slot in live))
+    known = apps.get(asked.app)
+    mine = (slot for slot in found if slot.app == asked.app)
+    infos = tuple(_info(slot, staged_timeout_ms, with_parts=True) for slot in mine)
+    return ListTransactionsAnswer(infos, () if known is None else known.done)
+
+
+def _info(slot: Slot, staged_timeout_ms: int, with_parts: bool = False) -> TransactionInfo:
+    parts = tuple(TopicShare(topic_id, tuple(numbers)) for topic_id, numbers in shares_of(slot.parts).items())
+    return TransactionInfo(
+        slot.app,
+        slot.state,
+        slot.producer_id,
+        slot.epoch,
+        slot.staged,
+        len(slot.parts),
+        slot.since_ms(staged_timeout_ms),
+        slot.until_ms if slot.state in LIVE else -1,
+        parts if with_parts else (),
+    )

@@ -1,0 +1,128 @@
+"""``tidelog transactions …``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from tidelog.cli.main import connect, gateway_option, json_option, print_json, run
+
+if TYPE_CHECKING:
+    from tidelog.wire.messages import ListTransactionsAnswer, TransactionInfo
+
+SECONDS = 1000
+
+
+@click.group()
+def transactions() -> None:
+    """List, describe and abort transactions."""
+
+
+@transactions.command("list")
+@json_option
+@gateway_option
+def list_transactions(as_json: bool, gateways: tuple[str, ...]) -> None:
+    """List the transactions that are not at their end, of all applications, those that hold readers up longest
+    first. State: 'open'; 'prepared' (staged, and waits to be committed with others); 'committing' and 'aborting'
+    (decided, and a leader has yet to hear of it: one that stays so has a partition without a leader)."""
+
+    async def task() -> tuple[TransactionInfo, ...]:
+        async with connect(gateways) as log:
+            return await log.transactions()
+
+    found = sorted(run(task), key=lambda info: (info.since_ms, info.app, info.staged))
+    if as_json:
+        print_json([_document(info) for info in found])
+    else:
+        _print(found)
+
+
+@dataclass(frozen=True, slots=True)
+class _Described:
+    """An application's transactions, and names for the topics in them."""
+
+    answer: ListTransactionsAnswer
+    topics: dict[str, str]
+
+
+@transactions.command()
+@click.argument("app")
+@json_option
+@gateway_option
+def describe(app: str, as_json: bool, gateways: tuple[str, ...]) -> None:
+    """Show the transactions of an application: its last one, those that it has staged, the partitions that they have
+    written to, and the newest batches of staged ones that it has committed."""
+
+    async def task() -> _Described:
+        async with connect(gateways) as log:
+            told = await log.describe_transactions(app)
+            return _Described(told, {topic.topic_id: topic.name for topic in await log.topics()})
+
+    found = run(task)
+    told, names = found.answer, found.topics
+    if as_json:
+        rows = [_document(info) | {"parts": _parts(info, names)} for info in told.transactions]
+        print_json({"app": app, "transactions": rows, "batches": told.batches})
+        return
+    if not told.transactions and not told.batches:
+        click.echo(f"{app} has no transactions, or none for long")
+        return
+    _print(told.transactions)
+    for info in told.transactions:
+        if info.parts:
+            click.echo(f"{info.staged or info.app} has written to {' '.join(_parts(info, names))}")
+    if told.batches:
+        newest = " ".join(map(str, told.batches[-10:]))
+        click.echo(f"committed batches: {newest}" if len(told.batches) <= 10 else f"newest batches: {newest}")
+
+
+@transactions.command()
+@click.argument("app")
+@click.option("--staged", multiple=True, metavar="ID", help="This one, which it has staged; repeatable.")
+@gateway_option
+def abort(app: str, staged: tuple[str, ...], gateways: tuple[str, ...]) -> None:
+    """Abort the open transaction of an application, whoever has it; or with --staged what it has staged. What is
+    committed stays so. The program that has it is told at its next record or its commit, and may begin another."""
+
+    async def task() -> bool:
+        async with connect(gateways) as log:
+            if not staged:
+                return await log.abort_transaction(app)
+            there = {info.staged for info in (await log.describe_transactions(app)).transactions if info.staged}
+            await log.abort(app, staged)
+            return there.issuperset(staged)
+
+    if run(task):
+        click.echo(f"aborted {' '.join(staged) or f'the transaction of {app}'}")
+    else:
+        raise click.ClickException(f"{app} has no such transaction" if staged else f"{app} has no open transaction")
+
+
+def _document(info: TransactionInfo) -> dict[str, object]:
+    return {name: value for name, value in asdict(info).items() if name != "parts"}
+
+
+def _parts(info: TransactionInfo, names: dict[str, str]) -> list[str]:
+    return [f"{names.get(share.topic_id, share.topic_id)}/{p}" for share in info.parts for p in share.partitions]
+
+
+def _print(found: Iterable[TransactionInfo]) -> None:
+    now_ms = datetime.now(UTC).timestamp() * SECONDS
+    table = Table("application", "staged as", "state", "for", "aborted in", "partitions", "producer", box=None)
+    for info in found:
+        table.add_row(
+            info.app, info.staged or "-", info.state, _span(now_ms - info.since_ms if info.since_ms >= 0 else -1),
+            _span(info.until_ms - now_ms if info.until_ms >= 0 else -1), str(info.partitions),
+            f"{info.producer_id} epoch {info.producer_epoch}",
+        )  # fmt: skip
+    Console().print(table)
+
+
+def _span(ms: float) -> str:
+    return f"{ms / SECONDS:.1f} s" if ms >= 0 else "-"
