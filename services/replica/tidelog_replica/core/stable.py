@@ -53,13 +53,15 @@ class LogTransactions:
     def __init__(self, open: Iterable[tuple[int, Open]] = (), ended: Iterable[Ended] = ()) -> None:
         self.open = dict(open)
         """By producer id, in the order of their beginnings."""
+        self._aborted: list[Ended] = []
+        """In the order of their markers, which are committed."""
         self._ended = list(ended)
-        """In the order of their markers: the aborted ones, and those whose marker was not known to be committed."""
+        """Likewise, those after them: it is not known yet that their markers are committed."""
 
     @property
     def is_idle(self) -> bool:
         """There is nothing to look for."""
-        return not self.open and not self._ended
+        return not (self.open or self._ended or self._aborted)
 
     def record(self, header: BatchHeader, base_offset: int) -> None:
         """The next batch of a transaction, or its marker, is in the log."""
@@ -79,22 +81,17 @@ class LogTransactions:
 
     def stable_end(self, high_watermark: int) -> int:
         """The last stable offset."""
-        if self.is_idle:
-            return high_watermark
-        end = min((high_watermark, *(begun.start for begun in list(self.open.values())[:1])))
-        for place in range(len(self._ended) - 1, -1, -1):
-            if self._ended[place].end < high_watermark:
-                self._forget_committed(place + 1)
-                break
-            end = min(end, self._ended[place].start)
-        return end
-
-    def _forget_committed(self, place: int) -> None:
-        if any(one.committed for one in self._ended[:place]):
-            self._ended[:place] = [one for one in self._ended[:place] if not one.committed]
+        if self._ended and self._ended[0].end < high_watermark:
+            count = sum(one.end < high_watermark for one in self._ended)
+            self._aborted += [one for one in self._ended[:count] if not one.committed]
+            del self._ended[:count]
+        first = next(iter(self.open.values()), None)
+        end = high_watermark if first is None else min(high_watermark, first.start)
+        return min((end, *(one.start for one in self._ended)))
 
     def forget_below(self, start: int) -> None:
         """The log begins there now."""
+        self._aborted = [one for one in self._aborted if one.end >= start]
         self._ended = [one for one in self._ended if one.end >= start]
 
     def before(self, offset: int) -> LogTransactions:
@@ -103,14 +100,14 @@ class LogTransactions:
 
     def copy(self) -> LogTransactions:
         """As it is now, for another thread."""
-        return LogTransactions(self.open.items(), self._ended)
+        return LogTransactions(self.open.items(), (*self._aborted, *self._ended))
 
     # --- what was aborted --------------------------------------------------------------------------------
 
     def aborted_from(self, offset: int) -> list[Ended]:
         """The aborted transactions with something at or above ``offset``, as far as they have ended."""
-        first = bisect_right(self._ended, offset, key=lambda one: one.end)
-        return [one for one in self._ended[first:] if not one.committed]
+        first = bisect_right(self._aborted, offset, key=lambda one: one.end)
+        return self._aborted[first:] + [one for one in self._ended if one.end > offset and not one.committed]
 
     def without_aborted(self, batches: Sequence[Buffer], offset: int) -> list[Buffer]:
         """The batches of a read from ``offset`` on, all below the last stable offset, as who reads what is committed
@@ -126,7 +123,7 @@ class LogTransactions:
         """``transactions`` of ``tidelog.cddl``."""
         return {
             "open": [(id, *begun) for id, begun in self.open.items()],
-            "ended": [tuple(one) for one in self._ended],
+            "ended": [tuple(one) for one in (*self._aborted, *self._ended)],
         }
 
     @classmethod
