@@ -43,101 +43,94 @@ async def seen_at_last(log: Log, *values: bytes, topic: str = "orders") -> None:
             await trio.lowlevel.checkpoint()
 
 
-async def coordinator_of(log: Log) -> str:
+async def coordinator_of(log: Log, app: str) -> str:
     partitions = (await log.describe(TRANSACTIONS)).partitions
-    return partitions[partition_of(APP.encode(), len(partitions))].leader
+    return partitions[partition_of(app.encode(), len(partitions))].leader
 
 
-async def test_a_transaction_over_partitions_is_seen_whole_or_not_at_all(tmp_path: Path) -> None:
-    async with running(tmp_path) as cluster, connect(cluster.gateway) as log:
-        await log.create_topic("orders", partitions=3, replication_factor=3)
-        async with log.transaction(APP) as tx:
-            for partition in range(3):
-                await tx.send("orders", b"a%d" % partition, partition=partition)
-            assert await seen(log) == []
-        await seen_at_last(log, b"a0", b"a1", b"a2")
+async def test_what_applications_are_promised(tmp_path: Path) -> None:
+    """In one cluster, which takes longer to begin than all of it to show."""
+    async with running(tmp_path) as cluster, connect(cluster.gateway) as log, trio.open_nursery() as nursery:
+        for promise in (
+            a_transaction_over_partitions_is_seen_whole_or_not_at_all,
+            who_begins_takes_over_and_the_one_before_is_fenced,
+            what_workers_stage_is_committed_together_and_once,
+            what_was_consumed_and_what_was_made_of_it_change_together,
+        ):
+            await log.create_topic(promise.__name__, partitions=3, replication_factor=3)
+            nursery.start_soon(promise, log, promise.__name__)
 
-        with pytest.raises(ZeroDivisionError):
-            async with log.transaction(APP) as tx:
-                await tx.send("orders", b"never", partition=1)
+
+async def a_transaction_over_partitions_is_seen_whole_or_not_at_all(log: Log, topic: str) -> None:
+    async with log.transaction("whole") as tx:
+        for partition in range(3):
+            await tx.send(topic, b"a%d" % partition, partition=partition)
+        assert await seen(log, topic) == []
+    await seen_at_last(log, b"a0", b"a1", b"a2", topic=topic)
+
+    with pytest.raises(ZeroDivisionError):
+        async with log.transaction("whole") as tx:
+            await tx.send(topic, b"never", partition=1)
+            raise ZeroDivisionError
+    async with log.transaction("whole") as tx:
+        await tx.send(topic, b"b", partition=1)
+    await seen_at_last(log, b"a0", b"a1", b"a2", b"b", topic=topic)
+    assert b"never" in await seen(log, topic, isolation="uncommitted")
+
+
+async def who_begins_takes_over_and_the_one_before_is_fenced(log: Log, topic: str) -> None:
+    with pytest.raises(TidelogError) as refused:
+        async with log.transaction("taken") as zombie:
+            await zombie.send(topic, b"old", partition=0)
+            async with log.transaction("taken") as tx:
+                await tx.send(topic, b"new", partition=0)
+    assert refused.value.code == "FENCED_PRODUCER" and tidelog.advice(refused.value) == "stop"
+    await seen_at_last(log, b"new", topic=topic)
+
+
+async def what_workers_stage_is_committed_together_and_once(log: Log, topic: str) -> None:
+    async def work(value: bytes, partition: int) -> None:
+        async with log.stage("driver") as tx:
+            await tx.send(topic, value, partition=partition)
+        staged.append(tx.id)
+
+    staged: list[str] = []
+    async with trio.open_nursery() as nursery:
+        for number in range(4):
+            nursery.start_soon(work, b"%d" % number, number % 2)
+    assert await seen(log, topic) == []
+    assert await log.commit("driver", 0, staged) is True
+    first = list(staged)
+    staged.clear()
+    await work(b"again", 0)
+    assert await log.commit("driver", 0, staged) is False, "the batch is committed already"
+    await log.abort("driver", first)
+    await seen_at_last(log, b"0", b"1", b"2", b"3", topic=topic)
+    with pytest.raises(TidelogError, match="UNKNOWN_TRANSACTION"):
+        await log.commit("driver", 1, ["nobody staged this"])
+
+
+async def what_was_consumed_and_what_was_made_of_it_change_together(log: Log, topic: str) -> None:
+    await log.create_topic("bills", partitions=1, replication_factor=3)
+    async with log.producer(topic) as producer:
+        for number in range(6):
+            await producer.send(b"%d" % number, partition=0)
+
+    async def bill(records: int, fails: bool) -> None:
+        consuming = log.consume(topic, group="biller", group_options=GroupOptions(auto_commit_s=None))
+        async with consuming as consumer, log.transaction("biller") as tx:
+            for _ in range(records):
+                record = await anext(consumer)
+                await tx.send("bills", b"bill " + (record.value or b""))
+            await tx.commit_offsets(consumer)
+            if fails:
                 raise ZeroDivisionError
-        async with log.transaction(APP) as tx:
-            await tx.send("orders", b"b", partition=1)
-        await seen_at_last(log, b"a0", b"a1", b"a2", b"b")
-        assert b"never" in await seen(log, isolation="uncommitted")
 
-
-async def test_who_begins_takes_over_and_the_one_before_is_fenced(tmp_path: Path) -> None:
-    async with running(tmp_path) as cluster, connect(cluster.gateway) as log:
-        await log.create_topic("orders", partitions=1, replication_factor=3)
-        with pytest.raises(TidelogError) as refused:
-            async with log.transaction(APP) as zombie:
-                await zombie.send("orders", b"old")
-                async with log.transaction(APP) as tx:
-                    await tx.send("orders", b"new")
-        assert refused.value.code == "FENCED_PRODUCER" and tidelog.advice(refused.value) == "stop"
-        await seen_at_last(log, b"new")
-
-
-async def test_the_coordinator_and_a_leader_may_end_in_the_middle(tmp_path: Path) -> None:
-    async with running(tmp_path, replicas=4) as cluster, connect(cluster.gateway) as log:
-        await log.create_topic("orders", partitions=3, replication_factor=3)
-        async with log.transaction(APP) as tx:
-            await tx.send("orders", b"one", partition=0)
-            await cluster.stop(await coordinator_of(log))
-            await tx.send("orders", b"two", partition=1)
-            await tx.send("orders", b"three", partition=2)
-        await seen_at_last(log, b"one", b"two", b"three")
-
-
-async def test_what_workers_stage_is_committed_together_and_once(tmp_path: Path) -> None:
-    async with running(tmp_path) as cluster, connect(cluster.gateway) as log:
-        await log.create_topic("orders", partitions=2, replication_factor=3)
-
-        async def work(value: bytes, partition: int) -> None:
-            async with log.stage(APP) as tx:
-                await tx.send("orders", value, partition=partition)
-            staged.append(tx.id)
-
-        staged: list[str] = []
-        async with trio.open_nursery() as nursery:
-            for number in range(4):
-                nursery.start_soon(work, b"%d" % number, number % 2)
-        assert await seen(log) == []
-        assert await log.commit(APP, 0, staged) is True
-        first = list(staged)
-        staged.clear()
-        await work(b"again", 0)
-        assert await log.commit(APP, 0, staged) is False, "the batch is committed already"
-        await log.abort(APP, first)
-        await seen_at_last(log, b"0", b"1", b"2", b"3")
-        with pytest.raises(TidelogError, match="UNKNOWN_TRANSACTION"):
-            await log.commit(APP, 1, ["nobody staged this"])
-
-
-async def test_what_was_consumed_and_what_was_made_of_it_change_together(tmp_path: Path) -> None:
-    async with running(tmp_path) as cluster, connect(cluster.gateway) as log:
-        await log.create_topic("orders", partitions=1, replication_factor=3)
-        await log.create_topic("bills", partitions=1, replication_factor=3)
-        async with log.producer("orders") as producer:
-            for number in range(6):
-                await producer.send(b"%d" % number)
-
-        async def bill(records: int, fails: bool) -> None:
-            consuming = log.consume("orders", group="biller", group_options=GroupOptions(auto_commit_s=None))
-            async with consuming as consumer, log.transaction(APP) as tx:
-                for _ in range(records):
-                    record = await anext(consumer)
-                    await tx.send("bills", b"bill " + (record.value or b""))
-                await tx.commit_offsets(consumer)
-                if fails:
-                    raise ZeroDivisionError
-
-        await bill(2, fails=False)
-        with pytest.raises(ZeroDivisionError):
-            await bill(3, fails=True)
-        await bill(4, fails=False)
-        await seen_at_last(log, *(b"bill %d" % number for number in range(6)), topic="bills")
+    await bill(2, fails=False)
+    with pytest.raises(ZeroDivisionError):
+        await bill(3, fails=True)
+    await bill(4, fails=False)
+    await seen_at_last(log, *(b"bill %d" % number for number in range(6)), topic="bills")
 
 
 async def test_programs_that_block_and_programs_on_asyncio_have_them_too(tmp_path: Path) -> None:
@@ -298,7 +291,7 @@ async def test_a_story_of_zombies_drivers_and_servers_that_end_is_sound(tmp_path
             for name in ("one", "another"):
                 nursery.start_soon(told.move, name, 6)
             nursery.start_soon(told.drive, 3)
-            coordinator = await coordinator_of(log)
+            coordinator = await coordinator_of(log, "mover")
             await cluster.stop(coordinator)
             await early.read("early")
             await cluster.start(coordinator)
