@@ -18,6 +18,8 @@ from tidelog.wire.messages import (
     AlterQuotas,
     CreateTopic,
     DescribeQuorum,
+    EndTransaction,
+    ListTransactions,
     Metadata,
     MetadataUpdate,
     PutToken,
@@ -123,6 +125,12 @@ def test_every_op_of_a_client_has_its_place_in_one_table() -> None:
     assert known >= CLIENT_OPS, "who adds an op says what it needs"
     assert sum(map(len, tables)) == len(known), "in one of them only"
     assert resource_of(object(), "something_new") == EVERYTHING
+
+
+def test_the_transactions_of_all_applications_are_the_clusters_affair() -> None:
+    assert resource_of(ListTransactions("billing"), ListTransactions.OP) == ("describe", "app:billing")
+    assert resource_of(ListTransactions(), ListTransactions.OP) == ("describe", "cluster")
+    assert resource_of(EndTransaction("", 7, 0, False), EndTransaction.OP) == ("transact", "app:")
 
 
 # --- tokens --------------------------------------------------------------------------------------------------

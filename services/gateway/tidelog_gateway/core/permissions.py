@@ -86,8 +86,15 @@ OF_GROUP = {
     DescribeGroup.OP: "describe",
 }
 """Ops on the consumer group ``group``."""
-OF_APP = frozenset({BeginTransaction.OP, EndTransaction.OP, PrepareTransaction.OP, CommitStaged.OP, AbortStaged.OP})
-"""Ops on the transactions of the application ``app``."""
+OF_APP = {
+    BeginTransaction.OP: "transact",
+    EndTransaction.OP: "transact",
+    PrepareTransaction.OP: "transact",
+    CommitStaged.OP: "transact",
+    AbortStaged.OP: "transact",
+    ListTransactions.OP: "describe",
+}
+"""Ops on the transactions of the application ``app``; without one ``list_transactions`` is about the cluster."""
 OF_CLUSTER = {
     DescribeQuorum.OP: "describe",
     DescribeMetrics.OP: "describe",
@@ -124,10 +131,9 @@ def resource_of(message: object, op: str) -> tuple[str, str] | None:
         return BY_NAME[op], f"topic:{getattr(message, 'name', '')}"
     if op in OF_GROUP:
         return OF_GROUP[op], f"group:{getattr(message, 'group', '')}"
-    if isinstance(message, ListTransactions):
-        return "describe", f"app:{message.app}" if message.app else "cluster"
     if op in OF_APP:
-        return "transact", f"app:{getattr(message, 'app', '')}"
+        app = getattr(message, "app", "")
+        return OF_APP[op], f"app:{app}" if app or op != ListTransactions.OP else "cluster"
     if op in OF_CLUSTER:
         return OF_CLUSTER[op], "cluster"
     return None if op in OPEN else EVERYTHING
