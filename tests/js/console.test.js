@@ -202,7 +202,7 @@ test("two looks at a leader say what flows to its followers", () => {
 
 test("a server that does not tell is no reason not to show the others", async () => {
   const flows = new Flows();
-  const log = { metrics: async (node) => (node === "r1" ? { page: 'tidelog_replication_lag_records{follower="r2"} 1\n' } : Promise.reject(new Error("no"))) };
+  const log = { gateway: {}, metrics: async (node) => (node === "r1" ? { page: 'tidelog_replication_lag_records{follower="r2"} 1\n' } : Promise.reject(new Error("no"))) };
   await new Promise((done) => {
     let answers = 0;
     flows.ask(log, ["r1", "r2"], () => ++answers === 2 && done());
@@ -211,4 +211,6 @@ test("a server that does not tell is no reason not to show the others", async ()
   assert.equal(flows.links().length, 1);
   assert.equal(flows.error("r2").message, "no");
   assert.equal(flows.error("r1"), undefined);
+  await new Promise((done) => flows.ask({ gateway: null, metrics: () => Promise.reject(new Error("gone")) }, ["r1"], done));
+  assert.deepEqual([flows.links().length, flows.error("r1")], [1, undefined], "that the gateway is gone says nothing of a server");
 });

@@ -25,7 +25,7 @@ export class Flows {
       const values = parse((await log.metrics(node)).page);
       this.take(node, Date.now(), values);
     } catch (error) {
-      this.#known.set(node, { error });
+      this.#known.set(node, log.gateway ? { error } : { ...known, asked: false }); // without a gateway it says nothing of the server
     }
     onAnswer();
   }
