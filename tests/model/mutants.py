@@ -199,6 +199,17 @@ BEYOND: dict[str, str] = {
     "elect_at_the_first_report": "the reports there are enough, and true",
     "serve_after_the_session": "time",
     "lead_from_outside_the_isr": "the controller never asks for it",
+    "serve_before_the_registration": "servers there hear of nothing before it",
+    "take_notices_of_any_epoch": "nobody is notified there",
+    "believe_others_about_the_epoch": "who leads next has heard of it there before anybody asks it",
+    "take_late_answers_in_the_dialogue": "the first fetch mends it: it compares epochs, too",
+    "cut_at_the_hw_where_an_epoch_is_unknown": "three leaders with records of their own on two logs: scenario A13",
+    "ask_but_once": "the same",
+    "propose_anew_what_was_not_answered": "who is proposed there is fenced for too short a time: scenario B1",
+    "believe_seals_of_other_epochs": "a seal that is late by two elections: scenario C18",
+    "elect_the_longest_log": "a race too rare here, which the design model shows: M_LONGEST_LOG",
+    "commit_earlier_epochs_by_counting": "a race too rare here, which the design model shows: M_NO_OWN_EPOCH",
+    "lead_on_with_a_disk_that_stands_still": "time",
     "take_an_answer_for_read": "a follower here asks for each partition, whatever it thinks that it was told",
     "let_replicas_go_in_a_row": "reassignments",
     "take_any_directory": "data directories of other nodes",
@@ -214,6 +225,7 @@ BEYOND: dict[str, str] = {
     "retry_a_failed_flush": "storage",
     "cut_at_any_bad_batch": "storage",
     "believe_the_tail": "storage",
+    "cut_below_the_high_watermark": "storage",
 }
 """What walks cannot see, and why; nor do they see anything of Raft, which has walks of its own."""
 

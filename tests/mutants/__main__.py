@@ -11,6 +11,8 @@ import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from model.mutants import BEYOND, by_walks
+
 from mutants import MUTANTS
 from mutants.engines import Notice, fewest_faults, paper, scenarios, try_scenario, try_seed, try_walk
 from mutants.results import Record, load, save, write_page
@@ -34,10 +36,14 @@ class Try:
         scenario = _first(try_scenario(mutant, case, run) for case, run in cases.items())
         seed, found = _count(try_seed(mutant, seed) for seed in range(self.seeds))
         faults = fewest_faults(mutant, seed, SHRINK_RUNS) if found is not None and self.shrink else -1
-        tested, number, walk = None, -1, None
+        tested, number, walk, steps = None, -1, None, 0
         if mutant.raft:
             tested = _first(try_scenario(mutant, case, run) for case, run in paper().items())
             number, walk = _count(try_walk(mutant, number) for number in range(WALKS))
+        elif name not in BEYOND:
+            seen = by_walks(mutant)
+            number, steps = seen.effort - 1, seen.trace
+            walk = Notice(f"walk {number}", seen.what, 0) if seen.noticed else None
         told = found or walk or scenario or tested
         record = Record(
             scenario=scenario.where if scenario else "",
@@ -49,6 +55,7 @@ class Try:
             paper=tested.where if tested else "",
             walk=number if walk else -1,
             walks_tried=number + 1,
+            walk_steps=steps,
             told=told.what if told else "",
         )
         return name, record, time.monotonic() - began
@@ -104,8 +111,9 @@ def main() -> int:
                 save(records)
             missed += not record.noticed
             by = f"scenario {record.scenario or 'none'}, seed {record.seed if record.seed >= 0 else 'none'}"
+            by += f", walk {record.walk if record.walk >= 0 else 'none'}"
             if MUTANTS[name].raft:
-                by += f", paper {record.paper or 'none'}, walk {record.walk if record.walk >= 0 else 'none'}"
+                by += f", paper {record.paper or 'none'}"
             print(f"{'noticed' if record.noticed else 'MISSED '} {name}: {by} ({took:.0f} s)", flush=True)
     if arguments.write:
         write_page(records)

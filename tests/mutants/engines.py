@@ -1,7 +1,7 @@
 """Engines that a mutant may be noticed by: the scenarios, and the seeds of the simulation. A rule of Raft also has
 the tests of its paper, and the random walks over Raft's cores.
 
-Random walks and exhaustive search over the other cores have mutants of their own: ``python -m model.mutants``.
+The random walks over the other cores, and the exhaustive search, are in ``model/mutants.py``.
 """
 
 from __future__ import annotations

@@ -36,8 +36,12 @@ class Record:
     paper: str = ""
     """The first of the Raft paper's tests that notices it; "" for none, as for all that is not Raft."""
     walk: int = -1
-    """The first of the walks over Raft's cores that notices it; -1: none of those that were tried."""
+    """The first of the walks that notices it, over Raft's cores or those of replication; -1: none of those that were
+    tried."""
     walks_tried: int = 0
+    """0: such walks cannot see it (``model/mutants.py`` says why)."""
+    walk_steps: int = 0
+    """What is left of that walk when it is shrunk; not of Raft's."""
     told: str = ""
     """What the seed, or else the walk, the scenario or the paper's test, failed with."""
 
@@ -61,11 +65,12 @@ def save(records: dict[str, Record]) -> None:
 def table(records: dict[str, Record]) -> str:
     """The table of all but Raft's, as Markdown."""
     names = [name for name, mutant in MUTANTS.items() if not mutant.raft]
-    cells = {name: (_scenario(record), _seed(record), _kind(record)) for name, record in _of(names, records).items()}
-    both = sum(bool(record.scenario) and record.seed >= 0 for record in _of(names, records).values())
-    noticed = sum(record.noticed for record in _of(names, records).values())
-    seen = f"{noticed} of {len(names)} mutants were noticed, {both} of them by both engines."
-    return "\n".join([seen, "", *_rows(("scenario", "simulation", "seen as"), cells)])
+    found = _of(names, records)
+    cells = {name: (_scenario(r), _walk(r), _seed(r), _kind(r)) for name, r in found.items()}
+    several = sum(bool(r.scenario) + (r.walk >= 0) + (r.seed >= 0) > 1 for r in found.values())
+    noticed = sum(record.noticed for record in found.values())
+    seen = f"{noticed} of {len(names)} mutants were noticed, {several} of them by more than one engine."
+    return "\n".join([seen, "", *_rows(("scenario", "walks", "simulation", "seen as"), cells)])
 
 
 def raft_table(records: dict[str, Record]) -> str:
@@ -97,7 +102,10 @@ def _paper(record: Record) -> str:
 
 
 def _walk(record: Record) -> str:
-    return f"{_ordinal(record.walk + 1)} walk" if record.walk >= 0 else f"not in {record.walks_tried} walks"
+    if record.walk >= 0:
+        steps = f", {record.walk_steps} step{'s' * (record.walk_steps != 1)}" if record.walk_steps else ""
+        return f"{_ordinal(record.walk + 1)} walk{steps}"
+    return f"not in {record.walks_tried} walks" if record.walks_tried else "none"
 
 
 def _scenario(record: Record) -> str:
@@ -108,6 +116,8 @@ def _scenario(record: Record) -> str:
 
 
 def _seed(record: Record) -> str:
+    if not record.seeds_tried:
+        return "not tried"
     if record.seed < 0:
         return f"not in {record.seeds_tried} seed{'s' * (record.seeds_tried != 1)}"
     faults = f", {record.faults} faults" if record.faults >= 0 else ""

@@ -23,7 +23,7 @@ def notice(mutant: Mutant) -> Notice | None:
     for case in (record.paper, record.scenario):
         if case in STAGED and (seen := try_scenario(mutant, case, STAGED[case])) is not None:
             return seen
-    if record.walk >= 0 and (seen := try_walk(mutant, record.walk)) is not None:
+    if mutant.raft and record.walk >= 0 and (seen := try_walk(mutant, record.walk)) is not None:
         return seen
     if record.seed >= 0 and (seen := try_seed(mutant, record.seed)) is not None:
         return seen
