@@ -67,6 +67,7 @@ fuzz: $(STAMP)
 model-check: $(STAMP) spin
 	cd tests && ../$(BIN)/python -m model.spin
 	cd tests && ../$(BIN)/python -m model.search --large
+	cd tests && ../$(BIN)/python -m model.raft_search --large
 	cd tests && ../$(BIN)/python -m model.walks --seeds 1000000: --minutes $(MINUTES)
 
 mutants: $(STAMP) spin

@@ -3,6 +3,7 @@
 design    a rule of ``replication.pml`` left out (``-DM_…``); breadth first, so the trace is a shortest one
 walks     a rule of the product broken (``tests/mutants``); the first seed that notices, its steps, shrunk
 search    the same broken rules; the states visited until then, the length of a shortest trace
+raft      rules of Raft, likewise, in the search over Raft cores
 
 python -m model.mutants [--engine design] [--json]
 """
@@ -22,6 +23,9 @@ from tidelog.wire.messages import Registered
 
 from model import spin
 from model.memory_log import MemoryLog
+from model.raft_scopes import LARGE, SEEN
+from model.raft_scopes import SMALL as RAFT_SMALL
+from model.raft_search import RaftSearch
 from model.search import SMALL, Scope, search
 from model.server import Server
 from model.walks import shrink, walk
@@ -291,6 +295,16 @@ def by_search(mutant: Mutant, scope: Scope = SMALL) -> Found:
     return Found(mutant.name, "search", *told, bool(outcome.trace), outcome.states, len(outcome.trace) - 1, what)
 
 
+def by_raft_search(mutant: Mutant) -> Found:
+    """Every state of the scope of Raft cores in which that rule was seen to be broken."""
+    told = (mutant.source, mutant.rule, mutant.broken)
+    with pytest.MonkeyPatch.context() as patch:
+        mutant.apply(patch)
+        outcome = RaftSearch({**RAFT_SMALL, **LARGE}[SEEN[mutant.name]]).run()
+    what = outcome.trace[-1] if outcome.trace else ""
+    return Found(mutant.name, "raft", *told, bool(outcome.trace), outcome.states, len(outcome.trace) - 1, what)
+
+
 def walked() -> list[str]:
     """The mutants that walks see."""
     return [name for name, mutant in MUTANTS.items() if name not in BEYOND and not mutant.raft]
@@ -302,6 +316,8 @@ def all_of(engine: str) -> Iterator[Found]:
         yield from map(by_design, DESIGN)
     elif engine == "walks":
         yield from (by_walks(MUTANTS[name]) for name in walked())
+    elif engine == "raft":
+        yield from (by_raft_search(MUTANTS[name]) for name in SEEN)
     else:
         yield from (by_search(MUTANTS[name]) for name in SEARCHED)
 
@@ -309,11 +325,11 @@ def all_of(engine: str) -> Iterator[Found]:
 def main() -> int:
     """Exit code 0 when all are noticed."""
     parser = argparse.ArgumentParser(prog="python -m model.mutants", description=__doc__)
-    parser.add_argument("--engine", choices=("design", "walks", "search"))
+    parser.add_argument("--engine", choices=("design", "walks", "search", "raft"))
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
     results = []
-    for engine in [arguments.engine] if arguments.engine else ["design", "walks", "search"]:
+    for engine in [arguments.engine] if arguments.engine else ["design", "walks", "search", "raft"]:
         if engine == "design" and spin.missing():
             print(f"the design model was NOT checked, missing here: {spin.missing()}", file=sys.stderr)
             continue
