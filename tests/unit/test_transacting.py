@@ -209,10 +209,10 @@ def test_markers_are_written_once_however_often_they_are_told() -> None:
     assert net.seen() == [b"a", b"b"]
 
 
-def staged(net: TransactionNet, name: str, *values: bytes, partition: int = 0) -> TransactionBegun:
-    begun = net.begin(staged=name)
-    net.write(begun, *values, partition=partition)
-    assert net.tell(PrepareTransaction(APP, begun.producer_id, begun.producer_epoch)) == Done()
+def staged(net: TransactionNet, name: str, *values: bytes, partition: int = 0, app: str = APP) -> TransactionBegun:
+    begun = net.begin(app=app, staged=name)
+    net.write(begun, *values, partition=partition, app=app)
+    assert net.tell(PrepareTransaction(app, begun.producer_id, begun.producer_epoch)) == Done()
     return begun
 
 
@@ -229,6 +229,25 @@ def test_what_many_have_staged_is_committed_together_and_once() -> None:
     net.advance(0.1)
     assert net.seen() == [b"a"]
     assert code(net.acks[net.write(one, b"late")]) == "FENCED_PRODUCER"
+
+
+def test_a_commit_of_one_who_has_a_batch_at_a_time_leaves_nothing_else_staged() -> None:
+    net = TransactionNet()
+    staged(net, "one", b"a"), staged(net, "lost", b"b"), staged(net, "other app", b"c", app="other")
+    assert net.tell(CommitStaged(APP, 7, ("one",))) == StagedCommitted(False)
+    net.advance(0.1)
+    assert net.seen() == [b"a"], "lost may still be committed, so nobody reads past it"
+    staged(net, "two", b"d")
+    assert net.tell(CommitStaged(APP, 8, ("two",), alone=True)) == StagedCommitted(False)
+    net.advance(0.1)
+    assert code(net.tell(CommitStaged(APP, 9, ("lost",)))) == "UNKNOWN_TRANSACTION"
+    assert net.tell(CommitStaged("other", 1, ("other app",))) == StagedCommitted(False)
+    net.advance(0.1)
+    assert net.seen() == [b"a", b"c", b"d"]
+    staged(net, "again", b"d"), staged(net, "lost", b"b")
+    assert net.tell(CommitStaged(APP, 8, ("again",), alone=True)) == StagedCommitted(True)
+    net.advance(0.1)
+    assert net.stable() == net.partition("r1").log.end
 
 
 def test_a_batch_stays_committed_when_the_coordinator_ends_in_the_middle() -> None:

@@ -169,9 +169,9 @@ class Log(Consuming, Grouping, Moving, Securing, Transacting):
         async with open_producer(self._connection, found, options or ProducerOptions(), self._wall_ms) as producer:
             yield producer
 
-    def sender(self, acks: str) -> Sender:
-        """For batches that the caller has encoded and numbered."""
-        return Sender(self._connection, ACKS[acks])
+    def sender(self, acks: str, transaction: str = "") -> Sender:
+        """For batches that the caller has encoded and numbered; of a transaction of this application, if it is one."""
+        return Sender(self._connection, ACKS[acks], transaction)
 
     # --- replicas ----------------------------------------------------------------------------------------------
 

@@ -27,8 +27,9 @@ class _Try:
 class Sender:
     """Made by ``Log.sender``; any number of tasks may send at a time, one for each partition."""
 
-    def __init__(self, connection: Connection, acks: Acks) -> None:
+    def __init__(self, connection: Connection, acks: Acks, transaction: str) -> None:
         self._connection = connection
+        self._transaction = transaction
         self._loop = connection.loop
         self._acks = int(acks)
         self._number, self._next_id = connection.add_producer(self)
@@ -57,7 +58,8 @@ class Sender:
         number, tried = self._next_id(), _Try(self._loop.event())
         until = min(deadline, self._loop.now() + REQUEST_TIMEOUT_S)
         timeout_ms = max(1, round(1000 * (until - self._loop.now())))
-        part = ProducePart(number, topic_id, partition, self._acks, timeout_ms, len(batch))
+        of = self._transaction
+        part = ProducePart(number, topic_id, partition, self._acks, timeout_ms, len(batch), transaction=of)
         self._tries[number] = tried
         try:
             await link.send(Produce((part,), batch))

@@ -198,23 +198,25 @@ class Transacting(ABC):
 
     @asynccontextmanager
     async def stage(
-        self, app: str, *, timeout_s: float = TIMEOUT_S, options: ProducerOptions | None = None
+        self, app: str, *, name: str = "", timeout_s: float = TIMEOUT_S, options: ProducerOptions | None = None
     ) -> AsyncIterator[Transaction]:
         """As ``transaction``, but at its end it waits to be committed, by whoever gets its ``id``, together with
-        others (``commit``). Nobody waits for ever: what nobody commits for an hour (a setting) is aborted."""
-        async with self._begun(app, random_name(), timeout_s, options) as tx:
+        others (``commit``). Nobody waits for ever: what nobody commits for an hour (a setting) is aborted. The id is
+        ``name``, where one is given: a second attempt under the same name takes the place of the first."""
+        async with self._begun(app, name or random_name(), timeout_s, options) as tx:
             yield tx
             await tx._settle()
             await self._ask(PrepareTransaction(*tx.identity), Done)
 
-    async def commit(self, app: str, batch: int, staged: Iterable[str]) -> bool:
+    async def commit(self, app: str, batch: int, staged: Iterable[str], *, alone: bool = False) -> bool:
         """Commit all these staged transactions together, as batch number ``batch`` of the application; False where
-        that batch was committed before: then nothing changes, and what was staged anew is dropped. Raises
+        that batch was committed before: then nothing changes, and what was staged anew is dropped. ``alone``: so is
+        whatever else this application has staged, for one that has a batch at a time. Raises
         ``UNKNOWN_TRANSACTION`` where one of them has expired, or is not prepared: nothing is committed, stage all of
         it again. Without an answer the same may be asked again."""
         if batch < 0:
             raise ConfigError(f"batches are numbered from 0, not {batch}")
-        answer = await self._ask(CommitStaged(app, batch, tuple(staged)), StagedCommitted)
+        answer = await self._ask(CommitStaged(app, batch, tuple(staged), alone), StagedCommitted)
         return not answer.repeated
 
     async def abort(self, app: str, staged: Iterable[str]) -> None:

@@ -1567,13 +1567,15 @@ class StagedCommitted(Message):
 @dataclass(frozen=True, slots=True)
 class CommitStaged(Message):
     """Commit all these staged transactions of an application together, as its batch number ``batch``; once. Where one
-    of them is not prepared (any more) nothing is committed: ``UNKNOWN_TRANSACTION``."""
+    of them is not prepared (any more) nothing is committed: ``UNKNOWN_TRANSACTION``. ``alone``: what else it has
+    staged nobody will commit, so that is aborted then."""
 
     OP: ClassVar[str] = "commit_staged"
     ANSWER: ClassVar[type[Message]] = StagedCommitted
     app: str
     batch: int
     staged: tuple[str, ...]
+    alone: bool = False
 
 
 @dataclass(frozen=True, slots=True)

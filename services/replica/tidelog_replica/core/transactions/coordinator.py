@@ -27,7 +27,7 @@ partitions have the marker, so that no two of one producer are in one log; per a
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable
 
 from tidelog.errors import TidelogError, refuse
 from tidelog.types import TopicPartition
@@ -358,8 +358,9 @@ class Coordinator:
     def _commit(self, asked: CommitStaged, wall_ms: int) -> StagedCommitted:
         names = tuple(dict.fromkeys(asked.staged))
         known = self.apps.get(asked.app, AppRecord((), 0, {}, 0))
+        others = [name for app, name in self.slots if app == asked.app and name not in names] if asked.alone else []
         if asked.batch in known.done:
-            self._abort(asked.app, names, wall_ms)
+            self._abort(asked.app, (*names, *others), wall_ms)
             return StagedCommitted(True)
         if asked.batch < known.floor:
             text = f"batches of {asked.app} below {known.floor} may be committed or not: that is too long ago"
@@ -385,9 +386,10 @@ class Coordinator:
             floor = done.pop(0) + 1
         self.apps[asked.app] = record = AppRecord(tuple(done), floor, deciding, wall_ms)
         self._entries.append(app_entry(asked.app, record))
+        self._abort(asked.app, others, wall_ms)
         return StagedCommitted(False)
 
-    def _abort(self, app: str, names: tuple[str, ...], wall_ms: int) -> Done:
+    def _abort(self, app: str, names: Iterable[str], wall_ms: int) -> Done:
         for name in dict.fromkeys(names):
             slot = self.slots.get((app, name)) if name else None
             if slot is not None and slot.state in LIVE:
