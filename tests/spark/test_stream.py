@@ -39,14 +39,16 @@ def values(client: tidelog.sync.Log, topic: str) -> list[int]:
 
 @pytest.fixture
 def copy(spark: Any, cluster: Any, tmp_path: Path) -> Go:
-    """Run a query from topic ``calls`` to topic ``copies`` to the end of what there is."""
+    """Run a query from topic ``calls`` to topic ``copies`` to the end of what there is, in so many tasks a batch, if
+    they are not to be those of the source."""
 
-    def go(**options: str) -> Any:
+    def go(delivery: str = "exactly-once", tasks: int = 0, **options: str) -> Any:
         reading = spark.readStream.format("tidelog").options(
             gateway=cluster.url, subscribe="calls", includeHeaders="true", **options
         )
-        writing = reading.load().select("key", "value", "headers", "partition").writeStream.format("tidelog")
-        writing = writing.options(gateway=cluster.url, topic="copies", delivery="idempotent")
+        rows = reading.load().select("key", "value", "headers", "partition")
+        writing = (rows.repartition(tasks) if tasks else rows).writeStream.format("tidelog")
+        writing = writing.options(gateway=cluster.url, topic="copies", delivery=delivery)
         query = writing.option("checkpointLocation", str(tmp_path)).trigger(availableNow=True).start()
         query.awaitTermination()
         return query
@@ -74,8 +76,8 @@ def test_a_stream_that_is_interrupted_and_grows_writes_every_record_once(
     for noted in (tmp_path / "commits").glob("*1*"):
         noted.unlink()
     fill(client, "calls", range(3000, 3500))
-    copy(**how)
-    assert values(client, "copies") == list(range(3500)), "the second batch was run twice"
+    copy(tasks=5, **how)
+    assert values(client, "copies") == list(range(3500)), "the second batch was run twice, cut differently"
     first = next(iter(client.consume("copies", start="earliest", end="latest")))
     assert (first.key, first.headers) == (b"k" + first.value, (("n", first.value),))
 
@@ -85,11 +87,11 @@ def test_a_first_batch_is_replayed_from_where_it_was_planned(
 ) -> None:
     """With ``latest`` Spark asks for another start after the crash, and has not kept the first."""
     before = len(values(client, "copies"))
-    copy(startingOffsets=json.dumps({"calls": {"0": -2, "1": -1, "2": -1}}), maxOffsetsPerTrigger="100")
+    copy("idempotent", startingOffsets=json.dumps({"calls": {"0": -2, "1": -1, "2": -1}}), maxOffsetsPerTrigger="100")
     done = len(values(client, "copies")) - before
     assert done == len([n for n in values(client, "calls") if n % 3 == 0])
     shutil.rmtree(tmp_path / "commits")
-    copy(startingOffsets="latest")
+    copy("idempotent", startingOffsets="latest")
     assert len(values(client, "copies")) == before + done
 
 

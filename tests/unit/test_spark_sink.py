@@ -21,7 +21,7 @@ pytest.importorskip("pyspark", reason="PySpark is not installed: pip install 'ti
 from pyspark.sql.types import ArrayType, BinaryType, IntegerType, StringType, StructField, StructType
 from tidelog.spark import sink
 from tidelog.spark.errors import SourceError
-from tidelog.spark.rows import Numbering, TopicLimits, check_columns
+from tidelog.spark.rows import Numbering, Producer, TopicLimits, check_columns
 from tidelog.spark.sink import TidelogStreamWriter, TidelogWriter, checked, producer_of
 from tidelog.spark.write_options import parse
 
@@ -42,7 +42,11 @@ def refusal(streaming: bool = False, **options: str) -> str:
         ({"delivery": "twice"}, "delivery is exactly-once, idempotent or at-least-once; not 'twice'"),
         ({"acks": "none"}, "acks none goes with delivery at-least-once only, not with idempotent"),
         ({"appId": "me"}, "appId belongs to streams"),
-        ({"delivery": "exactly-once"}, "[TIDELOG_DELIVERY] delivery is exactly-once, which needs transactions"),
+        (
+            {"delivery": "exactly-once", "acks": "leader"},
+            "acks leader goes with delivery idempotent and at-least-once",
+        ),
+        ({"transactionTimeout": "5m"}, "transactionTimeout belongs to delivery exactly-once, not to idempotent"),
         ({"cert": "c.pem"}, "give both cert and key, or neither"),
     ],
 )
@@ -50,8 +54,9 @@ def test_what_is_wrong_is_said(options: dict[str, str], text: str) -> None:
     assert text in refusal(**options)
 
 
-def test_a_stream_has_to_say_what_it_wants_as_long_as_there_are_no_transactions() -> None:
-    assert "delivery (a stream's default) is exactly-once" in refusal(streaming=True, topic="a")
+def test_a_stream_is_written_exactly_once_unless_it_says_otherwise() -> None:
+    stream = parse({"topic": "a", "transactionTimeout": "5m"}, streaming=True)
+    assert (stream.delivery, stream.transaction_timeout_ms) == ("exactly-once", 300_000)
     assert parse({"topic": "a", "delivery": "idempotent", "appId": "me"}, streaming=True).app == "me"
     assert parse({"topic": "a"}, streaming=False).delivery == "idempotent"
 
@@ -102,7 +107,7 @@ def table(**columns: list[Any]) -> pa.RecordBatch:
 
 
 def numbering(partitions: int = 4, max_batch_bytes: int = 1 << 20, start: int = 1) -> Numbering:
-    made = Numbering(9, 2, "none", "orders", start)
+    made = Numbering(Producer(9, 2), "none", "orders", start)
     made.know("orders", TopicLimits(partitions, max_batch_bytes))
     return made
 
@@ -154,15 +159,17 @@ def test_a_row_that_is_no_record_is_refused(columns: dict[str, list[Any]], text:
 
 def test_a_row_without_any_topic_is_refused() -> None:
     with pytest.raises(SourceError, match="a row has no topic"):
-        Numbering(9, 2, "none", "", 0).topics_of(table(value=["a"], topic=[None]))
+        Numbering(Producer(9, 2), "none", "", 0).topics_of(table(value=["a"], topic=[None]))
 
 
 def test_producers_are_the_same_for_every_try_and_for_nobody_else() -> None:
     assert producer_of("app", 5, 1) == producer_of("app", 5, 1)
-    ids = {producer_of(app, batch, task)[0] for app in "ab" for batch in (0, 70_000) for task in (0, 1)}
+    ids = {producer_of(app, batch, task).id for app in "ab" for batch in (0, 70_000) for task in (0, 1)}
     assert len(ids) == 8
     assert all(id >= 1 << 63 for id in ids)
-    assert producer_of("app", 6, 1) == (producer_of("app", 5, 1)[0], 6), "the next batch fences the one before"
+    assert producer_of("app", 6, 1) == Producer(producer_of("app", 5, 1).id, 6), (
+        "the next batch fences the one before"
+    )
 
 
 # --- writing -----------------------------------------------------------------------------------------------------

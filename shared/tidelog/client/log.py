@@ -170,7 +170,7 @@ class Log(Consuming, Grouping, Moving, Securing, Transacting):
             yield producer
 
     def sender(self, acks: str, transaction: str = "") -> Sender:
-        """For batches that the caller has encoded and numbered; of a transaction of this application, if it is one."""
+        """For batches that the caller has encoded and numbered; of a transaction of this application, if any."""
         return Sender(self._connection, ACKS[acks], transaction)
 
     # --- replicas ----------------------------------------------------------------------------------------------

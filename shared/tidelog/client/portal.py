@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Awaitable, Callable
-from contextlib import AbstractAsyncContextManager
-from typing import TypeVar
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import AbstractAsyncContextManager, contextmanager
+from typing import Generic, TypeVar
 
 import trio
 
@@ -78,8 +78,59 @@ class Portal:
         except trio.RunFinishedError:
             raise Closed("the connection is closed") from self._failure
 
+    @contextmanager
+    def entered(self, manager: AbstractAsyncContextManager[T]) -> Iterator[T]:
+        """A block within ``manager``, which lives in a task of its own in the background thread. Raises what that
+        does on its way in or out; a block that fails lets it fail."""
+        held = _Held(manager)
+        value = self.run(self.nursery.start, held.run)
+        try:
+            yield value
+        except BaseException:
+            self.run(held.leave, True)
+            raise
+        self.run(held.leave, False)
+
     def close(self) -> None:
         """End the thread and wait for it."""
         if not self.is_foreign and self._thread.is_alive():
             self.soon(self._stop.set)
             self._thread.join()
+
+
+class _BlockFailed(Exception):
+    """What the manager is told of the block in the other thread."""
+
+
+class _Held(Generic[T]):
+    def __init__(self, manager: AbstractAsyncContextManager[T]) -> None:
+        self._manager = manager
+        self._leave = trio.Event()
+        self._left = trio.Event()
+        self._failed = False
+        self._error: Exception | None = None
+
+    async def run(self, task_status: trio.TaskStatus[T]) -> None:
+        begun = False
+        try:
+            async with self._manager as value:
+                task_status.started(value)
+                begun = True
+                await self._leave.wait()
+                if self._failed:
+                    raise _BlockFailed
+        except _BlockFailed:
+            return
+        except Exception as error:
+            if not begun:
+                raise
+            self._error = error
+        finally:
+            self._left.set()
+
+    async def leave(self, failed: bool) -> None:
+        self._failed = failed
+        self._leave.set()
+        await self._left.wait()
+        if self._error is not None and not failed:
+            raise self._error

@@ -16,8 +16,7 @@ CODES = {
     "TIDELOG_DATA_LOSS": "records that were asked for are not in the log",
     "TIDELOG_CORRUPT": "a batch is damaged",
     "TIDELOG_GROUP": "the consumer group of groupId cannot be used",
-    "TIDELOG_DELIVERY": "this way of delivery cannot be had",
-    "TIDELOG_NOT_WRITTEN": "records were not acknowledged",
+    "TIDELOG_NOT_WRITTEN": "records were not acknowledged, or not committed",
     "TIDELOG_VALUE": "a row cannot be a record",
     "TIDELOG_FAILED": "the cluster refused for another reason, which the text names",
 }
@@ -30,6 +29,9 @@ _FROM_CLIENT = {
     "OFFSET_OUT_OF_RANGE": "TIDELOG_DATA_LOSS",
     "LOG_TRUNCATED": "TIDELOG_DATA_LOSS",
     "CORRUPT_BATCH": "TIDELOG_CORRUPT",
+    "UNKNOWN_TRANSACTION": "TIDELOG_NOT_WRITTEN",
+    "TRANSACTION_ABORTED": "TIDELOG_NOT_WRITTEN",
+    "FENCED_PRODUCER": "TIDELOG_NOT_WRITTEN",
 }
 
 

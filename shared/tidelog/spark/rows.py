@@ -50,6 +50,16 @@ class Numbered:
 
 
 @dataclass(frozen=True, slots=True)
+class Producer:
+    """Who a task's batches are of."""
+
+    id: int
+    epoch: int
+    transaction: str = ""
+    """The application, where they are part of a transaction."""
+
+
+@dataclass(frozen=True, slots=True)
 class TopicLimits:
     """What must be known of a topic to write to it."""
 
@@ -81,8 +91,14 @@ class Numbering:
     """Makes batches of one task's rows. ``start`` says where records without key and partition begin, another for
     each task."""
 
-    def __init__(self, producer_id: int, producer_epoch: int, codec: Codec, topic: str, start: int) -> None:
-        self._encode = partial(encode_batch, codec=codec, producer_id=producer_id, producer_epoch=producer_epoch)
+    def __init__(self, producer: Producer, codec: Codec, topic: str, start: int) -> None:
+        self._encode = partial(
+            encode_batch,
+            codec=codec,
+            producer_id=producer.id,
+            producer_epoch=producer.epoch,
+            transactional=bool(producer.transaction),
+        )
         self._topic = topic
         self._start = start
         self._limits: dict[str, TopicLimits] = {}

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING
 
 import trio
@@ -15,7 +17,7 @@ from tidelog.client.sender import Sender
 from tidelog.errors import TidelogError
 from tidelog.spark import looking
 from tidelog.spark.errors import SourceError
-from tidelog.spark.rows import Numbered, Numbering, Target, TopicLimits
+from tidelog.spark.rows import Numbered, Numbering, Producer, Target, TopicLimits
 from tidelog.spark.write_options import WriteOptions
 
 if TYPE_CHECKING:
@@ -27,24 +29,60 @@ QUEUED_BATCHES = 4
 """Batches of a partition that wait for those before them; then the rows wait."""
 
 
-def write(options: WriteOptions, numbering: Numbering, tables: Iterator[pa.RecordBatch]) -> int:
-    """Write a task's rows and return their number when all are acknowledged. Raises ``SourceError``."""
+def write(options: WriteOptions, producer: Producer, start: int, tables: Iterator[pa.RecordBatch]) -> int:
+    """Write a task's rows and return their number when all are acknowledged. ``start``: where records without key
+    and partition begin. Raises ``SourceError``."""
+    with _connected(options) as portal:
+        return _send(portal, options, producer, start, tables)
+
+
+def stage(options: WriteOptions, app: str, name: str, start: int, tables: Iterator[pa.RecordBatch]) -> int:
+    """Write a task's rows, to be seen when ``commit`` names what is staged here; under the same name only the last
+    attempt is."""
+    with _connected(options) as portal:
+        staging = portal.log.stage(app, name=name, timeout_s=options.transaction_timeout_ms / 1000)
+        with portal.entered(staging) as transaction:
+            _, id, epoch = transaction.identity
+            return _send(portal, options, Producer(id, epoch, app), start, tables)
+
+
+def commit(options: WriteOptions, app: str, batch: int, names: list[str]) -> None:
+    """All of it is seen from now on, and nothing else that the application has staged; once for a batch."""
+    with _connected(options) as portal:
+        portal.run(partial(portal.log.commit, app, batch, names, alone=True))
+
+
+def abort(options: WriteOptions, app: str, names: list[str]) -> None:
+    """Nobody will see it, unless it is committed."""
+    with _connected(options) as portal:
+        portal.run(portal.log.abort, app, names)
+
+
+@contextmanager
+def _connected(options: WriteOptions) -> Iterator[Portal]:
     with looking.in_words():
         portal = Portal(
             lambda: trio_loop.connect(**options.how_to_connect(), connect_timeout_s=looking.PLAN_TIMEOUT_S)
         )
         try:
-            task = _Task(portal.log, portal.nursery, portal.log.sender(options.acks))
-            for table in tables:
-                for topic in numbering.topics_of(table):
-                    numbering.know(topic, portal.run(task.look, topic))
-                for batch in numbering.add(table, wall_ms()):
-                    portal.run(task.put, batch)
-            for batch in numbering.finish():
-                portal.run(task.put, batch)
-            portal.run(task.finish)
+            yield portal
         finally:
             portal.close()
+
+
+def _send(
+    portal: Portal, options: WriteOptions, producer: Producer, start: int, tables: Iterator[pa.RecordBatch]
+) -> int:
+    numbering = Numbering(producer, options.compression, options.topic, start)
+    task = _Task(portal.log, portal.nursery, portal.log.sender(options.acks, producer.transaction))
+    for table in tables:
+        for topic in numbering.topics_of(table):
+            numbering.know(topic, portal.run(task.look, topic))
+        for batch in numbering.add(table, wall_ms()):
+            portal.run(task.put, batch)
+    for batch in numbering.finish():
+        portal.run(task.put, batch)
+    portal.run(task.finish)
     return numbering.rows
 
 

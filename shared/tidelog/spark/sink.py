@@ -1,9 +1,10 @@
 """The sink that Spark sees: batch and streaming writes of Arrow record batches.
 
-A task attempt writes its rows as the batches of one producer (``rows``). Which producer decides what a second attempt
-does: with ``idempotent`` every attempt of a task is the same producer, so that the leaders know its batches for
-copies; with ``at-least-once`` each is another. A delivery that commits on the driver would be a third way to choose
-the producer, and the only one with anything to do in ``commit``.
+A task attempt writes its rows as the batches of one producer (``rows``). Which producer decides what a second
+attempt does. With ``exactly-once`` each attempt is a staged transaction, a later one under the same name in the place
+of an earlier one, and the driver commits those of all tasks together, once for a batch. With ``idempotent`` every
+attempt of a task is the same producer, so that the leaders know its batches for copies; with ``at-least-once`` each
+is another.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from hashlib import blake2b
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from pyspark import TaskContext
@@ -18,7 +20,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 
 from tidelog.client.clock import random_name
 from tidelog.spark.errors import SourceError
-from tidelog.spark.rows import Numbering, check_columns
+from tidelog.spark.rows import Producer, check_columns
 from tidelog.spark.write_options import WriteOptions, parse
 
 if TYPE_CHECKING:
@@ -35,13 +37,16 @@ class Written(WriterCommitMessage):  # type: ignore[misc]
     """A task has written so many rows; all of them are acknowledged."""
 
     rows: int
+    app: str = ""
+    staged: str = ""
+    """What the driver has to commit, of which application; "": nothing."""
 
 
-def producer_of(app: str, batch: int, task: int) -> tuple[int, int]:
-    """Id and epoch of the producer of a task of a micro-batch: the same for each of its attempts, and for each time
+def producer_of(app: str, batch: int, task: int) -> Producer:
+    """The producer of a task of a micro-batch: the same for each of its attempts, and for each time
     that the batch is run. The cluster never gives such an id to anyone else."""
     digest = blake2b(f"{app}\0{batch // EPOCHS}\0{task}".encode(), digest_size=8).digest()
-    return 1 << 63 | int.from_bytes(digest) >> 1, batch % EPOCHS
+    return Producer(1 << 63 | int.from_bytes(digest) >> 1, batch % EPOCHS)
 
 
 class TidelogWriter(DataSourceArrowWriter):  # type: ignore[misc]
@@ -54,6 +59,14 @@ class TidelogWriter(DataSourceArrowWriter):  # type: ignore[misc]
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """A task's rows."""
         return _write(self.options, iterator, self.run, 0)
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Every task is done."""
+        _commit(self.options, messages, 0)
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """A task has failed for good, or the commit."""
+        _abort(self.options, messages)
 
 
 class TidelogStreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]
@@ -70,14 +83,46 @@ class TidelogStreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]
             raise SourceError("TIDELOG_FAILED", f"Spark does not tell {QUERY_ID} and {BATCH_ID}: another version?")
         return _write(self.options, iterator, self.options.app or query, int(batch))
 
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        """Every task of the micro-batch is done."""
+        _commit(self.options, messages, batchId)
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        """A task of the micro-batch has failed for good, or its commit."""
+        _abort(self.options, messages)
+
 
 def _write(options: WriteOptions, tables: Iterator[pa.RecordBatch], app: str, batch: int) -> Written:
     from tidelog.spark import sending
 
     task = TaskContext.get().partitionId()
+    if options.delivery == "exactly-once":
+        first = next((table for table in tables if table.num_rows), None)
+        if first is None:
+            return Written(0)
+        name = f"{batch}-{task}"
+        return Written(sending.stage(options, app, name, task, chain([first], tables)), app, name)
     who = random_name() if options.delivery == "at-least-once" else app
-    numbering = Numbering(*producer_of(who, batch, task), options.compression, options.topic, start=task)
-    return Written(sending.write(options, numbering, tables))
+    return Written(sending.write(options, producer_of(who, batch, task), task, tables))
+
+
+def _commit(options: WriteOptions, messages: list[WriterCommitMessage | None], batch: int) -> None:
+    from tidelog.spark import sending
+
+    if staged := _staged(messages):
+        sending.commit(options, staged[0].app, batch, [one.staged for one in staged])
+
+
+def _abort(options: WriteOptions, messages: list[WriterCommitMessage | None]) -> None:
+    """What tasks have staged that say nothing here is aborted by the next commit, or by time."""
+    from tidelog.spark import sending
+
+    if staged := _staged(messages):
+        sending.abort(options, staged[0].app, [one.staged for one in staged])
+
+
+def _staged(messages: list[WriterCommitMessage | None]) -> list[Written]:
+    return [message for message in messages if isinstance(message, Written) and message.staged]
 
 
 def checked(options: dict[str, str], schema: Any, overwrite: bool, *, streaming: bool) -> WriteOptions:

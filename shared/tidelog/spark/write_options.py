@@ -26,6 +26,8 @@ class WriteOptions(HowToConnect):
     app: str = ""
     """Who writes, the same after a restart; "": the query, as Spark knows it."""
     delivery: str = "idempotent"
+    transaction_timeout_ms: int = 120_000
+    """Exactly once: a task that takes longer has failed; readers wait so long for one that was killed."""
 
 
 WRITE: Parsers = {
@@ -35,12 +37,12 @@ WRITE: Parsers = {
     "compression": ("compression", texts.one_of(*CODECS)),
     "appId": ("app", texts.name_of("the writer")),
     "delivery": ("delivery", texts.one_of(*DELIVERIES)),
+    "transactionTimeout": ("transaction_timeout_ms", texts.duration_ms),
 }
 
 
 def parse(options: Mapping[str, str], *, streaming: bool) -> WriteOptions:
-    """Check the options of a write. Raises ``SourceError``: ``TIDELOG_OPTION`` that names every fault,
-    ``TIDELOG_DELIVERY`` for what cannot be had."""
+    """Check the options of a write. Raises ``SourceError``: ``TIDELOG_OPTION`` that names every fault."""
     values, faults = texts.collect(options, WRITE, "a stream" if streaming else "a write")
     values.setdefault("delivery", "exactly-once" if streaming else "idempotent")
     if not streaming and texts.given_of(options, ("appId",)):
@@ -50,14 +52,10 @@ def parse(options: Mapping[str, str], *, streaming: bool) -> WriteOptions:
         faults = result.contradictions()
         if result.acks == "none" and result.delivery != "at-least-once":
             faults.append(f"acks none goes with delivery at-least-once only, not with {result.delivery}")
+        if result.acks == "leader" and result.delivery == "exactly-once":
+            faults.append("acks leader goes with delivery idempotent and at-least-once, not with exactly-once")
+        if result.delivery != "exactly-once" and texts.given_of(options, ("transactionTimeout",)):
+            faults.append(f"transactionTimeout belongs to delivery exactly-once, not to {result.delivery}")
     if faults:
         raise SourceError("TIDELOG_OPTION", "; ".join(faults))
-    if result.delivery == "exactly-once":
-        meant = "delivery" if "delivery" in map(str.lower, options) else "delivery (a stream's default)"
-        raise SourceError(
-            "TIDELOG_DELIVERY",
-            f"{meant} is exactly-once, which needs transactions, and this cluster has none. Say what is wanted "
-            "instead: delivery=idempotent (a batch that is run again is written once, as long as Spark cuts it as "
-            "before), or delivery=at-least-once",
-        )
     return result
