@@ -1,0 +1,215 @@
+"""What Spark gets out of the log and into it, beside the same rows from Parquet files and one row at a time.
+
+    .venv/bin/python deploy/bench/spark.py [--rows 1000000] [--bytes 100] [--rounds 3] [--json FILE]
+
+    source           every row of a topic, read and thrown away: the data source of Tidelog
+    source, rows     the same records through a Python data source that yields one tuple after the other
+    parquet          the same rows from Parquet files
+    source, n parts  topics of 1, 2 and 4 partitions: what more tasks give
+    sink, …          the rows of a Parquet file written to a topic, for each delivery
+    to parquet       the same rows written to Parquet files
+
+A cluster of real processes (one controller, three replica servers, one gateway; factor 3, flush ``os``) and
+a local Spark with two threads share this machine. Cases are run one after the other, in rounds; the median counts.
+Memory is the greatest resident set of any Python worker, and of Spark's own process.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+import tidelog.sync
+import trio
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from rich.console import Console
+from rich.table import Table
+from tidelog.cli.local_cluster import LocalCluster, free_base_port
+from tidelog.spark.declaration import parse
+from tidelog.spark.pipeline import session
+
+CONSOLE = Console(highlight=False, soft_wrap=True)
+PARTITIONS = 4
+PIPELINE = """
+name = "bench"
+[spark]
+"spark.driver.host" = "127.0.0.1"
+"spark.driver.bindAddress" = "127.0.0.1"
+"spark.driver.memory" = "2g"
+[in.a]
+topic = "a"
+[out.b]
+from = "a"
+parquet = "b"
+"""
+"""Only for its session, which is that of every pipeline."""
+
+
+class RowSource(DataSource):
+    """A source as one would write it first: a consumer, and a tuple for each record."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "rows"
+
+    def schema(self) -> str:
+        return "key BINARY, value BINARY, partition INT, offset BIGINT"
+
+    def reader(self, schema: Any) -> DataSourceReader:
+        return RowReader(self.options["gateway"], self.options["topic"])
+
+
+class RowReader(DataSourceReader):
+    def __init__(self, gateway: str, topic: str) -> None:
+        self._gateway = gateway
+        self._topic = topic
+
+    def partitions(self) -> list[InputPartition]:
+        return [InputPartition(number) for number in range(PARTITIONS)]
+
+    def read(self, partition: InputPartition) -> Iterator[tuple[Any, ...]]:
+        with tidelog.sync.connect(self._gateway) as log:
+            for record in log.consume(self._topic, partitions=[partition.value], start="earliest", end="latest"):
+                yield record.key, record.value, record.partition, record.offset
+
+
+def throw_away(rows: DataFrame) -> None:
+    """Have all of it, and keep nothing."""
+    rows.write.format("noop").mode("overwrite").save()
+
+
+class Bench:
+    """The cases."""
+
+    def __init__(self, spark: SparkSession, gateway: str, folder: Path, rows: int, size: int) -> None:
+        self._spark = spark
+        self._gateway = gateway
+        self._folder = folder
+        self._rows = rows
+        self._size = size
+        self._written = 0
+
+    def prepare(self) -> None:
+        """The rows, as Parquet files and in topics."""
+        self._spark.dataSource.register(RowSource)
+        value = f"rpad(CAST(id AS STRING), {self._size}, 'abcdefghijklmnopqrstuvwxyz')"
+        rows = self._spark.range(0, self._rows, 1, PARTITIONS).selectExpr(f"CAST({value} AS BINARY) AS value", "id")
+        rows.write.option("compression", "none").parquet(str(self._folder / "rows"))
+        for partitions in (1, 2, PARTITIONS):
+            self._create(f"read-{partitions}", partitions)
+            self._write(f"read-{partitions}", partitions, "idempotent")
+
+    def _create(self, topic: str, partitions: int) -> None:
+        with tidelog.sync.connect(self._gateway) as log:
+            log.create_topic(topic, partitions=partitions, replication_factor=3, config={"flush": "os"})
+
+    def _parquet(self) -> DataFrame:
+        return self._spark.read.parquet(str(self._folder / "rows"))
+
+    def _write(self, topic: str, partitions: int, delivery: str) -> None:
+        rows = self._parquet().selectExpr("value", f"CAST(id % {partitions} AS INT) AS partition")
+        writing = rows.write.format("tidelog").options(gateway=self._gateway, topic=topic, delivery=delivery)
+        writing.mode("append").save()
+
+    def _read(self, partitions: int) -> None:
+        source = self._spark.read.format("tidelog").options(gateway=self._gateway, subscribe=f"read-{partitions}")
+        throw_away(source.load())
+
+    def _read_rows(self) -> None:
+        throw_away(self._spark.read.format("rows").options(gateway=self._gateway, topic=f"read-{PARTITIONS}").load())
+
+    def _sink(self, delivery: str) -> None:
+        self._written += 1
+        self._create(f"written-{self._written}", PARTITIONS)
+        self._write(f"written-{self._written}", PARTITIONS, delivery)
+
+    def _to_parquet(self) -> None:
+        self._parquet().write.mode("overwrite").option("compression", "none").parquet(str(self._folder / "written"))
+
+    def cases(self) -> dict[str, Callable[[], None]]:
+        """By name."""
+        deliveries = ("exactly-once", "idempotent", "at-least-once")
+        return {
+            f"source, {PARTITIONS} partitions": lambda: self._read(PARTITIONS),
+            "source, 2 partitions": lambda: self._read(2),
+            "source, 1 partition": lambda: self._read(1),
+            "source, one row at a time": self._read_rows,
+            "parquet files": lambda: throw_away(self._parquet()),
+            **{f"sink, {delivery}": lambda delivery=delivery: self._sink(delivery) for delivery in deliveries},
+            "to parquet files": self._to_parquet,
+        }
+
+
+def peaks_mb() -> dict[str, float]:
+    """Greatest resident set so far of Spark's process and of its Python workers."""
+    found = {"spark": 0.0, "worker": 0.0}
+    for status in Path("/proc").glob("[0-9]*/status"):
+        try:
+            fields = dict(line.split(":\t", 1) for line in status.read_text().splitlines() if ":\t" in line)
+            command = (status.parent / "cmdline").read_bytes()
+        except OSError:
+            continue  # it has ended
+        kind = "spark" if b"SparkSubmit" in command else "worker" if b"pyspark" in command else ""
+        if kind and "VmHWM" in fields:
+            found[kind] = max(found[kind], int(fields["VmHWM"].split()[0]) / 1000)
+    return found
+
+
+@click.command()
+@click.option("--rows", default=1_000_000, show_default=True, help="Rows in each case.")
+@click.option("--bytes", "size", default=100, show_default=True, help="Bytes of each value.")
+@click.option("--rounds", default=3, show_default=True, help="Times each case is run; the median counts.")
+@click.option("--json", "out", type=click.Path(path_type=Path), help="Write the figures here too.")
+def main(rows: int, size: int, rounds: int, out: Path | None) -> None:
+    """Measure Spark's source and sink on a cluster of 1 controller, 3 replica servers and 1 gateway."""
+    folder = Path(tempfile.mkdtemp(prefix="tidelog-spark-"))
+    cluster = LocalCluster.create(
+        folder / "cluster", controllers=1, replicas=3, gateways=1, base_port=free_base_port(5)
+    )
+    try:
+        cluster.start()
+        trio.run(cluster.wait_ready)
+        spark = session(parse(PIPELINE), "local[2]")
+        bench = Bench(spark, cluster.gateways()[0], folder, rows, size)
+        CONSOLE.print(f"{rows} rows of {size} B: writing them to files and topics …")
+        bench.prepare()
+        seconds: dict[str, list[float]] = {name: [] for name in bench.cases()}
+        for number in range(rounds):
+            for name, case in bench.cases().items():
+                began = time.monotonic()
+                case()
+                seconds[name].append(time.monotonic() - began)
+                CONSOLE.print(f"round {number + 1}: {name}: {seconds[name][-1]:.2f} s")
+        peaks = peaks_mb()
+        spark.stop()
+    finally:
+        cluster.stop()
+        shutil.rmtree(folder)
+    show(seconds, rows, size, peaks)
+    if out is not None:
+        out.write_text(json.dumps({"rows": rows, "bytes": size, "seconds": seconds, "peak_mb": peaks}, indent=1))
+
+
+def show(seconds: dict[str, list[float]], rows: int, size: int, peaks: dict[str, float]) -> None:
+    """The table."""
+    table = Table("case", "s", "rows/s", "MB/s")
+    for name, taken in seconds.items():
+        median = statistics.median(taken)
+        table.add_row(name, f"{median:.2f}", f"{rows / median:,.0f}", f"{rows * size / median / 1e6:.1f}")
+    CONSOLE.print(table)
+    CONSOLE.print(f"greatest memory: a Python worker {peaks['worker']:.0f} MB, Spark {peaks['spark']:.0f} MB")
+
+
+if __name__ == "__main__":
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    main()
