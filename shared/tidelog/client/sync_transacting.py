@@ -4,12 +4,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, ExitStack
 from functools import partial
 from types import TracebackType
 from typing import Any, Self
-
-import trio
 
 from tidelog.client import producer as async_producer
 from tidelog.client import transacting
@@ -19,15 +17,10 @@ from tidelog.client.producer import Ack, Headers
 from tidelog.client.sync_consumer import GroupConsumer
 from tidelog.client.sync_producer import Feed, Pending
 from tidelog.client.transacting import TIMEOUT_S
-from tidelog.errors import TidelogError
 from tidelog.types import Position
 from tidelog.wire.messages import ListTransactionsAnswer, TransactionInfo
 
 Opening = AbstractAsyncContextManager[transacting.Transaction]
-
-
-class _GivenUp(Exception):
-    """The block of the caller has failed."""
 
 
 class Transaction(Feed):
@@ -40,10 +33,7 @@ class Transaction(Feed):
         """Application, and the name of a staged transaction; known once it is open."""
         self._opening = opening
         self._inner: transacting.Transaction
-        self._end: trio.Event
-        self._ended: trio.Event
-        self._given_up = False
-        self._failure: Exception | None = None
+        self._within = ExitStack()
 
     def send(
         self,
@@ -82,7 +72,7 @@ class Transaction(Feed):
         self._portal.run(self._inner.commit_offsets, whose, positions)
 
     def __enter__(self) -> Self:
-        self._inner = self._portal.run(self._open)
+        self._inner = self._within.enter_context(self._portal.entered(self._opening))
         self.app, self.id = self._inner.app, self._inner.id
         return self
 
@@ -91,48 +81,21 @@ class Transaction(Feed):
     ) -> None:
         if error is not None and self._portal.is_foreign:
             return
-        self._portal.run(self._close, error is None)
-        if error is None and self._failure is not None:
-            raise self._failure
+        if error is not None:
+            self._within.__exit__(kind, error, trace)
+            return
+        with self._within:
+            self._portal.run(self._settle)
 
     # In the background thread:
 
     async def _accept(self, *record: Any, **details: Any) -> async_producer.Pending:
         return await self._inner.submit(*record, **details)
 
-    async def _open(self) -> transacting.Transaction:
-        self._end, self._ended = trio.Event(), trio.Event()
-        opened: transacting.Transaction | None = await self._portal.nursery.start(self._hold)
-        if opened is None:
-            assert self._failure is not None
-            raise self._failure
-        return opened
-
-    async def _hold(self, *, task_status: trio.TaskStatus[transacting.Transaction | None]) -> None:
-        """The task in which the transaction lives."""
-        opened = False
-        try:
-            async with self._opening as tx:
-                opened = True
-                task_status.started(tx)
-                await self._end.wait()
-                if self._given_up:
-                    raise _GivenUp
-                for refused in self._refused.values():
-                    raise refused
-        except (_GivenUp, TidelogError, TypeError, ValueError) as error:
-            self._failure = error
-            if not opened:
-                task_status.started(None)
-        finally:
-            self._ended.set()
-
-    async def _close(self, commit: bool) -> None:
-        if commit:
-            await self._catch_up()
-        self._given_up = not commit
-        self._end.set()
-        await self._ended.wait()
+    async def _settle(self) -> None:
+        await self._catch_up()
+        for refused in self._refused.values():
+            raise refused
 
 
 class Transacting:
@@ -147,14 +110,18 @@ class Transacting:
         ends, or, where it raises, never; see ``tidelog.Log.transaction``."""
         return Transaction(self._portal, self._portal.log.transaction(app, timeout_s=timeout_s, options=options))
 
-    def stage(self, app: str, *, timeout_s: float = TIMEOUT_S, options: ProducerOptions | None = None) -> Transaction:
-        """As ``transaction``, but at its end it waits to be committed, together with others, by its ``id``."""
-        return Transaction(self._portal, self._portal.log.stage(app, timeout_s=timeout_s, options=options))
+    def stage(
+        self, app: str, *, name: str = "", timeout_s: float = TIMEOUT_S, options: ProducerOptions | None = None
+    ) -> Transaction:
+        """As ``transaction``, but at its end it waits to be committed, together with others, by its ``id``; see
+        ``tidelog.Log.stage``."""
+        opening = self._portal.log.stage(app, name=name, timeout_s=timeout_s, options=options)
+        return Transaction(self._portal, opening)
 
-    def commit(self, app: str, batch: int, staged: Iterable[str]) -> bool:
+    def commit(self, app: str, batch: int, staged: Iterable[str], *, alone: bool = False) -> bool:
         """Commit all these staged transactions together, as batch number ``batch`` of the application, once; see
         ``tidelog.Log.commit``."""
-        return self._portal.run(partial(self._portal.log.commit, app, batch, tuple(staged)))
+        return self._portal.run(partial(self._portal.log.commit, app, batch, tuple(staged), alone=alone))
 
     def abort(self, app: str, staged: Iterable[str]) -> None:
         """Drop these staged transactions; does nothing to what is committed, or not known."""
