@@ -6,7 +6,6 @@ import pytest
 from replica_net import code
 from tidelog.errors import TidelogError
 from tidelog.wire.messages import (
-    AbortStaged,
     BeginTransaction,
     CommitOffsets,
     CommitStaged,
@@ -17,7 +16,6 @@ from tidelog.wire.messages import (
     GroupPosition,
     ListTransactions,
     ListTransactionsAnswer,
-    PrepareTransaction,
     StagedCommitted,
     TopicShare,
     TransactionBegun,
@@ -209,69 +207,6 @@ def test_markers_are_written_once_however_often_they_are_told() -> None:
     assert net.seen() == [b"a", b"b"]
 
 
-def staged(net: TransactionNet, name: str, *values: bytes, partition: int = 0, app: str = APP) -> TransactionBegun:
-    begun = net.begin(app=app, staged=name)
-    net.write(begun, *values, partition=partition, app=app)
-    assert net.tell(PrepareTransaction(app, begun.producer_id, begun.producer_epoch)) == Done()
-    return begun
-
-
-def test_what_many_have_staged_is_committed_together_and_once() -> None:
-    net = TransactionNet()
-    one, _ = staged(net, "one", b"a"), staged(net, "two", b"b", partition=1)
-    assert code(net.tell(CommitStaged(APP, 7, ("one", "three")))) == "UNKNOWN_TRANSACTION"
-    assert net.tell(CommitStaged(APP, 7, ("one", "two"))) == StagedCommitted(False)
-    assert net.tell(AbortStaged(APP, ("one", "two"))) == Done(), "does nothing any more"
-    net.advance(0.1)
-    assert (net.seen(0), net.seen(1)) == ([b"a"], [b"b"])
-    staged(net, "again", b"a")
-    assert net.tell(CommitStaged(APP, 7, ("again",))) == StagedCommitted(True)
-    net.advance(0.1)
-    assert net.seen() == [b"a"]
-    assert code(net.acks[net.write(one, b"late")]) == "FENCED_PRODUCER"
-
-
-def test_a_commit_of_one_who_has_a_batch_at_a_time_leaves_nothing_else_staged() -> None:
-    net = TransactionNet()
-    staged(net, "one", b"a"), staged(net, "lost", b"b"), staged(net, "other app", b"c", app="other")
-    assert net.tell(CommitStaged(APP, 7, ("one",))) == StagedCommitted(False)
-    net.advance(0.1)
-    assert net.seen() == [b"a"], "lost may still be committed, so nobody reads past it"
-    staged(net, "two", b"d")
-    assert net.tell(CommitStaged(APP, 8, ("two",), alone=True)) == StagedCommitted(False)
-    net.advance(0.1)
-    assert code(net.tell(CommitStaged(APP, 9, ("lost",)))) == "UNKNOWN_TRANSACTION"
-    assert net.tell(CommitStaged("other", 1, ("other app",))) == StagedCommitted(False)
-    net.advance(0.1)
-    assert net.seen() == [b"a", b"c", b"d"]
-    staged(net, "again", b"d"), staged(net, "lost", b"b")
-    assert net.tell(CommitStaged(APP, 8, ("again",), alone=True)) == StagedCommitted(True)
-    net.advance(0.1)
-    assert net.stable() == net.partition("r1").log.end
-
-
-def test_a_batch_stays_committed_when_the_coordinator_ends_in_the_middle() -> None:
-    net = TransactionNet()
-    staged(net, "one", b"a")
-    staged(net, "two", b"b", partition=1)
-    net.hold = lambda name, call: isinstance(call.message, WriteMarker)
-    assert net.tell(CommitStaged(APP, 7, ("one", "two"))) == StagedCommitted(False)
-    net.hold = lambda name, call: False
-    net.move(LOG, "r1")
-    assert net.tell(CommitStaged(APP, 7, ("one", "two"))) == StagedCommitted(True)
-    net.advance(0.5)
-    assert (net.seen(0), net.seen(1)) == ([b"a"], [b"b"])
-
-
-def test_what_was_staged_and_nobody_commits_expires() -> None:
-    net = TransactionNet()
-    staged(net, "one", b"a")
-    net.advance(3601)
-    assert net.stable() == 2
-    assert net.seen() == []
-    assert code(net.tell(CommitStaged(APP, 7, ("one",)))) == "UNKNOWN_TRANSACTION"
-
-
 def test_a_leader_that_cannot_ask_the_coordinator_lets_the_batch_be_tried_again() -> None:
     net = TransactionNet()
     begun = net.begin()
@@ -363,9 +298,9 @@ def test_what_is_not_at_its_end_is_listed_and_what_is_known_of_an_application() 
     net = TransactionNet()
     begun = net.begin(timeout_ms=5000)
     net.write(begun, b"a", partition=1)
-    staged(net, "one", b"b")
+    net.stage("one", b"b")
     assert net.tell(CommitStaged(APP, 7, ("one",))) == StagedCommitted(False)
-    staged(net, "two", b"c")
+    net.stage("two", b"c")
     other = net.begin(app="other")
     net.end(other, app="other")
     net.advance(0.2)
@@ -387,7 +322,7 @@ def test_a_server_knows_how_many_it_coordinates_how_old_they_are_and_how_they_en
     net = TransactionNet()
     begun = net.begin()
     net.write(begun, b"a")
-    staged(net, "one", b"b")
+    net.stage("one", b"b")
     net.wall_ms += 3000
     lost = net.begin(app="other")
     net.end(lost, commit=False, app="other")

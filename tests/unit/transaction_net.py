@@ -8,7 +8,16 @@ from typing import Any
 from replica_net import Net
 from tidelog.records import decode_batch, split
 from tidelog.types import GROUPS, TRANSACTIONS, PartitionState, TopicConfig, TopicPartition, TopicState
-from tidelog.wire.messages import BeginTransaction, EndTransaction, ListOffset, Read, ReadAnswer, TransactionBegun
+from tidelog.wire.messages import (
+    BeginTransaction,
+    Done,
+    EndTransaction,
+    ListOffset,
+    PrepareTransaction,
+    Read,
+    ReadAnswer,
+    TransactionBegun,
+)
 from tidelog_replica.settings import ReplicaSettings
 from toy_controller import KEY
 
@@ -85,6 +94,13 @@ class TransactionNet(Net):
             partition=partition,
             transaction=app,
         )
+
+    def stage(self, name: str, *values: bytes, partition: int = 0, app: str = APP) -> TransactionBegun:
+        """All of a staged transaction, up to where it can be committed."""
+        begun = self.begin(app=app, staged=name)
+        self.write(begun, *values, partition=partition, app=app)
+        assert self.tell(PrepareTransaction(app, begun.producer_id, begun.producer_epoch)) == Done()
+        return begun
 
     def end(self, begun: TransactionBegun, commit: bool = True, app: str = APP) -> Any:
         """Decide."""

@@ -1,0 +1,69 @@
+"""Staged transactions at their coordinator: many stage, one commits, and nothing is left."""
+
+from __future__ import annotations
+
+from replica_net import code
+from tidelog.wire.messages import (
+    AbortStaged,
+    CommitStaged,
+    Done,
+    StagedCommitted,
+    WriteMarker,
+)
+from transaction_net import APP, LOG, TransactionNet
+
+
+def test_what_many_have_staged_is_committed_together_and_once() -> None:
+    net = TransactionNet()
+    one, _ = net.stage("one", b"a"), net.stage("two", b"b", partition=1)
+    assert code(net.tell(CommitStaged(APP, 7, ("one", "three")))) == "UNKNOWN_TRANSACTION"
+    assert net.tell(CommitStaged(APP, 7, ("one", "two"))) == StagedCommitted(False)
+    assert net.tell(AbortStaged(APP, ("one", "two"))) == Done(), "does nothing any more"
+    net.advance(0.1)
+    assert (net.seen(0), net.seen(1)) == ([b"a"], [b"b"])
+    net.stage("again", b"a")
+    assert net.tell(CommitStaged(APP, 7, ("again",))) == StagedCommitted(True)
+    net.advance(0.1)
+    assert net.seen() == [b"a"]
+    assert code(net.acks[net.write(one, b"late")]) == "FENCED_PRODUCER"
+
+
+def test_a_commit_of_one_who_has_a_batch_at_a_time_leaves_nothing_else_staged() -> None:
+    net = TransactionNet()
+    net.stage("one", b"a"), net.stage("lost", b"b"), net.stage("other app", b"c", app="other")
+    assert net.tell(CommitStaged(APP, 7, ("one",))) == StagedCommitted(False)
+    net.advance(0.1)
+    assert net.seen() == [b"a"], "lost may still be committed, so nobody reads past it"
+    net.stage("two", b"d")
+    assert net.tell(CommitStaged(APP, 8, ("two",), alone=True)) == StagedCommitted(False)
+    net.advance(0.1)
+    assert code(net.tell(CommitStaged(APP, 9, ("lost",)))) == "UNKNOWN_TRANSACTION"
+    assert net.tell(CommitStaged("other", 1, ("other app",))) == StagedCommitted(False)
+    net.advance(0.1)
+    assert net.seen() == [b"a", b"c", b"d"]
+    net.stage("again", b"d"), net.stage("lost", b"b")
+    assert net.tell(CommitStaged(APP, 8, ("again",), alone=True)) == StagedCommitted(True)
+    net.advance(0.1)
+    assert net.stable() == net.partition("r1").log.end
+
+
+def test_a_batch_stays_committed_when_the_coordinator_ends_in_the_middle() -> None:
+    net = TransactionNet()
+    net.stage("one", b"a")
+    net.stage("two", b"b", partition=1)
+    net.hold = lambda name, call: isinstance(call.message, WriteMarker)
+    assert net.tell(CommitStaged(APP, 7, ("one", "two"))) == StagedCommitted(False)
+    net.hold = lambda name, call: False
+    net.move(LOG, "r1")
+    assert net.tell(CommitStaged(APP, 7, ("one", "two"))) == StagedCommitted(True)
+    net.advance(0.5)
+    assert (net.seen(0), net.seen(1)) == ([b"a"], [b"b"])
+
+
+def test_what_was_staged_and_nobody_commits_expires() -> None:
+    net = TransactionNet()
+    net.stage("one", b"a")
+    net.advance(3601)
+    assert net.stable() == 2
+    assert net.seen() == []
+    assert code(net.tell(CommitStaged(APP, 7, ("one",)))) == "UNKNOWN_TRANSACTION"
