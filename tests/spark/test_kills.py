@@ -25,6 +25,14 @@ def copies(client: tidelog.sync.Log) -> list[bytes]:
     return [record.value or b"" for record in client.consume("to", start="earliest", end="latest")]
 
 
+def has_ended(process: subprocess.Popen[bytes]) -> bool:
+    try:
+        process.wait(0.1)
+    except subprocess.TimeoutExpired:
+        return False
+    return True
+
+
 def test_F1_F2_F6_a_killed_driver_a_new_leader_and_a_task_that_fails(
     spark: Any, cluster: Any, tmp_path: Path
 ) -> None:
@@ -43,8 +51,7 @@ def test_F1_F2_F6_a_killed_driver_a_new_leader_and_a_task_that_fails(
         try:
             until = time.monotonic() + PATIENCE_S
             while not (tmp_path / "blocked").exists():
-                assert driver.poll() is None and time.monotonic() < until
-                time.sleep(0.1)
+                assert not has_ended(driver) and time.monotonic() < until
         finally:
             os.killpg(driver.pid, signal.SIGKILL)
             driver.wait()
