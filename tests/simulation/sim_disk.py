@@ -28,6 +28,7 @@ from tidelog.disk import File
 from tidelog.types import Buffer
 
 from simulation.sim_inode import Inode, Resize, Write
+from simulation.sim_listing import Listing, parent
 
 
 class PowerLost(BaseException):
@@ -129,6 +130,7 @@ class SimDisk:
         self._stable: dict[str, Inode] = {}
         self._pending: dict[str, list[_Names]] = {}
         self._directories: dict[str, None] = {"/": None, "": None}
+        self._listing = Listing()
         self._writes, self._reads, self._syncs = _Fault(), _Fault(), _Fault()
         self._power: int | None = None
         self._dead = False
@@ -167,7 +169,7 @@ class SimDisk:
         file.pwritev([data], 0)
         file.sync()
         self.rename(path + ".new", path)
-        self.sync_dir(_parent(path))
+        self.sync_dir(parent(path))
 
     def rename(self, source: str, target: str) -> None:
         """See ``Disk``."""
@@ -183,20 +185,17 @@ class SimDisk:
         self._read(path)
         if path not in self._directories:
             raise FileNotFoundError(errno.ENOENT, "simulated: no such directory", path)
-        return sorted(
-            name.rpartition("/")[2]
-            for name in (*self._names, *self._directories)
-            if name and name != "/" and _parent(name) == path
-        )
+        return self._listing.of(path, self._names, self._directories)
 
     def mkdir(self, path: str) -> None:
         """See ``Disk``; at once durable."""
         if path in self._directories:
             return
-        self.mkdir(_parent(path))
+        self.mkdir(parent(path))
         if not self._change():
             self._die()
         self._directories[path] = None
+        self._listing.add(path)
 
     def rmtree(self, path: str) -> None:
         """See ``Disk``; file by file."""
@@ -207,12 +206,13 @@ class SimDisk:
         for name in sorted(self._names):
             if name.startswith(below):
                 self.unlink(name)
-                self.sync_dir(_parent(name))
+                self.sync_dir(parent(name))
         if not self._change():
             self._die()
         for name in sorted(self._directories):
             if name == path or name.startswith(below):
                 del self._directories[name]
+                self._listing.remove(name)
 
     def sync_dir(self, path: str) -> None:
         """See ``Disk``."""
@@ -272,6 +272,7 @@ class SimDisk:
         for path in sorted(self._stable):
             self._stable[path].crash(rng, kept)
         self._names = dict(self._stable)
+        self._listing.forget()
         full = self.full
         self.heal()
         self.full = full
@@ -281,7 +282,8 @@ class SimDisk:
     def replace(self, path: str, data: bytes) -> None:
         """The file holds these bytes, durably: damage done from outside. No open file is affected."""
         self._names[path] = self._stable[path] = Inode(bytearray(data), bytearray(data))
-        self._pending.pop(_parent(path), None)
+        self._pending.pop(parent(path), None)
+        self._listing.add(path)
 
     def flip(self, path: str, position: int, bit: int) -> None:
         """One bit of a file changes where it lies, durably; whoever has the file open reads it so."""
@@ -337,6 +339,7 @@ class SimDisk:
             for path, changes in self._pending.items()
         }
         other._directories = dict(self._directories)
+        other._listing = Listing()
         other._writes, other._reads, other._syncs = map(copy.copy, (self._writes, self._reads, self._syncs))
         other._allocated = dict(self._allocated)
         return other
@@ -351,11 +354,13 @@ class SimDisk:
 
     def _rename(self, change: _Names) -> None:
         path = next(iter(change))
-        if _parent(path) not in self._directories:
+        if parent(path) not in self._directories:
             raise FileNotFoundError(errno.ENOENT, "simulated: no such directory", path)
         power = self._change()
         _apply(self._names, change)
-        self._pending.setdefault(_parent(path), []).append(change)
+        for name, inode in change.items():
+            (self._listing.remove if inode is None else self._listing.add)(name)
+        self._pending.setdefault(parent(path), []).append(change)
         if not power:
             self._die()
 
@@ -390,8 +395,3 @@ def _apply(names: dict[str, Inode], change: _Names) -> None:
             names.pop(path, None)
         else:
             names[path] = inode
-
-
-def _parent(path: str) -> str:
-    head = path.rpartition("/")[0]
-    return head or ("/" if path.startswith("/") and path != "/" else "")

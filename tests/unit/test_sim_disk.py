@@ -214,3 +214,25 @@ def test_who_looks_on_from_outside_sees_no_rot_which_a_write_or_a_cut_ends():
     with disk.watched():
         assert disk.read(FILE) == b"aBC"
     assert disk.read(FILE) == b"aBC" and not disk.rotten
+
+
+def test_a_listing_that_is_kept_is_what_a_new_one_would_be() -> None:
+    rng, disk = Random(1), SimDisk()
+    for directory in ("a", "a/b", "c"):
+        disk.mkdir(directory)
+    for step in range(400):
+        name = f"{rng.choice(('a', 'a/b', 'c'))}/{rng.randrange(6)}"
+        match rng.randrange(6):
+            case 0 | 1:
+                disk.open(name, create=True).close()
+            case 2 if disk.exists(name):
+                disk.rename(name, f"c/{rng.randrange(6)}")
+            case 3 if disk.exists(name):
+                disk.unlink(name)
+            case 4 if step % 50 == 0:
+                disk.crash(rng)
+            case 5 if step % 40 == 0:
+                disk.rmtree("a/b")
+                disk.mkdir("a/b")
+        for directory in ("a", "a/b", "c"):
+            assert disk.listdir(directory) == disk.clone().listdir(directory)
