@@ -266,6 +266,21 @@ async def disks_fail(stage: Stage) -> None:
     await stage.until_shown(0.0, "tidelog_replica_damaged_partitions")
 
 
+async def transactions_end(stage: Stage) -> None:
+    log, value = stage.log, stage.value
+    await log.create_topic("t")
+    async with log.transaction("billing") as tx:
+        await tx.send("t", b"x")
+        assert value("tidelog_replica_transactions{open}") == 1
+        await stage.until(lambda: value("tidelog_replica_oldest_transaction_seconds{open}") >= 1)
+    await stage.until_shown(1.0, "tidelog_replica_ended_transactions{committed}")
+    assert value("tidelog_replica_transactions{open}") == value("tidelog_replica_ended_transactions{aborted}") == 0
+    with pytest.raises(ZeroDivisionError):
+        async with log.transaction("billing"):
+            raise ZeroDivisionError
+    await stage.until_shown(1.0, "tidelog_replica_ended_transactions{aborted}")
+
+
 STORIES: dict[Story, tuple[str, ...]] = {
     records_come_and_go: (
         *("gateway_connections", "gateway_requests", "gateway_produced_batches", "gateway_produced_records"),
@@ -308,6 +323,7 @@ STORIES: dict[Story, tuple[str, ...]] = {
         *("partition_lag_records", "replication_lag_records", "replication_largest_lag_records"),
         *("replication_lag_seconds", "server_lag_seconds", "slow_servers", "catching_up_replicas"),
     ),
+    transactions_end: ("replica_transactions", "replica_oldest_transaction_seconds", "replica_ended_transactions"),
     disks_fail: (
         *("replica_waiting_flushes", "replica_disk_free_bytes", "replica_disk_full", "replica_quarantined_segments"),
         "replica_damaged_partitions",
