@@ -3,17 +3,21 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/installed
 
-.PHONY: venv demo test tidy simulate scale model-check spin chromium mutants fuzz bench pages lock clean help
+.PHONY: upgrade-check venv demo test dist tidy simulate scale model-check spin chromium mutants fuzz bench chaos soak pages lock clean help
 
 help:
 	@echo "make demo      a cluster of real processes takes records, loses a leader, loses nothing; Spark reads the result"
 	@echo "make test      everything that CI checks"
 	@echo "make venv      .venv with everything; .venv/bin/tidelog is the command"
+	@echo "make dist      wheel and source distribution in dist/"
 	@echo "make tidy      style, types, dependency rules"
 	@echo "make simulate SEEDS=1000 [FIRST=0]  the deterministic simulation over many seeds, on all cores"
 	@echo "make scale [PARTITIONS=10000]   what a large simulated cluster costs: messages, bytes, operations"
 	@echo "make model-check [MINUTES=10]   the larger searches of design and cores, and random walks for so long"
+	@echo "make upgrade-check [BASE=revision]   a cluster of an earlier revision is upgraded to this one under load"
 	@echo "make fuzz [MINUTES=10]   hostile bytes at everything that reads a stranger's"
+	@echo "make chaos [MINUTES=10] [SEED=1] [FAULT=name]   faults against a cluster of real processes; a report in chaos.html"
+	@echo "make soak [MINUTES=60] [SEED=1]   the same for long, and what every process takes; a report in soak.html"
 	@echo "make mutants   every rule broken on purpose: who notices?"
 	@echo "make bench     throughput and latency of the whole path"
 	@echo "make pages     write the pages of docs/ that come from the code"
@@ -35,6 +39,9 @@ demo: $(STAMP)
 # On all cores, up to the number at which the tests with real processes, which one worker runs alone, take the longest.
 test: $(STAMP) spin chromium
 	$(BIN)/python -m pytest --numprocesses auto --maxprocesses 4
+
+dist: $(STAMP)
+	$(BIN)/python -m hatchling build
 
 # The design model needs spin and a C compiler; where they cannot be had its tests are skipped, and say so.
 spin:
@@ -64,6 +71,9 @@ MINUTES ?= 10
 fuzz: $(STAMP)
 	PYTHONPATH=tests $(BIN)/python tests/unit/fuzzing.py --minutes $(MINUTES)
 
+upgrade-check: $(STAMP)
+	$(BIN)/python tests/real/upgrade_check.py $(if $(BASE),--base $(BASE))
+
 model-check: $(STAMP) spin
 	cd tests && ../$(BIN)/python -m model.spin
 	cd tests && ../$(BIN)/python -m model.search --large
@@ -76,6 +86,15 @@ mutants: $(STAMP) spin
 
 bench: $(STAMP)
 	$(BIN)/python deploy/bench/bench.py
+
+# Hosts and disks of their own take root; without it those faults are left out, and the report says so.
+SEED ?= 1
+chaos: $(STAMP)
+	$(BIN)/python deploy/chaos/run.py --seed $(SEED) --report chaos.html $(if $(FAULT),--fault $(FAULT),--minutes $(MINUTES))
+
+soak: MINUTES = 60
+soak: $(STAMP)
+	$(BIN)/python deploy/chaos/run.py --soak --seed $(SEED) --report soak.html --minutes $(MINUTES)
 
 pages: $(STAMP)
 	$(BIN)/python deploy/pages.py

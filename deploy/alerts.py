@@ -182,7 +182,7 @@ ALERTS = (
     Alert(
         "TidelogFewDescriptors",
         "process_open_fds / process_max_fds > 0.85 and on (job, instance)"
-        " (tidelog_replica_connections or tidelog_gateway_connections or tidelog_raft_term)",
+        " (tidelog_replica_registered or tidelog_gateway_connections or tidelog_raft_term)",
         "10m",
         "warning",
         "{{ $labels.instance }} has used {{ $value | humanizePercentage }} of its descriptors",

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from types import ModuleType
 from typing import Any
 
-MODULES = ("tidelog", "tidelog.aio", "tidelog.sync")
+MODULES = ("tidelog", "tidelog.aio", "tidelog.sync", "tidelog.tracing")
 HEAD = (
     "# Python API\n\n"
     "Generated from the code by `make pages`. Three libraries with the same names: `tidelog` on trio, `tidelog.aio` "

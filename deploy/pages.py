@@ -24,6 +24,7 @@ API = runpy.run_path(str(Path(__file__).resolve().parent / "api.py"))
 """The reference of the Python API: a program of its own."""
 COMMANDS = runpy.run_path(str(Path(__file__).resolve().parent / "commands.py"))
 """The reference of the command: another."""
+ADVICE = runpy.run_path(str(Path(__file__).resolve().parent / "advice.py"))["ADVICE"]
 ALERTS = runpy.run_path(str(Path(__file__).resolve().parent / "alerts.py"))
 BOARD = runpy.run_path(str(Path(__file__).resolve().parent / "board.py"))
 """What watches a cluster: others."""
@@ -91,14 +92,15 @@ def errors() -> str:
         "",
         "Generated from the code by `make pages`. *Retriable*: the same request may succeed later. *Refresh*: the "
         "sender's picture of the cluster is out of date, ask for metadata. An error whose `unknown_outcome` is set "
-        "may have changed something all the same; without it nothing was changed.",
+        "may have changed something all the same; without it nothing was changed. *What to do* is for operators.",
         "",
-        "| code | meaning | retriable | refresh |",
-        "|---|---|---|---|",
+        "| code | meaning | retriable | refresh | what to do |",
+        "|---|---|---|---|---|",
     ]
+    assert CODES.keys() <= ADVICE.keys(), f"deploy/advice.py does not tell of {CODES.keys() - ADVICE.keys()}"
     for code, meaning in CODES.items():
         marks = ["yes" if flag else "" for flag in (meaning.retriable, meaning.refresh_metadata)]
-        lines.append(f"| `{code}` | {meaning.text} | {marks[0]} | {marks[1]} |")
+        lines.append(f"| `{code}` | {meaning.text} | {marks[0]} | {marks[1]} | {ADVICE[code]} |")
     return "\n".join(lines) + "\n"
 
 

@@ -29,9 +29,9 @@ from processes import forget_peak, resident_mb
 from tidelog.cli.local_cluster import LocalCluster, free_base_port
 from tidelog.client.log import Log
 from tidelog.errors import TidelogError
+from tidelog.levels import service_hello
 from tidelog.transport import MAX_MESSAGE_BYTES
 from tidelog.wire import codec
-from tidelog.wire.messages import Hello
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests"))
 from hostile_wire import HANDSHAKES, MESSAGES, frame, frames_for, opening, slow_peers
@@ -125,7 +125,7 @@ Attack = Callable[[int], int]
 
 def attacks_on(node: str, rounds: int) -> Iterator[tuple[str, Attack]]:
     """All attacks, by name."""
-    hello = codec.encode(Hello(1, ROLES[node], "bench"), id=0)[0]
+    hello = codec.encode(service_hello(ROLES[node], "bench"), id=0)[0]
     opened = opening() + frame(2, hello)
     wires = {name: opened + frame(2, data) for name, (data, _) in MESSAGES.items() if node == "g1" or name != "raft"}
     wires |= {name: opened + data for name, (data, _) in frames_for(MAX_MESSAGE_BYTES).items()}

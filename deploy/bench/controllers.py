@@ -31,7 +31,8 @@ from rich.console import Console
 from tidelog.cli.local_cluster import LocalCluster, free_base_port
 from tidelog.controllers import ActiveController
 from tidelog.errors import TidelogError
-from tidelog.link import PROTOCOL_VERSION, connect_link
+from tidelog.levels import service_hello
+from tidelog.link import connect_link
 from tidelog.types import TIMELINE, ClusterImage, NodeId, PartitionState, TopicPartition
 from tidelog.websocket import WebSocketTransport
 from tidelog.wire.codec import payload_view
@@ -41,7 +42,6 @@ from tidelog.wire.messages import (
     CreateTopic,
     DescribeQuorum,
     Heartbeat,
-    Hello,
     IsrMember,
     Message,
     MetadataUpdate,
@@ -69,7 +69,7 @@ class Watcher:
         self._keep = keep
         self._news = trio.Event()
         self._scope = trio.CancelScope()
-        hello = Hello(PROTOCOL_VERSION, role, node, cluster.cluster)
+        hello = service_hello(role, node, cluster.cluster)
         urls = [process.url for process in cluster.of_role("controller")]
         self.controller = ActiveController(
             WebSocketTransport(), urls, hello, on_message=self._on_message, on_up=self._on_up
@@ -241,7 +241,7 @@ class Bench:
 
     async def _watch_one(self, watcher: Watcher, url: str) -> None:
         """Watch that controller, whether it is the active one or not."""
-        hello = Hello(PROTOCOL_VERSION, "gateway", watcher.node, self.cluster.cluster)
+        hello = service_hello("gateway", watcher.node, self.cluster.cluster)
         while True:
             try:
                 async with connect_link(

@@ -1,17 +1,19 @@
 """What Spark gets out of the log and into it, beside the same rows from Parquet files and one row at a time.
 
     .venv/bin/python deploy/bench/spark.py [--rows 1000000] [--bytes 100] [--rounds 3] [--json FILE]
+    .venv/bin/python deploy/bench/spark.py --rows 50000 --rounds 1           does it work? in a minute
 
-    source           every row of a topic, read and thrown away: the data source of Tidelog
-    source, rows     the same records through a Python data source that yields one tuple after the other
-    parquet          the same rows from Parquet files
-    source, n parts  topics of 1, 2 and 4 partitions: what more tasks give
-    sink, …          the rows of a Parquet file written to a topic, for each delivery
-    to parquet       the same rows written to Parquet files
+    source, n partitions      every row of a topic of so many partitions, read and thrown away: what more tasks give
+    source, one row at a time the same records through a Python data source that yields one tuple after the other
+    parquet files             the same rows from Parquet files
+    sink, …                   the rows of a Parquet file written to a topic, for each delivery
+    to parquet files          the same rows written to Parquet files
 
 A cluster of real processes (one controller, three replica servers, one gateway; factor 3, flush ``os``) and
-a local Spark with two threads share this machine. Cases are run one after the other, in rounds; the median counts.
-Memory is the greatest resident set of any Python worker, and of Spark's own process.
+a local Spark with two threads share this machine. Cases are run one after the other, in rounds; the
+median counts, without the first round, in which Python workers start and Java compiles.
+Every case includes what Spark needs to plan a query, with processes of Python that it starts for it. An executor's
+memory is that of Spark's own process, here with the driver in it, and of a Python worker for each task at a time.
 """
 
 from __future__ import annotations
@@ -150,19 +152,35 @@ class Bench:
         }
 
 
-def peaks_mb() -> dict[str, float]:
-    """Greatest resident set so far of Spark's process and of its Python workers."""
-    found = {"spark": 0.0, "worker": 0.0}
-    for status in Path("/proc").glob("[0-9]*/status"):
-        try:
-            fields = dict(line.split(":\t", 1) for line in status.read_text().splitlines() if ":\t" in line)
-            command = (status.parent / "cmdline").read_bytes()
-        except OSError:
-            continue  # it has ended
-        kind = "spark" if b"SparkSubmit" in command else "worker" if b"pyspark" in command else ""
-        if kind and "VmHWM" in fields:
-            found[kind] = max(found[kind], int(fields["VmHWM"].split()[0]) / 1000)
-    return found
+class Memory:
+    """Greatest resident sets of what this program has started: Spark's own process, and one of its Python workers."""
+
+    def __init__(self) -> None:
+        self.peaks_mb = {"spark": 0.0, "worker": 0.0}
+
+    def look(self) -> None:
+        """After each case: idle workers end in time."""
+        found: dict[int, tuple[int, str, float]] = {}
+        for status in Path("/proc").glob("[0-9]*/status"):
+            try:
+                fields = dict(line.split(":\t", 1) for line in status.read_text().splitlines() if ":\t" in line)
+                command = (status.parent / "cmdline").read_bytes()
+            except OSError:
+                continue  # it has ended
+            kind = (
+                "spark"
+                if b"SparkSubmit" in command
+                else "worker"
+                if b"pyspark.daemon\0pyspark.worker" in command
+                else ""
+            )
+            peak_mb = int(fields.get("VmHWM", "0 kB").split()[0]) / 1000
+            found[int(status.parent.name)] = int(fields["PPid"]), kind, peak_mb
+        for process, (_, kind, peak_mb) in found.items():
+            while process in found and process != os.getpid():
+                process = found[process][0]
+            if process == os.getpid() and kind:
+                self.peaks_mb[kind] = max(self.peaks_mb[kind], peak_mb)
 
 
 @click.command()
@@ -184,17 +202,21 @@ def main(rows: int, size: int, rounds: int, out: Path | None) -> None:
         CONSOLE.print(f"{rows} rows of {size} B: writing them to files and topics …")
         bench.prepare()
         seconds: dict[str, list[float]] = {name: [] for name in bench.cases()}
-        for number in range(rounds):
+        memory = Memory()
+        for number in range(rounds + 1):
             for name, case in bench.cases().items():
                 began = time.monotonic()
                 case()
-                seconds[name].append(time.monotonic() - began)
-                CONSOLE.print(f"round {number + 1}: {name}: {seconds[name][-1]:.2f} s")
-        peaks = peaks_mb()
+                taken = time.monotonic() - began
+                if number:
+                    seconds[name].append(taken)
+                CONSOLE.print(f"{f'round {number}' if number else 'warm-up'}: {name}: {taken:.2f} s")
+                memory.look()
         spark.stop()
     finally:
         cluster.stop()
         shutil.rmtree(folder)
+    peaks = memory.peaks_mb
     show(seconds, rows, size, peaks)
     if out is not None:
         out.write_text(json.dumps({"rows": rows, "bytes": size, "seconds": seconds, "peak_mb": peaks}, indent=1))
@@ -207,7 +229,9 @@ def show(seconds: dict[str, list[float]], rows: int, size: int, peaks: dict[str,
         median = statistics.median(taken)
         table.add_row(name, f"{median:.2f}", f"{rows / median:,.0f}", f"{rows * size / median / 1e6:.1f}")
     CONSOLE.print(table)
-    CONSOLE.print(f"greatest memory: a Python worker {peaks['worker']:.0f} MB, Spark {peaks['spark']:.0f} MB")
+    CONSOLE.print(
+        f"greatest memory: Spark {peaks['spark']:.0f} MB, each of its two Python workers {peaks['worker']:.0f} MB"
+    )
 
 
 if __name__ == "__main__":

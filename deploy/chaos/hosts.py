@@ -3,10 +3,11 @@
 Each host has one address on a bridge that the program itself holds in a namespace of its own; nothing outside can be
 reached from there, and nothing outside can reach it. A link is cut by making the sender believe that the other host
 has a hardware address that nobody has: what it sends from then on is lost without a word, as on a broken cable, and
-connections stay open until somebody misses an answer. No packet filter is needed; ``ip``, ``unshare``, ``nsenter``
-and ``setpriv`` (Debian's iproute2 and util-linux) and root are.
+connections stay open until somebody misses an answer. No packet filter is needed; ``ip``, ``unshare`` and
+``nsenter`` (Debian's iproute2 and util-linux) and root are.
 
-A namespace lives as long as the process that holds it, and that one ends with this program: nothing is left behind.
+The program runs in network, mount and process namespaces of its own, too. They go with it, however it ends, and
+every process, host and mount with them: nothing is left behind.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NoReturn
@@ -26,21 +28,27 @@ HERE = 1
 """Last number of the address of the program itself."""
 FIRST_HOST = 11
 PORT = 9292
+COMMAND_S = 60.0
+"""Longest that a command may take that makes or changes hosts."""
 BRIDGE = "hosts"
 NOBODY = "02:00:00:00:00:00"
 """A hardware address that no host has."""
+CLIENTS = "clients"
+"""Stands for the program itself where hosts are named: the host of all clients."""
 INSIDE = "TIDELOG_OWN_NETWORK"
-"""Set in the environment of a program that has entered a network of its own."""
+"""Set in the environment of a program that has entered namespaces of its own."""
+NAMESPACES = ("--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc")
 
 
 def enter_own_network() -> None:
-    """Run this program again in an empty network, unless it runs in one. Exits with 2 where that is not allowed."""
+    """Run this program again in an empty network, with its own processes and mounts, unless it is there. Exits with 2
+    where that is not allowed."""
     if INSIDE in os.environ:
         return
     if os.geteuid() != 0:
         _give_up("network namespaces need root")
     sys.stdout.flush()
-    command = ["unshare", "--net", "--", sys.executable, *sys.orig_argv[1:]]
+    command = ["unshare", *NAMESPACES, "--", sys.executable, *sys.orig_argv[1:]]
     try:
         os.execvpe(command[0], command, os.environ | {INSIDE: "1"})
     except FileNotFoundError:
@@ -52,12 +60,18 @@ def _give_up(why: str) -> NoReturn:
     sys.exit(2)
 
 
-def _ip(*arguments: str, inside: int = 0) -> None:
-    """Run ``ip``, on the host that a process holds. Raises ``RuntimeError`` with what it said."""
-    command = [*_entering(inside), "ip", *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+def run(*command: str) -> str:
+    """Run a command, and return what it wrote. Raises ``RuntimeError`` with what it said when it failed,
+    ``subprocess.TimeoutExpired``."""
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=COMMAND_S)
     if done.returncode:
         raise RuntimeError(f"{' '.join(command)}: {done.stderr.strip()}")
+    return done.stdout
+
+
+def _ip(*arguments: str, inside: int = 0) -> None:
+    """Run ``ip``, on the host that a process holds."""
+    run(*_entering(inside), "ip", *arguments)
 
 
 def _entering(holder: int) -> list[str]:
@@ -68,18 +82,28 @@ class HostCluster(LocalCluster):
     """The cluster of a folder, each process on a host of its own. ``enter_own_network`` goes before ``start``."""
 
     _holders: dict[str, subprocess.Popen[bytes]]
+    _cuts: Counter[tuple[str, str]]
 
     def url(self, index: int) -> str:
         """Every process listens on the same port of its own host."""
         return f"ws://{NETWORK}.{FIRST_HOST + index}:{PORT}"
 
     def address(self, node: str) -> str:
-        """Of that process's host."""
-        return f"{NETWORK}.{FIRST_HOST + self.processes.index(self.get(node))}"
+        """Of that process's host, or of ``CLIENTS``."""
+        number = HERE if node == CLIENTS else FIRST_HOST + self.processes.index(self.get(node))
+        return f"{NETWORK}.{number}"
+
+    def entering(self, node: str) -> list[str]:
+        """What a command is run through to run on that host."""
+        return [] if node == CLIENTS else _entering(self._holders[node].pid)
+
+    def device(self, node: str) -> str:
+        """Through which that host reaches the others."""
+        return BRIDGE if node == CLIENTS else "eth0"
 
     def command_prefix(self, process: Process) -> list[str]:
         """Enter its host."""
-        return _entering(self._holders[process.id].pid)
+        return self.entering(process.id)
 
     def _config_lines(self, process: Process) -> Iterator[str]:
         yield "insecure = true  # nothing outside reaches these hosts"
@@ -93,12 +117,13 @@ class HostCluster(LocalCluster):
 
     def _make_hosts(self) -> None:
         self._holders = {}
+        self._cuts = Counter()
         _ip("link", "set", "lo", "up")
         _ip("link", "add", BRIDGE, "type", "bridge")
         _ip("addr", "add", f"{NETWORK}.{HERE}/24", "dev", BRIDGE)
         _ip("link", "set", BRIDGE, "up")
         for process in self.processes:
-            holder = subprocess.Popen(["unshare", "--net", "setpriv", "--pdeathsig", "KILL", "sleep", "infinity"])
+            holder = subprocess.Popen(["unshare", "--net", "sleep", "infinity"])
             self._holders[process.id] = holder
             _until_own_network(holder.pid)
             _ip("link", "add", process.id, "type", "veth", "peer", "name", "eth0", "netns", str(holder.pid))
@@ -114,18 +139,33 @@ class HostCluster(LocalCluster):
             holder.wait()
 
     def cut(self, senders: Iterable[str], receivers: Iterable[str]) -> None:
-        """What these processes send to those is lost from now on. For both directions call it both ways round."""
-        receivers = list(receivers)
-        for sender in senders:
-            for receiver in receivers:
-                if sender != receiver:
-                    entry = (self.address(receiver), "lladdr", NOBODY, "nud", "permanent", "dev", "eth0")
-                    _ip("neigh", "replace", *entry, inside=self._holders[sender].pid)
+        """What these send to those is lost from now on. For both directions call it both ways round."""
+        for sender, receiver in _links(senders, receivers):
+            self._cuts[sender, receiver] += 1
+            self._neighbour("replace", sender, receiver, "lladdr", NOBODY, "nud", "permanent")
+
+    def mend(self, senders: Iterable[str], receivers: Iterable[str]) -> None:
+        """Take one cut back. A link that was cut twice stays cut until both are."""
+        for sender, receiver in _links(senders, receivers):
+            self._cuts[sender, receiver] -= 1
+            if not self._cuts[sender, receiver]:
+                self._neighbour("del", sender, receiver)
 
     def heal(self) -> None:
         """No link is cut any more."""
-        for holder in self._holders.values():
-            _ip("neigh", "flush", "nud", "permanent", "dev", "eth0", inside=holder.pid)
+        for (sender, receiver), count in self._cuts.items():
+            if count:
+                self._neighbour("del", sender, receiver)
+        self._cuts.clear()
+
+    def _neighbour(self, verb: str, sender: str, receiver: str, *what: str) -> None:
+        words = ("ip", "neigh", verb, self.address(receiver), *what, "dev", self.device(sender))
+        run(*self.entering(sender), *words)
+
+
+def _links(senders: Iterable[str], receivers: Iterable[str]) -> list[tuple[str, str]]:
+    receivers = list(receivers)
+    return [(sender, receiver) for sender in senders for receiver in receivers if sender != receiver]
 
 
 def _until_own_network(pid: int) -> None:

@@ -469,9 +469,21 @@ export class Log {
   removeController(node: string): Promise<void>;
   /** With the nodes of `tidelog dev` only: what happens to one; the nodes as they are then. */
   play(node?: string, act?: "" | "kill" | "pause" | "cut" | "heal"): Promise<{ node: string; state: string }[]>;
+  /** Likewise: hear from now on what the services say to each other; no more, and what it was. */
+  playedMessages(act: "record" | "stop"): Promise<PlayedMessage[]>;
 
   /** What producers have accepted is acknowledged first, or reported; consumers are closed. */
   close(): Promise<void>;
+}
+
+/** What one service said to another; `op` is that of the request, of an answer, too. */
+export interface PlayedMessage {
+  timeMs: number;
+  sender: string;
+  receiver: string;
+  op: string;
+  answer: boolean;
+  words: string;
 }
 
 /** Base of all errors of Tidelog; docs/errors.md lists the codes. */

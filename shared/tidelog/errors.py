@@ -78,13 +78,18 @@ CODES: dict[str, Meaning] = {
     "FORBIDDEN": Meaning("not allowed to this kind of peer, or to this principal"),
     "UNKNOWN_TOKEN": Meaning("there is no such token"),
     "QUOTA_EXCEEDED": Meaning("the principal has used up its quota for now: `pause_ms` says how long to wait", True),
+    "SERVER_IN_USE": Meaning("the replica server is live, or has copies of partitions"),
     "NODE_IN_USE": Meaning("another live process has that node id", True),
     "WRONG_CLUSTER": Meaning("the peer belongs to another cluster"),
     "UNSUPPORTED": Meaning("this server does not know that operation"),
+    "UNSUPPORTED_LEVEL": Meaning(
+        "the cluster's feature level is none that the process understands, or too low for that"
+    ),
     "MALFORMED": Meaning("the message is not what the protocol says"),
     "OVERLOADED": Meaning("too much in flight", True),
     "DISK_FULL": Meaning("the disk of the server that leads the partition is full: it takes no records", True, True),
     "OFFLINE": Meaning("the partition cannot serve: its disk failed or it is not loaded yet", True, True),
+    "BAD_BACKUP": Meaning("the backup is damaged or not finished, or is not of this topic"),
     "CLOSED": Meaning("the client or connection is closed"),
 }
 

@@ -1,4 +1,4 @@
-"""Settings that every service has: its certificates, and where it may listen without them."""
+"""Settings that every service has: its certificates, where it may listen without them, and how new it may act."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from tidelog.config import setting
+from tidelog.levels import NEWEST, OLDEST, Levels
 from tidelog.origins import is_loopback
 from tidelog.tls import TlsFiles, TlsOptions
 
@@ -22,6 +23,18 @@ class Listening:
     insecure: bool = setting(
         False, "Listen on an address that others can reach although anybody could connect and read along."
     )
+
+    feature_level_max: int = setting(
+        NEWEST,
+        "Highest feature level that this process says it understands; lower to act as an earlier release.",
+        OLDEST,
+        NEWEST,
+    )
+
+    @property
+    def levels(self) -> Levels:
+        """The feature levels that this process understands."""
+        return Levels(OLDEST, self.feature_level_max)
 
     @property
     def tls(self) -> TlsFiles | None:

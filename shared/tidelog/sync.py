@@ -20,7 +20,7 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from functools import partial
 from types import TracebackType
-from typing import Any, Literal, Self, Unpack, overload
+from typing import TYPE_CHECKING, Any, Literal, Self, Unpack, overload
 
 from tidelog.client import backward as async_backward
 from tidelog.client import consumer as async_consumer
@@ -50,6 +50,9 @@ from tidelog.wire.messages import (
     QuorumAnswer,
     TopicInfo,
 )
+
+if TYPE_CHECKING:
+    from tidelog.tracing import Tracing
 
 __all__ = ["BackwardConsumer", "Consumer", "GroupConsumer", "Log", "Pending", "Producer", "Transaction", "connect"]
 
@@ -224,7 +227,8 @@ def connect(
     tls: TlsOptions = NO_FILES,
     token: str = "",
     name: str = "client",
+    tracing: Tracing | None = None,
 ) -> Log:
     """Connect to any of the gateways; see ``tidelog.connect``. Use it with ``with``, or ``close`` it."""
     given: dict[str, Any] = {"connect_timeout_s": connect_timeout_s, "request_timeout_s": request_timeout_s}
-    return Log(Portal(lambda: trio_loop.connect(urls, tls=tls, token=token, name=name, **given)))
+    return Log(Portal(lambda: trio_loop.connect(urls, tls=tls, token=token, name=name, tracing=tracing, **given)))

@@ -263,3 +263,5 @@ class ClusterImage:
     servers: tuple[ServerState, ...] = ()
     topics: tuple[TopicState, ...] = ()
     access: Access = field(default_factory=Access)
+    level: int = 1
+    """Feature level (``tidelog.levels``)."""

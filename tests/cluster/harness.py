@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -57,7 +57,7 @@ class Cluster:
         self.controllers = {f"c{i + 1}": f"ws://127.0.0.1:{base + i}" for i in range(controllers)}
         self.gateway = ""
         self.settings: dict[str, dict[str, object]] = {}
-        """More settings of gateways and replica servers, by node."""
+        """More settings, by node."""
         self._shutdown_s = shutdown_s
 
     async def start(self, node: str) -> str:
@@ -90,18 +90,13 @@ class Cluster:
                 port=port,
                 data_dir=folder,
                 peers=self.controllers,
+                **self.settings.get(node, {}),  # type: ignore[arg-type]
             )
             await serve_controller(controller, transport=self.transport, task_status=task_status)
         elif node.startswith("r"):
             settings = ReplicaSettings(shutdown_s=self._shutdown_s, groups=QUICK_GROUPS)
-            replica = ReplicaConfig(
-                node=node,
-                port=0,
-                data_dir=folder,
-                controllers=urls,
-                settings=settings,
-                **self.settings.get(node, {}),  # type: ignore[arg-type]
-            )
+            more = {"settings": settings} | self.settings.get(node, {})
+            replica = ReplicaConfig(node=node, port=0, data_dir=folder, controllers=urls, **more)  # type: ignore[arg-type]
             await serve_replica(replica, transport=self.transport, task_status=task_status)
         else:
             more = {"port": 0, "shutdown_s": 0.0} | self.settings.get(node, {})
@@ -112,11 +107,17 @@ class Cluster:
 
 @asynccontextmanager
 async def running(
-    folder: Path, *, controllers: int = 1, replicas: int = 3, shutdown_s: float = 0.0
+    folder: Path,
+    *,
+    controllers: int = 1,
+    replicas: int = 3,
+    shutdown_s: float = 0.0,
+    settings: Mapping[str, dict[str, object]] | None = None,
 ) -> AsyncIterator[Cluster]:
-    """A cluster whose gateway listens and knows all the replica servers."""
+    """A cluster whose gateway listens and knows all the replica servers. ``settings``: see ``Cluster``."""
     async with trio.open_nursery() as nursery:
         cluster = Cluster(folder, nursery, controllers, shutdown_s)
+        cluster.settings.update(settings or {})
         for node in cluster.controllers:
             await cluster.start(node)
         urls = [await cluster.start(f"r{number}") for number in range(1, replicas + 1)]

@@ -28,6 +28,7 @@ pytestmark = needs_chromium
 CHIP = "a.chip[href='#/partition/orders/0']"
 PATIENCE_MS = 30_000
 FLOWS = "[aria-label^='From leader to follower']"
+LINKS = "document.querySelector('.linked')?.ariaLabel"
 LASTS = timedelta(days=1)
 
 
@@ -60,6 +61,11 @@ class Reader:
         """Keys, one after the other."""
         for key in keys:
             await trio.to_thread.run_sync(self._page.press, key)
+
+    async def click(self, words: str) -> None:
+        """The button that says so."""
+        await self.see(f"[...document.querySelectorAll('button:enabled')].some((one) => one.innerText === {words!r})")
+        await self.do(f"[...document.querySelectorAll('button')].find((one) => one.innerText === {words!r}).click()")
 
     async def look_like(self, width: int) -> None:
         """In a window of that width."""
@@ -126,8 +132,10 @@ async def test_it_shows_what_happens_and_what_was(tmp_path: Path) -> None:
         )
 
         await reader.go("cluster")
+        await reader.see(f"{LINKS} === 'Connections to r1: g1; to r2: g1; to r3: g1; to c1: g1, r1, r2, r3'")
         await cluster.stop(leader)
         await reader.see(f"text('.node.bad').startsWith({leader!r})")
+        await reader.see(f"{LINKS}?.includes('to {leader}:') === false")
         await reader.see(f"document.querySelector({CHIP!r}).className === 'chip behind'")
         await reader.see(f"text({CHIP!r}).includes('e1') && text('#notices').includes('{leader} not heard of')")
         await reader.go("timeline")
@@ -220,6 +228,33 @@ async def test_topics_are_made_written_to_followed_and_searched(tmp_path: Path) 
         assert refused.value.code == "UNSUPPORTED"
 
 
+async def test_a_group_is_shown_with_its_members_and_how_far_they_are_behind(tmp_path: Path) -> None:
+    async with running(tmp_path, replicas=1) as cluster, tidelog.connect(cluster.gateway) as log:
+        await log.create_topic("orders", partitions=2, replication_factor=1)
+        async with log.producer("orders") as producer:
+            for number in range(10):
+                await producer.send(b"%d" % number, partition=number % 2)
+        member = log.consume("orders", group="billing", instance="desk-1")
+        for _ in range(3):
+            await anext(member)
+        await member.commit()
+        async with reading(cluster.gateway) as reader:
+            await reader.go("groups")
+            await reader.see("text('[aria-label=Groups] tbody tr').startsWith('billing\tstable\t1\tr1')")
+            await reader.do("document.querySelector('[aria-label=Groups] a').click()")
+            await reader.see("text('[aria-label=Members] tbody').includes('orders 0 1')")
+            members = str(await reader.do("document.querySelector('[aria-label=Members] tbody').innerText"))
+            assert members.startswith("desk-1\t")
+            await reader.see("document.querySelector('.plot').ariaLabel.endsWith('now: records behind 7')")
+            cells = "document.querySelectorAll('[aria-label=Positions] tbody td:nth-child(4)')"
+            assert await reader.do(f"[...{cells}].reduce((sum, one) => sum + Number(one.innerText), 0)") == 7
+            async with log.producer("orders") as producer:
+                await producer.send(b"more", partition=0)
+            await reader.see("document.querySelector('.plot').ariaLabel.endsWith('now: records behind 8')")
+            await member.aclose()
+            await reader.see("text('[aria-label=Members] tbody').startsWith('desk-1 (away)')")
+
+
 async def every_panel_can_be_told_and_operated(reader: Reader) -> None:
     """By who hears the page, has no mouse, or reads it on a phone."""
     await reader.look_like(360)
@@ -240,6 +275,25 @@ async def every_panel_can_be_told_and_operated(reader: Reader) -> None:
     await reader.see("document.body.dataset.time === 'past'")
 
 
+async def messages_can_be_stepped_through(reader: Reader, killed: str) -> None:
+    """What the services said to each other while a server was killed, and the cluster at each moment of it."""
+    await reader.go("play")
+    await reader.click("Stop")
+    await reader.see("text('.steps [role=status]').includes(' messages.')")
+    await reader.do(f"""(() => {{
+        const wanted = document.querySelector('.steps [type=search]');
+        wanted.value = 'register {killed}';
+        wanted.dispatchEvent(new Event('input'));
+    }})()""")
+    current = "text('.steps [aria-current=step]')"
+    await reader.see(f"{current}.includes('{killed} → c1') && {current}.includes('register')")
+    await reader.do("document.querySelector('[aria-label=\"One message on\"]').click()")
+    await reader.see("text('.steps .row [role=status]').startsWith('2 of') && document.body.dataset.time === 'past'")
+    await reader.see(f"{current}.includes('c1 → {killed}') && {current}.includes('answer to register')")
+    await reader.do("document.querySelector('#timebar button:last-child').click()")
+    await reader.see("document.body.dataset.time === 'live'")
+
+
 async def test_the_nodes_of_a_cluster_for_development_can_be_played_with(tmp_path: Path) -> None:
     port = free_base_port(1)
     url = f"ws://127.0.0.1:{port}"
@@ -251,6 +305,9 @@ async def test_the_nodes_of_a_cluster_for_development_can_be_played_with(tmp_pat
             topic = await log.create_topic("orders", partitions=1, replication_factor=3)
         leader = topic.partitions[0].leader
         async with reading(url) as reader:
+            await reader.go("play")
+            await reader.click("Listen")
+            await reader.see("text('.steps [role=status]') === 'Listening…'")
             for act, state in (("Pause", "paused"), ("Cut off", "cut"), ("Kill", "killed")):
                 await reader.go("play")
                 await reader.see(f"document.querySelector('[aria-label=\"{act} {leader}\"]:enabled')")
@@ -260,5 +317,6 @@ async def test_the_nodes_of_a_cluster_for_development_can_be_played_with(tmp_pat
                 await reader.do(f"document.querySelector('[aria-label=\"Heal {leader}\"]').click()")
                 await reader.see(f"text('main [role=status]') === '{leader} is running now.'")
                 await reader.see("text('#notices').startsWith('All partitions')")
+            await messages_can_be_stepped_through(reader, leader)
             await every_panel_can_be_told_and_operated(reader)
         nursery.cancel_scope.cancel()

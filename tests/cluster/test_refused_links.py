@@ -8,6 +8,7 @@ import pytest
 import tidelog
 import trio
 from tidelog.errors import TidelogError
+from tidelog.levels import service_hello
 from tidelog.link import PROTOCOL_VERSION, connect_link
 from tidelog.timeline.records import decode
 from tidelog.types import TIMELINE
@@ -48,8 +49,8 @@ async def test_who_is_refused_at_the_port_of_the_active_controller_is_told(tmp_p
         assert await refused(cluster, Hello(PROTOCOL_VERSION, "client", "eve"), CreateTopic("x", asker="ann")) == (
             "FORBIDDEN"
         )
-        assert await refused(cluster, Hello(PROTOCOL_VERSION, "gateway", "g1"), Heartbeat("r1", 1)) == "FORBIDDEN"
-        assert await refused(cluster, Hello(PROTOCOL_VERSION, "replica", "r2"), Seal("r1", 1, ())) == "FORBIDDEN"
+        assert await refused(cluster, service_hello("gateway", "g1"), Heartbeat("r1", 1)) == "FORBIDDEN"
+        assert await refused(cluster, service_hello("replica", "r2"), Seal("r1", 1, ())) == "FORBIDDEN"
         assert await told(cluster, 4) == [
             ("hello", "WRONG_CLUSTER", "a replica at 127.0.0.1"),
             ("create_topic", "FORBIDDEN", "eve at 127.0.0.1"),

@@ -13,7 +13,6 @@ import tidelog.aio
 import tidelog.sync
 import trio
 from click.testing import CliRunner
-from simulation.transaction_checker import ABORTED, COMMITTED, UNKNOWN, Story, Try, check
 from tidelog.cli.main import main
 from tidelog.client.core.partitioner import partition_of
 from tidelog.client.log import Log
@@ -21,6 +20,7 @@ from tidelog.client.options import GroupOptions
 from tidelog.client.trio_loop import connect
 from tidelog.errors import TidelogError
 from tidelog.types import TRANSACTIONS
+from tidelog.verify.transactions import ABORTED, COMMITTED, UNKNOWN, Story, Try, check
 
 from cluster.harness import running
 

@@ -1,4 +1,4 @@
-"""``tidelog verify --replicas`` against a real cluster, sound and tampered with."""
+"""``tidelog verify replicas`` against a real cluster, sound and tampered with."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Result(NamedTuple):
 
 async def verify(cluster: Cluster, *arguments: str) -> Result:
     """The command, as a process of its own: the services of this one write to its output, too."""
-    command = [sys.executable, "-m", "tidelog.cli", "verify", "--replicas", *arguments, "--gateway", cluster.gateway]
+    command = [sys.executable, "-m", "tidelog.cli", "verify", "replicas", *arguments, "--gateway", cluster.gateway]
     done = await trio.run_process(command, capture_stdout=True, capture_stderr=True, check=False)
     return Result(done.returncode, done.stdout.decode(), (done.stdout + done.stderr).decode())
 

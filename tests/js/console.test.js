@@ -7,6 +7,7 @@ import { decodeCbor, show } from "../../services/gateway/tidelog_gateway/console
 import { Flows } from "../../services/gateway/tidelog_gateway/console/static/flows.js";
 import { isWanted, linesOf, optionsOf, Search } from "../../services/gateway/tidelog_gateway/console/static/finding.js";
 import { clock, duration, short } from "../../services/gateway/tidelog_gateway/console/static/format.js";
+import { linksOf } from "../../services/gateway/tidelog_gateway/console/static/links.js";
 import { byLabel, grownBy, parse, quantile, rate, total } from "../../services/gateway/tidelog_gateway/console/static/measures.js";
 import { History, Past } from "../../services/gateway/tidelog_gateway/console/static/past.js";
 import { ceiling, Series } from "../../services/gateway/tidelog_gateway/console/static/plot.js";
@@ -185,6 +186,21 @@ test("samples are found by a label, wherever it stands", () => {
   assert.deepEqual([...byLabel(values, "a_total", "x")], [["1", 5]]);
   const after = parse('a_total{x="1"} 11\na_total{x="2"} 4\n');
   assert.deepEqual([...grownBy(values, after, "a_total", "x", 2)], [["1", 3], ["2", 2]]);
+});
+
+test("gateways are connected to the servers that say so, servers that are heard of to the active controller", () => {
+  const flows = new Flows();
+  const line = (role, peer) => `tidelog_replica_connections{peer="${peer}",role="${role}"} 1\n`;
+  flows.take("r1", 1000, parse(line("gateway", "g2") + line("gateway", "g1") + line("replica", "r2")));
+  flows.take("r3", 1000, parse(line("gateway", "g1")));
+  assert.deepEqual([...flows.served()], [["r1", ["g1", "g2"]], ["r3", ["g1"]]]);
+  const cluster = {
+    ...{ gateways: ["g1", "g2"], active: "c2", servers: ["r1", "r2", "r3"].map((node) => ({ node, fenced: node === "r3" })) },
+    controllers: [{ node: "c1" }, { node: "c2" }, { node: "c3", lost: true }],
+  };
+  const told = linksOf(cluster, flows.served()).map(({ from, to }) => `${from} ${to}`);
+  assert.deepEqual(told, ["g1 r1", "g2 r1", "g1 c2", "g2 c2", "r1 c2", "r2 c2", "c1 c2"]);
+  assert.deepEqual(linksOf({ ...cluster, active: "" }, new Map()), []);
 });
 
 test("two looks at a leader say what flows to its followers", () => {

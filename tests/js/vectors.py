@@ -258,7 +258,10 @@ def answers() -> list[dict[str, Any]]:
         "producerId": [m.ProducerId(2**40)],
         "offsetAnswer": [m.OffsetAnswer(5), m.OffsetAnswer(5, 3, 1000)],
         "readAnswer": [m.ReadAnswer(3), m.ReadAnswer(3, 7, 2, b"batches")],
-        "playAnswer": [m.PlayAnswer((m.PlayedNode("r1", "killed"),)), m.PlayAnswer()],
+        "playAnswer": [
+            m.PlayAnswer((m.PlayedNode("r1", "killed"),), (m.PlayedMessage(5, "r2", "r1", "fetch", True, "x 1"),)),
+            m.PlayAnswer(messages=(m.PlayedMessage(0, "r2", "r1"),)),
+        ],
         "digestAnswer": [
             m.DigestAnswer(1, 9, 8, 3, 2, (m.DigestEntry(5, 4, b"chain"),), 7, (m.EpochStart(1, 0),)),
             m.DigestAnswer(0, 0, 0),

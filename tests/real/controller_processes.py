@@ -13,9 +13,10 @@ from typing import Any
 import trio
 from tidelog.cli.local_cluster import free_base_port
 from tidelog.controllers import ActiveController
-from tidelog.link import PROTOCOL_VERSION, Link, connect_link
+from tidelog.levels import service_hello
+from tidelog.link import Link, connect_link
 from tidelog.websocket import WebSocketTransport
-from tidelog.wire.messages import Hello, Message
+from tidelog.wire.messages import Message
 
 START_S = 30.0
 """How long a start, an election or an answer may take on a busy machine."""
@@ -128,7 +129,7 @@ class Controllers:
     async def link(
         self, node: str, role: str = "gateway", name: str = "g1", on_message: Callable[[Message], None] | None = None
     ) -> AsyncIterator[Link]:
-        hello = Hello(PROTOCOL_VERSION, role, name, "test")
+        hello = service_hello(role, name, "test")
 
         def handle(_link: Link, _id: int | None, message: Message) -> None:
             if on_message is not None:
@@ -141,7 +142,7 @@ class Controllers:
     async def active(self, role: str = "gateway", name: str = "g1") -> AsyncIterator[ActiveController]:
         """The active controller as the other services ask it: whoever that is by then, and again after what may
         pass."""
-        urls, hello = [*self.urls.values()], Hello(PROTOCOL_VERSION, role, name, "test")
+        urls, hello = [*self.urls.values()], service_hello(role, name, "test")
         active = ActiveController(
             WebSocketTransport(), urls, hello, on_message=lambda message: None, on_up=lambda: None
         )

@@ -18,11 +18,11 @@ import trio
 from bare import Bare, bare
 from hostile_wire import HANDSHAKES, MESSAGES, ending, frame, frames_for, slow_peers
 from running import HEAL_S, Cluster
-from tidelog.link import PROTOCOL_VERSION
+from tidelog.levels import service_hello
 from tidelog.transport import MAX_MESSAGE_BYTES
 from tidelog.websocket import HELLO_BYTES
 from tidelog.wire import codec
-from tidelog.wire.messages import Hello, Message, Read, Subscribe, Welcome
+from tidelog.wire.messages import Message, Read, Subscribe, Welcome
 
 pytestmark = pytest.mark.real
 
@@ -161,7 +161,7 @@ def all_of(peer: socket.socket) -> bytes:
 
 
 def hello_of(role: str) -> bytes:
-    return codec.encode(Hello(PROTOCOL_VERSION, role, "bare"), id=0)[0]
+    return codec.encode(service_hello(role, "bare"), id=0)[0]
 
 
 async def say_hello(peer: Bare, role: str) -> Welcome:

@@ -14,6 +14,7 @@ import trio
 from bare import Bare, bare
 from running import HEAL_S, Cluster
 from tidelog.errors import BrokerError, TidelogError
+from tidelog.levels import service_hello
 from tidelog.link import PROTOCOL_VERSION, Link, connect_link
 from tidelog.records import NewRecord, encode_batch
 from tidelog.transport import MAX_MESSAGE_BYTES
@@ -97,7 +98,7 @@ def url(cluster: Cluster, node: str) -> str:
 
 def link_to(cluster: Cluster, node: str, role: str, name: str = "stranger", **handler: Any) -> Any:
     """A link whose hello says ``role``."""
-    hello = Hello(PROTOCOL_VERSION, role, name)
+    hello = service_hello(role, name)
     return connect_link(WebSocketTransport(), url(cluster, node), hello, handler.get("on_message"))
 
 
@@ -202,7 +203,7 @@ async def test_bad_batches(cluster: Cluster, unchanged: None, topic_id: str, nod
 
 
 async def say_hello(socket: Bare, role: str) -> None:
-    await socket.send(codec.encode(Hello(PROTOCOL_VERSION, role, "bare"), id=0)[0])
+    await socket.send(codec.encode(service_hello(role, "bare"), id=0)[0])
     assert "error" not in cbor2.loads(await socket.receive())
 
 

@@ -3,22 +3,29 @@ all replicas are equal to the byte."""
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 import tidelog
 import trio
 from load import Load, flowing
-from running import HEAL_S, Cluster, until
+from running import HEAL_S, Cluster, in_sync, run_tidelog, until
 from tidelog.cli.demo.check import digest
 from tidelog.errors import BrokerError, TidelogError
-from tidelog.link import PROTOCOL_VERSION, Link, connect_link
+from tidelog.levels import service_hello
+from tidelog.link import Link, connect_link
 from tidelog.records import NewRecord, encode_batch
 from tidelog.types import Acks
+from tidelog.verify import Recorder, check, load
+from tidelog.verify.recording import record
+from tidelog.verify.summary import summarize
+from tidelog.verify.workload import Mix, Stage
 from tidelog.websocket import WebSocketTransport
-from tidelog.wire.messages import Hello, ListOffset, Message, Produce, ProduceAck, Produced, ProducePart
+from tidelog.wire.messages import ListOffset, Message, Produce, ProduceAck, Produced, ProducePart
 
 pytestmark = pytest.mark.real
 
@@ -90,7 +97,7 @@ async def test_zombie_leader_serves_nobody(failing_cluster: Cluster, report_gap:
         async def answered() -> bool:
             return len(acks) == 2 and len(answers) == 1
 
-        hello = Hello(PROTOCOL_VERSION, "gateway", "probe", failing_cluster.local.cluster)
+        hello = service_hello("gateway", "probe", failing_cluster.local.cluster)
         async with connect_link(WebSocketTransport(), leader.url, hello, on_message) as link:
             load.begin_fault()
             failing_cluster.local.pause(leader.id)
@@ -170,3 +177,53 @@ async def test_C11_every_process_is_killed_in_turn(failing_cluster: Cluster, rep
             await load.heal()
         assert {(topic.topic_id, topic.name) for topic in await load.log.topics()} == topics
     report_gap("kill -9 of each of eight processes in turn", load.longest_gap())
+
+
+async def test_what_is_recorded_while_a_leader_is_killed_is_sound_until_a_record_is_edited(
+    failing_cluster: Cluster, tmp_path: Path
+) -> None:
+    stages: list[Stage] = []
+    file = tmp_path / "run"
+    with Recorder(file, patience_s=60.0) as recorder:
+        async with failing_cluster.connect() as log:
+            topic = await log.create_topic("verified", partitions=2, replication_factor=3)
+
+            async def kill_and_restart() -> None:
+                counts = stages[0].counts
+                await until(lambda: _reached(counts, ok=60, read=100, commits=2, transactions=2))
+                leader = (await log.describe(topic.name)).partitions[0].leader
+                recorder.note(f"kill -9 {leader}")
+                failing_cluster.local.kill(leader)
+                acked = counts["ok"]
+                await until(lambda: _reached(counts, ok=acked + 60))
+                failing_cluster.local.restart(leader)
+                await until(lambda: in_sync(log, topic.name))
+
+            undone = await record(
+                recorder, topic, lambda number: failing_cluster.connect(), Mix(3, 1, 1, 2, 2), kill_and_restart,
+                told=lambda what, stage: stages.append(stage),
+            )  # fmt: skip
+    assert undone == []
+    recording = load(file)
+    assert check(recording.history) == []
+    summary = summarize(recording)
+    assert summary.complete and summary.drained == 2
+    assert summary.replicas_compared == 6
+    assert summary.fresh > 0 and summary.conditional > 0
+    assert summary.transactions["committed"] > 0
+    assert recording.history.healthy, "it was seen that the cluster was well"
+    assert recording.history.committed, "the group has come somewhere"
+
+    lines = file.read_text().splitlines()
+    at = next(at for at, line in enumerate(lines) if '"op":"drain"' in line and json.loads(line)["rows"])
+    lines[at] = lines[at].replace(json.loads(lines[at])["rows"][0][1], "edited", 1)
+    file.write_text("\n".join(lines) + "\n")
+    done = run_tidelog("verify", "check", "--json", str(file))
+    assert done.returncode == 1, done.stderr.decode()
+    (told,) = json.loads(done.stdout)
+    assert {finding["kind"] for finding in told["findings"]} == {"conflict"}
+    assert "edited" in told["findings"][0]["text"]
+
+
+async def _reached(counts: dict[str, int], **wanted: int) -> bool:
+    return all(counts[name] >= least for name, least in wanted.items())

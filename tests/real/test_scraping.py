@@ -100,9 +100,9 @@ async def test_batches_are_counted_once_at_each_station(failing_cluster: Cluster
         "tidelog_replica_produced_batches_total",
         "tidelog_replica_produced_records_total",
         "tidelog_commit_latency_seconds_count",
-        "tidelog_gateway_delivered_records_total",
     ):
         assert grown[name] == 60, name
+    assert grown["tidelog_gateway_delivered_records_total"] >= 60  # who has read the timeline may get more of it
     size = grown["tidelog_replica_produced_bytes_total"]
     assert size > 60 * 100
     assert grown["tidelog_gateway_produced_bytes_total"] == grown["tidelog_replica_log_bytes"] / 3 == size

@@ -15,7 +15,6 @@ from typing import Any
 from simulation.clients import Client
 from simulation.cluster import Cluster, Options, TopicOptions
 from simulation.consumer import Consumer
-from simulation.history import OK
 from simulation.loop import stream
 from simulation.processes import SimProcess
 from simulation.producer import Batch, Producer, ProducerOptions
@@ -25,6 +24,7 @@ from simulation.sim_network import Frame, SimLink, frozen
 from simulation.views import view
 from tidelog.effects import Event
 from tidelog.types import Acks, PartitionState, TopicPartition
+from tidelog.verify.history import OK
 from tidelog.wire.messages import AlterIsr, HistoryEntry, Message
 from tidelog_replica.node import StartFlush
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from simulation.history import OK, UNKNOWN
 from tidelog.types import Acks
+from tidelog.verify.history import OK, UNKNOWN
 from tidelog.wire.messages import AlterIsr, EpochOffset, Fetch, FetchAnswer
 from tidelog_replica.following import Following
 

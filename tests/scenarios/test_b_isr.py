@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from simulation.history import OK
+from tidelog.verify.history import OK
 from tidelog.wire.messages import AlterIsr, Fetch, FetchAnswer, Notify
 
 from scenarios.stage import Stage

@@ -7,9 +7,9 @@ from itertools import permutations
 
 import pytest
 from replica_net import KEY, cluster, code
-from simulation.history import OK, UNKNOWN
 from tidelog.errors import TidelogError
 from tidelog.types import Acks
+from tidelog.verify.history import OK, UNKNOWN
 from tidelog.wire.messages import (
     Fetch,
     FetchPart,

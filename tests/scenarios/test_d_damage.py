@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 from replica_net import Net
-from simulation.history import OK
 from tidelog.types import TopicConfig
+from tidelog.verify.history import OK
 from tidelog.wire.messages import Read
 
 from scenarios.stage import Stage

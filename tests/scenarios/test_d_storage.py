@@ -7,11 +7,11 @@ import hashlib
 from collections.abc import Callable
 
 import pytest
-from simulation.history import OK
 from simulation.sim_disk import SimDisk
 from tidelog.errors import ConfigError
 from tidelog.records import NewRecord, encode_batch, read_header, stamp_prefix
 from tidelog.types import Acks
+from tidelog.verify.history import OK
 from tidelog_replica.log.log import CorruptLog, Log
 
 from scenarios.stage import Stage

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from simulation.history import OK
 from tidelog.client.core.consumer import ConsumerCore, Open
 from tidelog.errors import TidelogError
 from tidelog.records import decode_batch, split
 from tidelog.types import Position
+from tidelog.verify.history import OK
 from tidelog.wire.messages import Delivery, Produce, Produced, Read, ReadAnswer
 
 from scenarios.stage import Stage

@@ -2,7 +2,8 @@
 
 ``--seeds 0:1000`` runs a range over all cores, ``--seed 7`` one in the open, ``--case FILE`` what a failure was
 shrunk to, ``--shrink 7`` makes a failing seed small. ``--bytes`` runs the services' real shells, the client and
-trio-websocket over streams in memory.
+trio-websocket over streams in memory. ``--capture FILE`` plays what happened to a real cluster (docs/capture.md),
+with ``--seed`` or ``--seeds``.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from rich.text import Text
 
 from simulation.runner import DURATION, Case, Result, Tally, run_bytes, run_case, run_many, run_seed
 from simulation.shrink import Shrinker
+from simulation.told import LAST, tell
 
 Trace = Callable[[str], None]
 OUT = Path(__file__).resolve().parents[2] / "build" / "simulation"
@@ -140,6 +142,8 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--case", type=Path, metavar="FILE", help="replay what a failure was shrunk to")
     parser.add_argument("--shrink", type=int, metavar="SEED", help="make this failing seed small")
     parser.add_argument("--trace", action="store_true", help="with --seed or --case: print every step")
+    parser.add_argument("--capture", type=Path, metavar="FILE", help="play the story that a capture tells")
+    parser.add_argument("--last", type=int, default=LAST, metavar="N", help="with --capture: its last so many events")
     parser.add_argument("--seeds", default="0:200", metavar="A:B", help="run A up to, but without, B")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes; default: one per core")
     parser.add_argument("--duration", type=float, default=DURATION, help="virtual seconds of load per seed")
@@ -154,6 +158,10 @@ def parse() -> argparse.Namespace:
 def main() -> int:
     """Exit code 0 when no seed failed."""
     arguments = parse()
+    first, last = (int(text) for text in arguments.seeds.split(":"))
+    if arguments.capture is not None:
+        seeds = range(first, last) if arguments.seed is None else range(arguments.seed, arguments.seed + 1)
+        return tell(arguments.capture, seeds, arguments.last, print if arguments.trace else None)
     if arguments.seed is not None or arguments.case is not None:
         drawn = Case(arguments.seed, arguments.duration, transactions=arguments.transactions)
         case = drawn if arguments.case is None else Case.load(arguments.case)
@@ -166,7 +174,6 @@ def main() -> int:
             return 0
         shrink(result, arguments.out)
         return 1
-    first, last = (int(text) for text in arguments.seeds.split(":"))
     where = arguments.jobs, arguments.out
     tally = run_range(range(first, last), arguments.duration, *where, arguments.bytes, arguments.transactions)
     report(tally)

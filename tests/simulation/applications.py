@@ -8,11 +8,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tidelog.types import GROUPS, TRANSACTIONS, TopicPartition
+from tidelog.verify.transactions import Story, check
 
 from simulation.ghost import Violation
 from simulation.loop import stream
 from simulation.options import TRANSACTED
-from simulation.transaction_checker import Story, check
 from simulation.transactor import CommittedReader, Transactor
 
 if TYPE_CHECKING:

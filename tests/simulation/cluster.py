@@ -14,18 +14,18 @@ from tidelog.effects import Event
 from tidelog.errors import TidelogError
 from tidelog.records import decode_batch
 from tidelog.types import INTERNAL_PREFIX, PartitionState, TopicPartition, TopicState
+from tidelog.verify.checker import check
+from tidelog.verify.history import History
 from tidelog.wire.codec import ANSWERS, SERVICE, decode, encode, encode_error
 from tidelog_controller.core.raft_log import RaftLog
 
 from simulation import applications
 from simulation.admin import Admin
 from simulation.applications import Applications
-from simulation.checker import check
 from simulation.consumer import Consumer
 from simulation.controller_process import ControllerProcess
 from simulation.faults import Faults
 from simulation.ghost import Violation
-from simulation.history import History
 from simulation.invariants import Invariants
 from simulation.loop import Loop, stream
 from simulation.mover import Mover
@@ -46,6 +46,7 @@ from simulation.replica_process import ReplicaProcess
 from simulation.sim_network import Frame, Network
 from simulation.suspender import Suspender
 from simulation.timeline import check_timeline, is_told, may_be_told
+from simulation.upgrader import Upgrader
 
 __all__ = ["Cluster", "Options", "TopicOptions"]
 
@@ -64,6 +65,8 @@ class Cluster:
             self.controller_settings = replace(self.controller_settings, timeline=TIMELINE)
         reserve_bytes = RESERVE_BYTES if "disk_full" in options.swarm.rates and options.seed % 2 else 0
         self.replica_settings = replace(REPLICA_SETTINGS, reserve_bytes=reserve_bytes)
+        self.racks: dict[str, str] = {}
+        """Of replica servers; none: a rack of its own."""
         self.counts: dict[str, int] = {}
         self.history = History()
         self.partitions: list[TopicPartition] = []
@@ -97,6 +100,7 @@ class Cluster:
         self.admin = Admin(self, (*options.topics, transacted_topic()) if transacts else options.topics)
         if options.moves:
             Mover(self, stream(options.seed, "mover"))
+        self.upgrader = Upgrader(self, stream(options.seed, "upgrader")) if options.upgrade else None
         self.suspender = Suspender(self, stream(options.seed, "suspender")) if options.pauses else None
         for name in self.client_names:
             rng = stream(options.seed, name)
@@ -250,6 +254,8 @@ class Cluster:
         self.until(self.in_sync, self.options.patience)
         self.until(self.all_read, 10.0)
         self.until(self.controllers_agree, self.options.patience)
+        if self.upgrader is not None:
+            self.until(lambda: self.upgrader.done, self.options.patience)
         if self.options.timeline and may_be_told(self):
             self.until(lambda: is_told(self), self.options.patience)
             check_timeline(self)
@@ -258,10 +264,12 @@ class Cluster:
         self.judge()
 
     def full_isr(self) -> bool:
-        """All topics exist, and every partition has a leader and all replicas in its ISR."""
+        """All topics exist, all servers run in sessions of their own, and every partition has a leader and full ISR.
+        Without controllers an ISR stays full though its members lie: only their sessions tell."""
         states = [self.state(key) for key in self.living]
         asked = self.admin.done and (self.suspender is None or self.suspender.done)
-        return asked and all(s.leader is not None and len(s.isr) == len(s.replicas) for s in states)
+        registered = all(process.broker_epoch_known() for process in map(self.replica, self.replicas))
+        return asked and registered and all(s.leader is not None and len(s.isr) == len(s.replicas) for s in states)
 
     def all_noticed(self) -> bool:
         """Whoever had a link that broke knows it, and every client knows the leaders: until then a fault lasts."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from tidelog.errors import CorruptBatch, TidelogError
 from tidelog.records import split
 from tidelog.types import PartitionState, TopicPartition
+from tidelog.verify.history import Latest, Read
 from tidelog.wire.messages import (
     ListOffset,
     OffsetAnswer,
@@ -17,7 +18,6 @@ from tidelog.wire.messages import (
 from tidelog.wire.messages import Read as ReadRequest
 
 from simulation.clients import Client
-from simulation.history import Latest, Read
 
 if TYPE_CHECKING:
     from simulation.cluster import Cluster

@@ -11,6 +11,7 @@ from tidelog.errors import TimedOut, Unreachable
 from tidelog.wire.messages import Message
 from tidelog_controller.core.consensus import AddressesChanged, MakeSnapshot
 from tidelog_controller.core.controller import Controller
+from tidelog_controller.core.features import Linked
 from tidelog_controller.core.machine import decode_state, encode_state
 from tidelog_controller.core.raft_log import Persist, Stored, apply_persist
 from tidelog_controller.core.scribe import ToServer
@@ -69,6 +70,7 @@ class ControllerProcess(SimProcess):
             cluster.core_rng(self.name, self.life),
             self.loop.now,
             join=self.name not in founders,
+            levels=self.levels,
         )
         self._rearm()
 
@@ -85,6 +87,16 @@ class ControllerProcess(SimProcess):
     def tick(self) -> Sequence[Any]:
         return self.core.on_tick(self.loop.now, wall_ms=self.wall_ms())
 
+    def on_accept(self, link: SimLink) -> None:
+        super().on_accept(link)
+        self._greet(link.number, "replica", link.other(self.name))
+
+    def _greet(self, source: int, role: str, name: str) -> None:
+        """What a hello tells. Clients say none here; other controllers, which send datagrams, with each."""
+        process = self.cluster.processes.get(name)
+        if process is not None and self.running:
+            self.core.features.on_link(source, Linked(role, name, process.levels))
+
     def on_message(self, link: SimLink, id: int | None, message: Any) -> None:
         self.submit(
             describe(message, link.other(self.name)) if self.loop.tracing else "",
@@ -92,6 +104,7 @@ class ControllerProcess(SimProcess):
         )
 
     def on_datagram(self, sender: str, message: Message) -> None:
+        self._greet(-1 - self.cluster.controllers.index(sender), "controller", sender)
         self.submit(
             describe(message, sender) if self.loop.tracing else "",
             lambda: self.core.on_message(sender, message, self.loop.now, wall_ms=self.wall_ms()),

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from tidelog.records import BatchHeader
+from tidelog.verify.history import Loss
 
-from simulation.history import Loss
 from simulation.views import View
 
 if TYPE_CHECKING:

@@ -8,9 +8,9 @@ heard of its successor commits afterwards.
 from __future__ import annotations
 
 from tidelog.types import TopicPartition
+from tidelog.verify.history import Loss
 
 from simulation.client_invariants import ClientInvariants
-from simulation.history import Loss
 from simulation.views import View
 
 

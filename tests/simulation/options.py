@@ -96,6 +96,8 @@ class Options:
     """What happens is written to ``__timeline``, and nothing of it may be missing at the end."""
     encrypted: bool = False
     """Segments are sealed at rest, by each life of a server under another key."""
+    upgrade: bool = False
+    """The cluster is upgraded to another feature level (``upgrader.py``)."""
     transactions: bool = False
     """Applications have transactions in a topic of their own (``applications.py``)."""
     only: tuple[str, ...] | None = None
@@ -130,6 +132,7 @@ class Options:
             timeline=stream(seed, "timeline").random() < 0.25,
             pauses=stream(seed, "pauses").random() < 0.2,
             encrypted=stream(seed, "encryption").choice((*(False,) * 7, True)),
+            upgrade=stream(seed, "upgrade").random() < 0.1,
             transactions=stream(seed, "transacted").random() < 0.03,
         )
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from tidelog.effects import Answer, Event, Post
 from tidelog.errors import TidelogError, from_info
+from tidelog.levels import ALL
 from tidelog.wire.messages import Message, Notify
 
 from simulation.loop import stream
@@ -42,6 +43,8 @@ class SimProcess:
         """Number of the present life, or of the last one when down."""
         self.running = False
         self.frozen_until = 0.0
+        self.levels = ALL
+        """The feature levels that its next life understands."""
         self.core: Any = None
         self._inbox: deque[tuple[str, Callable[[], Sequence[Any]]]] = deque()
         self._effects: deque[Any] = deque()

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from tidelog.errors import from_info
 from tidelog.records import NewRecord, encode_batch
 from tidelog.types import Acks, PartitionState, TopicPartition
+from tidelog.verify.history import FAILED, OK, UNKNOWN, Send
 from tidelog.wire.messages import (
     Produce,
     ProduceAck,
@@ -16,7 +17,6 @@ from tidelog.wire.messages import (
 )
 
 from simulation.clients import Client
-from simulation.history import FAILED, OK, UNKNOWN, Send
 from simulation.sim_network import Frame, SimLink
 
 if TYPE_CHECKING:

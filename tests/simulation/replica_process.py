@@ -100,7 +100,8 @@ class ReplicaProcess(SimProcess):
 
     def _keywords(self) -> dict[str, Any]:
         """What the machine tells the server: which run of the operating system this is, and the time."""
-        told = {"boot": f"{self.name} {self.boots}", "wall_ms": self.wall_ms}
+        rack = self.cluster.racks.get(self.name, "")
+        told = {"rack": rack, "boot": f"{self.name} {self.boots}", "wall_ms": self.wall_ms}
         return {name: value for name, value in told.items() if name in KEYWORDS}
 
     def stop(self, power: bool, in_mid_step: bool = False) -> None:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 from scenarios.stage import Stage
+from tidelog.verify.history import OK
 from tidelog_replica.log.segment import CorruptLog
 from tidelog_replica.reading import Reading
-
-from simulation.history import OK
 
 
 def test_what_a_leader_committed_in_the_step_in_which_it_failed_counts(monkeypatch: pytest.MonkeyPatch):

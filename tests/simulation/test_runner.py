@@ -13,10 +13,12 @@ from simulation.runner import Case, Fault, Result, Tally, run_case, run_seed
 from simulation.shrink import Shrinker
 from simulation.strikes import Strike
 
+SHORT_S = 3.5
+
 
 def recorded(seed: int) -> Case:
     """The case of a seed with its strikes spelled out."""
-    case = Case(seed)
+    case = Case(seed, SHORT_S)
     cluster = Cluster(case.options())
     cluster.run()
     return replace(case, strikes=tuple(cluster.faults.struck))
@@ -25,7 +27,7 @@ def recorded(seed: int) -> Case:
 @pytest.mark.parametrize("seed", [1, 4, 12])
 def test_a_run_from_its_recorded_strikes_is_the_same_run(seed):
     whole, again = list[str](), list[str]()
-    run_case(Case(seed), whole.append)
+    run_case(Case(seed, SHORT_S), whole.append)
     run_case(recorded(seed), again.append)
     assert whole == again
 
@@ -45,7 +47,7 @@ def test_a_case_survives_its_file(tmp_path):
 
 def test_a_planted_fault_is_found_and_shrunk_to_few_strikes_that_still_show_it(monkeypatch):
     truncate_to_the_high_watermark(monkeypatch)
-    results = (run_seed(seed) for seed in range(12))
+    results = (run_seed(seed, SHORT_S) for seed in range(24))
     found = next(result for result in results if result.fault is not None and len(result.strikes) > 5)
     small = Shrinker(found, runs=150).shrink()
     assert len(small.strikes or ()) <= 3
@@ -65,7 +67,7 @@ def test_shrinking_keeps_only_what_the_failure_needs():
         )
         return replace(failed, case=case, fault=failed.fault if fails else None)
 
-    failed = replace(run_seed(0), strikes=strikes, fault=Fault("R3", "R3 planted"))
+    failed = replace(run_seed(0, SHORT_S), strikes=strikes, fault=Fault("R3", "R3 planted"))
     small = Shrinker(failed, run=run).shrink()
     assert list(small.strikes or ()) == needed
     assert small.clients == ("p1",)
@@ -86,10 +88,10 @@ def test_a_failure_is_told_with_the_command_that_replays_it(monkeypatch, tmp_pat
 def test_a_tally_adds_up():
     tally = Tally()
     for seed in (0, 1):
-        tally.add(run_seed(seed))
+        tally.add(run_seed(seed, SHORT_S))
     data = tally.data()
     assert data["seeds"] == 2 and data["failed"] == {}
-    assert data["virtual_seconds"] > 15 and data["faults_injected"] == sum(data["faults"].values()) > 5
+    assert data["virtual_seconds"] > 10 and data["faults_injected"] == sum(data["faults"].values()) > 5
     assert data["seeds_per_second"] > 0 and data["virtual_seconds_per_second"] > 0
 
 

@@ -11,6 +11,7 @@ from tidelog.client.core.partitioner import partition_of
 from tidelog.errors import CorruptBatch, TidelogError
 from tidelog.records import NewRecord, encode_batch, split
 from tidelog.types import GROUPS, TRANSACTIONS, Acks, TopicPartition, TopicState
+from tidelog.verify.transactions import ABORTED, COMMITTED, Story, Try
 from tidelog.wire.messages import (
     BeginTransaction,
     CommitOffsets,
@@ -39,7 +40,6 @@ from tidelog.wire.messages import (
 
 from simulation.clients import Client
 from simulation.sim_network import Frame, SimLink
-from simulation.transaction_checker import ABORTED, COMMITTED, Story, Try
 
 if TYPE_CHECKING:
     from simulation.cluster import Cluster

@@ -13,7 +13,15 @@ from typing import Any
 
 import pytest
 import trio
-from cluster.harness import Cluster, running
+from cluster.harness import QUICK_GROUPS, Cluster, running
+from tidelog_replica.settings import ReplicaSettings
+
+OF_REPLICAS: dict[str, object] = {
+    "settings": ReplicaSettings(
+        shutdown_s=0.0, groups=QUICK_GROUPS, retention_check_interval_s=0.5, tail_cache_bytes=0
+    )
+}
+"""What is deleted or compacted is not there soon after, not even in memory."""
 
 
 class ClusterThread:
@@ -29,7 +37,7 @@ class ClusterThread:
 
     async def _main(self, folder: Path) -> None:
         with trio.CancelScope() as self._scope:
-            async with running(folder) as self._cluster:
+            async with running(folder, settings=dict.fromkeys(("r1", "r2", "r3"), OF_REPLICAS)) as self._cluster:
                 self._token = trio.lowlevel.current_trio_token()
                 self._ready.put(None)
                 await trio.sleep_forever()
@@ -64,17 +72,24 @@ def _without_zip(program: Path, root: Path) -> Path:
 
 
 @pytest.fixture(scope="package")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    sql = pytest.importorskip("pyspark.sql", reason="PySpark is not installed: pip install 'tidelog[spark]'")
+def java() -> None:
+    """What Spark runs with."""
+    pytest.importorskip("pyspark.sql", reason="PySpark is not installed: pip install 'tidelog[spark]'")
     if not (os.environ.get("JAVA_HOME") or shutil.which("java")):
         pytest.skip("Spark needs Java 17, which is not here: apt install openjdk-17-jre-headless")
+
+
+@pytest.fixture(scope="package")
+def spark(java: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    from pyspark import sql
+
     with pytest.MonkeyPatch.context() as patch:
         root = Path(__file__).resolve().parent.parent.parent
         patch.setenv("PYSPARK_PYTHON", str(_without_zip(tmp_path_factory.mktemp("python") / "python", root)))
         patch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
         patch.setenv("PYTHONPATH", os.pathsep.join([str(root / "shared"), os.environ.get("PYTHONPATH", "")]))
         session = (
-            sql.SparkSession.builder.master("local[2]")
+            sql.SparkSession.builder.master("local[2,2]")  # a task that fails is tried once more
             .appName("tidelog-tests")
             .config("spark.ui.enabled", "false")
             .config("spark.ui.showConsoleProgress", "false")

@@ -13,7 +13,8 @@ from tidelog.wire.compiled import MAX_INT, hints, is_payload, lowest_of, optiona
 CHOICES: dict[str, tuple[object, ...]] = {
     "Hello.role": ("client", "gateway", "replica", "controller"),
     "Welcome.role": ("client", "gateway", "replica", "controller"),
-    "Play.act": ("", "kill", "pause", "cut", "heal"),
+    "ProcessLevels.role": ("controller", "replica", "gateway"),
+    "Play.act": ("", "kill", "pause", "cut", "heal", "record", "stop"),
     "PlayedNode.state": ("running", "paused", "cut", "killed"),
     "ProducePart.acks": (0, 1, 2),
     "ListOffset.at": ("earliest", "latest", "timestamp"),

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import random
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from tidelog.effects import Answer, Event, Post, Send
 from tidelog.errors import TidelogError
+from tidelog.levels import ALL, Levels
 from tidelog.types import ClusterImage, NodeId
 from tidelog.wire.image import apply_update
 from tidelog.wire.messages import Message, MetadataUpdate
 from tidelog_controller.core.consensus import MakeSnapshot
 from tidelog_controller.core.controller import Controller, ControllerEffect, ControllerSettings
+from tidelog_controller.core.features import Linked
 from tidelog_controller.core.machine import encode_state
 from tidelog_controller.core.raft_log import Persist, Stored, apply_persist
 from tidelog_controller.core.scribe import TimelineSettings
@@ -24,8 +26,16 @@ NO_TIMELINE = TimelineSettings(replication_factor=0)
 class ControllerNet:
     """``count`` controllers that start at time 0. Links get numbers from ``link``; each belongs to one controller."""
 
-    def __init__(self, count: int = 3, settings: ControllerSettings | None = None, seed: int = 1) -> None:
+    def __init__(
+        self,
+        count: int = 3,
+        settings: ControllerSettings | None = None,
+        seed: int = 1,
+        levels: Mapping[NodeId, Levels] | None = None,
+    ) -> None:
         self.now = 0.0
+        self.levels = dict(levels or {})
+        """Of controllers that do not understand all."""
         self.settings = settings or ControllerSettings(timeline=NO_TIMELINE)
         self.urls = {f"c{i + 1}": f"ws://c{i + 1}" for i in range(count)}
         self.disks = {node: Stored(store=f"store of {node}") for node in self.urls}
@@ -46,7 +56,8 @@ class ControllerNet:
     def start(self, node: NodeId) -> None:
         """Start a controller from what its disk holds."""
         rng = random.Random(self._rng.random())
-        self.nodes[node] = Controller(node, self.urls, "test", self.settings, self.disks[node], rng, self.now)
+        disk, levels = self.disks[node], self.levels.get(node, ALL)
+        self.nodes[node] = Controller(node, self.urls, "test", self.settings, disk, rng, self.now, levels=levels)
 
     def kill(self, node: NodeId) -> None:
         """What was persisted stays, all else is gone."""
@@ -57,6 +68,12 @@ class ControllerNet:
         self._links += 1
         self.where[self._links] = node
         return self._links
+
+    def greet(self, to: NodeId, role: str, node: NodeId, levels: Levels = ALL) -> int:
+        """A new link to a controller, of a service that said hello."""
+        source = self.link(to)
+        self.nodes[to].features.on_link(source, Linked(role, node, levels))
+        return source
 
     def ask(self, link: int, request: Message) -> int:
         """Send a request and deliver what follows from it, without letting time pass. The request's id."""

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from tidelog.errors import TidelogError
 from tidelog.types import PartitionState, TopicConfig
 from tidelog.wire.messages import HistoryEntry, IsrMember, SuspectPart
+from tidelog_controller.core.command_bytes import decode_command, encode_command
 from tidelog_controller.core.commands import (
     AddTopic,
     ChangeIsr,
@@ -20,8 +21,6 @@ from tidelog_controller.core.commands import (
     ReplaceLeaders,
     SealedPart,
     UnfenceServer,
-    decode_command,
-    encode_command,
 )
 from tidelog_controller.core.metadata import Applied, MetadataState, apply
 

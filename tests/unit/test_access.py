@@ -26,7 +26,8 @@ from tidelog.wire.messages import (
     RevokeTokens,
 )
 from tidelog_controller.core.access import AccessWish, plan_access
-from tidelog_controller.core.commands import ChangeAccess, decode_command, encode_command
+from tidelog_controller.core.command_bytes import decode_command, encode_command
+from tidelog_controller.core.commands import ChangeAccess
 from tidelog_controller.core.events import delta_of
 from tidelog_controller.core.machine import Replicated, decode_state, encode_state
 from tidelog_controller.core.metadata import apply

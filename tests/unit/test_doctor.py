@@ -11,7 +11,16 @@ from serving import served
 from tidelog.cli.findings import NOTE, PROBLEM, WARNING, View, examine
 from tidelog.cli.main import main
 from tidelog.types import TopicConfig
-from tidelog.wire.messages import ControllerInfo, MetadataAnswer, PartitionInfo, QuorumAnswer, ServerInfo, TopicInfo
+from tidelog.wire.messages import (
+    ControllerInfo,
+    FeaturesAnswer,
+    MetadataAnswer,
+    PartitionInfo,
+    ProcessLevels,
+    QuorumAnswer,
+    ServerInfo,
+    TopicInfo,
+)
 
 SERVERS = tuple(ServerInfo(f"r{n}", f"ws://r{n}", n, False) for n in (1, 2, 3))
 CONTROLLERS = tuple(ControllerInfo(f"c{n}", f"ws://c{n}", "follower", match=9) for n in (1, 2, 3))
@@ -46,12 +55,19 @@ def with_metric(name: str, value: float) -> View:
     return replace(view(), metrics={"r1": {f"tidelog_replica_{name}": value}})
 
 
+def with_levels(level: int, **newest: int) -> View:
+    """Processes that understand levels up to these; 0: not in touch."""
+    processes = tuple(ProcessLevels("replica", node, min(n, 1), n) for node, n in newest.items())
+    return replace(view(), features=FeaturesAnswer(level, processes))
+
+
 def test_a_whole_cluster_gives_nothing_to_say() -> None:
     assert examine(view()) == []
     assert examine(with_metric("disk_free_bytes", 50 << 30)) == []
     assert examine(with_metric("disk_free_bytes", 0)) == [], "not known"
     seen = replace(view(), versions={"r1": "1.0", "r2": "1.0"}, clocks={"r1": 0.4, "r2": -1.0}, lags={"a": (1, 900)})
     assert examine(seen) == []
+    assert examine(with_levels(2, r1=2, r2=2, r3=0)) == []
     assert examine(uneven("r1", "r1", "r1", "r2")) == [], "few partitions cannot be even"
 
 
@@ -75,6 +91,8 @@ def test_a_whole_cluster_gives_nothing_to_say() -> None:
         (view(replace(WHOLE, paused=True, leader="")), NOTE, "paused", "topics resume orders"),
         (view(replace(WHOLE, read_only=True)), NOTE, "read-only", "set-readonly orders --off"),
         (view(replace(WHOLE, target=("r1", "r2"))), NOTE, "being reassigned", "partitions reassignments"),
+        (with_levels(1, r1=2, r2=1, g1=2), NOTE, "level 1 and not 2: r2", "Finish the upgrade"),
+        (with_levels(1, r1=2, r2=2, r3=0), NOTE, "at feature level 1, and all its processes understand 2", "raise"),
         (replace(view(), versions={"r1": "1.0", "r2": "1.1"}), NOTE, "versions run: r1 1.0, r2 1.1", "upgrade"),
         (replace(view(), clocks={"r1": 0.1, "r2": 0.0, "c1": -9.0}), WARNING, "c1 is 9 s behind those", "keep time"),
         (replace(view(), clocks={"r1": 5.0, "r2": 5.1, "c1": 5.2}), NOTE, "machine is 5 s behind", "timestamps"),

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from replica_net import CLIENT, KEY, cluster, code, outcome
+from tidelog.backup.batches import empty_batches
 from tidelog.errors import BrokerError
-from tidelog.records import NewRecord, decode_batch, encode_batch, split
+from tidelog.records import NewRecord, decode_batch, encode_batch, encode_control, split
 from tidelog.types import TopicConfig
 from tidelog.wire.codec import payload_view
 from tidelog.wire.messages import (
@@ -82,6 +83,18 @@ def test_what_is_wrong_with_a_batch_is_said_before_anything_is_appended() -> Non
     assert (code(net.acks[wrong]), net.acks[wrong].error.detail) == ("UNEXPECTED_OFFSET", {"end_offset": "0"})
     assert net.values("r1") == []
     assert code(net.acks[net.send("r1", b"x", expected_offset=0)]) == ""
+
+
+def test_batches_with_gaps_are_taken_only_where_they_say_they_belong() -> None:
+    """They are copies of what compaction left elsewhere (``tidelog.backup``)."""
+    net = cluster()
+    [gap] = empty_batches(0, 1000)
+    assert code(net.acks[net.send_batch("r1", gap)]) == "CORRUPT_BATCH"
+    assert code(net.acks[net.send_batch("r1", gap, expected_offset=7)]) == "UNEXPECTED_OFFSET"
+    assert net.acks[net.send_batch("r1", gap, expected_offset=0)].offset == 0
+    assert code(net.acks[net.send_batch("r1", encode_control("leader"), expected_offset=1000)]) == "CORRUPT_BATCH"
+    assert net.acks[net.send("r1", b"x", expected_offset=1000)].offset == 1000
+    assert net.values("r1") == net.values("r2") == [b"x"]
 
 
 def test_too_many_waiting_batches_are_refused() -> None:

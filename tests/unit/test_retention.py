@@ -93,6 +93,19 @@ def test_the_leader_decides_and_its_followers_take_it_over():
     assert starts(net) == [first] * 3
 
 
+def test_what_the_leader_has_removed_does_not_come_back_when_a_follower_leads():
+    """Followers had it in the segment that they write, and waited for their turn. (seed 209769, 3.5 s)"""
+    net = aged()
+    log = net.partition("r1").log
+    assert log.roll() and log.advance_start(30)
+    net.advance(9)
+    assert starts(net) == [30] * 3
+    assert [len(net.partition(name).log.extents()) for name in net.names] == [1] * 3
+    net.stop("r1")
+    net.lead("r2", "r2 r3")
+    assert net.answers[net.ask("r2", ListOffset(*KEY, "earliest"))].offset == 30
+
+
 def test_settings_that_change_count_from_then_on():
     net = aged(TopicConfig(min_insync_replicas=2, segment_max_bytes=400))
     net.advance(40)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tidelog.backup.batches import empty_batches
 from tidelog.effects import Post, Send
 from tidelog.errors import refuse
 from tidelog.records import NewRecord, encode_batch
@@ -135,6 +136,17 @@ def test_garbage_is_refused_at_once() -> None:
         (9, "UNKNOWN_TOPIC"),
         (10, "CORRUPT_BATCH"),
     ]
+
+
+def test_batches_with_gaps_are_passed_on_only_with_the_offset_where_they_belong() -> None:
+    bench = Bench()
+    [gap] = empty_batches(0, 5)
+    bench.router.on_produce(CLIENT, produce(gap), bench.now)
+    placed = ProducePart(2, "t", 0, 2, 10_000, len(gap), expected_offset=0)
+    bench.router.on_produce(CLIENT, Produce((placed,), gap), bench.now)
+    sends, acks = bench.flush()
+    assert [(ack.id, ack.error.code) for ack in acks[CLIENT] if ack.error] == [(1, "CORRUPT_BATCH")]
+    assert [(part.expected_offset, part.size) for send in sends for part in parts(send)] == [(0, len(gap))]
 
 
 def test_a_refused_batch_and_those_that_overtook_it_are_sent_again_in_order() -> None:

@@ -17,7 +17,7 @@ DECLARED = (Path(__file__).resolve().parents[2] / "shared" / "js" / "tidelog.d.t
 KINDS = ("Log", "Producer", "Pending", "Consumer", "BackwardConsumer", "GroupConsumer", "Transaction")
 READERS = ("Consumer", "BackwardConsumer", "GroupConsumer")
 NOT_FOR_APPLICATIONS = {
-    "Log": {"sender"},
+    "Log": {"sender", "appender", "read_batches", "tracing"},
     "Producer": {"abandon", "begin", "on_acks", "on_link_down", "on_link_up"},
     "Consumer": {"reached", "current", "last"},
     "BackwardConsumer": {"reached", "current", "last"},
@@ -40,6 +40,7 @@ SYNC_HAS = {
 }
 SYNC_LACKS = {
     ("Log", "play"): "for the console of tidelog dev",
+    ("Log", "played_messages"): "for the console of tidelog dev",
     ("Producer", "failure"): "close raises it",
     ("Pending", "is_settled"): "wait() with a timeout tells",
     ("Pending", "partition"): "wait() tells: a thread of its own may not have chosen it yet",
@@ -55,6 +56,7 @@ JS_LACKS = {
     **{("Log", name): "JavaScript reads what is committed, and has no transactions" for name in TRANSACTIONS},
     **{(kind, "next_batch"): "batches as they are stored are for Spark and the like" for kind in READERS},
     ("GroupConsumer", "topic_id"): "assignment and positions tell",
+    **{("Log", name): "for the command" for name in ("features", "raise_level", "forget_server")},
     ("Log", "compare_replicas"): "for the command: pages ask digest",
     ("Log", "find_positions"): "list_offsets tells",
     ("Log", "group_progress"): "describe_group and list_offsets tell",

@@ -82,3 +82,12 @@ def test_without_spark_the_command_says_what_to_install(tmp_path: Path, monkeypa
     monkeypatch.setattr("shutil.which", lambda name: None)
     result = CliRunner().invoke(main, ["pipeline", "run", str(tmp_path / "p.toml")])
     assert (result.exit_code, "openjdk-17-jre-headless" in result.output) == (2, True)
+
+
+def test_under_spark_submit_the_master_is_not_ours_to_say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("pyspark", reason="PySpark is not installed: pip install 'tidelog[spark]'")
+    (tmp_path / "p.toml").write_text(LEAST)
+    monkeypatch.setenv("JAVA_HOME", "/somewhere")
+    monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "1")
+    result = CliRunner().invoke(main, ["pipeline", "run", str(tmp_path / "p.toml"), "--master", "spark://a:7077"])
+    assert (result.exit_code, "spark-submit --master spark://a:7077" in result.output) == (2, True)

@@ -96,6 +96,16 @@ def test_a_range_is_never_cut_below_one_record() -> None:
     assert len(cut([Range("a", "ia", 0, 0, 3)], 100)) == 3
 
 
+def test_no_piece_has_more_records_than_allowed_however_few_are_wanted() -> None:
+    ranges = [Range("a", "ia", 0, 10, 35, start_epoch=3), Range("a", "ia", 1, 0, 10)]
+    pieces = cut(ranges, 0, 10)
+    assert [(each.partition, each.start, each.end) for each in pieces] == [
+        (0, 10, 18), (0, 18, 26), (0, 26, 35), (1, 0, 10),
+    ]  # fmt: skip
+    assert [each.start_epoch for each in pieces] == [3, -1, -1, -1]
+    assert len(cut(ranges, 8, 10)) >= 8
+
+
 def test_nothing_is_cut_when_there_are_enough() -> None:
     ranges = [Range("a", "ia", 0, 0, 9), Range("a", "ia", 1, 0, 9)]
     assert cut(ranges, 0) == ranges

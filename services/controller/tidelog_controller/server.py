@@ -11,6 +11,7 @@ import structlog
 import trio
 from tidelog.entrance import Entrance
 from tidelog.errors import TidelogError, refuse
+from tidelog.levels import Levels, service_hello, why_unfit
 from tidelog.link import PROTOCOL_VERSION
 from tidelog.service import Leave, Serving, serve_in_order
 from tidelog.transport import MAX_MESSAGE_BYTES, Transport
@@ -28,9 +29,11 @@ from tidelog.wire.messages import (
     ConfirmLeader,
     CreateTopic,
     DeleteTopic,
+    DescribeFeatures,
     DescribeMetrics,
     DescribeQuorum,
     DrainServer,
+    ForgetServer,
     GrowTopic,
     HandOver,
     Heartbeat,
@@ -44,6 +47,7 @@ from tidelog.wire.messages import (
     PrepareGroups,
     PrepareTransactions,
     PutToken,
+    RaiseLevel,
     Reassign,
     Rebalance,
     Register,
@@ -82,6 +86,7 @@ ALLOWED = {
     | {CreateTopic.OP, DeleteTopic.OP, AlterTopic.OP, AlterLearners.OP, GrowTopic.OP}
     | {SetReadOnly.OP, PauseTopic.OP, PrepareGroups.OP, PrepareTransactions.OP}
     | {TransferLeader.OP, Reassign.OP, CancelReassignment.OP, DrainServer.OP, PlanRebalance.OP, Rebalance.OP}
+    | {DescribeFeatures.OP, RaiseLevel.OP, ForgetServer.OP}
     | {History.OP, DescribeMetrics.OP, AllocateProducerIds.OP, Watch.OP, AddController.OP, RemoveController.OP}
     | {PutToken.OP, RevokeTokens.OP, AlterAcls.OP, AlterQuotas.OP, PrepareAudit.OP},
     "client": _ANYBODY,
@@ -142,11 +147,17 @@ async def _run(
     serving: Serving,
     task_status: trio.TaskStatus[tuple[Leave, str]],
 ) -> None:
+    shell: Shell | None = None
+
     def welcome(hello: Hello) -> Welcome | TidelogError:
         if hello.cluster not in ("", config.cluster):
             return refuse("WRONG_CLUSTER", f"this is cluster {config.cluster!r}, not {hello.cluster!r}")
         if hello.role == "controller" and hello.node == config.node:
             return refuse("FORBIDDEN", f"this is {config.node} itself: two controllers have one name")
+        if hello.role != "client" and shell is not None:
+            unfit = why_unfit(hello.node, Levels(hello.level_min, hello.level_max), shell.core.state.level or 1)
+            if unfit is not None:
+                return unfit
         return Welcome(PROTOCOL_VERSION, config.cluster, config.node, "controller", MAX_MESSAGE_BYTES, MAX_IN_FLIGHT)
 
     entrance = Entrance(config.node, welcome, config.metrics)
@@ -184,6 +195,7 @@ def _make_shell(
         random.SystemRandom(),
         clock(),
         join=config.join,
+        levels=config.levels,
     )
-    hello = Hello(PROTOCOL_VERSION, "controller", config.node, config.cluster)
+    hello = service_hello("controller", config.node, config.cluster, config.levels)
     return Shell(core, storage, transport, hello, clock, wall_ms)

@@ -25,6 +25,7 @@ from tidelog import logs
 from tidelog.counting import LATENCIES_S, Histogram, count
 from tidelog.effects import Answer, Call, Event, Post, Send
 from tidelog.errors import ProtocolError, TidelogError, refuse
+from tidelog.levels import Levels
 from tidelog.link import Link
 from tidelog.peers import Peers
 from tidelog.transport import Transport
@@ -33,6 +34,7 @@ from tidelog.wire.messages import Hello, Message, QuorumAnswer
 
 from tidelog_controller.core.consensus import AddressesChanged, MakeSnapshot
 from tidelog_controller.core.controller import Controller, ControllerEffect
+from tidelog_controller.core.features import Linked
 from tidelog_controller.core.machine import encode_state
 from tidelog_controller.core.raft_log import Entry, Persist
 from tidelog_controller.core.scribe import ToServer
@@ -117,6 +119,14 @@ class Shell:
     def on_open(self, link: Link) -> None:
         """A link was accepted."""
         self._links[link.source] = link
+        peer = link.peer
+        if isinstance(peer, Hello) and peer.role != "client":
+            levels = Levels(peer.level_min, peer.level_max)
+            self._put(None, partial(self._on_greeting, link.source, Linked(peer.role, peer.node, levels)))
+
+    def _on_greeting(self, source: int, linked: Linked, now: float, wall_ms: int) -> Sequence[ControllerEffect]:
+        self.core.features.on_link(source, linked)
+        return []
 
     def on_close(self, link: Link) -> None:
         """An accepted link has ended."""

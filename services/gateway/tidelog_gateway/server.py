@@ -13,6 +13,7 @@ from tidelog.descriptors import raise_open_files
 from tidelog.entrance import METRICS_PATH
 from tidelog.errors import TidelogError, refuse
 from tidelog.health import health_pages
+from tidelog.levels import service_hello
 from tidelog.link import PROTOCOL_VERSION, serve_links
 from tidelog.metrics import MetricsPage, told
 from tidelog.service import Leave, Serving, serve_in_order
@@ -80,7 +81,7 @@ async def _run(
     task_status: trio.TaskStatus[tuple[Leave, str]],
 ) -> None:
     raise_open_files()  # each client is a connection
-    hello = Hello(PROTOCOL_VERSION, "gateway", config.node, config.cluster)
+    hello = service_hello("gateway", config.node, config.cluster, config.levels)
     with serving.shielded():
         async with trio.open_nursery() as nursery:
             shell = Shell(

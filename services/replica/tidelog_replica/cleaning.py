@@ -2,8 +2,9 @@
 and what a segment leaves behind when it is full, a snapshot of its log's producers, which is written down soon.
 
 Every ``retention_check_interval_s`` each partition has its turn, a few at a time, so that ten thousand of them stall
-nobody. The leader decides where the log begins; a follower takes over what its leader said last, but never past its
-own HW. What takes long is a job: see ``log/advance.py`` and ``log/compaction.py``. A partition with another job under
+nobody. The leader decides where the log begins; a follower takes over at once what its leader says, but never past
+its own HW: what the leader has removed does not come back when the follower leads. What takes long is a job: see
+``log/advance.py`` and ``log/compaction.py``. A partition with another job under
 way waits for its next turn, and so does a compaction for whose new files the disk has no room.
 """
 
@@ -76,23 +77,29 @@ class Cleaning:
         log.roll_if_old(wall_ms)
         if self._outbox.jobs.busy(partition.key):
             return
-        start, cause = self._wanted_start(partition, wall_ms)
-        old = log.start
-        advance = log.begin_advance(start)
-        if advance is not None:
-            self._outbox.jobs.start(partition.key, advance, partial(self._on_advanced, partition, advance))
-            self._outbox.event(
-                "log_start_moved",
-                topic_id=partition.key.topic_id,
-                partition=partition.key.partition,
-                old=old,
-                start=log.start,
-                cause=cause,
-            )
-        elif "compact" in partition.config.cleanup and not self._outbox.full:
+        if self._advance(partition, *self._wanted_start(partition, wall_ms)):
+            return
+        if "compact" in partition.config.cleanup and not self._outbox.full:
             compaction = log.begin_compaction(partition.high_watermark, wall_ms, self._min_dirty_ratio)
             if compaction is not None:
                 self._run_on(partition, compaction)
+
+    def _advance(self, partition: Partition, start: int, cause: str) -> bool:
+        """Let the log begin there. Whether that is news."""
+        old = partition.log.start
+        advance = partition.log.begin_advance(start)
+        if advance is None:
+            return False
+        self._outbox.jobs.start(partition.key, advance, partial(self._on_advanced, partition, advance))
+        self._outbox.event(
+            "log_start_moved",
+            topic_id=partition.key.topic_id,
+            partition=partition.key.partition,
+            old=old,
+            start=partition.log.start,
+            cause=cause,
+        )
+        return True
 
     def on_room(self, now: float) -> None:
         """The disk has become full, or has room again: a round begins at once."""
@@ -100,10 +107,17 @@ class Cleaning:
         self.on_tick(now)
 
     def on_settled(self, partition: Partition) -> None:
-        """The partition's input is over: it may have filled a segment."""
+        """The partition's input is over: it may have filled a segment, or told a follower where the log begins."""
         snapshot = partition.log.begin_snapshot()
         if snapshot is not None:
             self._outbox.jobs.start(partition.key, snapshot, partial(self._on_snapshot, partition, snapshot))
+        elif _leaders_start(partition) > partition.log.start and not self._outbox.jobs.busy(partition.key):
+            partition.guard(partial(self._follow, partition, _leaders_start(partition)))
+
+    def _follow(self, partition: Partition, start: int) -> None:
+        if start == partition.log.end:  # the leader has removed all of it, and goes on in a new segment
+            partition.log.roll()
+        self._advance(partition, start, "leader")
 
     def _on_snapshot(self, partition: Partition, snapshot: TakeSnapshot, result: object, now: float) -> None:
         def take() -> None:
@@ -149,11 +163,9 @@ class Cleaning:
         partition.guard(take)
 
     def _wanted_start(self, partition: Partition, wall_ms: int) -> tuple[int, str]:
-        start, cause = 0, ""
-        if partition.following is not None:
-            start, cause = min(partition.following.leader_start, partition.high_watermark), "leader"
-            if not self._outbox.full:
-                return start, cause
+        start, cause = _leaders_start(partition), "leader"
+        if partition.following is not None and not self._outbox.full:
+            return start, cause
         if "delete" not in partition.config.cleanup:
             return start, cause
         own = log_start(partition.log.extents(), partition.high_watermark, partition.config, wall_ms)
@@ -166,3 +178,8 @@ class Cleaning:
             partition.log.complete_advance(advance)
 
         partition.guard(take)
+
+
+def _leaders_start(partition: Partition) -> int:
+    """Where the log begins according to the leader, as far as a follower knows and has it committed; or 0."""
+    return 0 if partition.following is None else min(partition.following.leader_start, partition.high_watermark)

@@ -181,8 +181,8 @@ class Leading:
         if part.acks not in (Acks.NONE, Acks.LEADER, Acks.ALL):
             raise refuse("MALFORMED", f"acks is 0, 1 or 2, not {part.acks}")
         header = check_batch(batch)
-        if header.is_control or header.is_sparse:
-            raise CorruptBatch("producers write no control and no sparse batches")
+        if header.is_control or (header.is_sparse and part.expected_offset < 0):
+            raise CorruptBatch("producers write no control batches, and sparse ones only where they belong")
         if len(self._for_all) + len(self._for_leader) >= self._settings.partition_max_waiting:
             raise refuse("OVERLOADED", f"{self._settings.partition_max_waiting} batches wait for their acks")
         return header

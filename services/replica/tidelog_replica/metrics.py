@@ -160,7 +160,11 @@ QUARANTINED = Metric(
 )
 REGISTERED = Metric("tidelog_replica_registered", "gauge", "boolean", "1: registered at the controllers.")
 CONNECTIONS = Metric(
-    "tidelog_replica_connections", "gauge", "connections", "Accepted connections, by the peer's role.", ("role",)
+    "tidelog_replica_connections",
+    "gauge",
+    "connections",
+    "Accepted connections, by the peer's role and name.",
+    ("role", "peer"),
 )
 EVENTS = Metric("tidelog_replica_events", "counter", "events", "Lines of its log, by event.", ("event",))
 
@@ -224,10 +228,8 @@ def _collect(shell: Shell, files: OpenFiles | None, far: group_metrics.FarEnds) 
     yield REPAIRING, (), len(assignment.repairs)
     yield QUARANTINED, (), counts.events.get("segment_quarantined", 0)
     yield REGISTERED, (), node.broker_epoch >= 0
-    roles = {"controller": 0, "replica": 0, "gateway": 0}
-    for link in shell.links:
-        roles[link.peer.role] += 1
-    yield from by_label(CONNECTIONS, roles)
+    for who, count in Counter((link.peer.role, link.peer.node) for link in shell.links).items():
+        yield CONNECTIONS, who, count
     yield from by_label(EVENTS, counted(REPLICA, Counter(counts.events) + Counter(shell.events)))
     yield from group_metrics.samples(node, far)
 

@@ -18,6 +18,7 @@ from tidelog.descriptors import raise_open_files
 from tidelog.disk import Disk, RealDisk
 from tidelog.entrance import Entrance
 from tidelog.errors import ConfigError, TidelogError, refuse
+from tidelog.levels import service_hello
 from tidelog.link import PROTOCOL_VERSION
 from tidelog.service import Leave, Serving, serve_in_order
 from tidelog.transport import MAX_MESSAGE_BYTES, Transport
@@ -137,7 +138,7 @@ def _make_shell(
         wall_ms=wall_ms,
         rack=config.rack,
     )
-    hello = Hello(PROTOCOL_VERSION, "replica", config.node, config.cluster)
+    hello = service_hello("replica", config.node, config.cluster, config.levels)
     silence_s = config.settings.replica_max_leader_timeout_s
     return Shell(config.node, node, transport, hello, config.controllers, clock, silence_s, config.job_threads)
 

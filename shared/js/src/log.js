@@ -149,6 +149,14 @@ export class Log extends Consuming {
     return (await this.ask(request, words.playAnswer, { again: false })).nodes;
   }
 
+  /**
+   * Of a cluster that `tidelog dev` runs: `record`: hear from now on what its services say to each other; `stop`: no more, and
+   * what it was, in order, the newest 2,000.
+   */
+  async playedMessages(act) {
+    return (await this.ask({ op: "play", act }, words.playAnswer, { again: false })).messages;
+  }
+
   // --- records ---
 
   /** A producer for one topic; close it to know that all was acknowledged. Rejects with `UNKNOWN_TOPIC`. */

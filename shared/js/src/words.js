@@ -96,7 +96,9 @@ const controllerInfo = shape({
   lost: or(false, flag),
 });
 
-export const playAnswer = shape({ nodes: or([], list(shape({ node: text, state: text }))) });
+const playedMessage = shape({ time_ms: integer, sender: text, receiver: text, op: or("", text), answer: or(false, flag), words: or("", text) });
+
+export const playAnswer = shape({ nodes: or([], list(shape({ node: text, state: text }))), messages: or([], list(playedMessage)) });
 
 export const quorumAnswer = shape({
   active: text,

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from contextlib import AbstractAsyncContextManager
+from typing import TYPE_CHECKING
 
 from tidelog.aio.loop import AsyncioLoop
 from tidelog.client.backward import BackwardConsumer
@@ -24,6 +25,9 @@ from tidelog.client.log import DEFAULT_URL, NO_FILES, Log, open_log
 from tidelog.client.producer import Pending, Producer
 from tidelog.client.transacting import Transaction
 from tidelog.tls import TlsFiles, TlsOptions
+
+if TYPE_CHECKING:
+    from tidelog.tracing import Tracing
 
 __all__ = ["BackwardConsumer", "Consumer", "GroupConsumer", "Log", "Pending", "Producer", "Transaction", "connect"]
 
@@ -36,6 +40,8 @@ def connect(
     tls: TlsOptions = NO_FILES,
     token: str = "",
     name: str = "client",
+    tracing: Tracing | None = None,
 ) -> AbstractAsyncContextManager[Log]:
     """``async with tidelog.aio.connect("ws://127.0.0.1:9292") as log``: see ``tidelog.connect``."""
-    return open_log(urls, AsyncioLoop(TlsFiles(tls)), connect_timeout_s, request_timeout_s, token, name)
+    loop = AsyncioLoop(TlsFiles(tls))
+    return open_log(urls, loop, connect_timeout_s, request_timeout_s, token, name, tracing=tracing)

@@ -11,6 +11,8 @@ from rich.console import Console
 from rich.table import Table
 
 from tidelog.cli.main import connect, gateway_option, json_option, print_json, run
+from tidelog.config import load
+from tidelog.errors import ConfigError
 from tidelog.wire.messages import ControllerInfo, QuorumAnswer
 
 if TYPE_CHECKING:
@@ -22,7 +24,7 @@ LOOK_S = 0.2
 
 @click.group()
 def controllers() -> None:
-    """List, add and remove controllers."""
+    """List, add, remove and rescue controllers."""
 
 
 @controllers.command("list")
@@ -102,3 +104,30 @@ def remove(node: str, gateways: tuple[str, ...]) -> None:
 
     run(task)
     click.echo(f"{node} is out of the group")
+
+
+@controllers.command()
+@click.option(
+    "--config", "path", required=True, type=click.Path(dir_okay=False), help="Configuration of that controller."
+)
+@click.option("--yes", is_flag=True, help="Do not ask.")
+def rescue(path: str, yes: bool) -> None:
+    """Let a controller, which is stopped, go on alone: the majority is lost for good.
+
+    Works on its disk, without the cluster. What the others had committed and this one had not got is lost, and with
+    it perhaps records. Of several that are left take the one with the greatest term, then index. The others must
+    never run again with the disks they have: empty them, start the survivor, then 'tidelog controllers add'."""
+    try:
+        from tidelog_controller.config import ControllerConfig
+        from tidelog_controller.rescue import examine
+        from tidelog_controller.rescue import rescue as let_it_go_on
+    except ModuleNotFoundError as error:
+        raise ConfigError(f"{error.name} is missing: pip install 'tidelog[controller]'") from error
+    config = load(ControllerConfig, path)
+    found = examine(config)
+    others = ", ".join(found.others) or "no others"
+    click.echo(f"{found.node} knows everything up to term {found.term}, index {found.index}; with it were {others}")
+    if not yes:
+        click.confirm(f"Go on without {others}?", abort=True, err=True)
+    let_it_go_on(config)
+    click.echo(f"{found.node} is a group of its own: start it, then take others in, with empty disks")

@@ -82,7 +82,7 @@ async def serve(folder: Path, port: int, replicas: int) -> None:
                 partial(
                     serve_gateway,
                     GatewayConfig(node="g1", cluster=cluster, port=port, controllers=(controller,)),
-                    transport=WebSocketTransport(),
+                    transport=playground.transport("g1"),
                     playground=playground,
                 )
             )

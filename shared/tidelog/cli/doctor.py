@@ -18,7 +18,7 @@ from tidelog.cli.main import NEXT_STEP, connect, gateway_option, json_option, pr
 from tidelog.client.log import Log
 from tidelog.errors import TidelogError
 from tidelog.link import PROTOCOL_VERSION
-from tidelog.wire.messages import MetadataAnswer, QuorumAnswer
+from tidelog.wire.messages import FeaturesAnswer, MetadataAnswer, QuorumAnswer
 
 ASK_S = 5.0
 """How long the controllers may take to answer."""
@@ -35,8 +35,9 @@ def doctor(as_json: bool, gateways: tuple[str, ...]) -> None:
     """Look for what is wrong with the cluster and this machine, and say the next step for each finding.
 
     It looks at every gateway that is named, the controllers and their majority, replica servers, their disks,
-    versions and clocks, each partition's leader and in-sync replicas, how evenly servers are loaded, how far consumer
-    groups are behind, and what this process may open. Exit code 0: nothing but notes; 1: problems or warnings."""
+    versions, feature levels and clocks, each partition's leader and in-sync replicas, how evenly servers are loaded,
+    how far consumer groups are behind, and what this process may open. Exit code 0: nothing but notes; 1: problems or
+    warnings."""
     found: list[Finding] = []
     seen: dict[str, object] = {"client": _version(), "protocol": PROTOCOL_VERSION}
 
@@ -50,6 +51,7 @@ def doctor(as_json: bool, gateways: tuple[str, ...]) -> None:
             view = await _look_closely(views[0][0], views[0][1], found)
             found.extend(examine(view))
             seen.update(_counted(view.metadata, view.quorum), versions=sorted(set(view.versions.values())))
+            seen["level"] = view.features.level if view.features else 1
 
     run(task)
     found.extend(_machine())
@@ -88,6 +90,7 @@ async def _look_closely(url: str, view: View, found: list[Finding]) -> View:
     try:
         async with connect((url,)) as log:
             told = await _ask_servers(log, f"gateway {url}", view)
+            features = await _features(log)
             live = any(not server.fenced for server in view.metadata.servers)
             lags = await _lags(log, found) if live else {}
     except TidelogError as error:
@@ -96,7 +99,14 @@ async def _look_closely(url: str, view: View, found: list[Finding]) -> View:
     if told.silent:
         what = f"{', '.join(sorted(told.silent))} did not tell of themselves: disk, version and clock are not known"
         found.append(Finding(NOTE, what, "They need 'metrics = true', and you the right to describe the cluster."))
-    return View(view.metadata, view.quorum, told.metrics, told.versions, told.clocks, lags)
+    return View(view.metadata, view.quorum, told.metrics, told.versions, told.clocks, lags, features)
+
+
+async def _features(log: Log) -> FeaturesAnswer | None:
+    try:
+        return await log.features()
+    except TidelogError:  # of a release without levels, or out of reach, which other findings tell
+        return None
 
 
 def _counted(metadata: MetadataAnswer, quorum: QuorumAnswer | None) -> dict[str, object]:

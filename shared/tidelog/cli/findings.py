@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from statistics import median
 
 from tidelog.cli.explain import refuses_all, state_in_words
-from tidelog.wire.messages import MetadataAnswer, PartitionInfo, QuorumAnswer, ServerInfo, TopicInfo
+from tidelog.wire.messages import FeaturesAnswer, MetadataAnswer, PartitionInfo, QuorumAnswer, ServerInfo, TopicInfo
 
 PROBLEM, WARNING, NOTE = "problem", "warning", "note"
 LITTLE_ROOM_BYTES = 1 << 30
@@ -49,13 +49,15 @@ class View:
     versions: Mapping[str, str] = field(default_factory=dict)
     clocks: Mapping[str, float] = field(default_factory=dict)
     lags: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    features: FeaturesAnswer | None = None
+    """None: a release without levels answered, or nobody."""
 
 
 def examine(view: View) -> list[Finding]:
     """Everything that is to be said, the worst first."""
     metadata = view.metadata
     found = [*_controllers(view.quorum), *_servers(metadata, view.metrics), *_partitions(metadata)]
-    found += [*_processes(view), *_balance(metadata), *_groups(view.lags)]
+    found += [*_processes(view), *_levels(view.features), *_balance(metadata), *_groups(view.lags)]
     return in_order(found)
 
 
@@ -176,6 +178,23 @@ def _processes(view: View) -> Iterator[Finding]:
         how = "behind" if middle > 0 else "ahead of"
         what = f"the clock of this machine is {abs(middle):.0f} s {how} the cluster's"
         yield Finding(NOTE, what, "Records that are produced here carry its timestamps, unless they bring their own.")
+
+
+def _levels(features: FeaturesAnswer | None) -> Iterator[Finding]:
+    """Upgrades that are not done."""
+    known = [one for one in features.processes if one.level_max] if features else []
+    if features is None or not known:
+        return
+    newest, oldest = max(one.level_max for one in known), min(one.level_max for one in known)
+    behind = [one.node for one in known if one.level_max < newest]
+    if behind:
+        what = (
+            f"of an earlier release, which understands feature level {oldest} and not {newest}: {', '.join(behind)}"
+        )
+        yield Finding(NOTE, what, "Finish the upgrade: docs/upgrade.md has the order.")
+    elif newest > features.level:
+        what = f"the cluster is at feature level {features.level}, and all its processes understand {newest}"
+        yield Finding(NOTE, what, "'tidelog features raise' ends the upgrade, for good: docs/upgrade.md.")
 
 
 def _balance(metadata: MetadataAnswer) -> Iterator[Finding]:

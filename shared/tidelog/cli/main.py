@@ -35,6 +35,7 @@ COMMANDS = {
     "describe": "past",
     "partitions": "partitions",
     "servers": "servers",
+    "features": "features",
     "produce": "produce",
     "consume": "consume",
     "groups": "groups",
@@ -43,7 +44,11 @@ COMMANDS = {
     "why": "status",
     "controllers": "controllers",
     "verify": "verify",
+    "backup": "backup",
+    "restore": "backup",
+    "mirror": "mirror",
     "doctor": "doctor",
+    "capture": "capture",
     "certs": "certs",
     "tokens": "access",
     "acls": "access",
@@ -59,7 +64,10 @@ EXIT_CODES = (
     (0, "Done.", "all"),
     (0, "All records were acknowledged.", "`produce`"),
     (0, "Everything was sent, acknowledged and received.", "`bench`"),
-    (0, "All that could be compared is the same, and every live replica answered.", "`verify`"),
+    (0, "All that could be compared is the same, and every live replica answered.", "`verify replicas`"),
+    (0, "Nothing is wrong.", "`verify check`"),
+    (0, "Every file is as it was.", "`backup --check`"),
+    (0, "Stopped by Ctrl-C or SIGTERM, or at the end with `--to-end`.", "`mirror`"),
     (0, "Nothing but notes.", "`doctor`"),
     (
         1,
@@ -67,7 +75,11 @@ EXIT_CODES = (
         "all",
     ),
     (1, "Some records were not acknowledged, or did not arrive.", "`produce`, `bench`"),
-    (1, "Replicas differ, or some did not answer.", "`verify`"),
+    (1, "Replicas differ, or some did not answer.", "`verify replicas`"),
+    (1, "Something was lost, changed, out of order or stale: there are findings.", "`verify check`"),
+    (1, "The end could not be read: the history is not complete.", "`verify record`"),
+    (1, "A file is missing, damaged or changed.", "`backup --check`, `restore`"),
+    (1, "All was restored, but a group could not be set.", "`restore --groups`"),
     (1, "There are problems or warnings.", "`doctor`"),
     (1, "The rules do not allow it; there is no such rule.", "`acls check`; `acls remove`"),
     (1, "It does not run; it is not live in time.", "`cluster end`, `pause`, `resume`; `cluster restart`"),
@@ -75,6 +87,7 @@ EXIT_CODES = (
     (1, "It has no vote in time.", "`controllers add`"),
     (1, "A record was lost.", "`demo`"),
     (2, "Wrong usage or configuration; a local cluster that cannot start.", "all"),
+    (2, "A file is no history, or damaged; it exists already.", "`verify check`; `verify record`"),
     (130, "Interrupted by Ctrl-C.", "all"),
 )
 """Code, meaning, commands."""
@@ -94,6 +107,8 @@ NEXT_STEP = {
     "NO_REASSIGNMENT": "'tidelog partitions reassignments' shows what is in progress.",
     "CHANGE_IN_PROGRESS": "Try again in a moment: 'tidelog controllers list' shows how far it is.",
     "QUORUM_AT_RISK": "'tidelog controllers list' shows who is live; take out those that are not first.",
+    "SERVER_IN_USE": "'tidelog servers drain', then 'tidelog partitions rebalance --empty-drained'; then stop it.",
+    "UNSUPPORTED_LEVEL": "'tidelog features list' shows who understands what; docs/upgrade.md has the steps.",
     "UNKNOWN_CONTROLLER": "'tidelog controllers list' shows the group.",
     "UNAUTHENTICATED": "Give --token-file FILE or TIDELOG_TOKEN ('tidelog tokens create'), or --cert and --key.",
     "FORBIDDEN": "'tidelog acls list' shows the rules to those who may administer the cluster.",
@@ -103,6 +118,7 @@ NEXT_STEP = {
     "GROUP_NOT_EMPTY": "End its consumers first: 'tidelog groups describe NAME' shows them.",
     "FENCED_INSTANCE": "Two processes have the same --instance: give each its own.",
     "GROUP_FULL": "'tidelog groups describe NAME' shows the members; end some, or begin another group.",
+    "BAD_BACKUP": "'tidelog backup --check DIR' names every file that is not as it was.",
     "LOG_TRUNCATED": "What was read there is gone: 'tidelog why TOPIC/PARTITION' says why.",
     "NO_QUORUM": "A majority of the controllers must run: 'tidelog status'.",
 }
@@ -192,8 +208,13 @@ def connect(
     import tidelog
 
     token = _token(click.get_current_context().meta)
-    name = f"{_user()}@{socket.gethostname()}"
-    return tidelog.connect(gateways, connect_timeout_s=connect_timeout_s, tls=tls_options(), token=token, name=name)
+    tls = tls_options()
+    return tidelog.connect(gateways, connect_timeout_s=connect_timeout_s, tls=tls, token=token, name=client_name())
+
+
+def client_name() -> str:
+    """What the histories of a cluster call a command without a token or certificate."""
+    return f"{_user()}@{socket.gethostname()}"
 
 
 def tls_options() -> TlsOptions:
@@ -212,8 +233,13 @@ def _user() -> str:
 def _token(meta: dict[str, Any]) -> str:
     """Never from the command line, which every user of the machine can read."""
     file = meta.get(__name__ + "token_file", "")
+    return token_in(file) if file else os.environ.get("TIDELOG_TOKEN", "")
+
+
+def token_in(file: str) -> str:
+    """The bearer token in a file; "": none is named. Raises ``ConfigError``."""
     if not file:
-        return os.environ.get("TIDELOG_TOKEN", "")
+        return ""
     try:
         return Path(file).read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:

@@ -18,7 +18,9 @@ def pipeline() -> None:
 @click.argument("file", type=click.Path(path_type=Path))
 @click.option("--gateway", envvar="TIDELOG_GATEWAY", default="", help="URL of a gateway, in place of the file's.")
 @click.option(
-    "--master", default="", help="Where Spark runs: local[2], spark://host:7077, k8s://…; default local[*]."
+    "--master",
+    default="",
+    help="Where Spark runs: local[2], spark://host:7077, k8s://…; default local[*]. spark-submit says it itself.",
 )
 @click.option(
     "--folder",

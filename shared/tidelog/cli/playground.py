@@ -7,17 +7,18 @@ cut off first, so that it hands nothing over, and then ended; what it had on dis
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Unpack
 
 import trio
 
+from tidelog.cli.hearing import Ear, Recorder
 from tidelog.errors import Unreachable, refuse
 from tidelog.transport import Accepting, Connection
 from tidelog.types import Buffer
 from tidelog.websocket import HELLO_BYTES, Stream, WebSocketTransport
 from tidelog.wire.frames import FrameStream
-from tidelog.wire.messages import PlayAnswer, PlayedNode
+from tidelog.wire.messages import Payload, PlayAnswer, PlayedMessage, PlayedNode
 
 Serve = Callable[[WebSocketTransport, int, "trio.TaskStatus[str]"], Awaitable[None]]
 """Serves on a port (0: a free one) over a transport, until cancelled; reports its URL."""
@@ -27,6 +28,23 @@ class PlayedStream(FrameStream):
     """A connection that is silent while its node is paused."""
 
     gate: Gate
+    ear: Ear
+
+    async def receive(self) -> bytes:
+        """See ``FrameStream``."""
+        data = await super().receive()
+        self.ear.hear(data)
+        return data
+
+    def send_now(self, messages: Sequence[tuple[bytes, Payload]]) -> bool:
+        """See ``FrameStream``."""
+        self.ear.say(messages)
+        return super().send_now(messages)
+
+    async def send_many(self, messages: Sequence[tuple[bytes, Payload]]) -> None:
+        """See ``FrameStream``."""
+        self.ear.say(messages)
+        await super().send_many(messages)
 
     async def _receive_some(self, within: bool) -> bytes:
         data = await super()._receive_some(within)
@@ -82,8 +100,10 @@ class Gate:
 class PlayedTransport(WebSocketTransport):
     """The network of one node."""
 
-    def __init__(self) -> None:
+    def __init__(self, node: str, recorder: Recorder) -> None:
         super().__init__()
+        self._node = node
+        self._recorder = recorder
         self.gate = Gate()
         self.is_cut = False
         self._streams: dict[PlayedStream, None] = {}
@@ -124,6 +144,7 @@ class PlayedTransport(WebSocketTransport):
         most, first = self.max_message_bytes, HELLO_BYTES if server else None
         made = PlayedStream(stream, remote, server=server, max_bytes=most, first_bytes=first, early=early)
         made.gate = self.gate
+        made.ear = Ear(self._recorder, self._node)
         self._streams[made] = None
         return made
 
@@ -142,9 +163,9 @@ class PlayedTransport(WebSocketTransport):
 class _Node:
     """One service, and its network."""
 
-    def __init__(self, serve: Serve) -> None:
+    def __init__(self, serve: Serve, transport: PlayedTransport) -> None:
         self.serve = serve
-        self.transport = PlayedTransport()
+        self.transport = transport
         self.state = "running"
         self.port = 0
         self.scope = trio.CancelScope()
@@ -158,10 +179,15 @@ class Playground:
         self._nursery = nursery
         self._nodes: dict[str, _Node] = {}
         self._playing = trio.Lock()
+        self._recorder = Recorder()
+
+    def transport(self, name: str) -> PlayedTransport:
+        """The network of a service; what is said there can be heard."""
+        return PlayedTransport(name, self._recorder)
 
     async def start(self, name: str, serve: Serve) -> str:
         """Start a service; its URL, which stays."""
-        node = self._nodes[name] = _Node(serve)
+        node = self._nodes[name] = _Node(serve, self.transport(name))
         url = await self._run(node)
         node.port = int(url.rpartition(":")[2])
         return url
@@ -181,14 +207,20 @@ class Playground:
 
     async def play(self, name: str, act: str) -> PlayAnswer:
         """See the message ``Play``. Raises ``UNKNOWN_SERVER``, ``MALFORMED``."""
-        if act:
+        messages: tuple[PlayedMessage, ...] = ()
+        if act == "record":
+            self._recorder.begin()
+        elif act == "stop":
+            messages = self._recorder.end()
+        elif act:
             if name not in self._nodes:
                 raise refuse("UNKNOWN_SERVER", f"no node {name!r}: there are {', '.join(self._nodes)}")
             async with self._playing:
-                await self._do(self._nodes[name], act)
-        return PlayAnswer(tuple(PlayedNode(known, node.state) for known, node in self._nodes.items()))
+                await self._do(name, self._nodes[name], act)
+        nodes = tuple(PlayedNode(known, node.state) for known, node in self._nodes.items())
+        return PlayAnswer(nodes, messages)
 
-    async def _do(self, node: _Node, act: str) -> None:
+    async def _do(self, name: str, node: _Node, act: str) -> None:
         match act, node.state:
             case (("kill" | "pause" | "cut"), "killed"):
                 raise refuse("MALFORMED", "it is killed: heal it first")
@@ -207,11 +239,11 @@ class Playground:
                 await node.transport.cut()
             case "heal", "killed":
                 await node.ended.wait()
-                node.transport = PlayedTransport()
+                node.transport = self.transport(name)
                 await self._run(node)
                 node.state = "running"
             case "heal", _:
                 node.transport.heal()
                 node.state = "running"
             case _:
-                raise refuse("MALFORMED", f"{act!r} is not kill, pause, cut or heal")
+                raise refuse("MALFORMED", f"{act!r} is not kill, pause, cut, heal, record or stop")

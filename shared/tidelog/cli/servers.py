@@ -1,4 +1,4 @@
-"""``tidelog servers …``: the replica servers, and taking one out of service."""
+"""``tidelog servers …``: the replica servers, and taking one out of service, for a while or for good."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _POLL_S = 0.2
 
 @click.group()
 def servers() -> None:
-    """List the replica servers; drain one before maintenance."""
+    """List the replica servers; drain one before maintenance; forget one that is gone."""
 
 
 @servers.command("list")
@@ -103,3 +103,20 @@ def resume(name: str, gateways: tuple[str, ...]) -> None:
 
     run(task)
     click.echo(f"{name} takes part again")
+
+
+@servers.command()
+@click.argument("name")
+@gateway_option
+def forget(name: str, gateways: tuple[str, ...]) -> None:
+    """Have a server that is gone for good be none of the cluster any more, so that nobody waits for it.
+
+    It must be down and hold no copies: 'tidelog servers drain' and 'tidelog partitions rebalance --empty-drained'
+    move them away, or 'tidelog partitions reassign'. One that comes back all the same is a new server."""
+
+    async def task() -> None:
+        async with connect(gateways) as log:
+            await log.forget_server(name)
+
+    run(task)
+    click.echo(f"{name} is none of the cluster any more")

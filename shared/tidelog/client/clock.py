@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import platform
+import time
 from secrets import token_hex
-from time import time_ns
 
 
 def wall_ms() -> int:
     """Milliseconds since 1970."""
-    return time_ns() // 1_000_000
+    return time.time_ns() // 1_000_000
 
 
 def random_name() -> str:

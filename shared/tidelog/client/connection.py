@@ -11,12 +11,15 @@ import math
 import weakref
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from tidelog.client.loop import Event, Link, Loop, Work
 from tidelog.errors import TidelogError, TimedOut, Unreachable, refuse
 from tidelog.wire.messages import Delivery, Hello, Message, ProduceAck, Produced, Unsubscribe
 from tidelog.wire.session import PROTOCOL_VERSION
+
+if TYPE_CHECKING:
+    from tidelog.tracing import Tracing
 
 BACKOFF_S = 0.05
 """First pause after a round in which no gateway could be reached; doubles up to ``BACKOFF_MAX_S``."""
@@ -50,8 +53,17 @@ class Subscriber(Attached, Protocol):
 class Connection:
     """Keeps a link as long as ``run`` runs. ``link`` is the open one, or None."""
 
-    def __init__(self, urls: Sequence[str], loop: Loop, node: str, request_timeout_s: float, token: str = "") -> None:
+    def __init__(
+        self,
+        urls: Sequence[str],
+        loop: Loop,
+        node: str,
+        request_timeout_s: float,
+        token: str = "",
+        tracing: Tracing | None = None,
+    ) -> None:
         assert urls
+        self.tracing = tracing
         self.urls = tuple(urls)
         self.loop = loop
         self.request_timeout_s = request_timeout_s

@@ -19,7 +19,7 @@ from tidelog.client.loop import Loop
 from tidelog.client.options import ConsumerOptions, GroupOptions
 from tidelog.client.stream import RecordStream
 from tidelog.errors import ConfigError, refuse
-from tidelog.records import decode_batch, split
+from tidelog.records import BatchHeader, decode_batch, split
 from tidelog.types import Position, TopicPartition
 from tidelog.wire.messages import JoinGroup, ListOffset, Message, OffsetAnswer, Read, ReadAnswer, TopicInfo
 
@@ -196,6 +196,33 @@ class Consuming(ABC):
             return await self._offset_at(request)
 
         return await self._each(ask, partitions)
+
+    async def read_batches(
+        self,
+        topic_id: str,
+        partition: int,
+        at: Position,
+        *,
+        max_bytes: int = 1 << 20,
+        wait_s: float = 0.0,
+        isolation: str = "committed",
+    ) -> tuple[ReadAnswer, list[tuple[BatchHeader, memoryview]]]:
+        """Whole batches from a position on, as they lie in the log: what ``tidelog.records`` decodes. The first may
+        begin before. None after ``wait_s`` (30 at most) without news. Raises ``OFFSET_OUT_OF_RANGE``,
+        ``LOG_TRUNCATED``, ``CORRUPT_BATCH``."""
+        wait_ms = round(1000 * wait_s)
+        request = Read(
+            topic_id,
+            partition,
+            at.offset,
+            at.leader_epoch,
+            max_bytes=max_bytes,
+            max_wait_ms=wait_ms,
+            isolation=isolation,
+        )
+        answer = await self._connection.call(request, self._connection.request_timeout_s + wait_s)
+        assert isinstance(answer, ReadAnswer) and not isinstance(answer.payload, list)
+        return answer, list(split(answer.payload))
 
     async def _each(self, ask: Callable[[int], Awaitable[T]], partitions: Iterable[int]) -> dict[int, T]:
         """Ask for every partition at once; the first error ends all."""

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Collection, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
+from tidelog.client.appender import Appender
 from tidelog.client.clock import wall_ms
 from tidelog.client.comparing import Comparison, compare
 from tidelog.client.connection import Connection
@@ -18,6 +19,7 @@ from tidelog.client.producer import Producer, WallClock, open_producer
 from tidelog.client.securing import Securing
 from tidelog.client.sender import Sender
 from tidelog.client.transacting import Transacting
+from tidelog.client.upgrading import Upgrading
 from tidelog.errors import ConfigError, TimedOut, refuse
 from tidelog.tls import TlsOptions
 from tidelog.wire.messages import (
@@ -39,12 +41,16 @@ from tidelog.wire.messages import (
     MetricsAnswer,
     Play,
     PlayAnswer,
+    PlayedMessage,
     PlayedNode,
     QuorumAnswer,
     RemoveController,
     TopicCreated,
     TopicInfo,
 )
+
+if TYPE_CHECKING:
+    from tidelog.tracing import Tracing
 
 DEFAULT_URL = "ws://127.0.0.1:9292"
 NO_FILES = TlsOptions()
@@ -58,13 +64,18 @@ DIGEST_PATIENCE_S = 3.0
 A = TypeVar("A", bound=Message)
 
 
-class Log(Consuming, Grouping, Moving, Securing, Transacting):
+class Log(Consuming, Grouping, Moving, Securing, Transacting, Upgrading):
     """A connected client. Made by ``connect``; may be used by many tasks."""
 
     def __init__(self, connection: Connection, clock: WallClock) -> None:
         self._connection = connection
         self._loop = connection.loop
         self._wall_ms = clock
+
+    @property
+    def tracing(self) -> Tracing | None:
+        """What ``connect`` was given: whether producers trace, and by what."""
+        return self._connection.tracing
 
     # --- topics ----------------------------------------------------------------------------------------------
 
@@ -159,6 +170,11 @@ class Log(Consuming, Grouping, Moving, Securing, Transacting):
         ``heal``; "": nothing. The nodes as they are now. Raises ``UNSUPPORTED`` everywhere else."""
         return (await self._ask(Play(node, act), PlayAnswer)).nodes
 
+    async def played_messages(self, act: str) -> tuple[PlayedMessage, ...]:
+        """Of a cluster that ``tidelog dev`` runs: ``record``: hear from now on what its services say to each other;
+        ``stop``: no more, and what it was, in order, the newest 2,000. Raises ``UNSUPPORTED`` everywhere else."""
+        return (await self._ask(Play("", act), PlayAnswer)).messages
+
     # --- records ---------------------------------------------------------------------------------------------
 
     @asynccontextmanager
@@ -172,6 +188,10 @@ class Log(Consuming, Grouping, Moving, Securing, Transacting):
     def sender(self, acks: str, transaction: str = "") -> Sender:
         """For batches that the caller has encoded and numbered; of a transaction of this application, if any."""
         return Sender(self._connection, ACKS[acks], transaction)
+
+    def appender(self, topic_id: str, partition: int) -> Appender:
+        """For batches that belong at offsets of their own: copies of another log."""
+        return Appender(self._connection, topic_id, partition)
 
     # --- replicas ----------------------------------------------------------------------------------------------
 
@@ -216,12 +236,13 @@ def open_log(
     token: str,
     name: str,
     clock: WallClock = wall_ms,
+    tracing: Tracing | None = None,
 ) -> AbstractAsyncContextManager[Log]:
     """What ``connect`` of every loop gives."""
     gateways = (urls,) if isinstance(urls, str) else tuple(urls)
     if not gateways:
         raise ConfigError("no gateway URL is given")
-    connection = Connection(gateways, loop, name, request_timeout_s, token)
+    connection = Connection(gateways, loop, name, request_timeout_s, token, tracing)
     return _running(connection, connect_timeout_s, clock)
 
 

@@ -339,6 +339,18 @@ class Producer:
         self._note(self._core.fail_all(Closed("the producer was closed before the acknowledgement came")))
 
 
+def make_producer(
+    connection: Connection,
+    topic: TopicInfo,
+    options: ProducerOptions,
+    wall_ms: WallClock,
+    identity: Identity | None = None,
+) -> Producer:
+    """A producer; one that traces, where the connection was opened with ``tracing``."""
+    make = Producer if connection.tracing is None else connection.tracing.producer
+    return make(connection, topic, options, wall_ms, identity)
+
+
 @asynccontextmanager
 async def open_producer(
     connection: Connection, topic: TopicInfo, options: ProducerOptions, wall_ms: WallClock
@@ -348,7 +360,7 @@ async def open_producer(
     if not topic.partitions:
         raise ConfigError(f"{topic.name} has no partitions")
     failure: Exception | None = None
-    producer = Producer(connection, topic, options, wall_ms)
+    producer = make_producer(connection, topic, options, wall_ms)
     try:
         async with connection.loop.tasks() as start:
             producer.begin(start)

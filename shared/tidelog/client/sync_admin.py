@@ -10,7 +10,15 @@ from tidelog.client.comparing import Comparison
 from tidelog.client.consumer import Where
 from tidelog.client.portal import Portal
 from tidelog.types import Acl, Position, Quota
-from tidelog.wire.messages import AccessAnswer, DigestAnswer, HistoryEntry, PartitionInfo, PlannedMove, TopicInfo
+from tidelog.wire.messages import (
+    AccessAnswer,
+    DigestAnswer,
+    FeaturesAnswer,
+    HistoryEntry,
+    PartitionInfo,
+    PlannedMove,
+    TopicInfo,
+)
 
 
 class Administering:
@@ -81,6 +89,20 @@ class Administering:
     def drain(self, server: str, drain: bool = True) -> None:
         """Have a server lead nothing where another can, and get no new replicas; or take part again."""
         self._portal.run(self._portal.log.drain, server, drain)
+
+    # --- upgrades --------------------------------------------------------------------------------------------
+
+    def features(self) -> FeaturesAnswer:
+        """The cluster's feature level, and which levels each process understands."""
+        return self._portal.run(self._portal.log.features)
+
+    def raise_level(self, level: int, *, left_behind: Iterable[str] = (), dry_run: bool = False) -> None:
+        """Raise the cluster to a feature level, for good; ``dry_run``: only ask whether that can be."""
+        self._portal.run(partial(self._portal.log.raise_level, level, left_behind=left_behind, dry_run=dry_run))
+
+    def forget_server(self, server: str) -> None:
+        """Have a replica server that is gone for good be none of the cluster any more."""
+        self._portal.run(self._portal.log.forget_server, server)
 
     # --- rules -----------------------------------------------------------------------------------------------
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import deque
+from collections.abc import Awaitable
 from types import TracebackType
 from typing import Any, Self
 
@@ -50,7 +51,9 @@ class Feed(ABC):
 
     def __init__(self, portal: Portal) -> None:
         self._portal = portal
-        self._queue: deque[tuple[Pending, tuple[Any, ...], dict[str, Any]]] = deque()
+        self._tracing = portal.log.tracing
+        self._queue: deque[tuple[Pending, tuple[Any, ...], dict[str, Any], Any]] = deque()
+        """With the context in which each was sent, where that is traced."""
         self._scheduled = False
         self._pumping = False
         self._refused: dict[Pending, Exception] = {}
@@ -63,7 +66,8 @@ class Feed(ABC):
 
     def _put(self, *record: Any, **details: Any) -> Pending:
         pending = Pending(self)
-        self._queue.append((pending, record, {name: x for name, x in details.items() if x is not None}))
+        context = None if self._tracing is None else self._tracing.now()
+        self._queue.append((pending, record, {name: x for name, x in details.items() if x is not None}, context))
         if len(self._queue) >= QUEUED_RECORDS:
             self._portal.run(self._catch_up)
         elif not self._scheduled:
@@ -85,15 +89,22 @@ class Feed(ABC):
         queue = self._queue
         try:
             while queue:
-                pending, record, details = queue[0]
+                pending, record, details, context = queue[0]
                 try:
-                    pending._inner = await self._accept(*record, **details)
+                    accepted = self._accept(*record, **details)
+                    pending._inner = await (accepted if context is None else self._accept_in(context, accepted))
                 except (TidelogError, TypeError, ValueError) as error:
                     pending._error = self._refused[pending] = error
                 queue.popleft()
         finally:
             self._pumping = False
             self._caught_up.set()
+
+    async def _accept_in(self, context: Any, accepted: Awaitable[async_producer.Pending]) -> async_producer.Pending:
+        """As its sender would: the span begins in the sender's context."""
+        assert self._tracing is not None
+        with self._tracing.within(context):
+            return await accepted
 
     async def _catch_up(self) -> None:
         self._start_pump()

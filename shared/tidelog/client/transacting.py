@@ -17,7 +17,7 @@ from tidelog.client.core.batch import Identity
 from tidelog.client.group import GroupConsumer
 from tidelog.client.loop import Loop, Work
 from tidelog.client.options import ProducerOptions
-from tidelog.client.producer import Ack, Headers, Pending, Producer, WallClock
+from tidelog.client.producer import Ack, Headers, Pending, Producer, WallClock, make_producer
 from tidelog.errors import ConfigError, TidelogError, refuse
 from tidelog.types import Position
 from tidelog.wire.messages import (
@@ -116,7 +116,7 @@ class Transaction:
             assert isinstance(found, TopicInfo)
             if topic not in self._producers:
                 self._check_open()
-                producer = Producer(self._connection, found, self._options, self._wall_ms, self.identity)
+                producer = make_producer(self._connection, found, self._options, self._wall_ms, self.identity)
                 producer.begin(self._start)
                 self._producers[topic] = producer
         self._check_open()

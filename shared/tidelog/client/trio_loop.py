@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from math import inf
+from typing import TYPE_CHECKING
 
 import trio
 
@@ -17,6 +18,9 @@ from tidelog.link import connect_link
 from tidelog.tls import TlsFiles, TlsOptions
 from tidelog.transport import Transport
 from tidelog.wire.messages import Hello
+
+if TYPE_CHECKING:
+    from tidelog.tracing import Tracing
 
 
 class TrioLoop:
@@ -82,11 +86,13 @@ def connect(
     name: str = "client",
     transport: Transport | None = None,
     clock: WallClock = wall_ms,
+    tracing: Tracing | None = None,
 ) -> AbstractAsyncContextManager[Log]:
     """``async with tidelog.connect("ws://127.0.0.1:9292") as log``: connect to any of the gateways, and to
     another when it is lost. Times in seconds; ``request_timeout_s`` is how long requests wait, with reconnections.
     ``tls``: whom to trust at URLs with ``wss:``, and the certificate to show. ``token``: says who we are.
-    ``name``: what the histories of the cluster call us where we have no token, nor a certificate.
+    ``name``: what the histories of the cluster call us where we have no token, nor a certificate. ``tracing``: have
+    producers begin spans and put their context into records (``tidelog.tracing.Tracing``).
 
     Raises ``Unreachable`` when none can be reached within ``connect_timeout_s``, ``ConfigError`` without a URL, or
     where the files of ``tls`` cannot be read, ``UNAUTHENTICATED`` where the token is not good or one is needed.
@@ -95,4 +101,4 @@ def connect(
         from tidelog.websocket import WebSocketTransport
 
         transport = WebSocketTransport(tls=TlsFiles(tls))
-    return open_log(urls, TrioLoop(transport), connect_timeout_s, request_timeout_s, token, name, clock)
+    return open_log(urls, TrioLoop(transport), connect_timeout_s, request_timeout_s, token, name, clock, tracing)

@@ -78,20 +78,27 @@ def check_named(name: str, offsets: str | Offsets, extents: Iterable[Extent]) ->
             raise SourceError("TIDELOG_OPTION", f"{name} {what} {places}; it must name exactly what is read")
 
 
-def cut(ranges: Sequence[Range], least: int) -> list[Range]:
-    """Cut ranges, the large ones more often, until there are about ``least`` (as Kafka's connector does): every
-    range gets pieces in proportion to its size, at least one."""
+def cut(ranges: Sequence[Range], least: int, most: int = 0) -> list[Range]:
+    """Cut ranges as Kafka's connector does: such that none has more than ``most`` records (0: no bound), and then,
+    the large ones more often, until there are about ``least``: every range gets pieces in proportion to its size, at
+    least one."""
+    if most:
+        ranges = [piece for each in ranges for piece in _pieces(each, -(-each.size // most))]
     total = sum(each.size for each in ranges)
     if len(ranges) >= least or not total:
         return list(ranges)
-    pieces = [max(1, min(each.size, -(-least * each.size // total))) for each in ranges]
+    counts = [max(1, min(each.size, -(-least * each.size // total))) for each in ranges]
+    return [piece for each, count in zip(ranges, counts, strict=True) for piece in _pieces(each, count)]
+
+
+def _pieces(whole: Range, count: int) -> list[Range]:
+    """So many pieces, as long as each other."""
     return [
         replace(
-            each,
-            start=each.start + each.size * n // count,
-            end=each.start + each.size * (n + 1) // count,
-            start_epoch=-1 if n else each.start_epoch,
+            whole,
+            start=whole.start + whole.size * n // count,
+            end=whole.start + whole.size * (n + 1) // count,
+            start_epoch=-1 if n else whole.start_epoch,
         )
-        for each, count in zip(ranges, pieces, strict=True)
         for n in range(count)
     ]

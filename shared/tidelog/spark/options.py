@@ -12,7 +12,6 @@ from typing import Any
 from tidelog.spark import texts
 from tidelog.spark.errors import SourceError
 from tidelog.spark.texts import AtTime, Parsers, Place
-from tidelog.tls import TlsOptions
 
 DEFAULT_GATEWAY = "ws://127.0.0.1:9292"
 
@@ -30,6 +29,8 @@ class HowToConnect:
 
     def how_to_connect(self) -> dict[str, Any]:
         """Arguments of ``connect``."""
+        from tidelog.tls import TlsOptions  # and with it every message: not for a process that only plans
+
         return {"urls": self.gateways, "tls": TlsOptions(self.ca, self.cert, self.key), "token": self.token}
 
     def contradictions(self) -> list[str]:
@@ -62,6 +63,8 @@ class ReadOptions(HowToConnect):
     """What a starting time after the last record means: ``error``, or ``latest``."""
     min_partitions: int = 0
     """Cut the offset ranges until there are so many Spark partitions; 0: one for each partition of the topics."""
+    max_per_partition: int = 0
+    """Records in one Spark partition, at most; 0: no bound."""
     fail_on_data_loss: bool = True
     include_headers: bool = False
     filter_pushdown: bool = False
@@ -89,6 +92,7 @@ _EITHER: Parsers = {
     "startingOffsetsByTimestamp": ("starting_times", texts.times),
     "startingOffsetsByTimestampStrategy": ("beyond_time", texts.one_of("error", "latest")),
     "minPartitions": ("min_partitions", texts.count(1)),
+    "maxRecordsPerPartition": ("max_per_partition", texts.count(1)),
     "failOnDataLoss": ("fail_on_data_loss", texts.flag),
     "includeHeaders": ("include_headers", texts.flag),
     "fetchMaxBytes": ("fetch_max_bytes", texts.count(64 << 10)),

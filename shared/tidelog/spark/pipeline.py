@@ -1,6 +1,6 @@
 """Runs a pipeline: topics in, tables made of them by SQL or Python, tables and topics out (``declaration``).
 
-``tidelog pipeline run FILE``, or ``spark-submit …/tidelog/spark/pipeline.py FILE`` for any master that Spark knows.
+``tidelog pipeline run FILE``, or the same under ``spark-submit …/tidelog/spark/pipeline.py FILE``.
 Every output, and every topic for bad records, is one streaming query with a checkpoint of its own below
 ``checkpoints``: what was stopped, or died, goes on where it was.
 """
@@ -23,13 +23,10 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming import StreamingQuery
 
-QUIET = {
-    "spark.ui.enabled": "false",
-    "spark.ui.showConsoleProgress": "false",
-    "spark.log.level": "ERROR",
-    "spark.sql.session.timeZone": "UTC",
-}
-"""Settings of a session that nobody else has made; the pipeline's own go before them."""
+UTC = {"spark.sql.session.timeZone": "UTC"}
+"""So that a pipeline means the same on every machine; its own settings go before it."""
+QUIET = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false", "spark.log.level": "ERROR"}
+"""Settings of a session that nobody has submitted; the pipeline's own go before them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,29 +48,31 @@ def load(file: Path) -> Pipeline:
 
 
 def session(pipeline: Pipeline, master: str) -> SparkSession:
-    """The Spark session that there is, or a quiet one on ``master`` ("": as spark-submit says, else this machine).
-    Raises ``ConfigError`` where Spark or Java is not installed."""
+    """The Spark session that there is, or a quiet one on ``master`` ("": this machine). What spark-submit was told,
+    the master before all, stays. Raises ``ConfigError`` where Spark or Java is not installed."""
     if importlib.util.find_spec("pyspark") is None or importlib.util.find_spec("pyarrow") is None:
         raise ConfigError("Spark is not installed: pip install 'tidelog[spark]'")
     if not (os.environ.get("JAVA_HOME") or shutil.which("java")):
         raise ConfigError("Spark needs Java 17, which is not here: apt-get install openjdk-17-jre-headless")
-    from pyspark import SparkConf
     from pyspark.sql import SparkSession
 
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.appName(pipeline.name)
-    wanted = master or ("" if SparkConf().get("spark.master", None) else "local[*]")
-    if wanted:
-        builder = builder.master(wanted)
-    if wanted.startswith("local"):
+    submitted = "PYSPARK_GATEWAY_PORT" in os.environ
+    if submitted and master:
+        raise ConfigError(f"the master is for spark-submit to say: spark-submit --master {master} …")
+    if not submitted:
+        master = master or "local[*]"
+        builder = builder.master(master)
+    if master.startswith("local"):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    for name, value in {**QUIET, **pipeline.spark}.items():
+    for name, value in {**UTC, **({} if submitted else QUIET), **pipeline.spark}.items():
         builder = builder.config(name, value)
     return builder.getOrCreate()
 
 
 class Run:
-    """A pipeline in a session. Relative paths are below ``folder``."""
+    """A pipeline in a session. Paths that are no URLs are below ``folder``."""
 
     def __init__(self, pipeline: Pipeline, spark: SparkSession, folder: Path, gateway: str = "") -> None:
         self._pipeline = pipeline
@@ -113,7 +112,7 @@ class Run:
         for one in self._pipeline.outputs:
             if not one.topic:
                 kind, path = ("parquet", one.parquet) if one.parquet else ("delta", one.delta)
-                self._spark.read.format(kind).load(str(self._folder / path)).createOrReplaceTempView(one.name)
+                self._spark.read.format(kind).load(self._place(path)).createOrReplaceTempView(one.name)
         for plot in self._pipeline.plots:
             rows = self._spark.sql(plot.sql).limit(plots.MAX_POINTS + 1).collect()
             plots.draw(plot, [row.asDict() for row in rows], self._folder / (plot.file or f"{plot.name}.svg"))
@@ -157,6 +156,10 @@ class Run:
         table: DataFrame = make(self._spark)
         return table
 
+    def _place(self, path: str) -> str:
+        """Where that is, for Spark: ``hdfs://…`` and the like stay as they are."""
+        return path if "://" in path else str(self._folder / path)
+
     # --- queries -------------------------------------------------------------------------------------------
 
     def _write(self, declared: Output, table: DataFrame) -> StreamingQuery:
@@ -164,7 +167,7 @@ class Run:
 
         rows = values.as_records(table, declared) if declared.topic else table
         writing = rows.writeStream.queryName(f"{self._pipeline.name}.{declared.name}").outputMode("append")
-        writing = writing.option("checkpointLocation", str(self._folder / self._pipeline.checkpoints / declared.name))
+        writing = writing.option("checkpointLocation", f"{self._place(self._pipeline.checkpoints)}/{declared.name}")
         if declared.topic:
             delivery = {"delivery": self._pipeline.delivery} if self._pipeline.delivery else {}
             options = {"topic": declared.topic, "gateway": self._gateway} | delivery | dict(declared.options)
@@ -172,7 +175,7 @@ class Run:
         else:
             if declared.delta and importlib.util.find_spec("delta") is None:
                 raise ConfigError(f"[out.{declared.name}]: Delta is not installed: pip install delta-spark")
-            options = {"path": str(self._folder / (declared.parquet or declared.delta))} | dict(declared.options)
+            options = {"path": self._place(declared.parquet or declared.delta)} | dict(declared.options)
             writing = writing.format("parquet" if declared.parquet else "delta").partitionBy(*declared.partition_by)
         for name, value in options.items():
             writing = writing.option(name, value)
@@ -187,16 +190,7 @@ def _outcome(query: StreamingQuery) -> Outcome:
     return Outcome(name, sum(progress["numInputRows"] for progress in done), len(done))
 
 
-def main(arguments: list[str]) -> None:
-    """``spark-submit pipeline.py FILE``."""
-    if len(arguments) != 1:
-        raise SystemExit("usage: spark-submit pipeline.py FILE")
-    file = Path(arguments[0])
-    pipeline = load(file)
-    run = Run(pipeline, session(pipeline, ""), file.resolve().parent)
-    for outcome in run.finish(run.start()):
-        print(f"{outcome.output}: {outcome.rows} rows in {outcome.batches} batches")
-
-
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    from tidelog.cli import main
+
+    main(["pipeline", "run", *sys.argv[1:]])

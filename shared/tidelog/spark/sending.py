@@ -37,8 +37,7 @@ def write(options: WriteOptions, producer: Producer, start: int, tables: Iterato
 
 
 def stage(options: WriteOptions, app: str, name: str, start: int, tables: Iterator[pa.RecordBatch]) -> int:
-    """Write a task's rows, to be seen when ``commit`` names what is staged here; under the same name only the last
-    attempt is."""
+    """Write a task's rows, to be seen when ``commit`` names what is staged here."""
     with _connected(options) as portal:
         staging = portal.log.stage(app, name=name, timeout_s=options.transaction_timeout_ms / 1000)
         with portal.entered(staging) as transaction:

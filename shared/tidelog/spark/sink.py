@@ -1,10 +1,10 @@
 """The sink that Spark sees: batch and streaming writes of Arrow record batches.
 
 A task attempt writes its rows as the batches of one producer (``rows``). Which producer decides what a second
-attempt does. With ``exactly-once`` each attempt is a staged transaction, a later one under the same name in the place
-of an earlier one, and the driver commits those of all tasks together, once for a batch. With ``idempotent`` every
-attempt of a task is the same producer, so that the leaders know its batches for copies; with ``at-least-once`` each
-is another.
+attempt does. With ``exactly-once`` each attempt is a staged transaction of its own, so that two at a time do not
+hinder each other, and the driver commits those that came to their end together, once for a batch. With
+``idempotent`` every attempt of a task is the same producer, so that the leaders know its batches for copies; with
+``at-least-once`` each is another.
 """
 
 from __future__ import annotations
@@ -95,12 +95,13 @@ class TidelogStreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]
 def _write(options: WriteOptions, tables: Iterator[pa.RecordBatch], app: str, batch: int) -> Written:
     from tidelog.spark import sending
 
-    task = TaskContext.get().partitionId()
+    context = TaskContext.get()
+    task = context.partitionId()
     if options.delivery == "exactly-once":
         first = next((table for table in tables if table.num_rows), None)
         if first is None:
             return Written(0)
-        name = f"{batch}-{task}"
+        name = f"{batch}-{task}-{context.taskAttemptId()}"
         return Written(sending.stage(options, app, name, task, chain([first], tables)), app, name)
     who = random_name() if options.delivery == "at-least-once" else app
     return Written(sending.write(options, producer_of(who, batch, task), task, tables))

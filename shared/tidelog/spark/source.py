@@ -100,7 +100,9 @@ class TidelogReader(DataSourceReader):  # type: ignore[misc]
             )
             ending = looking.offsets_at(client, found, options.ending_offsets, "an ending time", "latest")
         ranges = self.bounds.narrow(offsets.plan(found, starting, ending, options.fail_on_data_loss))
-        return [RangePartition(each) for each in offsets.cut(ranges, options.min_partitions)]
+        return [
+            RangePartition(each) for each in offsets.cut(ranges, options.min_partitions, options.max_per_partition)
+        ]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The records of one range, as Arrow record batches. Where nothing was planned Spark asks all the same, for a

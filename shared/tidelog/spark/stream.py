@@ -189,7 +189,10 @@ class TidelogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow): 
             key = key_of(extent)
             if key in upto.at:
                 ranges += self._range(extent, since.start_of(key), upto.at[key])
-        return [RangePartition(each) for each in offsets.cut(ranges, self.options.min_partitions)]
+        return [
+            RangePartition(each)
+            for each in offsets.cut(ranges, self.options.min_partitions, self.options.max_per_partition)
+        ]
 
     def _range(self, extent: Extent, start: Position, end: Position) -> list[Range]:
         if start.offset > end.offset:

@@ -44,6 +44,10 @@ def _of_thing(record: Document, about: str) -> str:
             return f"replica server {name} is being drained: it is to lead nothing"
         case "server_undrained":
             return f"replica server {name} may lead again"
+        case "server_forgotten":
+            return f"replica server {name} is none of the cluster any more"
+        case "cluster_level_raised":
+            return f"the cluster is at feature level {told['level']} from now on, after {told['level_before']}"
         case "topic_created":
             return f"topic {name} was created with {_partitions(told)}"
         case "topic_deleted":

@@ -1,10 +1,12 @@
 """The cluster's metadata as bytes: the payload of ``MetadataUpdate`` (``metadata-payload`` in ``tidelog.cddl``).
 
-A whole image is a map ``{cluster, servers, topics, access}``; a delta is a map ``{servers, topics, partitions,
-deleted, access}``: a server, a topic that is new or has other settings, or a partition that changed, each entire. So
-a delta is as long as what happened, however large the topics are; ``access`` is there, all of it, where any of it
-changed. Both are decoded as strictly as headers are, but not as short: an image of 10,000 partitions is about 1 MB. A
-topic's settings are all written out, so that a reader with other defaults sees the same topic.
+A whole image is a map ``{cluster, servers, topics, access, level}``; a delta is a map ``{servers, topics, partitions,
+deleted, access, level, forgotten}``: a server, a topic that is new or has other settings, or a partition that
+changed, each entire. So a delta is as long as what happened, however large the topics are. ``access`` is there, all
+of it, where any of it changed, ``level`` where the feature level was raised (in an image: where it is not 1),
+``forgotten`` where servers are gone. Both are decoded as strictly as headers are, but not as short: an image of
+10,000 partitions is about 1 MB. A topic's settings are all written out, so that a reader with other defaults sees the
+same topic.
 """
 
 from __future__ import annotations
@@ -16,7 +18,16 @@ from typing import Any
 import cbor2
 
 from tidelog.errors import ProtocolError
-from tidelog.types import Access, ClusterImage, PartitionState, ServerState, TopicConfig, TopicPartition, TopicState
+from tidelog.types import (
+    Access,
+    ClusterImage,
+    NodeId,
+    PartitionState,
+    ServerState,
+    TopicConfig,
+    TopicPartition,
+    TopicState,
+)
 from tidelog.wire.cbor import loads_strict
 from tidelog.wire.codec import from_map, payload_view, to_map
 from tidelog.wire.messages import MetadataUpdate
@@ -26,7 +37,8 @@ def encode_image(image: ClusterImage) -> bytes:
     """The whole image, without its index, which is a field of ``MetadataUpdate``."""
     servers = [to_map(server) for server in image.servers]
     topics, access = [_topic(t) for t in image.topics], to_map(image.access)
-    return cbor2.dumps({"cluster": image.cluster, "servers": servers, "topics": topics, "access": access})
+    level = {"level": image.level} if image.level != 1 else {}
+    return cbor2.dumps({"cluster": image.cluster, "servers": servers, "topics": topics, "access": access, **level})
 
 
 def encode_delta(
@@ -35,9 +47,11 @@ def encode_delta(
     deleted_ids: Sequence[str],
     partitions: Sequence[tuple[TopicPartition, PartitionState]] = (),
     access: Access | None = None,
+    level: int | None = None,
+    forgotten: Sequence[NodeId] = (),
 ) -> bytes:
     """What changed: servers, topics, and partitions of other topics, as they are now; the ids of topics that are
-    gone; who may do what."""
+    gone; who may do what; the feature level; servers that are gone."""
     delta: dict[str, Any] = {
         "servers": [to_map(server) for server in servers],
         "topics": [_topic(topic) for topic in topics],
@@ -46,6 +60,10 @@ def encode_delta(
     }
     if access is not None:
         delta["access"] = to_map(access)
+    if level is not None:
+        delta["level"] = level
+    if forgotten:
+        delta["forgotten"] = list(forgotten)
     return cbor2.dumps(delta)
 
 
@@ -63,23 +81,34 @@ def apply_update(image: ClusterImage, update: MetadataUpdate) -> ClusterImage:
         cluster = content.get("cluster")
         if type(cluster) is not str:
             raise ProtocolError("metadata: cluster is no text")
-        return ClusterImage(update.index, cluster, servers, topics, from_map(Access, content.get("access", {})))
-    deleted = _items(content, "deleted")
-    if not all([type(topic_id) is str for topic_id in deleted]):
-        raise ProtocolError("metadata: deleted holds ids of topics, which are texts")
+        access = from_map(Access, content.get("access", {}))
+        return ClusterImage(update.index, cluster, servers, topics, access, _level(content, 1))
+    deleted, forgotten = _items(content, "deleted"), _items(content, "forgotten") if "forgotten" in content else []
+    if not all([type(name) is str for name in (*deleted, *forgotten)]):
+        raise ProtocolError("metadata: deleted holds ids of topics, forgotten names of servers, which are texts")
     merged_servers = {server.node: server for server in (*image.servers, *servers)}
     merged_topics = {topic.topic_id: topic for topic in (*image.topics, *topics)}
     for topic_id, changed in _read_partitions(content).items():
         merged_topics[topic_id] = _with_partitions(merged_topics.get(topic_id), changed)
     for topic_id in deleted:
         merged_topics.pop(topic_id, None)
+    for node in forgotten:
+        merged_servers.pop(node, None)
     return replace(
         image,
         index=update.index,
         servers=tuple(merged_servers.values()),
         topics=tuple(merged_topics.values()),
         access=from_map(Access, content["access"]) if "access" in content else image.access,
+        level=_level(content, image.level),
     )
+
+
+def _level(content: dict[Any, Any], default: int) -> int:
+    level = content.get("level", default)
+    if type(level) is not int or level < 1:
+        raise ProtocolError("metadata: level is no feature level")
+    return level
 
 
 def _topic(topic: TopicState) -> dict[str, Any]:

@@ -79,6 +79,9 @@ class Hello(Message):
     cluster: str = ""
     token: str = field(default="", repr=False)
     """A client's bearer token: says who it is. Never logged."""
+    level_min: int = 1
+    level_max: int = 1
+    """The feature levels that a service understands (``tidelog.levels``); of a client they say nothing."""
 
 
 # --- controller: replica servers -------------------------------------------------------------------------
@@ -439,6 +442,62 @@ class DrainServer(Message):
     ANSWER: ClassVar[type[Message]] = Done
     server: str
     drain: bool = True
+    client: str = ""
+    sequence: int = 0
+    asker: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ForgetServer(Message):
+    """A replica server that is down and has no copy of anything is none of the cluster any more. From feature level 2
+    on."""
+
+    OP: ClassVar[str] = "forget_server"
+    ANSWER: ClassVar[type[Message]] = Done
+    server: str
+    client: str = ""
+    sequence: int = 0
+    asker: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessLevels:
+    """Part: the feature levels that a process understands; ``level_max`` 0: it is not in touch with the active
+    controller, and what it understands is not known."""
+
+    role: str
+    node: str
+    level_min: int = 0
+    level_max: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class FeaturesAnswer(Message):
+    """Answer: the cluster's feature level, and what the controllers, replica servers and gateways understand."""
+
+    level: int
+    processes: tuple[ProcessLevels, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class DescribeFeatures(Message):
+    """At which feature level is the cluster, and who understands which?"""
+
+    OP: ClassVar[str] = "describe_features"
+    ANSWER: ClassVar[type[Message]] = FeaturesAnswer
+
+
+@dataclass(frozen=True, slots=True)
+class RaiseLevel(Message):
+    """Raise the cluster to this feature level, for good. ``UNSUPPORTED_LEVEL``, with the names of all processes that
+    do not understand it or are not in touch; those that are ``left_behind`` may be down, and are refused until they
+    understand it. ``dry_run``: only say whether it can be."""
+
+    OP: ClassVar[str] = "raise_level"
+    ANSWER: ClassVar[type[Message]] = Done
+    level: int
+    left_behind: tuple[str, ...] = ()
+    dry_run: bool = False
     client: str = ""
     sequence: int = 0
     asker: str = ""
@@ -1681,10 +1740,24 @@ class PlayedNode:
 
 
 @dataclass(frozen=True, slots=True)
+class PlayedMessage:
+    """Part: what one service said to another. ``op``: that of the request, of an answer, too ("" where the request
+    was not heard); ``words``: what it holds, for people, perhaps cut off."""
+
+    time_ms: int
+    sender: str
+    receiver: str
+    op: str = ""
+    answer: bool = False
+    words: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class PlayAnswer(Message):
-    """Answer: the nodes, as they are now."""
+    """Answer: the nodes, as they are now; to ``stop`` the messages that were heard, in order."""
 
     nodes: tuple[PlayedNode, ...] = ()
+    messages: tuple[PlayedMessage, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -1692,7 +1765,8 @@ class Play(Message):
     """Have something happen to a node of a cluster that ``tidelog dev`` runs; all others answer ``UNSUPPORTED``.
 
     ``act``: ``kill``: it ends at once; ``pause``: it is silent, its connections stay; ``cut``: its connections break
-    and nobody reaches it; ``heal``: it runs and is reached again; "": nothing, the answer tells what is so."""
+    and nobody reaches it; ``heal``: it runs and is reached again; "": nothing, the answer tells what is so. Without a
+    node: ``record``: listen from now on to what the services say to each other; ``stop``: no more, and tell it."""
 
     OP: ClassVar[str] = "play"
     ANSWER: ClassVar[type[Message]] = PlayAnswer

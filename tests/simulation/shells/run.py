@@ -15,11 +15,11 @@ from tidelog.errors import TidelogError
 from tidelog.link import SILENCE_S
 from tidelog.records import decode_batch, split
 from tidelog.types import TopicConfig
+from tidelog.verify.checker import check
+from tidelog.verify.history import OK, History, Send
 from tidelog_replica.log.log import Log
 
-from simulation.checker import check
 from simulation.ghost import Violation
-from simulation.history import OK, History, Send
 from simulation.loop import stream
 from simulation.shells.determinism import determined, run
 from simulation.shells.services import CONTROLLERS, GATEWAY_URL, REPLICAS, Services

@@ -10,8 +10,8 @@ import tidelog
 import trio
 from tidelog.errors import TidelogError
 from tidelog.types import Position
+from tidelog.verify.history import FAILED, OK, UNKNOWN, History, Read, Send
 
-from simulation.history import FAILED, OK, UNKNOWN, History, Read, Send
 from simulation.shells.services import GATEWAY_URL
 from simulation.shells.streams import NODE
 

@@ -3,20 +3,15 @@
 A command is a decision already made. Random choices, wall-clock times and the evidence behind a decision are in
 the command, so that every controller that applies the same log holds the same state (``metadata.py``). A command
 may still come to nothing when it is applied, because another came before it; it then changes nothing and its
-answer is a refusal.
-
-In an entry a command is one CBOR map: ``kind`` and the fields by name. A field equal to nothing is still written:
-the log is not a hot path, and a complete map is easier to read with other tools.
+answer is a refusal. In
+an entry a command is as ``command_bytes.py`` says.
 """
 
 from __future__ import annotations
 
-import dataclasses
-import types
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, get_args, get_origin, get_type_hints
+from typing import ClassVar
 
-import cbor2
 from tidelog.types import Acl, NodeId, Quota, Token, TopicConfig
 from tidelog.wire.messages import ControllerMember, IsrMember, SuspectPart
 
@@ -29,6 +24,9 @@ class Command:
     time_ms: int
     asker: str = field(default="", kw_only=True)
     """Who wants it: somebody behind a gateway; for people only."""
+    level: int = field(default=0, kw_only=True)
+    """The feature level at which the cluster begins whose first command this is; 0: it is not, or an earlier release
+    wrote it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,6 +280,23 @@ class SetDraining(Command):
 
 
 @dataclass(frozen=True, slots=True)
+class ForgetServer(Command):
+    """A replica server is none of the cluster any more; only if it is in that life, fenced, and holds nothing."""
+
+    KIND: ClassVar[str] = "forget_server"
+    node: NodeId
+    broker_epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class SetLevel(Command):
+    """The cluster is at this feature level from now on, if it was at a lower one."""
+
+    KIND: ClassVar[str] = "set_level"
+    to: int
+
+
+@dataclass(frozen=True, slots=True)
 class TakeProducerIds(Command):
     """Give away the next ``count`` producer ids."""
 
@@ -341,6 +356,8 @@ KINDS: dict[str, type[Command]] = {
         Suspend,
         AddPartitions,
         SetDraining,
+        ForgetServer,
+        SetLevel,
         ChangeQueue,
         TakeProducerIds,
         NoteControllers,
@@ -348,48 +365,3 @@ KINDS: dict[str, type[Command]] = {
         ChangeAccess,
     )
 }
-
-
-def encode_command(command: Command) -> bytes:
-    """The command as the data of a Raft entry; never empty (empty is Raft's no-op)."""
-    return cbor2.dumps({"kind": command.KIND, **_plain(command)})
-
-
-def decode_command(data: bytes) -> Command:
-    """The command in a Raft entry. Raises ``ValueError`` for one that this version does not know: a controller
-    must not skip what others apply."""
-    values = cbor2.loads(data)
-    kind = KINDS.get(values.pop("kind", ""))
-    if kind is None:
-        raise ValueError("the metadata log holds a command of a newer version; upgrade this controller")
-    command = _typed(kind, values)
-    assert isinstance(command, Command)
-    return command
-
-
-def _plain(value: Any) -> Any:
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {f.name: _plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
-    if isinstance(value, tuple):
-        return [_plain(v) for v in value]
-    return value
-
-
-_HINTS: dict[type, dict[str, Any]] = {}
-
-
-def _typed(kind: Any, value: Any) -> Any:
-    """``value`` as CBOR gave it, as the type that the field says."""
-    if dataclasses.is_dataclass(kind):
-        assert isinstance(kind, type)
-        if kind not in _HINTS:
-            _HINTS[kind] = get_type_hints(kind)
-        hints = _HINTS[kind]
-        return kind(**{name: _typed(hints[name], v) for name, v in value.items()})
-    origin = get_origin(kind)
-    if origin is tuple:
-        return tuple(_typed(get_args(kind)[0], v) for v in value)
-    expected = origin or kind
-    if isinstance(kind, types.UnionType) or not isinstance(value, expected):
-        raise ValueError(f"the metadata log holds {value!r} where {kind} belongs")
-    return value

@@ -14,22 +14,25 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from tidelog.config import setting
 from tidelog.effects import Answer, Call, Event, Post, Send
 from tidelog.errors import ConfigError, TidelogError, refuse
+from tidelog.levels import Levels, why_unfit
 from tidelog.types import NodeId
-from tidelog.wire.messages import ControllerInfo, Done, Meet, Message, QuorumAnswer
+from tidelog.wire.messages import Done, Meet, Message, QuorumAnswer
 
 from tidelog_controller.core.balance import BalanceSettings
 from tidelog_controller.core.commands import Command
 from tidelog_controller.core.counts import Counts
+from tidelog_controller.core.features import Features
 from tidelog_controller.core.founding import Founding
 from tidelog_controller.core.groups_topic import GroupsTopicSettings
 from tidelog_controller.core.machine import Replicated, decode_state, encode_proposal, step
 from tidelog_controller.core.once import RequestId
 from tidelog_controller.core.placement import Dice
+from tidelog_controller.core.quorum import describe_quorum
 from tidelog_controller.core.raft import (
     Apply,
     Entry,
@@ -118,14 +121,17 @@ class Consensus(ABC):
         rng: Dice,
         now: float,
         join: bool,
+        levels: Levels,
     ) -> None:
         self.node_id = node_id
+        self.features = Features(node_id, levels)
         self.settings = settings
         self.raft = Raft(node_id, settings.raft, stored, rng, now)
         self.founding = Founding(self.raft, peers, waits=join or stored.lost, now=now)
         self.replicated = Replicated(MetadataState(cluster))
         if stored.snapshot is not None:
             self.replicated = _decoded(stored.snapshot.data)
+        self._check_level()
         self.active = False
         self.stopping = False
         self._seeds = dict(peers)
@@ -227,6 +233,8 @@ class Consensus(ABC):
     def _propose(
         self, command: Command, now: float, source: int = 0, id: int | None = None, request: RequestId | None = None
     ) -> list[ControllerEffect]:
+        if not self.state.level:
+            command = replace(command, level=self.features.own.newest)
         index, effects = self.raft.propose(encode_proposal(command, request), now)
         assert index is not None, "the active controller leads Raft"
         self.counts.proposals += 1
@@ -266,6 +274,7 @@ class Consensus(ABC):
                 case Restore(snapshot):
                     self.counts.snapshots_installed += 1
                     self.replicated = _decoded(snapshot.data)
+                    self._check_level()
                     out += self._on_news(self.state, None)
                 case RoleChanged():
                     self.counts.raft_elections += effect.role == "candidate"
@@ -309,8 +318,12 @@ class Consensus(ABC):
 
     def _apply(self, entry: Entry, now: float) -> list[ControllerEffect]:
         before = self.state
-        outcome = step(self.replicated, entry)
+        try:
+            outcome = step(self.replicated, entry)
+        except ValueError as error:
+            raise ConfigError(f"entry {entry.index} of the metadata log: {error}") from error
         self.replicated = outcome.state
+        self._check_level()
         effects: list[ControllerEffect] = []
         if outcome.applied is not None and outcome.command is not None:
             if self.active:
@@ -329,6 +342,12 @@ class Consensus(ABC):
             answer = self._with_settings(outcome.answer or Done())
             effects.append(Answer(pending.source, pending.id, answer))
         return effects
+
+    def _check_level(self) -> None:
+        """Who does not understand what the others have agreed on ends."""
+        unfit = why_unfit(self.node_id, self.features.own, self.state.level or self.features.own.newest)
+        if unfit is not None:
+            raise ConfigError(unfit.message)
 
     def _give_up(self, now: float) -> list[ControllerEffect]:
         """Requests that no majority has confirmed in time."""
@@ -353,26 +372,7 @@ class Consensus(ABC):
 
     def quorum(self, now: float) -> QuorumAnswer:
         """The group as seen from here; a leader that may not serve yet names nobody active."""
-        leader = self.raft.leader_id
-        active = leader if leader != self.node_id or self.active else None
-        own = "follower" if self.raft.role == "follower" else "candidate"
-        others = "unknown" if leader is None else "follower"
-        matches = self.raft.matches()
-        controllers = tuple(
-            ControllerInfo(
-                node,
-                url,
-                "leader" if node == leader else own if node == self.node_id else others,
-                self._votes(node),
-                *matches.get(node, (-1, False)),
-            )
-            for node, url in self.urls.items()
-        )
-        return QuorumAnswer(active or "", self.raft.term, self.raft.commit_index, controllers)
-
-    def _votes(self, node: NodeId) -> bool:
-        member = self.raft.members.find(node)
-        return member is not None and member.voter
+        return describe_quorum(self.raft, self.node_id, self.urls, self.active)
 
     def not_active(self, *, unknown_outcome: bool) -> TidelogError:
         """The refusal of who does not decide, with who does."""

@@ -23,6 +23,7 @@ from typing import Any
 from tidelog.counting import count
 from tidelog.effects import Event, Post
 from tidelog.errors import TidelogError, refuse
+from tidelog.levels import ALL, Levels
 from tidelog.types import GROUPS, TRANSACTIONS, NodeId, TopicPartition
 from tidelog.wire.image import encode_image
 from tidelog.wire.messages import (
@@ -73,6 +74,7 @@ from tidelog_controller.core.commands import (
 from tidelog_controller.core.consensus import Consensus, ControllerEffect, ControllerSettings, answer_to
 from tidelog_controller.core.election import Elections, why_not_reported
 from tidelog_controller.core.events import delta_of, events_of
+from tidelog_controller.core.features import FeatureWish
 from tidelog_controller.core.groups_topic import plan_coordinated
 from tidelog_controller.core.lagging import Lags
 from tidelog_controller.core.metadata import apply
@@ -108,10 +110,11 @@ class Controller(Consensus):
         now: float,
         *,
         join: bool = False,
+        levels: Levels = ALL,
     ) -> None:
         """``peers``: the URLs of the controllers that found the cluster, this one included, or with ``join`` of those
-        that there are. ``stored``: what the last life persisted."""
-        super().__init__(node_id, peers, cluster, settings, stored, rng, now, join)
+        that there are. ``levels``: the feature levels that it understands. ``stored``: what its last life left."""
+        super().__init__(node_id, peers, cluster, settings, stored, rng, now, join, levels)
         self.elections = Elections(
             settings.session_timeout_s, settings.broken_link_grace_s, settings.leader_report_window_s
         )
@@ -132,6 +135,9 @@ class Controller(Consensus):
     ) -> list[ControllerEffect]:
         """A request that came over link ``source``, of ``peer``. ``id`` None: nobody waits for the answer."""
         count(self.counts.requests, message.OP)
+        if unfit := self.features.why_unfit(source, self.state.level):
+            self._watchers.pop(source, None)
+            return answer_to(source, id, unfit)
         match message:
             case Watch():
                 self._watchers[source] = None
@@ -140,7 +146,6 @@ class Controller(Consensus):
                 return answer_to(source, id, self.quorum(now))
         if not self.active:
             return answer_to(source, id, self.not_active(unknown_outcome=False))
-        refusal: TidelogError | None = None
         if isinstance(message, Heartbeat | ReportLeader | Seal):
             refusal = self._why_dead(message)
             if refusal is None:
@@ -195,6 +200,7 @@ class Controller(Consensus):
         """Nobody watches or waits on that link any more. What was proposed may still be applied. A server that
         heartbeats over it must soon do so over another."""
         self.elections.on_link_closed(source, now)
+        self.features.on_link_closed(source)
         self._watchers.pop(source, None)
         self._pending = {index: p for index, p in self._pending.items() if p.source != source}
         self._reads = {token: r for token, r in self._reads.items() if r.source != source}
@@ -265,6 +271,8 @@ class Controller(Consensus):
             return refusal
         if isinstance(message, AccessWish):
             return plan_access(self.state, message, self._dice, wall_ms)
+        if isinstance(message, FeatureWish):
+            return self.features.plan(self.state, message, [m.node for m in self.raft.members.all], wall_ms)
         if isinstance(message, Move):
             return plan_move(self.state, message, self._dice, wall_ms, self.lags.slow(now))
         match message:

@@ -31,6 +31,8 @@ class Draft:
         """Replaced by another where it changes."""
         self.access = state.access
         """The same."""
+        self.level = state.level
+        self._forgotten: list[NodeId] = []
         self._index = index
         self._time_ms = time_ms
         self._servers: dict[NodeId, ServerState] = {}
@@ -65,6 +67,11 @@ class Draft:
         self._servers[server.node] = server
         if earlier_lives is not None:
             self._earlier_lives[server.node] = earlier_lives
+
+    def forget_server(self, node: NodeId) -> None:
+        """The server is gone, and all that was known of it."""
+        self._forgotten.append(node)
+        self.tell("server_forgotten", "operator", {}, self.state.servers[node], None, node=node)
 
     def add_topic(self, topic: TopicState) -> None:
         """A new topic."""
@@ -176,22 +183,36 @@ class Draft:
             for topic_id in self._removed:
                 del topics[topic_id]
             names = {topic.name: topic.topic_id for topic in topics.values()}
+        servers_now, earlier_lives = old.servers, old.earlier_lives
+        if self._servers or self._forgotten:
+            servers_now = {n: s for n, s in {**old.servers, **self._servers}.items() if n not in self._forgotten}
+        if self._earlier_lives or self._forgotten:
+            lives = {**old.earlier_lives, **self._earlier_lives}
+            earlier_lives = {n: names for n, names in lives.items() if n not in self._forgotten}
         state = MetadataState(
             old.cluster,
             self._index,
-            {**old.servers, **self._servers} if self._servers else old.servers,
+            servers_now,
             topics,
             names,
             self._histories() if self._changes or self._removed else old.history,
             self.next_producer_id,
-            {**old.earlier_lives, **self._earlier_lives} if self._earlier_lives else old.earlier_lives,
+            earlier_lives,
             self.timeline.with_events(self._events),
             self.queue,
             self.access,
+            self.level,
         )
-        servers, access = tuple(self._servers.values()), None if self.access == old.access else self.access
         return Applied(
-            state, answer, servers, tuple(changed.values()), tuple(self._removed), tuple(self._changes), access
+            state,
+            answer,
+            tuple(self._servers.values()),
+            tuple(changed.values()),
+            tuple(self._removed),
+            tuple(self._changes),
+            None if self.access == old.access else self.access,
+            None if self.level == max(old.level, 1) else self.level,
+            tuple(self._forgotten),
         )
 
     def _histories(self) -> dict[str, tuple[tuple[HistoryEntry, ...], ...]]:

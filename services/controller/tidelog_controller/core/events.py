@@ -21,7 +21,9 @@ def delta_of(before: MetadataState, applied: Applied) -> bytes:
         state = applied.state.partition(*key)
         if key.topic_id not in told and state is not None and state is not before.partition(*key):
             partitions.append((key, state))
-    return encode_delta(applied.servers, whole, applied.deleted_ids, partitions, applied.access)
+    return encode_delta(
+        applied.servers, whole, applied.deleted_ids, partitions, applied.access, applied.level, applied.forgotten
+    )
 
 
 def events_of(before: MetadataState, applied: Applied) -> list[Event]:
@@ -63,6 +65,9 @@ def events_of(before: MetadataState, applied: Applied) -> list[Event]:
                 "evidence": entry.evidence,
             }
             events.append(Event(f"partition_{entry.event}", fields))
+    events += [Event("server_forgotten", {"server": node}) for node in applied.forgotten]
+    if applied.level is not None:
+        events.append(Event("feature_level", {"level": applied.level, "before": before.level}))
     if applied.access is not None:
         kinds = ("tokens", "acls", "quotas")
         events.append(Event("access_changed", {kind: len(getattr(applied.access, kind)) for kind in kinds}))

@@ -2,7 +2,8 @@
 
 An entry's data is a command (``commands.py``), or ``[client, sequence, command]`` where the request is to be done at
 most once (``once.py``). The state is the metadata and the table of answered requests. As a document it is one CBOR
-map; it is written in pieces, topic by topic, so that a thread that writes a large one lets others run in between."""
+map; it is written in pieces, topic by topic, so that a thread that writes a large one lets others run in between. At
+feature level 1 it says nothing of the level: releases that know of none read it too."""
 
 from __future__ import annotations
 
@@ -14,7 +15,8 @@ import cbor2
 from tidelog.errors import TidelogError
 from tidelog.wire.messages import Message
 
-from tidelog_controller.core.commands import Command, decode_command, encode_command
+from tidelog_controller.core.command_bytes import decode_command, encode_command
+from tidelog_controller.core.commands import Command
 from tidelog_controller.core.document import from_document, to_document
 from tidelog_controller.core.metadata import apply, skip
 from tidelog_controller.core.once import Once, RequestId
@@ -77,6 +79,8 @@ def encode_state(state: Replicated) -> bytes:
     """The state as one CBOR map: ``format``, ``once``, and the fields of the metadata by name."""
     metadata = state.metadata
     names = [known.name for known in dataclasses.fields(metadata)]
+    if metadata.level == 1:  # what an earlier release reads
+        names.remove("level")
     pieces = [_head(_MAP, len(names) + 2), cbor2.dumps("format"), cbor2.dumps(FORMAT)]
     pieces += [cbor2.dumps("once"), cbor2.dumps(to_document(state.once))]
     for name in names:
@@ -100,6 +104,7 @@ def decode_state(data: bytes) -> Replicated:
     if type(document) is not dict or document.pop("format", None) != FORMAT:
         raise ValueError("the snapshot is of a later version; upgrade this controller")
     once = from_document(Once, document.pop("once", {}))
+    document.setdefault("level", 1)
     metadata = from_document(MetadataState, document)
     if "timeline" not in document and metadata.servers:  # of a version without: what was before is a gap
         metadata = dataclasses.replace(metadata, timeline=Timeline(last=1))

@@ -53,6 +53,7 @@ from tidelog_controller.core.commands import (
     ElectSealed,
     FenceServer,
     ForgetEvents,
+    ForgetServer,
     LeaveParts,
     NoteControllers,
     RecordLoss,
@@ -61,6 +62,7 @@ from tidelog_controller.core.commands import (
     ReplaceLeaders,
     SetDraining,
     SetLearners,
+    SetLevel,
     SetReplicas,
     SetSuccessor,
     Suspend,
@@ -68,6 +70,7 @@ from tidelog_controller.core.commands import (
     UnfenceServer,
 )
 from tidelog_controller.core.draft import Draft
+from tidelog_controller.core.features import forget_server, set_level
 from tidelog_controller.core.leadership import can_be_sealed, can_take_over, elect, elect_sealed, first_state, without
 from tidelog_controller.core.moving import move, pass_on, with_proposed
 from tidelog_controller.core.noting import forget_events, note_controllers, record_loss
@@ -83,6 +86,8 @@ EARLIER_LIVES = 32
 def apply(state: MetadataState, command: Command, index: int) -> Applied:
     """The state after ``command``, which stands in the log at ``index``. Deterministic."""
     draft = Draft(state, index, command.time_ms, command.asker)
+    if not state.level:
+        draft.level = command.level or 1
     return draft.finish(_answer(draft, command, index))
 
 
@@ -127,6 +132,10 @@ def _answer(draft: Draft, command: Command, index: int) -> Message | TidelogErro
             return forget_events(draft, command)
         case ChangeAccess():
             return change_access(draft, command)
+        case ForgetServer():
+            return forget_server(draft, command)
+        case SetLevel():
+            return set_level(draft, command)
         case TakeProducerIds():
             first = draft.next_producer_id
             draft.next_producer_id += command.count

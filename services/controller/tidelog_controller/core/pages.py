@@ -22,6 +22,8 @@ def event_record(event: TimelineEvent) -> Document:
         if event.partition >= 0:
             about["partition"] = event.partition
     else:
+        about = {}
+    if event.node:
         about = {"controller" if event.kind.startswith("controller_") else "server": event.node}
     record = {
         **_head("event", event.number, event.time_ms),

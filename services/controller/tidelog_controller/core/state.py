@@ -34,11 +34,13 @@ class MetadataState:
     queue: dict[str, QueuedMove] = field(default_factory=dict)
     """By ``QueuedMove.key``: reassignments that wait for their turn, in that order."""
     access: Access = field(default_factory=Access)
+    level: int = 0
+    """Feature level; 0 until the first command, which says at which the cluster begins."""
 
     def image(self) -> ClusterImage:
         """What watchers see of it."""
         servers, topics = tuple(self.servers.values()), tuple(self.topics.values())
-        return ClusterImage(self.index, self.cluster, servers, topics, self.access)
+        return ClusterImage(self.index, self.cluster, servers, topics, self.access, max(self.level, 1))
 
     def partition(self, topic_id: str, partition: int) -> PartitionState | None:
         """One partition, or None when there is no such topic or partition."""
@@ -71,8 +73,13 @@ class Applied:
     """The history entries that were added, in order."""
     access: Access | None = None
     """All of it, where anything of it changed."""
+    level: int | None = None
+    """Where it was raised."""
+    forgotten: tuple[NodeId, ...] = ()
+    """Servers that are gone."""
 
     @property
     def visible(self) -> bool:
         """Whether watchers must hear of it."""
-        return bool(self.servers or self.topics or self.deleted_ids or self.access is not None)
+        news = (self.servers, self.topics, self.deleted_ids, self.forgotten)
+        return any(news) or self.access is not None or self.level is not None

@@ -24,6 +24,7 @@ from tidelog.wire.messages import (
     DeleteGroup,
     DeleteTopic,
     DescribeAccess,
+    DescribeFeatures,
     DescribeGroup,
     DescribeMetrics,
     DescribeQuorum,
@@ -31,6 +32,7 @@ from tidelog.wire.messages import (
     DrainServer,
     EndTransaction,
     FetchOffsets,
+    ForgetServer,
     GroupHeartbeat,
     GrowTopic,
     History,
@@ -47,6 +49,7 @@ from tidelog.wire.messages import (
     PrepareTransaction,
     Produce,
     PutToken,
+    RaiseLevel,
     Read,
     Reassign,
     Rebalance,
@@ -104,6 +107,9 @@ OF_CLUSTER = {
     Reassign.OP: "cluster",
     CancelReassignment.OP: "cluster",
     DrainServer.OP: "cluster",
+    ForgetServer.OP: "cluster",
+    DescribeFeatures.OP: "describe",
+    RaiseLevel.OP: "cluster",
     Play.OP: "cluster",
     PlanRebalance.OP: "cluster",
     Rebalance.OP: "cluster",
@@ -118,7 +124,9 @@ OF_CLUSTER = {
 """Ops on the cluster."""
 OPEN = frozenset({Metadata.OP, InitProducer.OP, Credit.OP, Unsubscribe.OP})
 """Need nothing: ``metadata`` tells of what one may describe, the others touch what is one's own."""
-ASKING = frozenset({DescribeQuorum.OP, DescribeMetrics.OP, DescribeAccess.OP, ListGroups.OP, PlanRebalance.OP})
+ASKING = frozenset(
+    {DescribeQuorum.OP, DescribeFeatures.OP, DescribeMetrics.OP, DescribeAccess.OP, ListGroups.OP, PlanRebalance.OP}
+)
 ADMIN = frozenset({*BY_NAME, *OF_CLUSTER, DeleteGroup.OP} - ASKING)
 """Change the cluster."""
 EVERYTHING = ("cluster", "cluster")

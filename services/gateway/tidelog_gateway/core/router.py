@@ -257,8 +257,8 @@ class Router:
             return error, False
         if header.batch_length != part.size:
             return refuse("CORRUPT_BATCH", f"batch declares length {header.batch_length}, has {part.size}"), False
-        if header.is_control or header.is_sparse:
-            return refuse("CORRUPT_BATCH", "control and sparse batches are the servers' own"), False
+        if header.is_control or (header.is_sparse and part.expected_offset < 0):
+            return refuse("CORRUPT_BATCH", "a control batch, or a sparse one without an expected offset"), False
         if not Acks.NONE <= part.acks <= Acks.ALL:
             return refuse("MALFORMED", f"acks must be 0, 1 or 2, not {part.acks}"), False
         topic = self._cluster.topic(part.topic_id)

@@ -204,6 +204,12 @@ class Log(Cleanable):
             self._reopened = False
         if wall_ms - self._active_since_ms < self._config.segment_max_age_ms:
             return False
+        return self.roll()
+
+    def roll(self) -> bool:
+        """Close the written segment, if it holds anything. Raises ``OSError``."""
+        if not self._segments[-1].size or not self._usable:
+            return False
         with Change(self):
             self._roll()
             self._prepare_snapshot()

@@ -40,6 +40,11 @@ export class Flows {
     else this.#known.set(node, { at, values, before: old && is("process_start_time_seconds") ? { at: known.at, values: old } : undefined });
   }
 
+  /** It was asked, whether it has answered or not. */
+  has(node) {
+    return this.#known.has(node);
+  }
+
   /** Why a server's figures are not known; undefined where they are. */
   error(node) {
     return this.#known.get(node)?.error;
@@ -61,6 +66,11 @@ export class Flows {
         ...{ bytes: bytes.get(follower) ?? 0, behind: behind.get(follower) ?? 0, seconds: seconds.get(follower) ?? 0 },
       }));
     });
+  }
+
+  /** By server that has told: the gateways that are connected to it. */
+  served() {
+    return new Map([...this.#known].filter(([, { values }]) => values).map(([node, { values }]) => [node, [...byLabel(values, "tidelog_replica_connections", "peer", 'role="gateway"').keys()].sort()]));
   }
 
   /** The value below which `part` of what all servers' histogram saw between the last two looks lies. */

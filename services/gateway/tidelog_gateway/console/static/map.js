@@ -2,16 +2,43 @@
 
 import { many } from "./cluster.js";
 import { h } from "./dom.js";
+import { Flows } from "./flows.js";
+import { picture } from "./links.js";
 
 /** Partitions of a topic that are shown at first. */
 const PARTITIONS = 48;
 
+/** What a replica may be to its partition, in words. */
+export const ROLES = { leader: "leads", synced: "in sync", behind: "not in sync", learner: "learner" };
+/** The servers are asked so often who is connected to them. */
+const EVERY_MS = 5000;
+
 export class MapPanel {
   #whole = new Set();
   #wanted = "";
+  #flows = new Flows();
+  #turn = null;
+
+  /** Look who is connected with whom, until `close`. */
+  open(app) {
+    this.close();
+    this.#turn = setInterval(() => this.#look(app), EVERY_MS);
+    this.#look(app);
+  }
+
+  close() {
+    clearInterval(this.#turn);
+    this.#turn = null;
+  }
+
+  #look(app) {
+    if (document.hidden || !app.live || !app.cluster?.told || !app.log?.gateway) return;
+    this.#flows.ask(app.log, app.cluster.servers.filter(({ fenced }) => !fenced).map(({ node }) => node), () => app.draw());
+  }
 
   view(app) {
     const { cluster } = app;
+    if (cluster.servers.some(({ node, fenced }) => !fenced && !this.#flows.has(node))) this.#look(app);
     const topics = cluster.topics.filter(({ name }) => name.includes(this.#wanted));
     const own = topics.filter(({ internal }) => !internal);
     const internal = topics.filter(({ internal: is }) => is);
@@ -23,6 +50,7 @@ export class MapPanel {
         group(cluster, "Gateways", gateways(app)),
         group(cluster, "Controllers", controllers(cluster)),
         group(cluster, "Replica servers", cluster.servers.map(server)),
+        cluster.told ? h("section", { "aria-labelledby": "links", class: "plane" }, h("h2", { id: "links" }, "Connections"), picture(cluster, cluster.live ? this.#flows.served() : new Map())) : null,
       ),
       h(
         "section",
@@ -63,9 +91,14 @@ export class MapPanel {
   }
 }
 
-function group({ told }, title, cards) {
+function why(told, live) {
+  if (!told) return "Not told to these rights (describe cluster).";
+  return live ? "Not known." : "The timeline does not tell of them.";
+}
+
+function group({ told, live }, title, cards) {
   const id = title.toLowerCase().replace(" ", "-");
-  return h("section", { "aria-labelledby": id, class: "plane" }, h("h2", { id }, title), cards.length ? h("ul", { class: "nodes" }, cards) : h("p", { class: "quiet" }, told ? "Not known." : "Not told to these rights (describe cluster)."));
+  return h("section", { "aria-labelledby": id, class: "plane" }, h("h2", { id }, title), cards.length ? h("ul", { class: "nodes" }, cards) : h("p", { class: "quiet" }, why(told, live)));
 }
 
 function node(key, name, state, lines, marks = []) {
@@ -111,29 +144,25 @@ function chip(topic, one) {
   const order = [...one.replicas].sort((a, b) => (b === one.leader) - (a === one.leader));
   return h(
     "a",
-    { class: `chip ${one.state}`, href: `#/partition/${encodeURIComponent(topic)}/${one.partition}`, "aria-label": inWords(topic, one) },
-    h("b", {}, String(one.partition)),
-    order.map((name) => h("span", { class: `replica ${roleOf(one, name)}` }, name)),
-    one.learners.map((name) => h("span", { class: "replica learner" }, name)),
-    h("small", {}, one.state === "offline" ? "no leader" : one.state === "paused" ? "paused" : `e${one.leaderEpoch}`),
+    { class: `chip ${one.state}`, href: `#/partition/${encodeURIComponent(topic)}/${one.partition}` },
+    h("b", {}, unseen(`${topic} partition `), String(one.partition)),
+    [...order, ...one.learners].map((name) => h("span", { class: `replica ${roleOf(one, name)}` }, name, unseen(` ${ROLES[roleOf(one, name)]},`))),
+    h("small", {}, one.state === "offline" ? "no leader" : one.state === "paused" ? "paused" : [`e${one.leaderEpoch}`, unseen(" leader epoch")]),
   );
 }
 
-/** What a replica is to its partition. */
+/** Only for who hears the page. */
+function unseen(words) {
+  return h("span", { class: "unseen" }, words);
+}
+
+/** What a replica is to its partition: one of `ROLES`. */
 export function roleOf(one, name) {
   if (name === one.leader) return "leader";
   if (one.learners.includes(name)) return "learner";
   return one.isr.includes(name) ? "synced" : "behind";
 }
 
-function inWords(topic, one) {
-  const behind = one.replicas.filter((name) => !one.isr.includes(name));
-  const leader = one.leader ? `led by ${one.leader} in leader epoch ${one.leaderEpoch}` : "without a leader";
-  const more = behind.length ? `, not in sync: ${behind.join(", ")}` : "";
-  return `${topic} partition ${one.partition}: ${leader}, in sync: ${one.isr.join(", ") || "nobody"}${more}`;
-}
-
 function legend() {
-  const entries = [["leader", "leads"], ["synced", "in sync"], ["behind", "not in sync"], ["learner", "learner"]];
-  return h("p", { class: "legend small quiet" }, entries.map(([kind, words]) => h("span", {}, h("span", { class: `replica ${kind}` }, "r"), ` ${words}`)), h("span", {}, h("small", {}, "e3"), " leader epoch 3"));
+  return h("p", { class: "legend small quiet" }, Object.entries(ROLES).map(([kind, words]) => h("span", {}, h("span", { class: `replica ${kind}` }, "r"), ` ${words}`)), h("span", {}, h("small", {}, "e3"), " leader epoch 3"));
 }

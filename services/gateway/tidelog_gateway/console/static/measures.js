@@ -40,12 +40,12 @@ export function quantile(before, after, name, part) {
   return from.upTo + ((buckets[i].upTo - from.upTo) * (part * all - from.count)) / (buckets[i].count - from.count || 1);
 }
 
-/** Of the samples of a name: a label's values and what was counted of each, whatever the other labels say. */
-export function byLabel(values, name, label) {
+/** Of the samples of a name: a label's values and what was counted of each, whatever the other labels say but `having` (`role="gateway"`). */
+export function byLabel(values, name, label, having = "") {
   const found = new Map();
   const pattern = new RegExp(`[{,]${label}="((?:[^"\\\\]|\\\\.)*)"`);
   for (const [key, value] of values) {
-    const one = key.startsWith(`${name}{`) && pattern.exec(key)?.[1];
+    const one = key.startsWith(`${name}{`) && key.includes(having) && pattern.exec(key)?.[1];
     if (one) found.set(one, (found.get(one) ?? 0) + value);
   }
   return found;

@@ -2,7 +2,7 @@
 
 import { h } from "./dom.js";
 import { whole } from "./format.js";
-import { roleOf } from "./map.js";
+import { roleOf, ROLES } from "./map.js";
 import { legend, plot, Series } from "./plot.js";
 import { entry } from "./timeline.js";
 import { epochsOf, windowOf } from "./tracks.js";
@@ -10,7 +10,6 @@ import { epochsOf, windowOf } from "./tracks.js";
 const EVERY_MS = 400;
 const SPANS = [["100", "last 100 records"], ["1000", "last 1,000 records"], ["100000", "last 100,000 records"], ["", "whole log"]];
 const EVENTS = 50;
-const ROLES = { leader: "leads", synced: "in sync", behind: "not in sync", learner: "learner" };
 
 export class PartitionPanel {
   #place = null;

@@ -1,8 +1,10 @@
 /** With the nodes of `tidelog dev` only: kill, pause, cut off and heal them, and see beside it what the cluster makes of it. */
 
 import { h } from "./dom.js";
+import { Steps } from "./steps.js";
 import { entry, ofUsers } from "./timeline.js";
 
+const EVERY_MS = 2000;
 const EVENTS = 12;
 const ACTS = [
   ["kill", "Kill", "it ends at once; its data stays"],
@@ -15,6 +17,8 @@ export class PlayPanel {
   /** The nodes; null where there is nothing to play with. */
   nodes = null;
   #said = "";
+  #turn = null;
+  #steps = new Steps();
 
   /** Find out whether there is something to play with here. */
   async ask(app, log) {
@@ -22,8 +26,15 @@ export class PlayPanel {
     app.draw();
   }
 
+  /** Look what the nodes do, until `close`: others may play, too. */
   open(app) {
+    this.close();
+    this.#turn = setInterval(() => !document.hidden && app.log?.gateway && this.ask(app, app.log), EVERY_MS);
     if (app.log) this.ask(app, app.log);
+  }
+
+  close() {
+    clearInterval(this.#turn);
   }
 
   view(app) {
@@ -31,10 +42,11 @@ export class PlayPanel {
     const newest = ofUsers(app.history.events).slice(-EVENTS).reverse();
     return [
       h("h1", {}, "Play"),
-      h("p", { class: "quiet" }, "This cluster runs in one process, for development. Do something to a node, and look what the others do; with ◀ and ▶ below step through it, event by event, in any panel."),
+      h("p", { class: "quiet" }, "This cluster runs in one process, for development. Do something to a node, and look what the others do; with ◀ and ▶ at the bottom step through it, event by event, in any panel."),
       h("ul", { class: "played" }, this.nodes.map((one) => this.#node(app, one))),
       h("p", { role: "status", class: "small" }, this.#said),
       h("dl", { class: "small quiet" }, ACTS.map(([, name, words]) => h("div", {}, h("dt", {}, name), h("dd", {}, words)))),
+      this.#steps.view(app),
       h("section", { "aria-labelledby": "then" }, h("h2", { id: "then" }, "What happened"), h("ol", { class: "events", reversed: true }, newest.map(({ event, i }) => entry(app, event.record, i)))),
     ];
   }

@@ -23,15 +23,16 @@ const BEND = 44;
 const NUMBERED = 4;
 
 export class ReplicationPanel {
-  #flows = new Flows();
+  #flows;
   #latencies = LATENCIES.map(() => PARTS.map(([name]) => new Series(name)));
   #behind = new Map();
   #seconds = new Map();
   #turn = null;
 
-  /** Measure, until `close`. What was measured before stays. */
+  /** Measure, until `close`. What was plotted before stays; what is so now is told from two new looks. */
   open(app) {
     this.close();
+    this.#flows = new Flows();
     this.#turn = setInterval(() => this.#look(app), EVERY_MS);
     this.#look(app);
   }

@@ -119,7 +119,7 @@ export class TopicsPanel {
     const head = ["Partition", "Offset", "Time", "Key", "Value"].map((name) => h("th", { scope: "col" }, name));
     return h(
       "div",
-      { class: "wide records", tabindex: 0, role: "region", "aria-label": "Records" },
+      { class: "wide records", tabindex: 0, role: "region", "aria-label": "What was found" },
       h("table", {}, h("thead", {}, h("tr", {}, head)), h("tbody", {}, this.#search.found.map((record) => this.#row(record)))),
     );
   }

@@ -5,8 +5,7 @@ from __future__ import annotations
 import random
 
 import pytest
-
-from simulation.transaction_checker import ABORTED, COMMITTED, KINDS, UNKNOWN, Story, Try, check
+from tidelog.verify.transactions import ABORTED, COMMITTED, KINDS, UNKNOWN, Story, Try, check
 
 PLACES = frozenset({"x/0", "x/1", "x/2"})
 

@@ -1,4 +1,4 @@
-"""``tidelog verify``: whether what the cluster holds is as it should be."""
+"""``tidelog verify replicas``: whether the replicas of each partition hold the same."""
 
 from __future__ import annotations
 
@@ -26,17 +26,14 @@ Found = tuple[TopicInfo, int, Comparison]
 
 
 @click.command()
-@click.option("--replicas", is_flag=True, help="Compare the logs of all live replicas of each partition.")
 @click.argument("where", nargs=-1, metavar="[TOPIC[/PARTITION]]...", shell_complete=topic_names)
 @json_option
 @gateway_option
-def verify(replicas: bool, where: tuple[str, ...], as_json: bool, gateways: tuple[str, ...]) -> None:
-    """Check that replicas hold the same: with --replicas, by the hash chains of their logs, of the topics or
-    partitions named, or of all. The first offset from which on replicas differ is named, with both sides.
+def replicas(where: tuple[str, ...], as_json: bool, gateways: tuple[str, ...]) -> None:
+    """Compare the logs of all live replicas of each partition: by their hash chains, of the topics or partitions
+    named, or of all. The first offset from which on replicas differ is named, with both sides.
 
     Exit code 0: all that could be compared is the same, and every live replica answered."""
-    if not replicas:
-        raise click.UsageError("say what to verify: --replicas")
 
     async def task() -> list[Found]:
         async with connect(gateways) as log:

@@ -1,6 +1,6 @@
 """Judges what applications did in transactions and what readers of what is committed saw of it, after Jepsen's
 workloads for transactions (Elle's names in brackets). Knows nothing of how either was done: the simulation and the
-tests over whole clusters give their histories to it.
+tests over whole clusters give their stories to it, ``check_history`` makes one of a history.
 
 ================  ==================================================================================
 aborted_read      seen, and it was told to be aborted, or its commit was never asked for (G1a)
@@ -17,9 +17,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from tidelog.verify.facts import Facts, show
+from tidelog.verify.history import ABORTED, COMMITTED, OK
+from tidelog.verify.kinds import Anomaly
+
 KINDS = ("aborted_read", "torn", "lost_commit", "twice", "lost_update", "went_back")
 
-COMMITTED, ABORTED, UNKNOWN = "committed", "aborted", ""
+UNKNOWN = ""
 
 
 @dataclass(eq=False, slots=True)
@@ -56,14 +60,6 @@ class Story:
     """The readers have seen everything to the end."""
 
 
-@dataclass(frozen=True, slots=True)
-class Anomaly:
-    """Something that must not happen: its kind and what was seen."""
-
-    kind: str
-    text: str
-
-
 def check(story: Story) -> list[Anomaly]:
     """All anomalies, kind by kind; an empty list for a sound story."""
     found: list[Anomaly] = []
@@ -77,6 +73,34 @@ def check(story: Story) -> list[Anomaly]:
         _check_batches(story.tries, shown, found)
         _check_moves(story, shown, found)
     return found
+
+
+def check_history(facts: Facts, strange: dict[tuple[str, bytes], str]) -> None:
+    """The same for a history in which values are unique, so that each record is a place of its own; ``strange`` is
+    what readers were shown and the log at the end does not show."""
+    labels: dict[bytes, str] = {}
+    places: dict[str, set[str]] = {}
+    for op in facts.sends:
+        if op.transaction:
+            labels.update(dict.fromkeys(op.values, op.transaction))
+            if op.result == OK:
+                places.setdefault(op.transaction, set()).update(map(show, op.values))
+    tries = [
+        Try(one.label, one.app, frozenset(places.get(one.label, ())), one.asked, fate, position=one.position)
+        for one in facts.history.transactions
+        for fate in (one.fate if one.fate in (COMMITTED, ABORTED) else UNKNOWN,)
+    ]
+    end = [
+        (show(value), offset, labels[value])
+        for rows in facts.history.final.values()
+        for offset, value in rows
+        if value in labels
+    ]
+    whole = not facts.history.undrained
+    facts.found += check(Story(tries, {"the log at the end": end}, moved=facts.history.moved, complete=whole))
+    early = [(show(value), place, labels[value]) for place, (_, value) in enumerate(strange) if value in labels]
+    dropped = [one for one in tries if one.label in facts.dropped]
+    facts.found += check(Story(dropped, {"a consumer": early}, complete=False))
 
 
 def _check_try(one: Try, places: list[str], complete: bool, found: list[Anomaly]) -> None:

@@ -1,0 +1,52 @@
+"""What this machine allows: every fault says what it needs, and what is missing is left out and said."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+HOSTS = "hosts"
+DISKS = "disks"
+STRACE = "strace"
+NETEM = "netem"
+CLOCK = "clock"
+MEMORY = "memory"
+SOCKETS = "sockets"
+LIMITS = "limits"
+
+MEMORY_GROUPS = Path("/sys/fs/cgroup/memory")
+
+
+def missing() -> dict[str, str]:
+    """What cannot be done here, and why. Called in namespaces of the program's own, where there are any."""
+    root = os.geteuid() == 0
+    found: dict[str, str] = {}
+    if not root or "TIDELOG_OWN_NETWORK" not in os.environ:
+        found[HOSTS] = found[DISKS] = "network namespaces and mounts need root"
+    elif not (shutil.which("mkfs.ext4") and shutil.which("losetup") and Path("/dev/loop-control").exists()):
+        found[DISKS] = "no loop devices or no mkfs.ext4 (apt-get install e2fsprogs mount)"
+    if not shutil.which("strace"):
+        found[STRACE] = "no strace (apt-get install strace)"
+    if not shutil.which("gcc"):
+        found[CLOCK] = "no gcc to build the clock that can be set (apt-get install gcc libc6-dev)"
+    if HOSTS in found:
+        found[NETEM] = found[SOCKETS] = found[HOSTS]
+    else:
+        for ability, command in ((NETEM, "tc"), (SOCKETS, "ss")):
+            if not shutil.which(command):
+                found[ability] = f"no {command} (apt-get install iproute2)"
+        if NETEM not in found and not _netem():
+            found[NETEM] = "the kernel has no netem"
+    if not root or not os.access(MEMORY_GROUPS, os.W_OK):
+        found[MEMORY] = "no memory cgroup (v1) that may be written"
+    return found
+
+
+def _netem() -> bool:
+    command = ["tc", "qdisc", "add", "dev", "lo", "root", "netem", "delay", "1ms"]
+    if subprocess.run(command, capture_output=True, check=False).returncode:
+        return False
+    subprocess.run(["tc", "qdisc", "del", "dev", "lo", "root"], capture_output=True, check=False)
+    return True

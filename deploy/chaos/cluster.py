@@ -1,0 +1,112 @@
+"""The cluster that faults strike: each process on a host, a disk, a boot and a clock of its own, as far as the
+machine allows."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Collection, Iterator
+from pathlib import Path
+from typing import Self
+
+from chaos import abilities, clocks
+from chaos.disks import PowerDisk, share_mounts
+from chaos.hosts import HostCluster
+from tidelog.cli.local_cluster import LocalCluster, Process
+
+SESSION_S = 3.0
+"""Silence after which the controllers fence a replica server: the default."""
+BOOT_ID = "/proc/sys/kernel/random/boot_id"
+SETTINGS = {
+    "replica": """
+[settings]
+scrub_interval_s = 15  # damage is to be found within the run
+retention_check_interval_s = 5
+reserve_bytes = 8388608
+[settings.groups]
+session_min_ms = 1000
+"""
+}
+
+
+class ChaosCluster(LocalCluster):
+    """What faults need besides hosts. ``prepare`` goes before ``start``, ``clear`` after ``stop``."""
+
+    disks: dict[str, PowerDisk]
+
+    @classmethod
+    def make(cls, folder: Path) -> Self:
+        """Lay out a new one."""
+        made = cls.create(folder, controllers=3, replicas=3, gateways=2)
+        assert isinstance(made, cls)
+        return made
+
+    def prepare(self, lacking: Collection[str]) -> None:
+        """Make disks and clocks, as far as they can be had."""
+        self._clock = None if abilities.CLOCK in lacking else clocks.build(self.folder)
+        self.disks = {}
+        for process in self.processes:
+            clocks.set_clock(self.clock_file(process.id), 0)
+            self.boot(process.id)
+        if abilities.DISKS not in lacking:
+            share_mounts()
+            for process in (*self.of_role("controller"), *self.of_role("replica")):
+                disk = self.disks[process.id] = PowerDisk(self.data(process.id))
+                disk.make()
+
+    def clear(self) -> None:
+        """Take the disks away."""
+        for disk in self.disks.values():
+            disk.unmount()
+        self.disks = {}
+
+    def data(self, node: str) -> Path:
+        """The data directory of a process: the top of its disk."""
+        return self.folder / node / "data"
+
+    def is_registered(self, node: str) -> bool:
+        """The replica server has said that its present life has begun."""
+        return self._is_registered(self.get(node))
+
+    def clock_file(self, node: str) -> Path:
+        """For ``set_clock``."""
+        return self.folder / node / "clock"
+
+    def boot(self, node: str) -> None:
+        """The host of that process comes up anew: what it had in memory is gone."""
+        (self.folder / node / "boot-id").write_text(f"{uuid.uuid4()}\n")
+
+    def lose_power(self, *nodes: str) -> None:
+        """Of these hosts, at once. They stay down until ``regain_power``."""
+        for node in nodes:
+            self.disks[node].lose_power()
+        self.kill(*nodes)
+
+    def regain_power(self, *nodes: str) -> None:
+        """They boot, and their processes start."""
+        for node in nodes:
+            self.disks[node].regain_power()
+            self.boot(node)
+            self.restart(node)
+
+    def command_prefix(self, process: Process) -> list[str]:
+        """Enter its host, take its boot id, load its clock."""
+        prefix = super().command_prefix(process)
+        if self.disks:
+            script = f'mount --bind "$0" {BOOT_ID} && exec "$@"'
+            prefix += ["unshare", "--mount", "--propagation", "slave", "--"]
+            prefix += ["sh", "-c", script, str(self.folder / process.id / "boot-id")]
+        if self._clock:
+            prefix += ["env", f"LD_PRELOAD={self._clock}", f"{clocks.VARIABLE}={self.clock_file(process.id)}"]
+        return prefix
+
+    def _config_lines(self, process: Process) -> Iterator[str]:
+        yield from super()._config_lines(process)
+        yield SETTINGS.get(process.role, "")
+
+
+class OwnHosts(ChaosCluster, HostCluster):
+    """Each process on a host of its own."""
+
+
+class OneHost(ChaosCluster):
+    """All of them on this one, where nothing else can be had: no fault of links and disks."""

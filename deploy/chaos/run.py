@@ -1,0 +1,212 @@
+"""Faults against a whole cluster of real processes, under load, and the judgement over what was promised.
+
+    .venv/bin/python deploy/chaos/run.py --fault kill-leader     # one fault (or several, one after the other)
+    .venv/bin/python deploy/chaos/run.py --minutes 5 --seed 7    # all of them, mixed, by a schedule of the seed
+    .venv/bin/python deploy/chaos/run.py --list                  # every fault, and what it does
+
+Three controllers, three replica servers and two gateways, each on a host (network namespace), a disk (loop mount),
+a boot and a clock of its own. Producers with all levels of acks, conditional writers, transactions, a consumer group
+and plain consumers go on all the time. At the end everything is healed, what was begun is settled, the history of all
+clients is checked, and the logs of all replicas are compared byte by byte. The report is one HTML file.
+
+Where the machine does not allow a fault (not root, no strace, no gcc, no netem), it is left out, and the report says
+so. Exit code 0: nothing was found; 1: something was.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import tempfile
+import traceback
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+import trio
+from rich.console import Console
+from tidelog.verify import Recorder, check, load
+from tidelog.verify.summary import Summary, summarize
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from chaos import abilities
+from chaos.cluster import ChaosCluster, OneHost, OwnHosts
+from chaos.drive import Drive, Outcome, Struck
+from chaos.faults import Fault, known
+from chaos.hosts import enter_own_network
+from chaos.meter import Meter
+from chaos.report import render
+from chaos.schedule import GAP_S, Strike, schedule
+from chaos.workload import Workload
+
+CONSOLE = Console(highlight=False, soft_wrap=True)
+SOAK_GAP_S = (2.0, 8.0)
+SOAK_RETENTION = 2 << 20
+"""Bytes of a partition that a soak keeps, at least: more than a consumer may be behind after an overload."""
+SOAK_RETENTION_PER_MINUTE = 70_000
+"""That much in a longer one: about what comes in a sixth of the run, so that most of it shows whether it lasts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a run is to be."""
+
+    strikes: tuple[Strike, ...]
+    one_by_one: bool
+    seed: int
+    retention_bytes: int
+    report: Path
+    keep: bool
+    lacking: Mapping[str, str]
+
+
+@click.command(help=__doc__)
+@click.option(
+    "--fault", "names", multiple=True, metavar="NAME", help="This fault, alone; may be given several times."
+)
+@click.option("--every", "every_s", type=float, metavar="S", help="These begin so many seconds apart, and overlap.")
+@click.option("--minutes", default=1.0, show_default=True, type=click.FloatRange(min=0.1), help="Of a mixed run.")
+@click.option("--seed", default=1, show_default=True, help="Of the schedule, and of what is chosen.")
+@click.option(
+    "--soak", is_flag=True, help="Fewer faults at a time, old records go, and what every process takes is judged."
+)
+@click.option("--keep", is_flag=True, help="Keep history and logs beside the report, though nothing is found.")
+@click.option(
+    "--list", "is_list", is_flag=True, help="Every fault, what it does, and what this machine does not allow."
+)
+@click.option(
+    "--report", default=Path("chaos.html"), show_default=True, type=click.Path(path_type=Path, dir_okay=False)
+)
+def main(
+    names: tuple[str, ...],
+    every_s: float | None,
+    minutes: float,
+    seed: int,
+    soak: bool,
+    keep: bool,
+    is_list: bool,
+    report: Path,
+) -> None:
+    """See the module."""
+    faults = known()
+    if unknown := [name for name in names if name not in faults]:
+        raise click.UsageError(f"there is no fault {unknown[0]!r}: --list shows all")
+    if os.geteuid() == 0:
+        enter_own_network()
+    lacking = abilities.missing()
+    if is_list:
+        for fault in faults.values():
+            CONSOLE.print(f"[bold]{fault.name}[/bold]  {fault.words}{_left_out(fault, lacking)}")
+        return
+    if cannot := [name for name in names if _left_out(faults[name], lacking)]:
+        raise click.ClickException(f"{cannot[0]} cannot be done here{_left_out(faults[cannot[0]], lacking)}")
+    fit = [fault for fault in faults.values() if not _left_out(fault, lacking)]
+    if names:
+        strikes = tuple(_alone(faults[name], n * (every_s or 0.0), seed + n) for n, name in enumerate(names))
+    else:
+        strikes = schedule(seed, minutes * 60, fit, SOAK_GAP_S if soak else GAP_S)
+    one_by_one = bool(names) and every_s is None
+    retention = max(SOAK_RETENTION, int(minutes * SOAK_RETENTION_PER_MINUTE)) if soak else -1
+    plan = Plan(strikes, one_by_one, seed, retention, report, keep, lacking)
+    outcome = _conduct(plan)
+    if soak:
+        outcome.faults += [f"{node}: {text}" for node, usage in outcome.usages.items() for text in usage.growth()]
+    report.write_text(render(outcome, _command(), seed, lacking))
+    for text in outcome.faults[:20]:
+        CONSOLE.print(text, markup=False)
+    told = f"{len(outcome.strikes)} faults, {sum(map(len, outcome.meter.acks.values()))} records acknowledged by all"
+    CONSOLE.print(f"{told}, {len(outcome.faults) or 'no'} findings; see {report}")
+    sys.exit(1 if outcome.faults else 0)
+
+
+def _left_out(fault: Fault, lacking: Mapping[str, str]) -> str:
+    why = "; ".join(lacking[need] for need in fault.needs if need in lacking)
+    return f" (left out: {why})" if why else ""
+
+
+def _alone(fault: Fault, at: float, seed: int) -> Strike:
+    """That fault for a middling time."""
+    return Strike(at, fault.name, sum(fault.hold) / 2, seed)
+
+
+def _command() -> list[str]:
+    return ["python", *sys.argv]
+
+
+def _conduct(plan: Plan) -> Outcome:
+    """The whole run, in a folder of its own. Where something is found, history and logs stay beside the report."""
+    folder = Path(tempfile.mkdtemp(prefix="tidelog-chaos-"))
+    history = folder / "history"
+    kind: type[ChaosCluster] = OneHost if abilities.HOSTS in plan.lacking else OwnHosts
+    cluster = kind.make(folder)
+    try:
+        cluster.prepare(plan.lacking)
+        cluster.start()
+        outcome = trio.run(_drive, cluster, history, plan)
+        CONSOLE.print("the history is checked")
+        recording = load(history)
+        summary = summarize(recording)
+        outcome.faults += [f"{anomaly.kind}: {anomaly.text}" for anomaly in check(recording.history)]
+        outcome.checked = _counts(summary)
+        if outcome.faults or plan.keep:
+            _keep(folder, history, plan.report)
+        return outcome
+    finally:
+        cluster.stop()
+        cluster.clear()
+        if isinstance(cluster, OwnHosts):
+            cluster.drop_hosts()
+        shutil.rmtree(folder)
+
+
+async def _drive(cluster: ChaosCluster, history: Path, plan: Plan) -> Outcome:
+    await cluster.wait_ready()
+    meter = Meter()
+    outcome = Outcome(meter)
+    with Recorder(history, about={"seed": plan.seed}) as recorder:
+        workload = Workload(cluster.gateways(), meter, recorder, plan.seed, plan.retention_bytes)
+        try:
+            await Drive(cluster, workload, outcome, _tell).run(plan.strikes, one_by_one=plan.one_by_one)
+        except Exception as error:  # what was recorded until then is judged and shown all the same
+            traceback.print_exc()
+            outcome.faults.append(f"the run broke off: {error!r}")
+            outcome.seconds = meter.now()
+    return outcome
+
+
+def _tell(struck: Struck) -> None:
+    times = (
+        f"{struck.began:7.1f} s  {struck.ended - struck.began:5.1f} s, healed in {struck.healed - struck.ended:.1f} s"
+    )
+    CONSOLE.print(f"{times}  {struck.fault} {struck.target}  {struck.note}", markup=False)
+
+
+def _counts(summary: Summary) -> dict[str, int]:
+    sends = {f"batches sent, {result}": count for result, count in summary.sends.items()}
+    commits = {f"commits of the group, {result}": count for result, count in summary.commits.items()}
+    fates = {f"transactions, {fate}": count for fate, count in summary.transactions.items()}
+    return {
+        "operations": summary.operations,
+        **sends,
+        "conditional appends": summary.conditional,
+        **fates,
+        **commits,
+        "records that readers were shown": summary.read_records,
+        "records in the logs at the end": summary.stored_records,
+    }
+
+
+def _keep(folder: Path, history: Path, report: Path) -> None:
+    kept = report.with_suffix("")
+    kept = kept.with_name(f"{kept.name}-logs")
+    kept.mkdir(parents=True, exist_ok=True)
+    shutil.copy(history, kept / "history")
+    for log in folder.glob("*/log"):
+        shutil.copy(log, kept / f"{log.parent.name}.log")
+    CONSOLE.print(f"the history and the logs of all processes are kept in {kept}")
+
+
+if __name__ == "__main__":
+    main()

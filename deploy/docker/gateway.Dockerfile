@@ -1,0 +1,23 @@
+# A Tidelog gateway. From the root of the repository:
+#   docker build -f deploy/docker/gateway.Dockerfile -t tidelog/gateway .
+FROM python:3.12-slim-bookworm AS build
+WORKDIR /source
+COPY pyproject.toml constraints.txt README.md LICENSE ./
+COPY shared shared
+COPY services services
+RUN python -m venv /opt/tidelog \
+ && /opt/tidelog/bin/pip install --no-cache-dir --constraint constraints.txt ".[gateway,security]"
+
+FROM python:3.12-slim-bookworm
+RUN groupadd --gid 10001 tidelog \
+ && useradd --uid 10001 --gid tidelog --no-create-home --home-dir /nonexistent --shell /usr/sbin/nologin tidelog
+COPY --from=build /opt/tidelog /opt/tidelog
+ENV PATH=/opt/tidelog/bin:$PATH \
+    PYTHONDONTWRITEBYTECODE=1 \
+    TIDELOG_HOST=0.0.0.0 \
+    TIDELOG_PORT=9292
+USER 10001:10001
+EXPOSE 9292
+STOPSIGNAL SIGTERM
+HEALTHCHECK --interval=10s --timeout=5s --start-period=30s --retries=3 CMD ["python", "-m", "tidelog.probe"]
+ENTRYPOINT ["python", "-m", "tidelog_gateway"]

@@ -1,0 +1,27 @@
+"""The group of controllers as one of them sees it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from tidelog.types import NodeId
+from tidelog.wire.messages import ControllerInfo, QuorumAnswer
+
+from tidelog_controller.core.raft import Raft
+
+
+def describe_quorum(raft: Raft, node_id: NodeId, urls: Mapping[NodeId, str], active: bool) -> QuorumAnswer:
+    """Who leads, who follows, and how far each is. ``active``: this one serves; a leader that may not serve yet names
+    nobody active."""
+    leader = raft.leader_id
+    named = leader if leader != node_id or active else None
+    own = "follower" if raft.role == "follower" else "candidate"
+    others = "unknown" if leader is None else "follower"
+    matches = raft.matches()
+    controllers = []
+    for node, url in urls.items():
+        member = raft.members.find(node)
+        role = "leader" if node == leader else own if node == node_id else others
+        votes = member is not None and member.voter
+        controllers.append(ControllerInfo(node, url, role, votes, *matches.get(node, (-1, False))))
+    return QuorumAnswer(named or "", raft.term, raft.commit_index, tuple(controllers))

@@ -1,0 +1,105 @@
+"""A batch of one log as it is written into another, at the same offsets.
+
+Keys, values, headers and timestamps stay as they are, to the byte. Three things belong to the log that a batch was
+written into and mean nothing, or something else, in another one:
+
+    producer id, epoch, sequence   another cluster gives the same numbers to other producers: the copy has none
+    part of a transaction          only what is decided is copied, and what was aborted is empty already: the copy is
+                                   of no transaction
+    control batches                (markers, beginnings of epochs) an empty batch stands for each, with its offset
+
+An *empty* batch, as compaction leaves one, covers offsets that have no record. Whole runs of them stand for what lay
+below the beginning of the source.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from tidelog.compacted import emptied
+from tidelog.records import (
+    CODEC_MASK,
+    CONTROL_FLAG,
+    HEADER_BYTES,
+    MAX_RECORDS,
+    THINNED,
+    TRANSACTIONAL_FLAG,
+    NewRecord,
+    encode_batch,
+    read_header,
+    seal_batch,
+)
+from tidelog.types import Buffer
+
+_OWN = CONTROL_FLAG | TRANSACTIONAL_FLAG
+_CRC_AT = 12
+"""Before it stands what the leader writes: base offset and leader epoch."""
+
+
+def as_copy(batch: Buffer) -> Buffer:
+    """The batch as it is written into another log, with the base offset that it has. The same bytes wherever there is
+    nothing to change. Raises ``CorruptBatch``."""
+    header = read_header(batch)
+    if header.is_control:
+        batch = emptied(batch)
+        header = read_header(batch)
+    if not header.producer_id and not header.attributes & _OWN and not header.producer_epoch | header.base_sequence:
+        return batch
+    header = header._replace(attributes=header.attributes & ~_OWN, producer_id=0, producer_epoch=0, base_sequence=0)
+    return seal_batch(header, bytes(memoryview(batch)[HEADER_BYTES:]))
+
+
+def empty_batches(start: int, end: int) -> Iterator[bytes]:
+    """Batches without records that cover the offsets from ``start`` to ``end``: as few as there can be."""
+    while start < end:
+        count = min(end - start, MAX_RECORDS)
+        header = read_header(_EMPTY)._replace(base_offset=start, record_count=count)
+        yield seal_batch(header, _EMPTY[HEADER_BYTES:])
+        start += count
+
+
+_EMPTY = emptied(encode_batch([NewRecord(None)]))
+
+
+class Likeness(NamedTuple):
+    """What a batch and its copy have in common for ever, also when either is compacted."""
+
+    base_offset: int
+    record_count: int
+    first_timestamp: int
+    max_timestamp: int
+    codec: int
+    body_length: int
+
+
+def likeness(batch: Buffer) -> Likeness:
+    """Of a batch in a log. Raises ``CorruptBatch``."""
+    header = read_header(batch)
+    attributes, body_length = header.attributes, header.body_length
+    if header.is_sparse:
+        _, _, body_length, attributes, _, _ = THINNED.unpack_from(batch, HEADER_BYTES)
+    codec = attributes & CODEC_MASK
+    covered = header.base_offset, header.record_count, header.first_timestamp, header.max_timestamp
+    return Likeness(*covered, codec, body_length)
+
+
+def is_same(copy: Buffer, found: Buffer) -> bool:
+    """Whether a log has exactly this batch; the leader epoch is the log's own."""
+    if read_header(copy).base_offset != read_header(found).base_offset:
+        return False
+    return memoryview(copy)[_CRC_AT:] == memoryview(found)[_CRC_AT:]
+
+
+def chunks(batches: Iterable[Buffer], max_bytes: int, max_batches: int) -> Iterator[list[Buffer]]:
+    """The batches in lists: at least one in each, and about so many bytes at most."""
+    chunk: list[Buffer] = []
+    size = 0
+    for batch in batches:
+        if chunk and (size + len(batch) > max_bytes or len(chunk) == max_batches):
+            yield chunk
+            chunk, size = [], 0
+        chunk.append(batch)
+        size += len(batch)
+    if chunk:
+        yield chunk

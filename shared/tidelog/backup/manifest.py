@@ -1,0 +1,135 @@
+"""What a backup says of itself: the file ``manifest.json``, written last.
+
+A backup is a folder with the backup of one topic: ``manifest.json``, and the segments that it names. Each is a file
+of consecutive whole batches, byte for byte as they lie in the log. What the manifest does not name does not belong
+to the backup. While a run is under way ``unfinished.json`` says the same of what there is so far, so that the next
+one goes on from there; ``manifest.json`` stays what it was until the run is at its end.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from tidelog.errors import TidelogError
+
+FORMAT = 1
+"""Of the manifest and its segments; another one is not read."""
+MANIFEST = "manifest.json"
+UNFINISHED = "unfinished.json"
+
+
+class BadBackup(TidelogError):
+    """The backup cannot be used; the message says why."""
+
+    code = "BAD_BACKUP"
+
+
+@dataclass(frozen=True, slots=True)
+class SavedSegment:
+    """A file of batches. It begins where the one before ends."""
+
+    file: str
+    """Its name in the backup."""
+    start: int
+    end: int
+    bytes: int
+    batches: int
+    sha256: str
+    chain: str
+    """Hash chain of the log after its last batch, hexadecimal."""
+    epochs: tuple[int, int]
+    """Leader epochs of its first and last batch."""
+    max_timestamp_ms: int
+    largest_batch: int
+    """In bytes."""
+
+
+@dataclass(slots=True)
+class SavedPartition:
+    """What there is of one partition: the offsets from ``start`` to ``end``, without a gap."""
+
+    partition: int
+    start: int
+    chain: str
+    """Hash chain of the log up to ``start``, hexadecimal."""
+    segments: list[SavedSegment] = field(default_factory=list)
+
+    @property
+    def end(self) -> int:
+        """Offset after the last one saved."""
+        return self.segments[-1].end if self.segments else self.start
+
+    @property
+    def end_chain(self) -> str:
+        """Hash chain of the log up to ``end``."""
+        return self.segments[-1].chain if self.segments else self.chain
+
+    @property
+    def end_epoch(self) -> int:
+        """Leader epoch of the last batch saved; -1: there is none."""
+        return self.segments[-1].epochs[1] if self.segments else -1
+
+
+@dataclass(slots=True)
+class Manifest:
+    """See the module."""
+
+    cluster: str
+    topic: str
+    topic_id: str
+    config: dict[str, str]
+    replication_factor: int
+    saved: str = ""
+    """When the run that wrote it was at its end (UTC, ISO 8601)."""
+    partitions: list[SavedPartition] = field(default_factory=list)
+    groups: dict[str, dict[int, int]] = field(default_factory=dict)
+    """Positions of consumer groups: group -> partition -> offset of the next record."""
+
+    @property
+    def size(self) -> int:
+        """Of all segments."""
+        return sum(segment.bytes for each in self.partitions for segment in each.segments)
+
+    @property
+    def offsets(self) -> int:
+        """How many there are in all partitions."""
+        return sum(each.end - each.start for each in self.partitions)
+
+    def to_bytes(self) -> bytes:
+        """The file."""
+        groups = {group: {str(p): at for p, at in found.items()} for group, found in self.groups.items()}
+        return json.dumps({"format": FORMAT} | asdict(self) | {"groups": groups}, indent=1).encode() + b"\n"
+
+    @classmethod
+    def from_bytes(cls, data: bytes, name: str) -> Manifest:
+        """The opposite; ``name``: of the file, for the error. Raises ``BadBackup`` for anything else."""
+        try:
+            fields: dict[str, Any] = json.loads(data)
+            found = fields.pop("format")
+            if found != FORMAT:
+                raise BadBackup(f"{name} has format {found}; this program knows {FORMAT}")
+            partitions = [
+                SavedPartition(
+                    **each
+                    | {"segments": [SavedSegment(**s | {"epochs": tuple(s["epochs"])}) for s in each["segments"]]}
+                )
+                for each in fields.pop("partitions")
+            ]
+            groups = {group: {int(p): int(at) for p, at in of.items()} for group, of in fields.pop("groups").items()}
+            manifest = cls(**fields, partitions=partitions, groups=groups)
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            raise BadBackup(f"{name} is not the manifest of a backup: {error!r}") from error
+        manifest._check(name)
+        return manifest
+
+    def _check(self, name: str) -> None:
+        for number, each in enumerate(self.partitions):
+            if each.partition != number:
+                raise BadBackup(f"{name} has partition {each.partition} in place of {number}")
+            end = each.start
+            for segment in each.segments:
+                if segment.start != end or segment.end <= end:
+                    raise BadBackup(f"{name}: {segment.file} begins at {segment.start}, and is to begin at {end}")
+                end = segment.end

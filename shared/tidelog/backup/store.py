@@ -1,0 +1,106 @@
+"""The folder of a backup: on a disk, or wherever fsspec reaches (``s3://…``). Every file is written whole, in one
+step: it is there with all its bytes, or not at all. Calls block: they belong into threads."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+from tidelog.backup.manifest import MANIFEST, UNFINISHED, BadBackup, Manifest
+from tidelog.disk import RealDisk
+from tidelog.errors import ConfigError
+
+T = TypeVar("T")
+
+
+class Store:
+    """``url``: a folder, or a URL. Raises ``ConfigError`` where what it takes is not installed."""
+
+    def __init__(self, url: str) -> None:
+        try:
+            from fsspec.core import url_to_fs
+            from fsspec.implementations.local import LocalFileSystem
+        except ImportError:
+            raise ConfigError("backups need fsspec: pip install 'tidelog[backup]'") from None
+        try:
+            found = url_to_fs(url)
+        except ImportError as error:
+            raise ConfigError(f"{url}: {error} (pip install s3fs, for s3://)") from error
+        except ValueError as error:
+            raise ConfigError(f"{url}: {error}") from error
+        self.url = url
+        self._fs: Any = found[0]
+        self._root = str(found[1]).rstrip("/")
+        self._disk = RealDisk() if isinstance(self._fs, LocalFileSystem) else None
+
+    def read(self, name: str) -> bytes:
+        """A whole file. Raises ``BadBackup`` where there is none, or it cannot be read."""
+        found = self._read(name)
+        if found is None:
+            raise BadBackup(f"{self._path(name)} is missing")
+        return found
+
+    def write(self, name: str, data: bytes) -> None:
+        """Durably, in one step. Raises ``BadBackup``."""
+
+        def write() -> None:
+            path = self._path(name)
+            if self._disk is None:
+                self._fs.pipe_file(path, data)  # an object appears whole
+                return
+            self._disk.mkdir(str(Path(path).parent))
+            self._disk.write_atomic(path, data)
+
+        self._try(name, write)
+
+    def remove(self, name: str) -> None:
+        """A file, if it is there. Raises ``BadBackup``."""
+
+        def remove() -> None:
+            if self._fs.exists(self._path(name)):
+                self._fs.rm_file(self._path(name))
+
+        self._try(name, remove)
+
+    def manifest(self) -> Manifest:
+        """Of the last run that was finished. Raises ``BadBackup``."""
+        found = self._read(MANIFEST)
+        if found is not None:
+            return Manifest.from_bytes(found, self._path(MANIFEST))
+        if self._read(UNFINISHED) is not None:
+            raise BadBackup(f"{self.url} has no finished backup: 'tidelog backup' goes on where it ended")
+        raise BadBackup(f"{self.url} has no backup: there is no {MANIFEST}")
+
+    def so_far(self) -> Manifest | None:
+        """Of everything that is there, also of a run that was not finished; None: nothing is."""
+        for name in (UNFINISHED, MANIFEST):
+            found = self._read(name)
+            if found is not None:
+                return Manifest.from_bytes(found, self._path(name))
+        return None
+
+    def _read(self, name: str) -> bytes | None:
+        def read() -> bytes | None:
+            try:
+                return bytes(self._fs.cat_file(self._path(name)))
+            except FileNotFoundError:
+                return None
+
+        return self._try(name, read)
+
+    def _path(self, name: str) -> str:
+        return f"{self._root}/{name}"
+
+    def _try(self, name: str, call: Callable[[], T]) -> T:
+        try:
+            return call()
+        except OSError as error:
+            reason = os.strerror(error.errno) if error.errno else str(error)
+            raise BadBackup(f"{self._path(name)}: {reason}") from error
+        except Exception as error:
+            if self._disk is not None:
+                raise
+            # what a service's library raises, where it refuses us, is that library's own
+            raise BadBackup(f"{self._path(name)}: {error}") from error

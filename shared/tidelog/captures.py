@@ -1,0 +1,70 @@
+"""The format of a capture: what was seen of a cluster at one moment, and its past, in one file (docs/capture.md).
+
+It is a zip archive of JSON documents, each a part; ``capture.json`` says which version of this it is, and what is
+missing and why. A reader leaves alone parts and fields that it does not know."""
+
+from __future__ import annotations
+
+import json
+import re
+import zipfile
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tidelog.errors import ConfigError
+
+FORMAT = 1
+HEAD = "capture"
+MOST_BYTES = 1 << 30
+"""A part that is longer is no part of a capture."""
+_SECRET = re.compile(r"key|token|secret|password|credential", re.IGNORECASE)
+_ASSIGNED = re.compile(r"^(\s*[\"']?([A-Za-z0-9_.-]+)[\"']?\s*=\s*)(.+)$", re.MULTILINE)
+REDACTED = '"redacted"'
+
+
+@dataclass(frozen=True, slots=True)
+class Capture:
+    """What a file holds: ``parts`` by name."""
+
+    head: dict[str, Any]
+    parts: Mapping[str, Any] = field(default_factory=dict)
+
+    def part(self, name: str) -> Any:
+        """One part. Raises ``ConfigError`` where it is not there, with the reason that the file gives."""
+        if name not in self.parts:
+            why = self.head.get("missing", {}).get(name, "the file has no such part")
+            raise ConfigError(f"the capture lacks {name}: {why}")
+        return self.parts[name]
+
+    def save(self, path: Path) -> None:
+        """Write the file; one that is there already is replaced only when all is written."""
+        temporary = path.with_name(path.name + ".new")
+        with zipfile.ZipFile(temporary, "w", zipfile.ZIP_DEFLATED) as archive:
+            for name, part in {HEAD: {"format": FORMAT, **self.head}, **self.parts}.items():
+                archive.writestr(f"{name}.json", json.dumps(part, indent=1, ensure_ascii=False) + "\n")
+        temporary.replace(path)
+
+    @classmethod
+    def load(cls, path: Path) -> Capture:
+        """Read a file. Raises ``ConfigError`` for what is no capture, or one of a later format."""
+        parts = {}
+        try:
+            with zipfile.ZipFile(path) as archive:
+                for info in archive.infolist():
+                    if info.filename.endswith(".json") and info.file_size <= MOST_BYTES:
+                        parts[info.filename.removesuffix(".json")] = json.loads(archive.read(info))
+        except (OSError, zipfile.BadZipFile, ValueError) as error:
+            raise ConfigError(f"{path} cannot be read as a capture: {error}") from error
+        head = parts.pop(HEAD, None)
+        if not isinstance(head, dict) or head.get("format") != FORMAT:
+            found = head.get("format") if isinstance(head, dict) else None
+            raise ConfigError(f"{path} is no capture of format {FORMAT} (its format: {found})")
+        return cls(head, parts)
+
+
+def redact(config: str) -> str:
+    """A configuration file without its secrets: the value of whatever has key, token, secret, password or credential
+    in its name."""
+    return _ASSIGNED.sub(lambda m: m[1] + (REDACTED if _SECRET.search(m[2]) else m[3]), config)

@@ -1,0 +1,106 @@
+"""What the services of ``tidelog dev`` say to each other, heard where it arrives, while somebody wants to know.
+
+Every message between two of them is heard once: by the end that receives it. A request is told by its ``op``, an
+answer by the op of the request that it answers. What clients say is not heard, the console's questions among it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from tidelog.wire.cbor import load_prefix
+from tidelog.wire.codec import ANSWERS
+from tidelog.wire.messages import Payload, PlayedMessage
+
+KEPT = 2000
+"""The newest messages that are kept."""
+WORDS = 400
+"""Of what a message says so many characters are told."""
+SERVICES = ("controller", "replica", "gateway")
+_ENVELOPE = ("op", "id", "re")
+
+
+def _wall_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+class Recorder:
+    """What was heard of all of them, in order."""
+
+    def __init__(self, wall_ms: Callable[[], int] = _wall_ms) -> None:
+        self.is_on = False
+        self._wall_ms = wall_ms
+        self._kept: deque[PlayedMessage] = deque(maxlen=KEPT)
+
+    def begin(self) -> None:
+        """From now on; what was heard before is forgotten."""
+        self._kept.clear()
+        self.is_on = True
+
+    def end(self) -> tuple[PlayedMessage, ...]:
+        """No more; what was heard."""
+        self.is_on = False
+        return tuple(self._kept)
+
+    def take(self, sender: str, receiver: str, op: str, answer: bool, words: str) -> None:
+        """The next message."""
+        self._kept.append(PlayedMessage(self._wall_ms(), sender, receiver, op, answer, words))
+
+
+class Ear:
+    """At one end of a connection."""
+
+    def __init__(self, recorder: Recorder, node: str) -> None:
+        self._recorder = recorder
+        self._node = node
+        self._peer: str | None = None
+        """Who is at the other end; "": nobody who is listened to; None: it has not said."""
+        self._asked: dict[int, str] = {}
+
+    def hear(self, data: bytes) -> None:
+        """A message came."""
+        if self._peer is None:
+            hello = _header(data)
+            self._peer = str(hello.get("node", "")) if hello.get("role") in SERVICES else ""
+        elif self._peer and self._recorder.is_on:
+            header = _header(data)
+            re = header.get("re")
+            op = str(header.get("op", "")) if re is None else self._asked.pop(re, "")
+            content = {name: value for name, value in header.items() if name not in _ENVELOPE}
+            self._recorder.take(self._peer, self._node, op, re is not None, _words(content, WORDS))
+
+    def say(self, messages: Iterable[tuple[bytes, Payload]]) -> None:
+        """These are sent."""
+        if not self._recorder.is_on:
+            self._asked.clear()
+        elif self._peer:
+            for header in (_header(head) for head, _ in messages):
+                if "id" in header and "op" in header:
+                    self._asked[header["id"]] = header["op"]
+
+
+def _header(data: bytes) -> dict[str, Any]:
+    header, _ = load_prefix(data, ANSWERS.header_bytes, ANSWERS.header_items)
+    return header if type(header) is dict else {}
+
+
+def _words(value: object, most: int) -> str:
+    """A header's content as people read it: ``from 17, isr [r1 r2]``."""
+    if isinstance(value, dict):
+        told = ", ".join(f"{name} {_within(one, most)}" for name, one in value.items())
+    elif isinstance(value, bytes):
+        told = f"({len(value)} bytes)"
+    else:
+        told = _within(value, most)
+    return told if len(told) <= most else f"{told[: most - 1]}…"
+
+
+def _within(value: object, most: int) -> str:
+    if isinstance(value, list):
+        return f"[{' '.join(_within(one, most) for one in value)}]"
+    if isinstance(value, dict):
+        return f"{{{_words(value, most)}}}"
+    return _words(value, most) if isinstance(value, bytes) else str(value)

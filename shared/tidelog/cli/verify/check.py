@@ -1,0 +1,115 @@
+"""``tidelog verify check``: judge recorded histories."""
+
+from __future__ import annotations
+
+import gc
+import sys
+from dataclasses import asdict
+from typing import Any
+
+import click
+
+from tidelog.cli.main import json_option, print_json
+from tidelog.errors import ConfigError
+from tidelog.verify import KINDS, Anomaly, Recording, load
+from tidelog.verify import check as judge
+from tidelog.verify.summary import Summary, summarize
+
+SHOWN = 20
+"""Findings that are printed; the rest is counted."""
+
+
+@click.command()
+@click.argument("files", nargs=-1, required=True, metavar="FILE...", type=click.Path(dir_okay=False))
+@click.option("--all", "show_all", is_flag=True, help=f"Print every finding, not the first {SHOWN} of a file.")
+@json_option
+def check(files: tuple[str, ...], show_all: bool, as_json: bool) -> None:
+    """Judge histories that 'tidelog verify record' has written, each for itself. What is looked for, and what each
+    finding means: docs/verify.md. Also a file whose recorder was killed can be judged, but for what needs the end of
+    the log.
+
+    Exit code 0: nothing is found. 1: something is; each finding is told with its records and moments. 2: a file is no
+    history, or damaged."""
+    gc.disable()  # millions of objects and no cycle: the collector would only look at them again and again
+    told: list[dict[str, Any]] = []
+    findings, unusable = 0, 0
+    for file in files:
+        try:
+            recording = load(file)
+        except ConfigError as error:
+            click.echo(f"tidelog: {error.message}", err=True)
+            unusable += 1
+            continue
+        anomalies = judge(recording.history)
+        findings += len(anomalies)
+        summary = summarize(recording)
+        told.append(_as_json(file, recording, summary, anomalies))
+        if not as_json:
+            print_verdict(file, recording, summary, anomalies, show_all)
+    if as_json:
+        print_json(told)
+    if unusable or findings:
+        sys.exit(2 if unusable else 1)
+
+
+def _as_json(file: str, recording: Recording, summary: Summary, anomalies: list[Anomaly]) -> dict[str, Any]:
+    found = [{"kind": a.kind, "letter": KINDS[a.kind].letter, "text": a.text} for a in anomalies]
+    return {"file": file, "about": recording.about, "summary": asdict(summary), "findings": found}
+
+
+def print_verdict(
+    file: str, recording: Recording, summary: Summary, anomalies: list[Anomaly], show_all: bool = False
+) -> None:
+    """Summary and findings of one file, for people."""
+    click.echo(f"{file}: {summary.operations:,} operations in {summary.seconds:.1f} s, {_partitions(summary)}")
+    for line in _lines(summary):
+        click.echo(f"  {line}")
+    if not recording.complete:
+        click.echo("  the recorder did not come to its end: what needs the end of the log is not judged")
+    for when, text in recording.notes if anomalies else ():
+        click.echo(f"  {when:.3f} s: {text}")
+    shown = anomalies if show_all else anomalies[:SHOWN]
+    for anomaly in shown:
+        click.echo(f"{KINDS[anomaly.kind].letter} {anomaly.kind}: {anomaly.text}")
+    if len(anomalies) > len(shown):
+        click.echo(f"… and {len(anomalies) - len(shown)} more; --all prints them")
+    for kind in dict.fromkeys(anomaly.kind for anomaly in anomalies):
+        click.echo(f"  {kind}: {KINDS[kind].meaning}")
+    many = "1 finding" if len(anomalies) == 1 else f"{len(anomalies)} findings"
+    click.echo(many if anomalies else "nothing is wrong")
+
+
+def _partitions(summary: Summary) -> str:
+    return f"{summary.partitions} partitions" if summary.partitions != 1 else "1 partition"
+
+
+def _lines(summary: Summary) -> list[str]:
+    sends, commits, fates = summary.sends, summary.commits, summary.transactions
+    lines = [
+        f"sent: {sends['ok']:,} batches acknowledged ({summary.acked_records:,} records),"
+        f" {sends['failed']:,} refused, {sends['unknown']:,} unknown; {summary.conditional:,} conditional",
+        f"read: {summary.read_records:,} records in {summary.reads:,} answers;"
+        f" {summary.fresh:,} answers had to be fresh",
+    ]
+    if any(commits.values()):
+        lines.append(
+            f"groups: {commits['ok']:,} commits, {commits['failed']:,} refused, {commits['unknown']:,} unknown"
+        )
+    if any(fates.values()):
+        lines.append(
+            f"transactions: {fates['committed']:,} committed, {fates['aborted']:,} aborted, "
+            f"{fates['unknown']:,} unknown"
+        )
+    if summary.drained:
+        lines.append(
+            f"at the end: {summary.stored_records:,} records in {summary.drained} logs, "
+            f"{summary.replicas_compared} copies compared"
+        )
+    if summary.silent_partition:
+        lines.append(
+            f"longest time without an acknowledgement: {summary.longest_silence_s:.3f} s, from "
+            f"{summary.silence_from_s:.3f} s, in {summary.silent_partition}"
+        )
+    if summary.may_be_lost:
+        lines.append(f"unclean_election or commit_rule allowed records to be lost {summary.may_be_lost} times")
+    return lines

@@ -1,0 +1,203 @@
+"""``tidelog verify record``: use a cluster for a while, and write down everything."""
+
+from __future__ import annotations
+
+import secrets
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+
+import click
+import trio
+from rich.console import Console
+from rich.progress import Progress, ProgressColumn, SpinnerColumn, Task, TimeElapsedColumn
+from rich.text import Text
+
+from tidelog.cli.completion import topic_names
+from tidelog.cli.main import connect, gateway_option, run
+from tidelog.cli.topics import config_of
+from tidelog.descriptors import raise_open_files
+from tidelog.verify.recorder import Recorder
+from tidelog.verify.recording import record as record_history
+from tidelog.verify.workload import Mix, Stage
+from tidelog.wire.messages import TopicInfo
+
+LOOK_S = 0.2
+_DEFAULT = Mix()
+
+
+@click.command()
+@click.argument("file", type=click.Path(dir_okay=False), metavar="FILE")
+@click.option("--seconds", type=click.FloatRange(min=0, min_open=True), default=60.0, show_default=True)
+@click.option(
+    "--topic",
+    "name",
+    default="",
+    shell_complete=topic_names,
+    help="Use this topic, to which nobody else may write meanwhile.  [default: a new one, which stays]",
+)
+@click.option("--partitions", type=click.IntRange(1), default=3, show_default=True, help="Of a new topic.")
+@click.option(
+    "--replication-factor",
+    type=click.IntRange(1),
+    help="The same.  [default: 3, or as many as there are servers]",
+)
+@click.option("--config", "settings", multiple=True, metavar="KEY=VALUE", help="The same: a setting; repeatable.")
+@click.option(
+    "--producers",
+    type=click.IntRange(0),
+    default=_DEFAULT.producers,
+    show_default=True,
+    help="Of three or more one has acks leader and one none; the others all.",
+)
+@click.option(
+    "--appenders",
+    type=click.IntRange(0),
+    default=_DEFAULT.appenders,
+    show_default=True,
+    help="Append where the log ends, or not at all.",
+)
+@click.option(
+    "--applications",
+    type=click.IntRange(0),
+    default=_DEFAULT.applications,
+    show_default=True,
+    help="With transactions, two processes each.",
+)
+@click.option(
+    "--consumers",
+    type=click.IntRange(0),
+    default=_DEFAULT.consumers,
+    show_default=True,
+    help="In turn eventual, from any replica, bounded, linearizable.",
+)
+@click.option(
+    "--members",
+    type=click.IntRange(0),
+    default=_DEFAULT.members,
+    show_default=True,
+    help="Of a consumer group; they come and go.",
+)
+@click.option(
+    "--rate",
+    type=click.FloatRange(min=0, min_open=True),
+    default=_DEFAULT.rate,
+    show_default=True,
+    help="Records per second of each writer, about.",
+)
+@click.option("--record-bytes", type=click.IntRange(1, 1 << 20), default=_DEFAULT.record_bytes, show_default=True)
+@click.option(
+    "--patience",
+    type=click.FloatRange(min=0, min_open=True),
+    default=30.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="Longest time without an acknowledgement that is no finding, while the cluster looks well.",
+)
+@click.option("--seed", type=int, default=None, help="Of what the clients do.  [default: any]")
+@gateway_option
+def record(
+    file: str,
+    seconds: float,
+    name: str,
+    partitions: int,
+    replication_factor: int | None,
+    settings: tuple[str, ...],
+    patience: float,
+    seed: int | None,
+    gateways: tuple[str, ...],
+    **mix: int | float,
+) -> None:
+    """Use a running cluster for a while, with producers, consumers, groups, conditional appends and transactions, and
+    write down in FILE all that they did and saw. Meanwhile kill, pause, cut off and restart what you like. Then, when
+    the cluster is whole again, fresh clients read the log to its end, and the replicas are compared. Ctrl-C ends the
+    first part early; a second one, everything. 'tidelog verify check FILE' judges it.
+
+    Exit code 0: the history is complete. 1: the cluster did not answer at the end; the file is judged as far as it
+    goes."""
+    raise_open_files()
+    config = config_of(settings)
+    chosen = secrets.randbelow(1 << 32) if seed is None else seed
+    wanted = Mix(**mix)  # type: ignore[arg-type]
+
+    async def task() -> list[str]:
+        topic = await _topic(gateways, name, partitions, replication_factor, config)
+        about = {"topic": topic.name, "seed": chosen, "config": topic.config, **asdict(wanted)}
+        with Recorder(file, about=about, patience_s=patience) as recorder, _shown() as told:
+            return await record_history(
+                recorder, topic, lambda number: connect(_rotated(gateways, number)), wanted,
+                lambda: _wait(seconds), chosen, told,
+            )  # fmt: skip
+
+    if Path(file).exists():
+        raise click.BadParameter(f"{file} exists; a history is never overwritten", param_hint="FILE")
+    undone: list[str] = run(task)
+    for text in undone:
+        click.echo(f"tidelog: {text}", err=True)
+    click.echo(f"{file}: 'tidelog verify check {file}' judges it", err=True)
+    sys.exit(1 if undone else 0)
+
+
+def _rotated(gateways: tuple[str, ...], number: int) -> tuple[str, ...]:
+    """The n-th client begins at the n-th gateway."""
+    first = number % len(gateways)
+    return (*gateways[first:], *gateways[:first])
+
+
+async def _topic(
+    gateways: tuple[str, ...], name: str, partitions: int, factor: int | None, config: dict[str, str]
+) -> TopicInfo:
+    """The one that is named, or a new one."""
+    async with connect(gateways) as log:
+        if name:
+            return await log.describe(name)
+        live = sum(not server.fenced for server in (await log.status()).servers)
+        new = f"verify-{secrets.token_hex(3)}"
+        made = await log.create_topic(
+            new, partitions=partitions, replication_factor=factor or max(1, min(3, live)), config=config
+        )
+    click.echo(f"topic {new}: it stays; 'tidelog topics delete {new}' removes it", err=True)
+    return made
+
+
+async def _wait(seconds: float) -> None:
+    """So long, or until Ctrl-C; after which Ctrl-C is as ever."""
+    with trio.move_on_after(seconds), trio.open_signal_receiver(signal.SIGINT) as signals:
+        async for _ in signals:
+            return
+
+
+class _Doing(ProgressColumn):
+    """What is done, and how much of it by now."""
+
+    what = ""
+    stage: Stage | None = None
+
+    def render(self, task: Task) -> Text:
+        return Text(self.text())
+
+    def text(self) -> str:
+        """The same, as it is."""
+        counts = self.stage.counts if self.stage is not None else {}
+        done = ", ".join(f"{number:,} {what}" for what, number in sorted(counts.items()))
+        return f"{self.what} ({done})" if done else self.what
+
+
+@contextmanager
+def _shown() -> Iterator[Callable[[str, Stage], None]]:
+    """Show on stderr what is done, and how much of it: all the time on a terminal, else when a part begins."""
+    console = Console(stderr=True)
+    doing = _Doing()
+    columns = (SpinnerColumn(), doing, TimeElapsedColumn())
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+        progress.add_task("")
+
+        def told(what: str, stage: Stage) -> None:
+            doing.what, doing.stage = what, stage
+            if not console.is_terminal:
+                click.echo(doing.text(), err=True)
+
+        yield told

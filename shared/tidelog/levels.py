@@ -1,0 +1,61 @@
+"""Feature levels: what the processes of a cluster may say and write, so that two releases can work side by side.
+
+A *level* is a number. Each release understands a range of them, and says so in its ``hello``; what a level brings, a
+message, a command of the metadata log, a field on disk, is used by nobody before the cluster is raised to it, by an
+operator, when every process understands it (KIP-584, KIP-778). The cluster's level is part of the metadata, so that
+snapshots and restarts keep it. A process that does not understand it is refused. A release that was made before there
+were levels says nothing, which means 1.
+
+What is new and harmless to a reader who does not know it, a field that may be ignored or an op that may be refused,
+needs no level: that is how the protocol works anyway (docs/protocol.md)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tidelog.errors import TidelogError, refuse
+from tidelog.wire.messages import Hello
+from tidelog.wire.session import PROTOCOL_VERSION
+
+OLDEST, NEWEST = 1, 2
+"""What this release understands."""
+FORGET_SERVERS = 2
+"""Since this level a replica server can be forgotten. To an older controller that is an entry of its log that it
+cannot read, to an older gateway or replica server nothing at all: it would go on counting the server in."""
+
+CHANGES = {
+    1: "everything before there were levels",
+    2: "the level itself in metadata and snapshots; replica servers can be forgotten (tidelog servers forget)",
+}
+"""What each level brought."""
+
+
+@dataclass(frozen=True, slots=True)
+class Levels:
+    """The levels that a process understands."""
+
+    oldest: int = OLDEST
+    newest: int = NEWEST
+
+    def __contains__(self, level: int) -> bool:
+        return self.oldest <= level <= self.newest
+
+    def __str__(self) -> str:
+        return f"{self.oldest} to {self.newest}" if self.oldest < self.newest else str(self.oldest)
+
+
+ALL = Levels()
+
+
+def service_hello(role: str, node: str, cluster: str = "", levels: Levels = ALL) -> Hello:
+    """How a service begins a connection."""
+    return Hello(PROTOCOL_VERSION, role, node, cluster, level_min=levels.oldest, level_max=levels.newest)
+
+
+def why_unfit(who: str, levels: Levels, level: int) -> TidelogError | None:
+    """Why that process has no place in a cluster at this level; None if it has."""
+    if level in levels:
+        return None
+    text = f"the cluster is at feature level {level}, {who} understands {levels}"
+    step = "upgrade it" if level > levels.newest else "raise the cluster's level first, by an earlier release"
+    return refuse("UNSUPPORTED_LEVEL", f"{text}: {step}", level=level)

@@ -1,0 +1,196 @@
+"""Traces from producers to consumers, with OpenTelemetry. Needs the extra ``tidelog[otel]``: the API only; which SDK
+and exporter there are is the application's choice, and without any nothing is recorded.
+
+    from tidelog.tracing import Tracing
+
+    tracing = Tracing()
+    async with tidelog.connect("ws://127.0.0.1:9292", tracing=tracing) as log:
+        async with log.producer("orders") as producer:
+            await producer.send(b"...")  # a span "send orders", until it is acknowledged
+        async for record in log.consume("orders", start="earliest"):
+            with tracing.process(record):  # a span "process orders" of the same trace
+                ...
+
+The context travels in the headers of each record (W3C ``traceparent``, or whatever OpenTelemetry's propagators are
+set to); names and attributes are those of OpenTelemetry's conventions for messaging systems. Without ``tracing`` the
+client is what it is without this module: producers that trace are a class of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from tidelog.client.connection import Connection
+from tidelog.client.core.batch import Batch, Identity
+from tidelog.client.options import ProducerOptions
+from tidelog.client.producer import Headers, Pending, Producer, WallClock
+from tidelog.errors import TidelogError
+from tidelog.records import Record, RecordHeaders
+from tidelog.wire.messages import TopicInfo
+
+try:
+    from opentelemetry import context, propagate, trace
+    from opentelemetry.propagators.textmap import Getter, Setter
+    from opentelemetry.trace import Link, Span, SpanKind, Status, StatusCode, TracerProvider
+except ImportError as error:
+    raise ImportError("tidelog.tracing needs OpenTelemetry's API: pip install 'tidelog[otel]'") from error
+
+__all__ = ["Tracing"]
+
+SYSTEM = "tidelog"
+"""``messaging.system`` of every span."""
+
+
+class _Headers(Getter[RecordHeaders], Setter[list[tuple[str, bytes]]]):
+    """Headers of records, as propagators read and write them."""
+
+    def get(self, carrier: RecordHeaders, key: str) -> list[str] | None:
+        return [value.decode(errors="replace") for name, value in carrier if name.lower() == key] or None
+
+    def keys(self, carrier: RecordHeaders) -> list[str]:
+        return [name for name, _ in carrier]
+
+    def set(self, carrier: list[tuple[str, bytes]], key: str, value: str) -> None:
+        carrier.append((key, value.encode()))
+
+
+_HEADERS = _Headers()
+
+
+class Tracing:
+    """Given to ``connect``: producers begin spans, and put their context into records. May be used by any number of
+    connections, tasks and threads."""
+
+    def __init__(self, tracer_provider: TracerProvider | None = None) -> None:
+        """``tracer_provider``: whose tracer begins the spans; None: that of the process."""
+        self._tracer = trace.get_tracer("tidelog", tracer_provider=tracer_provider)
+
+    @contextmanager
+    def process(self, records: Record | Sequence[Record], *, group: str = "") -> Iterator[Span]:
+        """A span for what the block does with a record, or with several of one partition (as ``next_records`` gives
+        them); the current one within. It is linked to the spans that sent them, and that of a single record is in the
+        trace of the span that sent it. ``group``: of which the consumer is a member. An exception marks it."""
+        several = (records,) if isinstance(records, Record) else records
+        if not several:
+            raise ValueError("there is nothing to process: at least one record is needed")
+        first = several[0]
+        about: dict[str, str | int] = {
+            **_about("process", first.topic),
+            "messaging.destination.partition.id": str(first.partition),
+            **({"messaging.consumer.group.name": group} if group else {}),
+        }
+        outer = context.get_current()
+        links = [Link(sent) for record in several if (sent := _span_in(record.headers)).is_valid]
+        if isinstance(records, Record):
+            about |= {"tidelog.offset": first.offset, "tidelog.leader_epoch": first.leader_epoch}
+            here = trace.get_current_span().get_span_context()
+            if links and here.is_valid:
+                links.append(Link(here))  # so that it is also found from where it is processed
+            outer = propagate.extract(first.headers, outer, _HEADERS)
+        else:
+            about["messaging.batch.message_count"] = len(several)
+        with (
+            self.within(outer),
+            self._tracer.start_as_current_span(
+                f"process {first.topic}", kind=SpanKind.CONSUMER, attributes=about, links=links
+            ) as span,
+        ):
+            yield span
+
+    @contextmanager
+    def within(self, outer: context.Context) -> Iterator[None]:
+        """Begin spans as in that context (called by the client, where it sends in a thread of its own)."""
+        token = context.attach(outer)
+        try:
+            yield
+        finally:
+            context.detach(token)
+
+    def now(self) -> context.Context:
+        """The context of who asks (called by the client)."""
+        return context.get_current()
+
+    def producer(
+        self,
+        connection: Connection,
+        topic: TopicInfo,
+        options: ProducerOptions,
+        wall_ms: WallClock,
+        identity: Identity | None = None,
+    ) -> Producer:
+        """A producer that traces (called by the client)."""
+        made = TracedProducer(connection, topic, options, wall_ms, identity)
+        made.tracing = self
+        return made
+
+    def begin_send(self, topic: str, headers: Headers) -> tuple[Span, list[tuple[str, bytes]]]:
+        """The span of a record that is to be sent, and the headers with its context (called by the producer). A
+        context that the application has put there stays, and the span is linked to it."""
+        pairs = list(headers.items() if isinstance(headers, Mapping) else headers)
+        given = _span_in(tuple(pairs))
+        ours = not given.is_valid
+        span = self._tracer.start_span(
+            f"send {topic}",
+            kind=SpanKind.PRODUCER if ours else SpanKind.CLIENT,
+            attributes=_about("send", topic),
+            links=[] if ours else [Link(given)],
+        )
+        if ours:
+            propagate.inject(pairs, trace.set_span_in_context(span), setter=_HEADERS)
+        return span, pairs
+
+
+class TracedProducer(Producer):
+    """A producer whose records have spans: from ``submit`` until they are acknowledged or have failed."""
+
+    tracing: Tracing
+
+    def __init__(self, *how: Any) -> None:
+        self._spans: dict[Batch, list[tuple[int, Span]]] = {}
+        """Of batches that are not settled, by the record's place in the batch."""
+        super().__init__(*how)
+
+    async def submit(self, value: bytes | None, *, headers: Headers | None = None, **details: Any) -> Pending:
+        """See ``Producer.submit``."""
+        span, pairs = self.tracing.begin_send(self.topic, headers or ())
+        try:
+            pending = await super().submit(value, headers=pairs, **details)
+        except BaseException as error:
+            _end(span, error)
+            raise
+        self._spans.setdefault(pending._batch, []).append((pending._index, span))
+        return pending
+
+    def _note(self, settled: list[Batch]) -> None:
+        super()._note(settled)
+        for batch in [batch for batch in self._spans if batch.settled]:
+            for index, span in self._spans.pop(batch):
+                span.set_attribute("messaging.destination.partition.id", str(batch.partition))
+                if batch.error is None:
+                    span.set_attribute("tidelog.durability", batch.durability)
+                if batch.offset >= 0:
+                    span.set_attribute("tidelog.offset", batch.offset + index)
+                    span.set_attribute("tidelog.leader_epoch", batch.leader_epoch)
+                _end(span, batch.error)
+
+
+def _about(operation: str, topic: str) -> dict[str, str]:
+    return {
+        "messaging.system": SYSTEM,
+        "messaging.operation.name": operation,
+        "messaging.operation.type": operation,
+        "messaging.destination.name": topic,
+    }
+
+
+def _span_in(headers: RecordHeaders) -> trace.SpanContext:
+    return trace.get_current_span(propagate.extract(headers, getter=_HEADERS)).get_span_context()
+
+
+def _end(span: Span, error: BaseException | None) -> None:
+    if error is not None:
+        span.set_attribute("error.type", error.code if isinstance(error, TidelogError) else type(error).__name__)
+        span.set_status(Status(StatusCode.ERROR, str(error)))
+    span.end()

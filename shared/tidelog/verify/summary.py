@@ -1,0 +1,96 @@
+"""What a recording holds, in numbers."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from tidelog.verify.history import COMMITTED, FAILED, OK, UNKNOWN, Commit, Latest, Read, Send
+from tidelog.verify.loading import Recording
+
+
+@dataclass(slots=True)
+class Summary:
+    """Counts of one recording."""
+
+    operations: int = 0
+    seconds: float = 0.0
+    complete: bool = False
+    """The recorder came to its end."""
+    drained: int = 0
+    """Partitions whose log was read to its end at the end."""
+    partitions: int = 0
+    sends: dict[str, int] = field(default_factory=dict)
+    """Batches by result."""
+    acked_records: int = 0
+    read_records: int = 0
+    reads: int = 0
+    fresh: int = 0
+    """Answers that had to know all that was acknowledged before."""
+    conditional: int = 0
+    commits: dict[str, int] = field(default_factory=dict)
+    transactions: dict[str, int] = field(default_factory=dict)
+    stored_records: int = 0
+    """In the logs at the end."""
+    replicas_compared: int = 0
+    longest_silence_s: float = 0.0
+    """Longest time without an acknowledgement in one partition while somebody wanted one,"""
+    silence_from_s: float = 0.0
+    """when it began,"""
+    silent_partition: str = ""
+    """and in which."""
+    may_be_lost: int = 0
+    """Times that the topic's settings allowed records to be lost."""
+
+
+def summarize(recording: Recording) -> Summary:
+    """Count."""
+    history = recording.history
+    found = Summary(len(history.operations) + len(history.transactions), recording.seconds, recording.complete)
+    sends, commits = Counter[str](), Counter[str]()
+    partitions = {*history.undrained, *history.final, *history.deleted}
+    tried: dict[str, list[Send]] = {}
+    for op in history.operations:
+        match op:
+            case Send():
+                sends[op.result] += 1
+                found.conditional += op.expected_offset >= 0
+                tried.setdefault(op.partition, []).append(op)
+                if op.result == OK:
+                    found.acked_records += len(op.values)
+            case Read():
+                found.reads += 1
+                found.read_records += len(op.rows)
+            case Latest():
+                found.fresh += op.linearizable
+            case Commit():
+                commits[op.result] += 1
+    for partition, sends_of_it in sorted(tried.items()):
+        for since, until in _silences(sends_of_it):
+            if until - since > found.longest_silence_s:
+                found.longest_silence_s, found.silence_from_s = round(until - since, 6), since
+                found.silent_partition = partition
+    fates = Counter(one.fate for one in history.transactions)
+    found.partitions, found.drained = len(partitions), len(history.final)
+    found.sends = {result: sends[result] for result in (OK, FAILED, UNKNOWN)}
+    found.commits = {result: commits[result] for result in (OK, FAILED, UNKNOWN)}
+    found.transactions = {fate: fates[fate] for fate in (COMMITTED, "aborted", UNKNOWN)}
+    found.stored_records = sum(map(len, history.final.values()))
+    found.replicas_compared = sum(count for count, _ in recording.compared.values())
+    found.may_be_lost = len(history.losses)
+    return found
+
+
+def _silences(sends: list[Send]) -> Iterator[tuple[float, float]]:
+    """For each acknowledgement of a partition, and for the end of the last try: since when somebody waited for it and
+    nobody got one."""
+    ordered = sorted(sends, key=lambda op: op.end, reverse=True)
+    until, waiting_since = ordered[0].end, math.inf
+    for op in ordered:
+        if op.result == OK:
+            yield max(op.end, waiting_since), until
+            until = op.end
+        waiting_since = min(waiting_since, op.start)
+    yield waiting_since, until

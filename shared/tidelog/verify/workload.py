@@ -1,0 +1,213 @@
+"""What ``tidelog verify record`` does to a cluster, and writes down: many clients at once, each with a connection of
+its own and again and again with a new one, doing all that the cluster makes promises about.
+
+Writers: idempotent producers in bursts, with acks all; one with acks leader and one with none, which promise less;
+appenders, that ask for the end and append there or not at all; applications with transactions that write to several
+partitions and move a group on, two processes of each, which take over from each other. Readers are in ``watching``.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, suppress
+from dataclasses import dataclass
+from functools import partial
+from itertools import count
+
+import trio
+
+from tidelog.client.log import Log
+from tidelog.client.options import ProducerOptions
+from tidelog.client.producer import Pending
+from tidelog.errors import TidelogError
+from tidelog.verify.history import identity
+from tidelog.verify.recorder import Recorder, Sending
+from tidelog.wire.messages import TopicInfo
+
+Connect = Callable[[int], AbstractAsyncContextManager[Log]]
+"""A connection of the n-th client."""
+DELIVERY_S = 20.0
+"""What has no acknowledgement by then has failed, with unknown outcome."""
+TRANSACTION_S = 15.0
+PAUSE_S = 0.2
+"""Before a client that failed comes back."""
+BURSTS = (1, 1, 2, 5)
+"""Records that a producer has on their way to one partition at a time."""
+SHARES = (0.1, 0.01)
+"""How often the two processes of an application begin a transaction, of the rate: each takes over from the other."""
+GIVEN_UP = 0.2
+"""Share of transactions that their application gives up."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mix:
+    """Who takes part: so many of each. Of three producers or more one has acks leader, and one none."""
+
+    producers: int = 4
+    appenders: int = 2
+    applications: int = 1
+    consumers: int = 3
+    members: int = 3
+    rate: float = 50.0
+    """Records per second of each writer, about."""
+    record_bytes: int = 200
+    """Longest value."""
+
+
+class _GivenUp(Exception):
+    """An application has changed its mind."""
+
+
+class Stage:
+    """What all clients of a recording share."""
+
+    def __init__(
+        self, recorder: Recorder, topic: TopicInfo, starts: dict[int, int], connect: Connect, mix: Mix, seed: int
+    ) -> None:
+        self.recorder = recorder
+        self.topic = topic
+        self.starts = starts
+        """Where the history begins in each partition."""
+        self.connect = connect
+        self.mix = mix
+        self.seed = seed
+        self.counts = Counter[str]()
+        """What was done, for whoever watches."""
+        self.stopping = False
+        """Writers come to their end."""
+        self._numbers = count()
+
+    def name(self, partition: int) -> str:
+        """As the history has it."""
+        return f"{self.topic.name}/{partition}"
+
+    def app(self, number: int) -> str:
+        """The name of an application, and of the group that it moves."""
+        return f"{self.topic.name}-app{number + 1}"
+
+    def chance(self, who: str) -> random.Random:
+        """The random numbers of one client."""
+        return random.Random(f"{self.seed} {who}")
+
+    def value(self, rng: random.Random, who: str, partition: int) -> bytes:
+        """A value that there is only once."""
+        text = f"{who}:{self.name(partition)}:{next(self._numbers)}".encode()
+        return text.ljust(rng.randint(0, self.mix.record_bytes), b".")
+
+    async def settle(self, op: Sending, pending: Pending) -> None:
+        """Wait for the acknowledgement, or the error that takes its place."""
+        with suppress(TidelogError), op:
+            ack = await pending.wait()
+            op.acked(ack.offset, ack.leader_epoch)
+        self.counts[op.result] += 1
+
+    async def keep(self, number: int, work: Callable[[Log], Awaitable[None]]) -> None:
+        """Do this over a connection, and over another when it fails."""
+        while not self.stopping:
+            try:
+                async with self.connect(number) as log:
+                    await work(log)
+            except* TidelogError:
+                self.counts["connections lost"] += 1
+            await trio.sleep(PAUSE_S)
+
+
+class Writers:
+    """The clients that write. ``start`` has them run until ``Stage.stopping``, and what is under way then is over."""
+
+    def __init__(self, stage: Stage) -> None:
+        self._stage = stage
+        self._lives = count(1)
+
+    def start(self, nursery: trio.Nursery, numbers: count[int]) -> None:
+        """All of them."""
+        mix = self._stage.mix
+        for number in range(mix.producers):
+            acks = "all"
+            if mix.producers >= 3 and number >= mix.producers - 2:
+                acks = "leader" if number == mix.producers - 2 else "none"
+            self._begin(nursery, numbers, partial(self._produce, f"p{number + 1}", acks))
+        for number in range(mix.appenders):
+            self._begin(nursery, numbers, partial(self._append, f"a{number + 1}"))
+        for number in range(mix.applications):
+            app = self._stage.app(number)
+            for process, share in enumerate(SHARES, 1):
+                work = partial(self._transact, f"x{number + 1}-{process}", app, mix.rate * share)
+                self._begin(nursery, numbers, work)
+
+    def _begin(self, nursery: trio.Nursery, numbers: count[int], work: Callable[[Log], Awaitable[None]]) -> None:
+        nursery.start_soon(self._stage.keep, next(numbers), work)
+
+    async def _produce(self, who: str, acks: str, log: Log) -> None:
+        stage = self._stage
+        process = f"{who}.{next(self._lives)}"
+        rng = stage.chance(process)
+        level = "received" if acks == "none" else acks
+        options = ProducerOptions(acks=acks, delivery_timeout_s=DELIVERY_S)
+        idempotent = options.is_idempotent
+        async with log.producer(stage.topic.name, options) as producer:
+            while not stage.stopping:
+                await trio.sleep(rng.expovariate(stage.mix.rate * len(BURSTS) / sum(BURSTS)))
+                partition = rng.randrange(len(stage.topic.partitions))
+                burst = []
+                for _ in range(rng.choice(BURSTS)):
+                    value = stage.value(rng, process, partition)
+                    op = stage.recorder.send(
+                        process, stage.name(partition), [identity(value)], level=level, idempotent=idempotent
+                    )
+                    burst.append((op, await producer.submit(value, partition=partition)))
+                for op, pending in burst:
+                    await stage.settle(op, pending)
+
+    async def _append(self, who: str, log: Log) -> None:
+        stage = self._stage
+        process = f"{who}.{next(self._lives)}"
+        rng = stage.chance(process)
+        async with log.producer(stage.topic.name, ProducerOptions(delivery_timeout_s=DELIVERY_S)) as producer:
+            while not stage.stopping:
+                await trio.sleep(rng.expovariate(stage.mix.rate))
+                partition = rng.randrange(len(stage.topic.partitions))
+                end = await ask_end(stage, log, process, partition)
+                value = stage.value(rng, process, partition)
+                op = stage.recorder.send(process, stage.name(partition), [identity(value)], expected_offset=end)
+                await stage.settle(op, await producer.submit(value, partition=partition, expected_offset=end))
+
+    async def _transact(self, who: str, app: str, pace: float, log: Log) -> None:
+        stage = self._stage
+        rng = stage.chance(f"{who}.{next(self._lives)}")
+        while not stage.stopping:
+            await trio.sleep(rng.expovariate(pace))
+            label = f"{who}.t{next(self._lives)}"
+            with suppress(_GivenUp, TidelogError), stage.recorder.transaction(label, app) as told:
+                async with log.transaction(app, timeout_s=TRANSACTION_S) as tx:
+                    position = await ask_position(stage, log, app)
+                    told.moves_from(position)
+                    partitions = range(len(stage.topic.partitions))
+                    for partition in sorted(rng.sample(partitions, rng.randint(1, len(partitions)))):
+                        value = stage.value(rng, label, partition)
+                        with stage.recorder.send(
+                            label, stage.name(partition), [identity(value)], transaction=label
+                        ) as op:
+                            ack = await tx.send(stage.topic.name, value, partition=partition)
+                            op.acked(ack.offset, ack.leader_epoch)
+                    await tx.commit_offsets(app, {(stage.topic.name, 0): position + 1})
+                    if rng.random() < GIVEN_UP:
+                        raise _GivenUp
+                    told.asks()
+            stage.counts["transactions"] += 1
+
+
+async def ask_end(stage: Stage, log: Log, process: str, partition: int) -> int:
+    """Where the committed log ends: an answer that must know all that was acknowledged before."""
+    start = stage.recorder.now()
+    answer = (await log.list_offsets(stage.topic, "latest", [partition], isolation="uncommitted"))[partition]
+    stage.recorder.latest(process, stage.name(partition), answer.offset, start)
+    return answer.offset
+
+
+async def ask_position(stage: Stage, log: Log, app: str) -> int:
+    """How often the group of an application, which has its name, was moved on."""
+    positions = await log.fetch_offsets(app, stage.topic.name)
+    return positions[0].offset if 0 in positions else 0

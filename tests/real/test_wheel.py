@@ -1,0 +1,141 @@
+"""What is published: both distributions are built, and a cluster runs from the wheel, where no source tree is."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import sysconfig
+import tarfile
+import tomllib
+import urllib.request
+import venv
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import trio
+from running import HEAL_S
+from tidelog.cli.local_cluster import LocalCluster, free_base_port
+
+pytestmark = pytest.mark.real
+ROOT = Path(__file__).resolve().parents[2]
+BUILD = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["wheel"]
+
+
+def build(source: Path, target: Path, *formats: str) -> list[Path]:
+    """Build from that tree, without network: the backend is there already."""
+    command = [sys.executable, "-m", "hatchling", "build", "--directory", target, *formats]
+    done = subprocess.run(command, cwd=source, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return sorted(target.iterdir())
+
+
+def contents(wheel: Path) -> dict[str, bytes]:
+    with zipfile.ZipFile(wheel) as archive:
+        return {name: archive.read(name) for name in archive.namelist()}
+
+
+@pytest.fixture(scope="module")
+def distributions(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """The source distribution, and the wheel."""
+    sdist, wheel = sorted(build(ROOT, tmp_path_factory.mktemp("dist")), key=lambda path: path.suffix == ".whl")
+    return sdist, wheel
+
+
+class Installed:
+    """The wheel in an environment of its own: dependencies are those of this one, the project is not among them."""
+
+    def __init__(self, folder: Path, wheel: Path) -> None:
+        self.folder = folder
+        venv.create(folder / "venv", symlinks=True)
+        self.bin = folder / "venv" / "bin"
+        (self.site,) = (folder / "venv" / "lib").glob("python*/site-packages")
+        pip = [sys.executable, "-m", "pip", "--python", self.bin / "python", "install", "--quiet", "--no-index"]
+        subprocess.run([*pip, "--no-deps", "--no-compile", "--disable-pip-version-check", wheel], check=True)
+        # lines of .pth files that lie in there are not followed: an editable installation is not seen
+        (self.site / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
+        self.environ = {name: text for name, text in os.environ.items() if name != "PYTHONPATH"}
+
+    def run(self, *command: str, stdin: bytes | None = None) -> bytes:
+        """Run it in a folder that holds nothing of the project."""
+        program = [self.bin / command[0], *command[1:]]
+        done = subprocess.run(
+            program, cwd=self.folder, env=self.environ, input=stdin, capture_output=True, timeout=120, check=False
+        )
+        assert done.returncode == 0, done.stderr.decode()
+        return done.stdout
+
+
+@pytest.fixture(scope="module")
+def installed(distributions: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory) -> Installed:
+    return Installed(tmp_path_factory.mktemp("installed"), distributions[1])
+
+
+def test_all_that_belongs_to_a_package_is_in_the_wheel(distributions: tuple[Path, Path]) -> None:
+    listed = subprocess.run(["git", "ls-files", *BUILD["packages"]], cwd=ROOT, capture_output=True, check=False)
+    files = [ROOT / line for line in listed.stdout.decode().splitlines()]
+    files = [path for link in files for path in ([link] if link.is_file() else sorted(link.glob("*")))]
+    tops = [ROOT / package for package in BUILD["packages"]]
+    expected = {str(path.relative_to(top.parent)) for path in files for top in tops if path.is_relative_to(top)}
+    made = contents(distributions[1])
+    assert expected and {name for name in made if ".dist-info/" not in name} == expected
+    assert made["tidelog/wire/tidelog.cddl"] and made["tidelog/py.typed"] == b""
+    client = (ROOT / "shared/js/tidelog.js").read_bytes()
+    assert made["tidelog_gateway/console/static/client/tidelog.js"] == client, "the console's client, not a link"
+    assert any(name.endswith("licenses/LICENSE") for name in made)
+
+
+def test_the_source_distribution_makes_the_same_wheel(distributions: tuple[Path, Path], tmp_path: Path) -> None:
+    sdist, wheel = distributions
+    with tarfile.open(sdist) as archive:
+        archive.extractall(tmp_path, filter="data")
+    (again,) = build(tmp_path / sdist.name.removesuffix(".tar.gz"), tmp_path / "dist", "--target", "wheel")
+    assert again.name == wheel.name and contents(again) == contents(wheel)
+
+
+@pytest.fixture
+def port(installed: Installed) -> Iterator[int]:
+    """The gateway's; what was started there is ended."""
+    yield free_base_port(10)
+    if (installed.folder / "cluster" / "cluster.json").exists():
+        LocalCluster.load(installed.folder / "cluster").stop()
+
+
+def test_the_three_services_run_from_it(installed: Installed, port: int) -> None:
+    said = installed.run("python", "-c", "import tidelog, tidelog_gateway as g; print(tidelog.__file__, g.__file__)")
+    assert said.decode().count(str(installed.site)) == 2, "what runs is what was installed"
+    numbers = ("--controllers", "1", "--replicas", "1", "--gateways", "1", "--base-port", str(port))
+    gateway = ("--gateway", f"ws://127.0.0.1:{port}")
+    installed.run("tidelog", "cluster", "up", "--data", "cluster", "--detach", *numbers)
+    installed.run("tidelog", "topics", "create", "lines", *gateway)
+    installed.run("tidelog", "produce", "lines", *gateway, stdin=b"one\ntwo\n")
+    assert installed.run("tidelog", "consume", "lines", "--from", "earliest", "--to-end", *gateway) == b"one\ntwo\n"
+    for page in ("console/", "console/client/tidelog.js", "healthz", "metrics"):
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/{page}", timeout=HEAL_S) as answer:
+            assert answer.status == 200 and answer.read(), page
+    installed.run("python", "-m", "tidelog.probe", "--ready", "--port", str(port))
+    installed.run("tidelog", "cluster", "down", "--data", "cluster")
+
+
+async def test_the_cluster_for_development_runs_from_it(installed: Installed, port: int) -> None:
+    command = [installed.bin / "tidelog", "dev", "--data", "dev", "--port", str(port)]
+    process = await trio.lowlevel.open_process(
+        list(map(str, command)), cwd=installed.folder, env=installed.environ, stdout=subprocess.PIPE
+    )
+    try:
+        with trio.fail_after(HEAL_S):
+            assert process.stdout is not None
+            said = b""
+            while b"Ctrl-C ends it" not in said:
+                more = await process.stdout.receive_some()
+                assert more, said.decode()
+                said += more
+            process.send_signal(signal.SIGINT)
+            assert await process.wait() == 0
+    finally:
+        process.kill()
+        await process.wait()
+        await process.stdout.aclose()

@@ -1,0 +1,208 @@
+"""A topic in memory that answers like a cluster, to be saved; and batches for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from functools import partial
+from types import SimpleNamespace
+from typing import Any
+
+import trio
+from tidelog.compacted import emptied, thin_batch
+from tidelog.errors import Unreachable, refuse
+from tidelog.records import (
+    NO_CHAIN,
+    BatchHeader,
+    NewRecord,
+    chain_after,
+    check_batch,
+    decode_batch,
+    decode_columns,
+    encode_batch,
+    encode_marker,
+    read_header,
+    stamp_prefix,
+)
+from tidelog.types import Buffer, Position
+from tidelog.wire.messages import (
+    DigestAnswer,
+    DigestEntry,
+    GroupInfo,
+    OffsetAnswer,
+    PartitionInfo,
+    ReadAnswer,
+    TopicInfo,
+)
+
+
+def batch(*values: bytes | None, key: bytes | None = b"k", **fields: Any) -> bytes:
+    """A batch as a producer sends it."""
+    records = [NewRecord(value, key, 1000 + number, (("h", b"1"),)) for number, value in enumerate(values)]
+    return encode_batch(records, **fields)
+
+
+def compacted(data: bytes, *keep: int) -> bytes:
+    """What compaction leaves of a batch."""
+    return thin_batch(decode_columns(data), data, keep, 2000)
+
+
+class SavedTopic:
+    """The log of one topic, of several partitions. It is read as a ``tidelog.Log`` is."""
+
+    def __init__(self, partitions: int = 1, topic_id: str = "id1") -> None:
+        self.topic_id = topic_id
+        self.logs: list[list[bytes]] = [[] for _ in range(partitions)]
+        self.starts = [0] * partitions
+        self.groups_at: dict[str, dict[int, int]] = {}
+        self.reads: list[tuple[int, Position]] = []
+        self.fail_at: int | None = None
+        """Reads from this offset on fail."""
+        self.chain_is_wrong = False
+
+    def append(self, data: bytes, partition: int = 0, epoch: int = 3) -> bytes:
+        """What the leader makes of it."""
+        header = read_header(data)
+        stamped = stamp_prefix(self.end(partition), epoch, header.crc32c) + data[16:]
+        self.logs[partition].append(stamped)
+        return stamped
+
+    def end(self, partition: int = 0) -> int:
+        log = self.logs[partition]
+        return read_header(log[-1]).end_offset if log else 0
+
+    def replace(self, number: int, data: bytes, partition: int = 0) -> None:
+        """Compaction: the batch is another one, at the same offsets."""
+        self.logs[partition][number] = data
+
+    async def describe(self, topic: str, *, offsets: bool = False) -> TopicInfo:
+        info = [PartitionInfo(p, ("r1", "r2"), ("r1", "r2"), "r1", 3, 3) for p in range(len(self.logs))]
+        return TopicInfo(self.topic_id, topic, {"cleanup": "compact", "retention_ms": "5"}, tuple(info))
+
+    async def status(self) -> Any:
+        return SimpleNamespace(cluster="old")
+
+    async def list_offsets(
+        self, topic: TopicInfo, at: str, partitions: Iterable[int], isolation: str = "committed"
+    ) -> dict[int, OffsetAnswer]:
+        return {p: OffsetAnswer(self.starts[p] if at == "earliest" else self.end(p)) for p in partitions}
+
+    async def read_batches(
+        self,
+        topic_id: str,
+        partition: int,
+        at: Position,
+        *,
+        max_bytes: int = 0,
+        wait_s: float = 0,
+        isolation: str = "",
+    ) -> tuple[ReadAnswer, list[tuple[BatchHeader, memoryview]]]:
+        self.reads.append((partition, at))
+        if self.fail_at is not None and at.offset >= self.fail_at:
+            raise refuse("REQUEST_TIMED_OUT", "nobody answers")
+        if at.offset < self.starts[partition]:
+            raise refuse("OFFSET_OUT_OF_RANGE", f"{at.offset} is below the log start {self.starts[partition]}")
+        found = [(read_header(data), memoryview(data)) for data in self.logs[partition]]
+        one = [each for each in found if each[0].end_offset > at.offset][:1]
+        if not one:
+            await trio.sleep(wait_s)
+        return ReadAnswer(3, self.end(partition)), one
+
+    async def digest(self, topic_id: str, partition: int, node: str, offsets: Iterable[int]) -> DigestAnswer:
+        if node == "r1":
+            raise refuse("OFFLINE", "r1 does not answer")  # another replica knows as well
+        chain = NO_CHAIN if not self.chain_is_wrong else b"x" * 16
+        [asked] = offsets
+        boundary = max(asked, self.starts[partition])
+        for data in self.logs[partition]:
+            if read_header(data).end_offset <= boundary:
+                chain = chain_after(chain, data)
+        entry = DigestEntry(asked, boundary, chain)
+        return DigestAnswer(self.starts[partition], self.end(partition), self.end(partition), entries=(entry,))
+
+    async def groups(self) -> tuple[GroupInfo, ...]:
+        return tuple(GroupInfo(group, "empty") for group in sorted(self.groups_at))
+
+    async def fetch_offsets(self, group: str, topic: str) -> dict[int, Position]:
+        return {p: Position(3, at) for p, at in self.groups_at[group].items()}
+
+
+def with_everything() -> SavedTopic:
+    """A log that begins at 3, with what compaction and transactions leave in one."""
+    topic = SavedTopic()
+    topic.append(batch(b"a", b"b", b"c"))  # deleted by retention
+    topic.append(batch(b"d", b"e", producer_id=7, base_sequence=3))
+    whole = topic.append(batch(b"f", b"g", b"h", producer_id=7, base_sequence=5))
+    topic.replace(2, compacted(whole, 1))
+    topic.append(batch(b"i", producer_id=9, transactional=True))
+    topic.append(encode_marker(9, 0, commit=True, timestamp_ms=1500))
+    aborted = topic.append(batch(b"never", producer_id=9, producer_epoch=1, transactional=True))
+    topic.replace(5, emptied(aborted))  # as readers of what is committed get it
+    topic.append(encode_marker(9, 1, commit=False, timestamp_ms=1501))
+    topic.append(batch(b"j", None), epoch=5)
+    del topic.logs[0][0]
+    topic.starts[0] = 3
+    return topic
+
+
+class CopiedTopic(SavedTopic):
+    """A topic of another cluster, which takes conditional appends, and of which acks get lost: ``unlucky`` is asked
+    before each batch and after it."""
+
+    def __init__(self, unlucky: Callable[[], bool] = lambda: False) -> None:
+        super().__init__(0, "copy")
+        self.unlucky = unlucky
+        self.exists = False
+        self.config: dict[str, str] = {}
+        self.configured: list[dict[str, str]] = []
+
+    async def describe(self, topic: str, *, offsets: bool = False) -> TopicInfo:
+        if not self.exists:
+            raise refuse("UNKNOWN_TOPIC", f"there is no topic {topic}")
+        return replace(await super().describe(topic), config=self.config)
+
+    async def create_topic(
+        self, name: str, *, partitions: int, replication_factor: int, config: dict[str, str]
+    ) -> TopicInfo:
+        self.exists, self.config = True, config
+        await self.grow_topic(name, partitions)
+        return await self.describe(name)
+
+    async def grow_topic(self, name: str, partitions: int) -> None:
+        self.logs += [[] for _ in range(partitions - len(self.logs))]
+        self.starts += [0] * (partitions - len(self.starts))
+
+    async def configure_topic(self, name: str, config: dict[str, str]) -> None:
+        self.configured.append(config)
+
+    async def reset_group(self, group: str, topic: str, positions: dict[int, int]) -> None:
+        self.groups_at.setdefault(group, {}).update(positions)
+
+    async def fetch_offsets(self, group: str, topic: str) -> dict[int, Position]:
+        return {p: Position(-1, at) for p, at in self.groups_at.get(group, {}).items()}
+
+    def appender(self, topic_id: str, partition: int) -> Any:
+        return SimpleNamespace(append=partial(self._append, partition), close=lambda: None)
+
+    async def _append(self, partition: int, batches: Iterable[Buffer]) -> None:
+        for data in batches:
+            await trio.lowlevel.checkpoint()
+            header = check_batch(data)
+            assert not (header.is_control or header.is_transactional or header.producer_id)
+            if self.unlucky():
+                raise Unreachable("the gateway was lost", unknown_outcome=True)
+            if header.base_offset != self.end(partition):
+                raise refuse("UNEXPECTED_OFFSET", f"the log ends at {self.end(partition)}")
+            self.append(bytes(data), partition, epoch=0)
+            if self.unlucky():
+                raise Unreachable("the gateway was lost", unknown_outcome=True)
+
+
+def records_of(topic: SavedTopic) -> list[tuple[int, int, bytes | None]]:
+    """Partition, offset and value of every record."""
+    return [
+        (partition, r.offset, r.value)
+        for partition, log in enumerate(topic.logs)
+        for data in log
+        for r in decode_batch(data)
+    ]

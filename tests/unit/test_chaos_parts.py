@@ -1,0 +1,215 @@
+"""What chaos runs are made of, without a cluster: the schedule, the claims of faults, the comparison of disks, the
+figures of the report, and the judgement over what processes take."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+import trio
+from click.testing import CliRunner
+from tidelog.errors import refuse
+from tidelog.records import NewRecord, encode_batch, read_header, stamp_prefix
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "deploy"))
+from chaos.compare import Comparison, compare
+from chaos.drive import Outcome, Struck
+from chaos.faults import DISK, FAULTS, known
+from chaos.meter import Meter
+from chaos.report import render
+from chaos.resources import Usage
+from chaos.run import main
+from chaos.schedule import schedule
+from chaos.stage import ALL, Claims, Unfit
+
+MINUTE = 60.0
+
+
+# --- the faults -------------------------------------------------------------------------------------------------
+
+
+def test_every_fault_has_a_name_and_words_of_its_own() -> None:
+    faults = known()
+    assert len(faults) > 60
+    assert len({fault.words for fault in faults.values()}) == len(faults)
+
+
+MATRIX = (
+    "kill pause cut power bit-flip cut-closed bad-index bad-epochs bad-watermark wiped bad-raft-store disk-full "
+    "flush-fails flush-slow clock-jumps membership-while-isolated out-of-memory no-descriptors overload "
+    "rolling-restart flapping-link loss resets crash"
+)
+
+
+@pytest.mark.parametrize("beginning", MATRIX.split())
+def test_the_matrix_has(beginning: str) -> None:
+    assert any(name.startswith(beginning) for name in known())
+
+
+def test_a_fault_that_there_is_not_is_refused() -> None:
+    told = CliRunner().invoke(main, ["--fault", "kill-nobody"])
+    assert told.exit_code == 2 and "no fault 'kill-nobody': --list shows all" in told.output
+
+
+# --- the schedule -----------------------------------------------------------------------------------------------
+
+
+def test_the_schedule_is_a_function_of_the_seed() -> None:
+    faults = known().values()
+    assert schedule(7, 10 * MINUTE, faults) == schedule(7, 10 * MINUTE, faults)
+    assert schedule(7, 10 * MINUTE, faults) != schedule(8, 10 * MINUTE, faults)
+
+
+def test_every_fault_comes_before_one_comes_again() -> None:
+    faults = known()
+    strikes = schedule(1, 30 * MINUTE, faults.values())
+    assert {strike.fault for strike in strikes[: len(faults)]} == set(faults)
+
+
+def test_in_a_short_run_nothing_lasts_for_most_of_it() -> None:
+    strikes = schedule(1, MINUTE, known().values())
+    assert strikes and all(strike.hold_s <= 5.0 for strike in strikes)
+    assert all(0 <= strike.at < MINUTE for strike in strikes)
+
+
+# --- claims -----------------------------------------------------------------------------------------------------
+
+
+async def test_two_faults_never_have_the_same_host_and_who_came_first_goes_first() -> None:
+    claims, order = Claims(), []
+
+    async def strike(name: str, until: trio.Event, *wanted: str) -> None:
+        async with claims.holding(*wanted):
+            order.append(name)
+            await until.wait()
+
+    async with trio.open_nursery() as nursery:
+        first, second, open_end = trio.Event(), trio.Event(), trio.Event()
+        open_end.set()
+        for name, until, wanted in (
+            ("first", first, "host r1"),
+            ("elsewhere", second, "host r2"),
+            ("same host", open_end, "host r1"),
+            ("everything", open_end, ALL),
+            ("after that", open_end, "host c1"),
+        ):
+            nursery.start_soon(strike, name, until, wanted)
+            await trio.testing.wait_all_tasks_blocked()
+        assert order == ["first", "elsewhere"]
+        first.set()
+        await trio.testing.wait_all_tasks_blocked()
+        assert order == ["first", "elsewhere", "same host"]
+        second.set()
+    assert order == ["first", "elsewhere", "same host", "everything", "after that"]
+
+
+async def test_a_fault_whose_turn_does_not_come_stands_in_nobodys_way(autojump_clock: trio.testing.MockClock) -> None:
+    claims = Claims()
+    async with claims.holding("host r1"):
+        with pytest.raises(Unfit, match="its turn did not come"):
+            async with claims.holding(ALL, until=trio.current_time() + 1.0):
+                raise AssertionError("it came")
+        async with claims.holding("host r2"):
+            pass
+
+
+def test_only_one_disk_is_damaged_at_a_time() -> None:
+    spoiling = [fault for fault in known().values() if fault.spoils]
+    assert {fault.name for fault in spoiling} >= {
+        "bit-flip-leader",
+        "wiped-follower",
+        "bad-raft-store",
+        "cut-last-leader",
+    }
+    assert all(DISK in fault.claims("r1") for fault in spoiling)
+
+
+# --- the comparison of disks ------------------------------------------------------------------------------------
+
+
+def log_of(folder: Path, values: list[bytes], first: int = 0) -> Path:
+    """A replica's folder with one batch for each value, from that offset on."""
+    folder.mkdir()
+    with (folder / f"{first:020d}.log").open("wb") as segment:
+        for offset, value in enumerate(values, first):
+            batch = encode_batch([NewRecord(value, None, 0, ())])
+            segment.write(stamp_prefix(offset, 1, read_header(batch).crc32c) + batch[16:])
+    return folder
+
+
+def test_equal_logs_are_equal(tmp_path: Path) -> None:
+    found = Comparison()
+    compare("t/0", {node: log_of(tmp_path / node, [b"a", b"b"]) for node in ("r1", "r2", "r3")}, found)
+    assert (found.partitions, found.batches, found.faults) == (1, 2, [])
+
+
+@pytest.mark.parametrize("other", [[b"a", b"x", b"c"], [b"a", b"b"], [b"a", b"b", b"c", b"d"]])
+def test_another_batch_a_missing_and_a_surplus_one_are_found(tmp_path: Path, other: list[bytes]) -> None:
+    found = Comparison()
+    logs = {"r1": log_of(tmp_path / "r1", [b"a", b"b", b"c"]), "r2": log_of(tmp_path / "r2", other)}
+    compare("t/0", logs, found)
+    assert len(found.faults) == 1 and "r2 and r1 differ in 1 batches" in found.faults[0]
+
+
+def test_where_retention_has_come_further_at_one_the_rest_is_compared(tmp_path: Path) -> None:
+    found = Comparison()
+    logs = {"r1": log_of(tmp_path / "r1", [b"a", b"b", b"c"]), "r2": log_of(tmp_path / "r2", [b"c"], first=2)}
+    compare("t/0", logs, found)
+    assert (found.batches, found.faults) == (1, [])
+
+
+def test_a_log_that_ends_in_the_middle_of_a_batch_is_a_fault(tmp_path: Path) -> None:
+    found = Comparison()
+    folder = log_of(tmp_path / "r1", [b"a", b"b"])
+    (segment,) = folder.iterdir()
+    segment.write_bytes(segment.read_bytes()[:-1])
+    compare("t/0", {"r1": folder, "r2": log_of(tmp_path / "r2", [b"a", b"b"])}, found)
+    assert len(found.faults) == 1 and found.faults[0].startswith("t/0: ")
+
+
+# --- figures ----------------------------------------------------------------------------------------------------
+
+
+def test_the_time_without_service_is_that_of_the_partition_that_waited_longest() -> None:
+    meter = Meter(began=0.0)
+    meter.acks = {("t", 0): [1.0, 2.0, 3.0, 4.0], ("t", 1): [1.0, 3.5, 4.0]}
+    assert meter.longest_gap(1.5, 4.0) == 2.0, "from the fault on, not from the ack before it"
+    assert meter.longest_gap(3.75, 3.8) == 0.25
+
+
+def test_a_silence_that_lasts_longer_than_the_fault_counts_in_full() -> None:
+    meter = Meter(began=0.0)
+    meter.acks = {("t", 0): [1.0, 9.0]}
+    assert meter.longest_gap(1.0, 2.0) == 8.0
+
+
+async def test_what_clients_are_told_is_counted_and_goes_on() -> None:
+    meter = Meter()
+    with pytest.raises(Exception, match="no room"), meter.operation("acks all"):
+        raise refuse("DISK_FULL", "no room")
+    assert meter.reasons == {"acks all: DISK_FULL": 1} and not meter.done
+
+
+def test_memory_that_grows_without_an_end_is_found_and_a_restart_is_not() -> None:
+    steady, leaking = Usage(), Usage()
+    for at in range(400):
+        steady.add("memory", at, (50 << 20) + (30 << 20) * (at % 100 == 0))
+        leaking.add("memory", at, (50 << 20) + at * (1 << 20))
+    assert steady.growth() == []
+    assert leaking.growth() and leaking.growth()[0].startswith("memory grew from")
+
+
+async def test_the_page_tells_findings_as_they_are_and_needs_no_other_host() -> None:
+    known()
+    outcome = Outcome(Meter(began=0.0), seconds=10.0)
+    outcome.strikes = [Struck("kill-leader", "r1", 1.0, 2.0, 3.0, 0.5), Struck("bit-flip-leader", note="<nothing>")]
+    outcome.meter.done = {"acks all": [(1.0, 0.01), (2.0, 0.1)]}
+    good = render(outcome, ["python", "run.py", "--seed", "7"], 7, {"netem": "no netem"})
+    assert "Every promise was kept" in good and "&lt;nothing&gt;" in good and "--seed 7" in good
+    assert "<b>delay</b>: no netem" in good
+    assert "http" not in good
+    outcome.faults = ["lost_write: <b>"]
+    bad = render(outcome, ["python"], 7, {})
+    assert "Every promise" not in bad and "lost_write: &lt;b&gt;" in bad
+    assert set(FAULTS) >= {"kill-leader", "bit-flip-leader"}
