@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
+import pytest
 from replica_net import KEY, Net, code
 from tidelog.errors import TimedOut
 from tidelog.types import TopicConfig, TopicPartition
@@ -13,9 +15,9 @@ PATH = f"/data/{KEY.topic_id}-{KEY.partition}"
 CONFIG = TopicConfig(min_insync_replicas=1, segment_max_bytes=600)
 
 
-def overtaken(records: int = 40) -> Net:
-    """r3 was away, its log ends at 1; meanwhile the leader's log has come to begin later than that."""
-    net = Net(config=CONFIG)
+def left_behind(config: TopicConfig = CONFIG, records: int = 40) -> Net:
+    """r3 was away, its log ends at 1; the leader's has grown."""
+    net = Net(config=config)
     net.start()
     net.create()
     net.send("r1", b"first", producer_id=7, producer_epoch=0, base_sequence=0)
@@ -25,6 +27,12 @@ def overtaken(records: int = 40) -> Net:
     for number in range(1, records):
         net.send("r1", b"%d" % number, producer_id=7, producer_epoch=0, base_sequence=number)
     net.advance(4)
+    return net
+
+
+def overtaken() -> Net:
+    """Now the leader's log begins later than that."""
+    net = left_behind()
     retire(net)
     assert net.partition("r1").log.start > 1
     return net
@@ -119,6 +127,24 @@ def test_D8_nothing_is_fetched_between_question_and_answer_and_retention_may_go_
     net.deliver(*net.held[0])
     net.run()
     net.advance(4)
+    same(net, "r1", "r3")
+
+
+@pytest.mark.parametrize("commit_rule", ["isr", "leader"])
+def test_D8_a_beginning_that_is_not_durable_at_the_leader_is_waited_for(commit_rule: str) -> None:
+    """Also by a copy of which nothing is known to be the leader's: it must not start over at the old beginning, below
+    what it knows to be committed. (seed 215584, 3 s)"""
+    net = left_behind(replace(CONFIG, commit_rule=commit_rule))
+    log = net.partition("r1").log
+    advance = log.begin_advance(log.end - 4)
+    net.start("r3")
+    net.advance(2)
+    assert not net.happened("copy_restarted")
+    advance.run()
+    log.complete_advance(advance)
+    net.advance(4)
+    ((_, event),) = net.happened("copy_restarted")
+    assert event.fields["start"] == log.start > 1
     same(net, "r1", "r3")
 
 

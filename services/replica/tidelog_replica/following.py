@@ -87,6 +87,8 @@ class Following:
         """The greatest that the leader has sent in this leader epoch."""
         self._parted = False
         """Nothing of the own log is known to be in the leader's, and may be lost: the copy is to start over."""
+        self._restart_at = 0
+        """Where the leader's log begins, by the answer that says that the copy is to start over."""
         self._asking_latest = False
         self._readers = False
         """What the last fetch said of readers."""
@@ -145,7 +147,7 @@ class Following:
             return Outcome("failed", "MALFORMED")
         log = self._log
         end = self.core.on_epoch_end(asked.epoch, part.epoch, part.end_offset, log.epochs, 0, log.end)
-        return MORE if end is None else self._agree(end, 0 <= part.end_offset < part.log_start)
+        return MORE if end is None else self._agree(end, part.end_offset, part.log_start)
 
     def on_fetched(self, asked: FetchPart, part: FetchedPart, data: memoryview, sent: float = -inf) -> Outcome:
         """The leader's answer to a fetch that was sent at ``sent``, if that is known. Raises ``Refusal``."""
@@ -168,7 +170,7 @@ class Following:
             end = agreed_end(part.diverging_epoch, part.diverging_end, log.epochs, 0, log.end)
             if end >= log.end:
                 return Outcome("failed", "MALFORMED")
-            return self._agree(end, part.diverging_end < part.log_start)
+            return self._agree(end, part.diverging_end, part.log_start)
         if len(data) and not self._append(data):
             return Outcome("failed", "CORRUPT_BATCH")
         loss = core.loss(log.epochs, log.end, is_all=not len(data))
@@ -241,13 +243,13 @@ class Following:
         self._outbox.counts.replicated_bytes += len(data)
         return True
 
-    def _agree(self, end: int, trimmed: bool) -> Outcome:
-        """The logs agree up to ``end`` at most, and where the leader's is ``trimmed`` nobody knows from where on they
-        do not. If it may be anywhere in the own log, or before that begins, and what this holds may be lost, then
-        nothing of it is known to be the leader's: the copy starts over."""
+    def _agree(self, end: int, leader_end: int, leader_start: int) -> Outcome:
+        """The logs agree up to ``end`` at most: the leader says ``leader_end``, and where its log begins later nobody
+        knows from where on they do not. If it may be anywhere in the own log, or before that begins, and what this
+        holds may be lost, then nothing of it is known to be the leader's: the copy starts over."""
         log = self._log
-        if (trimmed or end < log.start) and self.core.may_lose(log.epochs.latest()):
-            self._parted = True
+        if (0 <= leader_end < leader_start or end < log.start) and self.core.may_lose(log.epochs.latest()):
+            self._parted, self._restart_at = True, leader_start
             return RESTART
         end, _ = log.chain_at(max(end, log.start))  # a leader whose log is trimmed can name a place within a batch
         if not self.core.may_cut(end, log.epochs.latest()):
@@ -300,8 +302,8 @@ class Following:
         """What a copy must know that begins where the leader's log does, with the producers there: all of the own log
         goes; whatever it held was committed and retired, or may be lost. Raises ``OSError``."""
         log, start, end = self._log, answer.log_start, self._log.end
-        if start <= end and not self._parted:
-            return Outcome("failed", BUSY)  # its log is about to begin later: ask again
+        if start < self._restart_at:
+            return Outcome("failed", BUSY)  # its log begins later, and is about to on its disk: ask again
         if self._parted:
             self._parted = False
             known = max(self.core.high_watermark, self.core.once)
@@ -329,5 +331,6 @@ class Following:
         if part.log_start > self._log.end:
             latest = self._log.epochs.latest()
             self._parted = self._parted or (latest < 0 and self.core.may_lose(latest))
+            self._restart_at = part.log_start
             return RESTART
         raise Refusal(f"the leader's log begins at {part.log_start} and does not hold the own end {self._log.end}")
