@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+from importlib.util import find_spec
 from pathlib import Path
 
 HOSTS = "hosts"
@@ -14,7 +15,7 @@ NETEM = "netem"
 CLOCK = "clock"
 MEMORY = "memory"
 SOCKETS = "sockets"
-LIMITS = "limits"
+SPARK = "spark"
 
 MEMORY_GROUPS = Path("/sys/fs/cgroup/memory")
 
@@ -41,6 +42,10 @@ def missing() -> dict[str, str]:
             found[NETEM] = "the kernel has no netem"
     if not root or not os.access(MEMORY_GROUPS, os.W_OK):
         found[MEMORY] = "no memory cgroup (v1) that may be written"
+    if not find_spec("pyspark"):
+        found[SPARK] = "no PySpark (pip install 'tidelog[spark]')"
+    elif not (os.environ.get("JAVA_HOME") or shutil.which("java")):
+        found[SPARK] = "no Java for Spark (apt-get install openjdk-17-jre-headless)"
     return found
 
 

@@ -12,6 +12,8 @@ from subprocess import SubprocessError
 import trio
 from chaos.cluster import ChaosCluster
 from chaos.compare import Comparison, compare
+from chaos.copier import COPIES, PLACES, Copier
+from chaos.copies import Copied, judge
 from chaos.drain import drain
 from chaos.faults import FAULTS
 from chaos.meter import Meter
@@ -25,6 +27,8 @@ SETTLE_S = 60.0
 """How long what was damaged may take to be found and repaired, and what was begun to be settled."""
 ENDING_S = 120.0
 """How long clients may take to come to their end, and the logs to be read."""
+SPARK_S = 240.0
+"""How long the Spark query may take for its first batch, and for its last."""
 LATE_S = 15.0
 """A fault whose turn has not come so long after the last was due does not come any more."""
 AFTER_S = 2.0
@@ -61,6 +65,8 @@ class Outcome:
     ended: list[tuple[float, str, str]] = field(default_factory=list)
     """Processes that ended without being asked to: when, who, the last line of the log."""
     comparison: Comparison = field(default_factory=Comparison)
+    copied: Copied | None = None
+    """What the Spark query did, where there was one."""
     checked: dict[str, int] = field(default_factory=dict)
     """What the checker was given, by kind."""
     faults: list[str] = field(default_factory=list)
@@ -72,23 +78,33 @@ class Drive:
     """Runs on a cluster that is ready."""
 
     def __init__(
-        self, cluster: ChaosCluster, workload: Workload, outcome: Outcome, tell: Callable[[Struck], None]
+        self,
+        cluster: ChaosCluster,
+        workload: Workload,
+        copier: Copier | None,
+        outcome: Outcome,
+        tell: Callable[[Struck], None],
     ) -> None:
         self.cluster = cluster
         self.tell = tell
         self.workload = workload
+        self.copier = copier
         self.outcome = outcome
 
     async def run(self, strikes: Sequence[Strike], *, one_by_one: bool = False) -> None:
         """Until everything is healed and judged. ``one_by_one``: each when the one before is healed and forgotten."""
         await self.workload.create()
         async with self.workload.client() as log, trio.open_nursery() as nursery:
-            stage = Stage(self.cluster, log, RECORDS, self.workload.overload)
+            stage = Stage(self.cluster, log, RECORDS, self.workload.overload, self.copier)
+            if self.copier:
+                await self.copier.create(log)
+                nursery.start_soon(self.copier.run)
             nursery.start_soon(stage.supervise)
             nursery.start_soon(self._sample, stage)
             await self._under_load(stage, strikes, one_by_one)
             nursery.cancel_scope.cancel()
-        self.outcome.ended = [(at - self.workload.meter.began, node, line) for at, node, line in stage.ended]
+        ended = sorted([*stage.ended, *(self.copier.ended if self.copier else [])])
+        self.outcome.ended = [(at - self.workload.meter.began, node, line) for at, node, line in ended]
         self.outcome.seconds = self.workload.meter.now()
 
     async def _under_load(self, stage: Stage, strikes: Sequence[Strike], one_by_one: bool) -> None:
@@ -97,6 +113,7 @@ class Drive:
             nursery.start_soon(self._work, settled)
             if not await self._goes_on():
                 raise RuntimeError(f"the cluster took no records within {SETTLE_S:g} s: see its logs")
+            await self._copies_flow()
             if one_by_one:
                 for strike in strikes:
                     await self._strike(stage, strike)
@@ -118,6 +135,8 @@ class Drive:
             nursery.cancel_scope.cancel()
         if not await stage.wait_whole():
             self._found("the replicas were not in sync in the end")
+        if self.copier:
+            self.outcome.copied = await self._copied(stage, self.copier)
         with trio.move_on_after(ENDING_S) as drained:
             try:
                 await drain(stage.log, self.workload.recorder)
@@ -126,6 +145,29 @@ class Drive:
         if drained.cancelled_caught:
             self._found(f"the logs could not be read to their ends within {ENDING_S:g} s")
         await self._compare(stage)
+
+    async def _copies_flow(self) -> None:
+        """The Spark query, where there is one, has started and copies."""
+        if self.copier:
+            with trio.move_on_after(SPARK_S):
+                await self.copier.goes_on()
+                return
+            raise RuntimeError(f"Spark committed no batch within {SPARK_S:g} s: see its log")
+
+    async def _copied(self, stage: Stage, copier: Copier) -> Copied:
+        """The Spark query comes to its end, and what it wrote is compared with what it read."""
+        copied = Copied()
+        with trio.move_on_after(SPARK_S) as judged:
+            await copier.finish()
+            try:
+                await judge(stage.log, COPIES, PLACES, copied)
+            except TidelogError as error:
+                self._found(f"the copies of the Spark query could not be compared: {error}")
+        if judged.cancelled_caught:
+            self._found(f"the Spark query did not come to its end within {SPARK_S:g} s")
+        copied.batches, copied.starts = copier.batches(), copier.starts
+        self.outcome.faults += copied.faults
+        return copied
 
     async def _work(self, settled: trio.Event) -> None:
         await self.workload.run()
@@ -202,7 +244,8 @@ class Drive:
 
     async def _compare(self, stage: Stage) -> None:
         """Looked at again while a scrubber may still find and repair what was damaged; then with all servers dead."""
-        topics = {topic.name: topic.topic_id for topic in await stage.log.topics() if topic.name in PARTITIONS}
+        known = PARTITIONS | ({COPIES: len(PLACES)} if self.copier else {})
+        topics = {t.topic_id: (t.name, known[t.name]) for t in await stage.log.topics() if t.name in known}
         with trio.move_on_after(SETTLE_S):
             while (await trio.to_thread.run_sync(self._compared, topics)).faults:  # noqa: ASYNC110 (on disks)
                 await trio.sleep(1.0)
@@ -211,10 +254,10 @@ class Drive:
         self.outcome.comparison = await trio.to_thread.run_sync(self._compared, topics)
         self.outcome.faults += self.outcome.comparison.faults
 
-    def _compared(self, topics: dict[str, str]) -> Comparison:
+    def _compared(self, topics: dict[str, tuple[str, int]]) -> Comparison:
         found = Comparison()
-        for name, topic_id in topics.items():
-            for partition in range(PARTITIONS[name]):
+        for topic_id, (name, partitions) in topics.items():
+            for partition in range(partitions):
                 folders = {
                     process.id: self._folder(process.id, f"{topic_id}-{partition}")
                     for process in self.cluster.of_role("replica")

@@ -1,10 +1,10 @@
 """Every fault by name. A fault is a function that begins it, yields, and heals it; what comes between is the fault.
 
 It says what it strikes (``leader`` and ``follower`` of a partition, ``active`` controller, ``controller``,
-``gateway``, ``replica``, or everything), what it needs of the machine (``abilities.py``), for how long it lasts, and
-whether it destroys what is on a disk: such faults come one at a time, each when the replicas are in sync again after
-the last. Nothing else is held back: that what is acknowledged survives whatever happens to a minority of disks, and
-to any number of processes, links and hosts without damage, is what a run is to show.
+``gateway``, ``replica``, the query of ``spark``, or everything), what it needs of the machine (``abilities.py``), for
+how long it lasts, and whether it destroys what is on a disk: such faults come one at a time, each when the replicas
+are in sync again after the last. Nothing else is held back: that what is acknowledged survives whatever happens to a
+minority of disks, and to any number of processes, links and hosts without damage, is what a run is to show.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from random import Random
 
+from chaos.copier import NAME
 from chaos.stage import ALL, Stage
 
 Begin = Callable[[Stage, str, Random], AsyncIterator[None]]
@@ -47,6 +48,8 @@ class Fault:
                 return await stage.active(random)
             case "all":
                 return ALL
+            case "spark":
+                return NAME
             case role:
                 return random.choice(stage.nodes(role))
 
@@ -84,6 +87,6 @@ def fault(
 
 def known() -> dict[str, Fault]:
     """Every fault there is."""
-    from chaos import disk_faults, link_faults, process_faults  # noqa: F401 (they enter their faults)
+    from chaos import disk_faults, link_faults, process_faults, spark_faults  # noqa: F401 (they enter their faults)
 
     return FAULTS

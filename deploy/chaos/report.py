@@ -15,7 +15,13 @@ from chaos.plots import Axis, Bar, lines, quantile, rates, timeline
 from chaos.resources import Usage
 
 STYLE = Path(__file__).with_name("report.css")
-KINDS = {"process": "processes", "link": "links", "disk": "disks", "fell": "a process ended unasked"}
+KINDS = {
+    "process": "processes",
+    "link": "links",
+    "disk": "disks",
+    "spark": "Spark",
+    "fell": "a process ended unasked",
+}
 
 
 def render(
@@ -54,11 +60,17 @@ def _verdict(outcome: Outcome) -> str:
     if not outcome.faults:
         return (
             '<div class="verdict"><b>Every promise was kept.</b><br>Nothing acknowledged is lost, changed, doubled '
-            "or out of order, and the logs of all replicas are equal to the byte.</div>"
+            f"or out of order, and the logs of all replicas are equal to the byte.{_copied(outcome)}</div>"
         )
     found = "".join(f"<li>{escape(text)}</li>" for text in outcome.faults[:100])
     more = f"<li>and {len(outcome.faults) - 100} more</li>" if len(outcome.faults) > 100 else ""
     return f'<div class="verdict bad"><b>{len(outcome.faults)} findings.</b><ul>{found}{more}</ul></div>'
+
+
+def _copied(outcome: Outcome) -> str:
+    if outcome.copied is None:
+        return ""
+    return f" Spark copied each of {outcome.copied.rows:,} committed records once, and in order."
 
 
 def _tiles(outcome: Outcome) -> str:
@@ -156,6 +168,12 @@ def _by_fault(outcome: Outcome) -> str:
 def _judged(outcome: Outcome) -> str:
     compared = outcome.comparison
     rows = [(name, f"{count:,}") for name, count in outcome.checked.items()]
+    if copied := outcome.copied:
+        rows += [
+            ("copies that Spark wrote", f"{copied.rows:,}"),
+            ("batches that Spark committed", f"{copied.batches:,}"),
+            ("starts of the Spark query", f"{copied.starts:,}"),
+        ]
     rows += [
         (f"{reason} (told to a client)", f"{count:,}") for reason, count in outcome.meter.reasons.most_common(30)
     ]

@@ -9,8 +9,10 @@ a boot and a clock of its own. Producers with all levels of acks, conditional wr
 and plain consumers go on all the time. At the end everything is healed, what was begun is settled, the history of all
 clients is checked, and the logs of all replicas are compared byte by byte. The report is one HTML file.
 
-Where the machine does not allow a fault (not root, no strace, no gcc, no netem), it is left out, and the report says
-so. Exit code 0: nothing was found; 1: something was.
+With ``--spark`` a Spark query copies all the time, too, and at the end each committed record is to be there once.
+
+Where the machine does not allow a fault (not root, no strace, no gcc, no netem, no Java), it is left out, and the
+report says so. Exit code 0: nothing was found; 1: something was.
 """
 
 from __future__ import annotations
@@ -33,6 +35,7 @@ from tidelog.verify.summary import Summary, summarize
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from chaos import abilities
 from chaos.cluster import ChaosCluster, OneHost, OwnHosts
+from chaos.copier import Copier
 from chaos.drive import Drive, Outcome, Struck
 from chaos.faults import Fault, known
 from chaos.hosts import enter_own_network
@@ -72,6 +75,7 @@ class Plan:
 @click.option(
     "--soak", is_flag=True, help="Fewer faults at a time, old records go, and what every process takes is judged."
 )
+@click.option("--spark", is_flag=True, help="A Spark query copies meanwhile, exactly once, and is killed, too.")
 @click.option("--keep", is_flag=True, help="Keep history and logs beside the report, though nothing is found.")
 @click.option(
     "--list", "is_list", is_flag=True, help="Every fault, what it does, and what this machine does not allow."
@@ -85,6 +89,7 @@ def main(
     minutes: float,
     seed: int,
     soak: bool,
+    spark: bool,
     keep: bool,
     is_list: bool,
     report: Path,
@@ -96,6 +101,10 @@ def main(
     if os.geteuid() == 0:
         enter_own_network()
     lacking = abilities.missing()
+    if not spark and not is_list:
+        lacking[abilities.SPARK] = "it was not asked for: --spark"
+    elif spark and abilities.SPARK in lacking:
+        CONSOLE.print(f"without Spark: {lacking[abilities.SPARK]}", markup=False)
     if is_list:
         for fault in faults.values():
             CONSOLE.print(f"[bold]{fault.name}[/bold]  {fault.words}{_left_out(fault, lacking)}")
@@ -167,8 +176,11 @@ async def _drive(cluster: ChaosCluster, history: Path, plan: Plan) -> Outcome:
     outcome = Outcome(meter)
     with Recorder(history, about={"seed": plan.seed}) as recorder:
         workload = Workload(cluster.gateways(), meter, recorder, plan.seed, plan.retention_bytes)
+        copier = None
+        if abilities.SPARK not in plan.lacking:
+            copier = Copier(cluster.folder / "spark", cluster.gateways(), plan.retention_bytes)
         try:
-            await Drive(cluster, workload, outcome, _tell).run(plan.strikes, one_by_one=plan.one_by_one)
+            await Drive(cluster, workload, copier, outcome, _tell).run(plan.strikes, one_by_one=plan.one_by_one)
         except Exception as error:  # what was recorded until then is judged and shown all the same
             traceback.print_exc()
             outcome.faults.append(f"the run broke off: {error!r}")

@@ -16,6 +16,7 @@ from typing import Any
 
 import trio
 from chaos.cluster import ChaosCluster
+from chaos.copier import Copier
 from tidelog.client.log import Log
 from tidelog.errors import TidelogError
 
@@ -93,6 +94,8 @@ class Stage:
     """The topic whose leaders and followers are struck."""
     overload: Callable[[bool], None]
     """Let the workload send as fast as it can, or no longer."""
+    copier: Copier | None = None
+    """The Spark query, where there is one."""
     claims: Claims = field(default_factory=Claims)
     down: Counter[str] = field(default_factory=Counter)
     """Who is down on purpose: nobody starts it but the fault."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -18,16 +19,34 @@ FAULTS_OF_ROOT = ["cut-active-controllers", "power-follower"]
 pytestmark = pytest.mark.real
 
 
+def run_chaos(report: Path, *arguments: str) -> str:
+    """What it tells. Nothing must be found."""
+    command = [sys.executable, str(RUN), *arguments, "--report", str(report)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
 def test_faults_that_overlap_lose_nothing_and_the_report_says_so(tmp_path: Path) -> None:
     names = [*FAULTS, *(FAULTS_OF_ROOT if os.geteuid() == 0 else [])]
     arguments = [word for name in names for word in ("--fault", name)]
-    command = [sys.executable, str(RUN), *arguments, "--every", "1", "--report", str(tmp_path / "report.html")]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
+    told = run_chaos(tmp_path / "report.html", *arguments, "--every", "1")
     for name in names:
-        assert re.search(rf"healed in .*{name} ", done.stdout), done.stdout
+        assert re.search(rf"healed in .*{name} ", told), told
 
     page = (tmp_path / "report.html").read_text()
     assert "Every promise was kept" in page and f"--fault {names[0]}" in page
     assert not re.search(r"https?://", page), "the page needs another host"
     assert not list(tmp_path.glob("*-logs"))
+
+
+@pytest.mark.spark
+@pytest.mark.skipif(shutil.which("java") is None, reason="Java is missing: apt-get install openjdk-17-jre-headless")
+def test_a_spark_query_whose_driver_is_killed_copies_each_record_once(tmp_path: Path) -> None:
+    pytest.importorskip("pyspark", reason="PySpark is not installed: pip install 'tidelog[spark]'")
+    told = run_chaos(tmp_path / "report.html", "--spark", "--fault", "kill-spark")
+    assert re.search(r"healed in .*kill-spark spark", told), told
+    page = (tmp_path / "report.html").read_text()
+    copied = re.search(r"Spark copied each of ([\d,]+) committed records once", page)
+    assert copied and int(copied[1].replace(",", "")) > 0
+    assert re.search(r"starts of the Spark query</td><td class=n>2<", page)

@@ -14,6 +14,8 @@ from tidelog.records import NewRecord, encode_batch, read_header, stamp_prefix
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "deploy"))
 from chaos.compare import Comparison, compare
+from chaos.copies import Copied
+from chaos.copies import compare as compare_copies
 from chaos.drive import Outcome, Struck
 from chaos.faults import DISK, FAULTS, known
 from chaos.meter import Meter
@@ -168,6 +170,40 @@ def test_a_log_that_ends_in_the_middle_of_a_batch_is_a_fault(tmp_path: Path) -> 
     assert len(found.faults) == 1 and found.faults[0].startswith("t/0: ")
 
 
+# --- the comparison of copies -----------------------------------------------------------------------------------
+
+
+def rows(*offsets: int) -> list[tuple[str, bytes]]:
+    return [(f"t/0/{offset}", b"%d" % offset) for offset in offsets]
+
+
+def test_copies_that_are_there_once_and_in_order_are_right() -> None:
+    assert compare_copies("copies/0", rows(0, 1, 3), rows(0, 1, 3)) == []
+
+
+@pytest.mark.parametrize(
+    ("copies", "words"),
+    [
+        (rows(0, 3), "1 records are missing, t/0/1"),
+        (rows(0, 1), "1 records are missing, t/0/3"),
+        (rows(0, 1, 1, 3), "1 records are there more than once, t/0/1"),
+        (rows(0, 1, 2, 3), "1 records are copies of nothing that is committed, t/0/2"),
+        ([*rows(0, 1), ("t/0/3", b"x")], "1 records have another value, t/0/3"),
+        (rows(0, 3, 1), "another order"),
+    ],
+)
+def test_a_wrong_copy_is_found(copies: list[tuple[str, bytes]], words: str) -> None:
+    (fault,) = compare_copies("copies/0", rows(0, 1, 3), copies)
+    assert words in fault and fault.startswith("copies/0: ")
+
+
+def test_where_retention_has_deleted_copies_or_records_the_rest_is_compared() -> None:
+    assert compare_copies("c", rows(2, 3), rows(0, 1, 2, 3), source_start=2) == []
+    assert compare_copies("c", rows(0, 1, 2, 3), rows(2, 3), start=5) == []
+    assert compare_copies("c", rows(0, 1, 2, 3), rows(2), start=5) != []
+    assert compare_copies("c", rows(2, 3), rows(0, 3), source_start=2) != []
+
+
 # --- figures ----------------------------------------------------------------------------------------------------
 
 
@@ -209,6 +245,8 @@ async def test_the_page_tells_findings_as_they_are_and_needs_no_other_host() -> 
     assert "Every promise was kept" in good and "&lt;nothing&gt;" in good and "--seed 7" in good
     assert "<b>delay</b>: no netem" in good
     assert "http" not in good
+    outcome.copied = Copied(rows=1234, batches=5, starts=2)
+    assert "Spark copied each of 1,234" in render(outcome, ["python"], 7, {}) and "Spark copied" not in good
     outcome.faults = ["lost_write: <b>"]
     bad = render(outcome, ["python"], 7, {})
     assert "Every promise" not in bad and "lost_write: &lt;b&gt;" in bad
