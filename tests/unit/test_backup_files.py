@@ -202,7 +202,7 @@ def test_what_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None
     with pytest.raises(ConfigError, match=r"nosuch://x: Protocol not known: nosuch"):
         Store("nosuch://x")
     monkeypatch.setitem(sys.modules, "s3fs", None)
-    with pytest.raises(ConfigError, match=r"s3://bucket/x: .*[Ii]nstall s3fs"):
+    with pytest.raises(ConfigError, match=r"s3://bucket/x: .*pip install 'tidelog\[s3\]'"):
         Store("s3://bucket/x")
     monkeypatch.setitem(sys.modules, "fsspec.core", None)
     with pytest.raises(ConfigError, match=r"pip install 'tidelog\[backup\]'"):

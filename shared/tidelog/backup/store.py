@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -27,10 +28,10 @@ class Store:
         try:
             found = url_to_fs(url)
         except ImportError as error:
-            raise ConfigError(f"{url}: {error} (pip install s3fs, for s3://)") from error
+            raise ConfigError(f"{url}: {error} (for s3://: pip install 'tidelog[s3]')") from error
         except ValueError as error:
             raise ConfigError(f"{url}: {error}") from error
-        self.url = url
+        self.url = url.rstrip("/")
         self._fs: Any = found[0]
         self._root = str(found[1]).rstrip("/")
         self._disk = RealDisk() if isinstance(self._fs, LocalFileSystem) else None
@@ -39,7 +40,7 @@ class Store:
         """A whole file. Raises ``BadBackup`` where there is none, or it cannot be read."""
         found = self._read(name)
         if found is None:
-            raise BadBackup(f"{self._path(name)} is missing")
+            raise BadBackup(f"{self.url}/{name} is missing")
         return found
 
     def write(self, name: str, data: bytes) -> None:
@@ -59,7 +60,7 @@ class Store:
         """A file, if it is there. Raises ``BadBackup``."""
 
         def remove() -> None:
-            if self._fs.exists(self._path(name)):
+            with suppress(FileNotFoundError):
                 self._fs.rm_file(self._path(name))
 
         self._try(name, remove)
@@ -68,7 +69,7 @@ class Store:
         """Of the last run that was finished. Raises ``BadBackup``."""
         found = self._read(MANIFEST)
         if found is not None:
-            return Manifest.from_bytes(found, self._path(MANIFEST))
+            return Manifest.from_bytes(found, f"{self.url}/{MANIFEST}")
         if self._read(UNFINISHED) is not None:
             raise BadBackup(f"{self.url} has no finished backup: 'tidelog backup' goes on where it ended")
         raise BadBackup(f"{self.url} has no backup: there is no {MANIFEST}")
@@ -78,7 +79,7 @@ class Store:
         for name in (UNFINISHED, MANIFEST):
             found = self._read(name)
             if found is not None:
-                return Manifest.from_bytes(found, self._path(name))
+                return Manifest.from_bytes(found, f"{self.url}/{name}")
         return None
 
     def _read(self, name: str) -> bytes | None:
@@ -98,9 +99,9 @@ class Store:
             return call()
         except OSError as error:
             reason = os.strerror(error.errno) if error.errno else str(error)
-            raise BadBackup(f"{self._path(name)}: {reason}") from error
+            raise BadBackup(f"{self.url}/{name}: {reason}") from error
         except Exception as error:
             if self._disk is not None:
                 raise
             # what a service's library raises, where it refuses us, is that library's own
-            raise BadBackup(f"{self._path(name)}: {error}") from error
+            raise BadBackup(f"{self.url}/{name}: {error}") from error
