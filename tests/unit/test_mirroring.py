@@ -11,7 +11,7 @@ import pytest
 import trio
 from saved_topics import CopiedTopic, SavedTopic, batch, compacted, records_of, with_everything
 from tidelog.backup.mirroring import Mirror, Wishes
-from tidelog.backup.restoring import Restoring
+from tidelog.backup.restoring import MEANWHILE, Restoring
 from tidelog.backup.restoring import Wishes as Restore
 from tidelog.backup.saving import Saving
 from tidelog.backup.store import Store
@@ -189,7 +189,7 @@ async def test_a_restored_log_is_the_one_that_was_saved(tmp_path: Path) -> None:
     done = await restore(store, target, groups=True)
     assert records_of(target) == records_of(source)
     assert (target.config["cleanup"], target.config["retention_ms"]) == ("delete", "-1")  # until it is read back
-    assert target.configured == [{"cleanup": "compact", "retention_ms": "5"}]
+    assert target.configured == [MEANWHILE, {"cleanup": "compact", "retention_ms": "5"}]
     assert (done.groups, target.groups_at) == (["billing"], {"billing": {0: 12}})
 
 
@@ -200,7 +200,7 @@ async def test_a_restore_that_broke_off_is_gone_on_with(tmp_path: Path) -> None:
     broken.write_bytes(b"")
     target = CopiedTopic()
     assert (await refusal(lambda: restore(store, target))).code == "BAD_BACKUP"
-    assert target.configured == []
+    assert target.configured == [MEANWHILE]
     reached = target.end()
     broken.write_bytes(good)
     assert 3 < reached < 14
@@ -221,7 +221,7 @@ async def test_what_does_not_read_back_is_not_restored(tmp_path: Path) -> None:
     target.config = {"cleanup": "compact"}
     error = await refusal(lambda: restore(store, target, resume=True))
     assert "orders is not a topic whose restore was not finished" in error.message
-    assert target.configured == []
+    assert target.configured == [MEANWHILE]
 
 
 async def test_a_log_that_took_something_else_is_found_when_it_is_read_back(tmp_path: Path) -> None:
@@ -236,4 +236,4 @@ async def test_a_log_that_took_something_else_is_found_when_it_is_read_back(tmp_
     target.append = append  # type: ignore[method-assign]
     error = await refusal(lambda: restore(store, target))
     assert "orders/0 is not the same as the backup from offset 3 on" in error.message
-    assert target.configured == []
+    assert target.configured == [MEANWHILE]

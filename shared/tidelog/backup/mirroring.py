@@ -18,7 +18,8 @@ Everything else (leaders that move, gateways that end, a cluster that is down fo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import trio
@@ -38,6 +39,8 @@ WAIT_S = 10.0
 """For news of a partition, in one request."""
 LOOK_S = 5.0
 """How often positions of groups are copied, and the source is asked whether it has more partitions."""
+SOURCE = "the source"
+TARGET = "the target"
 AHEAD = 1
 """Answers of the source that wait to be written, of one partition."""
 READ_BYTES = 1 << 20
@@ -93,11 +96,14 @@ class Mirror:
 
     async def run(self, ready: Callable[[], None] = lambda: None) -> None:
         """Copy. ``ready`` is called when the target is there. Raises ``TidelogError``: see the module."""
-        source = await self._source.describe(self._topic)
-        target = await self._prepare(source)
+        with of(SOURCE):
+            source = await self._source.describe(self._topic)
+        with of(TARGET):
+            target = await self._prepare(source)
         ends: dict[int, int] = {}
         if self._wishes.to_end:
-            found = await self._source.list_offsets(source, "latest", range(len(source.partitions)))
+            with of(SOURCE):
+                found = await self._source.list_offsets(source, "latest", range(len(source.partitions)))
             ends = {partition: at.offset for partition, at in found.items()}
         ready()
         async with trio.open_nursery() as nursery:
@@ -142,9 +148,12 @@ class Mirror:
         while True:
             await trio.sleep(LOOK_S)
             try:
-                source = await self._source.describe(self._topic)
+                with of(SOURCE):
+                    source = await self._source.describe(self._topic)
                 if len(source.partitions) > len(self.partitions):
-                    self._start(copying, source, await self._prepare(source), {})
+                    with of(TARGET):
+                        target = await self._prepare(source)
+                    self._start(copying, source, target, {})
                 if self._wishes.groups:
                     await self._copy_groups(source)
             except TidelogError as error:
@@ -152,10 +161,12 @@ class Mirror:
                     raise
 
     async def _copy_groups(self, source: TopicInfo) -> None:
-        positions = await positions_in(self._source, source)
-        target = await self._target.describe(self._wishes.name)
+        with of(SOURCE):
+            positions = await positions_in(self._source, source)
         ends = {partition: max(0, progress.end) for partition, progress in self.partitions.items()}
-        self.groups_refused = await set_positions(self._target, target, positions, ends)
+        with of(TARGET):
+            target = await self._target.describe(self._wishes.name)
+            self.groups_refused = await set_positions(self._target, target, positions, ends)
 
     # --- one partition -----------------------------------------------------------------------------------
 
@@ -185,12 +196,15 @@ class Mirror:
     async def _begin(self, source: TopicInfo, target: Target, partition: int) -> Position:
         """Where to go on. Raises what keeps it from that."""
         progress = self.partitions[partition]
-        end = await target.end()
+        with of(TARGET):
+            end = await target.end()
+            await target.read(end, 1)  # whoever may not is told now, not when it is to go on
         if progress.end >= 0:  # it got on further than was known
             progress.copied += max(0, end - progress.end)
         progress.end = end
-        first = (await self._source.list_offsets(source, "earliest", [partition]))[partition].offset
-        last = (await self._source.list_offsets(source, "latest", [partition]))[partition].offset
+        with of(SOURCE):
+            first = (await self._source.list_offsets(source, "earliest", [partition]))[partition].offset
+            last = (await self._source.list_offsets(source, "latest", [partition]))[partition].offset
         progress.source_end = last
         if end > last:
             raise refuse(
@@ -200,7 +214,8 @@ class Mirror:
             if end and not self._wishes.skip_lost:
                 text = f"{target.name} ends at {end}, the source begins at {first}: what lies between was deleted"
                 raise refuse("OFFSET_OUT_OF_RANGE", text, log_start=first)
-            await target.put(empty_batches(end, first))
+            with of(TARGET):
+                await target.put(empty_batches(end, first))
             progress.end = first
             return Position(-1, first)
         return Position(await self._agree(source, target, partition, end, first), end)
@@ -210,11 +225,13 @@ class Mirror:
         ``LOG_TRUNCATED`` where it has another one there."""
         if end <= first:
             return -1
-        copied = (await target.read(end - 1, 1))[0][1]
+        with of(TARGET):
+            copied = (await target.read(end - 1, 1))[0][1]
         base = read_header(copied).base_offset
         if base < first:
             return -1
-        _, batches = await self._source.read_batches(source.topic_id, partition, Position(-1, base), max_bytes=1)
+        with of(SOURCE):
+            _, batches = await self._source.read_batches(source.topic_id, partition, Position(-1, base), max_bytes=1)
         header, batch = batches[0]
         if likeness(as_copy(batch)) != likeness(copied):
             text = f"{target.name} has another batch at offset {base} than the source: {_CUT}"
@@ -229,9 +246,10 @@ class Mirror:
         async def read(at: Position) -> None:
             async with send:
                 while end is None or at.offset < end:
-                    answer, batches = await self._source.read_batches(
-                        source.topic_id, partition, at, max_bytes=READ_BYTES, wait_s=WAIT_S
-                    )
+                    with of(SOURCE):
+                        answer, batches = await self._source.read_batches(
+                            source.topic_id, partition, at, max_bytes=READ_BYTES, wait_s=WAIT_S
+                        )
                     progress.source_end = max(progress.source_end, answer.high_watermark)
                     copies: list[Buffer] = []
                     for header, batch in batches:
@@ -246,7 +264,8 @@ class Mirror:
             nursery.start_soon(read, at)
             async for reached, copies in receive:
                 async with self._writes:
-                    await target.put(copies)
+                    with of(TARGET):
+                        await target.put(copies)
                 progress.copied += reached - progress.end
                 progress.bytes += sum(map(len, copies))
                 progress.end, progress.waits = reached, ""
@@ -258,6 +277,16 @@ _CUT = (
 )
 _LOOK_AGAIN = ("UNEXPECTED_OFFSET", "OFFSET_OUT_OF_RANGE")
 """Something is not as it was: a new beginning says what."""
+
+
+@contextmanager
+def of(side: str) -> Iterator[None]:
+    """Errors say which of the two clusters they are of."""
+    try:
+        yield
+    except TidelogError as error:
+        error.message = f"{side}: {error.message}"
+        raise
 
 
 def _first(group: BaseExceptionGroup[TidelogError]) -> TidelogError:

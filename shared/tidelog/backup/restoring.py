@@ -23,7 +23,7 @@ from tidelog.client.log import Log
 from tidelog.compacted import MOST_BYTES
 from tidelog.errors import refuse
 from tidelog.records import read_header
-from tidelog.types import Buffer
+from tidelog.types import Buffer, Position
 from tidelog.wire.messages import TopicInfo
 
 PATIENCE_S = 60.0
@@ -79,6 +79,7 @@ class Restoring:
         wanted = self._manifest.config | dict(self._wishes.config)
         check_target(self._wishes.name, wanted)
         topic = await self._topic(wanted)
+        await self._try_rights(topic)
         limit = trio.CapacityLimiter(AT_ONCE)
 
         async def one(saved: SavedPartition) -> None:
@@ -112,6 +113,11 @@ class Restoring:
         factor = self._wishes.replication_factor or self._manifest.replication_factor
         config = dict(wanted) | MEANWHILE
         return await self._log.create_topic(name, partitions=count, replication_factor=factor, config=config)
+
+    async def _try_rights(self, topic: TopicInfo) -> None:
+        """Do what needs the rights of the end: ``FORBIDDEN`` is to come before anything is written."""
+        await self._log.configure_topic(topic.name, MEANWHILE)
+        await self._log.read_batches(topic.topic_id, 0, Position(-1, 0), max_bytes=1)
 
     async def _restore(self, target: Target, saved: SavedPartition, written: Progress, verified: Progress) -> None:
         end = await target.end()

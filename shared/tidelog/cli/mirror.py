@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -73,14 +73,18 @@ def mirror(topic: str, name: str, every: float, as_json: bool, to_end: bool, **o
     The topic is created in the target with as many partitions, where it is missing; nobody else may write to it
     there. Started again, anywhere, it goes on where the target ends. It waits for clusters that are down and leaders
     that move, and ends with an error where the source has lost what was copied, or deleted what was not."""
-    from tidelog.backup.mirroring import Mirror, Wishes
+    from tidelog.backup.mirroring import SOURCE, TARGET, Mirror, Wishes, of
 
     config = config_of(options["settings"], "--config")
     factor = options["replication_factor"] or 0
     wishes = Wishes(name or topic, factor, config, to_end, options["groups"], options["skip_lost"])
 
     async def task() -> Mirror:
-        async with _connect("from", options) as source, _connect("to", options) as target:
+        async with AsyncExitStack() as clients:
+            with of(SOURCE):
+                source = await clients.enter_async_context(_connect("from", options))
+            with of(TARGET):
+                target = await clients.enter_async_context(_connect("to", options))
             mirror = Mirror(source, target, topic, wishes)
             await _until_signal(mirror, wishes.name, every, as_json)
             return mirror

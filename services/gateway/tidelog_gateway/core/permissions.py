@@ -84,7 +84,7 @@ OF_GROUP = {
     GroupHeartbeat.OP: "group",
     LeaveGroup.OP: "group",
     CommitOffsets.OP: "group",
-    FetchOffsets.OP: "group",
+    FetchOffsets.OP: "describe",
     DeleteGroup.OP: "group",
     DescribeGroup.OP: "describe",
 }
