@@ -42,6 +42,8 @@ class SimProcess:
         self.life = 0
         """Number of the present life, or of the last one when down."""
         self.running = False
+        self.ending = False
+        """Its links are gone and it does nothing more, but it is not over yet."""
         self.frozen_until = 0.0
         self.levels = ALL
         """The feature levels that its next life understands."""
@@ -82,8 +84,10 @@ class SimProcess:
         assert self.running
         self.cluster.invariants.on_stop(self, in_mid_step, power)
         self.note("crash", "power loss" if power else "killed")
-        self.network.detach(self, slow=power and self.rng.random() < 0.5)
-        self.running = False
+        slow = power and self.rng.random() < 0.5
+        if not self.ending:
+            self.network.detach(self, slow)
+        self.running = self.ending = False
         self.core = None
         self._inbox.clear()
         self._effects.clear()
@@ -111,7 +115,7 @@ class SimProcess:
         life = self.life
 
         def run() -> None:
-            if self.running and self.life == life:
+            if self.running and not self.ending and self.life == life:
                 action()
 
         self.loop.after(delay, run)
@@ -120,13 +124,13 @@ class SimProcess:
 
     def submit(self, label: str, action: Callable[[], Sequence[Any]]) -> None:
         """Give the core an input, now or when it is free again; ``label`` tells the trace of it, "" without one."""
-        if not self.running:
+        if not self.running or self.ending:
             return
         self._inbox.append((label, action))
         self._drain()
 
     def _drain(self) -> None:
-        while self.running and self.frozen_until <= self.loop.now:
+        while self.running and not self.ending and self.frozen_until <= self.loop.now:
             if self._effects:
                 self._perform_next()
             elif self._inbox:

@@ -139,13 +139,15 @@ class ReplicaProcess(SimProcess):
         """The present life is registered, and the server knows."""
         return self.running and self.core.broker_epoch >= 0
 
-    def supervise(self) -> None:
+    def supervise(self, life: int) -> None:
         """The server ended itself: whoever watches over the process starts it again. It does not end before it has
         made sure that its next life trusts nothing."""
+        if not (self.ending and self.life == life):
+            return
         try:
             self.core.distrust()
         except OSError:
-            self.later(1.0, self.supervise)
+            self.loop.after(1.0, lambda: self.supervise(life))
             return
         except PowerLost:
             self.cluster.faults.power_lost(self)
@@ -195,8 +197,10 @@ class ReplicaProcess(SimProcess):
     # --- effects -----------------------------------------------------------------------------------------
 
     def _end(self, effect: Stop) -> None:
-        self.distrusted = True
-        self.later(self.rng.uniform(0.1, 1.0), self.supervise)
+        life = self.life
+        self.distrusted = self.ending = True
+        self.network.detach(self, slow=False)
+        self.loop.after(self.rng.uniform(0.1, 1.0), lambda: self.supervise(life))
 
     def _send(self, effect: Send) -> None:
         self._peer(effect.to).send(self, Frame("post", None, effect.message), lossy=True)
