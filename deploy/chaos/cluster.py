@@ -5,16 +5,20 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Self
 
 from chaos import abilities, clocks
 from chaos.disks import PowerDisk, share_mounts
 from chaos.hosts import HostCluster
-from tidelog.cli.local_cluster import LocalCluster, Process
+from chaos.links import HostLinks, Links
+from chaos.proxies import INSIDE, ProxyLinks
+from tidelog.cli.local_cluster import HOST, LocalCluster, Process, free_base_port
 
 SESSION_S = 3.0
 """Silence after which the controllers fence a replica server: the default."""
+PROCESSES = 8
 BOOT_ID = "/proc/sys/kernel/random/boot_id"
 SETTINGS = {
     "replica": """
@@ -32,13 +36,23 @@ class ChaosCluster(LocalCluster):
     """What faults need besides hosts. ``prepare`` goes before ``start``, ``clear`` after ``stop``."""
 
     disks: dict[str, PowerDisk]
+    links: Links
 
     @classmethod
     def make(cls, folder: Path) -> Self:
         """Lay out a new one."""
-        made = cls.create(folder, controllers=3, replicas=3, gateways=2)
+        made = cls.create(folder, controllers=3, replicas=3, gateways=2, base_port=cls._base_port())
         assert isinstance(made, cls)
         return made
+
+    @classmethod
+    def _base_port(cls) -> int | None:
+        return None
+
+    @contextmanager
+    def linked(self) -> Iterator[None]:
+        """Meanwhile its processes reach each other."""
+        yield
 
     def prepare(self, lacking: Collection[str]) -> None:
         """Make disks and clocks, as far as they can be had."""
@@ -107,6 +121,29 @@ class ChaosCluster(LocalCluster):
 class OwnHosts(ChaosCluster, HostCluster):
     """Each process on a host of its own."""
 
+    @property
+    def links(self) -> Links:
+        """Bridge and namespaces."""
+        return HostLinks(self)
+
 
 class OneHost(ChaosCluster):
-    """All of them on this one, where nothing else can be had: no fault of links and disks."""
+    """All of them on this one, where nothing else can be had: a proxy stands before each, and they know no other
+    address of each other."""
+
+    @classmethod
+    def _base_port(cls) -> int:
+        return free_base_port(PROCESSES)
+
+    @contextmanager
+    def linked(self) -> Iterator[None]:
+        """See ``ChaosCluster``."""
+        self.links = ProxyLinks(lambda: self.processes)
+        with self.links.serving():
+            yield
+
+    def _config_lines(self, process: Process) -> Iterator[str]:
+        if process.role == "replica":
+            yield f'advertised_url = "{process.url}"'
+        for line in super()._config_lines(process):
+            yield line.replace(f'host = "{HOST}"', f'host = "{INSIDE}"')

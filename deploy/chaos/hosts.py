@@ -140,13 +140,13 @@ class HostCluster(LocalCluster):
 
     def cut(self, senders: Iterable[str], receivers: Iterable[str]) -> None:
         """What these send to those is lost from now on. For both directions call it both ways round."""
-        for sender, receiver in _links(senders, receivers):
+        for sender, receiver in pairs(senders, receivers):
             self._cuts[sender, receiver] += 1
             self._neighbour("replace", sender, receiver, "lladdr", NOBODY, "nud", "permanent")
 
     def mend(self, senders: Iterable[str], receivers: Iterable[str]) -> None:
         """Take one cut back. A link that was cut twice stays cut until both are."""
-        for sender, receiver in _links(senders, receivers):
+        for sender, receiver in pairs(senders, receivers):
             self._cuts[sender, receiver] -= 1
             if not self._cuts[sender, receiver]:
                 self._neighbour("del", sender, receiver)
@@ -163,7 +163,8 @@ class HostCluster(LocalCluster):
         run(*self.entering(sender), *words)
 
 
-def _links(senders: Iterable[str], receivers: Iterable[str]) -> list[tuple[str, str]]:
+def pairs(senders: Iterable[str], receivers: Iterable[str]) -> list[tuple[str, str]]:
+    """Each link from one of these to one of those."""
     receivers = list(receivers)
     return [(sender, receiver) for sender in senders for receiver in receivers if sender != receiver]
 

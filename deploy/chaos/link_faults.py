@@ -10,16 +10,16 @@ from chaos import abilities, links
 from chaos.cluster import OwnHosts
 from chaos.faults import NET, Begin, fault
 from chaos.hosts import CLIENTS
+from chaos.proxies import ProxyLinks
 from chaos.stage import Stage
 
-HOSTS = (abilities.HOSTS,)
 LONG = (2.0, 8.0)
 """From shorter to longer than a session."""
 WAYS = {"": "both ways", "-out": "in what it sends", "-in": "in what it is sent"}
 
 
 def hosts(stage: Stage) -> OwnHosts:
-    """The cluster; such faults need one with hosts."""
+    """The cluster, of hosts of their own; what happens to packets needs them."""
     assert isinstance(stage.cluster, OwnHosts)
     return stage.cluster
 
@@ -40,10 +40,10 @@ def _cut(whom: str, way: str) -> Begin:
         ways = [] if way == "-in" else [([target], others)]
         ways += [] if way == "-out" else [(others, [target])]
         for senders, receivers in ways:
-            await stage.do(hosts(stage).cut, senders, receivers)
+            await stage.do(stage.cluster.links.cut, senders, receivers)
         yield
         for senders, receivers in ways:
-            await stage.do(hosts(stage).mend, senders, receivers)
+            await stage.do(stage.cluster.links.mend, senders, receivers)
 
     return begin
 
@@ -61,7 +61,6 @@ for _strikes, _groups in {
                 f"the host of the {_strikes} and those of {'all others' if _whom == 'all' else 'the ' + _whom} lose "
                 f"what they send each other, {_words}",
                 _strikes,
-                needs=HOSTS,
                 hold=LONG,
                 part=NET,
             )(_cut(_whom, _way))
@@ -71,49 +70,46 @@ for _strikes, _groups in {
     "cut-partial",
     "the hosts of two replica servers lose what they send each other; everybody else reaches both",
     "replica",
-    needs=HOSTS,
     hold=LONG,
     part=NET,
 )
 async def _partial(stage: Stage, target: str, random: Random) -> AsyncIterator[None]:
     other = random.choice(peers(stage, target, "followers"))
-    await stage.do(hosts(stage).cut, [target, other], [target, other])
+    await stage.do(stage.cluster.links.cut, [target, other], [target, other])
     yield
-    await stage.do(hosts(stage).mend, [target, other], [target, other])
+    await stage.do(stage.cluster.links.mend, [target, other], [target, other])
 
 
 @fault(
     "cut-halves",
     "one controller, one replica server and one gateway are on one side of a broken network, all others on the other",
     "replica",
-    needs=HOSTS,
     hold=LONG,
     part=NET,
 )
 async def _halves(stage: Stage, target: str, random: Random) -> AsyncIterator[None]:
     island = [target, random.choice(stage.nodes("controller")), random.choice(stage.nodes("gateway"))]
     mainland = [node for node in stage.everyone() if node not in island]
-    await stage.do(hosts(stage).cut, island, mainland)
-    await stage.do(hosts(stage).cut, mainland, island)
+    await stage.do(stage.cluster.links.cut, island, mainland)
+    await stage.do(stage.cluster.links.cut, mainland, island)
     yield
-    await stage.do(hosts(stage).mend, island, mainland)
-    await stage.do(hosts(stage).mend, mainland, island)
+    await stage.do(stage.cluster.links.mend, island, mainland)
+    await stage.do(stage.cluster.links.mend, mainland, island)
 
 
 @fault(
     "flapping-link",
     "the host of the leader is cut off and reached again, five times, a few tenths of a second each",
     "leader",
-    needs=HOSTS,
     hold=(0.0, 0.0),
     part=NET,
 )
 async def _flapping(stage: Stage, target: str, random: Random) -> AsyncIterator[None]:
     others = stage.others(target)
     for _ in range(5):
-        await stage.do(hosts(stage).cut, [target], others)
+        await stage.do(stage.cluster.links.cut, [target], others)
         await trio.sleep(random.uniform(0.1, 0.8))
-        await stage.do(hosts(stage).mend, [target], others)
+        await stage.do(stage.cluster.links.mend, [target], others)
         await trio.sleep(random.uniform(0.1, 0.8))
     yield
 
@@ -132,7 +128,7 @@ for _part in (0.05, 0.3):
         f"loss-{_part:.0%}".removesuffix("%"),
         f"{_part:.0%} of the packets that the leader's host sends are lost",
         "leader",
-        needs=HOSTS,
+        needs=(abilities.HOSTS,),
         hold=LONG,
         part=NET,
     )(_lossy(_part))
@@ -148,57 +144,68 @@ for _part in (0.05, 0.3):
 )
 async def _resets(stage: Stage, target: str, random: Random) -> AsyncIterator[None]:
     for _ in range(random.randint(1, 6)):
-        await stage.do(links.reset, hosts(stage), target)
+        await stage.do(stage.cluster.links.reset, target)
         await trio.sleep(random.uniform(0.1, 1.0))
     yield
 
 
-def _shaped(*how: str) -> Begin:
-    async def begin(stage: Stage, target: str, random: Random) -> AsyncIterator[None]:
-        await stage.do(links.shape, hosts(stage), target, *how)
-        yield
-        await stage.do(links.unshape, hosts(stage), target)
-
-    return begin
-
-
-fault(
-    "narrow-link",
-    "the leader's host sends no more than 400 kbit/s, and what waits longer than 0.4 s is lost",
+@fault(
+    "refused",
+    "connections between the leader's host and all others are reset, and none can be made",
     "leader",
-    needs=HOSTS,
+    needs=(abilities.PROXIES,),
     hold=LONG,
     part=NET,
-)(_shaped("tbf", "rate", "400kbit", "burst", "8kb", "latency", "400ms"))
+)
+async def _refused(stage: Stage, target: str, random: Random) -> AsyncIterator[None]:
+    proxies, others = stage.cluster.links, [*stage.others(target), CLIENTS]
+    assert isinstance(proxies, ProxyLinks)
+    ways = [([target], others), (others, [target])]
+    for senders, receivers in ways:
+        await stage.do(proxies.refuse, senders, receivers)
+    yield
+    for senders, receivers in ways:
+        await stage.do(proxies.admit, senders, receivers)
 
-fault(
+
+@fault("narrow-link", "the leader's host sends no more than 400 kbit/s", "leader", hold=LONG, part=NET)
+async def _narrow(stage: Stage, target: str, random: Random) -> AsyncIterator[None]:
+    await stage.do(stage.cluster.links.narrow, target)
+    yield
+    await stage.do(stage.cluster.links.smooth, target)
+
+
+@fault(
     "delay",
-    "what the leader's host sends arrives 100 ms later, give or take 50, and out of order",
+    "what the leader's host sends arrives 100 ms later, give or take 50",
     "leader",
-    needs=(abilities.NETEM,),
+    needs=(abilities.DELAY,),
     hold=LONG,
     part=NET,
-)(_shaped("netem", "delay", "100ms", "50ms", "duplicate", "2%"))
+)
+async def _delay(stage: Stage, target: str, random: Random) -> AsyncIterator[None]:
+    await stage.do(stage.cluster.links.delay, target)
+    yield
+    await stage.do(stage.cluster.links.smooth, target)
 
 
 @fault(
     "membership-while-isolated",
     "a controller is cut off and taken out of the group meanwhile; it comes back, and is added again",
     "controller",
-    needs=HOSTS,
     hold=(1.0, 3.0),
     part=NET,
 )
 async def _membership(stage: Stage, target: str, random: Random) -> AsyncIterator[None]:
     others = [*stage.others(target), CLIENTS]
-    await stage.do(hosts(stage).cut, [target], others)
-    await stage.do(hosts(stage).cut, others, [target])
+    await stage.do(stage.cluster.links.cut, [target], others)
+    await stage.do(stage.cluster.links.cut, others, [target])
     try:
         await stage.asked(lambda: stage.log.remove_controller(target), lambda votes: target not in votes)
         yield
     finally:
         with trio.CancelScope(shield=True):
-            await stage.do(hosts(stage).mend, [target], others)
-            await stage.do(hosts(stage).mend, others, [target])
+            await stage.do(stage.cluster.links.mend, [target], others)
+            await stage.do(stage.cluster.links.mend, others, [target])
     url = stage.cluster.get(target).url
     await stage.asked(lambda: stage.log.add_controller(target, url), lambda votes: votes.get(target, False))

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from html import escape
 from pathlib import Path
 
+from chaos.abilities import HOSTS
 from chaos.drive import Outcome, Struck
 from chaos.faults import FAULTS, Fault
 from chaos.plots import Axis, Bar, lines, quantile, rates, timeline
@@ -34,7 +35,8 @@ def render(
     body = [
         f"<h1>Chaos, seed {seed}</h1>",
         f"<p class=soft>{_length(outcome.seconds)} of a cluster of real processes under load: three controllers, "
-        f"three replica servers, two gateways. {platform.platform()}, Python {platform.python_version()}.</p>",
+        f"three replica servers, two gateways, {_links(lacking)}. {platform.platform()}, Python "
+        f"{platform.python_version()}.</p>",
         _verdict(outcome),
         _tiles(outcome),
         _plots(outcome),
@@ -50,6 +52,12 @@ def render(
 <title>Chaos, seed {seed}</title><style>{STYLE.read_text()}</style></head>
 <body><main>{"".join(body)}</main></body></html>
 """
+
+
+def _links(lacking: Mapping[str, str]) -> str:
+    if HOSTS in lacking:
+        return "on one host, where each reaches the others through a proxy each"
+    return "each on a host of its own"
 
 
 def _length(seconds: float) -> str:

@@ -12,7 +12,8 @@ clients is checked, and the logs of all replicas are compared byte by byte. The 
 With ``--spark`` a Spark query copies all the time, too, and at the end each committed record is to be there once.
 
 Where the machine does not allow a fault (not root, no strace, no gcc, no netem, no Java), it is left out, and the
-report says so. Exit code 0: nothing was found; 1: something was.
+report says so. Without root, or with ``--links proxies``, all run on one host, and links are TCP proxies, which can
+do all but lose packets. Exit code 0: nothing was found; 1: something was.
 """
 
 from __future__ import annotations
@@ -76,6 +77,13 @@ class Plan:
     "--soak", is_flag=True, help="Fewer faults at a time, old records go, and what every process takes is judged."
 )
 @click.option("--spark", is_flag=True, help="A Spark query copies meanwhile, exactly once, and is killed, too.")
+@click.option(
+    "--links",
+    type=click.Choice(["hosts", "proxies"]),
+    default="hosts",
+    show_default=True,
+    help="Between hosts of their own (root), or through a TCP proxy each, on this host; without root always that.",
+)
 @click.option("--keep", is_flag=True, help="Keep history and logs beside the report, though nothing is found.")
 @click.option(
     "--list", "is_list", is_flag=True, help="Every fault, what it does, and what this machine does not allow."
@@ -90,6 +98,7 @@ def main(
     seed: int,
     soak: bool,
     spark: bool,
+    links: str,
     keep: bool,
     is_list: bool,
     report: Path,
@@ -98,7 +107,7 @@ def main(
     faults = known()
     if unknown := [name for name in names if name not in faults]:
         raise click.UsageError(f"there is no fault {unknown[0]!r}: --list shows all")
-    if os.geteuid() == 0:
+    if os.geteuid() == 0 and links == "hosts":
         enter_own_network()
     lacking = abilities.missing()
     if not spark and not is_list:
@@ -171,20 +180,22 @@ def _conduct(plan: Plan) -> Outcome:
 
 
 async def _drive(cluster: ChaosCluster, history: Path, plan: Plan) -> Outcome:
-    await cluster.wait_ready()
-    meter = Meter()
-    outcome = Outcome(meter)
-    with Recorder(history, about={"seed": plan.seed}) as recorder:
-        workload = Workload(cluster.gateways(), meter, recorder, plan.seed, plan.retention_bytes)
-        copier = None
-        if abilities.SPARK not in plan.lacking:
-            copier = Copier(cluster.folder / "spark", cluster.gateways(), plan.retention_bytes)
-        try:
-            await Drive(cluster, workload, copier, outcome, _tell).run(plan.strikes, one_by_one=plan.one_by_one)
-        except Exception as error:  # what was recorded until then is judged and shown all the same
-            traceback.print_exc()
-            outcome.faults.append(f"the run broke off: {error!r}")
-            outcome.seconds = meter.now()
+    with cluster.linked():
+        await cluster.wait_ready()
+        meter = Meter()
+        outcome = Outcome(meter)
+        with Recorder(history, about={"seed": plan.seed}) as recorder:
+            workload = Workload(cluster.gateways(), meter, recorder, plan.seed, plan.retention_bytes)
+            copier = None
+            if abilities.SPARK not in plan.lacking:
+                copier = Copier(cluster.folder / "spark", cluster.gateways(), plan.retention_bytes)
+            drive = Drive(cluster, workload, copier, outcome, _tell)
+            try:
+                await drive.run(plan.strikes, one_by_one=plan.one_by_one)
+            except Exception as error:  # what was recorded until then is judged and shown all the same
+                traceback.print_exc()
+                outcome.faults.append(f"the run broke off: {error!r}")
+                outcome.seconds = meter.now()
     return outcome
 
 

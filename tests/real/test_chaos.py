@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 RUN = Path(__file__).resolve().parents[2] / "deploy" / "chaos" / "run.py"
-FAULTS = ["kill-leader", "pause-gateway-0.5"]
-FAULTS_OF_ROOT = ["cut-active-controllers", "power-follower"]
-"""They take hosts and disks of their own."""
+FAULTS = ["kill-leader", "pause-gateway-0.5", "cut-active-controllers"]
+FAULTS_OF_ROOT = ["power-follower"]
+"""They take disks of their own."""
 
 pytestmark = pytest.mark.real
 
@@ -38,6 +38,19 @@ def test_faults_that_overlap_lose_nothing_and_the_report_says_so(tmp_path: Path)
     assert "Every promise was kept" in page and f"--fault {names[0]}" in page
     assert not re.search(r"https?://", page), "the page needs another host"
     assert not list(tmp_path.glob("*-logs"))
+
+
+def test_where_links_are_proxies_they_are_struck_and_the_report_says_what_is_left_out(tmp_path: Path) -> None:
+    names = ["cut-leader-all", "delay", "refused"]
+    arguments = [word for name in names for word in ("--fault", name)]
+    told = run_chaos(tmp_path / "report.html", "--links", "proxies", *arguments, "--every", "1")
+    for name in names:
+        assert re.search(rf"healed in .*{name} ", told), told
+    page = (tmp_path / "report.html").read_text()
+    assert "Every promise was kept" in page and "through a proxy each" in page
+    left_out = page.partition("Left out here")[2]
+    assert "<b>loss-30</b>" in left_out and "<b>power-all</b>" in left_out
+    assert "cut-leader" not in left_out.partition("Run it again")[0]
 
 
 @pytest.mark.spark

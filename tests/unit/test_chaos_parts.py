@@ -241,13 +241,14 @@ async def test_the_page_tells_findings_as_they_are_and_needs_no_other_host() -> 
     outcome = Outcome(Meter(began=0.0), seconds=10.0)
     outcome.strikes = [Struck("kill-leader", "r1", 1.0, 2.0, 3.0, 0.5), Struck("bit-flip-leader", note="<nothing>")]
     outcome.meter.done = {"acks all": [(1.0, 0.01), (2.0, 0.1)]}
-    good = render(outcome, ["python", "run.py", "--seed", "7"], 7, {"netem": "no netem"})
+    good = render(outcome, ["python", "run.py", "--seed", "7"], 7, {"delay": "no netem"})
     assert "Every promise was kept" in good and "&lt;nothing&gt;" in good and "--seed 7" in good
-    assert "<b>delay</b>: no netem" in good
+    assert "<b>delay</b>: no netem" in good and "each on a host of its own" in good
     assert "http" not in good
     outcome.copied = Copied(rows=1234, batches=5, starts=2)
     assert "Spark copied each of 1,234" in render(outcome, ["python"], 7, {}) and "Spark copied" not in good
     outcome.faults = ["lost_write: <b>"]
-    bad = render(outcome, ["python"], 7, {})
+    bad = render(outcome, ["python"], 7, {"hosts": "not root"})
     assert "Every promise" not in bad and "lost_write: &lt;b&gt;" in bad
+    assert "through a proxy each" in bad and "<b>loss-30</b>: not root" in bad and "<b>cut-halves</b>" not in bad
     assert set(FAULTS) >= {"kill-leader", "bit-flip-leader"}
