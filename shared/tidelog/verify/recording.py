@@ -11,11 +11,22 @@ from tidelog.errors import ConfigError
 from tidelog.verify.ending import Ending
 from tidelog.verify.recorder import Recorder
 from tidelog.verify.watching import Watchers
-from tidelog.verify.workload import Connect, Mix, Stage, Writers
+from tidelog.verify.workload import Connect, Mix, Stage, Writers, app_of
 from tidelog.wire.messages import TopicInfo
 
 Told = Callable[[str, Stage], None]
 """Is told which part of a recording begins."""
+
+
+def group_of(topic: str) -> str:
+    """The group that members are in."""
+    return f"{topic}-group"
+
+
+def groups_of(topic: str, mix: Mix) -> list[str]:
+    """All groups that a recording uses."""
+    members = [group_of(topic)] if mix.members else []
+    return members + [app_of(topic, number) for number in range(mix.applications)]
 
 
 async def record(
@@ -34,7 +45,7 @@ async def record(
     if topic.config["cleanup"] == "compact":
         raise ConfigError(f"{topic.name} is compacted: records vanish from it by right. Name another topic.")
     stage = Stage(recorder, topic, await _begin(recorder, topic, connect), connect, mix, seed)
-    group = f"{topic.name}-group"
+    group = group_of(topic.name)
     watchers = Watchers(stage, group)
     numbers = count()
     told("recording", stage)

@@ -60,6 +60,11 @@ class _GivenUp(Exception):
     """An application has changed its mind."""
 
 
+def app_of(topic: str, number: int) -> str:
+    """See ``Stage.app``."""
+    return f"{topic}-app{number + 1}"
+
+
 class Stage:
     """What all clients of a recording share."""
 
@@ -85,7 +90,7 @@ class Stage:
 
     def app(self, number: int) -> str:
         """The name of an application, and of the group that it moves."""
-        return f"{self.topic.name}-app{number + 1}"
+        return app_of(self.topic.name, number)
 
     def chance(self, who: str) -> random.Random:
         """The random numbers of one client."""

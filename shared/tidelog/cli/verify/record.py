@@ -20,7 +20,11 @@ from tidelog.cli.completion import topic_names
 from tidelog.cli.main import connect, gateway_option, run
 from tidelog.cli.topics import config_of
 from tidelog.descriptors import raise_open_files
+from tidelog.verify import check as judge
+from tidelog.verify import load
+from tidelog.verify.leftovers import Leftovers, remove, unknown
 from tidelog.verify.recorder import Recorder
+from tidelog.verify.recording import groups_of
 from tidelog.verify.recording import record as record_history
 from tidelog.verify.workload import Mix, Stage
 from tidelog.wire.messages import TopicInfo
@@ -37,7 +41,7 @@ _DEFAULT = Mix()
     "name",
     default="",
     shell_complete=topic_names,
-    help="Use this topic, to which nobody else may write meanwhile.  [default: a new one, which stays]",
+    help="Use this topic, to which nobody else may write meanwhile.  [default: a new one]",
 )
 @click.option("--partitions", type=click.IntRange(1), default=3, show_default=True, help="Of a new topic.")
 @click.option(
@@ -97,6 +101,7 @@ _DEFAULT = Mix()
     metavar="SECONDS",
     help="Longest time without an acknowledgement that is no finding, while the cluster looks well.",
 )
+@click.option("--keep", is_flag=True, help="Delete nothing of what was made for it: the topic, and groups.")
 @click.option("--seed", type=int, default=None, help="Of what the clients do.  [default: any]")
 @gateway_option
 def record(
@@ -107,6 +112,7 @@ def record(
     replication_factor: int | None,
     settings: tuple[str, ...],
     patience: float,
+    keep: bool,
     seed: int | None,
     gateways: tuple[str, ...],
     **mix: int | float,
@@ -116,6 +122,9 @@ def record(
     the cluster is whole again, fresh clients read the log to its end, and the replicas are compared. Ctrl-C ends the
     first part early; a second one, everything. 'tidelog verify check FILE' judges it.
 
+    What was made for it, a topic and groups, is deleted in the end. It stays with --keep, and where the history is
+    not complete, or something is wrong: to be looked into.
+
     Exit code 0: the history is complete. 1: the cluster did not answer at the end; the file is judged as far as it
     goes."""
     raise_open_files()
@@ -124,13 +133,22 @@ def record(
     wanted = Mix(**mix)  # type: ignore[arg-type]
 
     async def task() -> list[str]:
-        topic = await _topic(gateways, name, partitions, replication_factor, config)
+        topic, made = await _begin(gateways, name, partitions, replication_factor, config, wanted)
         about = {"topic": topic.name, "seed": chosen, "config": topic.config, **asdict(wanted)}
         with Recorder(file, about=about, patience_s=patience) as recorder, _shown() as told:
-            return await record_history(
+            undone = await record_history(
                 recorder, topic, lambda number: connect(_rotated(gateways, number)), wanted,
                 lambda: _wait(seconds), chosen, told,
             )  # fmt: skip
+        if keep or undone or not str(made):
+            return undone
+        if judge(load(file).history):
+            click.echo(f"there are findings: {made} stay, to be looked into", err=True)
+            return undone
+        async with connect(gateways) as log:
+            stays = await remove(log, made)
+        click.echo("\n".join(stays) or f"{made} deleted; --keep would have kept them", err=True)
+        return undone
 
     if Path(file).exists():
         raise click.BadParameter(f"{file} exists; a history is never overwritten", param_hint="FILE")
@@ -147,20 +165,20 @@ def _rotated(gateways: tuple[str, ...], number: int) -> tuple[str, ...]:
     return (*gateways[first:], *gateways[:first])
 
 
-async def _topic(
-    gateways: tuple[str, ...], name: str, partitions: int, factor: int | None, config: dict[str, str]
-) -> TopicInfo:
-    """The one that is named, or a new one."""
+async def _begin(
+    gateways: tuple[str, ...], name: str, partitions: int, factor: int | None, config: dict[str, str], mix: Mix
+) -> tuple[TopicInfo, Leftovers]:
+    """The topic that is named, or a new one; and what there will be that was not there before."""
     async with connect(gateways) as log:
         if name:
-            return await log.describe(name)
+            return await log.describe(name), Leftovers("", await unknown(log, groups_of(name, mix)))
         live = sum(not server.fenced for server in (await log.status()).servers)
         new = f"verify-{secrets.token_hex(3)}"
         made = await log.create_topic(
             new, partitions=partitions, replication_factor=factor or max(1, min(3, live)), config=config
         )
-    click.echo(f"topic {new}: it stays; 'tidelog topics delete {new}' removes it", err=True)
-    return made
+    click.echo(f"topic {new}; 'tidelog topics delete {new}' deletes it if it stays", err=True)
+    return made, Leftovers(new, tuple(groups_of(new, mix)))
 
 
 async def _wait(seconds: float) -> None:

@@ -1,0 +1,68 @@
+"""What a recording has made in the cluster, and how it goes again."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass
+from functools import partial
+
+import trio
+
+from tidelog.client.log import Log
+from tidelog.errors import TidelogError
+from tidelog.verify.workload import PAUSE_S
+
+PATIENCE_S = 60.0
+"""How long it is tried: a member that did not say goodbye stays in its group until its session ends."""
+_GONE = ("UNKNOWN_GROUP", "UNKNOWN_TOPIC")
+
+
+@dataclass(frozen=True, slots=True)
+class Leftovers:
+    """A topic ("": it was there before), and groups."""
+
+    topic: str
+    groups: tuple[str, ...]
+
+    def __str__(self) -> str:
+        names = ([f"topic {self.topic}"] if self.topic else []) + [f"group {group}" for group in self.groups]
+        return ", ".join(names)
+
+
+async def unknown(log: Log, groups: Iterable[str]) -> tuple[str, ...]:
+    """Those of the groups that there are not."""
+    found: list[str] = []
+    for group in groups:
+        try:
+            await log.describe_group(group)
+        except TidelogError as error:
+            if error.code != "UNKNOWN_GROUP":
+                raise
+            found.append(group)
+    return tuple(found)
+
+
+async def remove(log: Log, leftovers: Leftovers, patience_s: float = PATIENCE_S) -> list[str]:
+    """Delete them, the groups first. What stays, and why, in words."""
+    stays: list[str] = []
+    give_up = trio.current_time() + patience_s
+
+    async def gone(what: str, delete: Callable[[], Awaitable[None]]) -> None:
+        while True:
+            try:
+                await delete()
+                return
+            except TidelogError as error:
+                if error.code in _GONE:
+                    return
+                passes = error.retriable or error.unknown_outcome or error.code == "GROUP_NOT_EMPTY"
+                if not passes or trio.current_time() > give_up:
+                    stays.append(f"{what} stays: {error}")
+                    return
+            await trio.sleep(PAUSE_S)
+
+    for group in leftovers.groups:
+        await gone(f"group {group}", partial(log.delete_group, group))
+    if leftovers.topic:
+        await gone(f"topic {leftovers.topic}", partial(log.delete_topic, leftovers.topic))
+    return stays
