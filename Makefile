@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/installed
 
-.PHONY: upgrade-check venv demo test dist tidy simulate scale model-check spin chromium mutants fuzz bench chaos soak pages lock clean help
+.PHONY: upgrade-check venv demo test dist tidy simulate scale model-check spin chromium mutants fuzz bench peers bench-peers chaos soak pages lock clean help
 
 help:
 	@echo "make demo      a cluster of real processes takes records, loses a leader, loses nothing; Spark reads the result"
@@ -20,6 +20,8 @@ help:
 	@echo "make soak [MINUTES=60] [SEED=1]   the same for long with Spark, and what every process takes; a report in soak.html"
 	@echo "make mutants   every rule broken on purpose: who notices?"
 	@echo "make bench     throughput and latency of the whole path"
+	@echo "make peers     Kafka, NATS JetStream and Liftbridge into build/peers, from Maven Central, the Go module proxy and PyPI"
+	@echo "make bench-peers [ROUNDS=5]   Tidelog beside them: one table, figures.json and plots in build/peers"
 	@echo "make pages     write the pages of docs/ that come from the code"
 	@echo "make lock      renew constraints.txt from pyproject.toml"
 
@@ -86,6 +88,37 @@ mutants: $(STAMP) spin
 
 bench: $(STAMP)
 	$(BIN)/python deploy/bench/bench.py
+
+# What Tidelog is measured against. It takes Maven (apt-get install maven), Java 17, and Go 1.24 or newer; nothing of it is
+# committed. The module proxy need not pass on the checksum database.
+PEERS := build/peers
+GO_PEERS := GOFLAGS="-mod=mod -modcacherw" GONOSUMDB="github.com/liftbridge-io/*,github.com/nats-io/*"
+peers: $(STAMP) $(PEERS)/kafka/fetched $(PEERS)/bin/nats-server $(PEERS)/bin/nats $(PEERS)/liftbridge/api_pb2.py
+
+$(PEERS)/kafka/fetched: deploy/bench/peers/kafka.pom.xml
+	@command -v mvn >/dev/null || { echo "Kafka's jars are fetched by Maven: apt-get install maven"; exit 1; }
+	mvn --batch-mode --quiet --file $< org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies -DincludeScope=runtime -DoutputDirectory=$(CURDIR)/$(PEERS)/kafka
+	@touch $@
+
+$(PEERS)/bin/%: deploy/bench/peers/%.mod
+	@command -v go >/dev/null || { echo "NATS and Liftbridge are built with Go: https://go.dev/dl or apt-get install golang"; exit 1; }
+	@mkdir -p $(PEERS)/$*
+	cp $< $(PEERS)/$*/go.mod
+	cd $(PEERS)/$* && $(GO_PEERS) GOBIN=$(CURDIR)/$(PEERS)/bin go install tool
+	@touch $@
+
+$(PEERS)/venv/installed: deploy/bench/peers/requirements.txt
+	$(PYTHON) -m venv $(PEERS)/venv
+	$(PEERS)/venv/bin/python -m pip install --quiet --disable-pip-version-check -r $<
+	@touch $@
+
+$(PEERS)/liftbridge/api_pb2.py: $(PEERS)/bin/liftbridge $(PEERS)/venv/installed
+	api=$$(cd $(PEERS)/liftbridge && $(GO_PEERS) go list -m -f '{{.Dir}}' github.com/liftbridge-io/liftbridge-api) && \
+	$(PEERS)/venv/bin/python -m grpc_tools.protoc -I $$api --python_out=$(@D) --grpc_python_out=$(@D) $$api/api.proto
+
+bench-peers: ROUNDS = 5
+bench-peers: peers
+	$(BIN)/python deploy/bench/peers/peers.py --rounds $(ROUNDS)
 
 # Hosts and disks of their own take root; without it those faults are left out, and the report says so.
 SEED ?= 1

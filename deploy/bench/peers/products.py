@@ -1,0 +1,308 @@
+"""Clusters of three servers on loopback: how each product is started, killed and stopped, and its own tool for load.
+
+``make peers`` fetches what they need into ``build/peers``. Settings are the products' defaults but for where they
+listen and keep their data, and for what makes an ack mean the same: two of three replicas have to be in sync.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any, ClassVar
+
+from tidelog.cli.local_cluster import HOST, LocalCluster, free_base_port
+
+PEERS = Path(__file__).resolve().parents[3] / "build" / "peers"
+SERVERS = 3
+STOP_S = 20.0
+
+
+class Product:
+    """Three servers that were not started yet, with their data in the folder."""
+
+    client: ClassVar[str]
+    """The module ``with_<client>``."""
+    python: Path = PEERS / "venv" / "bin" / "python"
+    """Which has that client."""
+    needs: ClassVar[tuple[Path, ...]] = (PEERS / "venv" / "installed",)
+    """What ``make peers`` fetches."""
+    settings: ClassVar[dict[str, Any]] = {}
+    """Of a topic."""
+    makes_topics: ClassVar[bool] = True
+    """Its own tool does; else the client makes one for it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        base = free_base_port(3 * SERVERS)
+        self.ports = [list(range(base + SERVERS * kind, base + SERVERS * (kind + 1))) for kind in range(3)]
+        """Three of each kind: for clients first."""
+        self._processes: list[subprocess.Popen[bytes]] = []
+        self.prepare()
+
+    def prepare(self) -> None:
+        """Write what the servers read; not counted as their start."""
+        raise NotImplementedError
+
+    def command(self, number: int) -> list[str]:
+        """That starts a server; 0, 1, 2."""
+        raise NotImplementedError
+
+    def server(self, leader: str) -> int:
+        """Which server the client means."""
+        return self.addresses.index(leader)
+
+    def tool(self, topic: str, size: int, records: int, tuned: bool) -> list[str] | None:
+        """The command of its own tool for load, that writes so many records to a topic; None: it has none.
+        ``tuned``: with larger batches than its defaults."""
+        raise NotImplementedError
+
+    @staticmethod
+    def records_per_s(printed: str) -> float:
+        """What that tool says. Raises ``ValueError`` when it does not."""
+        raise NotImplementedError
+
+    @property
+    def addresses(self) -> tuple[str, ...]:
+        """For clients."""
+        return tuple(f"{HOST}:{port}" for port in self.ports[0])
+
+    def start(self) -> None:
+        """Start the servers; wait for nothing."""
+        for number in range(SERVERS):
+            with (self.folder / f"log-{number}").open("wb") as log:
+                self._processes.append(
+                    subprocess.Popen(
+                        self.command(number), cwd=self.folder, stdin=subprocess.DEVNULL, stdout=log, stderr=log
+                    )
+                )
+
+    def pids(self) -> list[int]:
+        """Of the servers that run."""
+        return [process.pid for process in self._processes if process.poll() is None]
+
+    def kill(self, leader: str) -> None:
+        """SIGKILL."""
+        process = self._processes[self.server(leader)]
+        process.kill()
+        process.wait()
+
+    def stop(self) -> None:
+        """SIGTERM, then SIGKILL for what is left."""
+        until = time.monotonic() + STOP_S
+        for process in self._processes:
+            process.terminate()
+        for process in self._processes:
+            try:
+                process.wait(max(0.1, until - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+
+class Tidelog(Product):
+    """Three controllers, three replica servers and a gateway: seven processes, where the others have three."""
+
+    client = "tidelog"
+    python = Path(sys.executable)
+    needs = ()
+    settings: ClassVar[dict[str, Any]] = {"flush": "os"}
+
+    def prepare(self) -> None:
+        self._cluster = LocalCluster.create(
+            self.folder, controllers=3, replicas=3, gateways=1, base_port=self.ports[0][0]
+        )
+
+    @property
+    def addresses(self) -> tuple[str, ...]:
+        return tuple(self._cluster.gateways())
+
+    def start(self) -> None:
+        self._cluster.start()
+
+    def pids(self) -> list[int]:
+        return [process.pid for process in self._cluster.processes if process.is_alive()]
+
+    def kill(self, leader: str) -> None:
+        self._cluster.kill(leader)
+
+    def stop(self) -> None:
+        self._cluster.stop()
+
+    def tool(self, topic: str, size: int, records: int, tuned: bool) -> list[str] | None:
+        del topic  # it makes its own
+        given = [f"--config=flush={self.settings['flush']}", f"--record-bytes={size}", f"--records={records}"]
+        bench = [sys.executable, "-m", "tidelog.cli", "bench", "produce", "--gateway", self.addresses[0], "--json"]
+        batches = [f"--batch-bytes={1 << 20}"] if tuned else []
+        return [*bench, "--partitions=3", "--warm-up=0", *given, *batches]
+
+    @staticmethod
+    def records_per_s(printed: str) -> float:
+        return float(json.loads(printed[printed.index("{") :])["rows"][0]["records_per_s"])
+
+
+class TidelogFsync(Tidelog):
+    """The same, where an ack means three disks: none of the others has that on by default."""
+
+    settings: ClassVar[dict[str, Any]] = {"flush": "fsync"}
+
+
+class Kafka(Product):
+    """KRaft, three processes that are broker and controller, with the heap and the collector of its start script."""
+
+    client = "kafka"
+    needs = (*Product.needs, PEERS / "kafka" / "fetched")
+    settings: ClassVar[dict[str, Any]] = {"min.insync.replicas": "2"}
+    makes_topics = False
+    java: ClassVar[list[str]] = ["java", "-cp", str(PEERS / "kafka" / "*")]
+    heap: ClassVar[list[str]] = ["-Xmx1G", "-Xms1G"]
+    collector: ClassVar[list[str]] = [
+        *("-server", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20", "-XX:InitiatingHeapOccupancyPercent=35"),
+        *("-XX:+ExplicitGCInvokesConcurrent", "-Djava.awt.headless=true"),
+    ]
+    cluster_id = "AAAAAAAAAAAAAAAAAAAAAQ"
+
+    def prepare(self) -> None:
+        voters = ",".join(f"{number}@{HOST}:{port}" for number, port in enumerate(self.ports[1]))
+        for number in range(SERVERS):
+            settings = {
+                "process.roles": "broker,controller",
+                "node.id": number,
+                "controller.quorum.voters": voters,
+                "listeners": f"PLAINTEXT://{self.addresses[number]},CONTROLLER://{HOST}:{self.ports[1][number]}",
+                "advertised.listeners": f"PLAINTEXT://{self.addresses[number]}",
+                "controller.listener.names": "CONTROLLER",
+                "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
+                "log.dirs": self.folder / f"data-{number}",
+                "auto.create.topics.enable": "false",
+            }
+            file = self._config(number)
+            file.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
+            tool = [*self.java, "kafka.tools.StorageTool", "format", "-t", self.cluster_id, "-c", str(file)]
+            subprocess.run(tool, check=True, capture_output=True)
+
+    def _config(self, number: int) -> Path:
+        return self.folder / f"server-{number}.properties"
+
+    def command(self, number: int) -> list[str]:
+        return [self.java[0], *self.heap, *self.collector, *self.java[1:], "kafka.Kafka", str(self._config(number))]
+
+    def tool(self, topic: str, size: int, records: int, tuned: bool) -> list[str] | None:
+        counts = ["--topic", topic, "--num-records", str(records), "--record-size", str(size), "--throughput", "-1"]
+        to = ["--producer-props", f"bootstrap.servers={','.join(self.addresses)}", "acks=all"]
+        batches = [f"batch.size={1 << 20}", "linger.ms=20", f"buffer.memory={64 << 20}"] if tuned else []
+        return [*self.java, "org.apache.kafka.tools.ProducerPerformance", *counts, *to, *batches]
+
+    @staticmethod
+    def records_per_s(printed: str) -> float:
+        """It tells the same of every five seconds; the last line, with percentiles, is of the whole."""
+        return _number(r"records sent, ([\d.]+) records/sec .* 99th", printed)
+
+
+class JetStream(Product):
+    """Three NATS servers. Streams in files; they are synced every two minutes, the default of ``sync_interval``."""
+
+    client = "jetstream"
+    needs = (*Product.needs, PEERS / "bin" / "nats-server", PEERS / "bin" / "nats")
+
+    @property
+    def addresses(self) -> tuple[str, ...]:
+        return tuple(f"nats://{HOST}:{port}" for port in self.ports[0])
+
+    def prepare(self) -> None:
+        routes = json.dumps([f"nats://{HOST}:{port}" for port in self.ports[1]])
+        for number in range(SERVERS):
+            (self.folder / f"server-{number}.conf").write_text(
+                f'server_name: "{number}"\n'
+                f'listen: "{HOST}:{self.ports[0][number]}"\n'
+                f'jetstream {{ store_dir: "{self.folder / f"data-{number}"}" }}\n'
+                f'cluster {{ name: "bench", listen: "{HOST}:{self.ports[1][number]}", routes: {routes} }}\n'
+            )
+
+    def command(self, number: int) -> list[str]:
+        return [str(PEERS / "bin" / "nats-server"), "-c", str(self.folder / f"server-{number}.conf")]
+
+    def server(self, leader: str) -> int:
+        return int(leader)
+
+    def tool(self, topic: str, size: int, records: int, tuned: bool) -> list[str] | None:
+        to = ["--server", ",".join(self.addresses), "--stream", topic, "--create", "--replicas", "3"]
+        counts = ["--msgs", str(records), "--size", f"{size}B", "--storage", "file", "--no-progress"]
+        batches = ["--batch", "5000"] if tuned else []
+        return [str(PEERS / "bin" / "nats"), "bench", "js", "pub", "async", topic, *to, *counts, *batches]
+
+    @staticmethod
+    def records_per_s(printed: str) -> float:
+        return _number(r"stats: ([\d,]+) msgs/sec", printed)
+
+
+class Liftbridge(Product):
+    """Three servers with an embedded NATS server each, which are a cluster. It has no setting for a flush."""
+
+    client = "liftbridge"
+    needs = (*Product.needs, PEERS / "bin" / "liftbridge", PEERS / "liftbridge" / "api_pb2.py")
+
+    def prepare(self) -> None:
+        routes = json.dumps([f"nats://{HOST}:{port}" for port in self.ports[2]])
+        for number in range(SERVERS):
+            nats = self.folder / f"nats-{number}.conf"
+            nats.write_text(
+                f'listen: "{HOST}:{self.ports[1][number]}"\n'
+                f'cluster {{ name: "bench", listen: "{HOST}:{self.ports[2][number]}", routes: {routes} }}\n'
+            )
+            settings = {
+                "listen": self.addresses[number],
+                "host": HOST,
+                "port": self.ports[0][number],
+                "data.dir": str(self.folder / f"data-{number}"),
+                "nats.embedded.config": str(nats),
+                "nats.servers": [f"nats://{HOST}:{self.ports[1][number]}"],
+                "clustering.server.id": f"s{number}",
+                "clustering.raft.bootstrap.peers": [f"s{each}" for each in range(SERVERS)],
+                "clustering.min.insync.replicas": 2,
+            }
+            file = self.folder / f"server-{number}.yaml"
+            file.write_text("".join(f"{name}: {json.dumps(value)}\n" for name, value in settings.items()))
+
+    def command(self, number: int) -> list[str]:
+        return [str(PEERS / "bin" / "liftbridge"), "--config", str(self.folder / f"server-{number}.yaml")]
+
+    def tool(self, topic: str, size: int, records: int, tuned: bool) -> list[str] | None:
+        return None
+
+
+PRODUCTS: dict[str, type[Product]] = {
+    "tidelog": Tidelog,
+    "tidelog-fsync": TidelogFsync,
+    "kafka": Kafka,
+    "jetstream": JetStream,
+    "liftbridge": Liftbridge,
+}
+
+
+def _number(pattern: str, printed: str) -> float:
+    found = re.findall(pattern, printed)
+    if not found:
+        raise ValueError(f"no figure in {printed[-500:]!r}")
+    return float(found[-1].replace(",", ""))
+
+
+def cpu_s(pid: int) -> float:
+    """CPU seconds of a process so far."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def memory_mb(pid: int) -> float:
+    """What it holds in memory; what it shares with others is counted once in all of them (PSS)."""
+    lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("Pss:")) * 1024 / 1e6
+
+
+def disk_bytes(folder: Path) -> int:
+    """Blocks that the files of a folder have."""
+    return sum(file.lstat().st_blocks * 512 for file in folder.rglob("*") if file.is_file())
