@@ -1,133 +1,226 @@
-"""``make bench-peers``: what the tools of the products print is read right, and the figures become a table and plots.
-The lines were recorded; the figures are made up."""
+"""Outgoing links over loopback: on demand, kept, moved; and the search for the active controller."""
 
 from __future__ import annotations
 
-import json
-import math
-import sys
-from pathlib import Path
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "deploy" / "bench" / "peers"))
-from cases import CASES, OPTIONS, quick
-from measuring import Acks, Audience, Order, longest_gap, moments, stamped
-from peers import needed, table
-from plots import PLOTS, draw
-from products import PRODUCTS, JetStream, Kafka, Tidelog
-
-KAFKA = """\
-1608 records sent, 321.6 records/sec (3.14 MB/sec), 7751.6 ms avg latency, 9373.0 ms max latency.
-6556 records sent, 1311.2 records/sec (12.80 MB/sec), 1561.2 ms avg latency, 1964.0 ms max latency.
-30000 records sent, 537.0 records/sec (5.24 MB/sec), 3639.26 ms avg latency, 10103.00 ms max latency, 2720 ms 50th, \
-8079 ms 95th, 9212 ms 99th, 9827 ms 99.9th.
-"""
-NATS = """
-
-NATS JetStream asynchronous publisher stats: 29,717 msgs/sec ~ 29 MiB/sec ~ 33.65us
-"""
-FIGURES = {
-    "tidelog": {"produce 1 KiB, MB/s": [40.0, 50.0, 45.0], "start to the first ack, s": [3.0], "idle, CPU %": [7.25]},
-    "kafka": {"produce 1 KiB, MB/s": [1144.2], "start to the first ack, s": [0.0701]},
-}
-
-
-def test_kafkas_tool_is_read_at_its_last_line_which_is_of_the_whole() -> None:
-    assert Kafka.records_per_s(KAFKA) == 537.0
-
-
-def test_the_tool_of_nats_is_read_with_its_commas() -> None:
-    assert JetStream.records_per_s(NATS) == 29_717
-
-
-def test_the_own_tool_is_read_behind_what_it_says_besides() -> None:
-    assert Tidelog.records_per_s("opening\n" + json.dumps({"rows": [{"records_per_s": 12.5}]}, indent=2)) == 12.5
-
-
-@pytest.mark.parametrize(
-    ("product", "printed"), [(Kafka, KAFKA.splitlines()[0]), (JetStream, "cannot connect"), (Tidelog, "")]
+import trio
+from tidelog.controllers import ActiveController
+from tidelog.errors import TidelogError, Unreachable, refuse
+from tidelog.link import PROTOCOL_VERSION, Handler, Link, serve_links
+from tidelog.peers import Peers
+from tidelog.websocket import WebSocketTransport
+from tidelog.wire.messages import (
+    ControllerInfo,
+    DeleteTopic,
+    DescribeQuorum,
+    Done,
+    Hello,
+    Message,
+    QuorumAnswer,
+    Welcome,
 )
-def test_a_tool_that_says_no_figure_of_the_whole_is_an_error(product: type, printed: str) -> None:
-    with pytest.raises(ValueError, match=r"no figure|substring not found"):
-        product.records_per_s(printed)
+
+NOWHERE = "ws://127.0.0.1:1"
+HELLO = Hello(PROTOCOL_VERSION, "gateway", "g1")
+TRANSPORT = WebSocketTransport()
 
 
-def test_the_table_has_medians_in_the_order_of_the_cases_and_gaps() -> None:
-    assert table(FIGURES) == [
-        "| | tidelog | kafka |",
-        "|---|---|---|",
-        "| start to the first ack, s | 3 | 0.0701 |",
-        "| produce 1 KiB, MB/s | 45 | 1,144 |",
-        "| idle, CPU % | 7.25 |  |",
-    ]
+async def serve(
+    node: str, handler: Handler, links: list[Link], *, task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED
+) -> None:
+    await serve_links(
+        TRANSPORT,
+        "127.0.0.1",
+        0,
+        lambda _: Welcome(PROTOCOL_VERSION, "test", node, "replica", 1 << 20, 10),
+        handler,
+        allowed={"gateway": frozenset({DescribeQuorum.OP, DeleteTopic.OP})},
+        on_open=links.append,
+        task_status=task_status,
+    )
 
 
-def test_plots_are_drawn_of_what_was_measured(tmp_path: Path) -> None:
-    files = draw(FIGURES, tmp_path / "plots")
-    assert [file.name for file in files] == ["produce.svg", "seconds.svg", "idle-cpu.svg"]
-    drawn = files[0].read_text()
-    assert all(text in drawn for text in ("tidelog", "kafka", "produce 1 KiB", "MB/s", "1.14e+03"))
-    assert "produce 100 B" not in drawn
+def done(link: Link, id: int | None, _message: Message) -> None:
+    assert id is not None
+    link.answer(id, Done())
 
 
-def test_every_plot_is_of_a_case() -> None:
-    titles = {case.title for case in CASES}
-    rows = [row for _, _, rows in PLOTS.values() for row in rows]
-    assert {row.rpartition(", ")[0] for row in rows} <= titles
+class Watcher:
+    """What ``Peers`` told."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[str, str]] = []
+        self.troubles: list[tuple[str, str]] = []
+        self._news = trio.Event()
+
+    def tell(self, what: str) -> Callable[[str], None]:
+        def call(node: str) -> None:
+            self.told.append((what, node))
+            self._news.set()
+            self._news = trio.Event()
+
+        return call
+
+    async def wait(self, what: str, node: str, times: int = 1) -> None:
+        with trio.fail_after(30):
+            while self.told.count((what, node)) < times:
+                await self._news.wait()
 
 
-def test_options_are_for_clients_that_exist_and_a_tuned_case_is_left_out_where_there_are_none() -> None:
-    clients = {product.client for product in PRODUCTS.values()}
-    assert {client for options in OPTIONS.values() for client in options} <= clients
-    (tuned,) = [case for case in CASES if case.name == "produce-1k-tuned"]
-    assert {client for client in clients if tuned.is_for(client)} == {"tidelog", "kafka", "jetstream"}
+@asynccontextmanager
+async def peers(*, keep: bool) -> AsyncIterator[tuple[Peers, Watcher, trio.Nursery]]:
+    watcher = Watcher()
+    made = Peers(
+        TRANSPORT,
+        HELLO,
+        on_message=lambda _node, _message: None,
+        on_up=watcher.tell("up"),
+        on_down=watcher.tell("down"),
+        on_trouble=lambda node, error: watcher.troubles.append((node, error.code)),
+        keep=keep,
+    )
+    async with trio.open_nursery() as nursery:
+        await nursery.start(made.run)
+        yield made, watcher, nursery
+        nursery.cancel_scope.cancel()
 
 
-def test_a_chosen_case_brings_what_it_reads_and_the_start() -> None:
-    assert needed(("consume",)) == {"start", "consume", "produce-1k"}
+async def ask(one: Peers, node: str) -> Message | TidelogError:
+    answers: list[Message | TidelogError] = []
+    answered = trio.Event()
+
+    def keep(answer: Message | TidelogError) -> None:
+        answers.append(answer)
+        answered.set()
+
+    one.start_call(node, DeleteTopic("x"), 5, keep)
+    with trio.fail_after(30):
+        await answered.wait()
+    return answers[0]
 
 
-def test_quick_counts_are_smaller_and_never_nothing() -> None:
-    for case in CASES:
-        small = quick(case)
-        assert (small.name, small.size, small.partitions) == (case.name, case.size, case.partitions)
-        assert 1 <= small.records <= max(1, case.records) and small.seconds <= case.seconds
+async def test_a_call_opens_the_link_and_waits_for_it() -> None:
+    async with peers(keep=False) as (one, watcher, nursery):
+        url = await nursery.start(serve, "r1", done, [])
+        one.set_addresses({"r1": url})
+        assert not one.is_up("r1")
+        assert await ask(one, "r1") == Done()
+        assert one.is_up("r1") and watcher.told == [("up", "r1")]
 
 
-def test_the_gap_is_between_acks_of_which_the_second_came_after_the_kill() -> None:
-    acks = [0.0, 5.0, 5.1, 7.1, 7.2]
-    assert longest_gap(acks, since=5.05) == pytest.approx(2.0)
-    assert longest_gap(acks, since=0.5) == pytest.approx(5.0), "the last ack before the kill counts"
-    assert longest_gap([0.0], since=0.5) == math.inf
+async def test_a_link_that_broke_is_opened_again_on_demand() -> None:
+    async with peers(keep=False) as (one, watcher, nursery):
+        links: list[Link] = []
+        one.set_addresses({"r1": await nursery.start(serve, "r1", done, links)})
+        assert await ask(one, "r1") == Done()
+        links[0].close()
+        await watcher.wait("down", "r1")
+        assert await ask(one, "r1") == Done()
 
 
-def test_an_audience_is_done_when_each_has_everything_and_the_first_record_only_wakes() -> None:
-    audience = Audience(subscribers=2, records=1)
-    for _ in range(2):
-        assert not audience.is_awake()
-        audience.take(stamped(100, 0.0))
-    assert audience.is_awake() and audience.delays == []
-    for _ in range(2):
-        assert not audience.is_done()
-        audience.take(stamped(100, 1.0))
-    assert audience.is_done()
+@pytest.mark.parametrize("url", [NOWHERE, None])
+async def test_a_node_that_is_not_there_is_told_at_once(url: str | None) -> None:
+    async with peers(keep=False) as (one, watcher, _):
+        one.set_addresses({"r1": url} if url else {})
+        assert isinstance(await ask(one, "r1"), Unreachable)
+        if url:
+            await watcher.wait("down", "r1")
 
 
-def test_failed_records_are_told_from_acknowledged_ones() -> None:
-    acks = Acks()
-    acks.add()
-    acks.add(TimeoutError("late"))
-    acks.add(TimeoutError("later"))
-    assert (len(acks.times), acks.failed, acks.settled) == (1, 2, 3)
-    assert "late" in acks.first_error and "later" not in acks.first_error
+@pytest.mark.parametrize("keep", [False, True])
+async def test_when_links_are_held_no_more_nobody_can_be_reached(keep: bool) -> None:
+    """A process that ends may still have something to tell: what it had begun goes on to its end."""
+    async with peers(keep=keep) as (one, _, nursery):
+        nursery.cancel_scope.cancel()
+    one.set_addresses({"r1": NOWHERE})
+    one.post("r1", DeleteTopic("x"))
+    assert isinstance(await ask(one, "r1"), Unreachable)
 
 
-def test_a_steady_rate_has_its_moments_at_equal_distances() -> None:
-    first, second, third = moments(rate=200, records=3)
-    assert second - first == pytest.approx(0.005) and third - second == pytest.approx(0.005)
+async def test_who_answers_under_another_name_is_not_taken_for_the_node() -> None:
+    async with peers(keep=False) as (one, _, nursery):
+        one.set_addresses({"r1": await nursery.start(serve, "r2", done, [])})
+        assert isinstance(await ask(one, "r1"), Unreachable)
 
 
-def test_an_order_reaches_the_client_as_it_was() -> None:
-    order = Order("kafka", ("a:1", "b:2"), "produce", "t", 3, {"x": 1}, {"linger.ms": 0}, 100, 1.5)
-    assert Order.read(json.loads(json.dumps({name: getattr(order, name) for name in Order.__slots__}))) == order
+async def test_why_a_link_does_not_come_up_is_told_once() -> None:
+    async with peers(keep=True) as (one, watcher, _):
+        one.set_addresses({"r1": "ws://127.0.0.1:1"})
+        await watcher.wait("down", "r1", 3)
+        assert watcher.troubles == [("r1", "UNREACHABLE")]
+
+
+async def test_a_kept_link_comes_back() -> None:
+    async with peers(keep=True) as (one, watcher, nursery):
+        links: list[Link] = []
+        one.set_addresses({"r1": await nursery.start(serve, "r1", done, links)})
+        await watcher.wait("up", "r1")
+        links[0].close()
+        await watcher.wait("up", "r1", 2)
+        assert watcher.told == [("up", "r1"), ("down", "r1"), ("up", "r1")]
+
+
+async def test_a_node_that_moved_is_down_before_it_is_up_again() -> None:
+    async with peers(keep=True) as (one, watcher, nursery):
+        for times in (1, 2):
+            one.set_addresses({"r1": await nursery.start(serve, "r1", done, [])})
+            await watcher.wait("up", "r1", times)
+        one.set_addresses({})
+        assert not one.is_up("r1")
+        assert watcher.told == [("up", "r1"), ("down", "r1")] * 2
+
+
+class Controllers:
+    """Scripted controllers that agree on who is active."""
+
+    def __init__(self) -> None:
+        self.active = "c1"
+        self.urls: dict[str, str] = {}
+        self.silent: set[str] = set()
+        self.deleted: list[str] = []
+
+    def handler(self, node: str) -> Handler:
+        def handle(link: Link, id: int | None, message: Message) -> None:
+            assert id is not None
+            if node in self.silent:
+                return
+            if isinstance(message, DescribeQuorum):
+                infos = tuple(ControllerInfo(n, url, "unknown") for n, url in self.urls.items())
+                link.answer(id, QuorumAnswer(self.active, 1, 1, infos))
+            elif node != self.active:
+                link.answer(id, refuse("NOT_ACTIVE_CONTROLLER", "no"))
+            else:
+                self.deleted.append(node)
+                link.answer(id, Done())
+
+        return handle
+
+
+async def test_the_active_controller_is_found_and_found_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tidelog.controllers.ANSWER_TIMEOUT_S", 0.2)
+    controllers = Controllers()
+    async with trio.open_nursery() as nursery:
+        for node in ("c1", "c2", "c3"):
+            controllers.urls[node] = await nursery.start(serve, node, controllers.handler(node), [])
+        controllers.active = "c3"
+        link = ActiveController(
+            TRANSPORT,
+            [NOWHERE, *controllers.urls.values()],
+            HELLO,
+            on_message=lambda _: None,
+            on_up=lambda: None,
+        )
+        nursery.start_soon(link.run)
+        assert await link.call(DeleteTopic("x"), 5) == Done()
+        controllers.active = "c2"
+        assert await link.call(DeleteTopic("x"), 5) == Done()
+        controllers.silent.add("c2")
+        controllers.active = "c1"
+        with pytest.raises(TidelogError, match="REQUEST_TIMED_OUT"):
+            await link.call(DeleteTopic("x"), 0.2)
+        assert await link.call(DeleteTopic("x"), 10) == Done()
+        assert controllers.deleted == ["c3", "c2", "c1"]
+        nursery.cancel_scope.cancel()
