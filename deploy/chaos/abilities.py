@@ -19,6 +19,7 @@ CLOCK = "clock"
 MEMORY = "memory"
 SOCKETS = "sockets"
 SPARK = "spark"
+VERSIONS = "versions"
 
 MEMORY_GROUPS = Path("/sys/fs/cgroup/memory")
 TRACING = Path("/proc/sys/kernel/yama/ptrace_scope")

@@ -9,7 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Self
 
-from chaos import abilities, clocks
+import trio
+from chaos import abilities, clocks, versions
 from chaos.disks import PowerDisk, share_mounts
 from chaos.hosts import HostCluster
 from chaos.links import HostLinks, Links
@@ -37,6 +38,10 @@ class ChaosCluster(LocalCluster):
 
     disks: dict[str, PowerDisk]
     links: Links
+    tree: Path | None = None
+    """The source of an earlier version,"""
+    earlier: frozenset[str] = frozenset()
+    """and those that run from it."""
 
     @classmethod
     def make(cls, folder: Path) -> Self:
@@ -66,6 +71,22 @@ class ChaosCluster(LocalCluster):
             for process in (*self.of_role("controller"), *self.of_role("replica")):
                 disk = self.disks[process.id] = PowerDisk(self.data(process.id))
                 disk.make()
+
+    def begin_earlier(self, tree: Path) -> None:
+        """All of its processes are to run from that source. Goes before ``start``."""
+        self.tree, self.earlier = tree, frozenset(process.id for process in self.processes)
+
+    async def upgrade_half(self) -> None:
+        """Every second process changes to the present source, one after the other. Raises ``ConfigError``."""
+        for process in self.processes[::2]:
+            await trio.to_thread.run_sync(self.end, process.id)
+            self.change_version(process.id)
+            await trio.to_thread.run_sync(self.restart, process.id)
+            await self.wait_ready()
+
+    def change_version(self, node: str) -> None:
+        """That process is of the other version when it starts again."""
+        self.earlier ^= {node}
 
     def clear(self) -> None:
         """Take the disks away."""
@@ -109,9 +130,12 @@ class ChaosCluster(LocalCluster):
             script = f'mount --bind "$0" {BOOT_ID} && exec "$@"'
             prefix += ["unshare", "--mount", "--propagation", "slave", "--"]
             prefix += ["sh", "-c", script, str(self.folder / process.id / "boot-id")]
+        variables: dict[str, str] = {}
         if self._clock:
-            prefix += ["env", f"LD_PRELOAD={self._clock}", f"{clocks.VARIABLE}={self.clock_file(process.id)}"]
-        return prefix
+            variables = {"LD_PRELOAD": str(self._clock), clocks.VARIABLE: str(self.clock_file(process.id))}
+        if self.tree:
+            variables |= versions.environment(self.tree, earlier=process.id in self.earlier)
+        return [*prefix, "env", *(f"{name}={value}" for name, value in variables.items())]
 
     def _config_lines(self, process: Process) -> Iterator[str]:
         yield from super()._config_lines(process)

@@ -87,6 +87,6 @@ def fault(
 
 def known() -> dict[str, Fault]:
     """Every fault there is."""
-    from chaos import disk_faults, link_faults, process_faults, spark_faults  # noqa: F401 (they enter their faults)
+    from chaos import disk_faults, link_faults, process_faults, spark_faults, version_faults  # noqa: F401 (they enter their faults)
 
     return FAULTS

@@ -21,6 +21,7 @@ KINDS = {
     "link": "links",
     "disk": "disks",
     "spark": "Spark",
+    "version": "versions",
     "fell": "a process ended unasked",
 }
 
@@ -30,12 +31,13 @@ def render(
     command: list[str],
     seed: int,
     lacking: Mapping[str, str],
+    old: str = "",
 ) -> str:
-    """The whole page."""
+    """The whole page. ``old``: the earlier revision that half of the processes began with."""
     body = [
         f"<h1>Chaos, seed {seed}</h1>",
         f"<p class=soft>{_length(outcome.seconds)} of a cluster of real processes under load: three controllers, "
-        f"three replica servers, two gateways, {_links(lacking)}. {platform.platform()}, Python "
+        f"three replica servers, two gateways, {_links(lacking)}{_versions(old)}. {platform.platform()}, Python "
         f"{platform.python_version()}.</p>",
         _verdict(outcome),
         _tiles(outcome),
@@ -58,6 +60,10 @@ def _links(lacking: Mapping[str, str]) -> str:
     if HOSTS in lacking:
         return "on one host, where each reaches the others through a proxy each"
     return "each on a host of its own"
+
+
+def _versions(old: str) -> str:
+    return f"; every second process began as revision {escape(old)}, the others as the present source" if old else ""
 
 
 def _length(seconds: float) -> str:

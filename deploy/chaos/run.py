@@ -9,6 +9,7 @@ a boot and a clock of its own. Producers with all levels of acks, conditional wr
 and plain consumers go on all the time. At the end everything is healed, what was begun is settled, the history of all
 clients is checked, and the logs of all replicas are compared byte by byte. The report is one HTML file.
 
+With ``--old REVISION`` the cluster begins as that one, half of it is upgraded, and processes change to and fro.
 With ``--spark`` a Spark query copies all the time, too, and at the end each committed record is to be there once.
 
 Where the machine does not allow a fault (not root, no strace, no gcc, no netem, no Java), it is left out, and the
@@ -34,7 +35,7 @@ from tidelog.verify import Recorder, check, load
 from tidelog.verify.summary import Summary, summarize
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from chaos import abilities
+from chaos import abilities, versions
 from chaos.cluster import ChaosCluster, OneHost, OwnHosts
 from chaos.copier import Copier
 from chaos.drive import Drive, Outcome, Struck
@@ -63,6 +64,8 @@ class Plan:
     retention_bytes: int
     report: Path
     keep: bool
+    old: str
+    """An earlier revision for half of the processes; empty: none."""
     lacking: Mapping[str, str]
 
 
@@ -84,6 +87,7 @@ class Plan:
     show_default=True,
     help="Between hosts of their own (root), or through a TCP proxy each, on this host; without root always that.",
 )
+@click.option("--old", default="", metavar="REVISION", help="Every second process is of that revision.")
 @click.option("--keep", is_flag=True, help="Keep history and logs beside the report, though nothing is found.")
 @click.option(
     "--list", "is_list", is_flag=True, help="Every fault, what it does, and what this machine does not allow."
@@ -99,6 +103,7 @@ def main(
     soak: bool,
     spark: bool,
     links: str,
+    old: str,
     keep: bool,
     is_list: bool,
     report: Path,
@@ -107,9 +112,15 @@ def main(
     faults = known()
     if unknown := [name for name in names if name not in faults]:
         raise click.UsageError(f"there is no fault {unknown[0]!r}: --list shows all")
+    try:
+        old = old and versions.resolve(old)
+    except versions.NoRevision as error:
+        raise click.UsageError(f"git does not know revision {old!r}. {error}".strip()) from error
     if os.geteuid() == 0 and links == "hosts":
         enter_own_network()
     lacking = abilities.missing()
+    if not old and not is_list:
+        lacking[abilities.VERSIONS] = "it was not asked for: --old"
     if not spark and not is_list:
         lacking[abilities.SPARK] = "it was not asked for: --spark"
     elif spark and abilities.SPARK in lacking:
@@ -127,11 +138,11 @@ def main(
         strikes = schedule(seed, minutes * 60, fit, SOAK_GAP_S if soak else GAP_S)
     one_by_one = bool(names) and every_s is None
     retention = max(SOAK_RETENTION, int(minutes * SOAK_RETENTION_PER_MINUTE)) if soak else -1
-    plan = Plan(strikes, one_by_one, seed, retention, report, keep, lacking)
+    plan = Plan(strikes, one_by_one, seed, retention, report, keep, old, lacking)
     outcome = _conduct(plan)
     if soak:
         outcome.faults += [f"{node}: {text}" for node, usage in outcome.usages.items() for text in usage.growth()]
-    report.write_text(render(outcome, _command(), seed, lacking))
+    report.write_text(render(outcome, _command(), seed, lacking, old))
     for text in outcome.faults[:20]:
         CONSOLE.print(text, markup=False)
     told = f"{len(outcome.strikes)} faults, {sum(map(len, outcome.meter.acks.values()))} records acknowledged by all"
@@ -161,6 +172,9 @@ def _conduct(plan: Plan) -> Outcome:
     cluster = kind.make(folder)
     try:
         cluster.prepare(plan.lacking)
+        if plan.old:
+            versions.unpack(plan.old, folder / "earlier")
+            cluster.begin_earlier(folder / "earlier")
         cluster.start()
         outcome = trio.run(_drive, cluster, history, plan)
         CONSOLE.print("the history is checked")
@@ -182,6 +196,8 @@ def _conduct(plan: Plan) -> Outcome:
 async def _drive(cluster: ChaosCluster, history: Path, plan: Plan) -> Outcome:
     with cluster.linked():
         await cluster.wait_ready()
+        if plan.old:
+            await cluster.upgrade_half()
         meter = Meter()
         outcome = Outcome(meter)
         with Recorder(history, about={"seed": plan.seed}) as recorder:

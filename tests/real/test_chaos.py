@@ -15,6 +15,8 @@ RUN = Path(__file__).resolve().parents[2] / "deploy" / "chaos" / "run.py"
 FAULTS = ["kill-leader", "pause-gateway-0.5", "cut-active-controllers"]
 FAULTS_OF_ROOT = ["power-follower"]
 """They take disks of their own."""
+FAULTS_OF_HISTORY = ["other-version-gateway"]
+"""They take git: the same revision stands for an earlier one."""
 
 pytestmark = pytest.mark.real
 
@@ -29,7 +31,10 @@ def run_chaos(report: Path, *arguments: str) -> str:
 
 def test_faults_that_overlap_lose_nothing_and_the_report_says_so(tmp_path: Path) -> None:
     names = [*FAULTS, *(FAULTS_OF_ROOT if os.geteuid() == 0 else [])]
+    history = (RUN.parents[2] / ".git").exists()
+    names += FAULTS_OF_HISTORY if history else []
     arguments = [word for name in names for word in ("--fault", name)]
+    arguments += ["--old", "HEAD"] if history else []
     told = run_chaos(tmp_path / "report.html", *arguments, "--every", "1")
     for name in names:
         assert re.search(rf"healed in .*{name} ", told), told

@@ -3,6 +3,7 @@ figures of the report, and the judgement over what processes take."""
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from tidelog.errors import refuse
 from tidelog.records import NewRecord, encode_batch, read_header, stamp_prefix
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "deploy"))
+from chaos import versions
 from chaos.compare import Comparison, compare
 from chaos.copies import Copied
 from chaos.copies import compare as compare_copies
@@ -125,6 +127,30 @@ def test_only_one_disk_is_damaged_at_a_time() -> None:
         "cut-last-leader",
     }
     assert all(DISK in fault.claims("r1") for fault in spoiling)
+
+
+# --- two versions -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.skipif(not (versions.ROOT / ".git").exists(), reason="this tree has no history")
+def test_a_process_runs_from_the_source_of_the_revision_that_it_is_told(tmp_path: Path) -> None:
+    versions.unpack(versions.resolve("HEAD"), tmp_path)
+    program = "import os, tidelog; print(tidelog.__file__, os.environ['TIDELOG_FEATURE_LEVEL_MAX'])"
+    for earlier, root in ((True, tmp_path), (False, versions.ROOT)):
+        variables = [f"{name}={value}" for name, value in versions.environment(tmp_path, earlier=earlier).items()]
+        told = subprocess.run(["env", *variables, sys.executable, "-c", program], capture_output=True, text=True)
+        assert told.stdout == f"{root / 'shared' / 'tidelog' / '__init__.py'} 1\n", told.stderr
+
+
+@pytest.mark.skipif(not (versions.ROOT / ".git").exists(), reason="this tree has no history")
+def test_a_revision_that_there_is_not_is_refused() -> None:
+    told = CliRunner().invoke(main, ["--old", "nosuch"])
+    assert told.exit_code == 2 and "git does not know revision 'nosuch'" in told.output
+
+
+def test_a_revision_without_feature_levels_is_told_of_none(tmp_path: Path) -> None:
+    assert versions.environment(tmp_path, earlier=True).keys() == {"PYTHONPATH"}
+    assert versions.environment(tmp_path, earlier=False) == {"TIDELOG_FEATURE_LEVEL_MAX": "1"}
 
 
 # --- the comparison of disks ------------------------------------------------------------------------------------
@@ -245,6 +271,7 @@ async def test_the_page_tells_findings_as_they_are_and_needs_no_other_host() -> 
     assert "Every promise was kept" in good and "&lt;nothing&gt;" in good and "--seed 7" in good
     assert "<b>delay</b>: no netem" in good and "each on a host of its own" in good
     assert "http" not in good
+    assert "began as revision &lt;1&gt;" in render(outcome, ["python"], 7, {}, "<1>") and "revision" not in good
     outcome.copied = Copied(rows=1234, batches=5, starts=2)
     assert "Spark copied each of 1,234" in render(outcome, ["python"], 7, {}) and "Spark copied" not in good
     outcome.faults = ["lost_write: <b>"]

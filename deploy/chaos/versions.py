@@ -1,0 +1,44 @@
+"""The source of an earlier revision, for processes of two versions in one cluster."""
+
+from __future__ import annotations
+
+import io
+import subprocess
+import tarfile
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+SOURCES = ("shared", "services/controller", "services/replica", "services/gateway")
+LEVELS = "shared/tidelog/levels.py"
+"""A revision without this file knows of no feature levels."""
+
+
+class NoRevision(Exception):
+    """Git does not have it, or there is no git."""
+
+
+def _git(*arguments: str) -> bytes:
+    try:
+        return subprocess.run(["git", "-C", ROOT, *arguments], check=True, capture_output=True).stdout
+    except (subprocess.CalledProcessError, FileNotFoundError) as error:
+        told = getattr(error, "stderr", b"").decode().strip() or str(error)
+        raise NoRevision(told) from error
+
+
+def resolve(revision: str) -> str:
+    """The commit that is meant. Raises ``NoRevision``."""
+    return _git("rev-parse", "--verify", "--short", f"{revision}^{{commit}}").decode().strip()
+
+
+def unpack(revision: str, folder: Path) -> None:
+    """Put that revision there. Raises ``NoRevision``."""
+    with tarfile.open(fileobj=io.BytesIO(_git("archive", revision))) as archive:
+        archive.extractall(folder, filter="data")
+
+
+def environment(tree: Path, *, earlier: bool) -> dict[str, str]:
+    """What makes a process one of that source, or of the present one, in a cluster at feature level 1."""
+    found = {"PYTHONPATH": ":".join(str(tree / source) for source in SOURCES)} if earlier else {}
+    if not earlier or (tree / LEVELS).exists():
+        found["TIDELOG_FEATURE_LEVEL_MAX"] = "1"
+    return found
