@@ -12,6 +12,7 @@ from random import Random
 import tidelog
 import trio
 from chaos.meter import Meter
+from tidelog.client.hooks import Hooks
 from tidelog.client.log import Log
 from tidelog.client.options import ConsumerOptions, GroupOptions, ProducerOptions
 from tidelog.client.producer import Pending
@@ -195,16 +196,23 @@ class Workload:
                 shown.tell(records, began)
 
     async def _member(self, log: Log, name: str) -> None:
-        """Commits after every batch."""
+        """Commits after every batch. Each time that it gets a partition it is a reader of its own: one that has lost
+        its place, and comes back into the same generation, goes on where the group has come to."""
         options = GroupOptions(session_timeout_s=6.0, auto_commit_s=None)
-        shown = Shown(self.recorder, name)
-        async with log.consume([RECORDS], group=GROUP, start="earliest", group_options=options) as consumer:
+        readers: dict[int, Shown] = {}
+        lives = itertools.count()
+
+        def assigned(shares: list[tuple[str, int]]) -> None:
+            readers.update({partition: Shown(self.recorder, f"{name}.{next(lives)}") for _, partition in shares})
+
+        async with log.consume(
+            [RECORDS], group=GROUP, start="earliest", group_options=options, hooks=Hooks(on_assigned=assigned)
+        ) as consumer:
             while True:
                 began = self.recorder.now()
                 with self.meter.operation("group read"):
                     records = await consumer.next_records()
-                shown.process = f"{name} of {consumer.generation}"
-                shown.tell(records, began, group=GROUP)
+                readers[records[0].partition].tell(records, began, group=GROUP)
                 last = records[-1]
                 told = self.recorder.commit(
                     name, GROUP, consumer.generation, {f"{RECORDS}/{last.partition}": last.offset + 1}
@@ -221,15 +229,14 @@ class Shown:
     """What one reader was shown, in order."""
 
     def __init__(self, recorder: Recorder, process: str) -> None:
-        self.process = process
+        self._process = process
         self._recorder = recorder
-        self._positions: dict[tuple[str, int], int] = {}
+        self._positions: dict[int, int] = {}
 
     def tell(self, records: list[Record], began: float, group: str = "") -> None:
         """A batch of it."""
         partition = records[0].partition
-        place = self.process, partition
         rows = [(r.offset, identity(r.value, r.key, r.headers), r.leader_epoch) for r in records]
-        position = self._positions.get(place, records[0].offset)
-        self._positions[place] = records[-1].offset + 1
-        self._recorder.read(self.process, f"{RECORDS}/{partition}", position, rows, began, group=group)
+        position = self._positions.get(partition, records[0].offset)
+        self._positions[partition] = records[-1].offset + 1
+        self._recorder.read(self._process, f"{RECORDS}/{partition}", position, rows, began, group=group)
