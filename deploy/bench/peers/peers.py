@@ -14,8 +14,10 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import statistics
 import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -218,6 +220,7 @@ def shown(value: float) -> str:
 )
 def main(names: tuple[str, ...], chosen: tuple[str, ...], rounds: int, is_quick: bool, out: Path) -> None:
     """See the module."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that no server is left behind
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:CORES])
     wanted = [case for case in CASES if not chosen or case.name in needed(chosen)]
     cases = [quick(case) for case in wanted] if is_quick else wanted
