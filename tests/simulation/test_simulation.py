@@ -46,7 +46,7 @@ HAPPENED = {
     "records acked all": 2000,
     "rows read": 4000,
     "crashed at an effect": 1,
-    "partition_offline": 5,
+    "partition_offline": 3,
     "strikes after an event": 30,
     "reads linearizable": 100,
     "reads bounded": 300,
