@@ -1,10 +1,9 @@
-"""Faults of a whole cluster of real processes, in short form: ``make chaos`` has all of them, and longer."""
+"""Faults of a whole cluster of real processes, in short form: ``make chaos`` has all of them, longer, with Spark."""
 
 from __future__ import annotations
 
 import os
 import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -56,15 +55,3 @@ def test_where_links_are_proxies_they_are_struck_and_the_report_says_what_is_lef
     left_out = page.partition("Left out here")[2]
     assert "<b>loss-30</b>" in left_out and "<b>power-all</b>" in left_out
     assert "cut-leader" not in left_out.partition("Run it again")[0]
-
-
-@pytest.mark.spark
-@pytest.mark.skipif(shutil.which("java") is None, reason="Java is missing: apt-get install openjdk-17-jre-headless")
-def test_a_spark_query_whose_driver_is_killed_copies_each_record_once(tmp_path: Path) -> None:
-    pytest.importorskip("pyspark", reason="PySpark is not installed: pip install 'tidelog[spark]'")
-    told = run_chaos(tmp_path / "report.html", "--spark", "--fault", "kill-spark")
-    assert re.search(r"healed in .*kill-spark spark", told), told
-    page = (tmp_path / "report.html").read_text()
-    copied = re.search(r"Spark copied each of ([\d,]+) committed records once", page)
-    assert copied and int(copied[1].replace(",", "")) > 0
-    assert re.search(r"starts of the Spark query</td><td class=n>2<", page)

@@ -188,7 +188,7 @@ def _lines(found: Capture) -> list[str]:
     partitions = sum(len(topic["partitions"]) for topic in metadata["topics"])
     taken = time.strftime("%Y-%m-%d %H:%M:%SZ", time.gmtime(found.head["taken_ms"] / 1000))
     lines = [f"cluster {metadata['cluster']}, taken {taken}; parts: {', '.join(sorted(found.parts))}"]
-    servers = [f"{s['node']}{' (down)' if s['fenced'] else ''}" for s in metadata["servers"]]
+    servers = sorted(f"{s['node']}{' (down)' if s['fenced'] else ''}" for s in metadata["servers"])
     lines.append(f"servers {', '.join(servers)}; {len(metadata['topics'])} topics, {partitions} partitions")
     if "controllers" in found.parts:
         group = found.parts["controllers"]
