@@ -9,11 +9,30 @@ from __future__ import annotations
 
 import logging
 import sys
-
-import structlog
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
 
 from tidelog.effects import Event
 from tidelog.log_events import level_of
+
+
+@contextmanager
+def _without(module: str) -> Iterator[None]:
+    """Whoever tries to import it meanwhile does without, unless it is there already."""
+    modules: dict[str, Any] = sys.modules
+    if module in modules:
+        yield
+        return
+    modules[module] = None
+    try:
+        yield
+    finally:
+        del modules[module]
+
+
+with _without("rich"):  # for tracebacks that ``format_exc_info`` writes: a fifth of a process's start, and 3 MB
+    import structlog
 
 
 def configure(json: bool | None = None, level: str = "info") -> None:
