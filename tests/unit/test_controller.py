@@ -94,6 +94,13 @@ def test_one_controller_is_enough() -> None:
     assert cluster.partition().leader is None
 
 
+@pytest.mark.parametrize("seed", range(10))
+def test_a_new_cluster_does_not_wait_for_a_leader_that_never_was(seed: int) -> None:
+    net = ControllerNet(seed=seed)
+    net.elect()
+    assert net.now < net.settings.raft.election_timeout_min_s
+
+
 def test_servers_register_and_a_topic_is_created(cluster: Cluster) -> None:
     link = cluster.begin()
     answer = cluster.answer(link, Register("r4", "ws://r4"))

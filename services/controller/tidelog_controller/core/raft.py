@@ -94,9 +94,10 @@ class Raft(RaftElections):
     # --- inputs ------------------------------------------------------------------------------------------
 
     def found(self, members: Members, now: float) -> list[RaftEffect]:
-        """Begin a new cluster with these voters. Every one of them must be told exactly the same."""
+        """Begin a new cluster with these voters. Every one of them must be told exactly the same. They stand soon:
+        there is no leader yet that a longer wait would spare."""
         self.log.found(members)
-        self._election_at = now + (self._election_timeout_s if members.majority > 1 else 0.0)
+        self._election_at = now if members.majority == 1 else self._soon(now)
         return self._take_effects()
 
     def propose(self, data: bytes, now: float) -> tuple[int | None, list[RaftEffect]]:

@@ -98,8 +98,11 @@ class RaftElections(RaftMembers):
         """The leader's process has most likely ended: help to depose it, and stand soon; not at once, since the
         others have noticed too. If it lives, they hear it and vote for nobody, and its next message ends this."""
         self._heard_leader_at = -inf
-        soon = now + self._rng.random() * self.settings.election_timeout_min_s / 2
-        self._election_at = min(self._election_at, soon)
+        self._election_at = min(self._election_at, self._soon(now))
+
+    def _soon(self, now: float) -> float:
+        """When to stand where all notice at once that nobody leads: not all at once."""
+        return now + self._rng.random() * self.settings.election_timeout_min_s / 2
 
     def _on_timeout_now(self, sender: NodeId, message: TimeoutNow, now: float) -> None:
         if message.term == self.term and sender == self.leader_id and self.is_voter:
