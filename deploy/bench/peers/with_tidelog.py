@@ -7,9 +7,9 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-import tidelog
 import trio
 from measuring import GROUP, Acks, Audience, Order, moments, pauses, stamped, value_of
+from tidelog import connect
 from tidelog.client.options import ProducerOptions
 from tidelog.errors import TidelogError
 
@@ -19,7 +19,7 @@ AT_ONCE = 100_000
 
 
 def _log(order: Order) -> Any:
-    return tidelog.connect(list(order.addresses), connect_timeout_s=10)
+    return connect(list(order.addresses), connect_timeout_s=10)
 
 
 def create(order: Order) -> None:
