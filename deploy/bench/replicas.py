@@ -28,7 +28,8 @@ import tidelog
 import trio
 from rich.console import Console
 from rich.table import Table
-from tidelog.cli.local_cluster import LocalCluster, Process, free_base_port
+from tidelog.cli.local_cluster import LocalCluster, free_base_port
+from tidelog.cli.processes import Process
 
 BATCH_BYTES = 128 << 10
 IDLE_PARTITIONS = 1000

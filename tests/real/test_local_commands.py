@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 import trio
-from running import HEAL_S, run_tidelog
+from running import HEAL_S, run_tidelog, until
 from tidelog.cli.local_cluster import LocalCluster, free_base_port
 
 pytestmark = pytest.mark.real
@@ -51,6 +52,14 @@ class Folder:
 
     def alive(self) -> list[str]:
         return [process.id for process in LocalCluster.load(self.path).processes if process.is_alive()]
+
+    def logging(self) -> list[Path]:
+        """The logs that any process has open, whether the folder knows it or not."""
+        found = []
+        for handle in Path("/proc").glob("[0-9]*/fd/1"):
+            with suppress(FileNotFoundError, ProcessLookupError, PermissionError):  # gone, or somebody else's
+                found.append(handle.readlink())
+        return [log for log in found if log.is_relative_to(self.path.resolve())]
 
 
 @pytest.fixture
@@ -134,6 +143,38 @@ def test_process_that_dies_at_the_start_is_named_and_nothing_is_left(folder: Fol
     assert "r1 ended while starting" in told
     assert "meta is damaged" in told
     assert folder.alive() == []
+
+
+def test_code_that_cannot_be_loaded_is_told_and_nothing_is_left(
+    folder: Folder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = tmp_path / "broken" / "tidelog_gateway"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text("import nosuch\n")
+    monkeypatch.setenv("PYTHONPATH", str(package.parent))
+    told = folder.refused("up", "--controllers", "1", "--replicas", "1", "--base-port", str(folder.port), "--detach")
+    assert "g1 ended while starting" in told
+    assert "No module named 'nosuch'" in told
+    assert folder.logging() == [] and folder.alive() == []
+
+
+async def test_ctrl_c_while_it_starts_leaves_nothing(folder: Folder) -> None:
+    async with foreground("cluster", "up", "--data", str(folder.path), "--base-port", str(folder.port)) as process:
+        await until(trio.Path(folder.path / "c2" / "log").exists)
+        process.send_signal(signal.SIGINT)
+        assert await process.wait() != 0
+    assert folder.logging() == [] and folder.alive() == []
+
+
+def test_processes_have_names_sessions_and_logs_of_their_own(folder: Folder) -> None:
+    pids = {p["id"]: p["pid"] for p in folder.new()["processes"]}
+    for node, pid in pids.items():
+        process = Path(f"/proc/{pid}")
+        assert (process / "comm").read_text() == f"tidelog {node}\n"
+        assert os.getsid(pid) == pid
+        log = folder.path / node / "log"
+        assert [(process / "fd" / str(number)).readlink() for number in range(3)] == [Path(os.devnull), log, log]
+        assert {json.loads(line).get("node", node) for line in log.read_text().splitlines()} == {node}
 
 
 def test_unknown_names_are_told(folder: Folder) -> None:

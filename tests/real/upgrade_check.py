@@ -16,7 +16,8 @@ from pathlib import Path
 import trio
 from load import flowing
 from running import Cluster, until
-from tidelog.cli.local_cluster import LocalCluster, Process, free_base_port
+from tidelog.cli.local_cluster import LocalCluster, free_base_port
+from tidelog.cli.processes import Process
 from tidelog.client.log import Log
 from tidelog.errors import TidelogError
 from tidelog.levels import NEWEST

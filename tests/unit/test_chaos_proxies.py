@@ -14,7 +14,8 @@ from random import Random
 
 import pytest
 import trio
-from tidelog.cli.local_cluster import HOST, Process, free_base_port
+from tidelog.cli.local_cluster import HOST, free_base_port
+from tidelog.cli.processes import Process
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "deploy"))
 from chaos.hosts import CLIENTS

@@ -5,5 +5,11 @@ from tidelog.service import main
 from tidelog_controller.config import ControllerConfig
 from tidelog_controller.server import serve
 
-if __name__ == "__main__":
+
+def run() -> None:
+    """Never returns."""
     main(ControllerConfig, serve, "A Tidelog controller: it holds the metadata and elects leaders.")
+
+
+if __name__ == "__main__":
+    run()

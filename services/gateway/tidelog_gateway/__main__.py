@@ -5,5 +5,11 @@ from tidelog.service import main
 from tidelog_gateway.config import GatewayConfig
 from tidelog_gateway.server import serve
 
-if __name__ == "__main__":
+
+def run() -> None:
+    """Never returns."""
     main(GatewayConfig, serve, "A Tidelog gateway: clients connect to it.")
+
+
+if __name__ == "__main__":
+    run()

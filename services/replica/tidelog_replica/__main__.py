@@ -5,5 +5,11 @@ from tidelog.service import main
 from tidelog_replica.config import ReplicaConfig
 from tidelog_replica.server import serve
 
-if __name__ == "__main__":
+
+def run() -> None:
+    """Never returns."""
     main(ReplicaConfig, serve, "A Tidelog replica server: it holds the log.")
+
+
+if __name__ == "__main__":
+    run()

@@ -11,8 +11,9 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from tidelog.cli.local_cluster import LocalCluster, Process
+from tidelog.cli.local_cluster import LocalCluster
 from tidelog.cli.main import json_option, print_json, run
+from tidelog.cli.processes import Process
 from tidelog.cli.readiness import NO_FILES
 
 _data = click.option(

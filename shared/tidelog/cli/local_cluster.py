@@ -19,15 +19,17 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import trio
 
 from tidelog.cli.certs import LOCAL, issue, open_authority
+from tidelog.cli.processes import Process
 from tidelog.cli.readiness import LOOK_S, NO_FILES, live_servers, wait_ready
 from tidelog.errors import ConfigError
+from tidelog.starting import Order, fork_all, stat
 from tidelog.tls import CLIENT, Identity, TlsOptions
 
 HOST = "127.0.0.1"
@@ -41,41 +43,6 @@ REGISTERED = b"registered"
 """What a replica server logs when its life has begun."""
 CERT_DAYS = 365
 START_TIMEOUT_S = 60.0
-
-
-@dataclass(frozen=True, slots=True)
-class Process:
-    """One process of the cluster, as ``cluster.json`` says it."""
-
-    role: str
-    id: str
-    pid: int
-    url: str
-    log: str
-    started: int = 0
-
-    def is_alive(self) -> bool:
-        """It runs, and is the process that this cluster started."""
-        state, started = _stat(self.pid)
-        return started == self.started and state not in ("Z", "X")
-
-    def is_going(self) -> bool:
-        """It runs, and is not paused."""
-        return self.is_alive() and _stat(self.pid)[0] != "T"
-
-    def is_there(self) -> bool:
-        """It runs or is ending: while threads of it are left it holds its ports and locks."""
-        return _stat(self.pid)[1] == self.started
-
-
-def _stat(pid: int) -> tuple[str, int]:
-    """State of a process, and its start time in clock ticks since boot; -1 when there is none."""
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
-    except (FileNotFoundError, ProcessLookupError):
-        return "", -1
-    fields = stat.rpartition(")")[2].split()
-    return fields[0], int(fields[19])
 
 
 def free_base_port(count: int) -> int:
@@ -188,7 +155,7 @@ class LocalCluster:
         return TlsOptions(str(certs / "ca.pem"), f"{name}.pem", f"{name}.key")
 
     def command_prefix(self, process: Process) -> list[str]:
-        """What its command is run through."""
+        """What its command is run through; nothing: it may be forked from one that has loaded what it runs."""
         return []
 
     @classmethod
@@ -235,16 +202,13 @@ class LocalCluster:
         taken = [p.url for p in idle if _is_taken(p.url)]
         if taken:
             raise ConfigError(f"in use: {', '.join(taken)}; choose other ports with --base-port")
-        for process in idle:
-            self._spawn(process)
-        self.save()
+        self._launch(idle)
 
     def restart(self, node: str) -> None:
         """Start a stopped process again, on its own data; kill it first when it runs."""
         if self.get(node).is_alive():
             self.kill(node)
-        self._spawn(self.get(node))
-        self.save()
+        self._launch([self.get(node)])
 
     def kill(self, *nodes: str) -> None:
         """SIGKILL, all at once, and wait until they are gone."""
@@ -274,7 +238,7 @@ class LocalCluster:
 
     def stop_started(self) -> None:
         """End only those that this object started."""
-        self._stop([process for process in self.processes if process.pid in self._children])
+        self._stop([process for process in self.processes if process.id in self._log_starts])
 
     def _stop(self, processes: list[Process]) -> None:
         for process in processes:
@@ -334,25 +298,52 @@ class LocalCluster:
         """Of these processes, or of all."""
         for process in self.processes:
             if (not nodes or process.id in nodes) and process.pid and not process.is_alive():
-                end = Path(process.log).read_text(errors="replace").splitlines()[-8:]
-                raise ConfigError(f"{process.id} ended while starting:\n" + "\n".join(end))
+                raise self._ended(process)
 
-    def _spawn(self, process: Process) -> None:
-        command = [
-            *self.command_prefix(process),
-            sys.executable,
-            "-m",
-            MODULES[process.role],
-            "--config",
-            str(self.folder / process.id / "config.toml"),
-        ]
+    def _ended(self, process: Process) -> ConfigError:
+        end = Path(process.log).read_text(errors="replace").splitlines()[-8:]
+        return ConfigError(f"{process.id} ended while starting:\n" + "\n".join(end))
+
+    def _launch(self, processes: list[Process]) -> None:
+        """Start these; those first that others connect to. Raises ``ConfigError`` where the code of one cannot be
+        loaded."""
+        ordered = sorted(processes, key=lambda process: list(MODULES).index(process.role))
+        for process in ordered:
+            log = Path(process.log)
+            self._log_starts[process.id] = log.stat().st_size if log.exists() else 0
+            self._put(replace(process, pid=0, started=0))
+        alone = [process for process in ordered if self.command_prefix(process)]
+        try:
+            self._fork([process for process in ordered if process not in alone])
+            for process in alone:
+                self._run(process)
+        finally:
+            self.save()
+
+    def _fork(self, processes: list[Process]) -> None:
+        """All from one that has loaded what they run."""
+
+        def told(number: int, pid: int, started: int) -> None:
+            self._put(replace(processes[number], pid=pid, started=started))
+
+        fork_all([Order(f"tidelog {p.id}", MODULES[p.role], self._arguments(p), p.log) for p in processes], told)
+        for process in processes:
+            if not self.get(process.id).pid:
+                raise self._ended(process)
+
+    def _run(self, process: Process) -> None:
+        """By its own command."""
+        command = [*self.command_prefix(process), sys.executable, "-m", MODULES[process.role]]
+        command += self._arguments(process)
         with Path(process.log).open("ab") as log:
-            self._log_starts[process.id] = log.tell()
             child = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
             )
         self._children[child.pid] = child
-        self._put(replace(process, pid=child.pid, started=_stat(child.pid)[1]))
+        self._put(replace(process, pid=child.pid, started=stat(child.pid)[1]))
+
+    def _arguments(self, process: Process) -> list[str]:
+        return ["--config", str(self.folder / process.id / "config.toml")]
 
     def _put(self, process: Process) -> None:
         self.processes = [process if p.id == process.id else p for p in self.processes]
@@ -373,9 +364,16 @@ class LocalCluster:
                         select.select([handle], [], [], max(0.0, deadline - time.monotonic()))
                     finally:
                         os.close(handle)
-            if child := self._children.get(process.pid):
-                child.poll()  # reaps it
+            self._reap(process.pid)
         return [process for process in processes if process.is_alive()]
+
+    def _reap(self, pid: int) -> None:
+        """Where it is a child of this process, and has ended."""
+        if pid in self._children:
+            self._children[pid].poll()
+        elif pid:
+            with suppress(ChildProcessError):
+                os.waitpid(pid, os.WNOHANG)
 
     def _config(self, process: Process) -> str:
         return "\n".join(self._config_lines(process)) + "\n"
