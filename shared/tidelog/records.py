@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from functools import partial
 from hashlib import blake2b
 from itertools import repeat
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 import cbor2
@@ -119,6 +120,10 @@ class BatchHeader(NamedTuple):
     def is_transactional(self) -> bool:
         """Part of a transaction; a control batch: how that ended."""
         return bool(self.attributes & TRANSACTIONAL_FLAG)
+
+
+Fields = tuple[bytes | None, bytes | None, int, RecordHeaders]
+"""Of a ``NewRecord``. Python's garbage collector soon lets a plain tuple of such go, but not a named one."""
 
 
 class NewRecord(NamedTuple):
@@ -228,7 +233,7 @@ def stamp_prefix(base_offset: int, leader_epoch: int, crc: int) -> bytes:
 
 
 def encode_batch(
-    records: Sequence[NewRecord],
+    records: Sequence[Fields],
     *,
     codec: Codec = "none",
     producer_id: int = 0,
@@ -243,7 +248,7 @@ def encode_batch(
     """
     if not 1 <= len(records) <= MAX_RECORDS:
         raise ValueError(f"a batch holds 1 to {MAX_RECORDS} records, not {len(records)}")
-    values, keys, timestamps, headers = zip(*records, strict=True)
+    values, keys, timestamps, headers = (tuple(map(of, records)) for of in map(itemgetter, range(4)))
     batch_body.check_columns(values, keys, timestamps, headers, ValueError)
     first = timestamps[0]
     columns: dict[str, Any] = {"v": values}

@@ -64,7 +64,7 @@ class _Producer:
         self.options = {
             "acks": rng.choice(("all", "leader", "none")),
             "linger_s": rng.choice((0.0, 0.25)),
-            "batch_bytes": rng.choice((200, 500, 1 << 17)),
+            "batch_bytes": rng.choice((100, 200, 500, 1 << 17)),
             "delivery_timeout_s": rng.choice((2.0, 8.0)),
             "max_in_flight": rng.choice((1, 2, 5)),
             "backoff_s": 0.25,

@@ -5,7 +5,8 @@
  * Each partition is a *lane*: an open batch, a queue of sealed ones, and those in flight, in that order of age.
  *
  * - Batching. A batch is sealed when it is full. An open batch is due at once while nothing of its lane is in flight,
- *   else when it has lingered: a lone record pays no linger, a flood fills its batches (Nagle's idea).
+ *   else when it has lingered: a lone record pays no linger, a flood fills its batches (Nagle's idea). A full batch that
+ *   could not be sent, since `maxInFlight` are before it, stays open and grows.
  * - Idempotence (KIP-98). A batch gets (producer id, base sequence) when it is first sent and keeps them through every
  *   retry, on this link or the next, so that the leader can tell a copy. The leader accepts a sequence only without a
  *   gap. So whatever follows a batch that is not in the log cannot be in the log either, under the same id.
@@ -30,6 +31,8 @@ import { BATCH_OVERHEAD, Batch } from "./outgoing.js";
 const MESSAGE_BYTES = 1 << 20;
 /** or so many batches. */
 const MESSAGE_PARTS = 128;
+/** A batch that could not be sent goes on to fill, up to so many times `batchBytes`. */
+const WAITING_GROWS = 8;
 const MAX_SEQUENCE = 2 ** 32 - 1;
 /** How long a gateway may try what is probably behind a gap. */
 const SPOILED_TIMEOUT_S = 1;
@@ -82,6 +85,7 @@ export class ProducerCore {
     this.nextId = nextId;
     this.maxBatchBytes = maxBatchBytes;
     this.batchBytes = Math.min(options.batchBytes, maxBatchBytes);
+    this.mostBytes = Math.min(options.batchBytes * WAITING_GROWS, maxBatchBytes);
     this.codecs = codecs;
     this.lanes = Array.from({ length: partitions }, (_, partition) => new Lane(partition));
   }
@@ -95,8 +99,11 @@ export class ProducerCore {
 
   /** Add a record of `recordSize` to its partition's open batch; null when there is none with room. */
   append(partition, record, size) {
-    const batch = this.lanes[partition].open;
-    if (!batch || batch.size + size > this.batchBytes || batch.records.length === MAX_RECORDS) return null;
+    const lane = this.lanes[partition];
+    const batch = lane.open;
+    if (!batch || batch.records.length === MAX_RECORDS) return null;
+    const total = batch.size + size;
+    if (total > this.batchBytes && (total > this.mostBytes || this.#hasPlace(lane))) return null;
     batch.records.push(record);
     batch.size += size;
     this.buffered += size;
@@ -150,11 +157,22 @@ export class ProducerCore {
     return parts.length ? { parts, payload } : null;
   }
 
+  /** One more batch may be on its way. */
+  #hasPlace(lane) {
+    return lane.inFlight.length + lane.queue.length < this.options.maxInFlight;
+  }
+
+  /** When its open batch is to be sent: at once when it is alone or full. */
+  #dueAt(lane, batch) {
+    if (!lane.inFlight.length || batch.size > this.batchBytes) return batch.openedAt;
+    return batch.openedAt + this.options.lingerS;
+  }
+
   /** Take the lane's next batch if it may be sent, and number it. */
   #nextOf(lane, now) {
     if (lane.draining || now < lane.notBefore || lane.inFlight.length >= this.options.maxInFlight) return null;
     if (!lane.queue.length) {
-      if (!lane.open || (lane.inFlight.length && now < lane.open.openedAt + this.options.lingerS)) return null;
+      if (!lane.open || now < this.#dueAt(lane, lane.open)) return null;
       lane.seal();
     }
     const batch = lane.queue[0];
@@ -343,7 +361,7 @@ export class ProducerCore {
       time = Math.min(time, lane.oldest().deadline);
       if (!this.#up || lane.draining || lane.inFlight.length >= this.options.maxInFlight) continue;
       if (!lane.queue.length && lane.inFlight.length) {
-        if (lane.open) time = Math.min(time, Math.max(lane.notBefore, lane.open.openedAt + this.options.lingerS));
+        if (lane.open) time = Math.min(time, Math.max(lane.notBefore, this.#dueAt(lane, lane.open)));
       } else if (!this.#waitsForId(lane)) {
         time = Math.min(time, lane.notBefore);
       }

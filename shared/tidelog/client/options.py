@@ -26,8 +26,8 @@ class ProducerOptions:
     """How a producer batches and what it promises. Times in seconds, sizes in bytes.
 
     The defaults serve both ends: a record that comes alone leaves at once (linger only counts while earlier batches
-    of its partition are still on their way), a flood of records fills batches of 128 KiB, from which on larger
-    batches gain less than they cost in latency.
+    of its partition are still on their way), a flood of records fills batches of 128 KiB, and larger ones where it
+    would have to wait anyway.
     """
 
     acks: str = "all"
@@ -36,7 +36,9 @@ class ProducerOptions:
     linger_s: float = 0.005
     """Longest that a batch waits for company while earlier ones are in flight; 0: never."""
     batch_bytes: int = 128 << 10
-    """A batch is sent when it has this much; at most the topic's ``max_batch_bytes``, for which it is lowered."""
+    """A batch is sent when it has this much; at most the topic's ``max_batch_bytes``, for which it is lowered. While
+    ``max_in_flight`` batches are before it, it goes on to fill: up to eight times as much, which costs the servers
+    less than eight batches."""
     delivery_timeout_s: float = 30.0
     """From ``submit`` on; then the record has failed, perhaps with unknown outcome."""
     request_timeout_s: float = 10.0

@@ -14,12 +14,11 @@ from tidelog.client.core.producer import ProducerCore
 from tidelog.client.loop import Loop, Work
 from tidelog.client.options import ProducerOptions
 from tidelog.errors import BrokerError, Closed, ConfigError, TidelogError
-from tidelog.records import NewRecord, RecordHeaders
+from tidelog.records import Fields, RecordHeaders
 from tidelog.wire.messages import InitProducer, Message, ProduceAck, ProducerId, TopicInfo
 
 CHECKPOINT_EVERY = 256
 """Records that ``submit`` takes before it lets other tasks run."""
-_record = tuple.__new__  # NewRecord(…) without a Python call
 REMEMBERED_FAILURES = 1000
 """Failed batches whose records nobody asked about, kept one by one until the producer ends."""
 
@@ -189,11 +188,12 @@ class Producer:
             self._check_condition(expected_offset, key, partition)
         elif key is None and partition is None and not headers and value is not None:  # the common case
             size = RECORD_OVERHEAD + len(value)
-            record = _record(NewRecord, (value, None, timestamp_ms, ()))
+            record: Fields = (value, None, timestamp_ms, ())
             batch = core.append(self._partitioner.sticky, record, size) or self._add(record, size, None)
             return Pending(batch, len(batch.records) - 1, timestamp_ms, self._loop)
-        record = NewRecord(value, _bytes(key), timestamp_ms, _pairs(headers) if headers else ())
-        batch = self._add(record, record_size(value, record.key, record.headers), partition, expected_offset)
+        key, pairs = _bytes(key), _pairs(headers) if headers else ()
+        size = record_size(value, key, pairs)
+        batch = self._add((value, key, timestamp_ms, pairs), size, partition, expected_offset)
         return Pending(batch, len(batch.records) - 1, timestamp_ms, self._loop)
 
     async def flush(self) -> None:
@@ -215,7 +215,7 @@ class Producer:
         if self.options.acks == "none":
             raise ValueError("with acks none nobody would know whether expected_offset was right")
 
-    def _add(self, record: NewRecord, size: int, partition: int | None, expected_offset: int | None = None) -> Batch:
+    def _add(self, record: Fields, size: int, partition: int | None, expected_offset: int | None = None) -> Batch:
         core, partitioner = self._core, self._partitioner
         sticky = partition is None and record[1] is None
         if partition is None:
@@ -231,7 +231,7 @@ class Producer:
             batch = core.append(partition, record, size)
         return batch or self._open(partition, record, size)
 
-    def _open(self, partition: int, record: NewRecord, size: int, expected_offset: int = -1) -> Batch:
+    def _open(self, partition: int, record: Fields, size: int, expected_offset: int = -1) -> Batch:
         batch = self._core.open(partition, record, size, self._loop.now(), expected_offset)
         self._quiet = self._loop.event() if self._quiet.is_set() else self._quiet
         self._wake.set()

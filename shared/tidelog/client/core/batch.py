@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from crc32c import crc32c
 
 from tidelog.errors import TidelogError
-from tidelog.records import HEADER, HEADER_BYTES, Codec, NewRecord, encode_batch, read_header, stamp_prefix
+from tidelog.records import HEADER, HEADER_BYTES, Codec, Fields, encode_batch, read_header, stamp_prefix
 
 RECORD_OVERHEAD = 16
 """Bytes that a record costs in a batch besides key, value and headers, at most (CBOR heads, time)."""
@@ -70,7 +70,7 @@ class Batch:
         """Not -1: it may be appended there only."""
         self.opened_at = opened_at
         self.deadline = deadline
-        self.records: list[NewRecord] = []
+        self.records: list[Fields] = []
         self.size = BATCH_OVERHEAD
         self.count = 0
         """Records of the batch, from when it is sealed."""

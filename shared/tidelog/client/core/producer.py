@@ -3,7 +3,9 @@
 Each partition is a *lane*: an open batch, a queue of sealed ones, and those in flight, in that order of age.
 
 - **Batching.** A batch is sealed when it is full. An open batch is due at once while nothing of its lane is in
-  flight, else when it has lingered: a lone record pays no linger, a flood fills its batches (Nagle's idea).
+  flight, else when it has lingered: a lone record pays no linger, a flood fills its batches (Nagle's idea). A full
+  batch that could not be sent, since ``max_in_flight`` are before it, stays open and grows: the further the servers
+  are behind, the fewer messages they get.
 - **Idempotence** (KIP-98). A batch gets (producer id, base sequence) when it is first sent and keeps them through
   every retry, on this link or the next, so that the leader can tell a copy. The leader accepts a sequence only
   without a gap. So whatever follows a batch that is not in the log cannot be in the log either, under the same id.
@@ -34,7 +36,7 @@ from collections.abc import Callable, Sequence
 from tidelog.client.core.batch import BATCH_OVERHEAD, Batch, Identity
 from tidelog.client.options import ACKS, ProducerOptions
 from tidelog.errors import BrokerError, TidelogError, TimedOut, Unreachable, from_info, refuse
-from tidelog.records import MAX_RECORDS, NewRecord
+from tidelog.records import MAX_RECORDS, Fields
 from tidelog.types import Buffer
 from tidelog.wire.messages import Produce, ProduceAck, ProducePart
 
@@ -42,6 +44,8 @@ MESSAGE_BYTES = 1 << 20
 """A produce message is closed when it has this much,"""
 MESSAGE_PARTS = 128
 """or so many batches: its header stays small."""
+WAITING_GROWS = 8
+"""A batch that could not be sent goes on to fill, up to so many times ``batch_bytes``."""
 MAX_SEQUENCE = 2**32 - 1
 SPOILED_TIMEOUT_S = 1.0
 """How long a gateway may try what is probably behind a gap."""
@@ -114,6 +118,7 @@ class ProducerCore:
         self._next_id = next_id
         self._max_batch_bytes = max_batch_bytes
         self._batch_bytes = min(options.batch_bytes, max_batch_bytes)
+        self._most_bytes = min(options.batch_bytes * WAITING_GROWS, max_batch_bytes)
         self._identity = identity
         self._lanes = [Lane(partition, identity) for partition in range(partitions)]
         self._active: dict[int, Lane] = {}  # lanes with anything unsettled, oldest first
@@ -128,17 +133,21 @@ class ProducerCore:
 
     # --- records come in -------------------------------------------------------------------------------
 
-    def append(self, partition: int, record: NewRecord, size: int) -> Batch | None:
+    def append(self, partition: int, record: Fields, size: int) -> Batch | None:
         """Add a record of ``record_size`` to its partition's open batch; None when there is none with room."""
-        batch = self._lanes[partition].open
-        if batch is None or batch.size + size > self._batch_bytes or len(batch.records) == MAX_RECORDS:
+        lane = self._lanes[partition]
+        batch = lane.open
+        if batch is None or len(batch.records) == MAX_RECORDS:
+            return None
+        total = batch.size + size
+        if total > self._batch_bytes and (total > self._most_bytes or self._has_place(lane)):
             return None
         batch.records.append(record)
         batch.size += size
         self.buffered += size
         return batch
 
-    def open(self, partition: int, record: NewRecord, size: int, now: float, expected_offset: int = -1) -> Batch:
+    def open(self, partition: int, record: Fields, size: int, now: float, expected_offset: int = -1) -> Batch:
         """Seal the partition's open batch and begin another with this record; with ``expected_offset`` it stays alone
         in it. Raises ``BATCH_TOO_LARGE`` for a record that no batch of the topic can hold."""
         if BATCH_OVERHEAD + size > self._max_batch_bytes:
@@ -183,12 +192,22 @@ class ProducerCore:
     def _has_room(size: int, parts: list[ProducePart]) -> bool:
         return size < MESSAGE_BYTES and len(parts) < MESSAGE_PARTS
 
+    def _has_place(self, lane: Lane) -> bool:
+        """One more batch may be on its way."""
+        return len(lane.in_flight) + len(lane.queue) < self._options.max_in_flight
+
+    def _due_at(self, lane: Lane, batch: Batch) -> float:
+        """When its open batch is to be sent: at once when it is alone or full."""
+        if not lane.in_flight or batch.size > self._batch_bytes:
+            return batch.opened_at
+        return batch.opened_at + self._options.linger_s
+
     def _next_of(self, lane: Lane, now: float) -> Batch | None:
         """Take the lane's next batch if it may be sent, and number it."""
         if lane.draining or now < lane.not_before or len(lane.in_flight) >= self._options.max_in_flight:
             return None
         if not lane.queue:
-            if lane.open is None or (lane.in_flight and now < lane.open.opened_at + self._options.linger_s):
+            if lane.open is None or now < self._due_at(lane, lane.open):
                 return None
             lane.seal()
         batch = lane.queue[0]
@@ -371,7 +390,7 @@ class ProducerCore:
                 continue
             if not lane.queue and lane.in_flight:
                 if lane.open is not None:
-                    times.append(max(lane.not_before, lane.open.opened_at + self._options.linger_s))
+                    times.append(max(lane.not_before, self._due_at(lane, lane.open)))
             elif not self._waits_for_id(lane):
                 times.append(lane.not_before)
         return min(times, default=None)
