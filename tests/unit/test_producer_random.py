@@ -42,6 +42,7 @@ class World:
         before = len(bench.sent)
         bench.core.on_tick(bench.now)
         bench.send()
+        self.check_deadline()
         self.wire.extend(range(before, len(bench.sent)))
         if bench.core.wants_producer_id and rng.random() < 0.7:
             bench.core.on_producer_id(next(self.fresh))
@@ -55,6 +56,25 @@ class World:
             self.stuck = self.stuck != (rng.random() < 0.01)
             if rng.random() < self.break_rate:
                 self.break_link()
+
+    def check_deadline(self) -> None:
+        """Whoever sleeps until the deadline misses nothing that a look at every lane would find."""
+        core, options = self.bench.core, self.bench.core._options
+        times = []
+        for lane in core._active.values():
+            oldest, head = lane.oldest(), lane.queue[0] if lane.queue else lane.open
+            assert oldest is not None
+            times.append(oldest.deadline)
+            lingers = not lane.queue and lane.in_flight and lane.open is not None
+            if lane.draining or len(lane.in_flight) >= options.max_in_flight or head is None:
+                continue
+            if lingers:
+                times.append(max(lane.not_before, core._due_at(lane, head)))
+            elif head.base_sequence is not None or (lane.producer_id and not lane.spoiled):
+                times.append(lane.not_before)
+        deadline = core.deadline()
+        assert (deadline is None) == (not times)
+        assert deadline is None or self.bench.now < deadline <= min(times)
 
     def break_link(self) -> None:
         for _ in range(self.rng.randrange(len(self.wire) + 1)):

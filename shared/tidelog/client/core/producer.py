@@ -26,14 +26,19 @@ Each partition is a *lane*: an open batch, a queue of sealed ones, and those in 
 
 Invariants: a lane's batches settle exactly once; at most ``max_in_flight`` of a lane are in flight; sequences of
 one id in one lane have no gap and no repeat except copies of the same batch; ``buffered`` is the bytes not settled.
+
+A producer may have thousands of lanes with something in them, so only what happens to all looks at all: a lane is
+looked at when something happened to it (``_due``), or its time has come (``_timers``).
 """
 
 from __future__ import annotations
 
-from collections import deque
+import heapq
+from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
 
 from tidelog.client.core.batch import BATCH_OVERHEAD, Batch, Identity
+from tidelog.client.core.lane import Lane
 from tidelog.client.options import ACKS, ProducerOptions
 from tidelog.errors import BrokerError, TidelogError, TimedOut, Unreachable, from_info, refuse
 from tidelog.records import MAX_RECORDS, Fields
@@ -49,47 +54,6 @@ WAITING_GROWS = 8
 MAX_SEQUENCE = 2**32 - 1
 SPOILED_TIMEOUT_S = 1.0
 """How long a gateway may try what is probably behind a gap."""
-
-
-class Lane:
-    """The state of one partition."""
-
-    __slots__ = (
-        "draining",
-        "in_flight",
-        "next_sequence",
-        "not_before",
-        "open",
-        "partition",
-        "producer_id",
-        "queue",
-        "spoiled",
-    )
-
-    def __init__(self, partition: int, identity: Identity | None) -> None:
-        self.partition = partition
-        self.open: Batch | None = None
-        self.queue: deque[Batch] = deque()
-        self.in_flight: deque[Batch] = deque()
-        self.draining = False
-        self.not_before = 0.0
-        """Nothing is sent before this time (back-off)."""
-        self.producer_id = 0 if identity is None else identity.producer_id
-        self.next_sequence = 0
-        self.spoiled = False
-
-    def seal(self) -> None:
-        """Close the open batch, if there is one, and queue it."""
-        if self.open is not None:
-            self.open.count = len(self.open.records)
-            self.queue.append(self.open)
-            self.open = None
-
-    def oldest(self) -> Batch | None:
-        """The batch whose delivery timeout ends first."""
-        if self.in_flight:
-            return self.in_flight[0]
-        return self.queue[0] if self.queue else self.open
 
 
 class ProducerCore:
@@ -122,6 +86,9 @@ class ProducerCore:
         self._identity = identity
         self._lanes = [Lane(partition, identity) for partition in range(partitions)]
         self._active: dict[int, Lane] = {}  # lanes with anything unsettled, oldest first
+        self._due: deque[Lane] = deque()  # lanes that ``take`` is to look at
+        self._timers: list[tuple[float, int]] = []  # times at which partitions are due; only ``look_at`` is true
+        self._unsettled: OrderedDict[Batch, None] = OrderedDict()  # by delivery timeout: all have the same
         self._sent: dict[int, Batch] = {}
         self._producer_id = 0
         self._up = False
@@ -162,6 +129,8 @@ class ProducerCore:
         batch.size += size
         self.buffered += batch.size
         self._active[partition] = lane
+        self._unsettled[batch] = None
+        self._look(lane)
         if expected_offset >= 0:
             lane.seal()
         return batch
@@ -170,6 +139,7 @@ class ProducerCore:
         """Nothing lingers any more: every open batch is due (flush)."""
         for lane in self._active.values():
             lane.seal()
+        self._look_at_all()
 
     # --- batches go out --------------------------------------------------------------------------------
 
@@ -180,12 +150,20 @@ class ProducerCore:
         parts: list[ProducePart] = []
         payload: list[Buffer] = []
         size = 0
-        for lane in list(self._active.values()):
-            while self._has_room(size, parts) and (batch := self._next_of(lane, now)) is not None:
-                data = batch.data(self._options.compression, lane.producer_id, self._identity)
-                parts.append(self._part(lane, batch, len(data), now))
-                payload.append(data)
-                size += len(data)
+        while self._timers and self._timers[0][0] <= now:
+            self._look_in_time(*heapq.heappop(self._timers))
+        while self._due and self._has_room(size, parts):
+            lane = self._due[0]
+            batch = self._next_of(lane, now)
+            if batch is None:
+                self._due.popleft()
+                lane.is_due = False
+                self._wait(lane, now)
+                continue
+            data = batch.data(self._options.compression, lane.producer_id, self._identity)
+            parts.append(self._part(lane, batch, len(data), now))
+            payload.append(data)
+            size += len(data)
         return Produce(tuple(parts), payload) if parts else None
 
     @staticmethod
@@ -217,6 +195,32 @@ class ProducerCore:
             batch.number(lane.producer_id, lane.next_sequence)
             lane.next_sequence += batch.count
         return lane.queue.popleft()
+
+    def _look(self, lane: Lane) -> None:
+        """Something happened to the lane: the next ``take`` looks at it."""
+        lane.look_at = None
+        if not lane.is_due:
+            lane.is_due = True
+            self._due.append(lane)
+
+    def _look_at_all(self) -> None:
+        for lane in self._active.values():
+            self._look(lane)
+
+    def _look_in_time(self, at: float, partition: int) -> None:
+        if self._lanes[partition].look_at == at:
+            self._look(self._lanes[partition])
+
+    def _wait(self, lane: Lane, now: float) -> None:
+        """Nothing of the lane may be sent now. What time alone changes is looked at again in time."""
+        if lane.draining or len(lane.in_flight) >= self._options.max_in_flight:
+            return
+        at = lane.not_before if lane.queue or lane.open is not None else now
+        if not lane.queue and lane.open is not None:
+            at = max(at, self._due_at(lane, lane.open))
+        if at > now:
+            lane.look_at = at
+            heapq.heappush(self._timers, (at, lane.partition))
 
     def _has_id(self, lane: Lane, count: int) -> bool:
         """Give the lane a producer id if it needs one and may change it now."""
@@ -263,6 +267,7 @@ class ProducerCore:
                 continue
             lane = self._lanes[batch.partition]
             error = from_info(ack.error) if ack.error is not None else None
+            self._look(lane)
             batch.uncertain = batch.uncertain or (error is not None and error.unknown_outcome)
             if error is None or error.code == "DUPLICATE_SEQUENCE":
                 batch.offset, batch.leader_epoch, batch.durability = ack.offset, ack.leader_epoch, ack.durability
@@ -316,6 +321,7 @@ class ProducerCore:
     def _settle(self, lane: Lane, batch: Batch, error: TidelogError | None) -> Batch:
         batch.settle(error)
         self.buffered -= batch.size
+        del self._unsettled[batch]
         if lane.oldest() is None:
             self._active.pop(lane.partition, None)
         return batch
@@ -325,6 +331,7 @@ class ProducerCore:
     def on_link_up(self) -> None:
         """There is a link to a gateway: what was unacknowledged on the last one goes again, in order."""
         self._up = True
+        self._look_at_all()
 
     def on_link_down(self, now: float) -> list[Batch]:
         """The link is gone and its answers with it. Batches that are not idempotent fail: outcome unknown."""
@@ -349,26 +356,22 @@ class ProducerCore:
         assert producer_id > 0
         self._producer_id = producer_id
         self.wants_producer_id = False
+        self._look_at_all()
 
     def on_tick(self, now: float) -> list[Batch]:
         """Give up what is past its delivery timeout."""
         settled: list[Batch] = []
-        for lane in list(self._active.values()):
-            while (batch := lane.oldest()) is not None and now >= batch.deadline:
-                settled.append(self._give_up(lane, batch, self._timed_out(batch)))
-                self._end_drain(lane, now)
+        while self._unsettled and now >= (batch := next(iter(self._unsettled))).deadline:
+            lane = self._lanes[batch.partition]
+            settled.append(self._give_up(lane, batch, self._timed_out(batch)))
+            self._end_drain(lane, now)
+            self._look(lane)
         return settled
 
     def _timed_out(self, batch: Batch) -> TidelogError:
         why = f"; last answer: {batch.answer}" if batch.answer is not None else ""
         where = "no connection to a gateway" if not self._up else "no acknowledgement"
         return TimedOut(f"{where} within delivery_timeout_s {self._options.delivery_timeout_s:g}{why}")
-
-    def _waits_for_id(self, lane: Lane) -> bool:
-        head = lane.queue[0] if lane.queue else lane.open
-        assert head is not None
-        changes = lane.spoiled or not lane.producer_id
-        return self._idempotent and head.base_sequence is None and changes
 
     def fail_all(self, error: TidelogError) -> list[Batch]:
         """The producer ends now: everything unsettled fails."""
@@ -381,16 +384,11 @@ class ProducerCore:
 
     def deadline(self) -> float | None:
         """When ``on_tick`` and ``take`` should be called next; later than the ``now`` of the last calls."""
-        times: list[float] = []
-        for lane in self._active.values():
-            oldest = lane.oldest()
-            assert oldest is not None
-            times.append(oldest.deadline)
-            if not self._up or lane.draining or len(lane.in_flight) >= self._options.max_in_flight:
-                continue
-            if not lane.queue and lane.in_flight:
-                if lane.open is not None:
-                    times.append(max(lane.not_before, self._due_at(lane, lane.open)))
-            elif not self._waits_for_id(lane):
-                times.append(lane.not_before)
+        while self._timers and self._lanes[self._timers[0][1]].look_at != self._timers[0][0]:
+            heapq.heappop(self._timers)
+        times = [next(iter(self._unsettled)).deadline] if self._unsettled else []
+        if self._up and self._due:
+            times.append(0.0)
+        if self._up and self._timers:
+            times.append(self._timers[0][0])
         return min(times, default=None)

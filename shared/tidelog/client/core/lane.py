@@ -1,0 +1,53 @@
+"""A producer's *lane*: the state of one partition. What becomes of its batches decides ``core/producer.py``."""
+
+from __future__ import annotations
+
+from collections import deque
+
+from tidelog.client.core.batch import Batch, Identity
+
+
+class Lane:
+    """See the module."""
+
+    __slots__ = (
+        "draining",
+        "in_flight",
+        "is_due",
+        "look_at",
+        "next_sequence",
+        "not_before",
+        "open",
+        "partition",
+        "producer_id",
+        "queue",
+        "spoiled",
+    )
+
+    def __init__(self, partition: int, identity: Identity | None) -> None:
+        self.partition = partition
+        self.open: Batch | None = None
+        self.queue: deque[Batch] = deque()
+        self.in_flight: deque[Batch] = deque()
+        self.draining = False
+        self.not_before = 0.0
+        """Nothing is sent before this time (back-off)."""
+        self.producer_id = 0 if identity is None else identity.producer_id
+        self.next_sequence = 0
+        self.spoiled = False
+        self.is_due = False
+        self.look_at: float | None = None
+        """Nothing is to be done with it before this time; None: before something happens to it."""
+
+    def seal(self) -> None:
+        """Close the open batch, if there is one, and queue it."""
+        if self.open is not None:
+            self.open.count = len(self.open.records)
+            self.queue.append(self.open)
+            self.open = None
+
+    def oldest(self) -> Batch | None:
+        """The batch whose delivery timeout ends first."""
+        if self.in_flight:
+            return self.in_flight[0]
+        return self.queue[0] if self.queue else self.open
