@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from unittest.mock import Mock
+
 from tidelog.backup.batches import empty_batches
 from tidelog.effects import Post, Send
 from tidelog.errors import refuse
@@ -335,6 +337,33 @@ def test_the_window_of_a_server_holds_back_the_rest() -> None:
         ack = ProduceAck(parts(send)[0].id, 0, 1, "all/os")
         bench.router.on_produced("r1", Produced((ack,)), bench.now)
     assert bench.flush()[0] == []
+
+
+def test_an_ack_looks_only_at_those_whom_it_makes_room_for() -> None:
+    bench = Bench(*["r1"] * 1000, settings=RouterSettings(server_max_bytes=1))
+    for partition in range(1000):
+        bench.router.on_produce(CLIENT, produce(batch(), partition=partition), bench.now)
+    (send,), _ = bench.flush()
+    bench.cluster.state = looks = Mock(wraps=bench.cluster.state)  # type: ignore[method-assign]
+    for turn in range(3):
+        bench.router.on_produced("r1", Produced((ProduceAck(parts(send)[0].id, 0, 1, "all/os"),)), bench.now)
+        (send,), _ = bench.flush()
+        assert parts(send)[0].partition == turn + 1
+    assert [look.args[1] for look in looks.call_args_list] == [1, 2, 2, 3, 3, 4]
+
+
+def test_small_batches_do_not_overtake_a_large_one_that_waits_for_room() -> None:
+    small, large = batch(size=100), batch(size=400)
+    bench = Bench("r1", "r1", "r1", settings=RouterSettings(server_max_bytes=len(large)))
+    bench.router.on_produce(CLIENT, produce(small), bench.now)
+    (send,), _ = bench.flush()
+    bench.router.on_produce(CLIENT, produce(large, partition=1), bench.now)
+    bench.router.on_produce(CLIENT, produce(small, partition=2), bench.now)
+    assert bench.flush()[0] == []
+    for expected in (large, small):
+        bench.router.on_produced("r1", Produced((ProduceAck(parts(send)[0].id, 0, 1, "all/os"),)), bench.now)
+        (send,), _ = bench.flush()
+        assert sent_batches(send) == [expected]
 
 
 def test_a_client_that_sends_too_much_is_refused() -> None:

@@ -194,15 +194,25 @@ class Router:
         produces = Produces(self._settings.merge_max_bytes)
         relieved, self._relieved = self._relieved, {}
         for node in relieved:
-            self._unblock(self._pipes[node])
+            self._unblock(self._pipes[node], now, produces)
         while self._ready:
             lane = self._ready.popleft()
             if lane.place is Place.READY:
                 self._send_lane(lane, now, produces)
         return [*produces.close(), *self._acks.take()]
 
-    def _send_lane(self, lane: Lane, now: float, produces: Produces) -> None:
-        """Send from the left of a lane: up to one message's worth, then it is the next lane's turn."""
+    def _unblock(self, pipe: Pipe, now: float, produces: Produces) -> None:
+        """Its window has room again: who waited longest for it sends, until one of them has to wait on."""
+        while pipe.blocked:
+            lane = pipe.blocked.popleft()
+            if lane.place is Place.BLOCKED:
+                self._send_lane(lane, now, produces, first=True)
+                if lane.place is Place.BLOCKED:
+                    return
+
+    def _send_lane(self, lane: Lane, now: float, produces: Produces, *, first: bool = False) -> None:
+        """Send from the left of a lane: up to one message's worth, then it is the next lane's turn. Where others wait
+        for room it waits behind them, unless it is the ``first`` of them."""
         lane.place = Place.IDLE
         state = self._cluster.state(*lane.key)
         if state is None:
@@ -220,9 +230,10 @@ class Router:
         taken = 0
         while lane.waiting:
             size = len(lane.waiting[0].batch)
-            if pipe.in_flight and pipe.bytes + size > limits.server_max_bytes:
+            full = pipe.bytes + size > limits.server_max_bytes
+            if pipe.in_flight and (full or (pipe.blocked and not first)):
                 lane.place = Place.BLOCKED
-                pipe.blocked.append(lane)
+                (pipe.blocked.appendleft if first else pipe.blocked.append)(lane)
                 return
             if taken and taken + size > limits.merge_max_bytes:
                 self._wake(lane)
@@ -384,10 +395,3 @@ class Router:
         if lane.place is not Place.READY:
             lane.place = Place.READY
             self._ready.append(lane)
-
-    def _unblock(self, pipe: Pipe) -> None:
-        """Its window has room again: everybody who waited for it is looked at, in the order of waiting."""
-        blocked, pipe.blocked = pipe.blocked, deque()
-        for lane in blocked:
-            if lane.place is Place.BLOCKED:
-                self._wake(lane)
