@@ -162,13 +162,13 @@ async def _latencies(cluster: LocalCluster, seconds: float) -> list[float]:
 async def recovery(cluster: LocalCluster, size: int) -> list[Row]:
     """kill -9 of the only replica of a topic; what it takes longer than with an empty log."""
     await create(cluster, "empty", 1, 1)
-    start_s = await _time_restart(cluster, "empty")
+    start_s = await time_restart(cluster, "empty")
     rows = [Row("restart after kill -9, empty log", {"s": start_s})]
     for name, segment in (("segments of 64 MiB", 64 << 20), ("one segment", 1 << 30)):
         topic = f"recovery-{segment >> 20}"
         await create(cluster, topic, 1, 1, segment_max_bytes=str(segment))
-        mb = await _fill_one(cluster, topic, size)
-        seconds = await _time_restart(cluster, topic)
+        mb = await fill_one(cluster, topic, size)
+        seconds = await time_restart(cluster, topic)
         async with tidelog.connect(cluster.gateways()) as log:
             await log.delete_topic(topic)
         figures = {"MB": mb, "s": seconds, "s/GB more than empty": (seconds - start_s) / mb * 1e3}
@@ -176,7 +176,7 @@ async def recovery(cluster: LocalCluster, size: int) -> list[Row]:
     return rows
 
 
-async def _time_restart(cluster: LocalCluster, topic: str) -> float:
+async def time_restart(cluster: LocalCluster, topic: str) -> float:
     """Kill and start the leader of the topic's only partition; until it answers again where the log ends."""
     async with tidelog.connect(cluster.gateways()) as log:
         (partition,) = (await log.describe(topic)).partitions
@@ -192,7 +192,8 @@ async def _time_restart(cluster: LocalCluster, topic: str) -> float:
         return time.monotonic() - began
 
 
-async def _fill_one(cluster: LocalCluster, topic: str, size: int) -> float:
+async def fill_one(cluster: LocalCluster, topic: str, size: int) -> float:
+    """``fill`` for a topic of one partition."""
     batch, count = bench.opaque_batch(BATCH_BYTES)
     number = max(1, size // len(batch))
     await bench.send_batches(cluster, topic, batch, 16, lambda sent, _: sent == number, partitions=1)
