@@ -14,9 +14,7 @@ in the JSON as cores (1.00 is one core), in the table as ms per MB of values, or
 from __future__ import annotations
 
 import json
-import math
 import os
-import platform
 import shutil
 import tempfile
 from collections import deque
@@ -30,7 +28,7 @@ import click
 import tidelog
 import trio
 from rich.console import Console
-from rich.table import Table
+from rows import CONSOLE, Row, machine, middle, percentile, show, table
 from tidelog.cli.local_cluster import LocalCluster, free_base_port
 from tidelog.link import PROTOCOL_VERSION, connect_link
 from tidelog.records import NewRecord, encode_batch
@@ -43,20 +41,6 @@ BATCHES = ((16 << 10, 64), (128 << 10, 16), (1 << 20, 8))
 RECORD_BYTES = 1000
 """Of the records in opaque batches."""
 ACK_TIMEOUT_MS = 30_000
-CONSOLE = Console(highlight=False, soft_wrap=True)
-
-
-@dataclass(slots=True)
-class Row:
-    """One case's figures. ``mb_per_s`` counts the bytes of the values, 10^6 each; times in ms; ``cpu`` in cores."""
-
-    case: str
-    flush: str
-    mb_per_s: float | None = None
-    records_per_s: float | None = None
-    p50_ms: float | None = None
-    p99_ms: float | None = None
-    cpu: dict[str, float] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,12 +82,6 @@ class Cpu:
         """Cores used by each process since the start."""
         seconds = trio.current_time() - self._began
         return {name: round((used - self._before[name]) / seconds, 5) for name, used in self._read().items()}
-
-
-def percentile(values: list[float], share: float) -> float:
-    """Nearest-rank percentile; ``share`` in 0..1."""
-    ordered = sorted(values)
-    return ordered[max(0, math.ceil(share * len(ordered)) - 1)]
 
 
 def opaque_batch(size: int) -> tuple[bytes, int]:
@@ -264,12 +242,6 @@ def cases(smoke: bool) -> dict[str, Case]:
     return {name: case for name, case in made.items() if not smoke or name in ("128k", "one", "consume")}
 
 
-def middle(rows: list[Row]) -> Row:
-    """The round whose speed is the median of all rounds."""
-    rows = sorted(rows, key=lambda row: row.mb_per_s or row.records_per_s or 0.0)
-    return rows[(len(rows) - 1) // 2]
-
-
 async def run(
     cluster: LocalCluster,
     chosen: dict[str, Case],
@@ -303,48 +275,6 @@ def resident_bytes(pid: int) -> int:
     """Memory of a process that is not another's too."""
     fields = Path(f"/proc/{pid}/statm").read_text().split()
     return (int(fields[1]) - int(fields[2])) * os.sysconf("SC_PAGE_SIZE")
-
-
-def machine() -> str:
-    """The conditions, in a line."""
-    return f"{os.cpu_count()} CPUs, Python {platform.python_version()}, Linux {platform.release()}"
-
-
-def show(row: Row) -> None:
-    """A line as soon as a case is done."""
-    figures = [
-        f"{row.mb_per_s:.1f} MB/s" if row.mb_per_s else "",
-        f"{row.records_per_s:,.0f} records/s" if row.records_per_s else "",
-        f"p50 {row.p50_ms:.2f} ms, p99 {row.p99_ms:.2f} ms" if row.p50_ms and row.p99_ms else "",
-        cpu_text(row),
-    ]
-    CONSOLE.print(f"  flush {row.flush:6} {row.case}: {', '.join(filter(None, figures))}")
-
-
-def cpu_text(row: Row) -> str:
-    """CPU per MB, or per 1000 records where the case counts no bytes: gateway, replica servers together, client."""
-    if row.cpu is None:
-        return ""
-    by_role = {"gateway": row.cpu["g1"], "replicas": 0.0, "client": row.cpu["client"]}
-    by_role["replicas"] = sum(used for name, used in row.cpu.items() if name.startswith("r"))
-    per_s, unit = (row.mb_per_s, "ms/MB") if row.mb_per_s else ((row.records_per_s or 1.0) / 1e3, "ms/1000 records")
-    return " ".join(f"{name} {used * 1e3 / per_s:.2f}" for name, used in by_role.items()) + f" {unit}"
-
-
-def table(rows: list[Row]) -> Table:
-    """The figures and each process's CPU."""
-    made = Table("case", "flush", "MB/s", "records/s", "p50 ms", "p99 ms", "CPU", box=None)
-    for row in rows:
-        made.add_row(
-            row.case,
-            row.flush,
-            f"{row.mb_per_s:.1f}" if row.mb_per_s else "",
-            f"{row.records_per_s:,.0f}" if row.records_per_s else "",
-            f"{row.p50_ms:.2f}" if row.p50_ms else "",
-            f"{row.p99_ms:.2f}" if row.p99_ms else "",
-            cpu_text(row),
-        )
-    return made
 
 
 @click.command()

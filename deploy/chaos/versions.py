@@ -36,9 +36,22 @@ def unpack(revision: str, folder: Path) -> None:
         archive.extractall(folder, filter="data")
 
 
+def before_the_last_change() -> str:
+    """The present commit where sources differ from it; otherwise what was before the last commit that changed some.
+    Raises ``NoRevision``."""
+    if _git("status", "--porcelain", "--", *SOURCES):
+        return resolve("HEAD")
+    return resolve(_git("log", "-1", "--format=%H", "--", *SOURCES).decode().strip() + "~1")
+
+
+def python_path(tree: Path) -> str:
+    """What makes Python take the sources of that tree."""
+    return ":".join(str(tree / source) for source in SOURCES)
+
+
 def environment(tree: Path, *, earlier: bool) -> dict[str, str]:
     """What makes a process one of that source, or of the present one, in a cluster at feature level 1."""
-    found = {"PYTHONPATH": ":".join(str(tree / source) for source in SOURCES)} if earlier else {}
+    found = {"PYTHONPATH": python_path(tree)} if earlier else {}
     if not earlier or (tree / LEVELS).exists():
         found["TIDELOG_FEATURE_LEVEL_MAX"] = "1"
     return found

@@ -9,6 +9,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from tidelog.cli.local_cluster import LocalCluster
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "deploy" / "bench"))
+from check import Side, ended, measure
+from verdict import Figure
 
 BENCHES = Path(__file__).resolve().parents[2] / "deploy" / "bench"
 
@@ -44,6 +49,18 @@ def test_the_benchmark_writes_down_its_figures(tmp_path: Path) -> None:
     for row in (rows[0], rows[1]):
         assert 0 < row["p50_ms"] <= row["p99_ms"]
     assert list((tmp_path / "data").iterdir()) == [], "the cluster's folder is gone"
+
+
+def test_pairs_are_measured_in_turn_by_a_process_for_each_source(tmp_path: Path) -> None:
+    """Here one process is both sides."""
+    figures: dict[tuple[str, str], Figure] = {}
+    with ended(Side(BENCHES.parents[1], tmp_path / "side", "os", 0.1)) as side:
+        assert side.line() == "ready\n"
+        measure({"base": side, "now": side}, ["one"], 2, figures)
+    assert set(figures) == {("one", "p50 ms"), ("one", "CPU ms/1000 records")}
+    for figure in figures.values():
+        assert len(figure.base) == len(figure.now) == 2 and min(figure.base + figure.now) > 0
+    assert not any(process.is_there() for process in LocalCluster.load(tmp_path / "side").processes)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="network namespaces need root")
