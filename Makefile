@@ -91,6 +91,9 @@ mutants: $(STAMP) spin
 bench: $(STAMP)
 	$(BIN)/python deploy/bench/bench.py
 
+bench-check: $(STAMP)
+	$(BIN)/python deploy/bench/check.py $(if $(BASE),--base $(BASE))
+
 OUT ?= build/scaling
 bench-scaling: $(STAMP)
 	$(BIN)/python deploy/bench/scaling.py --out $(OUT) --json $(OUT)/figures.json
