@@ -64,13 +64,19 @@ def cpu_unit(row: Row) -> str:
     return "ms/MB" if row.mb_per_s else "ms/1000 records"
 
 
+def cpu_roles(row: Row) -> dict[str, float]:
+    """``cpu_cost`` of gateway, replica servers together, client."""
+    assert row.cpu is not None
+    replicas = sum(used for name, used in row.cpu.items() if name.startswith("r"))
+    cores = {"gateway": row.cpu["g1"], "replicas": replicas, "client": row.cpu["client"]}
+    return {role: cpu_cost(row, used) for role, used in cores.items()}
+
+
 def cpu_text(row: Row) -> str:
-    """CPU per MB, or per 1000 records where the case counts no bytes: gateway, replica servers together, client."""
+    """``cpu_roles`` in words."""
     if row.cpu is None:
         return ""
-    by_role = {"gateway": row.cpu["g1"], "replicas": 0.0, "client": row.cpu["client"]}
-    by_role["replicas"] = sum(used for name, used in row.cpu.items() if name.startswith("r"))
-    return " ".join(f"{name} {cpu_cost(row, used):.2f}" for name, used in by_role.items()) + f" {cpu_unit(row)}"
+    return " ".join(f"{role} {cost:.2f}" for role, cost in cpu_roles(row).items()) + f" {cpu_unit(row)}"
 
 
 def table(rows: list[Row]) -> Table:

@@ -9,11 +9,13 @@ import sys
 from pathlib import Path
 
 import pytest
+import trio
 from tidelog.cli.local_cluster import LocalCluster
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "deploy" / "bench"))
 from check import Side, ended, measure
 from verdict import Figure
+from yardstick import chain, limit
 
 BENCHES = Path(__file__).resolve().parents[2] / "deploy" / "bench"
 
@@ -61,6 +63,15 @@ def test_pairs_are_measured_in_turn_by_a_process_for_each_source(tmp_path: Path)
     for figure in figures.values():
         assert len(figure.base) == len(figure.now) == 2 and min(figure.base + figure.now) > 0
     assert not any(process.is_there() for process in LocalCluster.load(tmp_path / "side").processes)
+
+
+def test_the_yardstick_counts_what_all_three_have_written(tmp_path: Path) -> None:
+    with chain(tmp_path / "yardstick") as made:
+        for name in ("16k", "one"):
+            row = trio.run(limit, made, name, 0.1)
+            assert row.cpu is not None and set(row.cpu) == {"g1", "r1", "r2", "r3", "client"}
+            assert row.p50_ms and row.records_per_s and bool(row.mb_per_s) == (name == "16k")
+    assert not any(Path(f"/proc/{process.pid}").exists() for process in made.processes)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="network namespaces need root")
