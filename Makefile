@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/installed
 
-.PHONY: upgrade-check venv demo test dist tidy simulate scale model-check spin chromium mutants fuzz bench bench-check bench-scaling peers bench-peers chaos soak pages lock clean help
+.PHONY: upgrade-check venv demo test dist tidy simulate scale model-check spin chromium mutants fuzz bench bench-report bench-check bench-scaling peers bench-peers chaos soak pages lock clean help
 
 help:
 	@echo "make demo      a cluster of real processes takes records, loses a leader, loses nothing; Spark reads the result"
@@ -20,6 +20,7 @@ help:
 	@echo "make soak [MINUTES=60] [SEED=1]   the same for long with Spark, and what every process takes; a report in soak.html"
 	@echo "make mutants   every rule broken on purpose: who notices?"
 	@echo "make bench     throughput and latency of the whole path"
+	@echo "make bench-report [CASE=128k]   where the time of a case goes: shares and flame graphs in flame.html"
 	@echo "make bench-check [BASE=revision]   has it become slower than an earlier revision? (default: than before the last change of sources)"
 	@echo "make bench-scaling [OUT=docs/plots]   how throughput and memory grow: tables, and plots in build/scaling"
 	@echo "make peers     Kafka, NATS JetStream and Liftbridge into build/peers, from Maven Central, the Go module proxy and PyPI"
@@ -91,12 +92,20 @@ mutants: $(STAMP) spin
 bench: $(STAMP)
 	$(BIN)/python deploy/bench/bench.py
 
+CASE ?= 128k
+bench-report: $(STAMP)
+	$(BIN)/python deploy/bench/flame.py --case $(CASE)
+
 bench-check: $(STAMP)
 	$(BIN)/python deploy/bench/check.py $(if $(BASE),--base $(BASE))
 
 OUT ?= build/scaling
 bench-scaling: $(STAMP)
 	$(BIN)/python deploy/bench/scaling.py --out $(OUT) --json $(OUT)/figures.json
+
+CASE ?= 128k
+bench-report: $(STAMP)
+	$(BIN)/python deploy/bench/flame.py --case $(CASE)
 
 bench-check: $(STAMP)
 	$(BIN)/python deploy/bench/check.py $(if $(BASE),--base $(BASE))
