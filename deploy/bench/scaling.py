@@ -84,6 +84,7 @@ async def partitions(run: Run) -> list[Table]:
         (Panel("KB each", ("replica server, KB", "gateway, KB", "controller, KB")),),
         "replica server, KB",
     )
+    run.tables.extend((filled, round_all, memory))
     for count in run.some(PARTITIONS):
         before, began = run.memory(), trio.current_time()
         topic = f"partitions-{count}"
@@ -105,7 +106,7 @@ async def partitions(run: Run) -> list[Table]:
                 await load.begin()
                 sent = await send(producer, value, run.seconds, MOST_PENDING, places)
                 table.rows.append({"partitions": count} | await load.end(sent, VALUE))
-    return [filled, round_all, memory]
+    return run.tables
 
 
 def produce_in_process(gateways: list[str], topic: str, count: int, seconds: float) -> tuple[int, float, float]:
@@ -246,11 +247,16 @@ def main(
         data.mkdir(parents=True, exist_ok=True)
     click.echo(f"{bench.machine()}\n")
     tables: list[Table] = []
+    failed: list[str] = []
     for name in names or CASES:
         folder = Path(tempfile.mkdtemp(prefix="tidelog-bench-", dir=data))
         cluster = LocalCluster.create(folder, controllers=1, replicas=3, gateways=1, base_port=free_base_port(5))
+        run = Run(cluster, 1.0 if quick else seconds, quick)
         try:
-            found = trio.run(started, cluster, partial(CASES[name], Run(cluster, 1.0 if quick else seconds, quick)))
+            found = trio.run(started, cluster, partial(CASES[name], run))
+        except (tidelog.TidelogError, trio.TooSlowError) as error:
+            click.echo(f"{name} failed: {error!r}\n")
+            failed, found = [*failed, name], run.tables
         finally:
             cluster.stop()
             shutil.rmtree(folder)
@@ -260,6 +266,8 @@ def main(
     if json_file:
         report = {"machine": bench.machine(), "seconds": seconds, "tables": [asdict(table) for table in tables]}
         json_file.write_text(json.dumps(report, indent=2) + "\n")
+    if failed:
+        raise click.ClickException(f"failed: {', '.join(failed)}")
 
 
 if __name__ == "__main__":

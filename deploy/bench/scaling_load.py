@@ -7,17 +7,21 @@ import re
 from collections import deque
 from collections.abc import Iterable
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from urllib.request import urlopen
 
 import bench
+import replicas
 import tidelog
 import trio
 from processes import resident_mb
-from scaling_tables import Panel
+from scaling_tables import Panel, Table
 from tidelog.cli.local_cluster import LocalCluster
 
 PATIENT_S = 300.0
+STEP = 500
+"""Partitions that are created at a time."""
 ROLES = ("client", "gateway", "replicas")
 
 
@@ -29,6 +33,8 @@ class Run:
     seconds: float
     """How long is produced."""
     quick: bool
+    tables: list[Table] = field(default_factory=list)
+    """What is told even when a larger size fails."""
 
     def some(self, sizes: Iterable[int]) -> list[int]:
         """All of them; of the short form only the first ones."""
@@ -40,10 +46,22 @@ class Run:
         return tidelog.connect(self.cluster.gateways(), request_timeout_s=PATIENT_S)
 
     async def create(self, topic: str, partitions: int) -> None:
-        """A topic with three replicas."""
+        """A topic with three replicas, in steps in which no process is busy for so long that others give it up."""
         async with self.connect() as log:
             config = {"flush": "os", "max_batch_bytes": str(8 << 20)}
-            await log.create_topic(topic, partitions=partitions, replication_factor=3, config=config)
+            there = 0
+            while there < partitions:
+                before, there = there, min(there + STEP, partitions)
+                if before:
+                    await log.grow_topic(topic, there)
+                else:
+                    await log.create_topic(topic, partitions=there, replication_factor=3, config=config)
+                await replicas.until(partial(self._knows, log, topic, there))
+                for place in range(before, there):
+                    await log.list_offset(topic, place, "latest")  # the leader has opened it
+
+    async def _knows(self, log: tidelog.Log, topic: str, partitions: int) -> bool:
+        return len((await log.describe(topic)).partitions) == partitions
 
     def memory(self) -> dict[str, float]:
         """MB of each process."""

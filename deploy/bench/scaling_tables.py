@@ -95,7 +95,7 @@ class Table:
         axes.grid(axis="y", alpha=0.3, color=INK)
         for spine in axes.spines.values():
             spine.set_color(INK)
-        if len(panel.columns) > 1:
+        if len(panel.columns) > 1 and values:
             axes.legend(fontsize="small", labelcolor=INK, framealpha=0)
 
 
