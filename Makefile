@@ -103,13 +103,6 @@ OUT ?= build/scaling
 bench-scaling: $(STAMP)
 	$(BIN)/python deploy/bench/scaling.py --out $(OUT) --json $(OUT)/figures.json
 
-CASE ?= 128k
-bench-report: $(STAMP)
-	$(BIN)/python deploy/bench/flame.py --case $(CASE)
-
-bench-check: $(STAMP)
-	$(BIN)/python deploy/bench/check.py $(if $(BASE),--base $(BASE))
-
 # What Tidelog is measured against. It takes Maven (apt-get install maven), Java 17, and Go 1.24 or newer; nothing of it is
 # committed. The module proxy need not pass on the checksum database.
 PEERS := build/peers
