@@ -57,8 +57,7 @@ class Run:
                 else:
                     await log.create_topic(topic, partitions=there, replication_factor=3, config=config)
                 await replicas.until(partial(self._knows, log, topic, there))
-                for place in range(before, there):
-                    await log.list_offset(topic, place, "latest")  # the leader has opened it
+                await log.list_offset(topic, there - 1, "latest")  # its leader has opened it, and those before it
 
     async def _knows(self, log: tidelog.Log, topic: str, partitions: int) -> bool:
         return len((await log.describe(topic)).partitions) == partitions
