@@ -24,6 +24,7 @@ PROCESSES = 8
 BOOT_ID = "/proc/sys/kernel/random/boot_id"
 SETTINGS = {
     "replica": """
+max_open_files = 150  # less than a soak's segments, so that a leak shows and their number does not
 [settings]
 scrub_interval_s = 15  # damage is to be found within the run
 retention_check_interval_s = 5

@@ -211,7 +211,12 @@ class Stage:
 
     async def topic_id(self) -> str:
         """Folders are named by it."""
-        return (await self.log.describe(self.topic)).topic_id
+
+        async def find() -> list[str]:
+            return [(await self.log.describe(self.topic)).topic_id]
+
+        (topic_id,) = await self._until(find)
+        return topic_id
 
     async def _leaders(self) -> list[str]:
         return [p.leader for p in (await self.log.describe(self.topic)).partitions if p.leader]

@@ -185,7 +185,6 @@ CONTROLLER = (
     LogEvent(
         "protocol_fault", "warning", "A peer sent what no correct one sends; it was let go.", "Find out what it is."
     ),
-    LogEvent("unexpected_message", "warning", "A controller sent something over the wrong link.", "Report it."),
 )
 REPLICA = (
     LogEvent("replica_started", "info", "It listens, and registers.", counted=False),

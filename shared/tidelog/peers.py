@@ -97,6 +97,10 @@ class Peers:
                 if self._keep and not self._over:
                     self._open(self._peers[node])
 
+    def knows(self, node: NodeId) -> bool:
+        """It has an address."""
+        return node in self._peers
+
     def is_up(self, node: NodeId) -> bool:
         """The link to this node is open."""
         peer = self._peers.get(node)

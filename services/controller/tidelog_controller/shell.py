@@ -179,7 +179,18 @@ class Shell:
         return []
 
     def _on_peer_message(self, node: NodeId, message: Message) -> None:
-        self._tell("unexpected_message", peer=node, op=message.OP)  # peers send over links of their own
+        """Controllers send over links of their own, but for one that does not know where this one is."""
+        self._put(None, lambda now, wall_ms: self.core.on_message(node, message, now, wall_ms=wall_ms))
+
+    def _send(self, node: NodeId, message: Message) -> None:
+        """To another controller. A leader that came into the group after what is known here, as behind an older
+        snapshot, is answered all the same: over its own link."""
+        if self.peers.knows(node):
+            self.peers.post(node, message)
+            return
+        for link in self._links.values():
+            if (link.peer.role, link.peer.node) == ("controller", node):
+                link.post(message)
 
     def _on_up(self, node: NodeId) -> None:
         self._up[node] = None
@@ -236,9 +247,9 @@ class Shell:
         await trio.lowlevel.checkpoint()
 
     def _on_fault(self, link: Link | None, error: ProtocolError) -> None:
-        assert link is not None, error
-        self._tell("protocol_fault", peer=link.peer.node, error=error.message)
-        link.close(PROTOCOL_FAULT, error.message)
+        self._tell("protocol_fault", peer="" if link is None else link.peer.node, error=error.message)
+        if link is not None:
+            link.close(PROTOCOL_FAULT, error.message)
 
     async def _perform(self, effects: list[ControllerEffect]) -> None:
         persist = merge(effect for effect in effects if isinstance(effect, Persist))
@@ -249,7 +260,7 @@ class Shell:
         for effect in effects:
             match effect:
                 case Send():
-                    self.peers.post(effect.to, effect.message)
+                    self._send(effect.to, effect.message)
                 case Answer():
                     if effect.source in self._links:
                         self._links[effect.source].answer(effect.id, effect.message)  # type: ignore[arg-type]
