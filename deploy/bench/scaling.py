@@ -37,7 +37,7 @@ import replicas
 import tidelog
 import trio
 from scaling_clients import connections, subscriptions
-from scaling_load import LOAD_COLUMNS, LOAD_PANELS, PATIENT_S, Load, Run, send
+from scaling_load import LOAD_COLUMNS, LOAD_PANELS, PATIENT, Load, Run, send
 from scaling_tables import Panel, Table
 from tidelog.cli.local_cluster import LocalCluster, free_base_port
 from tidelog.descriptors import raise_open_files
@@ -65,7 +65,6 @@ SETTLE_S = 3.0
 
 async def partitions(run: Run) -> list[Table]:
     """More and more partitions. Before the load each partition gets a record, so that every log is open."""
-    options = tidelog.ProducerOptions(delivery_timeout_s=PATIENT_S)
     columns = {"partitions": 0, **LOAD_COLUMNS}
     filled = Table(
         "partitions",
@@ -90,7 +89,7 @@ async def partitions(run: Run) -> list[Table]:
         topic = f"partitions-{count}"
         await run.create(topic, count)
         value = os.urandom(VALUE)
-        async with run.connect() as log, log.producer(topic, options) as producer:
+        async with run.connect() as log, log.producer(topic, PATIENT) as producer:
             for place in range(count):
                 await producer.submit(value, partition=place)
             await producer.flush()

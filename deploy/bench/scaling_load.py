@@ -20,6 +20,7 @@ from scaling_tables import Panel, Table
 from tidelog.cli.local_cluster import LocalCluster
 
 PATIENT_S = 300.0
+PATIENT = tidelog.ProducerOptions(delivery_timeout_s=PATIENT_S)
 STEP = 500
 """Partitions that are created at a time."""
 ROLES = ("client", "gateway", "replicas")
@@ -57,7 +58,10 @@ class Run:
                 else:
                     await log.create_topic(topic, partitions=there, replication_factor=3, config=config)
                 await replicas.until(partial(self._knows, log, topic, there))
-                await log.list_offset(topic, there - 1, "latest")  # its leader has opened it, and those before it
+                async with log.producer(
+                    topic, PATIENT
+                ) as producer:  # until the last one's replicas have all opened it
+                    await producer.send(b"", partition=there - 1)
 
     async def _knows(self, log: tidelog.Log, topic: str, partitions: int) -> bool:
         return len((await log.describe(topic)).partitions) == partitions
