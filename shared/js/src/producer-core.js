@@ -20,10 +20,14 @@
  * - A conditional append (`expectedOffset`) is a batch of one record. Refused with UNEXPECTED_OFFSET it is given up like
  *   any other; a retry of one that was written is a copy, and never refused for what it wrote itself.
  * - Without idempotence nothing is tried twice here: it might write twice or change the order.
+ *
+ * A producer may have thousands of lanes with something in them, so only what happens to all looks at all: a lane is looked
+ * at when something happened to it (`#due`), or its time has come (`#timers`).
  */
 
 import { MAX_RECORDS } from "./batch.js";
 import { BrokerError, TimedOut, Unreachable, fromInfo } from "./errors.js";
+import { Lane } from "./lane.js";
 import { ACKS } from "./options.js";
 import { BATCH_OVERHEAD, Batch } from "./outgoing.js";
 
@@ -37,34 +41,6 @@ const MAX_SEQUENCE = 2 ** 32 - 1;
 /** How long a gateway may try what is probably behind a gap. */
 const SPOILED_TIMEOUT_S = 1;
 
-class Lane {
-  open = null;
-  queue = [];
-  inFlight = [];
-  draining = false;
-  /** Nothing is sent before this time (back-off). */
-  notBefore = 0;
-  producerId = 0;
-  nextSequence = 0;
-  spoiled = false;
-
-  constructor(partition) {
-    this.partition = partition;
-  }
-
-  seal() {
-    if (!this.open) return;
-    this.open.count = this.open.records.length;
-    this.queue.push(this.open);
-    this.open = null;
-  }
-
-  /** The batch whose delivery timeout ends first. */
-  oldest() {
-    return this.inFlight[0] ?? this.queue[0] ?? this.open;
-  }
-}
-
 /**
  * All lanes of one producer. `nextId` gives the numbers by which acks name batches, unique on the link. Methods that
  * return batches return those that were settled by the call, in order.
@@ -75,6 +51,12 @@ export class ProducerCore {
   /** The shell should ask for a producer id and bring it to `onProducerId`. */
   wantsProducerId = false;
   #active = new Map();
+  /** Lanes that `take` is to look at. */
+  #due = new Set();
+  /** Times at which lanes are due, in order; only a lane's `lookAt` is true. */
+  #timers = [];
+  /** By delivery timeout: all have the same. */
+  #unsettled = new Set();
   #sent = new Map();
   #producerId = 0;
   #up = false;
@@ -126,6 +108,8 @@ export class ProducerCore {
     batch.size += size;
     this.buffered += batch.size;
     this.#active.set(partition, lane);
+    this.#unsettled.add(batch);
+    this.#look(lane);
     if (expectedOffset >= 0) lane.seal();
     return batch;
   }
@@ -133,6 +117,7 @@ export class ProducerCore {
   /** Nothing lingers any more: every open batch is due (flush). */
   sealAll() {
     for (const lane of this.#active.values()) lane.seal();
+    this.#lookAtAll();
   }
 
   // --- batches go out ---
@@ -144,15 +129,22 @@ export class ProducerCore {
     const parts = [];
     const payload = [];
     let size = 0;
-    for (const lane of [...this.#active.values()]) {
-      while (size < MESSAGE_BYTES && parts.length < MESSAGE_PARTS) {
-        const batch = this.#nextOf(lane, now);
-        if (!batch) break;
-        const { data } = batch;
-        parts.push(this.#part(lane, batch, data.length, now));
-        payload.push(data);
-        size += data.length;
+    while (this.#timers.length && this.#timers[0].at <= now) {
+      const { at, lane } = this.#timers.shift();
+      if (lane.lookAt === at) this.#look(lane);
+    }
+    while (this.#due.size && size < MESSAGE_BYTES && parts.length < MESSAGE_PARTS) {
+      const [lane] = this.#due;
+      const batch = this.#nextOf(lane, now);
+      if (!batch) {
+        this.#due.delete(lane);
+        this.#wait(lane, now);
+        continue;
       }
+      const { data } = batch;
+      parts.push(this.#part(lane, batch, data.length, now));
+      payload.push(data);
+      size += data.length;
     }
     return parts.length ? { parts, payload } : null;
   }
@@ -183,6 +175,28 @@ export class ProducerCore {
     }
     batch.encode(this.options.compression, this.codecs, lane.producerId);
     return lane.queue.shift();
+  }
+
+  /** Something happened to the lane: the next `take` looks at it. */
+  #look(lane) {
+    lane.lookAt = null;
+    this.#due.add(lane);
+  }
+
+  #lookAtAll() {
+    for (const lane of this.#active.values()) this.#look(lane);
+  }
+
+  /** Nothing of the lane may be sent now. What time alone changes is looked at again in time. */
+  #wait(lane, now) {
+    if (lane.draining || lane.inFlight.length >= this.options.maxInFlight) return;
+    let at = lane.queue.length || lane.open ? lane.notBefore : now;
+    if (!lane.queue.length && lane.open) at = Math.max(at, this.#dueAt(lane, lane.open));
+    if (at <= now) return;
+    lane.lookAt = at;
+    let place = this.#timers.length; // nearly always the last
+    while (place && later(this.#timers[place - 1], at, lane)) place -= 1;
+    this.#timers.splice(place, 0, { at, lane });
   }
 
   /** Give the lane a producer id if it needs one and may change it now. */
@@ -228,6 +242,7 @@ export class ProducerCore {
       if (!batch || batch.settled) continue;
       const lane = this.lanes[batch.partition];
       const error = ack.error && fromInfo(ack.error);
+      this.#look(lane);
       batch.uncertain ||= Boolean(error?.unknownOutcome);
       if (!error || error.code === "DUPLICATE_SEQUENCE") {
         batch.offset = ack.offset;
@@ -280,6 +295,7 @@ export class ProducerCore {
   #settle(lane, batch, error) {
     batch.settle(error);
     this.buffered -= batch.size;
+    this.#unsettled.delete(batch);
     if (!lane.oldest()) this.#active.delete(lane.partition);
     return batch;
   }
@@ -289,6 +305,7 @@ export class ProducerCore {
   /** There is a link to a gateway: what was unacknowledged on the last one goes again, in order. */
   onLinkUp() {
     this.#up = true;
+    this.#lookAtAll();
   }
 
   /** The link is gone and its answers with it. Batches that are not idempotent fail: outcome unknown. */
@@ -318,16 +335,18 @@ export class ProducerCore {
   onProducerId(producerId) {
     this.#producerId = producerId;
     this.wantsProducerId = false;
+    this.#lookAtAll();
   }
 
   /** Give up what is past its delivery timeout. */
   onTick(now) {
     const settled = [];
-    for (const lane of [...this.#active.values()]) {
-      for (let batch = lane.oldest(); batch && now >= batch.deadline; batch = lane.oldest()) {
-        settled.push(this.#giveUp(lane, batch, this.#timedOut(batch)));
-        this.#endDrain(lane, now);
-      }
+    for (const batch of this.#unsettled) {
+      if (now < batch.deadline) break;
+      const lane = this.lanes[batch.partition];
+      settled.push(this.#giveUp(lane, batch, this.#timedOut(batch)));
+      this.#endDrain(lane, now);
+      this.#look(lane);
     }
     return settled;
   }
@@ -336,11 +355,6 @@ export class ProducerCore {
     const why = batch.answer ? `; last answer: ${batch.answer}` : "";
     const where = this.#up ? "no acknowledgement" : "no connection to a gateway";
     return new TimedOut(`${where} within deliveryTimeoutS ${this.options.deliveryTimeoutS}${why}`);
-  }
-
-  #waitsForId(lane) {
-    const head = lane.queue[0] ?? lane.open;
-    return this.options.idempotent && head.baseSequence === null && (lane.spoiled || !lane.producerId);
   }
 
   /** The producer ends now: everything unsettled fails. */
@@ -356,18 +370,17 @@ export class ProducerCore {
 
   /** When `onTick` and `take` should be called next; Infinity: nothing is waited for. */
   deadline() {
-    let time = Infinity;
-    for (const lane of this.#active.values()) {
-      time = Math.min(time, lane.oldest().deadline);
-      if (!this.#up || lane.draining || lane.inFlight.length >= this.options.maxInFlight) continue;
-      if (!lane.queue.length && lane.inFlight.length) {
-        if (lane.open) time = Math.min(time, Math.max(lane.notBefore, this.#dueAt(lane, lane.open)));
-      } else if (!this.#waitsForId(lane)) {
-        time = Math.min(time, lane.notBefore);
-      }
-    }
+    while (this.#timers.length && this.#timers[0].lane.lookAt !== this.#timers[0].at) this.#timers.shift();
+    const [oldest] = this.#unsettled;
+    let time = oldest ? oldest.deadline : Infinity;
+    if (this.#up && this.#due.size) time = 0;
+    if (this.#up && this.#timers.length) time = Math.min(time, this.#timers[0].at);
     return time;
   }
+}
+
+function later(timer, at, lane) {
+  return timer.at > at || (timer.at === at && timer.lane.partition > lane.partition);
 }
 
 function remove(list, item) {

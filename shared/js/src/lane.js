@@ -1,0 +1,31 @@
+/** A producer's *lane*: the state of one partition. What becomes of its batches decides `producer-core.js`. */
+
+export class Lane {
+  open = null;
+  queue = [];
+  inFlight = [];
+  draining = false;
+  /** Nothing is sent before this time (back-off). */
+  notBefore = 0;
+  producerId = 0;
+  nextSequence = 0;
+  spoiled = false;
+  /** Nothing is to be done with it before this time; null: before something happens to it. */
+  lookAt = null;
+
+  constructor(partition) {
+    this.partition = partition;
+  }
+
+  seal() {
+    if (!this.open) return;
+    this.open.count = this.open.records.length;
+    this.queue.push(this.open);
+    this.open = null;
+  }
+
+  /** The batch whose delivery timeout ends first. */
+  oldest() {
+    return this.inFlight[0] ?? this.queue[0] ?? this.open;
+  }
+}
