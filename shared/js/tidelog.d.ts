@@ -69,8 +69,8 @@ export interface ProducerOptions {
   compression?: "none" | "zstd" | "lz4";
   /** Longest that a batch waits for company while earlier ones are in flight. Default 0.005. */
   lingerS?: number;
-  /** A batch is sent when it has this much; where it could not be sent anyway, it goes on to fill up to eight times as
-   * much. Default 131072. */
+  /** A batch is sent when it has this much; where it could not be sent anyway, since `maxInFlight` are before
+   * it, it goes on to fill, to as much as half of them, and takes their places. Default 131072. */
   batchBytes?: number;
   /** From `submit` on; then the record has failed, perhaps with unknown outcome. Default 30. */
   deliveryTimeoutS?: number;

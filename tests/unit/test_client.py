@@ -261,7 +261,7 @@ async def test_wrong_combinations_of_reading_options_are_refused_by_name(fields:
 
 async def test_a_slow_consumer_is_not_sent_more_than_its_credit() -> None:
     async with connected() as (cluster, log):
-        async with log.producer("orders", tidelog.ProducerOptions(batch_bytes=20_000, max_in_flight=40)) as producer:
+        async with log.producer("orders", tidelog.ProducerOptions(batch_bytes=20_000)) as producer:
             for _ in range(400):
                 await producer.submit(b"x" * 1000)
         options = tidelog.ConsumerOptions(buffer_bytes=100_000, partition_bytes=100_000)

@@ -46,27 +46,6 @@ def test_a_full_batch_does_not_linger() -> None:
     assert [len(values) for values in bench.send()] == [2, 2]
 
 
-def test_a_batch_that_has_to_wait_goes_on_to_fill_and_then_does_not_linger() -> None:
-    bench = Bench(ProducerOptions(batch_bytes=400, max_in_flight=2, linger_s=5.0))
-    for _ in range(11):
-        bench.add(b"x" * 100)
-    assert [len(values) for values in bench.send()] == [2, 2]
-    bench.ack(0)
-    assert [len(values) for values in bench.send()] == [7]
-
-
-def test_it_fills_up_to_eight_times_batch_bytes_or_to_what_the_topic_takes() -> None:
-    for factor, most in ((8, 1 << 20), (4, 1600)):
-        options = ProducerOptions(batch_bytes=400, max_in_flight=1)
-        core = ProducerCore("t", 1, options, lambda: 1, max_batch_bytes=most)
-        batches = [core.open(0, (b"", None, 1000, ()), 200, 0.0)]
-        while len(batches) < 3:
-            batch = core.append(0, (b"", None, 1000, ()), 10) or core.open(0, (b"", None, 1000, ()), 10, 0.0)
-            batches += [batch] * (batch is not batches[-1])
-        assert 390 < batches[0].size <= 400
-        assert factor * 400 - 10 < batches[1].size <= factor * 400
-
-
 def test_a_conditional_append_is_a_batch_of_its_own_and_keeps_its_place_and_its_condition() -> None:
     bench = Bench(ProducerOptions(max_in_flight=9))
     bench.add(b"before")

@@ -59,14 +59,14 @@ class World:
 
     def check_deadline(self) -> None:
         """Whoever sleeps until the deadline misses nothing that a look at every lane would find."""
-        core, options = self.bench.core, self.bench.core._options
+        core = self.bench.core
         times = []
         for lane in core._active.values():
             oldest, head = lane.oldest(), lane.queue[0] if lane.queue else lane.open
             assert oldest is not None
             times.append(oldest.deadline)
             lingers = not lane.queue and lane.in_flight and lane.open is not None
-            if lane.draining or len(lane.in_flight) >= options.max_in_flight or head is None:
+            if lane.draining or core._is_full(lane) or head is None:
                 continue
             if lingers:
                 times.append(max(lane.not_before, core._due_at(lane, head)))

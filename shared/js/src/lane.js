@@ -4,6 +4,8 @@ export class Lane {
   open = null;
   queue = [];
   inFlight = [];
+  /** Of the batches in the queue and in flight. */
+  sealedPlaces = 0;
   draining = false;
   /** Nothing is sent before this time (back-off). */
   notBefore = 0;
@@ -20,6 +22,7 @@ export class Lane {
   seal() {
     if (!this.open) return;
     this.open.count = this.open.records.length;
+    this.sealedPlaces += this.open.places;
     this.queue.push(this.open);
     this.open = null;
   }

@@ -18,6 +18,8 @@ export function recordSize({ value, key, headers }) {
 export class Batch {
   records = [];
   size = BATCH_OVERHEAD;
+  /** Of those that may be on their way: more for one that grew. */
+  places = 1;
   /** Records of the batch, from when it is sealed. */
   count = 0;
   /** null: no sequence given yet, or taken back. */

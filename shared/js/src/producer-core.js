@@ -6,7 +6,7 @@
  *
  * - Batching. A batch is sealed when it is full. An open batch is due at once while nothing of its lane is in flight,
  *   else when it has lingered: a lone record pays no linger, a flood fills its batches (Nagle's idea). A full batch that
- *   could not be sent, since `maxInFlight` are before it, stays open and grows.
+ *   could not be sent, since `maxInFlight` are before it, stays open, grows, and takes the places of several then.
  * - Idempotence (KIP-98). A batch gets (producer id, base sequence) when it is first sent and keeps them through every
  *   retry, on this link or the next, so that the leader can tell a copy. The leader accepts a sequence only without a
  *   gap. So whatever follows a batch that is not in the log cannot be in the log either, under the same id.
@@ -35,8 +35,6 @@ import { BATCH_OVERHEAD, Batch } from "./outgoing.js";
 const MESSAGE_BYTES = 1 << 20;
 /** or so many batches. */
 const MESSAGE_PARTS = 128;
-/** A batch that could not be sent goes on to fill, up to so many times `batchBytes`. */
-const WAITING_GROWS = 8;
 const MAX_SEQUENCE = 2 ** 32 - 1;
 /** How long a gateway may try what is probably behind a gap. */
 const SPOILED_TIMEOUT_S = 1;
@@ -67,7 +65,7 @@ export class ProducerCore {
     this.nextId = nextId;
     this.maxBatchBytes = maxBatchBytes;
     this.batchBytes = Math.min(options.batchBytes, maxBatchBytes);
-    this.mostBytes = Math.min(options.batchBytes * WAITING_GROWS, maxBatchBytes);
+    this.mostBytes = Math.min(this.batchBytes * Math.max(1, Math.floor(options.maxInFlight / 2)), maxBatchBytes);
     this.codecs = codecs;
     this.lanes = Array.from({ length: partitions }, (_, partition) => new Lane(partition));
   }
@@ -85,9 +83,12 @@ export class ProducerCore {
     const batch = lane.open;
     if (!batch || batch.records.length === MAX_RECORDS) return null;
     const total = batch.size + size;
-    if (total > this.batchBytes && (total > this.mostBytes || this.#hasPlace(lane))) return null;
+    if (total > this.batchBytes) {
+      if (total > this.mostBytes || lane.sealedPlaces < this.options.maxInFlight) return null;
+      batch.places = Math.ceil(total / this.batchBytes);
+    }
     batch.records.push(record);
-    batch.size += size;
+    batch.size = total;
     this.buffered += size;
     return batch;
   }
@@ -149,9 +150,11 @@ export class ProducerCore {
     return parts.length ? { parts, payload } : null;
   }
 
-  /** One more batch may be on its way. */
-  #hasPlace(lane) {
-    return lane.inFlight.length + lane.queue.length < this.options.maxInFlight;
+  /** What is on its way leaves the next batch no place. */
+  #isFull(lane) {
+    const following = lane.queue[0] ?? lane.open;
+    const places = lane.inFlight.reduce((sum, batch) => sum + batch.places, following?.places ?? 1);
+    return lane.inFlight.length > 0 && places > this.options.maxInFlight;
   }
 
   /** When its open batch is to be sent: at once when it is alone or full. */
@@ -162,7 +165,7 @@ export class ProducerCore {
 
   /** Take the lane's next batch if it may be sent, and number it. */
   #nextOf(lane, now) {
-    if (lane.draining || now < lane.notBefore || lane.inFlight.length >= this.options.maxInFlight) return null;
+    if (lane.draining || now < lane.notBefore || this.#isFull(lane)) return null;
     if (!lane.queue.length) {
       if (!lane.open || now < this.#dueAt(lane, lane.open)) return null;
       lane.seal();
@@ -189,7 +192,7 @@ export class ProducerCore {
 
   /** Nothing of the lane may be sent now. What time alone changes is looked at again in time. */
   #wait(lane, now) {
-    if (lane.draining || lane.inFlight.length >= this.options.maxInFlight) return;
+    if (lane.draining || this.#isFull(lane)) return;
     let at = lane.queue.length || lane.open ? lane.notBefore : now;
     if (!lane.queue.length && lane.open) at = Math.max(at, this.#dueAt(lane, lane.open));
     if (at <= now) return;
@@ -293,6 +296,7 @@ export class ProducerCore {
   }
 
   #settle(lane, batch, error) {
+    if (batch.count) lane.sealedPlaces -= batch.places;
     batch.settle(error);
     this.buffered -= batch.size;
     this.#unsettled.delete(batch);

@@ -37,8 +37,8 @@ class ProducerOptions:
     """Longest that a batch waits for company while earlier ones are in flight; 0: never."""
     batch_bytes: int = 128 << 10
     """A batch is sent when it has this much; at most the topic's ``max_batch_bytes``, for which it is lowered. While
-    ``max_in_flight`` batches are before it, it goes on to fill: up to eight times as much, which costs the servers
-    less than eight batches."""
+    ``max_in_flight`` batches are before it, it goes on to fill, to as much as half of them, and takes their places:
+    one large batch costs the servers less than several."""
     delivery_timeout_s: float = 30.0
     """From ``submit`` on; then the record has failed, perhaps with unknown outcome."""
     request_timeout_s: float = 10.0

@@ -56,6 +56,7 @@ class Batch:
         "offset",
         "opened_at",
         "partition",
+        "places",
         "records",
         "reported",
         "settled",
@@ -72,6 +73,8 @@ class Batch:
         self.deadline = deadline
         self.records: list[Fields] = []
         self.size = BATCH_OVERHEAD
+        self.places = 1
+        """Of those that may be on their way: more for one that grew."""
         self.count = 0
         """Records of the batch, from when it is sealed."""
         self.base_sequence: int | None = None

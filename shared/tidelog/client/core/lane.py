@@ -21,6 +21,7 @@ class Lane:
         "partition",
         "producer_id",
         "queue",
+        "sealed_places",
         "spoiled",
     )
 
@@ -29,6 +30,8 @@ class Lane:
         self.open: Batch | None = None
         self.queue: deque[Batch] = deque()
         self.in_flight: deque[Batch] = deque()
+        self.sealed_places = 0
+        """Of the batches in the queue and in flight."""
         self.draining = False
         self.not_before = 0.0
         """Nothing is sent before this time (back-off)."""
@@ -43,6 +46,7 @@ class Lane:
         """Close the open batch, if there is one, and queue it."""
         if self.open is not None:
             self.open.count = len(self.open.records)
+            self.sealed_places += self.open.places
             self.queue.append(self.open)
             self.open = None
 

@@ -4,8 +4,8 @@ Each partition is a *lane*: an open batch, a queue of sealed ones, and those in 
 
 - **Batching.** A batch is sealed when it is full. An open batch is due at once while nothing of its lane is in
   flight, else when it has lingered: a lone record pays no linger, a flood fills its batches (Nagle's idea). A full
-  batch that could not be sent, since ``max_in_flight`` are before it, stays open and grows: the further the servers
-  are behind, the fewer messages they get.
+  batch that could not be sent, since ``max_in_flight`` are before it, stays open and grows: who is behind gets fewer
+  messages, and not more bytes, since it takes the places of several then.
 - **Idempotence** (KIP-98). A batch gets (producer id, base sequence) when it is first sent and keeps them through
   every retry, on this link or the next, so that the leader can tell a copy. The leader accepts a sequence only
   without a gap. So whatever follows a batch that is not in the log cannot be in the log either, under the same id.
@@ -49,8 +49,6 @@ MESSAGE_BYTES = 1 << 20
 """A produce message is closed when it has this much,"""
 MESSAGE_PARTS = 128
 """or so many batches: its header stays small."""
-WAITING_GROWS = 8
-"""A batch that could not be sent goes on to fill, up to so many times ``batch_bytes``."""
 MAX_SEQUENCE = 2**32 - 1
 SPOILED_TIMEOUT_S = 1.0
 """How long a gateway may try what is probably behind a gap."""
@@ -82,7 +80,7 @@ class ProducerCore:
         self._next_id = next_id
         self._max_batch_bytes = max_batch_bytes
         self._batch_bytes = min(options.batch_bytes, max_batch_bytes)
-        self._most_bytes = min(options.batch_bytes * WAITING_GROWS, max_batch_bytes)
+        self._most_bytes = min(self._batch_bytes * max(1, options.max_in_flight // 2), max_batch_bytes)
         self._identity = identity
         self._lanes = [Lane(partition, identity) for partition in range(partitions)]
         self._active: dict[int, Lane] = {}  # lanes with anything unsettled, oldest first
@@ -107,10 +105,12 @@ class ProducerCore:
         if batch is None or len(batch.records) == MAX_RECORDS:
             return None
         total = batch.size + size
-        if total > self._batch_bytes and (total > self._most_bytes or self._has_place(lane)):
-            return None
+        if total > self._batch_bytes:
+            if total > self._most_bytes or lane.sealed_places < self._options.max_in_flight:
+                return None
+            batch.places = -(-total // self._batch_bytes)
         batch.records.append(record)
-        batch.size += size
+        batch.size = total
         self.buffered += size
         return batch
 
@@ -170,9 +170,11 @@ class ProducerCore:
     def _has_room(size: int, parts: list[ProducePart]) -> bool:
         return size < MESSAGE_BYTES and len(parts) < MESSAGE_PARTS
 
-    def _has_place(self, lane: Lane) -> bool:
-        """One more batch may be on its way."""
-        return len(lane.in_flight) + len(lane.queue) < self._options.max_in_flight
+    def _is_full(self, lane: Lane) -> bool:
+        """What is on its way leaves the next batch no place."""
+        following = lane.queue[0] if lane.queue else lane.open
+        places = sum(batch.places for batch in lane.in_flight) + (1 if following is None else following.places)
+        return bool(lane.in_flight) and places > self._options.max_in_flight
 
     def _due_at(self, lane: Lane, batch: Batch) -> float:
         """When its open batch is to be sent: at once when it is alone or full."""
@@ -182,7 +184,7 @@ class ProducerCore:
 
     def _next_of(self, lane: Lane, now: float) -> Batch | None:
         """Take the lane's next batch if it may be sent, and number it."""
-        if lane.draining or now < lane.not_before or len(lane.in_flight) >= self._options.max_in_flight:
+        if lane.draining or now < lane.not_before or self._is_full(lane):
             return None
         if not lane.queue:
             if lane.open is None or now < self._due_at(lane, lane.open):
@@ -213,7 +215,7 @@ class ProducerCore:
 
     def _wait(self, lane: Lane, now: float) -> None:
         """Nothing of the lane may be sent now. What time alone changes is looked at again in time."""
-        if lane.draining or len(lane.in_flight) >= self._options.max_in_flight:
+        if lane.draining or self._is_full(lane):
             return
         at = lane.not_before if lane.queue or lane.open is not None else now
         if not lane.queue and lane.open is not None:
@@ -319,6 +321,7 @@ class ProducerCore:
         return self._settle(lane, batch, error)
 
     def _settle(self, lane: Lane, batch: Batch, error: TidelogError | None) -> Batch:
+        lane.sealed_places -= batch.places if batch.count else 0
         batch.settle(error)
         self.buffered -= batch.size
         del self._unsettled[batch]
