@@ -19,7 +19,7 @@ ADVICE = {
     "REQUEST_TIMED_OUT": STAYS,
     "UNREACHABLE": "See whether the server runs, and its name, port, network and certificate.",
     "CORRUPT_BATCH": "Look at the memory of the machine that sent it; `tidelog verify replicas`.",
-    "BATCH_TOO_LARGE": "A smaller record, or a larger `max_batch_bytes` of the topic (8 MiB at most).",
+    "BATCH_TOO_LARGE": "A smaller record, or a larger `max_batch_bytes` of the topic (11 MiB at most).",
     "OUT_OF_ORDER_SEQUENCE": NOTHING,
     "DUPLICATE_SEQUENCE": NOTHING,
     "FENCED_PRODUCER": "Two processes write under one name: end the older one.",

@@ -6,7 +6,7 @@ what a restart has to read.
     partitions      produce to 1 … 10,000 partitions, whose records choose theirs by themselves (a batch is filled,
                     then comes the next partition) or go round all of them; memory of each partition
     producers       1 … 64 producers, each with a connection of its own and a window of its own
-    records         records of 10 B … 8 MB, written and read
+    records         records of 10 B … 10 MiB, written and read
     recovery        the restart of a server that was killed, by the size of the last segment
     connections     memory of idle clients at the gateway
     subscriptions   the same of idle subscriptions
@@ -51,9 +51,9 @@ RECORDS = {
     10 << 10: "10 KiB",
     100 << 10: "100 KiB",
     1 << 20: "1 MiB",
-    8_000_000: "8 MB",
+    10 << 20: "10 MiB",
 }
-"""The largest batch of any topic is 8 MiB."""
+"""The largest batch of any topic is 11 MiB."""
 SEGMENTS_MB = (128, 256, 512, 1000)
 VALUE = 1 << 10
 MOST_PENDING = 100_000

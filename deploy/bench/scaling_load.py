@@ -49,7 +49,7 @@ class Run:
     async def create(self, topic: str, partitions: int) -> None:
         """A topic with three replicas, in steps in which no process is busy for so long that others give it up."""
         async with self.connect() as log:
-            config = {"flush": "os", "max_batch_bytes": str(8 << 20)}
+            config = {"flush": "os", "max_batch_bytes": str(11 << 20)}
             there = 0
             while there < partitions:
                 before, there = there, min(there + STEP, partitions)

@@ -32,7 +32,9 @@ class ReplicaSettings:
         1.5, "A leader that is silent, or does not answer a follower, for this long is reported.", 0.05, 600
     )
     leader_report_interval_s: float = setting(0.5, "Pause between reports of the same silent leader.", 0.01, 600)
-    fetch_max_bytes: int = setting(4 << 20, "Most bytes of batches in one answer.", 64 << 10, 12 << 20)
+    fetch_max_bytes: int = setting(
+        4 << 20, "Most bytes of batches in one answer, and a batch more.", 64 << 10, 4 << 20
+    )
     notify_max_bytes: int = setting(
         64 << 10, "Most bytes of batches that a partition sends to an idle follower unasked; 0: none.", 0, 1 << 20
     )

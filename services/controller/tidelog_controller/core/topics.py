@@ -11,6 +11,7 @@ import re
 from collections.abc import Collection, Mapping
 from dataclasses import fields, replace
 
+from tidelog.compacted import MOST_BYTES
 from tidelog.errors import TidelogError, refuse
 from tidelog.types import INTERNAL_PREFIX, TOPIC_NAME, NodeId, TopicConfig
 from tidelog.wire.messages import (
@@ -43,7 +44,7 @@ RANGES = {
     "flush_interval_ms": (1, 3_600_000),
     "segment_max_bytes": (1 << 10, 1 << 30),
     "segment_max_age_ms": (1_000, YEARS_MS),
-    "max_batch_bytes": (1 << 10, 8 << 20),
+    "max_batch_bytes": (1 << 10, MOST_BYTES),
     "replica_max_lag_ms": (1, 3_600_000),
     "replica_max_lag_records": (0, 1 << 40),
     "retention_ms": (-1, YEARS_MS),
@@ -52,7 +53,7 @@ RANGES = {
     "compaction_min_lag_ms": (0, YEARS_MS),
     "tombstone_retention_ms": (0, YEARS_MS),
 }
-"""Least and most of every setting that is a number. ``max_batch_bytes`` stays well below the largest message."""
+"""Least and most of every setting that is a number."""
 FIXED = ("commit_rule", "flush")
 """What stays as it was when the topic was created."""
 
