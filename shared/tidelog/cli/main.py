@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import getpass
 import importlib
 import json
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
 
 CONNECT_TIMEOUT_S = 3.0
 DEFAULT_GATEWAY = "ws://127.0.0.1:9292"
+GC_THRESHOLD = 50_000
+"""New objects before Python's garbage collector looks at them: where 100,000 records are on their way, a third of a
+command's CPU was the collector's with its own 700."""
 
 COMMANDS = {
     "dev": "dev",
@@ -161,6 +165,7 @@ def main() -> None:
 
     Exit codes: 0 done; 1 the cluster refused, or something was lost or found wrong; 2 wrong usage or configuration;
     130 interrupted."""
+    gc.set_threshold(GC_THRESHOLD)
 
 
 _SHOWN = {
