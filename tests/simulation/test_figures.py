@@ -245,6 +245,8 @@ async def disks_fail(stage: Stage) -> None:
     await log.create_topic("t", replication_factor=3, config={"segment_max_bytes": "1024"})
     await stage.until_in_sync("t")
     await send(stage, "t", 20)
+    for _ in range(40):  # what the records have begun is over: a disk that is full in its midst would end the server
+        await stage.tick()
     leader = await stage.leader("t")
     free = value("tidelog_replica_disk_free_bytes", leader)
     services.disks[leader].full = True
