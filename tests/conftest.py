@@ -3,6 +3,7 @@ only ``conftest.py`` that the process reads which shares out the tests and write
 
 from __future__ import annotations
 
+import signal
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from hypothesis import HealthCheck, settings
 
 settings.register_profile("tests", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("tests")  # no property fails because the machine is busy
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a run in the background would have its commands ignore it
 
 OF_PROCESSES = ("tests/cluster/", "tests/conformance/", "tests/real/", "tests/spark/")
 
