@@ -137,8 +137,7 @@ class Shell:
         """A message over an accepted link, of a kind that its role may send."""
         peer = link.peer
         if peer.role == "controller" and id is None:
-            if len(self._inbox) < INBOX:
-                self._put(link, lambda now, wall_ms: self.core.on_message(peer.node, message, now, wall_ms=wall_ms))
+            self._on_controller_message(link, peer.node, message)
         elif peer.role == "replica" and getattr(message, "node", peer.node) != peer.node:
             error = refuse("FORBIDDEN", f"{peer.node} speaks for itself only")
             self._note_refused(message, error, peer.node)
@@ -180,7 +179,12 @@ class Shell:
 
     def _on_peer_message(self, node: NodeId, message: Message) -> None:
         """Controllers send over links of their own, but for one that does not know where this one is."""
-        self._put(None, lambda now, wall_ms: self.core.on_message(node, message, now, wall_ms=wall_ms))
+        self._on_controller_message(None, node, message)
+
+    def _on_controller_message(self, link: Link | None, node: NodeId, message: Message) -> None:
+        """One that finds no room is lost, as on a broken link: Raft sends again."""
+        if len(self._inbox) < INBOX:
+            self._put(link, lambda now, wall_ms: self.core.on_message(node, message, now, wall_ms=wall_ms))
 
     def _send(self, node: NodeId, message: Message) -> None:
         """To another controller. A leader that came into the group after what is known here, as behind an older
