@@ -178,8 +178,7 @@ class Consensus(ABC):
         if self.active:
             self.active = False
             self._on_inactive()
-        _, effects = self.raft.transfer(now)
-        return self._absorb(effects, now)
+        return self._absorb(self.raft.leave(now), now)
 
     @property
     def waiting(self) -> int:

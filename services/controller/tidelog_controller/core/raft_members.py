@@ -36,6 +36,7 @@ class RaftMembers(RaftReads):
     """See above."""
 
     _transfer: _Transfer | None = None
+    _leaving = False
 
     # --- changes -----------------------------------------------------------------------------------------
 
@@ -110,6 +111,8 @@ class RaftMembers(RaftReads):
             self._leave(now)
         elif self._transfer is not None:
             self._tell_target()
+        elif self._leaving and (target := self._best_follower(now)) is not None:
+            self._begin_transfer(target, now)
 
     def _promote_one(self, now: float) -> None:
         """A learner that keeps up becomes a voter."""
@@ -143,9 +146,18 @@ class RaftMembers(RaftReads):
         target = target or self._best_follower(now)
         if self.role != "leader" or target is None or target == self.node_id or not self.is_live(target, now):
             return False, []
+        self._begin_transfer(target, now)
+        return True, self._take_effects()
+
+    def leave(self, now: float) -> list[RaftEffect]:
+        """Hand leadership over, and as long as this goes on whenever it falls to this one: at once, or as soon as a
+        live voter is known, which a leader of a moment ago does not yet."""
+        self._leaving = True
+        return self.transfer(now)[1]
+
+    def _begin_transfer(self, target: NodeId, now: float) -> None:
         self._transfer = _Transfer(target, now + self.settings.election_timeout_min_s)
         self._tell_target()
-        return True, self._take_effects()
 
     def _tell_target(self) -> None:
         transfer = self._transfer
