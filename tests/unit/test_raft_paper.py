@@ -525,21 +525,6 @@ def test_a_transfer_to_who_cannot_take_over_ends_and_the_leader_goes_on() -> Non
     assert net.propose(b"goes on") is not None and node.raft.role == "leader"
 
 
-def test_a_leader_that_leaves_before_it_knows_of_a_live_voter_hands_over_as_soon_as_it_does() -> None:
-    """A leader of a moment ago has heard votes only, and who is live shows in answers to what it sends."""
-    net = Net(THREE)
-    node = net.elect("c1")
-    net.blocked = lambda sender, to: to == "c1"
-    net.run(SETTINGS.election_timeout_min_s - 0.01)
-    assert node.raft.role == "leader"
-    net.now += 0.02
-    node.perform(node.raft.leave(net.now))
-    assert node.raft._transfer is None, "nobody is live"
-    net.blocked = lambda sender, to: False
-    net.run(0.5)
-    assert node.raft.role == "follower"
-
-
 def test_only_the_leader_of_the_term_can_tell_a_voter_to_stand() -> None:
     """Thesis §3.10: one that is late or a stranger is ignored."""
     for sender, term in (("c3", 5), ("c2", 4), ("c2", 6)):
