@@ -40,7 +40,7 @@ PARTS = {
     "kernel: epoll, and waiting in it": r"trio/_core/_(generated_)?io_epoll\.py",
     "kernel: files": r"tidelog/disk\.py",
     "trio: tasks, nurseries, events": r"trio/|outcome/|attrs generated methods (trio|outcome)",
-    "frames, WebSocket": r"tidelog/(wire/frames|wire/backlog|websocket|transport)\.py|wsproto/|trio_websocket/|h11/",
+    "frames, WebSocket": r"tidelog/(wire/fram\w+|wire/backlog|websocket|transport)\.py|wsproto/|trio_websocket/|h11/",
     "codec": r"tidelog/wire/(?!session)|cbor2/",
     "links, sessions, outboxes": r"/(link|outbox|peers|controllers|session|entrance)\.py",
     "batches of records": r"tidelog/(records|batch_body|compacted)\.py",

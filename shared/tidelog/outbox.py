@@ -3,8 +3,8 @@
 Theory. Messages leave in the order in which they came, by one of two ways:
 
 - A *burst* is the time in which a reader handles everything that has arrived (or a block under ``burst``). What is
-  queued meanwhile, on any connection, is collected; at the end of the burst it is handed to the kernel at once, as
-  much as it takes. So an answer costs neither a task switch nor a send of its own.
+  queued meanwhile, on any connection, is collected; at the end of the burst, or when it is for many of them, it is
+  handed to the kernel at once, as much as it takes. So an answer costs neither a task switch nor a send of its own.
 - The rest is the writer's: what is queued outside a burst, what the kernel did not take, and everything on a
   connection that cannot send without waiting. The writer takes what there is, about ``BURST_BYTES`` at a time.
 
@@ -33,6 +33,8 @@ ROOM_MESSAGES = 2_048
 """Who can wait waits above this."""
 BURST_BYTES = 1 << 20
 """What is handed to the connection at once, or a little more."""
+BURST_CONNECTIONS = 8
+"""When so many have something to send it is sent, so that the first need not wait for all who get the same."""
 
 Outgoing = tuple[bytes, Payload]
 
@@ -115,6 +117,9 @@ class Outbox:
         elif not self._in_burst:
             self._in_burst = True
             _burst.outboxes.append(self)
+            if len(_burst.outboxes) >= BURST_CONNECTIONS:
+                end_burst()
+                begin_burst()
 
     def flush(self) -> None:
         """The burst is over: send what is queued, without the writer where that is possible."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from itertools import pairwise
 
 import pytest
 import trio
@@ -11,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tidelog.errors import ProtocolError, TidelogError, Unreachable
 from tidelog.wire.backlog import Backlog
-from tidelog.wire.frames import MAX_CONTROLS, MAX_FRAGMENTS, PROGRESS_BYTES, PROGRESS_S, FrameStream, unmask
+from tidelog.wire.frames import MAX_CONTROLS, MAX_FRAGMENTS, PROGRESS_BYTES, PROGRESS_S, FrameStream
+from tidelog.wire.framing import BINARY, frame_head, unmask
 from wsproto.connection import Connection, ConnectionType
 from wsproto.events import BytesMessage, CloseConnection, Ping, Pong
 
@@ -91,6 +93,27 @@ async def test_frames_byte_by_byte() -> None:
                 await raw.send_all(bytes((byte,)))
 
         assert await ours.receive() == b"z" * 128
+
+
+@given(st.lists(st.tuples(st.integers(0, 300), st.binary(min_size=4, max_size=4)), max_size=4), st.data())
+def test_however_the_bytes_arrive_the_messages_are_the_same(
+    messages: list[tuple[int, bytes]], data: st.DataObject
+) -> None:
+    payloads = [bytes(range(256)) * 2 for _ in messages]
+    payloads = [payload[:size] for payload, (size, _) in zip(payloads, messages, strict=True)]
+    wire = b"".join(
+        frame_head(BINARY, len(payload), masked=True)[:-4] + mask + unmask(payload, mask)
+        for payload, (_, mask) in zip(payloads, messages, strict=True)
+    )
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(wire)), max_size=6)))
+
+    async def exchange() -> None:
+        ours, raw = ends(server=True, early=wire[: cuts[0]] if cuts else wire)
+        for start, end in pairwise([*cuts, len(wire)]):
+            await raw.send_all(wire[start:end])
+        assert [await ours.receive() for _ in payloads] == payloads
+
+    trio.run(exchange)
 
 
 MASK = b"\0\0\0\0"

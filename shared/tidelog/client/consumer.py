@@ -58,7 +58,8 @@ class Consumer(RecordStream):
     async def next_batch(self) -> Fetched | None:
         """The next batch as it came, not decoded (control batches too); None at the end."""
         reader = await self._open()
-        await self._connection.loop.checkpoint()
+        if not reader.core.is_dry:
+            await self._connection.loop.checkpoint()
         self._begin_batch()
         while (fetched := reader.core.take()) is None:
             if self._closed:

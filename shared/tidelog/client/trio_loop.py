@@ -38,6 +38,9 @@ class TrioLoop:
 
     async def wait(self, event: Event, deadline: float = inf) -> None:
         """Until it is set, or so late."""
+        if deadline == inf:  # a scope of its own costs as much as the waking
+            await event.wait()
+            return
         with trio.CancelScope(deadline=deadline):
             await event.wait()
 

@@ -33,9 +33,21 @@ from tidelog.tls import Identity
 from tidelog.types import Buffer
 from tidelog.wire.backlog import Backlog
 from tidelog.wire.codec import payload_buffers, payload_size
+from tidelog.wire.framing import (
+    BINARY,
+    BROKEN_RULES,
+    CLOSE,
+    CONTINUATION,
+    PING,
+    PONG,
+    TEXT,
+    close_reason,
+    frame_head,
+    plain_message,
+    unmask,
+)
 from tidelog.wire.messages import Payload
 
-CONTINUATION, TEXT, BINARY, CLOSE, PING, PONG = 0x0, 0x1, 0x2, 0x8, 0x9, 0xA
 MAX_FRAGMENTS = 1024
 """Most frames of one message."""
 MAX_CONTROLS = 100
@@ -49,7 +61,7 @@ FIRST_BYTES = 64 << 10
 IOV_MAX = 1024
 """Most buffers that the kernel takes at once."""
 
-TEXT_FRAME, TOO_LARGE, BROKEN_RULES, TOO_SLOW = 1003, 1009, 1002, 1013
+TEXT_FRAME, TOO_LARGE, TOO_SLOW = 1003, 1009, 1013
 
 
 class FrameStream:
@@ -104,6 +116,10 @@ class FrameStream:
 
     async def receive(self) -> bytes:
         """The next binary message, see ``Connection.receive``. Pings are answered and pongs noted on the way."""
+        if self._position == len(self._chunk):
+            self._chunk, self._position = await self._receive_some(within=self._begun), 0
+        if (message := self._take_plain()) is not None:
+            return message
         parts: list[bytes] = []
         size = 0
         while True:
@@ -131,6 +147,16 @@ class FrameStream:
                 return parts[0] if len(parts) == 1 else b"".join(parts)
             if len(parts) >= MAX_FRAGMENTS:
                 raise _broken(f"a message of more than {MAX_FRAGMENTS} fragments")
+
+    def _take_plain(self) -> bytes | None:
+        """The next message where that is easily done; None: look closer."""
+        found = plain_message(self._chunk, self._position, masked=self._server)
+        if found is None or (found[1] - found[0]) > self._max_bytes:
+            return None
+        start, end, mask = found
+        self._position = end
+        self._max_bytes = self._full_bytes
+        return unmask(self._chunk[start:end], mask)
 
     def _end_message(self) -> None:
         self._begun = False
@@ -168,8 +194,7 @@ class FrameStream:
         return final, opcode, length, await self._read(4) if self._server else b""
 
     async def _read_payload(self, length: int, mask: bytes) -> bytes:
-        data = await self._read(length)
-        return unmask(data, mask) if mask and mask != b"\0\0\0\0" else data
+        return unmask(await self._read(length), mask)
 
     async def _read(self, count: int) -> bytes:
         """Exactly ``count`` bytes; one copy at most beyond the kernel's."""
@@ -255,7 +280,7 @@ class FrameStream:
             self._urgent.clear()
             self._queue_urgent(PONG, data)
         elif opcode == CLOSE:
-            code, reason = _parse_close(data)
+            code, reason = close_reason(data)
             self._peer_close = data[:2]
             raise Unreachable(f"{self.remote} closed the connection: {code} {reason}".rstrip())
 
@@ -340,13 +365,7 @@ class FrameStream:
         self._sending = False
 
     def _head(self, opcode: int, length: int) -> bytes:
-        masked = 0 if self._server else 0x80
-        mask = b"" if self._server else b"\0\0\0\0"
-        if length < 126:
-            return bytes((0x80 | opcode, masked | length)) + mask
-        if length < 1 << 16:
-            return struct.pack(">BBH", 0x80 | opcode, masked | 126, length) + mask
-        return struct.pack(">BBQ", 0x80 | opcode, masked | 127, length) + mask
+        return frame_head(opcode, length, masked=not self._server)
 
     # --- closing -----------------------------------------------------------------------------------------
 
@@ -374,19 +393,6 @@ class FrameStream:
             if self._backlog is not None:
                 self._backlog.remove(self)
             await trio.aclose_forcefully(self._stream)
-
-
-def unmask(data: bytes, mask: bytes) -> bytes:
-    """XOR with the repeated four-byte key (§5.3), as one long integer: 1 MiB in about 1 ms."""
-    size = len(data)
-    key = mask * (size // 4) + mask[: size % 4]
-    return (int.from_bytes(data, "little") ^ int.from_bytes(key, "little")).to_bytes(size, "little")
-
-
-def _parse_close(data: bytes) -> tuple[int, str]:
-    if len(data) < 2:
-        return (1005, "") if not data else (BROKEN_RULES, "")
-    return int.from_bytes(data[:2], "big"), data[2:].decode(errors="replace")
 
 
 def _broken(text: str) -> ProtocolError:

@@ -133,6 +133,11 @@ class ConsumerCore:
         return self._is_idle and all(lane.failed is None for lane in self._lanes.values())
 
     @property
+    def is_dry(self) -> bool:
+        """``take`` gives nothing now, but may later: who wants more has to wait."""
+        return not self._queue and not self._is_idle
+
+    @property
     def _is_idle(self) -> bool:
         return not self._queue and all(lane.done and not lane.held for lane in self._lanes.values())
 
