@@ -239,7 +239,7 @@ def main(names: tuple[str, ...], chosen: tuple[str, ...], rounds: int, is_quick:
             for row, value in measured.figures.items():
                 figures[name].setdefault(row, []).append(value)
             failures += [f"round {number + 1}, {name}, {case}: {why}" for case, why in measured.failures.items()]
-    (out / "figures.json").write_text(json.dumps({"rounds": rounds, "figures": figures}, indent=2) + "\n")
+        (out / "figures.json").write_text(json.dumps({"rounds": number + 1, "figures": figures}, indent=2) + "\n")
     click.echo("\n".join(table(figures)))
     for failure in failures:
         click.echo(failure, err=True)
