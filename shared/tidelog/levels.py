@@ -17,15 +17,19 @@ from tidelog.errors import TidelogError, refuse
 from tidelog.wire.messages import Hello
 from tidelog.wire.session import PROTOCOL_VERSION
 
-OLDEST, NEWEST = 1, 2
+OLDEST, NEWEST = 1, 3
 """What this release understands."""
 FORGET_SERVERS = 2
 """Since this level a replica server can be forgotten. To an older controller that is an entry of its log that it
 cannot read, to an older gateway or replica server nothing at all: it would go on counting the server in."""
+PROGRESS = 3
+"""Since this level a follower that has what came with a notice says so without waiting for an answer. An older leader
+would pass over that."""
 
 CHANGES = {
     1: "everything before there were levels",
     2: "the level itself in metadata and snapshots; replica servers can be forgotten (tidelog servers forget)",
+    3: "followers acknowledge what came with a notice by a message of its own, which needs no answer (progress)",
 }
 """What each level brought."""
 

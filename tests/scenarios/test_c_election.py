@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tidelog.errors import TidelogError
 from tidelog.types import Acks
-from tidelog.wire.messages import Fetch, ListOffset, Read, ReportLeader, SuspectPart
+from tidelog.wire.messages import Fetch, ListOffset, Progress, Read, ReportLeader, SuspectPart
 
 from scenarios.stage import Stage
 
@@ -57,16 +57,16 @@ def test_C2_a_report_from_outside_the_isr_is_ignored():
 
 
 def test_C8_what_a_follower_told_an_earlier_leadership_counts_no_more():
-    """A fetch of leader epoch 0 is under way so long that its leader leads again; the follower has less by then."""
+    """It told in leader epoch 0, which is under way until its leader leads again; the follower has less by then."""
     stage = Stage(min_insync_replicas="1")
     first, (second, third) = stage.first, stage.others
     stage.put(b"m0")
     stage.cut(first, second)
     stage.send(b"stray", by="local", acks=Acks.LEADER)
     stage.until(lambda: b"stray" in stage.values(third))
-    late = stage.hold(lambda sender, receiver, m: sender == third and isinstance(m, Fetch))
+    late = stage.hold(lambda sender, receiver, m: sender == third and isinstance(m, Fetch | Progress) and m.parts)
     stage.until(lambda: bool(late.messages) and late.messages[-1].parts[0].durable == 2)
-    (message,) = late.messages
+    message = late.messages[-1]
     late.release()
     stage.isolate(first)
     stage.until(lambda: stage.leader == second and stage.values(third) == [b"m0"])
@@ -77,7 +77,10 @@ def test_C8_what_a_follower_told_an_earlier_leadership_counts_no_more():
     stage.cut(first, third)
     stage.send(b"m1", by="later")
     stage.until(lambda: b"m1" in stage.values(first))
-    answer = stage.ask(first, message)
+    leader = stage.processes[first]
+    word = Progress(message.node, message.broker_epoch, message.parts)
+    leader.submit("late", lambda: leader.core.on_request(0, None, word, stage.loop.now))
+    answer = stage.ask(first, Fetch(message.node, message.broker_epoch, 1 << 20, message.parts))
     assert answer.parts[0].error.code == "FENCED_LEADER_EPOCH"
     assert stage.hw(first) == 1, "the follower's old position, past m1, is not believed"
     stage.settle()

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from simulation.sim_disk import SimDisk
-from tidelog.effects import CONTROLLER, Answer, Call, Event, Post
+from tidelog.effects import CONTROLLER, Answer, Call, Event, Post, Send
 from tidelog.errors import TidelogError, TimedOut, Unreachable, from_info
 from tidelog.records import NewRecord, decode_batch, encode_batch, split
 from tidelog.types import Acks, TopicConfig, TopicPartition
@@ -41,9 +41,11 @@ class Net(ToyController):
         config: TopicConfig | None = None,
         settings: ReplicaSettings | None = None,
         boot: str = "",
+        level: int = 1,
     ):
         names = [f"r{i + 1}" for i in range(nodes)]
         super().__init__(names, config or TopicConfig(min_insync_replicas=min(2, nodes)))
+        self.level = level
         self.now = 100.0
         self.settings = settings or ReplicaSettings(reserve_bytes=0)
         self.disks = {name: SimDisk() for name in self.names}
@@ -162,6 +164,10 @@ class Net(ToyController):
                     self.held.append((name, effect))
                 else:
                     self.deliver(name, effect)
+            case Send(to, message):
+                self.sent.append((name, message))
+                if to in self.nodes and (name, to) not in self.cut and to not in self.silent:
+                    self._take(to, self.nodes[to].on_request(self.names.index(name), None, message, self.now))
             case Answer(source, id, message):
                 self._reply(name, source, id, message)
             case Post(source, message):
@@ -292,7 +298,7 @@ class Net(ToyController):
         return values
 
     def messages(self, kind: type[Message], name: str | None = None) -> list[Any]:
-        """Calls of a kind so far, by a node."""
+        """Calls and one-way messages of a kind so far, by a node."""
         return [m for sender, m in self.sent if isinstance(m, kind) and name in (None, sender)]
 
     def happened(self, event: str) -> list[tuple[str, Event]]:

@@ -40,6 +40,8 @@ class ToyController:
         """Also of servers that hold everything."""
         self.refuse_loss: TidelogError | None = None
         self.index = 0
+        self.level = 1
+        """Feature level of the cluster."""
         self.servers: dict[str, ServerState] = {}
         self.topics: dict[str, TopicState] = {}
         self.watchers: list[str] = []
@@ -119,7 +121,9 @@ class ToyController:
 
     def image(self) -> MetadataUpdate:
         """The whole metadata."""
-        image = ClusterImage(self.index, "c", tuple(self.servers.values()), tuple(self.topics.values()))
+        image = ClusterImage(
+            self.index, "c", tuple(self.servers.values()), tuple(self.topics.values()), level=self.level
+        )
         return MetadataUpdate(self.index, True, encode_image(image))
 
     def state(self, partition: int = 0) -> PartitionState:

@@ -150,6 +150,7 @@ class Assignment:
         if update.index <= old.index or not (update.whole or old.index):
             return
         self._image = apply_update(old, update)
+        self._upstreams.level = self._image.level
         if not update.whole:
             there = {topic.topic_id for topic in self._image.topics}
             for topic in old.topics:

@@ -43,7 +43,8 @@ class Refusal(Exception):
 
 class Outcome(NamedTuple):
     """What an answer came to: ``more`` (ask again at once), ``idle`` (nothing new: wait), ``failed`` (pause),
-    ``restart`` (the copy has to start over, from a snapshot), ``working`` (a job has to end first)."""
+    ``restart`` (the copy has to start over, from a snapshot), ``working`` (a job has to end first), ``tell`` (say how
+    far the log goes now; no answer is needed)."""
 
     what: str
     code: str = ""
@@ -54,6 +55,7 @@ OPENING = "OPENING"
 BUSY = "BUSY"
 """The same where something has to end first."""
 MORE, IDLE, RESTART, WORKING = Outcome("more"), Outcome("idle"), Outcome("restart"), Outcome("working")
+TELL = Outcome("tell")
 
 
 def _failed(error: ErrorInfo) -> Outcome:
@@ -92,6 +94,10 @@ class Following:
         self._asking_latest = False
         self._readers = False
         """What the last fetch said of readers."""
+        self._noticed = False
+        """The last that came was a notice, with data, and the leader was asked whether there is more."""
+        self._is_sparse = False
+        """There was no more then. So next time it is told, not asked."""
         self.leader_start = 0
         """Where the leader's log begins, as it said last."""
         core.begin(log.epochs)
@@ -129,6 +135,14 @@ class Following:
         )
 
     @property
+    def may_tell(self) -> bool:
+        """The leader need not answer when it hears how far the log goes: it is not likely to have more, nobody reads
+        here, and nothing else is open between the two."""
+        core = self.core
+        is_idle = core.asking is None and core.agreed and not self.is_working
+        return is_idle and self._is_sparse and not self.reading.waits_for_news
+
+    @property
     def must_tell(self) -> bool:
         """Readers wait here, and the leader does not know."""
         return self.reading.waits_for_news and not self._readers
@@ -154,6 +168,8 @@ class Following:
         log, core = self._log, self.core
         if asked.leader_epoch != core.leader_epoch:
             return MORE
+        self._is_sparse = (self._is_sparse or self._noticed) and not len(data)
+        self._noticed = False
         if part.leader_epoch == core.leader_epoch:
             self.on_stamp(part.stamp)
         if asked.offset != log.end or core.asking is not None or self.is_working:
@@ -189,11 +205,13 @@ class Following:
         if part.leader_epoch != core.leader_epoch:
             return IDLE
         self.on_stamp(part.stamp)
+        self._noticed = False
         if core.asking is None and core.agreed and not self.is_working:
             if len(data) and self._continues(data) and not self._outbox.full:
-                self._append(data)
+                self._noticed = self._append(data)
             core.on_high_watermark(part.high_watermark, log.end)
-        return MORE
+        self._is_sparse = self._is_sparse and self._noticed
+        return TELL if self._noticed and self.may_tell else MORE
 
     def _continues(self, data: memoryview) -> bool:
         """Whether batches that nobody asked for begin where the log ends."""

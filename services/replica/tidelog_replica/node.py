@@ -21,8 +21,7 @@ Inputs are methods that take ``now`` (seconds); each returns the effects it brin
     Room         what becomes of a full disk                     ``room.py``
 
 Every input that may have moved a partition touches it; when the input is over each touched partition is settled
-once: flushes begin, waiters are woken in bulk, a due ISR proposal is sent, its timer is set. Acks to one link leave
-together. Partitions without waiters, laggards or proposals set no timer, and a tick costs what is due.
+once: flushes begin, waiters are woken in bulk, a due ISR proposal is sent, its timer is set.
 """
 
 from __future__ import annotations
@@ -43,6 +42,7 @@ from tidelog.wire.messages import (
     MetadataUpdate,
     Notify,
     Produce,
+    Progress,
     Read,
     WriteMarker,
 )
@@ -205,6 +205,8 @@ class ReplicaNode:
                 self._requests.produce(source, message, now)
             case Fetch():
                 self._requests.fetch(source, id, message, now)
+            case Progress():
+                self._requests.progress(source, message, now)
             case Read() | ListOffset():
                 self._requests.read(source, id, message, now)
             case EpochOffset():
@@ -239,13 +241,12 @@ class ReplicaNode:
 
     def on_flushed(self, key: TopicPartition, flush: Flush, error: OSError | None, now: float) -> list[Effect]:
         """A ``StartFlush`` is done, or failed."""
-        partition = self.partitions.get(key)
-        if partition is None:
+        if (partition := self.partitions.get(key)) is None:
             self._assignment.on_flush_ended(key, flush, error, now)
         else:
             partition.on_flushed(flush, error)
             self._touch(partition)
-            self._upstreams.kick([key], now)
+            self._upstreams.on_flushed(partition, now)
         return self._finish(now)
 
     def on_job(self, key: TopicPartition, job: Job, result: object, now: float) -> list[Effect]:
@@ -253,7 +254,7 @@ class ReplicaNode:
         self._outbox.jobs.on_job(key, job, result, now)
         if (partition := self.partitions.get(key)) is not None:
             self._touch(partition)
-            self._upstreams.kick([key], now)
+            self._upstreams.kick(key, now)
         return self._finish(now)
 
     def on_tick(self, now: float) -> list[Effect]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tidelog.counting import count
-from tidelog.effects import Answer, Call, Event, Post
+from tidelog.effects import Answer, Call, Event, Post, Send
 from tidelog.errors import TidelogError
 from tidelog.types import Buffer, NodeId, TopicPartition
 from tidelog.wire.messages import Message, Notify, NotifyPart, ProduceAck, Produced
@@ -59,7 +59,7 @@ class Stop:
     reason: str
 
 
-Effect = Answer | Call | Event | Post | StartFlush | StartJob | Stop
+Effect = Answer | Call | Event | Post | Send | StartFlush | StartJob | Stop
 
 
 @dataclass(slots=True)
@@ -139,6 +139,10 @@ class Outbox:
     def take_call(self, token: int) -> OnAnswer | None:
         """Who waits for the answer to this call; None: it was answered before."""
         return self._calls.pop(token, None)
+
+    def send(self, to: NodeId, message: Message) -> None:
+        """Tell another server something that needs no answer."""
+        self._effects.append(Send(to, message))
 
     def start_flush(self, key: TopicPartition, flush: Flush) -> None:
         """Have a log flushed in a thread."""

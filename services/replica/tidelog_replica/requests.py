@@ -29,8 +29,10 @@ from tidelog.wire.messages import (
     ListOffset,
     LogSnapshot,
     NewsPart,
+    NotifyPart,
     Produce,
     ProduceAck,
+    Progress,
     Read,
 )
 
@@ -132,6 +134,17 @@ class Requests:
         count(self._outbox.counts.fetches, fetch.node)
         self._outbox.answer(source, id, FetchAnswer(tuple(parts), self._news(fetch), payload or b""))
 
+    def progress(self, source: int, message: Progress, now: float) -> None:
+        """How far a follower has come; it waits for no answer."""
+        node, broker_epoch = message.node, message.broker_epoch
+        if self._is_fenced(source, None, node, broker_epoch):
+            return
+        count(self._outbox.counts.fetches, node)
+        for part in message.parts:
+            answer, _ = self._fetch_part(source, message, part, 0, now)
+            if answer.error is not None or answer.diverging_epoch >= 0:  # it has to ask after all, and hear of that
+                self._outbox.notify(node, source, NotifyPart(part.topic_id, part.partition, part.leader_epoch))
+
     def _news(self, fetch: Fetch) -> tuple[NewsPart, ...] | None:
         owed = self._outbox.news.of(fetch.node) if fetch.news else ()
         if not fetch.news or not self._session.registered or len(owed) > NEWS_MAX:
@@ -144,7 +157,7 @@ class Requests:
         return leading is not None and node in leading.core.isr
 
     def _fetch_part(
-        self, source: int, fetch: Fetch, part: FetchPart, share: int, now: float
+        self, source: int, fetch: Fetch | Progress, part: FetchPart, share: int, now: float
     ) -> tuple[FetchedPart, list[Buffer]]:
         node, life = fetch.node, fetch.broker_epoch
         result = self._lead(part.topic_id, part.partition, Leading.fetch, node, life, source, part, share, now)

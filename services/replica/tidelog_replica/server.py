@@ -33,6 +33,7 @@ from tidelog.wire.messages import (
     LogSnapshot,
     Notify,
     Produce,
+    Progress,
     Read,
     Welcome,
     WriteMarker,
@@ -52,7 +53,7 @@ from tidelog_replica.tidying import open_files_of
 from tidelog_replica.transacting import KINDS as TRANSACTION_KINDS
 
 ALLOWED = {
-    "replica": frozenset({Fetch.OP, EpochOffset.OP, Notify.OP, ListOffset.OP, LogSnapshot.OP, Read.OP})
+    "replica": frozenset({Fetch.OP, Progress.OP, EpochOffset.OP, Notify.OP, ListOffset.OP, LogSnapshot.OP, Read.OP})
     | {EnrolPartition.OP, WriteMarker.OP},
     "gateway": frozenset({Produce.OP, Read.OP, ListOffset.OP, Digest.OP, DescribeMetrics.OP})
     | {kind.OP for kind in (*GROUP_KINDS, *TRANSACTION_KINDS)} - {EnrolPartition.OP},

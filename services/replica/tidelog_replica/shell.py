@@ -20,7 +20,7 @@ import trio
 from tidelog import logs
 from tidelog.controllers import ActiveController
 from tidelog.counting import LATENCIES_S, Histogram, count
-from tidelog.effects import CONTROLLER, Answer, Call, Event, Post
+from tidelog.effects import CONTROLLER, Answer, Call, Event, Post, Send
 from tidelog.errors import TidelogError, refuse
 from tidelog.link import Link, burst
 from tidelog.peers import Peers
@@ -193,7 +193,7 @@ class Shell:
 
     def _perform(self, effect: Effect) -> None:
         match effect:
-            case Answer() | Post() | Call() | StartJob() if self._closing:
+            case Answer() | Post() | Call() | Send() | StartJob() if self._closing:
                 pass
             case Answer(source, id, message):
                 if (link := self._links.get(source)) is not None:
@@ -202,6 +202,8 @@ class Shell:
             case Post(source, message):
                 if (link := self._links.get(source)) is not None:
                     link.post(message)
+            case Send(to, message):
+                self.peers.post(to, message)
             case Call(to, token, message, timeout_s):
                 if to == CONTROLLER:
                     self.controllers.start_call(message, timeout_s, self._answered(token))

@@ -2,12 +2,13 @@
 
 One call is in flight at a time, an epoch dialogue or a fetch, over all *active* partitions:
 
-    active    has a question now: new here, made progress, its flush ended, or a notify named it
+    active    has something to ask (it is new here, made progress, was named by a notify) or to tell (wrote, flushed)
     idle      has everything the leader has, which has promised to notify it
     paused    its last answer was an error of that partition: active again after ``fetch_backoff_s``
 
 Every ``replica_max_idle_wait_s`` one fetch, an empty one where nothing is active, also asks which of the idle ones
 have to be asked for (``news.py``): a lost notify costs no more than that, nor does a leader that has fallen silent.
+Where all that is active has only something to tell, that goes one way, and is no call (``progress``).
 
 So a busy partition does not carry the idle ones along, and an idle server asks one small thing per idle wait. A
 failed call pauses the whole loop, for longer each time; the next attach or answer ends that.
@@ -41,6 +42,7 @@ from tidelog.wire.messages import (
     LogSnapshotAnswer,
     Message,
     NewsPart,
+    Progress,
 )
 
 from tidelog_replica.core.producers import ProducerState
@@ -89,7 +91,7 @@ class Upstream:
         """When something live was asked for last."""
         self._followed: dict[TopicPartition, Partition] = {}
         self._leader_epochs: dict[TopicPartition, int] = {}
-        self._active: dict[TopicPartition, None] = {}
+        self._active: dict[TopicPartition, bool] = {}  # whether it has a question
         self._paused: dict[TopicPartition, float] = {}
         self._failing_since: dict[TopicPartition, float] = {}
         self._in_flight = False
@@ -111,7 +113,7 @@ class Upstream:
         self._leader_epochs[key] = leader_epoch
         self._paused.pop(key, None)
         self._failing_since.pop(key, None)
-        self._active[key] = None
+        self._active[key] = True
         self._pause_until = None
         self._suspicion.clear()  # the controller chose it since: what it was suspected of is over
 
@@ -120,10 +122,10 @@ class Upstream:
         for table in (self._followed, self._leader_epochs, self._active, self._paused, self._failing_since):
             table.pop(key, None)
 
-    def activate(self, key: TopicPartition) -> None:
-        """The partition has something to ask or to tell; unless it is paused."""
+    def activate(self, key: TopicPartition, tells: bool = False) -> None:
+        """The partition has something to ask, or only to tell; unless it is paused."""
         if key in self._followed and key not in self._paused:
-            self._active[key] = None
+            self._active[key] = not tells or self._active.get(key, False)
 
     def close(self) -> None:
         """Answers that are still on their way come too late."""
@@ -171,11 +173,12 @@ class Upstream:
         self._open_at = self._throttle.open_at(now) if behind else now
         wanted = live | behind
         asked = dict(islice((wanted if self._open_at <= now else live).items(), MAX_PARTS))
-        self._active = {key: None for key in wanted if key not in asked}
-        if live:
-            self._live_at = now
         wants_news = self._wants_news(now)
-        if asked or wants_news:
+        was, self._active = self._active, {key: self._active[key] for key in wanted if key not in asked}
+        self._live_at = now if live else self._live_at
+        if asked and not (wants_news or behind or any(map(was.get, asked))):
+            self._outbox.send(self._leader, Progress(self._node, self._broker_epoch, tuple(asked.values())))
+        elif asked or wants_news:
             size = self._settings.fetch_max_bytes
             if asked and not live:
                 lonely = now >= self._live_at + 2 * self._settings.replica_max_idle_wait_s
@@ -259,7 +262,7 @@ class Upstream:
             return
         self._failing_since.pop(key, None)
         if outcome.what == "more":
-            self._active[key] = None
+            self._active[key] = True
         elif outcome.what == "working":
             self._active.pop(key, None)
         elif outcome.what == "restart":
@@ -377,7 +380,7 @@ class Upstream:
             self._pause_until = None
         for key in [key for key, until in self._paused.items() if until <= now]:
             del self._paused[key]
-            self._active[key] = None
+            self._active[key] = True
         self._suspicion.on_tick(now)
         self.kick(now)
 

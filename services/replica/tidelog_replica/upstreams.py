@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
+from tidelog.levels import PROGRESS
 from tidelog.types import NodeId, TopicPartition
 from tidelog.wire.codec import payload_view
 from tidelog.wire.messages import Notify
 
 from tidelog_replica.core.throttle import Throttle
 from tidelog_replica.core.timers import Timers
-from tidelog_replica.following import MORE, Following
+from tidelog_replica.following import MORE, TELL, Following
 from tidelog_replica.outbox import Outbox
 from tidelog_replica.partition import Partition
 from tidelog_replica.session import Session
@@ -40,6 +41,8 @@ class Upstreams:
         self._upstreams: dict[NodeId, Upstream] = {}
         self._follows: dict[TopicPartition, NodeId] = {}
         self._left = False
+        self.level = 1
+        """The cluster's feature level."""
 
     def leave(self) -> None:
         """The server is about to end: nothing is asked any more, so that no leader waits for it."""
@@ -93,30 +96,38 @@ class Upstreams:
         if leader is not None:
             self._upstreams[leader].confirm(partition, now)
 
-    def kick(self, keys: Sequence[TopicPartition], now: float) -> None:
-        """These partitions have something to tell or to ask their leaders, if they follow any."""
+    def kick(self, key: TopicPartition, now: float) -> None:
+        """The partition has something to ask its leader, if it follows one."""
+        self._kick([(key, False)], now)
+
+    def on_flushed(self, partition: Partition, now: float) -> None:
+        """The leader that it follows, if it follows one, is to know."""
+        self._kick([(partition.key, partition.following is not None and partition.following.may_tell)], now)
+
+    def _kick(self, named: Sequence[tuple[TopicPartition, bool]], now: float) -> None:
         leaders: dict[NodeId, None] = {}
-        for key in keys:
+        for key, tells in named:
             leader = self._follows.get(key)
             if leader is not None:
-                self._upstreams[leader].activate(key)
+                self._upstreams[leader].activate(key, tells and self.level >= PROGRESS)
                 leaders[leader] = None
         for leader in leaders:
             self._upstreams[leader].kick(now)
 
     def on_notify(self, notify: Notify, partitions: Mapping[TopicPartition, Partition], now: float) -> None:
-        """Take what came with it, then ask once for all of it."""
+        """Take what came with it, then ask or tell once for all of it."""
         data, position = payload_view(notify.payload), 0
-        asking = []
+        named = []
         for part in notify.parts:
             key = TopicPartition(part.topic_id, part.partition)
             partition, batches = partitions.get(key), data[position : position + part.size]
             position += part.size
             if partition is not None and partition.following is not None:
-                if partition.take(Following.on_notified, part, batches) == MORE:
-                    asking.append(key)
+                outcome = partition.take(Following.on_notified, part, batches)
+                if outcome in (MORE, TELL):
+                    named.append((key, outcome == TELL))
                 self._touch(partition)
-        self.kick(asking, now)
+        self._kick(named, now)
 
     def on_down(self, leader: NodeId, now: float) -> None:
         """The link to a server broke or could not be opened."""

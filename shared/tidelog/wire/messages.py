@@ -941,6 +941,17 @@ class Fetch(Message):
 
 
 @dataclass(frozen=True, slots=True)
+class Progress(Message):
+    """One-way, an idle follower to the leader: so far goes its log now that it has written, or flushed, what came
+    with a notify. Where there is more it is notified again. Since feature level 3."""
+
+    OP: ClassVar[str] = "progress"
+    node: str
+    broker_epoch: int
+    parts: tuple[FetchPart, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class NotifyPart:
     """Part: this partition has news. With ``size`` it carries them: whole batches from where the follower's log
     ended when it last asked."""
