@@ -19,6 +19,8 @@ from tidelog.types import Buffer
 
 IOV_MAX = 1024
 """Most buffers that one ``pwritev`` takes (Linux)."""
+GIVE_BACK_PARTS = 4
+"""Pages are given back in such parts of what stays."""
 
 
 class File(Protocol):
@@ -82,8 +84,11 @@ class Disk(Protocol):
 
 
 class _RealFile:
-    def __init__(self, fd: int) -> None:
+    def __init__(self, fd: int, cached_bytes: int = 0) -> None:
         self._fd = fd
+        self._cached_bytes = cached_bytes
+        self._given_back = 0
+        """Where the last range ended that the page cache was told to forget."""
 
     def size(self) -> int:
         return os.fstat(self._fd).st_size
@@ -106,6 +111,16 @@ class _RealFile:
                 written -= len(pending.pop(0))
             if written:
                 pending[0] = pending[0][written:]
+        if self._cached_bytes:
+            self._give_back(position - self._cached_bytes)
+
+    def _give_back(self, until: int) -> None:
+        """Let the page cache forget what is before, part by part. It forgets only what is on the disk by then, and
+        sends the rest there: so each part is named again with those that follow it (posix_fadvise(2))."""
+        if until - self._given_back >= self._cached_bytes / GIVE_BACK_PARTS:
+            start = max(0, self._given_back - self._cached_bytes)
+            os.posix_fadvise(self._fd, start, until - start, os.POSIX_FADV_DONTNEED)
+            self._given_back = until
 
     def truncate(self, size: int) -> None:
         os.ftruncate(self._fd, size)
@@ -118,10 +133,15 @@ class _RealFile:
 
 
 class RealDisk:
-    """The operating system's file system."""
+    """The operating system's file system. ``cached_bytes``: so much behind the place of the last write stays in the
+    page cache of each file, no more; 0: the kernel decides."""
+
+    def __init__(self, cached_bytes: int = 0) -> None:
+        self._cached_bytes = cached_bytes
 
     def open(self, path: str, *, create: bool = False) -> File:
-        return _RealFile(os.open(path, os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0), 0o640))
+        flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
+        return _RealFile(os.open(path, flags, 0o640), self._cached_bytes)
 
     def read(self, path: str) -> bytes:
         file = _RealFile(os.open(path, os.O_RDONLY | os.O_CLOEXEC))  # a third of the price of ``Path.read_bytes``

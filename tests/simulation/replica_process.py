@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from tidelog.disk import Disk
 from tidelog.effects import CONTROLLER, Call, Send
 from tidelog.errors import TidelogError, TimedOut, Unreachable
+from tidelog.levels import PROGRESS
 from tidelog.wire.messages import DescribeQuorum, MetadataUpdate, QuorumAnswer
 from tidelog_replica.files import OpenFiles
 from tidelog_replica.jobs import run_job
@@ -203,6 +204,8 @@ class ReplicaProcess(SimProcess):
         self.loop.after(self.rng.uniform(0.1, 1.0), lambda: self.supervise(life))
 
     def _send(self, effect: Send) -> None:
+        level = self.cluster.invariants.metadata.level
+        assert level >= PROGRESS, f"{self.name} tells its leader what one of level {level} does not understand"
         self._peer(effect.to).send(self, Frame("post", None, effect.message), lossy=True)
 
     def _peer(self, name: str) -> SimLink:

@@ -40,6 +40,13 @@ class ReplicaConfig(Listening):
         0,
         1 << 24,
     )
+    cached_bytes_per_file: int = setting(
+        0,
+        "So much of the end of each log file stays in the page cache, what is older is given back: where memory is"
+        " scarce, or a virtual machine's host takes free pages away. 0: the kernel decides.",
+        0,
+        1 << 40,
+    )
     metrics: bool = setting(True, "Show metrics to Prometheus: HTTP GET /metrics on the port.")
     log_json: bool | None = setting(None, "Log as JSON; unset: unless on a terminal.")
     settings: ReplicaSettings = field(default_factory=ReplicaSettings, metadata={"help": "Times and bounds."})

@@ -80,7 +80,8 @@ async def serve(
         keys = load_keys(config.encryption_key_file, config.encryption_key_env, os.environ)
         with lock(config.data_dir):
             await trio.to_thread.run_sync(use_current_key, config.data_dir, keys)
-            files = OpenFiles(RealDisk(), config.max_open_files or default_max_open_files())
+            disk = RealDisk(config.cached_bytes_per_file)
+            files = OpenFiles(disk, config.max_open_files or default_max_open_files())
             run = partial(_run, config, transport, SealedDisk(files, keys), clock)
             await serve_in_order(run, config.settings.shutdown_s, task_status)
     else:

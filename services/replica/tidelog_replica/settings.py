@@ -86,7 +86,7 @@ class ReplicaSettings:
         1 << 36,
     )
     tail_cache_bytes: int = setting(
-        64 << 20, "Memory for the newest batches of all logs together, which are served without the disk.", 0, 1 << 36
+        16 << 20, "Memory for the newest batches of all logs together, which are served without the disk.", 0, 1 << 36
     )
 
     scrub_bytes_per_s: int = setting(
