@@ -59,6 +59,8 @@ def draw(figures: Figures, folder: Path) -> list[Path]:
         width = 0.8 / len(figures)
         for number, (product, measured) in enumerate(figures.items()):
             places = [at for at, row in enumerate(shown) if row in measured]
+            if not places:
+                continue
             values = [measured[shown[at]] for at in places]
             middle = [statistics.median(each) for each in values]
             spread = (
@@ -66,8 +68,10 @@ def draw(figures: Figures, folder: Path) -> list[Path]:
                 [max(each) - m for m, each in zip(middle, values, strict=True)],
             )
             left = [at - 0.4 + width * (number + 0.5) for at in places]
-            bars = axes.bar(left, middle, width * 0.95, yerr=spread, label=product, error_kw={"alpha": 0.5})
-            axes.bar_label(bars, [f"{m:.3g}" for m in middle], fontsize=6, padding=1)
+            bars = axes.bar(
+                left, middle, width * 0.95, yerr=spread, label=product, color=f"C{number}", error_kw={"alpha": 0.5}
+            )
+            axes.bar_label(bars, [f"{m:,.0f}" if m >= 100 else f"{m:.3g}" for m in middle], fontsize=6, padding=1)
         axes.set_xticks(
             range(len(shown)), [row.rpartition(", ")[0] + "\n" + row.rpartition(", ")[2] for row in shown]
         )
