@@ -25,7 +25,7 @@ from pathlib import Path
 import click
 import tidelog
 import trio
-from processes import forget_peak, resident_mb
+from processes import end_with_sigterm, forget_peak, resident_mb
 from tidelog.cli.local_cluster import LocalCluster, free_base_port
 from tidelog.client.log import Log
 from tidelog.errors import TidelogError
@@ -204,6 +204,7 @@ def table(costs: list[Cost]) -> str:
 @click.option("--json", "json_file", type=click.Path(path_type=Path), help="Write the figures here too.")
 def main(rounds: int, nodes: tuple[str, ...], only: str, json_file: Path | None) -> None:
     """See the module."""
+    end_with_sigterm()
     with tempfile.TemporaryDirectory(prefix="tidelog-attacks-") as folder:
         port = free_base_port(5)
         cluster = LocalCluster.create(Path(folder), controllers=1, replicas=3, gateways=1, base_port=port)

@@ -27,6 +27,7 @@ from typing import Any
 import click
 import tidelog
 import trio
+from processes import end_with_sigterm
 from rich.console import Console
 from rows import CONSOLE, Row, machine, middle, percentile, show, table
 from tidelog.cli.local_cluster import LocalCluster, free_base_port
@@ -299,6 +300,7 @@ def main(
     json_file: Path | None,
 ) -> None:
     """Measure produce, consume and latency through a cluster of 1 controller, 3 replica servers and 1 gateway."""
+    end_with_sigterm()
     chosen = {name: case for name, case in cases(smoke).items() if not names or name in names}
     if smoke:
         seconds = min(seconds, 1.0)

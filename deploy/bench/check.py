@@ -33,6 +33,7 @@ import click
 import tidelog
 import trio
 from bench import Bench, cases
+from processes import end_with_sigterm
 from rich.console import Console
 from rich.table import Table
 from rows import CONSOLE, Row, cpu_cost, cpu_unit, machine
@@ -209,6 +210,7 @@ def main(
     side_folder: Path | None,
 ) -> None:
     """See above."""
+    end_with_sigterm()
     if side_folder:
         side(side_folder, flush, seconds)
         return

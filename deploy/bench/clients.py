@@ -24,7 +24,7 @@ from typing import Any
 import click
 import trio
 from partitions import cpu_s
-from processes import forget_peak, resident_mb
+from processes import end_with_sigterm, forget_peak, resident_mb
 from tidelog.cli.local_cluster import LocalCluster, free_base_port
 
 FLUSH_OS = ("--config", "flush=os")
@@ -162,6 +162,7 @@ def rows(setup: Setup, arguments: tuple[str, ...], report: dict[str, Any]) -> It
 @click.option("--json", "json_file", type=click.Path(path_type=Path), help="Write the reports here too.")
 def main(seconds: float, names: tuple[str, ...], json_file: Path | None) -> None:
     """See the module."""
+    end_with_sigterm()
     reports = []
     columns = (*COLUMNS, *COSTS)
     click.echo(f"| {' | '.join(columns)} |\n{'|---' * len(columns)}|")

@@ -27,6 +27,7 @@ from pathlib import Path
 import click
 import trio
 from partitions import cpu_s, resident_bytes
+from processes import end_with_sigterm
 from rich.console import Console
 from tidelog.cli.local_cluster import LocalCluster, free_base_port
 from tidelog.controllers import ActiveController
@@ -259,6 +260,7 @@ class Bench:
 @click.option("--controllers", default=3, show_default=True)
 @click.option("--data", type=click.Path(path_type=Path), help="An empty folder on the disk to be measured.")
 def main(partitions: int, servers: int, controllers: int, data: Path | None) -> None:
+    end_with_sigterm()
     folder = Path(tempfile.mkdtemp(prefix="tidelog-controllers-")) if data is None else data
     cluster = LocalCluster.create(
         folder, controllers=controllers, replicas=0, gateways=0, base_port=free_base_port(controllers)

@@ -34,6 +34,7 @@ from typing import Any
 import click
 import tidelog
 import trio
+from processes import end_with_sigterm
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
@@ -196,6 +197,7 @@ def main(
     runs: int, cases: tuple[str, ...], healthy: float | None, rate: float, seed: int, json_file: Path | None
 ) -> None:
     """See the module."""
+    end_with_sigterm()
     enter_own_network()
     folder = Path(tempfile.mkdtemp(prefix="tidelog-failover-"))
     cluster = HostCluster.create(folder, controllers=3, replicas=3, gateways=1)

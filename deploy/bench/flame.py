@@ -32,6 +32,7 @@ import click
 import tidelog
 import trio
 from bench import Bench, cases
+from processes import end_with_sigterm
 from rows import Row, cpu_text, machine, show
 from tidelog.cli.local_cluster import LocalCluster, free_base_port
 
@@ -243,6 +244,7 @@ def profile(bench: Bench, name: str, rate: int, folder: Path) -> tuple[Row, dict
 @click.option("--report", type=click.Path(path_type=Path), default=Path("flame.html"), show_default=True)
 def main(name: str, flush: str, seconds: float, rate: int, report: Path) -> None:
     """See above."""
+    end_with_sigterm()
     folder = Path(tempfile.mkdtemp(prefix="tidelog-flame-"))
     cluster = LocalCluster.create(
         folder / "cluster", controllers=1, replicas=3, gateways=1, base_port=free_base_port(5)

@@ -20,6 +20,7 @@ from pathlib import Path
 import click
 import tidelog
 import trio
+from processes import end_with_sigterm
 from rich.console import Console
 from tidelog.cli.local_cluster import LocalCluster, free_base_port
 
@@ -139,6 +140,7 @@ class Bench:
 @click.option("--records", default=1, show_default=True, help="Per partition.")
 @click.option("--data", type=click.Path(path_type=Path), help="An empty folder on the disk to be measured.")
 def main(partitions: int, servers: int, records: int, data: Path | None) -> None:
+    end_with_sigterm()
     folder = Path(tempfile.mkdtemp(prefix="tidelog-partitions-")) if data is None else data
     bench = Bench(folder, partitions, servers, records)
     try:

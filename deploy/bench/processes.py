@@ -1,7 +1,8 @@
-"""Memory of a process, as Linux tells it."""
+"""The processes of a benchmark: their memory, as Linux tells it, and their end."""
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 
 
@@ -14,3 +15,10 @@ def resident_mb(pid: int, which: str = "VmRSS") -> float:
 def forget_peak(pid: int) -> None:
     """From now on ``VmHWM`` begins anew (proc(5), clear_refs)."""
     Path(f"/proc/{pid}/clear_refs").write_text("5")
+
+
+def end_with_sigterm() -> None:
+    """SIGTERM ends this process as Ctrl-C does, so that what it started ends with it. A shell's job in the background
+    ignores Ctrl-C."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))

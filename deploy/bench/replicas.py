@@ -26,6 +26,7 @@ import bench
 import click
 import tidelog
 import trio
+from processes import end_with_sigterm
 from rich.console import Console
 from rich.table import Table
 from tidelog.cli.local_cluster import LocalCluster, free_base_port
@@ -282,6 +283,7 @@ def table(rows: list[Row]) -> Table:
 def main(mb: int, names: tuple[str, ...], data: Path | None, json_file: Path | None) -> None:
     """Measure catch-up, recovery, follower reads and idling; every case on a new cluster of 1 controller, 3 replica
     servers and 1 gateway."""
+    end_with_sigterm()
     if data is not None:
         data.mkdir(parents=True, exist_ok=True)
     rows: list[Row] = []

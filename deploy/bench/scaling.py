@@ -36,6 +36,7 @@ import click
 import replicas
 import tidelog
 import trio
+from processes import end_with_sigterm
 from scaling_clients import connections, subscriptions
 from scaling_load import LOAD_COLUMNS, LOAD_PANELS, PATIENT, Load, Run, send
 from scaling_tables import Panel, Table
@@ -99,12 +100,12 @@ async def partitions(run: Run) -> list[Table]:
                 each = {node: (mb - before[node]) * 1e3 / count for node, mb in run.memory().items()}
                 servers = sum(each[f"r{number}"] for number in (1, 2, 3)) / 3
                 kinds = {"replica server, KB": servers, "gateway, KB": each["g1"], "controller, KB": each["c1"]}
-                memory.rows.append({"partitions": count, "ready, s": ready_s, **kinds})
+                memory.add({"partitions": count, "ready, s": ready_s, **kinds})
             for table, places in ((filled, 0), (round_all, count)):
                 load = Load(run.cluster)
                 await load.begin()
                 sent = await send(producer, value, run.seconds, MOST_PENDING, places)
-                table.rows.append({"partitions": count} | await load.end(sent, VALUE))
+                table.add({"partitions": count} | await load.end(sent, VALUE))
     return run.tables
 
 
@@ -154,7 +155,7 @@ async def producers(run: Run) -> list[Table]:
             clients = max(seconds for _, seconds, _ in done), sum(cpu_s for _, _, cpu_s in done)
             row = await load.end(sum(records for records, _, _ in done), VALUE, clients)
             size = count if processes == 1 else count + 0.5  # a place of its own
-            table.rows.append({"producers": size} | row)
+            table.add({"producers": size} | row)
             if processes > 1:
                 table.labels[size] = f"{count} in {processes} processes"
     return [table]
@@ -181,7 +182,7 @@ async def records(run: Run) -> list[Table]:
                 while batch := await consumer.next_records():
                     read += len(batch)
             per_s = read / (trio.current_time() - began)
-            table.rows.append(
+            table.add(
                 row
                 | {"CPU, ms/MB": row["CPU, ms"] * 1e3 / size}
                 | {"read, records/s": per_s, "read, MB/s": per_s * size / 1e6}
@@ -202,16 +203,14 @@ async def recovery(run: Run) -> list[Table]:
     await replicas.create(run.cluster, "recovery-0", 1, 1)
     await replicas.time_restart(run.cluster, "recovery-0")  # the first loads what the next ones find loaded
     empty_s = await replicas.time_restart(run.cluster, "recovery-0")
-    table.rows.append({"MB": 0.0, "s": empty_s})
+    table.add({"MB": 0.0, "s": empty_s})
     for size in run.some(SEGMENTS_MB):
         topic = f"recovery-{size}"
         await replicas.create(run.cluster, topic, 1, 1, segment_max_bytes=str(1 << 30))
         mb = await replicas.fill_one(run.cluster, topic, size * 1_000_000)
         seconds = await replicas.time_restart(run.cluster, topic)
         more_s = seconds - empty_s
-        table.rows.append(
-            {"MB": mb, "s": seconds, "s more than empty": more_s, "ms/MB more than empty": more_s * 1e3 / mb}
-        )
+        table.add({"MB": mb, "s": seconds, "s more than empty": more_s, "ms/MB more than empty": more_s * 1e3 / mb})
         async with run.connect() as log:
             await log.delete_topic(topic)
     return [table]
@@ -242,6 +241,7 @@ def main(
     names: tuple[str, ...], seconds: float, quick: bool, out: Path, json_file: Path | None, data: Path | None
 ) -> None:
     """See the module."""
+    end_with_sigterm()
     raise_open_files()
     if data is not None:
         data.mkdir(parents=True, exist_ok=True)

@@ -36,7 +36,7 @@ async def open_clients(run: Run, table: Table, add: Callable[[trio.Nursery, int]
             if count:
                 row["KB each"] = (row["gateway, MB"] - held) * 1e3 / (count - there)
                 row["CPU ms to open each"] = opened_s * 1e3 / (count - there)
-            table.rows.append(row)
+            table.add(row)
             there, held = count, row["gateway, MB"]
         nursery.cancel_scope.cancel()
     return [table]

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import click
 from matplotlib import rc_context
 from matplotlib.figure import Figure
 
@@ -47,6 +48,12 @@ class Table:
     def label(self, size: float) -> str:
         """The first column of a row."""
         return self.labels.get(size, f"{size:,.0f}")
+
+    def add(self, row: dict[str, float]) -> None:
+        """The next one. It is shown at once: a case takes minutes."""
+        self.rows.append(row)
+        cells = [f"{name} {row[name]:,.{n}f}" for name, n in list(self.columns.items())[1:] if name in row]
+        click.echo(f"  {self.axis} {self.label(row[self.axis])}: {', '.join(cells)}", err=True)
 
     def markdown(self) -> str:
         """The table, under its title."""

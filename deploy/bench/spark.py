@@ -32,6 +32,7 @@ from typing import Any
 import click
 import tidelog.sync
 import trio
+from processes import end_with_sigterm
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from rich.console import Console
@@ -190,6 +191,7 @@ class Memory:
 @click.option("--json", "out", type=click.Path(path_type=Path), help="Write the figures here too.")
 def main(rows: int, size: int, rounds: int, out: Path | None) -> None:
     """Measure Spark's source and sink on a cluster of 1 controller, 3 replica servers and 1 gateway."""
+    end_with_sigterm()
     folder = Path(tempfile.mkdtemp(prefix="tidelog-spark-"))
     cluster = LocalCluster.create(
         folder / "cluster", controllers=1, replicas=3, gateways=1, base_port=free_base_port(5)

@@ -25,6 +25,7 @@ import bench
 import click
 import tidelog
 import trio
+from processes import end_with_sigterm
 from rich.console import Console
 from rich.table import Table
 from tidelog.cli.local_cluster import LocalCluster, free_base_port
@@ -184,6 +185,7 @@ def report(rows: list[Row]) -> None:
 @click.option("--json", "json_file", type=click.Path(path_type=Path), help="Write the figures here too.")
 def main(seconds: float, flushes: tuple[str, ...], cases: tuple[str, ...], json_file: Path | None) -> None:
     """Start a cluster for each case, measure, print tables."""
+    end_with_sigterm()
     rows: list[Row] = []
     for flush in flushes:
         for name in cases or tuple(CASES):

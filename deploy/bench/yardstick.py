@@ -34,6 +34,7 @@ import click
 import trio
 from bench import BATCHES, RECORD_BYTES, Bench, Cpu, opaque_batch
 from check import one_case
+from processes import end_with_sigterm
 from rich.console import Console
 from rich.table import Table
 from rows import CONSOLE, Row, cpu_roles, cpu_unit, machine, middle, percentile, show
@@ -265,6 +266,7 @@ def main(
     ports: tuple[int, ...],
 ) -> None:
     """See above."""
+    end_with_sigterm()
     if role:
         trio.run(serve, role, list(ports))
         return

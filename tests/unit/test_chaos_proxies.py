@@ -30,14 +30,14 @@ class Net:
     """Two servers that send back what they are sent, and this process, which connects to them."""
 
     def __init__(self) -> None:
-        base = free_base_port(2)
+        base = free_base_port(3)
         self.arrived: list[tuple[str, bytes]] = []
         """At the servers, in order."""
         self.resets: list[str] = []
         """Servers whose connections were reset."""
         self._ports = {LEFT: base, RIGHT: base + 1}
         urls = {name: f"ws://{HOST}:{port}" for name, port in self._ports.items()}
-        here = Process("gateway", US, os.getpid(), "ws://127.0.0.3:1", "")
+        here = Process("gateway", US, os.getpid(), f"ws://127.0.0.3:{base + 2}", "")
         self.processes = [here, *(Process("replica", name, 0, url, "") for name, url in urls.items())]
         self.links = ProxyLinks(lambda: self.processes)
 

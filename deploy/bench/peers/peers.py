@@ -14,7 +14,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import signal
 import statistics
 import subprocess
 import sys
@@ -32,6 +31,9 @@ from cases import CASES, Case, quick
 from measuring import Order
 from plots import Figures, draw
 from products import PEERS, PRODUCTS, Product, cpu_s, disk_bytes, memory_mb
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from processes import end_with_sigterm
 
 CORES = 2
 LIMIT_S = 600.0
@@ -220,7 +222,7 @@ def shown(value: float) -> str:
 )
 def main(names: tuple[str, ...], chosen: tuple[str, ...], rounds: int, is_quick: bool, out: Path) -> None:
     """See the module."""
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that no server is left behind
+    end_with_sigterm()
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:CORES])
     wanted = [case for case in CASES if not chosen or case.name in needed(chosen)]
     cases = [quick(case) for case in wanted] if is_quick else wanted
