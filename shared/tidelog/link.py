@@ -30,7 +30,7 @@ from typing import Unpack
 import trio
 
 from tidelog.errors import ProtocolError, TidelogError, Unreachable, without_frames
-from tidelog.outbox import OUTBOX_BYTES, Outbox, begin_burst, burst, end_burst
+from tidelog.outbox import OUTBOX_BYTES, Outbox, Turn, burst
 from tidelog.tls import CLIENT, check_peer, shown_over
 from tidelog.transport import Accepting, Connection, Transport
 from tidelog.wire.messages import Hello, Message, Payload, Welcome
@@ -45,11 +45,9 @@ SILENCE_S = 15.0
 STALL_S = 1.0
 """A timer that is later than this was stopped (by the system, a debugger): its own lateness is no one's fault."""
 CLOSE_TIMEOUT_S = 2.0
-FAIR_MESSAGES = 128
-"""After so many messages the reader lets others run."""
-GOING_AWAY = 1001
-TRY_AGAIN_LATER = 1013
-INTERNAL_ERROR = 1011
+SETTLING_TURNS = 5
+"""One to hear of what has arrived, one to read it; and some for what this process itself is about to send."""
+GOING_AWAY, INTERNAL_ERROR, TRY_AGAIN_LATER = 1001, 1011, 1013
 
 Authenticate = Callable[[Hello, Connection], "TidelogError | None"]
 """Why somebody who says this over that connection is not let in."""
@@ -275,20 +273,19 @@ class Link:
 
     async def _run_reader(self) -> None:
         receive, on_data, perform = self._connection.receive, self._session.on_data, self._perform
-        in_bursts = False
+        turn = Turn()
+        begin = turn.count  # without an end of what has arrived nothing is collected
         if hasattr(self._connection, "on_wait"):
-            self._connection.on_wait = end_burst
-            in_bursts = True
+            self._connection.on_wait, begin = turn.end, turn.begin
         try:
-            for turn in itertools.count(1):
+            while True:
                 data = await receive()
-                if in_bursts:
-                    begin_burst()
+                begin()
                 perform(on_data(data))
                 if self._close is not None:
                     break
-                if turn % FAIR_MESSAGES == 0:  # what has arrived already is received without waiting
-                    end_burst()
+                if turn.is_over:  # the next message may be here without waiting
+                    turn.end()
                     await trio.lowlevel.checkpoint()
         except ProtocolError as error:
             perform(self._session.fail(error))
@@ -296,7 +293,7 @@ class Link:
             self.error = self.error or without_frames(error)
             return
         finally:
-            end_burst()
+            turn.end()
         await trio.sleep_forever()  # closing: the writer, or the deadline, ends it
 
     async def _run_writer(self, scope: trio.CancelScope) -> None:
@@ -323,6 +320,9 @@ class Link:
             if now > planned + STALL_S:  # it is we who were away: the peer may long have answered
                 pinged_at = None
                 self._outbox.sending_since = None if self._outbox.sending_since is None else now
+            if (due := self._session.deadline()) is not None and now >= due:
+                for _ in range(SETTLING_TURNS):  # after a step that was long the answer may be there
+                    await trio.lowlevel.checkpoint()
             self._perform(self._session.on_tick(now))
             heard_at: float = getattr(self._connection, "heard_at", now)
             if pinged_at is not None and heard_at >= pinged_at:

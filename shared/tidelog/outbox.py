@@ -13,6 +13,7 @@ The two never send at the same time: a burst leaves all to a writer that is send
 
 from __future__ import annotations
 
+import math
 import threading
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator, Sequence
@@ -35,6 +36,9 @@ BURST_BYTES = 1 << 20
 """What is handed to the connection at once, or a little more."""
 BURST_CONNECTIONS = 8
 """When so many have something to send it is sent, so that the first need not wait for all who get the same."""
+
+FAIR_MESSAGES, FAIR_S = 128, 0.02
+"""After so many messages, or so long with them, a reader lets others run."""
 
 Outgoing = tuple[bytes, Payload]
 
@@ -72,6 +76,35 @@ def burst() -> Iterator[None]:
         yield
     finally:
         end_burst()
+
+
+class Turn:
+    """Of a reader: from the first message of what has arrived until it waits for more, or others are to run."""
+
+    def __init__(self) -> None:
+        self._messages = 0
+        self._ends = math.inf
+
+    def count(self) -> None:
+        """A message is here."""
+        self._messages += 1
+        if self._messages == 1:
+            self._ends = trio.current_time() + FAIR_S
+
+    def begin(self) -> None:
+        """The same, and the turn is a burst."""
+        begin_burst()
+        self.count()
+
+    @property
+    def is_over(self) -> bool:
+        """Others are to run."""
+        return self._messages >= FAIR_MESSAGES or trio.current_time() >= self._ends
+
+    def end(self) -> None:
+        """The next message begins another."""
+        end_burst()
+        self._messages = 0
 
 
 class Outbox:

@@ -19,6 +19,7 @@ from typing import Any, Protocol, TypeVar
 import trio
 
 from tidelog import logs
+from tidelog.collecting import shorten_pauses
 from tidelog.config import load, settings_of
 from tidelog.errors import ConfigError
 from tidelog.tls import TlsFiles
@@ -59,6 +60,7 @@ def main(kind: type[Config], serve: Callable[..., Awaitable[None]], description:
         config = load(kind, path, flags=flags)
         logs.configure(config.log_json)
         keep_freed_memory()
+        shorten_pauses()
         trio.run(_until_signal, serve, config)
     except* ConfigError as group:
         for error in _flat(group):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from tidelog.verify.history import OK
 from tidelog.wire.messages import AlterIsr, Fetch, FetchAnswer, Notify
+from tidelog_replica import upstream
 
 from scenarios.stage import Stage
 
@@ -284,7 +285,7 @@ def test_B16_an_idle_follower_learns_of_the_commit_though_every_notice_and_one_a
 
     stage.hold(is_first)
     stage.put(b"m1")
-    stage.run_for(stage.replica_settings.replica_max_leader_timeout_s + 1.0)
+    stage.run_for(upstream.PATIENCE * stage.replica_settings.replica_max_leader_timeout_s + 1.0)
     assert len(set(answers)) == 2
     assert [stage.hw(node) for node in (stage.first, *stage.others)] == [2, 2, 2]
 

@@ -46,6 +46,7 @@ REPLICA_SETTINGS = ReplicaSettings(
     controller_timeout_s=1.0,
     replica_max_idle_wait_s=0.5,
     replica_max_leader_timeout_s=0.8,
+    changes_at_once=2,
     leader_report_interval_s=0.4,
     isr_retry_s=0.3,
     checkpoint_interval_s=1.0,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+from itertools import pairwise
 
 import pytest
 import trio
@@ -280,3 +281,33 @@ async def test_a_process_that_was_stopped_does_not_blame_its_peer(mock_clock: Mo
             mock_clock.jump(3600.0)
             assert isinstance(await link.call(Read("t", 0, 1), 5), ReadAnswer)
         assert not link.closed and not server.closed
+
+
+async def test_an_answer_that_has_arrived_is_not_late(mock_clock: MockClock) -> None:
+    """A step took longer than a call may, and the timer is looked at before what has arrived."""
+
+    class Slow(Server):
+        def handle(self, link: Link, id: int | None, message: Message) -> None:
+            super().handle(link, id, message)
+            mock_clock.jump(10.0)
+
+    async with Slow(MemoryTransport()).running() as server, server.connect() as link:
+        for _ in range(30):
+            assert isinstance(await link.call(Read("t", 0, 1), 5), ReadAnswer)
+
+
+async def test_between_messages_that_cost_much_others_run(mock_clock: MockClock) -> None:
+    class Slow(Server):
+        def handle(self, link: Link, id: int | None, message: Message) -> None:
+            super().handle(link, id, message)
+            mock_clock.jump(outbox.FAIR_S)
+
+    async with Slow(WebSocketTransport()).running() as server, server.connect() as link:
+        with outbox.burst():  # they arrive together
+            for _ in range(10):
+                link.post(Credit(0, 1))
+        seen = [0]
+        while seen[-1] < 10:
+            await trio.lowlevel.checkpoint()
+            seen.append(len(server.seen))
+        assert max(after - before for before, after in pairwise(seen)) <= 2  # a turn before ours, and one after

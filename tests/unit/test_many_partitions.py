@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from replica_net import Net, cluster
-from tidelog.types import TopicConfig
+from tidelog.types import TopicConfig, TopicPartition
 from tidelog.wire import codec
-from tidelog.wire.messages import EpochOffset, Fetch, HandOver, ReportLeader, Seal
-from tidelog_replica import upstream
+from tidelog.wire.image import encode_delta
+from tidelog.wire.messages import AlterIsr, EpochOffset, Fetch, HandOver, MetadataUpdate, ReportLeader, Seal
+from tidelog_replica import checkpoints, proposals, upstream
 from tidelog_replica.settings import ReplicaSettings
+from toy_controller import KEY
 
 AT_ONCE = 3
 PARTITIONS = 7
@@ -18,8 +21,10 @@ PARTITIONS = 7
 
 @pytest.fixture(autouse=True)
 def few_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (codec, upstream):
-        monkeypatch.setattr(module, "MAX_PARTS", AT_ONCE)
+    monkeypatch.setattr(codec, "MAX_PARTS", AT_ONCE)
+    monkeypatch.setattr(upstream, "PARTS", AT_ONCE)
+    monkeypatch.setattr(checkpoints, "AT_ONCE", AT_ONCE)
+    monkeypatch.setattr(proposals, "AT_ONCE", AT_ONCE)
 
 
 def shares(net: Net, kind: Any, name: str, since: int = 0) -> list[list[int]]:
@@ -102,3 +107,89 @@ def test_all_logs_are_sealed() -> None:
     sealed = shares(net, Seal, "r2", since)
     assert {number for share in sealed for number in share} == set(range(PARTITIONS))
     assert max(map(len, sealed)) == AT_ONCE
+
+
+def led_by(net: Net, name: str) -> int:
+    """How many partitions this node leads, as far as it knows."""
+    return sum(partition.leading is not None for partition in net.nodes[name].partitions.values())
+
+
+def test_news_of_many_partitions_is_acted_on_some_at_a_time() -> None:
+    net = cluster(partitions=PARTITIONS, settings=ReplicaSettings(reserve_bytes=0, changes_at_once=AT_ONCE))
+    net.advance(1)
+    news = [
+        (number, replace(net.state(number), leader="r2", leader_epoch=1, epoch=9)) for number in range(PARTITIONS)
+    ]
+    delta = encode_delta((), (), (), [(TopicPartition(KEY.topic_id, number), state) for number, state in news])
+    node = net.nodes["r2"]
+    net._take("r2", node.on_metadata(MetadataUpdate(net.index + 1, payload=delta), net.now))
+    led = [led_by(net, "r2")]
+    for _ in range(2):  # what else is due comes between
+        net._take("r2", node.on_tick(net.now + 0.001))
+        net.advance(0.001)
+        led.append(led_by(net, "r2"))
+    assert led == [AT_ONCE, 2 * AT_ONCE, PARTITIONS]
+
+
+def test_a_partition_that_changes_again_while_it_waits_is_acted_on_as_it_is_then() -> None:
+    net = cluster(partitions=PARTITIONS, settings=ReplicaSettings(reserve_bytes=0, changes_at_once=AT_ONCE))
+    net.advance(1)
+    for number in range(PARTITIONS):
+        net.lead("r2", "r1 r2 r3", number)
+    net.lead("r3", "r1 r2 r3", PARTITIONS - 1)
+    net.advance(1)
+    assert (led_by(net, "r2"), led_by(net, "r3")) == (PARTITIONS - 1, 1)
+
+
+def test_a_topic_that_is_deleted_while_its_news_waits_is_gone() -> None:
+    net = cluster(partitions=PARTITIONS, settings=ReplicaSettings(reserve_bytes=0, changes_at_once=AT_ONCE))
+    net.delete()
+    net.advance(1)
+    assert [len(node.partitions) for node in net.nodes.values()] == [0, 0, 0]
+    assert not any(node.assignment.unopened for node in net.nodes.values())
+
+
+def test_high_watermarks_are_written_some_at_a_time_and_each_once() -> None:
+    net = cluster(partitions=PARTITIONS)
+    for number in range(PARTITIONS):
+        net.send("r1", b"x", partition=number)
+    logs = [net.partition("r1", number).log for number in range(PARTITIONS)]
+    written = []
+    net.now += net.settings.checkpoint_interval_s
+    for _ in range(3):
+        net._take("r1", net.nodes["r1"].on_tick(net.now))
+        written.append(sum(log.read_high_watermark() == 1 for log in logs))
+        net.now += checkpoints.PAUSE_S
+    assert written == [AT_ONCE, 2 * AT_ONCE, PARTITIONS]
+
+
+def test_few_proposals_are_unanswered_at_a_time_and_all_are_made() -> None:
+    net = cluster(partitions=PARTITIONS)
+    net.hold = lambda name, call: isinstance(call.message, AlterIsr)
+    net.stop("r3")
+    for number in range(PARTITIONS):
+        net.send("r1", b"x", partition=number)
+    net.advance(net.config.replica_max_lag_ms / 1000 + 1)
+    assert len(net.held) == AT_ONCE
+    net.hold = lambda name, call: False
+    for name, call in net.held:
+        net.deliver(name, call)
+    net.run()
+    assert [net.state(number).isr for number in range(PARTITIONS)] == [("r1", "r2")] * PARTITIONS
+
+
+def test_a_proposal_that_is_settled_while_it_waits_is_not_made() -> None:
+    net = cluster(partitions=PARTITIONS)
+    net.hold = lambda name, call: isinstance(call.message, AlterIsr)
+    net.stop("r3")
+    for number in range(PARTITIONS):
+        net.send("r1", b"x", partition=number)
+    net.advance(net.config.replica_max_lag_ms / 1000 + 1)
+    for number in range(PARTITIONS):
+        net.push(number, isr=("r1", "r2"))
+    net.run()
+    made = len(net.proposals)
+    for name, call in net.held:
+        net.deliver(name, call)
+    net.run()
+    assert len(net.proposals) == made + AT_ONCE

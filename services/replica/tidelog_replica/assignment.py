@@ -2,7 +2,7 @@
 
 Updates are kept in an image from the first watch on, but acted on only in a registered life and from the
 registration's own index on: what is older was decided about a former life of this server (also in late answers). A
-partition's state is acted on once, when its epoch is newer than the last.
+partition's state is acted on once, when its epoch is newer than the last; where many change, in shares.
 
 Data is deleted only when a delta *names* its topic id as deleted, which is final, in every life; or when the state of
 the partition names others, and not this server, as its replicas and learners (also what an earlier life has left). A
@@ -20,19 +20,11 @@ from collections.abc import Callable
 
 from tidelog.disk import Disk
 from tidelog.errors import TidelogError, refuse
-from tidelog.types import (
-    ClusterImage,
-    NodeId,
-    PartitionState,
-    ServerState,
-    TopicConfig,
-    TopicPartition,
-    TopicState,
-    changed_partitions,
-)
+from tidelog.types import ClusterImage, NodeId, PartitionState, ServerState, TopicConfig, TopicPartition, TopicState
 from tidelog.wire.image import apply_update
 from tidelog.wire.messages import MetadataUpdate
 
+from tidelog_replica.changes import Changes
 from tidelog_replica.core.timers import Timers
 from tidelog_replica.lagging import follower_lags
 from tidelog_replica.log.index import IndexCache
@@ -72,8 +64,7 @@ class Assignment:
         self.openings = Openings(
             node, disk, directory, tails, indexes, outbox, timers, self._on_open, self._on_broken, session
         )
-        path = self.openings.path
-        self.repairs = Repairs(node, disk, path, session, settings, outbox, timers, self._reopen)
+        self.repairs = Repairs(node, disk, self.openings.path, session, settings, outbox, timers, self._reopen)
         self._session = session
         session.lags = lambda now: follower_lags(self.partitions.values(), now)
         self._upstreams = upstreams
@@ -82,7 +73,8 @@ class Assignment:
         self._touch = touch
         self._image = ClusterImage()
         self._acted_on: dict[str, TopicState] = {}
-        """Topics as the partitions here know them."""
+        """Topics as the partitions here know them, but for what is in ``_changes``."""
+        self._changes = Changes(settings.changes_at_once, timers)
         self._ending: dict[TopicPartition, Partition] = {}
         """Deleted or damaged, with a flush under way in a thread."""
         self._returning: dict[TopicPartition, tuple[TopicConfig, PartitionState]] = {}
@@ -122,9 +114,9 @@ class Assignment:
         return topic_id if topic is None else topic.name
 
     @property
-    def topics(self) -> tuple[TopicState, ...]:
+    def image(self) -> ClusterImage:
         """All of the metadata, as far as it is known here."""
-        return self._image.topics
+        return self._image
 
     @property
     def unopened(self) -> int:
@@ -139,7 +131,8 @@ class Assignment:
     @property
     def all_open(self) -> bool:
         """Every log that this server has a part in is open, or does not open."""
-        return self._session.registered and self._image.index >= self._session.index and not len(self.openings)
+        known = self._session.registered and self._image.index >= self._session.index
+        return known and not (len(self.openings) or len(self._changes))
 
     # --- metadata ----------------------------------------------------------------------------------------
 
@@ -159,7 +152,7 @@ class Assignment:
         self.act(now)
 
     def act(self, now: float) -> None:
-        """Bring roles into line with the image, as far as topics have changed since the last time."""
+        """Bring roles into line with the image, as far as topics have changed since: the first share."""
         if not self._session.registered or self._image.index < self._session.index:
             return
         servers = {server.node: server for server in self._image.servers}
@@ -179,8 +172,14 @@ class Assignment:
             self._acted_on[topic_id] = topic
             if known is None or known.config != topic.config:
                 self._configure(topic, now)
-            for number in changed_partitions(known, topic):
-                self._assign(topic, TopicPartition(topic_id, number), topic.partitions[number], now)
+            self._changes.add(known, topic)
+        self.go_on(now)
+
+    def go_on(self, now: float) -> None:
+        """The next share of what has changed."""
+        for key in self._changes.take(now):
+            if (topic := self._acted_on.get(key.topic_id)) is not None:
+                self._assign(topic, key, topic.partitions[key.partition], now)
         self.openings.begin()
 
     def _configure(self, topic: TopicState, now: float) -> None:
@@ -220,6 +219,7 @@ class Assignment:
     def end_life(self, reason: str) -> None:
         """This server's life at the controller is over: no role goes on."""
         self._acted_on.clear()
+        self._changes.clear()
         self._upstreams.clear()
         self.openings.unwant_all()
         self.repairs.unassign_all()

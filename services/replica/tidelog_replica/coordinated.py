@@ -187,7 +187,7 @@ class Coordinated(ABC, Generic[C, S]):
     def on_metadata(self, now: float) -> None:
         """The metadata is another."""
         if not self.topic_id:
-            for topic in self._assignment.topics:
+            for topic in self._assignment.image.topics:
                 if topic.name == self.TOPIC:
                     self.topic_id, self.partitions = topic.topic_id, len(topic.partitions)
 

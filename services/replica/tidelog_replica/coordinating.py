@@ -140,5 +140,5 @@ class Groups(Coordinated[Coordinator, Stored]):
         return None if self._look_at == inf else self._look_at
 
     def _look_at_topics(self) -> None:
-        topics = (Topic(topic.topic_id, topic.name, len(topic.partitions)) for topic in self._assignment.topics)
+        topics = (Topic(topic.topic_id, topic.name, len(topic.partitions)) for topic in self._assignment.image.topics)
         self._topics = Topics(topics)

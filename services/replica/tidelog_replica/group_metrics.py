@@ -124,7 +124,7 @@ def samples(node: ReplicaNode, far: FarEnds) -> Iterator[Sample]:
     leaders = (
         {
             TopicPartition(topic.topic_id, number): state.leader
-            for topic in node.assignment.topics
+            for topic in node.assignment.image.topics
             for number, state in enumerate(topic.partitions)
         }
         if None in ends.values()

@@ -48,6 +48,9 @@ from tidelog.wire.messages import (
 )
 
 from tidelog_replica.assignment import Assignment
+from tidelog_replica.changes import TIMER as CHANGES_TIMER
+from tidelog_replica.checkpoints import TIMER as CHECKPOINT_TIMER
+from tidelog_replica.checkpoints import Checkpoints
 from tidelog_replica.cleaning import Cleaning
 from tidelog_replica.coordinating import KINDS as GROUP_KINDS
 from tidelog_replica.coordinating import Groups
@@ -78,9 +81,7 @@ from tidelog_replica.upstreams import Upstreams
 
 __all__ = ["ReplicaNode", "StartFlush", "StartJob"]
 
-_SESSION, _CHECKPOINT, _CLEANING, _SCRUBBING, _ROOM = (
-    (kind, "") for kind in ("session", "checkpoint", "cleaning", "scrubbing", "room")
-)
+_SESSION, _CLEANING, _SCRUBBING, _ROOM = ((kind, "") for kind in ("session", "cleaning", "scrubbing", "room"))
 
 
 class ReplicaNode:
@@ -108,7 +109,6 @@ class ReplicaNode:
         self._outbox = outbox = Outbox(node_id)
         self._timers = Timers()
         self._touched: dict[TopicPartition, Partition] = {}
-        self._checkpoints: dict[TopicPartition, Partition] = {}
         self._lives = Lives(disk, directory, node_id, cluster, boot)
         self._session = Session(
             node_id, url, self._lives, settings, rng, outbox, self._begin_life, self._end_life, rack
@@ -117,6 +117,8 @@ class ReplicaNode:
         self._assignment = Assignment(
             node_id, disk, directory, self._session, self._upstreams, settings, outbox, self._timers, self._touch
         )
+        interval_s = settings.checkpoint_interval_s
+        self._checkpoints = Checkpoints(self._assignment.partitions, interval_s, self._timers, self._touch)
         self._scrubbing = Scrubbing(self._assignment.partitions, disk, settings, outbox, self._touch)
         self._cleaning = Cleaning(self._assignment.partitions, settings, outbox, wall_ms)
         self._tidying = Tidying(disk, outbox)
@@ -130,6 +132,9 @@ class ReplicaNode:
         self._marking = Marking(*about, self.transactions)
         self._by_timer: dict[str, Groups | Transactions | Marking] = {Groups.TIMER: self._groups}
         self._by_timer |= {Transactions.TIMER: self.transactions, MARKERS_TIMER: self._marking}
+        self._by_key = {_SESSION: self._session.on_tick, CHANGES_TIMER: self._assignment.go_on}
+        self._by_key |= {_CLEANING: self._cleaning.on_tick, _SCRUBBING: self._scrubbing.on_tick}
+        self._by_key[CHECKPOINT_TIMER] = self._checkpoints.on_tick
         self._coordinating: dict[str, Groups | Transactions] = {}  # by the id of their topic
 
     @property
@@ -274,18 +279,12 @@ class ReplicaNode:
                 self._by_timer[kind].on_tick(now)
             elif kind == LEADER_TIMER:
                 self._upstreams.on_tick(name, now)
+            elif key in self._by_key:
+                self._by_key[key](now)
             elif kind == OPENING_TIMER:
                 self._assignment.openings.on_tick(name)
             elif kind == REPAIR_TIMER:
                 self._assignment.repairs.on_tick(name, now)
-            elif key == _CLEANING:
-                self._cleaning.on_tick(now)
-            elif key == _SCRUBBING:
-                self._scrubbing.on_tick(now)
-            elif key == _SESSION:
-                self._session.on_tick(now)
-            elif key == _CHECKPOINT:
-                self._checkpoint()
         return self._finish(now)
 
     def deadline(self) -> float | None:
@@ -373,9 +372,8 @@ class ReplicaNode:
             else:
                 self._upstreams.confirm(partition, now)
             self._petitions.gather(partition, now)
-            if partition.checkpoint_due and key not in self._checkpoints:
-                self._checkpoints[key] = partition
-                self._timers.set(_CHECKPOINT, now + self._settings.checkpoint_interval_s)
+            if partition.checkpoint_due:
+                self._checkpoints.add(partition, now)
             self._timers.set(key, partition.deadline())
 
     def _distrust(self) -> None:
@@ -383,13 +381,6 @@ class ReplicaNode:
             self.distrust()
         except OSError as error:
             self._outbox.event("distrust_failed", reason=str(error))
-
-    def _checkpoint(self) -> None:
-        due, self._checkpoints = self._checkpoints, {}
-        for key, partition in due.items():
-            if self.partitions.get(key) is partition:
-                partition.checkpoint()
-                self._touch(partition)
 
     # --- the controller ----------------------------------------------------------------------------------
 

@@ -1,7 +1,12 @@
-"""What the leaders here ask the controller one by one: another ISR, and whether they still lead."""
+"""What the leaders here ask the controller one by one: another ISR, and whether they still lead.
+
+When a server fails, every leader that it followed has a proposal. Only some of them are on their way at a time, so
+that neither heartbeats nor the controller suffer from them.
+"""
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -17,6 +22,8 @@ from tidelog_replica.outbox import Outbox
 from tidelog_replica.partition import Partition
 from tidelog_replica.session import Session
 from tidelog_replica.settings import ReplicaSettings
+
+AT_ONCE = 64
 
 
 class Proposals:
@@ -35,12 +42,23 @@ class Proposals:
         self._settings = settings
         self._outbox = outbox
         self._touch = touch
+        self._unanswered = 0
+        self._waiting: deque[tuple[Partition, Leading, Proposal]] = deque()
 
     def propose(self, partition: Partition, leading: Leading, now: float) -> None:
-        """Put an ISR proposal that is due to the controller."""
-        proposal = leading.core.due_proposal(now)
-        if proposal is None:
-            return
+        """Put an ISR proposal that is due to the controller, when its turn comes."""
+        if (proposal := leading.core.due_proposal(now)) is not None:
+            self._waiting.append((partition, leading, proposal))
+            self._send()
+
+    def _send(self) -> None:
+        while self._waiting and self._unanswered < AT_ONCE:
+            partition, leading, proposal = self._waiting.popleft()
+            if partition.leading is leading and leading.core.proposal is proposal:  # else it is settled
+                self._call(partition, leading, proposal)
+
+    def _call(self, partition: Partition, leading: Leading, proposal: Proposal) -> None:
+        self._unanswered += 1
         message = AlterIsr(
             self._node,
             self._session.broker_epoch,
@@ -57,6 +75,8 @@ class Proposals:
     def _on_isr_answer(
         self, partition: Partition, leading: Leading, proposal: Proposal, answer: Message | TidelogError, now: float
     ) -> None:
+        self._unanswered -= 1
+        self._send()
         if partition.leading is not leading:
             return
         state = partition.state

@@ -29,7 +29,13 @@ class ReplicaSettings:
         600,
     )
     replica_max_leader_timeout_s: float = setting(
-        1.5, "A leader that is silent, or does not answer a follower, for this long is reported.", 0.05, 600
+        1.5,
+        "A leader that is silent for so long is reported; as one with no answer for four times that.",
+        0.05,
+        600,
+    )
+    changes_at_once: int = setting(
+        100, "Most partitions whose news of the metadata is acted on in one go.", 1, 1 << 20
     )
     leader_report_interval_s: float = setting(0.5, "Pause between reports of the same silent leader.", 0.01, 600)
     fetch_max_bytes: int = setting(

@@ -25,8 +25,7 @@ from tidelog.errors import TidelogError, refuse
 from tidelog.link import Link, burst
 from tidelog.peers import Peers
 from tidelog.transport import Transport
-from tidelog.types import ClusterImage, NodeId, TopicPartition
-from tidelog.wire.image import apply_update
+from tidelog.types import NodeId, ServerState, TopicPartition
 from tidelog.wire.messages import Hello, Message, MetadataUpdate
 
 from tidelog_replica.jobs import Job, run_job
@@ -79,7 +78,6 @@ class Shell:
             on_down=self._on_controller_down,
             on_trouble=self._on_controller_trouble,
         )
-        self._image = ClusterImage()
         self._links: dict[int, Link] = {}
         self._effects: deque[Effect] = deque()
         self._performing = False
@@ -119,7 +117,11 @@ class Shell:
     @property
     def drained(self) -> bool:
         """An operator has said that it is to lead nothing."""
-        return any(server.draining for server in self._image.servers if server.node == self.node_id)
+        return any(server.draining for server in self._servers if server.node == self.node_id)
+
+    @property
+    def _servers(self) -> tuple[ServerState, ...]:
+        return self._node.assignment.image.servers
 
     @property
     def flushes_waiting(self) -> int:
@@ -158,10 +160,9 @@ class Shell:
     def _on_controller_message(self, message: Message) -> None:
         if not isinstance(message, MetadataUpdate):
             return
-        if message.index > self._image.index:
-            self._image = apply_update(self._image, message)
-        self.peers.set_addresses({s.node: s.url for s in self._image.servers if s.node != self.node_id})
-        self._do(self._node.on_metadata(message, self._clock()))
+        effects = self._node.on_metadata(message, self._clock())
+        self.peers.set_addresses({s.node: s.url for s in self._servers if s.node != self.node_id})
+        self._do(effects)
         self._look_whether_left()
 
     def _on_controller_down(self) -> None:
@@ -239,7 +240,8 @@ class Shell:
             self._rearm = trio.Event()
             now = self._clock()
             if now >= self._timer:
-                self._do(self._node.on_tick(now))
+                with burst():  # heartbeats leave at once
+                    self._do(self._node.on_tick(now))
 
     async def run_until_stopped(self) -> None:
         """Raises ``DiskFailed`` when the node says that the process must end."""

@@ -87,8 +87,8 @@ class Transactions(Coordinated[Coordinator, Stored]):
 
     def topic(self, topic_id: str) -> TopicState | None:
         """What the metadata says of a topic."""
-        if self._seen is not self._assignment.topics:
-            self._seen = self._assignment.topics
+        if self._seen is not self._assignment.image.topics:
+            self._seen = self._assignment.image.topics
             self._topics = {topic.topic_id: topic for topic in self._seen}
         return self._topics.get(topic_id)
 

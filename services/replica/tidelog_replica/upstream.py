@@ -13,12 +13,11 @@ Where all that is active has only something to tell, that goes one way, and is n
 So a busy partition does not carry the idle ones along, and an idle server asks one small thing per idle wait. A
 failed call pauses the whole loop, for longer each time; the next attach or answer ends that.
 
-Partitions in whose ISR this server is come first in every fetch. The others are *behind*: they are asked for as the
-throttle (``core/throttle.py``) allows, and where live ones are followed here too in small bites, so that no live one
-waits for a large answer.
+Partitions in whose ISR this server is come first in a fetch. The others are *behind*: asked for as the throttle
+(``core/throttle.py``) allows, where live ones are followed too in small bites: no live one waits for a large answer.
 
-The leader is reported to the controller (``suspicion.py``) when it does not answer at all; or, per partition, when it
-says it is offline or answers nothing but errors for ``replica_max_leader_timeout_s``.
+The leader is reported to the controller (``suspicion.py``) when it does not answer; or, per partition, when it says
+it is offline or answers nothing but errors for ``replica_max_leader_timeout_s``.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from math import inf
 
 from tidelog.errors import TidelogError
 from tidelog.types import NodeId, TopicPartition
-from tidelog.wire.codec import MAX_PARTS, payload_view
+from tidelog.wire.codec import payload_view
 from tidelog.wire.messages import (
     EpochOffset,
     EpochOffsetAnswer,
@@ -58,6 +57,11 @@ from tidelog_replica.suspicion import Suspicion
 Questions = dict[TopicPartition, FetchPart]
 TIMER = "leader"
 """First part of an upstream's timer key; the second is the leader's name."""
+PARTS = 250
+"""Partitions of a call: few enough that neither side is busy with it for long."""
+PATIENCE = 4
+"""Who is silent for ``replica_max_leader_timeout_s`` loses the link. Who is heard and does not answer has much to do,
+which asking anew would make more: it gets so many times as long; less than the lag time, by default."""
 UNANSWERED = ("UNREACHABLE", "REQUEST_TIMED_OUT")
 """Codes of calls that the other server may never have seen."""
 
@@ -77,9 +81,7 @@ class Upstream:
         throttle: Throttle,
         now: float,
     ) -> None:
-        self._leader = leader
-        self._node = node
-        self._broker_epoch = broker_epoch
+        self._leader, self._node, self._broker_epoch = leader, node, broker_epoch
         self._settings = settings
         self._outbox = outbox
         self._timers = timers
@@ -99,6 +101,7 @@ class Upstream:
         """When the next fetch is to ask for news."""
         self._pause_until: float | None = None
         self._pause_s = settings.fetch_backoff_s
+        self._patience_s = PATIENCE * settings.replica_max_leader_timeout_s
         self._suspicion = Suspicion(leader, node, broker_epoch, settings, outbox, self._followed, now)
         self._closed = False
 
@@ -148,22 +151,21 @@ class Upstream:
         dialogues: dict[TopicPartition, EpochPart] = {}
         live: Questions = {}
         behind: Questions = {}
-        for key in self._active:
+        for key in list(self._active):
             partition = self._followed[key]
             role = partition.following
             if role is None or role.is_working:
-                continue  # offline; or it goes on when its job has ended
-            question = role.epoch_request()
-            if question is not None:
+                del self._active[key]  # offline; or it goes on when its job has ended
+            elif (question := role.epoch_request()) is not None:
                 dialogues[key] = question
-                if len(dialogues) == MAX_PARTS:
-                    break
             elif not dialogues:
                 (live if self._is_live(partition) else behind)[key] = role.fetch_request()
+            if len(dialogues) == PARTS or len(live) == PARTS:
+                break
         if dialogues:
-            message = EpochOffset(self._node, self._broker_epoch, tuple(dialogues.values()))
             for key in dialogues:
                 del self._active[key]
+            message = EpochOffset(self._node, self._broker_epoch, tuple(dialogues.values()))
             self._call(message, partial(self._on_epoch_ends, dialogues))
         else:
             self._fetch(live, behind, now)
@@ -171,12 +173,11 @@ class Upstream:
     def _fetch(self, live: Questions, behind: Questions, now: float) -> None:
         """Ask for the live ones, and for those behind if it is time; who is not asked for stays active."""
         self._open_at = self._throttle.open_at(now) if behind else now
-        wanted = live | behind
-        asked = dict(islice((wanted if self._open_at <= now else live).items(), MAX_PARTS))
+        asked = dict(islice((live | behind if self._open_at <= now else live).items(), PARTS))
         wants_news = self._wants_news(now)
-        was, self._active = self._active, {key: self._active[key] for key in wanted if key not in asked}
+        asks = any([self._active.pop(key) for key in asked])
         self._live_at = now if live else self._live_at
-        if asked and not (wants_news or behind or any(map(was.get, asked))):
+        if asked and not (wants_news or behind or asks):
             self._outbox.send(self._leader, Progress(self._node, self._broker_epoch, tuple(asked.values())))
         elif asked or wants_news:
             size = self._settings.fetch_max_bytes
@@ -196,7 +197,7 @@ class Upstream:
 
     def _call(self, message: Message, done: Callable[[Message | TidelogError, float], None]) -> None:
         self._in_flight = True
-        self._outbox.call(self._leader, message, self._settings.replica_max_leader_timeout_s, done)
+        self._outbox.call(self._leader, message, self._patience_s, done)
 
     def _on_epoch_ends(
         self, asked: dict[TopicPartition, EpochPart], answer: Message | TidelogError, now: float
@@ -272,11 +273,10 @@ class Upstream:
         """Have the copy start over where the leader's log begins; nothing else is asked for it meanwhile."""
         role, key = partition.following, partition.key
         if role is not None:
-            timeout_s = self._settings.replica_max_leader_timeout_s
             self._active.pop(key, None)
-            self._paused[key] = now + timeout_s + self._settings.fetch_backoff_max_s
+            self._paused[key] = now + self._patience_s + self._settings.fetch_backoff_max_s
             message = LogSnapshot(self._node, self._broker_epoch, *key, role.core.leader_epoch)
-            self._outbox.call(self._leader, message, timeout_s, partial(self._on_snapshot, partition, role))
+            self._outbox.call(self._leader, message, self._patience_s, partial(self._on_snapshot, partition, role))
 
     def _on_snapshot(self, partition: Partition, role: Following, answer: Message | TidelogError, now: float) -> None:
         if self._closed or partition.following is not role:
@@ -343,7 +343,7 @@ class Upstream:
         question = role.latest_request()
         if question is not None:
             done = partial(self._on_latest, partition, role, now)
-            self._outbox.call(self._leader, question, self._settings.replica_max_leader_timeout_s, done)
+            self._outbox.call(self._leader, question, self._patience_s, done)
 
     def _on_latest(
         self, partition: Partition, role: Following, sent: float, answer: Message | TidelogError, now: float

@@ -1,0 +1,56 @@
+"""Full collections of a large heap are rare: what has survived one is left alone for a while."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+
+import pytest
+from tidelog.collecting import LONG_S, OLDEST, THAW_S, Pauses
+
+
+class Collector:
+    """What the interpreter tells of collections that take as long as a test says."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+        self.pauses = Pauses(lambda: self.now)
+
+    def collect(self, seconds: float, generation: int = OLDEST) -> None:
+        """One collection."""
+        self.pauses("start", {"generation": generation})
+        self.now += seconds
+        self.pauses("stop", {"generation": generation})
+
+
+@pytest.fixture
+def collector() -> Iterator[Collector]:
+    gc.unfreeze()
+    yield Collector()
+    gc.unfreeze()
+
+
+def test_what_survived_a_long_collection_is_not_looked_at_again(collector: Collector) -> None:
+    collector.collect(2 * LONG_S)
+    assert gc.get_freeze_count() > 1000
+
+
+def test_short_collections_and_those_of_young_objects_change_nothing(collector: Collector) -> None:
+    collector.collect(LONG_S / 2)
+    collector.collect(2 * LONG_S, generation=1)
+    assert gc.get_freeze_count() == 0
+
+
+def test_after_a_while_everything_is_looked_at_once_more(collector: Collector) -> None:
+    collector.collect(2 * LONG_S)
+    collector.now += THAW_S
+    collector.collect(LONG_S / 2)
+    assert gc.get_freeze_count() == 0
+
+
+def test_what_was_frozen_by_others_stays_so_until_a_collection_is_long(collector: Collector) -> None:
+    gc.freeze()
+    frozen = gc.get_freeze_count()
+    collector.now += 2 * THAW_S
+    collector.collect(LONG_S / 2)
+    assert gc.get_freeze_count() == frozen
