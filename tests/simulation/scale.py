@@ -29,6 +29,7 @@ from tidelog.errors import TidelogError
 from tidelog.wire.codec import encode, encode_error, payload_size
 from tidelog.wire.messages import MetadataUpdate, SetReadOnly
 from tidelog_controller.core.members import Members
+from tidelog_replica.settings import ReplicaSettings
 
 from simulation.clients import Client
 from simulation.cluster import Cluster, Options, TopicOptions
@@ -79,6 +80,8 @@ class Scale(Cluster):
         super().__init__(Options(1, replicas=SERVERS, topics=wanted))
         raft = replace(self.controller_settings.raft, snapshot_threshold=256, snapshot_chunk_bytes=256 << 10)
         self.controller_settings = replace(self.controller_settings, raft=raft)
+        at_once = ReplicaSettings().changes_at_once
+        self.replica_settings = replace(self.replica_settings, changes_at_once=at_once)
         self.invariants = _Followed(self)
         self.cost = Cost()
         self._codes: dict[CodeType, bool] = {}
