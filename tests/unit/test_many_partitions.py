@@ -163,33 +163,36 @@ def test_high_watermarks_are_written_some_at_a_time_and_each_once() -> None:
     assert written == [AT_ONCE, 2 * AT_ONCE, PARTITIONS]
 
 
-def test_few_proposals_are_unanswered_at_a_time_and_all_are_made() -> None:
+def proposing() -> Net:
+    """The ISRs of all partitions are to shrink, and the controller does not answer."""
     net = cluster(partitions=PARTITIONS)
     net.hold = lambda name, call: isinstance(call.message, AlterIsr)
     net.stop("r3")
     for number in range(PARTITIONS):
         net.send("r1", b"x", partition=number)
     net.advance(net.config.replica_max_lag_ms / 1000 + 1)
-    assert len(net.held) == AT_ONCE
+    return net
+
+
+def answer(net: Net) -> None:
+    """Now the controller does."""
     net.hold = lambda name, call: False
     for name, call in net.held:
         net.deliver(name, call)
     net.run()
+
+
+def test_few_proposals_are_unanswered_at_a_time_and_all_are_made() -> None:
+    net = proposing()
+    assert len(net.held) == AT_ONCE
+    answer(net)
     assert [net.state(number).isr for number in range(PARTITIONS)] == [("r1", "r2")] * PARTITIONS
 
 
 def test_a_proposal_that_is_settled_while_it_waits_is_not_made() -> None:
-    net = cluster(partitions=PARTITIONS)
-    net.hold = lambda name, call: isinstance(call.message, AlterIsr)
-    net.stop("r3")
-    for number in range(PARTITIONS):
-        net.send("r1", b"x", partition=number)
-    net.advance(net.config.replica_max_lag_ms / 1000 + 1)
+    net = proposing()
     for number in range(PARTITIONS):
         net.push(number, isr=("r1", "r2"))
     net.run()
-    made = len(net.proposals)
-    for name, call in net.held:
-        net.deliver(name, call)
-    net.run()
-    assert len(net.proposals) == made + AT_ONCE
+    answer(net)
+    assert len(net.proposals) == AT_ONCE
