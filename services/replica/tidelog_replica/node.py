@@ -4,6 +4,7 @@ Inputs are methods that take ``now`` (seconds); each returns the effects it brin
 
     Session      registration, broker epoch, heartbeats          ``session.py``
     Assignment   metadata to partitions and their roles          ``assignment.py``
+    Changes      of them, those that are not acted on yet        ``changes.py``
     Partition    one log, its producers and its role             ``partition.py``, ``leading.py``, ``following.py``
     Upstreams    the fetch loops to the leaders' servers         ``upstream.py``
     Repairs      logs that are damaged                           ``repair.py``
@@ -14,6 +15,7 @@ Inputs are methods that take ``now`` (seconds); each returns the effects it brin
     Groups       consumer groups                                 ``coordinating.py``
     Transactions their coordinator                               ``transacting.py``
     Marking      their part at the leaders                       ``marking.py``
+    Checkpoints  high watermarks on their way to the disk        ``checkpoints.py``
     Jobs         long disk work in threads                       ``jobs.py``
     Cleaning     retention, compaction                           ``cleaning.py``
     Scrubbing    full segments are read again                    ``scrubbing.py``
