@@ -161,6 +161,18 @@ def test_a_directory_without_segments_is_a_new_log_unless_mark_or_hw_know_better
     assert open_log(disk).end == 0
 
 
+def test_a_new_log_is_made_with_the_file_that_its_high_watermark_moves_in():
+    disk = SimDisk()
+    log = open_log(disk)
+    made = disk.files()
+    log.append(batches(0, 1, [1, 1]))
+    flush(log)
+    log.write_high_watermark(2)
+    assert disk.files() == made
+    disk.crash(Random(1))
+    assert f"{PATH}/{HIGH_WATERMARK}" in disk.files()
+
+
 @given(st.binary(max_size=300) | st.integers(1, 9000).map(bytes), st.booleans())
 @settings(max_examples=150, deadline=None)
 def test_zeros_or_garbage_behind_the_last_batch_are_cut(tail, with_part):

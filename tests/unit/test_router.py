@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from unittest.mock import Mock
 
+import pytest
 from tidelog.backup.batches import empty_batches
 from tidelog.effects import Post, Send
 from tidelog.errors import refuse
@@ -327,9 +328,10 @@ def test_a_leader_behind_the_metadata_is_asked_again() -> None:
     assert send.to == "r1" and acks == {}
 
 
-def test_the_window_of_a_server_holds_back_the_rest() -> None:
+@pytest.mark.parametrize("window", [{"server_max_bytes": len(batch(size=400))}, {"server_max_batches": 1}])
+def test_the_window_of_a_server_holds_back_the_rest(window: dict[str, int]) -> None:
     data = [batch(i, size=400) for i in range(3)]
-    bench = Bench(settings=RouterSettings(server_max_bytes=len(data[0])))
+    bench = Bench(settings=RouterSettings(**window))
     bench.router.on_produce(CLIENT, produce(*data), bench.now)
     for expected in data:
         (send,), _ = bench.flush()

@@ -44,6 +44,7 @@ class GatewayConfig(Listening):
     server_max_bytes: int = setting(
         _ROUTER.server_max_bytes, "Bytes in flight to one replica server.", LEAST_BYTES, OUTBOX_BYTES // 2
     )
+    server_max_batches: int = setting(_ROUTER.server_max_batches, "Batches in flight to one replica server.", 1)
     client_max_subscriptions: int = setting(
         _SUBSCRIPTIONS.client_max_subscriptions, "Open subscriptions of one client.", 1
     )
@@ -107,6 +108,7 @@ class GatewayConfig(Listening):
         """The router's part of it."""
         return RouterSettings(
             server_max_bytes=self.server_max_bytes,
+            server_max_batches=self.server_max_batches,
             client_max_bytes=self.client_max_bytes,
             total_max_bytes=self.total_max_bytes,
         )

@@ -20,6 +20,8 @@ from enum import Enum
 from tidelog.types import Buffer, NodeId, TopicPartition
 from tidelog.wire.messages import ErrorInfo, ProducePart
 
+from tidelog_gateway.core.settings import RouterSettings
+
 
 class Place(Enum):
     """Where a lane is; see the module."""
@@ -92,3 +94,7 @@ class Pipe:
     bytes: int = 0
     """Of the batches in flight."""
     blocked: deque[Lane] = field(default_factory=deque)
+
+    def is_full(self, size: int, limits: RouterSettings) -> bool:
+        """A batch of ``size`` bytes more would be too much."""
+        return self.bytes + size > limits.server_max_bytes or len(self.in_flight) >= limits.server_max_batches

@@ -14,8 +14,8 @@ names, so that a leader of another epoch refuses it, and it is *settled* by its 
   ``unknown_outcome``. An error at the end of the time says ``unknown_outcome`` when any try may have been written.
 - Leader change: batches in flight under an older leader epoch are withdrawn and sent to the new leader when
   idempotent; others get ``fate_grace_s`` more for the old leader to tell their fate.
-- Bounds: bytes in flight per replica server (beyond: the lane waits), bytes held per client and in all (beyond:
-  ``OVERLOADED``, nothing is queued).
+- Bounds: bytes and batches in flight per replica server (beyond: the lane waits, here, where waiting makes no
+  follower late), bytes held per client and in all (beyond: ``OVERLOADED``, nothing is queued).
 
 Inputs only note what happened; ``flush`` returns what is to be done. The shell calls it once per turn, which is what
 merges: batches of many clients for one leader travel in one ``Produce``, acks of one client in one ``Produced``.
@@ -230,8 +230,7 @@ class Router:
         taken = 0
         while lane.waiting:
             size = len(lane.waiting[0].batch)
-            full = pipe.bytes + size > limits.server_max_bytes
-            if pipe.in_flight and (full or (pipe.blocked and not first)):
+            if pipe.in_flight and (pipe.is_full(size, limits) or (pipe.blocked and not first)):
                 lane.place = Place.BLOCKED
                 (pipe.blocked.appendleft if first else pipe.blocked.append)(lane)
                 return

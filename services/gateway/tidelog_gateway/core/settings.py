@@ -13,6 +13,8 @@ class RouterSettings:
     """A ``Produce`` to a leader is closed when it holds this much."""
     server_max_bytes: int = 8 << 20
     """In flight to one replica server."""
+    server_max_batches: int = 1000
+    """The same in batches: what a server has taken and cannot copy in time makes its followers late."""
     client_max_bytes: int = 32 << 20
     """Held for one client."""
     total_max_bytes: int = 256 << 20

@@ -161,6 +161,7 @@ def _recover(disk: Disk, directory: str, segments: list[Segment], intact: bool) 
         if mark.value is not None or end:
             disk.sync_dir(directory)  # the mark vouches for the segments' names, too
         if mark.value is None:
+            committed.write(committed.high_watermark)  # makes the file here, where waiting holds up nobody else
             mark.write(end, sync=True)
             disk.sync_dir(directory)
         mark.write(end)
