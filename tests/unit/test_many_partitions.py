@@ -196,3 +196,20 @@ def test_a_proposal_that_is_settled_while_it_waits_is_not_made() -> None:
     net.run()
     answer(net)
     assert len(net.proposals) == AT_ONCE
+
+
+def test_where_no_controller_is_found_few_proposals_are_tried_at_a_time() -> None:
+    net = cluster(partitions=PARTITIONS)
+    net.stop("r3")
+    for number in range(PARTITIONS):
+        net.send("r1", b"x", partition=number)
+    net.controller_up = False
+    tried = []
+    for _ in range(3):
+        net.advance(net.config.replica_max_lag_ms / 1000 if not tried else net.settings.isr_retry_s)
+        tried.append(len(net.messages(AlterIsr, "r1")))
+    assert tried == [AT_ONCE, 2 * AT_ONCE, 3 * AT_ONCE]
+    net.controller_up = True
+    net.reconnect_controller()
+    net.advance(net.settings.isr_retry_s)
+    assert [net.state(number).isr for number in range(PARTITIONS)] == [("r1", "r2")] * PARTITIONS

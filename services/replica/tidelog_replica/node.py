@@ -68,6 +68,7 @@ from tidelog_replica.outbox import LOOP, Effect, Outbox, StartFlush, StartJob
 from tidelog_replica.partition import Partition
 from tidelog_replica.petitions import TIMER as PETITIONS_TIMER
 from tidelog_replica.petitions import Petitions
+from tidelog_replica.proposals import TIMER as PROPOSALS_TIMER
 from tidelog_replica.proposals import Proposals
 from tidelog_replica.repair import TIMER as REPAIR_TIMER
 from tidelog_replica.requests import Requests
@@ -127,7 +128,7 @@ class ReplicaNode:
         self.room = Room(disk, directory, settings.reserve_bytes, outbox)
         self._petitions = Petitions(node_id, self._session, settings, outbox, self._timers)
         self._requests = Requests(node_id, self._assignment, self._session, settings, outbox, self._touch)
-        self._proposals = Proposals(node_id, self._session, settings, outbox, self._touch)
+        self._proposals = Proposals(node_id, self._session, settings, outbox, self._timers, self._touch)
         about = (node_id, self._assignment, self._session, settings, outbox, self._timers, self._touch, wall_ms)
         self.transactions = Transactions(*about)
         self._groups = Groups(*about, transactions=self.transactions)
@@ -137,6 +138,7 @@ class ReplicaNode:
         self._by_key = {_SESSION: self._session.on_tick, CHANGES_TIMER: self._assignment.go_on}
         self._by_key |= {_CLEANING: self._cleaning.on_tick, _SCRUBBING: self._scrubbing.on_tick}
         self._by_key[CHECKPOINT_TIMER] = self._checkpoints.on_tick
+        self._by_key[PROPOSALS_TIMER] = self._proposals.on_tick
         self._coordinating: dict[str, Groups | Transactions] = {}  # by the id of their topic
 
     @property
@@ -185,6 +187,7 @@ class ReplicaNode:
         """There is a link to the active controller."""
         self._session.on_controller_up(now)
         self._upstreams.on_controller_up(now)
+        self._proposals.on_controller_up(now)
         return self._finish(now)
 
     def on_controller_down(self, now: float) -> list[Effect]:

@@ -1,7 +1,8 @@
 """What the leaders here ask the controller one by one: another ISR, and whether they still lead.
 
 When a server fails, every leader that it followed has a proposal. Only some of them are on their way at a time, so
-that neither heartbeats nor the controller suffer from them.
+that neither heartbeats nor the controller suffer from them. Where no controller answers, the rest waits until one is
+there, or for ``isr_retry_s``: ten thousand calls that fail at once, again and again, leave no time to find one.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from math import inf
 
 from tidelog.effects import CONTROLLER
 from tidelog.errors import TidelogError
@@ -17,6 +19,7 @@ from tidelog.types import NodeId
 from tidelog.wire.messages import AlterIsr, AlterIsrAnswer, ConfirmLeader, Done, Message
 
 from tidelog_replica.core.proposal import Proposal
+from tidelog_replica.core.timers import Timers
 from tidelog_replica.leading import Leading
 from tidelog_replica.outbox import Outbox
 from tidelog_replica.partition import Partition
@@ -24,10 +27,13 @@ from tidelog_replica.session import Session
 from tidelog_replica.settings import ReplicaSettings
 
 AT_ONCE = 64
+TIMER = ("proposals", "")
+NOT_HEARD = ("UNREACHABLE", "REQUEST_TIMED_OUT", "NOT_ACTIVE_CONTROLLER", "NO_QUORUM", "OVERLOADED")
+"""Answers that tell nothing of the proposal: another one would get the same."""
 
 
 class Proposals:
-    """``touch`` tells the owner that a partition's input has to be settled."""
+    """The owner calls ``on_tick`` when ``TIMER`` is due; ``touch`` tells it whose input has to be settled."""
 
     def __init__(
         self,
@@ -35,24 +41,33 @@ class Proposals:
         session: Session,
         settings: ReplicaSettings,
         outbox: Outbox,
+        timers: Timers,
         touch: Callable[[Partition], None],
     ) -> None:
         self._node = node
         self._session = session
         self._settings = settings
         self._outbox = outbox
+        self._timers = timers
         self._touch = touch
         self._unanswered = 0
+        self._held_until = -inf
         self._waiting: deque[tuple[Partition, Leading, Proposal]] = deque()
 
     def propose(self, partition: Partition, leading: Leading, now: float) -> None:
         """Put an ISR proposal that is due to the controller, when its turn comes."""
         if (proposal := leading.core.due_proposal(now)) is not None:
             self._waiting.append((partition, leading, proposal))
-            self._send()
+            self.on_tick(now)
 
-    def _send(self) -> None:
-        while self._waiting and self._unanswered < AT_ONCE:
+    def on_controller_up(self, now: float) -> None:
+        """There is a link to the active controller."""
+        self._held_until = -inf
+        self.on_tick(now)
+
+    def on_tick(self, now: float) -> None:
+        """Send those whose turn it is."""
+        while self._waiting and self._unanswered < AT_ONCE and now >= self._held_until:
             partition, leading, proposal = self._waiting.popleft()
             if partition.leading is leading and leading.core.proposal is proposal:  # else it is settled
                 self._call(partition, leading, proposal)
@@ -76,7 +91,10 @@ class Proposals:
         self, partition: Partition, leading: Leading, proposal: Proposal, answer: Message | TidelogError, now: float
     ) -> None:
         self._unanswered -= 1
-        self._send()
+        if isinstance(answer, TidelogError) and answer.code in NOT_HEARD:
+            self._held_until = now + self._settings.isr_retry_s
+            self._timers.set(TIMER, self._held_until)
+        self.on_tick(now)
         if partition.leading is not leading:
             return
         state = partition.state
