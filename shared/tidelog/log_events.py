@@ -160,6 +160,11 @@ CONTROLLER = (
     ),
     LogEvent("partition_replicas_changed", "info", "The partition has other replicas: a reassignment is done."),
     LogEvent("partition_reassignment_began", "info", "The partition moves to other replicas."),
+    LogEvent(
+        "more_partitions_changed",
+        "info",
+        "So many others changed with those of the lines before; tidelog why has each of them.",
+    ),
     LogEvent("partition_transfer_began", "info", "Leadership is to go to another replica, without loss."),
     LogEvent("partition_transfer_withdrawn", "info", "That replica could not take over in time; the leader goes on."),
     LogEvent("partition_learners_changed", "info", "Other servers hold copies that do not count."),

@@ -29,6 +29,7 @@ from tidelog.wire.messages import (
     Watch,
 )
 from tidelog_controller.core.controller import ControllerSettings
+from tidelog_controller.core.events import LINES
 
 SERVERS = ("r1", "r2", "r3")
 
@@ -237,6 +238,17 @@ def test_reported_leader_is_replaced_at_once_and_the_history_says_why(cluster: C
     }
     assert elected.time_ms == int(cluster.now * 1000)
     assert any(event.name == "partition_leader_elected" for _, event in cluster.events)
+
+
+def test_a_command_that_changes_many_partitions_writes_few_lines(cluster: Cluster) -> None:
+    link = cluster.begin()
+    cluster.answer(link, CreateTopic("many", LINES + 50, 3))
+    told = len(cluster.events)
+    cluster.live_for(link, ControllerSettings().session_timeout_s + 1, "r2", "r3")
+    lines = [event for _, event in cluster.events[told:] if "partition" in event.name]
+    assert len(lines) == LINES + 1
+    assert lines[-1].name == "more_partitions_changed"
+    assert sum(lines[-1].fields.values()) == 1 + 50, "that of orders too"
 
 
 def test_leader_changes_its_isr(cluster: Cluster) -> None:

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from tidelog.effects import Event
 from tidelog.wire.image import encode_delta
 
 from tidelog_controller.core.state import Applied, MetadataState
+
+LINES = 100
+"""Changes of partitions that one command writes a line for each of; the others are counted, since ten thousand lines
+take longer than heartbeats may. The timeline and the partitions' histories have all."""
 
 
 def delta_of(before: MetadataState, applied: Applied) -> bytes:
@@ -27,7 +33,8 @@ def delta_of(before: MetadataState, applied: Applied) -> bytes:
 
 
 def events_of(before: MetadataState, applied: Applied) -> list[Event]:
-    """One event per transition; a new topic and new settings are one, however many partitions there are."""
+    """One event per transition, up to ``LINES`` of partitions; a new topic and new settings are one, however many
+    partitions there are."""
     events: list[Event] = []
     for server in applied.servers:
         known = before.servers.get(server.node)
@@ -52,19 +59,21 @@ def events_of(before: MetadataState, applied: Applied) -> list[Event]:
             events.append(Event("topic_grown", fields))
     for topic_id in applied.deleted_ids:
         events.append(Event("topic_deleted", {"topic": before.topics[topic_id].name, "topic_id": topic_id}))
-    for key, entry in applied.changes:
-        if entry.event not in ("created", "settings_changed"):
-            fields = {
-                "topic": applied.state.topics[key.topic_id].name,
-                "partition": key.partition,
-                "leader": entry.leader or None,
-                "leader_epoch": entry.leader_epoch,
-                "epoch": entry.epoch,
-                "isr": list(entry.isr),
-                "cause": entry.cause,
-                "evidence": entry.evidence,
-            }
-            events.append(Event(f"partition_{entry.event}", fields))
+    changes = [change for change in applied.changes if change[1].event not in ("created", "settings_changed")]
+    for key, entry in changes[:LINES]:
+        fields = {
+            "topic": applied.state.topics[key.topic_id].name,
+            "partition": key.partition,
+            "leader": entry.leader or None,
+            "leader_epoch": entry.leader_epoch,
+            "epoch": entry.epoch,
+            "isr": list(entry.isr),
+            "cause": entry.cause,
+            "evidence": entry.evidence,
+        }
+        events.append(Event(f"partition_{entry.event}", fields))
+    if len(changes) > LINES:
+        events.append(Event("more_partitions_changed", Counter(entry.event for _, entry in changes[LINES:])))
     events += [Event("server_forgotten", {"server": node}) for node in applied.forgotten]
     if applied.level is not None:
         events.append(Event("feature_level", {"level": applied.level, "before": before.level}))
