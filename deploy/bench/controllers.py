@@ -257,7 +257,7 @@ class Bench:
 @click.command(help=__doc__)
 @click.option("--partitions", default=10_000, show_default=True)
 @click.option("--servers", default=6, show_default=True)
-@click.option("--controllers", default=3, show_default=True)
+@click.option("--controllers", default=3, show_default=True, type=click.IntRange(3), help="One of them is killed.")
 @click.option("--data", type=click.Path(path_type=Path), help="An empty folder on the disk to be measured.")
 def main(partitions: int, servers: int, controllers: int, data: Path | None) -> None:
     end_with_sigterm()
