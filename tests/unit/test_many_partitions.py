@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from replica_net import Net, cluster
+from tidelog.errors import Unreachable
 from tidelog.types import TopicConfig, TopicPartition
 from tidelog.wire import codec
 from tidelog.wire.image import encode_delta
@@ -196,6 +197,20 @@ def test_a_proposal_that_is_settled_while_it_waits_is_not_made() -> None:
     net.run()
     answer(net)
     assert len(net.proposals) == AT_ONCE
+
+
+def test_proposals_that_wait_for_a_controller_are_made_even_if_those_before_them_are_settled_meanwhile() -> None:
+    net = proposing()
+    late, net.held = net.held, []
+    for name, call in late:
+        net.advance(net.settings.isr_retry_s / 4)
+        net._answer(name, call.token, Unreachable("no controller"))
+        net.push(call.message.partition, isr=("r1", "r2"))
+        net.run()
+    assert net.held == []
+    net.advance(net.settings.isr_retry_s)
+    answer(net)
+    assert [net.state(number).isr for number in range(PARTITIONS)] == [("r1", "r2")] * PARTITIONS
 
 
 def test_where_no_controller_is_found_few_proposals_are_tried_at_a_time() -> None:

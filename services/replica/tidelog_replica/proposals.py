@@ -67,7 +67,10 @@ class Proposals:
 
     def on_tick(self, now: float) -> None:
         """Send those whose turn it is."""
-        while self._waiting and self._unanswered < AT_ONCE and now >= self._held_until:
+        if now < self._held_until:
+            self._timers.set(TIMER, self._held_until)
+            return
+        while self._waiting and self._unanswered < AT_ONCE:
             partition, leading, proposal = self._waiting.popleft()
             if partition.leading is leading and leading.core.proposal is proposal:  # else it is settled
                 self._call(partition, leading, proposal)
@@ -93,7 +96,6 @@ class Proposals:
         self._unanswered -= 1
         if isinstance(answer, TidelogError) and answer.code in NOT_HEARD:
             self._held_until = now + self._settings.isr_retry_s
-            self._timers.set(TIMER, self._held_until)
         self.on_tick(now)
         if partition.leading is not leading:
             return
