@@ -218,6 +218,16 @@ def test_4_a_static_member_whose_name_another_process_has_stops_for_good() -> No
     assert bench.tick(100.0) == [] and bench.core.deadline() is None
 
 
+def test_4_a_commit_that_is_under_way_then_hears_why() -> None:
+    bench = Bench().joined(A)
+    bench.tick(1.0)
+    [commit] = bench.commit(A=5)
+    why = refuse("FENCED_INSTANCE", "another")
+    assert bench.answer(why) == [Lost((A,)), Committed(why)]
+    assert isinstance(commit, Commit)
+    assert bench.do(bench.core.on_committed(commit.request, None, bench.now)) == []
+
+
 def test_5_without_an_answer_for_the_session_timeout_all_is_lost() -> None:
     """Counted from when the last answered heartbeat was sent."""
     bench = Bench(session_ms=3000).joined(A)

@@ -232,8 +232,8 @@ class MemberCore:
             effects.append(Assigned(new))
         return effects
 
-    def _lose(self, now: float) -> list[Effect]:
-        """All of it, at once; then join again."""
+    def _lose(self, now: float, why: TidelogError | None = None) -> list[Effect]:
+        """All of it, at once; then join again. A commit under way ends with ``why``."""
         lost = tuple(self._owned)
         self._owned.clear()
         self._leaving.clear()
@@ -244,11 +244,12 @@ class MemberCore:
         self._due = now + self._backoff_s
         effects: list[Effect] = [Lost(lost)] if lost else []
         if self._commit is not None:
-            effects += self._commit_over(refuse("UNKNOWN_MEMBER", f"the member lost its place in {self.group}"))
+            why = why or refuse("UNKNOWN_MEMBER", f"the member lost its place in {self.group}")
+            effects += self._commit_over(why)
         return effects
 
     def _end(self, error: TidelogError | None) -> list[Effect]:
-        effects = self._lose(0.0)
+        effects = self._lose(0.0, error)
         self.error = error
         self.is_over = True
         return effects if error is not None else [effect for effect in effects if not isinstance(effect, Lost)]
