@@ -10,8 +10,9 @@ from tidelog.wire.image import encode_delta
 from tidelog_controller.core.state import Applied, MetadataState
 
 LINES = 100
-"""Changes of partitions that one command writes a line for each of; the others are counted, since ten thousand lines
-take longer than heartbeats may. The timeline and the partitions' histories have all."""
+"""Changes of partitions, of each kind, that one command writes a line for each of; the others are counted, since ten
+thousand lines take longer than heartbeats may. Of no kind there is none: an error stays one. The timeline and the
+partitions' histories have all."""
 
 
 def delta_of(before: MetadataState, applied: Applied) -> bytes:
@@ -33,8 +34,8 @@ def delta_of(before: MetadataState, applied: Applied) -> bytes:
 
 
 def events_of(before: MetadataState, applied: Applied) -> list[Event]:
-    """One event per transition, up to ``LINES`` of partitions; a new topic and new settings are one, however many
-    partitions there are."""
+    """One event per transition, up to ``LINES`` of partitions of each kind; a new topic and new settings are one,
+    however many partitions there are."""
     events: list[Event] = []
     for server in applied.servers:
         known = before.servers.get(server.node)
@@ -59,21 +60,24 @@ def events_of(before: MetadataState, applied: Applied) -> list[Event]:
             events.append(Event("topic_grown", fields))
     for topic_id in applied.deleted_ids:
         events.append(Event("topic_deleted", {"topic": before.topics[topic_id].name, "topic_id": topic_id}))
-    changes = [change for change in applied.changes if change[1].event not in ("created", "settings_changed")]
-    for key, entry in changes[:LINES]:
-        fields = {
-            "topic": applied.state.topics[key.topic_id].name,
-            "partition": key.partition,
-            "leader": entry.leader or None,
-            "leader_epoch": entry.leader_epoch,
-            "epoch": entry.epoch,
-            "isr": list(entry.isr),
-            "cause": entry.cause,
-            "evidence": entry.evidence,
-        }
-        events.append(Event(f"partition_{entry.event}", fields))
-    if len(changes) > LINES:
-        events.append(Event("more_partitions_changed", Counter(entry.event for _, entry in changes[LINES:])))
+    seen = Counter[str]()
+    for key, entry in applied.changes:
+        seen[entry.event] += 1
+        if entry.event not in ("created", "settings_changed") and seen[entry.event] <= LINES:
+            fields = {
+                "topic": applied.state.topics[key.topic_id].name,
+                "partition": key.partition,
+                "leader": entry.leader or None,
+                "leader_epoch": entry.leader_epoch,
+                "epoch": entry.epoch,
+                "isr": list(entry.isr),
+                "cause": entry.cause,
+                "evidence": entry.evidence,
+            }
+            events.append(Event(f"partition_{entry.event}", fields))
+    del seen["created"], seen["settings_changed"]
+    if more := {kind: count - LINES for kind, count in seen.items() if count > LINES}:
+        events.append(Event("more_partitions_changed", more))
     events += [Event("server_forgotten", {"server": node}) for node in applied.forgotten]
     if applied.level is not None:
         events.append(Event("feature_level", {"level": applied.level, "before": before.level}))
