@@ -19,11 +19,10 @@ SOURCES = sorted(
 PRODUCT = [path for path in SOURCES if path.relative_to(ROOT).parts[0] in ("shared", "services")]
 CORES = [path for path in PRODUCT if "core" in path.relative_to(ROOT).parts]
 
-MODULE_LINES = 400
+MODULE_LINES = 700
 FUNCTION_LINES = 70
 LONGER = {
     "shared/tidelog/wire/messages.py": "a table: every message of the protocol",
-    "tests/unit/test_raft_paper.py": "the paper: one test for each property and figure",
 }
 """Modules over the limit, each with its reason."""
 
