@@ -119,11 +119,10 @@ class ChaosCluster(LocalCluster):
         self.kill(*nodes)
 
     def regain_power(self, *nodes: str) -> None:
-        """They boot, and their processes start."""
+        """Mount the disks of these hosts again and give each host a new boot id. Their processes do not run yet."""
         for node in nodes:
             self.disks[node].regain_power()
             self.boot(node)
-            self.restart(node)
 
     def command_prefix(self, process: Process) -> list[str]:
         """Enter its host, take its boot id, load its clock."""

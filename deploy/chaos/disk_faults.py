@@ -14,6 +14,8 @@ from chaos.stage import Stage, Unfit
 from tidelog_replica.log.files import EPOCHS, HIGH_WATERMARK
 
 DISKS = (abilities.DISKS,)
+TAIL_BYTES = 64 << 10
+"""A bit that flips in the end of a log flips within so many bytes of it."""
 Repaired = Callable[[], bool]
 Damage = Callable[[Path, Random], Repaired]
 """Does it to a partition's folder, and tells how to see that it is made good. Raises ``Unfit``."""
@@ -40,6 +42,29 @@ async def _power_all(stage: Stage, target: str, random: Random) -> AsyncIterator
     await stage.lose_power(*nodes)
     yield
     await stage.regain_power(*nodes)
+
+
+@fault(
+    "power-all-bit-flip",
+    "every host with a disk loses power at the same moment, and one bit of the newest bytes of one log has flipped",
+    "all",
+    needs=DISKS,
+    hold=(0.0, 0.0),
+    spoils=True,
+)
+async def _power_all_flip(stage: Stage, target: str, random: Random) -> AsyncIterator[None]:
+    nodes = list(stage.cluster.disks)
+    await stage.lose_power(*nodes)
+    await stage.boot(*nodes)
+    server = random.choice(stage.nodes("replica"))
+    logs = [path for path in sorted(stage.cluster.data(server).glob("*-*/*.log")) if path.stat().st_size]
+    newest = list({path.parent: path for path in logs}.values())
+    if newest:
+        path = random.choice(newest)
+        size = path.stat().st_size
+        flip_bit(path, random.randrange(max(0, size - TAIL_BYTES), size), random)
+    await stage.start(*nodes)
+    yield
 
 
 @fault(
@@ -115,13 +140,17 @@ def flip(at: Path, random: Random) -> Repaired:
     """One bit of a closed segment."""
     path = random.choice(segments(at, 2)[:-1])
     repaired = _restored(path)
-    place = random.randrange(path.stat().st_size)
+    flip_bit(path, random.randrange(path.stat().st_size), random)
+    return repaired
+
+
+def flip_bit(path: Path, place: int, random: Random) -> None:
+    """Flip one bit of the byte at that place of the file."""
     with path.open("r+b") as file:
         file.seek(place)
         (byte,) = file.read(1)
         file.seek(place)
         file.write(bytes([byte ^ 1 << random.randrange(8)]))
-    return repaired
 
 
 def cut_closed(at: Path, random: Random) -> Repaired:

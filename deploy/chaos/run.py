@@ -73,6 +73,7 @@ class Plan:
 @click.option(
     "--fault", "names", multiple=True, metavar="NAME", help="This fault, alone; may be given several times."
 )
+@click.option("--times", default=1, show_default=True, type=click.IntRange(min=1), help="Each of them so often.")
 @click.option("--every", "every_s", type=float, metavar="S", help="These begin so many seconds apart, and overlap.")
 @click.option("--minutes", default=1.0, show_default=True, type=click.FloatRange(min=0.1), help="Of a mixed run.")
 @click.option("--seed", default=1, show_default=True, help="Of the schedule, and of what is chosen.")
@@ -97,6 +98,7 @@ class Plan:
 )
 def main(
     names: tuple[str, ...],
+    times: int,
     every_s: float | None,
     minutes: float,
     seed: int,
@@ -133,7 +135,7 @@ def main(
         raise click.ClickException(f"{cannot[0]} cannot be done here{_left_out(faults[cannot[0]], lacking)}")
     fit = [fault for fault in faults.values() if not _left_out(fault, lacking)]
     if names:
-        strikes = tuple(_alone(faults[name], n * (every_s or 0.0), seed + n) for n, name in enumerate(names))
+        strikes = tuple(_alone(faults[name], n * (every_s or 0.0), seed + n) for n, name in enumerate(names * times))
     else:
         strikes = schedule(seed, minutes * 60, fit, SOAK_GAP_S if soak else GAP_S)
     one_by_one = bool(names) and every_s is None

@@ -122,14 +122,18 @@ class Stage:
             self.down[node] -= 1
 
     async def lose_power(self, *nodes: str) -> None:
-        """Of these hosts at once; until ``regain_power``."""
+        """Cut the power of these hosts at once, until ``regain_power``."""
         self.down.update(nodes)
         await self.do(self.cluster.lose_power, *nodes)
 
-    async def regain_power(self, *nodes: str) -> None:
-        """They boot, and their processes start."""
+    async def boot(self, *nodes: str) -> None:
+        """Boot these hosts: their disks can be read again. ``start`` starts their processes."""
         await self.do(self.cluster.regain_power, *nodes)
-        self.down.subtract(nodes)
+
+    async def regain_power(self, *nodes: str) -> None:
+        """Boot these hosts and start their processes."""
+        await self.boot(*nodes)
+        await self.start(*nodes)
 
     async def asked(self, act: Callable[[], Awaitable[object]], holds: Callable[[dict[str, bool]], bool]) -> None:
         """Do it, again and again, until it holds of the controllers: who is in the group, and whether it votes.
