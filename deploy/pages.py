@@ -58,6 +58,8 @@ TOPIC_SETTINGS = {
         "retention_records": "The same in records.",
         "compaction_min_lag_ms": "Records younger than this are not compacted.",
         "tombstone_retention_ms": "A record without a value goes this long after it was first compacted.",
+        "validate_batches": "The gateway refuses a batch that readers could not decode. `false` (since feature level "
+        "4): producers are trusted, and the gateway reads headers alone.",
     }.items()
 }
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import io
 from collections.abc import Iterable, Sequence
 from itertools import chain
-from operator import lt
+from operator import itemgetter, lt
 from typing import Any, Literal
 
 import cbor2
@@ -28,48 +28,76 @@ RecordHeaders = tuple[tuple[str, bytes], ...]
 MAX_ITEMS = 1 << 21
 """Most CBOR items in a body: values, keys, arrays, names (a compacted batch may hold one more per record). In 64 MiB
 there is room for 64 million empty ones, which would take a reader gigabytes and minutes."""
+_UNKNOWN_SIZE = -1
+"""``zstandard.frame_content_size`` of a frame that does not declare its size, as streaming compressors write it."""
+MAX_ZSTD_BLOCKS = 512
+"""Most blocks of a zstd frame that does not declare its size: a block holds 128 KiB at most, so such a frame cannot
+unfold to more than 64 MiB, whatever decompressor a reader has."""
 _MAX_DEPTH = 8  # map, column, record's headers, pair: 4 levels
 _OPTIONAL_BYTES = {bytes, type(None)}
 
 
-def check_columns(
-    values: Sequence[Any],
-    keys: Sequence[Any],
-    timestamps: Sequence[Any],
-    headers: Sequence[Any],
-    error: type[Exception],
+def check_new_records(
+    values: Sequence[Any], keys: Sequence[Any], timestamps: Sequence[Any], headers: Sequence[Any]
 ) -> None:
-    """The types inside the columns, checked in C loops (``set(map(type, …))``). Raises ``error``."""
-    if not values:
-        return
-    if not set(map(type, values)) <= _OPTIONAL_BYTES or not set(map(type, keys)) <= _OPTIONAL_BYTES:
-        raise error("keys and values are bytes or None")
+    """Check the types of records that are to be written. Raises ``ValueError``."""
+    if not _are_optional_bytes(values) or not _are_optional_bytes(keys):
+        raise ValueError("keys and values are bytes or None")
     if not set(map(type, timestamps)) <= {int}:
-        raise error("timestamps are integers")
+        raise ValueError("timestamps are integers")
     if not 0 <= min(timestamps) <= max(timestamps) < 2**63:
-        raise error("timestamps are 0 to 2**63 - 1")
-    if any(headers):
-        pairs: Iterable[tuple[Any, ...]] = chain.from_iterable(headers)
-        for pair in pairs:
-            if type(pair) is not tuple or tuple(map(type, pair)) != (str, bytes):
-                raise error("headers are (text, bytes) pairs")
+        raise ValueError("timestamps are 0 to 2**63 - 1")
+    if any(headers) and not _are_pairs(chain.from_iterable(headers), tuple):
+        raise ValueError("headers are (text, bytes) pairs")
 
 
-def offsets_left(column: Any, base_offset: int, record_count: int) -> list[int]:
-    """Column ``o`` of a compacted batch as offsets. Raises ``CorruptBatch``."""
-    if not isinstance(column, list) or not set(map(type, column)) <= {int}:
-        raise CorruptBatch("batch column o is not an array of integers")
-    if not all(map(lt, column, column[1:])) or (column and not 0 <= column[0] <= column[-1] < record_count):
-        raise CorruptBatch(f"batch column o does not rise within the {record_count} records of the batch")
-    return [base_offset + place for place in column]
+def check_columns(
+    columns: dict[str, Any], record_count: int, first_timestamp: int, max_timestamp: int, *, is_sparse: bool
+) -> None:
+    """Check the columns of a body against the fields of its header that have these names, without building records.
+
+    Raises ``CorruptBatch`` where a reader could not make records of them."""
+    count = record_count
+    if is_sparse:
+        places = columns.get("o")
+        if not isinstance(places, list) or not set(map(type, places)) <= {int}:
+            raise CorruptBatch("batch column o is not an array of integers")
+        if not all(map(lt, places, places[1:])) or (places and not 0 <= places[0] <= places[-1] < count):
+            raise CorruptBatch(f"batch column o does not rise within the {count} records of the batch")
+        count = len(places)
+    for name in ("v", "k", "t", "h"):
+        if (name == "v" or name in columns) and not _is_array(columns.get(name), count):
+            raise CorruptBatch(f"batch column {name} is not an array of {count}, its record count")
+    if not _are_optional_bytes(columns["v"]) or not _are_optional_bytes(columns.get("k", ())):
+        raise CorruptBatch("keys and values are bytes or None")
+    deltas = columns.get("t", (0,))
+    if not set(map(type, deltas)) <= {int}:
+        raise CorruptBatch("batch column t is not an array of integers")
+    if deltas:
+        latest = max_timestamp - first_timestamp
+        is_true = max(deltas) <= latest if is_sparse else deltas[0] == 0 and max(deltas) == latest
+        if not is_true or min(deltas) < -first_timestamp:
+            raise CorruptBatch("batch timestamps are not those that its header declares")
+    pairs_of_records = columns.get("h", ())
+    if not set(map(type, pairs_of_records)) <= {list} or not _are_pairs(chain.from_iterable(pairs_of_records), list):
+        raise CorruptBatch("batch column h does not hold pairs of a text and a byte string")
 
 
-def pairs_of(column: list[Any]) -> list[RecordHeaders]:
-    """Column ``h``. Raises ``CorruptBatch``."""
-    try:
-        return [tuple((name, value) for name, value in pairs) for pairs in column]
-    except (TypeError, ValueError):
-        raise CorruptBatch("batch column h does not hold pairs") from None
+def _is_array(column: Any, length: int) -> bool:
+    return isinstance(column, list) and len(column) == length
+
+
+def _are_optional_bytes(column: Sequence[Any]) -> bool:
+    return set(map(type, column)) <= _OPTIONAL_BYTES
+
+
+def _are_pairs(found: Iterable[Any], kind: type) -> bool:
+    """Whether each is a pair of a text and a byte string, held by a ``kind``. Every check is a loop in C."""
+    pairs = list(found)
+    if not set(map(type, pairs)) <= {kind} or not set(map(len, pairs)) <= {2}:
+        return False
+    names, values = map(itemgetter(0), pairs), map(itemgetter(1), pairs)
+    return set(map(type, names)) <= {str} and set(map(type, values)) <= {bytes}
 
 
 def compress(codec: Codec, body: bytes) -> bytes:
@@ -84,15 +112,21 @@ def compress(codec: Codec, body: bytes) -> bytes:
 
 
 def decompress(codec: str, stored: memoryview, length: int) -> Buffer:
-    """Exactly ``length`` bytes (at most ``MAX_BODY_BYTES``: checked), or ``CorruptBatch``. A frame that would grow
-    larger is refused before it does: zstd by the size in its own header, lz4 by a bounded output."""
+    """Decompress a stored body to exactly ``length`` bytes (at most ``MAX_BODY_BYTES``, as the caller has checked).
+
+    The output is bounded by ``length`` before decompression begins. A zstd frame may declare its content size or not.
+    Raises ``CorruptBatch`` for anything that is not one frame of that size."""
     if codec == "none":
         return stored
     try:
         if codec == "zstd":
-            if zstandard.frame_content_size(stored) != length:
+            declared = zstandard.frame_content_size(stored)
+            if declared == _UNKNOWN_SIZE:
+                _check_blocks(stored)
+            elif declared != length:
                 raise CorruptBatch(f"zstd frame does not declare the {length} bytes of the batch header")
-            body: bytes = zstandard.ZstdDecompressor().decompress(stored, allow_extra_data=False)
+            decompressor = zstandard.ZstdDecompressor()
+            body: bytes = decompressor.decompress(stored, max_output_size=length, allow_extra_data=False)
             whole = True
         else:
             frame = lz4.frame.LZ4FrameDecompressor()
@@ -103,6 +137,31 @@ def decompress(codec: str, stored: memoryview, length: int) -> Buffer:
     if not whole or len(body) != length:
         raise CorruptBatch(f"batch body is not one {codec} frame of {length} bytes")
     return body
+
+
+def _check_blocks(frame: memoryview) -> None:
+    """Raise ``CorruptBatch`` where a zstd frame has more than ``MAX_ZSTD_BLOCKS``, by the heads of its blocks
+    (RFC 8878, section 3.1.1). A frame that is cut short passes: decompression notices that."""
+    flags = frame[4]
+    is_single_segment = flags & 0x20
+    at = 5 + (0 if is_single_segment else 1) + (0, 1, 2, 4)[flags & 3]
+    blocks, head = 0, 0
+    while at + 3 <= len(frame) and not head & 1:
+        head = int.from_bytes(frame[at : at + 3], "little")
+        is_run = head >> 1 & 3 == 1
+        at += 3 + (1 if is_run else head >> 3)
+        blocks += 1
+        if blocks > MAX_ZSTD_BLOCKS:
+            text = f"zstd frame does not declare its size and has more than {MAX_ZSTD_BLOCKS} blocks"
+            raise CorruptBatch(text)
+
+
+def zstd_declares_size(stored: memoryview) -> bool:
+    """Whether a zstd frame declares the size of its content. Raises ``CorruptBatch`` for what is no frame."""
+    try:
+        return bool(zstandard.frame_content_size(stored) != _UNKNOWN_SIZE)
+    except zstandard.ZstdError as error:
+        raise CorruptBatch(f"batch body is no zstd frame: {error}") from None
 
 
 def _refuse_tag(_: Any) -> Any:
@@ -117,6 +176,9 @@ class _RefuseTags(dict[int, Any]):
 
     def __missing__(self, key: int) -> Any:
         return _refuse_tag
+
+
+_REFUSE_TAGS = _RefuseTags()
 
 
 def items_in(columns: dict[str, Sequence[Any]]) -> int:
@@ -134,16 +196,15 @@ def load(body: Buffer, max_items: int = MAX_ITEMS) -> dict[str, Any]:
         except ProtocolError as error:
             raise CorruptBatch(f"batch body has {error.message}") from None
     source = io.BytesIO(body)
-    decoder = cbor2.CBORDecoder(
-        source,
-        semantic_decoders=_RefuseTags(),
-        max_depth=_MAX_DEPTH,
-        allow_indefinite=False,
-        allow_duplicate_keys=False,
-        strict_hashable_types=True,
-    )
     try:
-        columns = decoder.decode()
+        columns = cbor2.load(
+            source,
+            semantic_decoders=_REFUSE_TAGS,
+            max_depth=_MAX_DEPTH,
+            allow_indefinite=False,
+            allow_duplicate_keys=False,
+            strict_hashable_types=True,
+        )
     except (cbor2.CBORError, ValueError, OverflowError) as error:
         raise CorruptBatch(f"batch body is not CBOR: {error}") from None
     if not isinstance(columns, dict) or source.tell() != memoryview(body).nbytes:

@@ -17,7 +17,7 @@ from tidelog.errors import TidelogError, refuse
 from tidelog.wire.messages import Hello
 from tidelog.wire.session import PROTOCOL_VERSION
 
-OLDEST, NEWEST = 1, 3
+OLDEST, NEWEST = 1, 4
 """What this release understands."""
 FORGET_SERVERS = 2
 """Since this level a replica server can be forgotten. To an older controller that is an entry of its log that it
@@ -26,10 +26,15 @@ PROGRESS = 3
 """Since this level a follower that has what came with a notice says so without waiting for an answer. An older leader
 would pass over that."""
 
+RELEASE_0_2 = 4
+"""Since this level the cluster uses what release 0.2 brought to metadata, logs and messages. Earlier releases do not
+understand that."""
+
 CHANGES = {
     1: "everything before there were levels",
     2: "the level itself in metadata and snapshots; replica servers can be forgotten (tidelog servers forget)",
     3: "followers acknowledge what came with a notice by a message of its own, which needs no answer (progress)",
+    4: "topics may turn off the validation of batches; a zstd batch need not declare the size of its content",
 }
 """What each level brought."""
 

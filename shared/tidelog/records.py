@@ -191,17 +191,28 @@ def check_batch(buf: Buffer) -> BatchHeader:
     Raises ``CorruptBatch``, naming the check that failed: length, CRC, attributes, count, timestamps.
     """
     header = read_header(buf)
-    size = memoryview(buf).nbytes
-    if header.batch_length != size:
-        raise CorruptBatch(f"batch declares length {header.batch_length} but has {size} bytes")
+    check_length(header, buf)
     crc = crc32c(memoryview(buf)[_CHECKED_FROM:])
     if crc != header.crc32c:
         raise CorruptBatch(f"batch declares CRC {header.crc32c:#010x} but has {crc:#010x}")
+    check_fields(header)
+    return header
+
+
+def check_length(header: BatchHeader, buf: Buffer) -> None:
+    """Raise ``CorruptBatch`` unless ``buf`` has exactly the bytes that the batch's header declares."""
+    size = memoryview(buf).nbytes
+    if header.batch_length != size:
+        raise CorruptBatch(f"batch declares length {header.batch_length} but has {size} bytes")
+
+
+def check_fields(header: BatchHeader) -> None:
+    """Check the header's fields against each other. Raises ``CorruptBatch``, naming the field."""
     if header.attributes & ~_KNOWN_ATTRIBUTES or header.attributes & CODEC_MASK >= len(CODECS):
         raise CorruptBatch(f"batch has unknown attributes or codec: {header.attributes:#06x}")
     if header.body_length > MAX_BODY_BYTES:
         raise CorruptBatch(f"batch body of {header.body_length} bytes is larger than {MAX_BODY_BYTES}")
-    stored = size - header.header_length
+    stored = header.batch_length - header.header_length
     if not header.attributes & CODEC_MASK and header.body_length != stored:
         raise CorruptBatch(f"batch declares body length {header.body_length} but has {stored}")
     if header.record_count > MAX_RECORDS:
@@ -210,7 +221,29 @@ def check_batch(buf: Buffer) -> BatchHeader:
         raise CorruptBatch(f"batch declares {header.record_count} records in {header.body_length} bytes")
     if not 0 <= header.first_timestamp <= header.max_timestamp:
         raise CorruptBatch(f"batch has timestamps {header.first_timestamp}, max {header.max_timestamp}")
-    return header
+
+
+def declares_size(header: BatchHeader, buf: Buffer) -> bool:
+    """Whether the body says how large it is before compression, other than in the batch's header. Of the codecs only
+    zstd may leave that out. ``header`` has passed ``check_fields``. Raises ``CorruptBatch``: no zstd frame."""
+    codec = CODECS[header.attributes & CODEC_MASK]
+    return codec != "zstd" or batch_body.zstd_declares_size(memoryview(buf)[header.header_length :])
+
+
+def load_body(header: BatchHeader, buf: Buffer) -> dict[str, Any]:
+    """Decompress and decode the body of the batch ``buf``, and check it against ``header``, without building records.
+
+    ``header`` has passed ``check_fields``; the batch is no control batch. Returns the columns by name, as
+    ``docs/batch-format.md`` has them. Raises ``CorruptBatch`` where a reader could not make records of them; never
+    needs more memory than ``MAX_BODY_BYTES`` asks for, whatever the bytes declare."""
+    stored = memoryview(buf)[header.header_length :]
+    count = header.record_count
+    columns = batch_body.load(
+        batch_body.decompress(CODECS[header.attributes & CODEC_MASK], stored, header.body_length),
+        batch_body.MAX_ITEMS + (count if header.is_sparse else 0),
+    )
+    batch_body.check_columns(columns, count, header.first_timestamp, header.max_timestamp, is_sparse=header.is_sparse)
+    return columns
 
 
 def split(buf: Buffer) -> Iterator[tuple[BatchHeader, memoryview]]:
@@ -249,7 +282,7 @@ def encode_batch(
     if not 1 <= len(records) <= MAX_RECORDS:
         raise ValueError(f"a batch holds 1 to {MAX_RECORDS} records, not {len(records)}")
     values, keys, timestamps, headers = (tuple(map(of, records)) for of in map(itemgetter, range(4)))
-    batch_body.check_columns(values, keys, timestamps, headers, ValueError)
+    batch_body.check_new_records(values, keys, timestamps, headers)
     first = timestamps[0]
     columns: dict[str, Any] = {"v": values}
     if keys.count(None) != len(keys):
@@ -339,42 +372,22 @@ def decode_columns(buf: Buffer) -> Columns:
     """Check and decode one whole batch into columns. Raises ``CorruptBatch``; never needs more memory than
     ``MAX_BODY_BYTES`` asks for, whatever the bytes declare."""
     header = check_batch(buf)
-    base, count = header.base_offset, header.record_count
+    base = header.base_offset
     if header.is_control:
         return Columns(header, range(base, base), [], [], [], [])
-    stored = memoryview(buf)[header.header_length :]
-    columns = batch_body.load(
-        batch_body.decompress(CODECS[header.attributes & CODEC_MASK], stored, header.body_length),
-        batch_body.MAX_ITEMS + (count if header.is_sparse else 0),
-    )
+    columns = load_body(header, buf)
+    values = columns["v"]
+    count = len(values)
     offsets: Sequence[int] = range(base, base + count)
     if header.is_sparse:
-        offsets = batch_body.offsets_left(columns.get("o"), base, count)
-        count = len(offsets)
-    values = columns.get("v")
-    keys = columns.get("k", [None] * count)
-    deltas = columns.get("t")
-    headers = columns.get("h", [()] * count)
+        offsets = [base + place for place in columns["o"]]
     timestamps = [header.first_timestamp] * count
-    if deltas is not None:
-        if not isinstance(deltas, list) or not set(map(type, deltas)) <= {int}:
-            raise CorruptBatch("batch column t is not an array of integers")
-        timestamps = [header.first_timestamp + delta for delta in deltas]
-    for name, column in (("v", values), ("k", keys), ("t", timestamps), ("h", headers)):
-        if not isinstance(column, list) or len(column) != count:
-            raise CorruptBatch(f"batch column {name} is not an array of {count}, its record count")
-    assert isinstance(values, list)
+    if "t" in columns:
+        timestamps = [header.first_timestamp + delta for delta in columns["t"]]
+    headers: list[RecordHeaders] = [()] * count
     if "h" in columns:
-        headers = batch_body.pairs_of(headers)
-    batch_body.check_columns(values, keys, timestamps, headers, CorruptBatch)
-    latest = max(timestamps, default=0)
-    if header.is_sparse:
-        truthful = latest <= header.max_timestamp
-    else:
-        truthful = timestamps[0] == header.first_timestamp and latest == header.max_timestamp
-    if not truthful:
-        raise CorruptBatch("batch timestamps are not those that its header declares")
-    return Columns(header, offsets, values, keys, timestamps, headers)
+        headers = [tuple((name, value) for name, value in pairs) for pairs in columns["h"]]
+    return Columns(header, offsets, values, columns.get("k", [None] * count), timestamps, headers)
 
 
 def decode_batch(buf: Buffer, *, topic: str = "", partition: int = 0) -> list[Record]:

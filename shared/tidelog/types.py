@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, fields
 from enum import IntEnum
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 NodeId = str
 """Name of a process of the cluster, unique in it: ``c1``, ``r2``, ``g1``."""
@@ -36,6 +36,23 @@ one partition of it, murmur2 of its name; who leads that coordinates the group (
 TRANSACTIONS = "__transactions"
 """The topic that keeps the transactions. An application belongs to one partition of it, murmur2 of its name; who
 leads that coordinates its transactions (``docs/transactions.md``)."""
+
+
+T = TypeVar("T")
+
+
+def later(default: T) -> T:
+    """Declare a field of the metadata that came after version 0.1.
+
+    Metadata log and snapshots leave it out while it has its default, so that an earlier release reads them until the
+    cluster's feature level allows another value. The default never changes."""
+    made: T = field(default=default, metadata={"later": True})
+    return made
+
+
+def later_fields(kind: type) -> dict[str, Any]:
+    """The fields of a dataclass that ``later`` declared, with their defaults."""
+    return {known.name: known.default for known in fields(kind) if known.metadata.get("later")}
 
 
 class TopicPartition(NamedTuple):
@@ -99,6 +116,9 @@ class TopicConfig:
     tombstone_retention_ms: int = 86_400_000
     """A record without a value goes this long after its segment was first compacted; consumers that are no later
     behind than that see every deletion."""
+    validate_batches: bool = later(True)
+    """The gateway refuses a batch that readers could not decode, before it is acknowledged. Turned off, producers are
+    trusted, and the gateway reads headers alone."""
 
     def texts(self) -> dict[str, str]:
         """Every setting as people and the wire write it."""

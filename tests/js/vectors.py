@@ -13,7 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import cbor2
+import zstandard
 from core_traces import backward_traces, consumer_traces, producer_traces
+from tidelog import batch_body
 from tidelog.batch_body import CODECS
 from tidelog.client.core.partitioner import murmur2, partition_of
 from tidelog.errors import CorruptBatch, refuse
@@ -105,6 +107,7 @@ def batches() -> dict[str, Any]:
         files[f"text-{name}"] = stamped(encode_batch(text, codec=name), 2**52)
         files[f"zeros-{name}"] = stamped(encode_batch([NewRecord(bytes(300_000))], codec=name), 0)
         files[f"noise-{name}"] = stamped(encode_batch([NewRecord(noise(100_000))], codec=name), 7)
+    files["zstd-stream"] = unsized(encode_batch(text, codec="zstd"))
     return {
         "good": [{"name": name, "hex": data.hex(), "records": records_of(data)} for name, data in files.items()],
         "bad": [{"name": name, "hex": data.hex()} for name, data in damaged().items()],
@@ -118,6 +121,16 @@ def batches() -> dict[str, Any]:
             for records in (text, [NewRecord(None)], [NewRecord(b"x", None, 5), NewRecord(b"", b"", 3)])
         ],
     }
+
+
+def unsized(batch: bytes, flushes: int = 2) -> bytes:
+    """The zstd batch with a frame that does not declare its size, of so many blocks that are not the last."""
+    body = bytes(batch_body.decompress("zstd", memoryview(batch)[64:], read_header(batch).body_length))
+    stream = zstandard.ZstdCompressor().compressobj()
+    step = -(-len(body) // flushes)
+    pieces = [body[at : at + step] for at in range(0, len(body), step)]
+    frame = b"".join(stream.compress(piece) + stream.flush(zstandard.COMPRESSOBJ_FLUSH_BLOCK) for piece in pieces)
+    return with_body(batch, frame + stream.flush(), attributes=1)
 
 
 def noise(size: int) -> bytes:
@@ -182,6 +195,8 @@ def damaged() -> dict[str, bytes]:
         made[f"{name}: cut"] = with_body(packed, packed[64:-3], attributes=number)
         made[f"{name}: twice"] = with_body(packed, packed[64:] + packed[64:], attributes=number)
         made[f"{name}: length"] = with_body(packed, packed[64:], attributes=number, body_length=1000)
+    many = encode_batch([NewRecord(bytes(6000))], codec="zstd")
+    made["zstd: no size, 513 blocks and more"] = unsized(many, 600)
     for at in range(12, len(batch), 7):
         flipped = bytearray(batch)
         flipped[at] ^= 1 << (at % 8)

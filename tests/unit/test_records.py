@@ -21,6 +21,7 @@ from tidelog.records import (
     BatchHeader,
     NewRecord,
     check_batch,
+    declares_size,
     decode_batch,
     decode_columns,
     encode_batch,
@@ -261,7 +262,26 @@ def test_decompression_bombs_are_refused_before_they_unfold():
         refused(with_body(b"junk", attributes=codec))
         refused(with_body(b"", attributes=codec, body_length=10))
     unsized = zstandard.ZstdCompressor(write_content_size=False).compress(bomb)
-    refused(with_body(unsized, attributes=1, body_length=1 << 20), "declare")
+    refused(with_body(unsized, attributes=1, body_length=1000), "does not decompress")
+    stream = zstandard.ZstdCompressor().compressobj()
+    pieces = [stream.compress(b"x") + stream.flush(zstandard.COMPRESSOBJ_FLUSH_BLOCK) for _ in range(513)]
+    refused(with_body(b"".join(pieces) + stream.flush(), attributes=1, body_length=513), "more than 512 blocks")
+
+
+def test_a_zstd_frame_need_not_declare_its_size():
+    body = cbor2.dumps({"v": [b"a", b"b", b"c" * 300_000]})
+    unsized = zstandard.ZstdCompressor(write_content_size=False).compress(body)
+    stream = zstandard.ZstdCompressor().compressobj()
+    flushed = stream.compress(body[:10]) + stream.flush(zstandard.COMPRESSOBJ_FLUSH_BLOCK)
+    flushed += stream.compress(body[10:]) + stream.flush()
+    for frame in (unsized, flushed):
+        batch = with_body(frame, attributes=1, body_length=len(body), max_timestamp=1_700_000_000_000)
+        assert [record.value for record in decode_batch(batch)] == [b"a", b"b", b"c" * 300_000]
+        header = read_header(batch)
+        assert not declares_size(header, batch)
+        refused(with_body(frame[:-1], attributes=1, body_length=len(body)))
+    declared = with_body(zstandard.compress(body), attributes=1, body_length=len(body))
+    assert declares_size(read_header(declared), declared)
 
 
 def test_what_no_batch_can_hold_is_refused_when_encoding():

@@ -4,24 +4,35 @@ from __future__ import annotations
 
 from unittest.mock import Mock
 
+import cbor2
+import pytest
+import zstandard
 from tidelog.backup.batches import empty_batches
 from tidelog.effects import Post, Send
 from tidelog.errors import refuse
-from tidelog.records import NewRecord, encode_batch
-from tidelog.types import ClusterImage, PartitionState, ServerState, TopicPartition, TopicState
+from tidelog.levels import RELEASE_0_2
+from tidelog.records import NewRecord, encode_batch, read_header, seal_batch
+from tidelog.types import ClusterImage, PartitionState, ServerState, TopicConfig, TopicPartition, TopicState
 from tidelog.wire.messages import Produce, ProduceAck, Produced, ProducePart
 from tidelog_gateway.core.cluster import ClusterMap
 from tidelog_gateway.core.router import Router
 from tidelog_gateway.core.settings import RouterSettings
 
 CLIENT, OTHER = 1, 2
+DEFAULTS = TopicConfig()
 
 
-def image(index: int, *leaders: str | None, leader_epoch: int = 1) -> ClusterImage:
+def image(
+    index: int,
+    *leaders: str | None,
+    leader_epoch: int = 1,
+    config: TopicConfig = DEFAULTS,
+    level: int = RELEASE_0_2,
+) -> ClusterImage:
     nodes = ("r1", "r2", "r3")
     partitions = tuple(PartitionState(nodes, nodes, leader, leader_epoch, leader_epoch) for leader in leaders)
     servers = tuple(ServerState(node, f"ws://{node}", 1, False) for node in nodes)
-    return ClusterImage(index, "c", servers, (TopicState("t", "orders", partitions=partitions),))
+    return ClusterImage(index, "c", servers, (TopicState("t", "orders", config, partitions),), level=level)
 
 
 def batch(sequence: int = 0, *, producer_id: int = 7, size: int = 10) -> bytes:
@@ -39,7 +50,15 @@ def produce(*batches: bytes, first_id: int = 1, partition: int = 0, timeout_ms: 
 class Bench:
     """A router with three servers up, and what it did."""
 
-    def __init__(self, *leaders: str | None, settings: RouterSettings | None = None) -> None:
+    def __init__(
+        self,
+        *leaders: str | None,
+        settings: RouterSettings | None = None,
+        config: TopicConfig = DEFAULTS,
+        level: int = RELEASE_0_2,
+    ) -> None:
+        self.config = config
+        self.level = level
         self.cluster = ClusterMap()
         self.router = Router(self.cluster, settings or RouterSettings())
         self.now = 100.0
@@ -48,7 +67,9 @@ class Bench:
         self.lead(1, *(leaders or ("r1",)))
 
     def lead(self, index: int, *leaders: str | None) -> None:
-        changed = self.cluster.update(image(index, *leaders, leader_epoch=index))
+        changed = self.cluster.update(
+            image(index, *leaders, leader_epoch=index, config=self.config, level=self.level)
+        )
         self.router.on_metadata(changed, self.now)
 
     def flush(self) -> tuple[list[Send], dict[int, list[ProduceAck]]]:
@@ -138,6 +159,63 @@ def test_garbage_is_refused_at_once() -> None:
         (9, "UNKNOWN_TOPIC"),
         (10, "CORRUPT_BATCH"),
     ]
+
+
+def unreadable_batches() -> dict[str, bytes]:
+    """Batches with a right header and CRC that no reader can decode."""
+    good = read_header(batch())
+    values = cbor2.dumps({"v": [b"x"]})
+    bomb = zstandard.compress(bytes(1 << 20))
+    made = {
+        "garbage": (b"\xff" * 16, {}),
+        "two records instead of one": (cbor2.dumps({"v": [b"x", b"y"]}), {}),
+        "a record count that lies": (values, {"record_count": 3}),
+        "texts as values": (cbor2.dumps({"v": ["x"]}), {}),
+        "an indefinite array": (b"\xa1\x61v\x9f\x40\xff", {}),
+        "a byte behind the map": (values + b"\x00", {}),
+        "another timestamp": (values, {"max_timestamp": 2}),
+        "a zstd frame that unfolds to more": (bomb, {"attributes": 1, "body_length": 1000}),
+        "no lz4 frame": (values, {"attributes": 2}),
+        "an unknown codec": (values, {"attributes": 5}),
+        "a count that no body can hold": (values, {"record_count": 1 << 18}),
+    }
+    return {
+        name: seal_batch(good._replace(**{"body_length": len(body), **fields}), body)
+        for name, (body, fields) in made.items()
+    }
+
+
+@pytest.mark.parametrize("name", unreadable_batches())
+def test_a_batch_that_no_reader_can_decode_is_refused_before_it_is_sent(name: str) -> None:
+    bad = unreadable_batches()[name]
+    bench = Bench()
+    bench.router.on_produce(CLIENT, produce(bad, batch()), bench.now)
+    sends, acks = bench.flush()
+    assert [sent_batches(send) for send in sends] == [[batch()]]
+    [refused] = acks[CLIENT]
+    assert refused.id == 1 and refused.error is not None
+    assert refused.error.code == "CORRUPT_BATCH" and not refused.error.unknown_outcome
+    assert bench.router.held_bytes == len(batch())
+
+
+def test_a_topic_may_trust_its_producers() -> None:
+    bench = Bench(config=TopicConfig(validate_batches=False))
+    bad = unreadable_batches()["garbage"]
+    bench.router.on_produce(CLIENT, produce(bad), bench.now)
+    sends, acks = bench.flush()
+    assert [sent_batches(send) for send in sends] == [[bad]] and acks == {}
+
+
+def test_a_zstd_batch_need_not_declare_its_size_once_readers_know_such() -> None:
+    body = cbor2.dumps({"v": [b"x" * 100]})
+    frame = zstandard.ZstdCompressor(write_content_size=False).compress(body)
+    unsized = seal_batch(read_header(batch())._replace(attributes=1, body_length=len(body)), frame)
+    for level, is_sent in ((RELEASE_0_2 - 1, False), (RELEASE_0_2, True)):
+        bench = Bench(level=level)
+        bench.router.on_produce(CLIENT, produce(unsized, batch()), bench.now)
+        sends, acks = bench.flush()
+        assert [sent_batches(send) for send in sends] == [[unsized, batch()] if is_sent else [batch()]]
+        assert [ack.error.code for ack in acks.get(CLIENT, []) if ack.error] == ([] if is_sent else ["CORRUPT_BATCH"])
 
 
 def test_batches_with_gaps_are_passed_on_only_with_the_offset_where_they_belong() -> None:

@@ -20,6 +20,8 @@ export const MAX_RECORDS = 1 << 18;
 /** Most CBOR items of a body. */
 const MAX_ITEMS = 1 << 21;
 export const CODECS = ["none", "zstd", "lz4"];
+/** Most blocks of a zstd frame that does not declare its size: such a frame cannot unfold to more than 64 MiB. */
+const MAX_ZSTD_BLOCKS = 512;
 const CODEC_MASK = 0b111;
 const CONTROL = 1 << 4;
 const TRANSACTIONAL = 1 << 3;
@@ -184,8 +186,11 @@ function decompress(header, stored, codecs) {
     if (codec === "lz4") {
       body = lz4.decompress(stored, length);
     } else {
-      const { declared, end } = zstdFrame(stored);
-      refuseIf(declared !== length, () => `zstd frame does not declare the ${length} bytes of the header`);
+      const { declared, end, blocks } = zstdFrame(stored);
+      refuseIf(declared < 0 && blocks > MAX_ZSTD_BLOCKS, () =>
+        `zstd frame does not declare its size and has more than ${MAX_ZSTD_BLOCKS} blocks`);
+      refuseIf(declared >= 0 && declared !== length, () =>
+        `zstd frame does not declare the ${length} bytes of the header`);
       refuseIf(end !== stored.length, () => "batch body is not one zstd frame");
       body = codecs.zstd?.decompress && codecs.zstd.decompress(stored);
     }
@@ -204,7 +209,7 @@ function decompress(header, stored, codecs) {
   return body;
 }
 
-/** What a zstd frame says of itself (RFC 8878, 3.1.1): the size of its content (-1: nothing), and where it ends. */
+/** A zstd frame's declared content size (-1: not declared), where it ends, and its number of blocks (RFC 8878, 3.1.1). */
 function zstdFrame(frame) {
   const view = new DataView(frame.buffer, frame.byteOffset, frame.length);
   if (view.getUint32(0, true) !== 0xfd2fb528) throw new RangeError("no zstd frame");
@@ -218,11 +223,12 @@ function zstdFrame(frame) {
   else if (width === 4) declared = view.getUint32(at, true);
   else if (width === 8) declared = Number(view.getBigUint64(at, true));
   at += width;
-  for (let block = 0; !(block & 1); ) {
+  let blocks = 0;
+  for (let block = 0; !(block & 1); blocks += 1) {
     block = view.getUint16(at, true) | (view.getUint8(at + 2) << 16);
     at += 3 + (((block >> 1) & 3) === 1 ? 1 : block >> 3);
   }
-  return { declared, end: at + ((flags >> 2) & 1 ? 4 : 0) };
+  return { declared, end: at + ((flags >> 2) & 1 ? 4 : 0), blocks };
 }
 
 function load(body, maxItems) {

@@ -12,6 +12,7 @@ import types
 from typing import Any, get_args, get_origin, get_type_hints
 
 import cbor2
+from tidelog.types import later_fields
 
 from tidelog_controller.core.commands import KINDS, Command
 
@@ -42,7 +43,9 @@ def decode_command(data: bytes) -> Command:
 
 def _plain(value: Any) -> Any:
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {f.name: _plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
+        later = later_fields(type(value))
+        held = {known.name: getattr(value, known.name) for known in dataclasses.fields(value)}
+        return {name: _plain(one) for name, one in held.items() if name not in later or one != later[name]}
     if isinstance(value, tuple):
         return [_plain(v) for v in value]
     return value

@@ -4,7 +4,8 @@ A dataclass is a map of its fields by name, a tuple an array, a dict a map in it
 a field is follows from its annotation, so a new field needs nothing here; one that may be of several dataclasses is
 the first of them that has all the fields of the document. Fields that a document lacks get their
 defaults: it was written by an earlier version. A field that this version does not know is refused: a later one wrote
-it, and what it means must not be dropped."""
+it, and what it means must not be dropped. A field that ``tidelog.types.later`` declares is left out while it has its
+default: an earlier version reads the document until the field is used."""
 
 from __future__ import annotations
 
@@ -14,14 +15,16 @@ import typing
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from tidelog.types import later_fields
+
 T = TypeVar("T")
 Reader = Callable[[Any], Any]
 
 _PLAIN = (str, int, bool, bytes)
 _readers: dict[Any, Reader] = {}
 """What reads each annotation; made once."""
-_names: dict[type, tuple[str, ...]] = {}
-"""The fields of each dataclass that was written."""
+_fields: dict[type, tuple[tuple[str, ...], dict[str, Any]]] = {}
+"""Of each dataclass that was written: the fields that are always there, and the later ones with their defaults."""
 
 
 def to_document(value: Any) -> Any:
@@ -29,9 +32,14 @@ def to_document(value: Any) -> Any:
     kind = type(value)
     if kind in _PLAIN or value is None:
         return value
-    names = _names.get(kind)
-    if names is not None:
-        return {name: to_document(getattr(value, name)) for name in names}
+    known = _fields.get(kind)
+    if known is not None:
+        names, later = known
+        document = {name: to_document(getattr(value, name)) for name in names}
+        for name, default in later.items():
+            if (one := getattr(value, name)) != default:
+                document[name] = to_document(one)
+        return document
     if isinstance(value, tuple | list):
         return [to_document(one) for one in value]
     if isinstance(value, dict):
@@ -39,7 +47,8 @@ def to_document(value: Any) -> Any:
     if isinstance(value, _PLAIN):
         return value
     assert dataclasses.is_dataclass(value), kind
-    _names[kind] = tuple(field.name for field in dataclasses.fields(value))
+    later = later_fields(kind)
+    _fields[kind] = tuple(field.name for field in dataclasses.fields(value) if field.name not in later), later
     return to_document(value)
 
 

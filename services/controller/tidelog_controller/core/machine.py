@@ -13,6 +13,7 @@ from typing import Any
 
 import cbor2
 from tidelog.errors import TidelogError
+from tidelog.types import later_fields
 from tidelog.wire.messages import Message
 
 from tidelog_controller.core.command_bytes import decode_command, encode_command
@@ -78,7 +79,9 @@ def step(state: Replicated, entry: Entry) -> Outcome:
 def encode_state(state: Replicated) -> bytes:
     """The state as one CBOR map: ``format``, ``once``, and the fields of the metadata by name."""
     metadata = state.metadata
-    names = [known.name for known in dataclasses.fields(metadata)]
+    later = later_fields(MetadataState)
+    known = [one.name for one in dataclasses.fields(metadata)]
+    names = [name for name in known if name not in later or getattr(metadata, name) != later[name]]
     if metadata.level == 1:  # what an earlier release reads
         names.remove("level")
     pieces = [_head(_MAP, len(names) + 2), cbor2.dumps("format"), cbor2.dumps(FORMAT)]

@@ -13,6 +13,7 @@ from dataclasses import fields, replace
 
 from tidelog.compacted import MOST_BYTES
 from tidelog.errors import TidelogError, refuse
+from tidelog.levels import RELEASE_0_2
 from tidelog.types import INTERNAL_PREFIX, TOPIC_NAME, NodeId, TopicConfig
 from tidelog.wire.messages import (
     AlterLearners,
@@ -38,7 +39,9 @@ CHOICES = {
     "unclean_election": ("false", "true"),
     "flush": ("fsync", "interval", "os"),
     "cleanup": ("delete", "compact", "compact,delete"),
+    "validate_batches": ("true", "false"),
 }
+SWITCHES = ("unclean_election", "validate_batches")
 RANGES = {
     "min_insync_replicas": (1, 100),
     "flush_interval_ms": (1, 3_600_000),
@@ -99,7 +102,7 @@ def parse_topic_config(
         if text != fixed.get(name, text):
             faults.append(f"{name} is {fixed[name]} for as long as the topic exists: it is chosen at its creation")
         elif name in CHOICES:
-            values[name] = text == "true" if name == "unclean_election" else text
+            values[name] = text == "true" if name in SWITCHES else text
             if text not in CHOICES[name]:
                 faults.append(f"{name} is {text!r}; it must be one of {', '.join(CHOICES[name])}")
         elif name in RANGES:
@@ -121,6 +124,13 @@ def parse_topic_config(
     return config, faults
 
 
+def _too_early(config: TopicConfig, level: int) -> list[str]:
+    """The settings whose values the cluster's feature level does not allow yet, one fault each."""
+    if config.validate_batches or level >= RELEASE_0_2:
+        return []
+    return [f"validate_batches can be turned off from feature level {RELEASE_0_2} on; the cluster is at {level}"]
+
+
 def plan_topic(
     state: MetadataState, wish: CreateTopic, dice: Dice, wall_ms: int, slow: Collection[NodeId] = ()
 ) -> AddTopic | TidelogError:
@@ -134,6 +144,7 @@ def plan_topic(
     if wish.name in state.names:
         return refuse("TOPIC_EXISTS", f"a topic named {wish.name} exists")
     config, faults = parse_topic_config(wish.config, wish.replication_factor)
+    faults += _too_early(config, state.level)
     if not 1 <= wish.partitions <= MAX_PARTITIONS:
         faults.insert(0, f"partitions is {wish.partitions}; it must be a number from 1 to {MAX_PARTITIONS}")
     live = [node for node in state.servers if state.is_live(node)]
@@ -160,6 +171,7 @@ def plan_change(state: MetadataState, wish: AlterTopic, wall_ms: int) -> ChangeT
         return refuse("UNKNOWN_TOPIC", f"there is no topic named {wish.name!r}")
     replication_factor = min(min(len(p.replicas), len(p.target or p.replicas)) for p in topic.partitions)
     config, faults = parse_topic_config(wish.config, replication_factor, topic.config)
+    faults += _too_early(config, state.level)
     if faults:
         return refuse("INVALID_CONFIG", "; ".join(faults))
     return ChangeTopic(wall_ms, topic.topic_id, {name: getattr(config, name) for name in wish.config})

@@ -30,7 +30,8 @@ from collections.abc import Iterable
 from tidelog.counting import count
 from tidelog.effects import Post, Send
 from tidelog.errors import CorruptBatch, TidelogError, refuse
-from tidelog.records import read_header
+from tidelog.levels import RELEASE_0_2
+from tidelog.records import BatchHeader, check_fields, declares_size, load_body, read_header
 from tidelog.types import INTERNAL_PREFIX, Acks, NodeId, TopicPartition
 from tidelog.wire.messages import ErrorInfo, Produce, ProduceAck, Produced, ProducePart
 
@@ -284,8 +285,22 @@ class Router:
             or self.held_bytes + part.size > limits.total_max_bytes
         ):
             return refuse("OVERLOADED", "too many bytes wait for their acks: send less at a time"), False
+        if topic.config.validate_batches:
+            try:
+                self._validate(header, batch)
+            except CorruptBatch as error:
+                return error, False
         self.counts.on_batch(header.record_count, part.size)
         return None, header.producer_id != 0
+
+    def _validate(self, header: BatchHeader, batch: memoryview) -> None:
+        """Raise ``CorruptBatch`` where a reader could not decode the batch (``docs/decisions/0021``). The leader
+        checks the CRC."""
+        check_fields(header)
+        if self._cluster.image.level < RELEASE_0_2 and not declares_size(header, batch):
+            text = f"zstd frame does not declare its size, as readers need below feature level {RELEASE_0_2}"
+            raise CorruptBatch(text)
+        load_body(header, batch)
 
     def _queue(self, source: int, part: ProducePart, batch: memoryview, idempotent: bool, now: float) -> None:
         key = TopicPartition(part.topic_id, part.partition)
