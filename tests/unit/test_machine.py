@@ -64,6 +64,24 @@ def test_applying_after_a_restore_is_applying_without(actions: list[tuple[object
     assert encode_state(restored) == encode_state(plain), "equal on every controller, byte for byte"
 
 
+def test_a_later_field_is_left_out_while_it_has_its_default() -> None:
+    """An earlier release refuses fields that it does not know: it reads the log until the field is used."""
+    for validate in (True, False):
+        config = TopicConfig(validate_batches=validate)
+        add = AddTopic(1, "t1", "orders", config, (("r1",),))
+        register = RegisterServer(1, "r1", "ws://r1", ("one",), True, "")
+        commands = [register, add]
+        state = Replicated(MetadataState("c"))
+        for index, command in enumerate(commands, 1):
+            state = step(state, Entry(index, 1, encode_proposal(command, None))).state
+        assert state.metadata.topics["t1"].config == config
+        assert decode_state(encode_state(state)) == state
+        entry = cbor2.loads(encode_proposal(add, None))
+        document = cbor2.loads(encode_state(state))
+        for written in (entry["config"], document["topics"]["t1"]["config"]):
+            assert ("validate_batches" in written) is not validate
+
+
 def test_a_document_of_an_earlier_version_gets_defaults_and_one_of_a_later_version_is_refused() -> None:
     document = cbor2.loads(encode_state(Replicated(MetadataState("c", 7, next_producer_id=9))))
     del document["next_producer_id"]

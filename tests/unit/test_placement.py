@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 from tidelog.errors import TidelogError
+from tidelog.levels import RELEASE_0_2
 from tidelog.types import PartitionState, ServerState, TopicConfig, TopicState
 from tidelog.wire.messages import AlterLearners, AlterTopic, CreateTopic
 from tidelog_controller.core.commands import AddTopic, ChangeTopic, SetLearners
@@ -136,6 +138,22 @@ def test_what_acknowledged_records_rest_on_does_not_change() -> None:
     assert "flush is os for as long as the topic exists" in faults(flush="fsync")
     same = AlterTopic("orders", {"flush": "os", "commit_rule": "isr", "retention_ms": "5"})
     assert isinstance(plan_change(with_topic(), same, 0), ChangeTopic), "to say what is so already is no change"
+
+
+def test_validation_can_be_turned_off_once_the_cluster_knows_the_setting() -> None:
+    trusted = {"validate_batches": "false"}
+    for level in (RELEASE_0_2 - 1, RELEASE_0_2):
+        at = replace(with_topic(), level=level)
+        plans = (
+            plan_topic(at, CreateTopic("t", 1, 1, trusted), random.Random(1), 0),
+            plan_change(at, AlterTopic("orders", trusted), 0),
+        )
+        for plan in plans:
+            if level < RELEASE_0_2:
+                assert isinstance(plan, TidelogError) and "from feature level 4 on" in plan.message
+            else:
+                assert not isinstance(plan, TidelogError)
+        assert not isinstance(plan_change(at, AlterTopic("orders", {"validate_batches": "true"}), 0), TidelogError)
 
 
 def test_new_settings_are_checked_like_those_of_a_new_topic() -> None:
