@@ -15,6 +15,7 @@ from click.testing import CliRunner, Result
 from tidelog.captures import Capture, redact
 from tidelog.cli.main import main
 from tidelog.errors import ConfigError
+from tidelog.levels import NEWEST
 
 from cluster.harness import running
 
@@ -51,7 +52,7 @@ async def test_a_capture_holds_what_is_known_of_the_cluster_and_shows_it(tmp_pat
     kinds = [record["kind"] for record in found.part("timeline") if record["type"] == "event"]
     assert kinds.count("server_joined") == 3 and "topic_created" in kinds
     shown = await command("capture", "show", str(file))
-    for words in ("servers r1, r2, r3 (down)", "feature level 3", "problem: replica server r3 is down", "events"):
+    for words in ("servers r1, r2, r3 (down)", f"feature level {NEWEST}", "problem: replica server r3 is down", "events"):
         assert words in shown.output
     whole = await command("capture", "show", str(file), "--part", "configuration")
     assert json.loads(whole.output) == {str(config): 'node = "r1"\nencryption_key_env = "redacted"\n'}
