@@ -161,7 +161,8 @@ async def check_refusal(cluster: Cluster) -> None:
     for url in cluster.controllers.values():
         for role in ("replica", "gateway", "controller"):
             hello = service_hello(role, "late", "test", Levels(1, 1))
-            with pytest.raises(TidelogError, match=f"at feature level {NEWEST}, late understands 1: upgrade it") as caught:
+            words = f"at feature level {NEWEST}, late understands 1: upgrade it"
+            with pytest.raises(TidelogError, match=words) as caught:
                 async with connect_link(cluster.transport, url, hello, lambda *_: None):
                     pass
             assert caught.value.code == "UNSUPPORTED_LEVEL"
