@@ -4,8 +4,8 @@ A promise is a JSON object; a newer one replaces what the older ones say of the 
 
     logs      by directory: its settings, the ``lines`` that it may be found on, and how far it is remembered to have
               been committed (``once``, the least and the most). A log is found on a line when it begins at one of the
-              ``starts``, ends at ``durable`` or later, holds in between the line's batches, and knows of its producers
-              what these batches tell
+              ``starts``, ends at ``durable`` or later, holds in between the line's batches, and its producers are
+              those of these batches
     headers   by digest: the header of a batch
     lives     the names of lives, the cluster and the answer to "was the end in order", each one of those listed
     deleting, deleted   logs that may be gone, and that must be

@@ -19,7 +19,6 @@ import pytest
 from logs import produced
 from tidelog.disk import RealDisk
 from tidelog.records import NewRecord, encode_batch, read_header, split, stamp_prefix
-from tidelog.types import TopicConfig
 from tidelog_replica.core.producers import ProducerState
 from tidelog_replica.files import OpenFiles
 from tidelog_replica.lives import Lives

@@ -8,7 +8,6 @@ write is torn at the borders of sectors of 512 bytes. A rename within a director
 
 from __future__ import annotations
 
-import os.path
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
@@ -252,7 +251,7 @@ class Volume:
     def _path(self, call: Call, place: int) -> str:
         """The path in an argument, made absolute by the descriptor before it."""
         path = call.path(place)
-        if os.path.isabs(path) or place == 0 or call.arguments[place - 1] == "AT_FDCWD":
+        if path.startswith("/") or place == 0 or call.arguments[place - 1] == "AT_FDCWD":
             return path
         folder = self._open.get(call.number(place - 1))
         return path if folder is None else f"{folder.path}/{path}"
