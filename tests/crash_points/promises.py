@@ -14,6 +14,9 @@ A promise is a JSON object; a newer one replaces what the older ones say of the 
 from __future__ import annotations
 
 import json
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -85,7 +88,7 @@ class Promises:
         self._deleted.update(words.get("deleted", ()))
 
     def check(self, tree: Tree, folder: Path) -> None:
-        """Everything that was promised is there. ``folder`` is an empty directory to put the tree in. Raises
+        """Everything that was promised is there. ``folder`` is a directory for what is opened. Raises
         ``BrokenPromise``, and whatever the real code says of what it finds."""
         for name in self._deleted:
             if name in tree:
@@ -93,12 +96,12 @@ class Promises:
         for name, promise in self._logs.items():
             part = {path: data for path, data in tree.items() if path.startswith(name + "/")}
             if self._is_new(name, part):
-                write_tree({name: None, **part} if name in tree else {}, folder / f"{self.checked}")
-                self._check_log(folder / f"{self.checked}" / name, promise)
+                with placed({name: None, **part} if name in tree else {}, folder) as place:
+                    self._check_log(place / name, promise)
         part = {path: data for path, data in tree.items() if "/" not in path and data is not None}
         if self._lives is not None and self._is_new("", part):
-            write_tree(part, folder / f"{self.checked}")
-            self._check_lives(folder / f"{self.checked}", self._lives)
+            with placed(part, folder) as place:
+                self._check_lives(place, self._lives)
 
     def _is_new(self, name: str, part: Tree) -> bool:
         """Whether this outcome was not yet held against this promise."""
@@ -155,11 +158,13 @@ class Promises:
                 raise BrokenPromise(f"{word} of the data directory: {value}, not one of {promise[word]}")
 
 
-def write_tree(tree: Tree, folder: Path) -> None:
-    """Make these files and directories below ``folder``, which is made too."""
-    folder.mkdir()
-    for path, data in sorted(tree.items()):
-        if data is None:
-            (folder / path).mkdir()
-        else:
-            (folder / path).write_bytes(data)
+@contextmanager
+def placed(tree: Tree, folder: Path) -> Iterator[Path]:
+    """A directory below ``folder`` with these files and directories, for as long as it is needed."""
+    with tempfile.TemporaryDirectory(dir=folder) as place:
+        for path, data in sorted(tree.items()):
+            if data is None:
+                (Path(place) / path).mkdir()
+            else:
+                (Path(place) / path).write_bytes(data)
+        yield Path(place)
