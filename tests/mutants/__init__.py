@@ -1,5 +1,5 @@
-"""Rules broken on purpose: each must be noticed by a scenario, by the simulation, by a unit test, by Raft's own tests,
-or, for rules of the real disk, by a power loss."""
+"""Rules broken on purpose: each must be noticed by a scenario, by the simulation, by a unit test, by a test of Raft,
+or, where it is a rule of the real disk, by a power loss."""
 
 from mutants import controller, disk, gateway, lives, messages, quorum, raft, replica, storage, transactions
 from mutants.rules import MUTANTS
