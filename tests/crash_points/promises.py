@@ -22,16 +22,19 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from logs import content, sound
-from tidelog.disk import RealDisk
+from tidelog.disk import Disk, RealDisk
 from tidelog.records import read_header
 from tidelog.types import TopicConfig
 from tidelog_replica.core.producers import ProducerState
+from tidelog_replica.keys import Keyring
 from tidelog_replica.lives import Lives
 from tidelog_replica.log.log import Log
+from tidelog_replica.log.sealed import SealedDisk
 from tidelog_replica.opening import finish_deletion
 
 from crash_points.volume import Tree
 
+KEYS = Keyring({"key": bytes(range(32))}, "key")
 BOOT = "before"
 """The run of the operating system that the power loss ends."""
 
@@ -42,6 +45,11 @@ class Config(NamedTuple):
     name: str
     flush: str
     cleanup: str
+    encrypted: bool = False
+
+    def over(self, disk: Disk) -> Disk:
+        """The disk that the log is to use."""
+        return SealedDisk(disk, KEYS) if self.encrypted else disk
 
     def of_topic(self) -> TopicConfig:
         """Small segments."""
@@ -113,9 +121,10 @@ class Promises:
         return True
 
     def _check_log(self, directory: Path, promise: dict[str, Any]) -> None:
-        disk = RealDisk()
+        config = Config(**promise["config"])
+        disk = config.over(RealDisk())
         finish_deletion(disk, str(directory))
-        log = Log.open(disk, str(directory), Config(**promise["config"]).of_topic())
+        log = Log.open(disk, str(directory), config.of_topic())
         try:
             sound(log)
             faults = [self._fault_of(log, line) for line in promise["lines"]]
