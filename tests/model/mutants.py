@@ -236,6 +236,22 @@ BEYOND: dict[str, str] = {
     "cut_at_any_bad_batch": "storage",
     "believe_the_tail": "storage",
     "cut_below_the_high_watermark": "storage",
+    "keep_uncommitted_reads": "the gateway",
+    "forget_a_superseded_try": "the gateway",
+    "believe_a_proof_at_once": "readers",
+    "count_the_session_from_the_answer": "time",
+    "count_the_first_session_from_the_answer": "time",
+    "compact_what_is_open": "storage",
+    "begin_before_the_producers_are_known": "storage",
+    "begin_with_a_snapshot_that_is_not_synced": "storage",
+    "lower_the_high_watermark_first": "storage",
+    "read_batches_of_any_epoch": "storage",
+    "commit_whatever_has_the_name": "transactions",
+    "begin_before_the_end": "transactions",
+    "end_a_transaction_by_an_older_marker": "transactions",
+    "write_late_markers": "transactions",
+    "settle_positions_by_an_older_marker": "transactions",
+    "believe_the_leader_of_an_older_marker": "transactions",
 }
 """What walks cannot see, and why; nor do they see anything of Raft, which has walks of its own."""
 
@@ -307,7 +323,7 @@ def by_raft_search(mutant: Mutant) -> Found:
 
 def walked() -> list[str]:
     """The mutants that walks see."""
-    return [name for name, mutant in MUTANTS.items() if name not in BEYOND and not mutant.raft]
+    return [name for name, mutant in MUTANTS.items() if name not in BEYOND and not (mutant.raft or mutant.disk)]
 
 
 def all_of(engine: str) -> Iterator[Found]:

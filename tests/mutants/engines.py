@@ -1,5 +1,6 @@
-"""Engines that a mutant may be noticed by: the scenarios, and the seeds of the simulation. A rule of Raft also has
-the tests of its paper, and the random walks over Raft's cores.
+"""Engines that a mutant may be noticed by: the scenarios, the seeds of the simulation, and the unit tests that it
+names. A rule of Raft also has the tests of its paper, and the random walks over Raft's cores. A rule of the real disk
+has the power losses of ``crash_points``, and nothing else: all others run on the simulated disk.
 
 The random walks over the other cores, and the exhaustive search, are in ``model/mutants.py``.
 """
@@ -20,6 +21,7 @@ from typing import Any
 
 import pytest
 import scenarios as staged  # which makes the unit tests importable
+from crash_points import replay
 from simulation.cluster import Cluster
 from simulation.loop import Loop
 from simulation.runner import Case, run_case
@@ -28,6 +30,7 @@ from simulation.shrink import Shrinker
 from mutants.rules import Mutant
 
 SCENARIO = re.compile(r"test_[A-E][0-9]+_")
+_VALUES = type(pytest.param())
 STEPS_MAX = 400_000
 """A scenario, seed or walk that takes so many steps spins."""
 WALK_STEPS = 2500
@@ -94,12 +97,21 @@ def paper() -> dict[str, Callable[[], None]]:
     return _cases([importlib.import_module("test_raft_paper")], re.compile("test_"))
 
 
+def unit_tests(mutant: Mutant) -> dict[str, Callable[[], None]]:
+    """Every case of the unit tests that the mutant names, likewise; those that need a fixture are left out, and
+    those of hypothesis, which are other ones each time."""
+    cases = _cases([importlib.import_module(name) for name in mutant.tests], re.compile("test_"))
+    return {name: case for name, case in cases.items() if not hasattr(case.func, "hypothesis")}  # type: ignore[attr-defined]
+
+
 def _cases(modules: list[ModuleType], wanted: re.Pattern[str]) -> dict[str, Callable[[], None]]:
     found: dict[str, Callable[[], None]] = {}
     for module in modules:
         for name, function in vars(module).items():
-            if wanted.match(name) and "monkeypatch" not in inspect.signature(function).parameters:
+            if wanted.match(name):
                 for values in _parameters(function):
+                    if set(inspect.signature(function).parameters) - set(values):
+                        continue  # it needs a fixture
                     label = f"[{'-'.join(map(str, values.values()))}]" if values else ""
                     found[f"{name}{label}"] = partial(function, **values)
     return found
@@ -109,9 +121,13 @@ def _parameters(function: Any) -> Iterator[dict[str, Any]]:
     """What ``parametrize`` gives a test, case by case."""
     axes = []
     for mark in getattr(function, "pytestmark", ()):
+        if mark.name != "parametrize":
+            continue
         names, values = mark.args[0], list(mark.args[1])
         names = [name.strip() for name in names.split(",")] if isinstance(names, str) else list(names)
-        sets = [getattr(value, "values", value if len(names) > 1 else (value,)) for value in values]
+        sets = [
+            value.values if isinstance(value, _VALUES) else value if len(names) > 1 else (value,) for value in values
+        ]
         axes.append([dict(zip(names, values, strict=True)) for values in sets])
     for combination in itertools.product(*axes):
         yield {name: value for part in combination for name, value in part.items()}
@@ -144,6 +160,12 @@ def try_walk(mutant: Mutant, number: int) -> Notice | None:
         except Exception as error:
             return Notice(f"walk {number}", str(error).split("\n")[0] or type(error).__name__, 0)
     return None
+
+
+def try_power_losses(mutant: Mutant) -> Notice | None:
+    """Record a program that breaks the rule, and lose the power at each of its system calls."""
+    replayed = replay.run(0, rounds=1, losses=0, mutant=mutant.name)
+    return Notice("power losses", replayed.fault, 0) if replayed.fault else None
 
 
 def fewest_faults(mutant: Mutant, seed: int, runs: int) -> int:
