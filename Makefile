@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/installed
 
-.PHONY: upgrade-check venv demo test dist tidy simulate scale model-check spin chromium mutants fuzz bench bench-report bench-check bench-scaling peers bench-peers chaos soak pages lock clean help
+.PHONY: upgrade-check venv demo test dist tidy simulate scale model-check spin strace crash-points chromium mutants fuzz bench bench-report bench-check bench-scaling peers bench-peers chaos soak pages lock clean help
 
 help:
 	@echo "make demo      a cluster of real processes takes records, loses a leader, loses nothing; Spark reads the result"
@@ -14,6 +14,7 @@ help:
 	@echo "make simulate SEEDS=1000 [FIRST=0]  the deterministic simulation over many seeds, on all cores"
 	@echo "make scale [PARTITIONS=10000]   what a large simulated cluster costs: messages, bytes, operations"
 	@echo "make model-check [MINUTES=10]   the larger searches of design and cores, and random walks for so long"
+	@echo "make crash-points   the power is lost at each system call of the real disk, over 20 recorded runs"
 	@echo "make upgrade-check [BASE=revision]   a cluster of an earlier revision is upgraded to this one under load"
 	@echo "make fuzz [MINUTES=10]   hostile bytes at everything that reads a stranger's"
 	@echo "make chaos [MINUTES=10] [SEED=1] [FAULT=name] [SPARK=1] [LINKS=proxies] [OLD=revision]   faults against a cluster of real processes; a report in chaos.html"
@@ -42,7 +43,7 @@ demo: $(STAMP)
 	$(BIN)/tidelog demo
 
 # On all cores, up to the number at which the tests with real processes, which one worker runs alone, take the longest.
-test: $(STAMP) spin chromium
+test: $(STAMP) spin strace chromium
 	$(BIN)/python -m pytest --numprocesses auto --maxprocesses 4
 
 dist: $(STAMP)
@@ -53,6 +54,12 @@ spin:
 	@{ command -v spin && command -v gcc; } >/dev/null || \
 	{ [ "$$(id -u)" = 0 ] && command -v apt-get && apt-get update && apt-get install -y --no-install-recommends spin gcc libc6-dev; } >/dev/null 2>&1 || \
 	echo "spin or gcc is missing and cannot be installed here: the design model is not checked (apt-get install spin gcc)"
+
+# The power losses of the real disk need strace; where it cannot be had their tests are skipped, and say so.
+strace:
+	@command -v strace >/dev/null || \
+	{ [ "$$(id -u)" = 0 ] && command -v apt-get && apt-get update && apt-get install -y --no-install-recommends strace; } >/dev/null 2>&1 || \
+	echo "strace is missing and cannot be installed here: the real disk is not checked (apt-get install strace)"
 
 # Node comes with the environment; the tests of the JavaScript client in a browser need Chromium and are skipped without it.
 chromium:
@@ -85,7 +92,10 @@ model-check: $(STAMP) spin
 	cd tests && ../$(BIN)/python -m model.raft_search --large
 	cd tests && ../$(BIN)/python -m model.walks --seeds 1000000: --minutes $(MINUTES)
 
-mutants: $(STAMP) spin
+crash-points: $(STAMP) strace
+	cd tests && ../$(BIN)/python -m crash_points $(if $(JOBS),--jobs $(JOBS))
+
+mutants: $(STAMP) spin strace
 	cd tests && ../$(BIN)/python -m mutants $(if $(JOBS),--jobs $(JOBS))
 	cd tests && ../$(BIN)/python -m model.mutants
 

@@ -307,7 +307,7 @@ def by_raft_search(mutant: Mutant) -> Found:
 
 def walked() -> list[str]:
     """The mutants that walks see."""
-    return [name for name, mutant in MUTANTS.items() if name not in BEYOND and not mutant.raft]
+    return [name for name, mutant in MUTANTS.items() if name not in BEYOND and not (mutant.raft or mutant.disk)]
 
 
 def all_of(engine: str) -> Iterator[Found]:

@@ -14,7 +14,17 @@ from dataclasses import dataclass
 from model.mutants import BEYOND, by_walks
 
 from mutants import MUTANTS
-from mutants.engines import Notice, fewest_faults, paper, scenarios, try_scenario, try_seed, try_walk
+from mutants.engines import (
+    Notice,
+    fewest_faults,
+    paper,
+    scenarios,
+    try_power_losses,
+    try_scenario,
+    try_seed,
+    try_walk,
+    unit_tests,
+)
 from mutants.results import Record, load, save, write_page
 from mutants.rules import Mutant
 
@@ -32,6 +42,10 @@ class Try:
 
     def __call__(self, name: str) -> tuple[str, Record, float]:
         began, mutant = time.monotonic(), MUTANTS[name]
+        if mutant.disk:
+            lost = try_power_losses(mutant)
+            record = Record(unit=lost.where, told=lost.what) if lost else Record()
+            return name, record, time.monotonic() - began
         cases = scenarios("c_" if mutant.raft else "")  # C is about controllers
         scenario = _first(try_scenario(mutant, case, run) for case, run in cases.items())
         seed, found = _count(try_seed(mutant, seed) for seed in range(self.seeds))
@@ -44,7 +58,8 @@ class Try:
             seen = by_walks(mutant)
             number, steps = seen.effort - 1, seen.trace
             walk = Notice(f"walk {number}", seen.what, 0) if seen.noticed else None
-        told = found or walk or scenario or tested
+        unit = _first(try_scenario(mutant, case, run) for case, run in unit_tests(mutant).items())
+        told = found or walk or scenario or tested or unit
         record = Record(
             scenario=scenario.where if scenario else "",
             scenario_steps=scenario.steps if scenario else 0,
@@ -56,6 +71,7 @@ class Try:
             walk=number if walk else -1,
             walks_tried=number + 1,
             walk_steps=steps,
+            unit=unit.where if unit else "",
             told=told.what if told else "",
         )
         return name, record, time.monotonic() - began
@@ -79,6 +95,7 @@ def control(seeds: int) -> Notice | None:
     whole = Mutant("whole", "", "", "", lambda patch: None)
     tried = itertools.chain(
         (try_scenario(whole, case, run) for case, run in {**paper(), **scenarios()}.items()),
+        (try_scenario(whole, case, run) for mutant in MUTANTS.values() for case, run in unit_tests(mutant).items()),
         (try_walk(whole, number) for number in range(WALKS)),
         (try_seed(whole, seed) for seed in range(seeds)),
     )
@@ -112,6 +129,7 @@ def main() -> int:
             missed += not record.noticed
             by = f"scenario {record.scenario or 'none'}, seed {record.seed if record.seed >= 0 else 'none'}"
             by += f", walk {record.walk if record.walk >= 0 else 'none'}"
+            by += f", unit test {record.unit or 'none'}"
             if MUTANTS[name].raft:
                 by += f", paper {record.paper or 'none'}"
             print(f"{'noticed' if record.noticed else 'MISSED '} {name}: {by} ({took:.0f} s)", flush=True)

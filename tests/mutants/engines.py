@@ -1,5 +1,6 @@
-"""Engines that a mutant may be noticed by: the scenarios, and the seeds of the simulation. A rule of Raft also has
-the tests of its paper, and the random walks over Raft's cores.
+"""Engines that a mutant may be noticed by: the scenarios, the seeds of the simulation, and the unit tests that it
+names. A rule of Raft also has the tests of its paper, and the random walks over Raft's cores. A rule of the real disk
+has the power losses of ``crash_points``, and nothing else: all others run on the simulated disk.
 
 The random walks over the other cores, and the exhaustive search, are in ``model/mutants.py``.
 """
@@ -20,6 +21,7 @@ from typing import Any
 
 import pytest
 import scenarios as staged  # which makes the unit tests importable
+from crash_points import replay
 from simulation.cluster import Cluster
 from simulation.loop import Loop
 from simulation.runner import Case, run_case
@@ -94,12 +96,19 @@ def paper() -> dict[str, Callable[[], None]]:
     return _cases([importlib.import_module("test_raft_paper")], re.compile("test_"))
 
 
+def unit_tests(mutant: Mutant) -> dict[str, Callable[[], None]]:
+    """Every case of the unit tests that the mutant names, likewise; those that need a fixture are left out."""
+    return _cases([importlib.import_module(name) for name in mutant.tests], re.compile("test_"))
+
+
 def _cases(modules: list[ModuleType], wanted: re.Pattern[str]) -> dict[str, Callable[[], None]]:
     found: dict[str, Callable[[], None]] = {}
     for module in modules:
         for name, function in vars(module).items():
-            if wanted.match(name) and "monkeypatch" not in inspect.signature(function).parameters:
+            if wanted.match(name):
                 for values in _parameters(function):
+                    if set(inspect.signature(function).parameters) - set(values):
+                        continue  # it needs a fixture
                     label = f"[{'-'.join(map(str, values.values()))}]" if values else ""
                     found[f"{name}{label}"] = partial(function, **values)
     return found
@@ -144,6 +153,12 @@ def try_walk(mutant: Mutant, number: int) -> Notice | None:
         except Exception as error:
             return Notice(f"walk {number}", str(error).split("\n")[0] or type(error).__name__, 0)
     return None
+
+
+def try_power_losses(mutant: Mutant) -> Notice | None:
+    """Record a program that breaks the rule, and lose the power at each of its system calls."""
+    replayed = replay.run(0, rounds=1, losses=0, mutant=mutant.name)
+    return Notice("power losses", replayed.fault, 0) if replayed.fault else None
 
 
 def fewest_faults(mutant: Mutant, seed: int, runs: int) -> int:

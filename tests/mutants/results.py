@@ -42,13 +42,15 @@ class Record:
     """0: such walks cannot see it (``model/mutants.py`` says why)."""
     walk_steps: int = 0
     """What is left of that walk when it is shrunk; not of Raft's."""
+    unit: str = ""
+    """The first of the unit tests that it names that notices it, or "power losses"; "" for none."""
     told: str = ""
-    """What the seed, or else the walk, the scenario or the paper's test, failed with."""
+    """What the seed, or else the walk, the scenario, the paper's test or the unit test, failed with."""
 
     @property
     def noticed(self) -> bool:
         """By any engine."""
-        return bool(self.scenario or self.paper) or self.seed >= 0 or self.walk >= 0
+        return bool(self.scenario or self.paper or self.unit) or self.seed >= 0 or self.walk >= 0
 
 
 def load() -> dict[str, Record]:
@@ -66,11 +68,11 @@ def table(records: dict[str, Record]) -> str:
     """The table of all but Raft's, as Markdown."""
     names = [name for name, mutant in MUTANTS.items() if not mutant.raft]
     found = _of(names, records)
-    cells = {name: (_scenario(r), _walk(r), _seed(r), _kind(r)) for name, r in found.items()}
-    several = sum(bool(r.scenario) + (r.walk >= 0) + (r.seed >= 0) > 1 for r in found.values())
+    cells = {name: (_scenario(r), _walk(r), _seed(r), _unit(r), _kind(r)) for name, r in found.items()}
+    several = sum(bool(r.scenario) + (r.walk >= 0) + (r.seed >= 0) + bool(r.unit) > 1 for r in found.values())
     noticed = sum(record.noticed for record in found.values())
     seen = f"{noticed} of {len(names)} mutants were noticed, {several} of them by more than one engine."
-    return "\n".join([seen, "", *_rows(("scenario", "walks", "simulation", "seen as"), cells)])
+    return "\n".join([seen, "", *_rows(("scenario", "walks", "simulation", "unit test", "seen as"), cells)])
 
 
 def raft_table(records: dict[str, Record]) -> str:
@@ -122,6 +124,10 @@ def _seed(record: Record) -> str:
         return f"not in {record.seeds_tried} seed{'s' * (record.seeds_tried != 1)}"
     faults = f", {record.faults} faults" if record.faults >= 0 else ""
     return f"{_ordinal(record.seed + 1)} seed, {record.seed_steps} steps{faults}"
+
+
+def _unit(record: Record) -> str:
+    return record.unit.removeprefix("test_").partition("[")[0].replace("_", " ") or "none"
 
 
 def _ordinal(number: int) -> str:

@@ -25,19 +25,25 @@ class Mutant:
     apply: Break
     raft: bool = False
     """A rule of Raft, which has engines of its own."""
+    disk: bool = False
+    """A rule of the real disk, which only the power losses of ``crash_points`` can notice."""
+    tests: tuple[str, ...] = ()
+    """Modules of unit tests with a test of this rule."""
 
 
 MUTANTS: dict[str, Mutant] = {}
 """All, by name."""
 
 
-def breaks(source: str, rule: str, *, raft: bool = False) -> Callable[[Break], Break]:
+def breaks(
+    source: str, rule: str, *, raft: bool = False, disk: bool = False, tests: tuple[str, ...] = ()
+) -> Callable[[Break], Break]:
     """The function breaks this rule; its docstring says how."""
 
     def add(function: Break) -> Break:
         name = function.__name__
         assert name not in MUTANTS and function.__doc__
-        MUTANTS[name] = Mutant(name, source, rule, " ".join(function.__doc__.split()), function, raft)
+        MUTANTS[name] = Mutant(name, source, rule, " ".join(function.__doc__.split()), function, raft, disk, tests)
         return function
 
     return add

@@ -6,9 +6,10 @@ from __future__ import annotations
 import itertools
 
 import pytest
+from crash_points.recording import missing
 
 from mutants import MUTANTS
-from mutants.engines import Notice, paper, scenarios, try_scenario, try_seed, try_walk
+from mutants.engines import Notice, paper, scenarios, try_power_losses, try_scenario, try_seed, try_walk, unit_tests
 from mutants.results import PAGE, Record, load, sections
 from mutants.rules import Mutant
 
@@ -19,16 +20,18 @@ RECORDS = load()
 
 def notice(mutant: Mutant) -> Notice | None:
     """By the engine that noticed it last time, else by any."""
-    record = RECORDS.get(mutant.name, Record())
-    for case in (record.paper, record.scenario):
-        if case in STAGED and (seen := try_scenario(mutant, case, STAGED[case])) is not None:
+    if mutant.disk:
+        return try_power_losses(mutant)
+    record, staged = RECORDS.get(mutant.name, Record()), {**STAGED, **unit_tests(mutant)}
+    for case in (record.paper, record.scenario, record.unit):
+        if case in staged and (seen := try_scenario(mutant, case, staged[case])) is not None:
             return seen
     if mutant.raft and record.walk >= 0 and (seen := try_walk(mutant, record.walk)) is not None:
         return seen
     if record.seed >= 0 and (seen := try_seed(mutant, record.seed)) is not None:
         return seen
     tries = itertools.chain(
-        (try_scenario(mutant, case, run) for case, run in STAGED.items()),
+        (try_scenario(mutant, case, run) for case, run in staged.items()),
         (try_walk(mutant, number) for number in range(WALKS if mutant.raft else 0)),
         (try_seed(mutant, seed) for seed in range(SEEDS)),
     )
@@ -37,6 +40,8 @@ def notice(mutant: Mutant) -> Notice | None:
 
 @pytest.mark.parametrize("mutant", MUTANTS.values(), ids=MUTANTS)
 def test_a_broken_rule_is_noticed(mutant: Mutant):
+    if mutant.disk and (why := missing()):
+        pytest.skip(f"{mutant.name} was NOT tried: {why}")
     assert notice(mutant) is not None, f"nothing notices {mutant.name}: {mutant.broken}"
 
 

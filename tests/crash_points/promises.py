@@ -1,0 +1,165 @@
+"""What a power loss has left is opened by the real code and held against what was promised.
+
+A promise is a JSON object; a newer one replaces what the older ones say of the same thing:
+
+    logs      by directory: its settings, the ``lines`` that it may be found on, and how far it is remembered to have
+              been committed (``once``, the least and the most). A log is found on a line when it begins at one of the
+              ``starts``, ends at ``durable`` or later, holds in between the line's batches, and its producers are
+              those of these batches
+    headers   by digest: the header of a batch
+    lives     the names of lives, the cluster and the answer to "was the end in order", each one of those listed
+    deleting, deleted   logs that may be gone, and that must be
+"""
+
+from __future__ import annotations
+
+import json
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from logs import content, sound
+from tidelog.disk import RealDisk
+from tidelog.records import read_header
+from tidelog.types import TopicConfig
+from tidelog_replica.core.producers import ProducerState
+from tidelog_replica.lives import Lives
+from tidelog_replica.log.log import Log
+from tidelog_replica.opening import finish_deletion
+
+from crash_points.volume import Tree
+
+BOOT = "before"
+"""The run of the operating system that the power loss ends."""
+
+
+class Config(NamedTuple):
+    """A log's directory and settings."""
+
+    name: str
+    flush: str
+    cleanup: str
+
+    def of_topic(self) -> TopicConfig:
+        """Small segments."""
+        size = 600 if self.cleanup == "compact" else 500
+        return TopicConfig(segment_max_bytes=size, flush=self.flush, cleanup=self.cleanup)  # type: ignore[arg-type]
+
+
+def digest_of(batch: bytes) -> str:
+    """Of all its bytes."""
+    return blake2b(batch, digest_size=8).hexdigest()
+
+
+class BrokenPromise(AssertionError):
+    """A promise was not kept."""
+
+
+class Promises:
+    """Everything that was promised so far."""
+
+    def __init__(self) -> None:
+        self._logs: dict[str, dict[str, Any]] = {}
+        self._headers: dict[str, bytes] = {}
+        self._lives: dict[str, Any] | None = None
+        self._deleted: set[str] = set()
+        self._versions: dict[str, int] = {}
+        self._seen: set[tuple[str, int, int]] = set()
+        self.checked = 0
+        """How many different outcomes were opened."""
+
+    def take(self, data: bytes) -> None:
+        """One more line."""
+        words = json.loads(data)
+        for digest, header in words.get("headers", {}).items():
+            self._headers[digest] = bytes.fromhex(header)
+        for name, promise in words.get("logs", {}).items():
+            self._versions[name] = self._versions.get(name, 0) + 1
+            if promise is None:
+                del self._logs[name]
+            else:
+                self._logs[name] = promise
+        if "lives" in words:
+            self._versions[""] = self._versions.get("", 0) + 1
+            self._lives = words["lives"]
+        self._deleted.update(words.get("deleted", ()))
+
+    def check(self, tree: Tree, folder: Path) -> None:
+        """Everything that was promised is there. ``folder`` is an empty directory to put the tree in. Raises
+        ``BrokenPromise``, and whatever the real code says of what it finds."""
+        for name in self._deleted:
+            if name in tree:
+                raise BrokenPromise(f"{name} is there again, though it was deleted")
+        for name, promise in self._logs.items():
+            part = {path: data for path, data in tree.items() if path.startswith(name + "/")}
+            if self._is_new(name, part):
+                write_tree({name: None, **part} if name in tree else {}, folder / f"{self.checked}")
+                self._check_log(folder / f"{self.checked}" / name, promise)
+        part = {path: data for path, data in tree.items() if "/" not in path and data is not None}
+        if self._lives is not None and self._is_new("", part):
+            write_tree(part, folder / f"{self.checked}")
+            self._check_lives(folder / f"{self.checked}", self._lives)
+
+    def _is_new(self, name: str, part: Tree) -> bool:
+        """Whether this outcome was not yet held against this promise."""
+        key = name, self._versions[name], hash(frozenset(part.items()))
+        if key in self._seen:
+            return False
+        self._seen.add(key)
+        self.checked += 1
+        return True
+
+    def _check_log(self, directory: Path, promise: dict[str, Any]) -> None:
+        disk = RealDisk()
+        finish_deletion(disk, str(directory))
+        log = Log.open(disk, str(directory), Config(**promise["config"]).of_topic())
+        try:
+            sound(log)
+            faults = [self._fault_of(log, line) for line in promise["lines"]]
+            if all(faults):
+                raise BrokenPromise(f"{directory.name}: {'; or: '.join(filter(None, faults))}")
+            least, most = promise["once"]
+            if not least <= log.written_high_watermark <= most:
+                once = log.written_high_watermark
+                raise BrokenPromise(f"{directory.name}: once committed to {once}, not between {least} and {most}")
+        finally:
+            log.close(for_good=True)
+
+    def _fault_of(self, log: Log, line: dict[str, Any]) -> str | None:
+        """Why the log is not found on this line."""
+        if log.start not in line["starts"]:
+            return f"it begins at {log.start}, not one of {line['starts']}"
+        if log.end < line["durable"]:
+            return f"it ends at {log.end}, but {line['durable']} was durable"
+        batches = [batch for batch in line["batches"] if log.start <= batch[0] < log.end]
+        found = content(log, from_disk=True)
+        for batch, (base, digests) in zip(found, batches, strict=False):
+            if digest_of(batch) not in digests:
+                return f"the batch at {base} is {read_header(batch)}, which is none of the promised ones"
+        if len(found) != len(batches):
+            return f"it has {len(found)} batches, not {len(batches)}"
+        past = ProducerState.from_bytes(bytes.fromhex(line["past"])) if line["past"] else ProducerState()
+        for base, digests in line["batches"]:
+            if base < log.end:
+                past.record(read_header(self._headers[digests[0]]), base)
+        if log.producers.snapshot() != past.snapshot():
+            return f"its producers are {log.producers.snapshot()}, not {past.snapshot()}"
+        return None
+
+    def _check_lives(self, directory: Path, promise: dict[str, Any]) -> None:
+        lives = Lives(RealDisk(), str(directory), "node", "", BOOT + ", another one")
+        lives.begin("after")
+        found = {"names": list(lives.names[:-1]), "clusters": lives.cluster, "clean": lives.began_clean}
+        for word, value in found.items():
+            if value not in promise[word]:
+                raise BrokenPromise(f"{word} of the data directory: {value}, not one of {promise[word]}")
+
+
+def write_tree(tree: Tree, folder: Path) -> None:
+    """Make these files and directories below ``folder``, which is made too."""
+    folder.mkdir()
+    for path, data in sorted(tree.items()):
+        if data is None:
+            (folder / path).mkdir()
+        else:
+            (folder / path).write_bytes(data)

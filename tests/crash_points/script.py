@@ -1,0 +1,386 @@
+"""The program that is recorded: ``python -m crash_points.script FOLDER PROMISES SEED ROUNDS [MUTANT]``.
+
+It drives logs and the identity of a data directory over the real ``Disk`` of a replica server, and writes to the
+file PROMISES, one JSON object a line, what must be found if the power goes from then on. Before it does something it
+says what may be found meanwhile; when that is done, what must be. The words of these lines are in ``promises``.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from random import Random
+
+import pytest
+from logs import produced
+from tidelog.disk import RealDisk
+from tidelog.records import NewRecord, encode_batch, read_header, split, stamp_prefix
+from tidelog_replica.core.producers import ProducerState
+from tidelog_replica.files import OpenFiles
+from tidelog_replica.lives import Lives
+from tidelog_replica.log.compaction import Compaction
+from tidelog_replica.log.files import CLEANED
+from tidelog_replica.log.log import Beginning, Log
+from tidelog_replica.opening import DeleteLog
+
+from crash_points.promises import BOOT, Config, digest_of
+
+OPEN_FILES = 3
+"""So few files stay open that some are closed and opened again."""
+
+
+class Teller:
+    """Writes promises down, each with one system call."""
+
+    def __init__(self, path: str) -> None:
+        self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+
+    def say(self, **words: object) -> None:
+        """From now on this holds."""
+        os.write(self._fd, json.dumps(words).encode() + b"\n")
+
+
+@dataclass(slots=True)
+class Line:
+    """A log as it may be found."""
+
+    first: int
+    """Where its first batch begins that is known, not necessarily kept."""
+    past: bytes
+    """What the producers had written before ``first``."""
+    batches: list[tuple[int, list[str]]]
+    """Base offset and digests of each batch: of the original first, then of what compaction made of it."""
+    starts: list[int]
+    """Where it may begin."""
+    durable: int
+    """It ends there or later."""
+
+    def to_map(self) -> dict[str, object]:
+        """As ``promises`` reads it."""
+        return {
+            "first": self.first,
+            "past": self.past.hex(),
+            "batches": self.batches,
+            "starts": self.starts,
+            "durable": self.durable,
+        }
+
+
+class DrivenLog:
+    """One log with all that happens to it."""
+
+    def __init__(self, teller: Teller, disk: OpenFiles, data: str, name: str, config: Config, random: Random) -> None:
+        self._teller = teller
+        self._disk = disk
+        self._directory = f"{data}/{name}"
+        self._name = name
+        self._config = config
+        self._random = random
+        self._epoch = 0
+        self._sequences: dict[int, int] = {}
+        self._line = Line(0, b"", [], [0], 0)
+        self._once = [0, 0]
+        self._told = set[str]()
+        self._log: Log | None = None
+        self.open()
+
+    @property
+    def log(self) -> Log:
+        """The open log."""
+        assert self._log is not None
+        return self._log
+
+    def actions(self) -> list[Callable[[], None]]:
+        """All that can happen to the log in a round."""
+        log_actions = [
+            *([self.append] * 3),
+            *([self.flush] * 3),
+            self.flush_beside_appends,
+            self.roll,
+            self.truncate,
+            self.retire,
+            self.write_high_watermark,
+            self.lower_high_watermark,
+            self.sync_all,
+            self.reopen,
+        ]
+        return [*log_actions, *([self.compact] if self._config.cleanup == "compact" else [self.reset])]
+
+    # --- what is promised --------------------------------------------------------------------------------
+
+    def _say(self, *others: Line) -> None:
+        lines = [self._line, *others]
+        promise = {"config": self._config._asdict(), "once": self._once, "lines": [line.to_map() for line in lines]}
+        self._teller.say(logs={self._name: promise})
+
+    def _tell_durable(self) -> None:
+        lazy = self._config.flush == "os"
+        self._line.durable = max(self._line.durable, self.log.start if lazy else self.log.durable)
+        self._say()
+
+    def _note(self, batch: bytes) -> str:
+        digest = digest_of(batch)
+        if digest not in self._told:
+            self._told.add(digest)
+            self._teller.say(headers={digest: batch[: read_header(batch).header_length].hex()})
+        return digest
+
+    # --- what happens ------------------------------------------------------------------------------------
+
+    def open(self) -> None:
+        """Open the log; what is there counts as durable then."""
+        self._say()
+        self._log = Log.open(self._disk, self._directory, self._config.of_topic())
+        self._tell_durable()
+        self._epoch += 1
+        self.log.assign_epoch(self._epoch)
+
+    def _make(self, count: int) -> list[bytes]:
+        made, base = [], self.log.end
+        for _ in range(count):
+            producer, records = self._random.randrange(1, 4), self._random.randrange(1, 4)
+            sequence = self._sequences.get(producer, 0)
+            self._sequences[producer] = sequence + records
+            if self._config.cleanup == "compact":
+                rows = [NewRecord(b"%d" % base, b"key-%d" % self._random.randrange(4), base) for _ in range(records)]
+                new = encode_batch(rows, producer_id=producer, base_sequence=sequence)
+                made.append(stamp_prefix(base, self._epoch, read_header(new).crc32c) + new[16:])
+            else:
+                made.append(produced(base, self._epoch, producer, sequence, records))
+            base += records
+        return made
+
+    def append(self) -> None:
+        """Append some batches: nothing more is durable."""
+        made = self._make(self._random.randrange(1, 4))
+        self._line.batches += [(read_header(batch).base_offset, [self._note(batch)]) for batch in made]
+        self._say()
+        self.log.append(made)
+        self._take_snapshot()
+
+    def _take_snapshot(self) -> None:
+        snapshot = self.log.begin_snapshot()
+        if snapshot is not None:
+            snapshot.run()
+            self.log.complete_snapshot(snapshot)
+
+    def flush(self) -> None:
+        """Make everything durable that was appended, as far as the policy says."""
+        pending = self.log.begin_flush()
+        if pending is not None:
+            pending.run()
+            self.log.complete_flush(pending)
+            self._tell_durable()
+
+    def flush_beside_appends(self) -> None:
+        """Batches that come during a flush are the next flush's."""
+        self.append()
+        pending = self.log.begin_flush()
+        self.append()
+        if pending is not None:
+            pending.run()
+            self.append()
+            self.log.complete_flush(pending)
+            self._tell_durable()
+
+    def roll(self) -> None:
+        """Begin a segment."""
+        self.append()
+        self.log.roll()
+        self._take_snapshot()
+
+    def sync_all(self) -> None:
+        """Whatever the policy, everything is durable."""
+        self.log.sync_all()
+        self._line.durable = self.log.end
+        self._say()
+
+    def truncate(self) -> None:
+        """Cut the end off, and go on in another leader epoch."""
+        log = self.log
+        end = max(log.start, log.end - self._random.randrange(1, 12))
+        old = self._line
+        old.durable = min(old.durable, log.chain_at(end)[0])
+        self._say()
+        log.truncate(end)
+        kept = [batch for batch in old.batches if batch[0] < log.end]
+        self._line = Line(old.first, old.past, kept, old.starts, log.end)
+        self._say()
+        self._sequences = {
+            id: (batches[-1].base_sequence + batches[-1].record_count) % 2**32
+            for id, (_, batches) in log.producers.snapshot().items()
+        }
+        self._epoch += 1
+        log.assign_epoch(self._epoch)
+
+    def retire(self) -> None:
+        """Retention takes the oldest segments but the last two."""
+        bases = [extent.base for extent in self.log.extents()]
+        advance = self.log.begin_advance(bases[max(0, len(bases) - 2)])
+        if advance is None:
+            return
+        self._line.starts = [*self._line.starts, self.log.start]
+        self._say()
+        advance.run()
+        self.log.complete_advance(advance)
+        self._line.starts, self._line.durable = [self.log.start], max(self._line.durable, self.log.start)
+        self._say()
+
+    def write_high_watermark(self) -> None:
+        """The HW as a leader or follower writes it down, durably or not."""
+        high_watermark = self._random.randint(self.log.start, self.log.durable)
+        sync = self._random.random() < 0.5 and self._config.flush != "os"
+        self._once = [min(self._once[0], high_watermark), max(self._once[1], high_watermark)]
+        self._say()
+        self.log.write_high_watermark(high_watermark, sync=sync)
+        if sync:
+            self._once[0] = high_watermark
+            self._say()
+
+    def lower_high_watermark(self) -> None:
+        """The HW goes back."""
+        high_watermark = self._random.randint(self.log.start, self.log.durable)
+        self._once = [min(self._once[0], high_watermark), max(self._once[1], high_watermark)]
+        self._say()
+        self.log.lower_high_watermark(high_watermark)
+        self._once = [high_watermark, high_watermark]
+        self._say()
+
+    def compact(self) -> None:
+        """One pass over the closed segments."""
+        self.log.roll()
+        compaction = self.log.begin_compaction(self.log.durable, 10**9, 0.0)
+        while compaction is not None:
+            cleaned = compaction.run()
+            if cleaned is not None:
+                thinned = self._tell_thinned(compaction)
+            going_on = self.log.complete_compaction(compaction, cleaned)
+            if cleaned is not None:
+                for batch in self._line.batches:
+                    if batch[0] in thinned:
+                        del batch[1][1:-1]
+            self._say()
+            compaction = compaction if going_on else None
+
+    def _tell_thinned(self, compaction: Compaction) -> set[int]:
+        source = compaction.source
+        assert source is not None
+        data = self._disk.read(f"{self._directory}/{source.base:020d}.log{CLEANED}")
+        thinned = {header.base_offset: self._note(bytes(batch)) for header, batch in split(data)}
+        for base, digests in self._line.batches:
+            if base in thinned and thinned[base] not in digests:
+                digests.append(thinned[base])
+        self._say()
+        return set(thinned)
+
+    def reset(self) -> None:
+        """Throw the log away and begin it later, with what its producers had written until then."""
+        start = self.log.end + self._random.randrange(5)
+        past = ProducerState.from_bytes(self.log.producers.to_bytes())
+        new = Line(start, past.to_bytes(), [], [start], start)
+        self._once = [0, max(self._once[1], start)]
+        self._say(new)
+        self.log.reset(Beginning(start, self._epoch, bytes(16), new.past), past)
+        self._line = new
+        self._say()
+
+    def reopen(self) -> None:
+        """Close the log and open it again, as a restart does."""
+        self.log.close()
+        self.open()
+
+    def delete(self) -> None:
+        """The topic is deleted: nothing of the log is promised from now on, until it is gone."""
+        self.log.close(for_good=True)
+        self._teller.say(logs={self._name: None}, deleting=[self._name])
+        DeleteLog(self._disk, self._directory).run()
+        self._teller.say(deleted=[self._name])
+
+
+class DrivenLives:
+    """The identity of a data directory, over one life after the other."""
+
+    def __init__(self, teller: Teller, disk: OpenFiles, data: str) -> None:
+        self._teller = teller
+        self._disk = disk
+        self._data = data
+        self._numbers = itertools.count(1)
+        self._names: list[str] = []
+        self._lives: Lives | None = None
+        self._cluster = ""
+
+    def _say(self, names: Sequence[Sequence[str]], clusters: Sequence[str], clean: Sequence[bool]) -> None:
+        self._teller.say(lives={"names": [*map(list, names)], "clusters": [*clusters], "clean": [*clean]})
+
+    def begin(self) -> None:
+        """A life begins; the one before may have ended in order."""
+        before, name = self._names, f"life-{next(self._numbers)}"
+        self._lives = Lives(self._disk, self._data, "node", "", BOOT)
+        after = [*before[:1], *before[1:], name]
+        self._say([before, after], [self._cluster], [False, True] if before else [False])
+        self._lives.begin(name)
+        self._names = after
+        self._say([after], [self._cluster], [False])
+
+    def register(self) -> None:
+        """The controller knows this life."""
+        assert self._lives is not None
+        self._say([self._names, self._names[-1:]], [self._cluster, "cluster"], [False])
+        self._lives.on_registered("cluster")
+        self._names, self._cluster = self._names[-1:], "cluster"
+        self._say([self._names], [self._cluster], [False])
+
+    def end(self) -> None:
+        """The life ends in order."""
+        assert self._lives is not None
+        self._say([self._names], [self._cluster], [False, True])
+        assert self._lives.end(True)
+        self._say([self._names], [self._cluster], [True])
+
+
+CONFIGS = (
+    Config("fsync-0", "fsync", "delete"),
+    Config("compact-0", "fsync", "compact"),
+    Config("os-0", "os", "delete"),
+)
+
+
+def drive(data: str, teller: Teller, seed: int, rounds: int) -> None:
+    """Everything in turn, in an order that the seed tells."""
+    random, disk = Random(seed), OpenFiles(RealDisk(), OPEN_FILES)
+    lives = DrivenLives(teller, disk, data)
+    lives.begin()
+    lives.register()
+    logs = [DrivenLog(teller, disk, data, config.name, config, random) for config in CONFIGS]
+    for log in logs:
+        for _ in range(rounds):
+            actions = log.actions()
+            random.shuffle(actions)
+            for act in actions:
+                act()
+        log.reopen()
+    disk.allocate(f"{data}/reserve", 4096)
+    lives.end()
+    lives.begin()
+    lives.begin()
+    logs[0].delete()
+
+
+def main() -> None:
+    """See the module."""
+    data, promises, seed, rounds, *mutant = sys.argv[1:]
+    teller = Teller(promises)
+    with pytest.MonkeyPatch.context() as patch:
+        for name in mutant:
+            from mutants import MUTANTS
+
+            MUTANTS[name].apply(patch)
+        drive(data, teller, int(seed), int(rounds))
+
+
+if __name__ == "__main__":
+    main()
