@@ -236,6 +236,21 @@ BEYOND: dict[str, str] = {
     "cut_at_any_bad_batch": "storage",
     "believe_the_tail": "storage",
     "cut_below_the_high_watermark": "storage",
+    "keep_uncommitted_reads": "the gateway",
+    "forget_a_superseded_try": "the gateway",
+    "believe_a_proof_at_once": "readers",
+    "count_the_session_from_the_answer": "time",
+    "count_the_first_session_from_the_answer": "time",
+    "compact_what_is_open": "storage",
+    "begin_before_the_producers_are_known": "storage",
+    "begin_with_a_snapshot_that_is_not_synced": "storage",
+    "lower_the_high_watermark_first": "storage",
+    "read_batches_of_any_epoch": "storage",
+    "commit_whatever_has_the_name": "transactions",
+    "begin_before_the_end": "transactions",
+    "end_a_transaction_by_an_older_marker": "transactions",
+    "write_late_markers": "transactions",
+    "settle_positions_by_an_older_marker": "transactions",
 }
 """What walks cannot see, and why; nor do they see anything of Raft, which has walks of its own."""
 

@@ -93,9 +93,9 @@ def _count(tries: Iterable[Notice | None]) -> tuple[int, Notice | None]:
 def control(seeds: int) -> Notice | None:
     """What is noticed when nothing is broken; for a mutant to be noticed means something only where that is None."""
     whole = Mutant("whole", "", "", "", lambda patch: None)
+    tests = {case: run for mutant in MUTANTS.values() for case, run in unit_tests(mutant).items()}
     tried = itertools.chain(
-        (try_scenario(whole, case, run) for case, run in {**paper(), **scenarios()}.items()),
-        (try_scenario(whole, case, run) for mutant in MUTANTS.values() for case, run in unit_tests(mutant).items()),
+        (try_scenario(whole, case, run) for case, run in {**paper(), **scenarios(), **tests}.items()),
         (try_walk(whole, number) for number in range(WALKS)),
         (try_seed(whole, seed) for seed in range(seeds)),
     )

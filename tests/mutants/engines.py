@@ -30,6 +30,7 @@ from simulation.shrink import Shrinker
 from mutants.rules import Mutant
 
 SCENARIO = re.compile(r"test_[A-E][0-9]+_")
+_VALUES = type(pytest.param())
 STEPS_MAX = 400_000
 """A scenario, seed or walk that takes so many steps spins."""
 WALK_STEPS = 2500
@@ -97,8 +98,10 @@ def paper() -> dict[str, Callable[[], None]]:
 
 
 def unit_tests(mutant: Mutant) -> dict[str, Callable[[], None]]:
-    """Every case of the unit tests that the mutant names, likewise; those that need a fixture are left out."""
-    return _cases([importlib.import_module(name) for name in mutant.tests], re.compile("test_"))
+    """Every case of the unit tests that the mutant names, likewise; those that need a fixture are left out, and
+    those of hypothesis, which are other ones each time."""
+    cases = _cases([importlib.import_module(name) for name in mutant.tests], re.compile("test_"))
+    return {name: case for name, case in cases.items() if not hasattr(case.func, "hypothesis")}  # type: ignore[attr-defined]
 
 
 def _cases(modules: list[ModuleType], wanted: re.Pattern[str]) -> dict[str, Callable[[], None]]:
@@ -118,9 +121,13 @@ def _parameters(function: Any) -> Iterator[dict[str, Any]]:
     """What ``parametrize`` gives a test, case by case."""
     axes = []
     for mark in getattr(function, "pytestmark", ()):
+        if mark.name != "parametrize":
+            continue
         names, values = mark.args[0], list(mark.args[1])
         names = [name.strip() for name in names.split(",")] if isinstance(names, str) else list(names)
-        sets = [getattr(value, "values", value if len(names) > 1 else (value,)) for value in values]
+        sets = [
+            value.values if isinstance(value, _VALUES) else value if len(names) > 1 else (value,) for value in values
+        ]
         axes.append([dict(zip(names, values, strict=True)) for values in sets])
     for combination in itertools.product(*axes):
         yield {name: value for part in combination for name, value in part.items()}

@@ -332,3 +332,33 @@ def ack_when_the_isr_gets_too_small(patch: Patch) -> None:
             self._outbox.ack(pending.source, pending.ack)
 
     patch.setattr(Leading, "_fail", fail)
+
+
+@breaks(
+    "rule 9", "A follower is as fresh as a proof says when it has reached that proof's HW.", tests=("test_follower",)
+)
+def believe_a_proof_at_once(patch: Patch) -> None:
+    """It is that fresh when the proof comes."""
+
+    def believe(self, high_watermark, until):
+        self.confirmed_at = max(self.confirmed_at, until)
+
+    patch.setattr(Follower, "on_proof", believe)
+
+
+@breaks("S4", "A session lasts from when the heartbeat was sent that was answered.", tests=("test_node",))
+def count_the_session_from_the_answer(patch: Patch) -> None:
+    """It lasts from when the answer came."""
+    on_heartbeat = Session._on_heartbeat
+
+    def count(self, sent, broker_epoch, answer, now):
+        on_heartbeat(self, now, broker_epoch, answer, now)
+
+    patch.setattr(Session, "_on_heartbeat", count)
+
+
+@breaks("S4", "A session lasts from when the registration was sent that was answered.", tests=("test_node",))
+def count_the_first_session_from_the_answer(patch: Patch) -> None:
+    """It lasts from when the answer came."""
+    on_registered = Session._on_registered
+    patch.setattr(Session, "_on_registered", lambda self, sent, answer, now: on_registered(self, now, answer, now))

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import json
 
+from tidelog_replica.core.stable import LogTransactions
 from tidelog_replica.lives import Lives
-from tidelog_replica.log import recovery
+from tidelog_replica.log import advance, recovery
+from tidelog_replica.log.cleanable import Cleanable
 from tidelog_replica.log.committed import Committed
 from tidelog_replica.log.log import Log
+from tidelog_replica.log.readable import Readable
+from tidelog_replica.log.snapshots import Snapshots
 from tidelog_replica.partition import Partition
 
 from mutants.rules import Patch, breaks
@@ -52,3 +56,65 @@ def believe_the_tail(patch: Patch) -> None:
 def take_any_directory(patch: Patch) -> None:
     """Whose directory it is is not looked at."""
     patch.setattr(Lives, "_check", lambda self, data: list(json.loads(data)["lives"]))
+
+
+@breaks("KIP-98", "Compaction stops at the last stable offset.", tests=("test_stable",))
+def compact_what_is_open(patch: Patch) -> None:
+    """It stops at the HW: records of transactions that may be aborted take the place of older ones."""
+    begin = Cleanable.begin_compaction
+
+    def begin_at_the_high_watermark(self, *arguments):
+        with Patch.context() as inner:
+            inner.setattr(LogTransactions, "stable_end", lambda self, high_watermark: high_watermark)
+            return begin(self, *arguments)
+
+    patch.setattr(Cleanable, "begin_compaction", begin_at_the_high_watermark)
+
+
+@breaks(
+    "KIP-360",
+    "What the producers had written before the log start is durable before the log start is.",
+    tests=("test_log_start",),
+)
+def begin_before_the_producers_are_known(patch: Patch) -> None:
+    """The log start is written first."""
+    run = advance.Advance.run
+
+    def write_first(self):
+        advance.write_origin(self.disk, self.directory, self.origin)
+        run(self)
+
+    patch.setattr(advance.Advance, "run", write_first)
+
+
+@breaks("KIP-360", "The producers' state at the log start is synced, not a cache.", tests=("test_log_start",))
+def begin_with_a_snapshot_that_is_not_synced(patch: Patch) -> None:
+    """It is only written."""
+    write = Snapshots.write
+    patch.setattr(
+        Snapshots, "write", lambda self, offset, chain, state, sync=False: write(self, offset, chain, state)
+    )
+
+
+@breaks(
+    "storage",
+    "How far the log was committed is durable elsewhere before the HW comes down to what is left.",
+    tests=("test_committed",),
+)
+def lower_the_high_watermark_first(patch: Patch) -> None:
+    """It comes down first; a power loss in between forgets what is missing."""
+
+    def lack(self, end):
+        if self.high_watermark > end:
+            once = self.once
+            self._known.write(end, sync=True)
+            self._once.write(once, sync=True)
+            self._disk.sync_dir(self._directory)
+
+    patch.setattr(Committed, "lack", lack)
+
+
+@breaks("R2", "A batch that is read from the disk is of the leader epoch that the log says.", tests=("test_damage",))
+def read_batches_of_any_epoch(patch: Patch) -> None:
+    """It is served as it is, though no CRC covers its epoch."""
+    patch.setattr(Readable, "_check_stamps", lambda self, segment, batches: None)

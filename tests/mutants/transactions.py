@@ -6,9 +6,11 @@ from dataclasses import replace
 
 from tidelog_replica import coordinated, marking
 from tidelog_replica.admission import Admission
+from tidelog_replica.core.groups import coordinator as groups
 from tidelog_replica.core.producers import ProducerState
 from tidelog_replica.core.stable import LogTransactions
 from tidelog_replica.core.transactions.coordinator import Coordinator
+from tidelog_replica.transacting import Transactions
 
 from mutants.rules import Patch, breaks
 
@@ -76,3 +78,79 @@ def tell_one_leader_only(patch: Patch) -> None:
         slot.left = dict.fromkeys(list(slot.left)[:1])
 
     patch.setattr(Coordinator, "_decide", tear)
+
+
+@breaks(
+    "KIP-98",
+    "A new coordinator commits what was decided: of a staged name only the transaction that the decision names.",
+    tests=("test_staging",),
+)
+def commit_whatever_has_the_name(patch: Patch) -> None:
+    """Every transaction of that name is committed, also one that began when the decided one was at its end."""
+    begin = Coordinator.begin
+
+    def by_name(self, stored, *arguments):
+        for (app, staged), record in stored.slots.items():
+            known = stored.apps.get(app)
+            if known is not None and staged in known.deciding:
+                known.deciding[staged] = record.producer_id
+        begin(self, stored, *arguments)
+
+    patch.setattr(Coordinator, "begin", by_name)
+
+
+@breaks(
+    "KIP-98",
+    "A transaction that is decided comes to its end before another of the same name begins.",
+    tests=("test_staging",),
+)
+def begin_before_the_end(patch: Patch) -> None:
+    """The next one takes its place at once; who has not heard of the decision never does."""
+    patch.setattr(Transactions, "_must_wait", lambda self, message, now: False)
+    begin = Coordinator._begin
+
+    def at_once(self, asked, now, wall_ms):
+        slot = self.slots.get((asked.app, asked.staged))
+        if slot is not None and slot.state in ("committing", "aborting"):
+            slot.state = "committed"
+        return begin(self, asked, now, wall_ms)
+
+    patch.setattr(Coordinator, "_begin", at_once)
+
+
+@breaks("KIP-890", "A marker ends the transaction of its own epoch, or an older one.", tests=("test_stable",))
+def end_a_transaction_by_an_older_marker(patch: Patch) -> None:
+    """A marker ends whatever is open of its producer."""
+    record = LogTransactions.record
+
+    def end(self, header, base_offset):
+        begun = self.open.get(header.producer_id)
+        if header.is_control and begun is not None:
+            self.open[header.producer_id] = begun._replace(epoch=0)
+        record(self, header, base_offset)
+
+    patch.setattr(LogTransactions, "record", end)
+
+
+@breaks("KIP-890", "A leader writes no marker of an epoch that its log has passed.", tests=("test_transacting",))
+def write_late_markers(patch: Patch) -> None:
+    """It writes every marker that it is told of."""
+    mark = marking.Marking._mark
+
+    def write(self, source, id, message, partition, leading, now):
+        partition.producers.fences = lambda producer, epoch: False
+        try:
+            mark(self, source, id, message, partition, leading, now)
+        finally:
+            del partition.producers.fences
+
+    patch.setattr(marking.Marking, "_mark", write)
+
+
+@breaks("KIP-890", "A marker settles the positions of its own epoch, or an older one.", tests=("test_transacting",))
+def settle_positions_by_an_older_marker(patch: Patch) -> None:
+    """It settles whatever positions its producer has."""
+    settle = groups.Coordinator._settle
+    patch.setattr(
+        groups.Coordinator, "_settle", lambda self, asked: settle(self, replace(asked, producer_epoch=1 << 16))
+    )

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from functools import partial
 from random import Random
 
 import pytest
-from logs import END, PATH, SEGMENTS, build, content, ends_before, flush, open_log, set_mark
+from logs import END, PATH, SEGMENTS, after_power_losses, build, content, ends_before, flush, open_log, set_mark
 from replica_net import Net, code
 from simulation.sim_disk import SimDisk
 from test_recovery import check_prefix, damaged
@@ -90,6 +91,16 @@ def test_what_was_committed_once_outlives_a_power_loss() -> None:
         after.crash(Random(seed))
         known = Committed(after, PATH, after.listdir(PATH))
         assert (known.high_watermark, known.once) == (4, 9)
+
+
+def test_what_was_committed_once_is_known_at_each_step_of_a_loss() -> None:
+    """A power loss between any two steps hides nothing of what the log lacks."""
+
+    def act(disk: SimDisk) -> partial[None]:
+        return partial(Committed(disk, PATH, disk.listdir(PATH)).lack, 4)
+
+    for after in after_power_losses(lambda: build(high_watermark=9), act, seeds=25, changes=5):
+        assert Committed(after, PATH, after.listdir(PATH)).once == 9
 
 
 # --- the server ------------------------------------------------------------------------------------------

@@ -156,6 +156,17 @@ def test_no_header_that_the_disk_changed_is_believed(name, indexed):
     assert refused == set(QUESTIONS)
 
 
+def test_a_batch_whose_leader_epoch_the_disk_changed_is_not_read():
+    """No CRC covers it, and a follower would take it for its leader's line."""
+    disk = build()
+    log = open_log(disk)
+    log._tail = Tail(log.end)
+    assert read_header(log.read(0, 1)[0]).leader_epoch == 1
+    disk.flip(SEGMENTS[0], 11, 1)
+    with pytest.raises(CorruptLog, match="batch at offset 0 names leader epoch 3"):
+        log.read(0, 1)
+
+
 def test_under_os_a_failed_flush_takes_nothing_that_was_told_to_be_there():
     disk = SimDisk()
     lazy = TopicConfig(segment_max_bytes=400, flush="os")

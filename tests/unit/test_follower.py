@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import inf
+
 import pytest
 from tidelog.records import BatchHeader, NewRecord, encode_batch, read_header
 from tidelog_replica.core.epochs import EpochCache
@@ -110,3 +112,16 @@ def test_R6_epochs_that_go_back_or_are_newer_than_the_leader_are_refused() -> No
     assert fault_of([header(4, 1)], 4, 2, 3) is not None
     assert fault_of([header(4, 4)], 4, 2, 3) is not None
     assert fault_of([header(4, 3), header(6, 2)], 4, 2, 3) is not None
+
+
+def test_E9_a_follower_is_as_fresh_as_a_proof_says_when_it_has_reached_the_hw_of_that_proof() -> None:
+    follower = Follower("r1", 9, 3)
+    follower.on_proof(5, 100.0)
+    assert follower.confirmed_at == -inf, "what was committed until then may be at 3 and 4"
+    follower.on_high_watermark(5, log_end=4)
+    assert (follower.high_watermark, follower.confirmed_at) == (4, -inf)
+    follower.on_proof(6, 200.0)
+    follower.on_high_watermark(6, log_end=5)
+    assert follower.confirmed_at == 100.0, "the first proof is kept until it counts"
+    follower.on_proof(5, 300.0)
+    assert follower.confirmed_at == 300.0

@@ -101,6 +101,20 @@ def test_D7_retention_may_be_cut_off_at_each_step():
     assert len(starts) == 2
 
 
+def test_D7_where_no_snapshot_of_the_producers_is_durable_none_is_forgotten_at_any_step_of_a_retention():
+    """A producer that has written nothing since the new log start is known from what was below it alone."""
+
+    def prepare() -> SimDisk:
+        disk = built()
+        for name in disk.listdir(PATH):
+            if name.startswith("producers-"):
+                disk.unlink(f"{PATH}/{name}")
+        disk.sync_dir(PATH)
+        return stable(disk)
+
+    at_each_step(prepare, lambda log: log.advance_start(15), lambda log: check(log, log.start), 6)
+
+
 def test_a_first_segment_that_is_gone_is_damage_and_one_too_many_is_not():
     disk = built()
     first = Segment(disk, PATH, 0)

@@ -183,6 +183,41 @@ def test_C4_a_leader_without_controller_stops_serving_clients_when_its_session_e
     assert code(net.acks[net.send("r1", b"c")]) == ""
 
 
+def serves_after(net: Net, seconds: float) -> bool:
+    """Whether r1 serves its clients so much later, when it has heard nothing more of the controller."""
+    net.controller_up = False
+    net.advance(seconds)
+    return code(net.answers[net.read("r1", 0)]) == ""
+
+
+@pytest.mark.parametrize(("later", "serves"), [(0.8, True), (1.2, False)])
+def test_a_session_lasts_from_when_the_answered_heartbeat_was_sent(later: float, serves: bool) -> None:
+    net = cluster(1)
+    net.hold = lambda name, call: isinstance(call.message, Heartbeat)
+    net.advance(2.0)
+    (held,) = net.held
+    sent = net.now - 2.0 + net.settings.heartbeat_s
+    net.hold = lambda name, call: False
+    net.deliver(*held)
+    net.run()
+    assert serves_after(net, sent + 2.0 + later - net.now) == serves
+
+
+@pytest.mark.parametrize(("later", "serves"), [(0.8, True), (1.2, False)])
+def test_a_session_lasts_from_when_the_answered_registration_was_sent(later: float, serves: bool) -> None:
+    net = cluster(1)
+    net.stop("r1")
+    net.hold = lambda name, call: isinstance(call.message, Register)
+    net.start("r1")
+    net.advance(2.0)
+    (held,) = net.held
+    net.hold = lambda name, call: isinstance(call.message, Heartbeat)
+    net.deliver(*held)
+    net.run()
+    net.lead("r1", "r1")
+    assert serves_after(net, later) == serves
+
+
 def test_heartbeats_go_on_and_a_lost_registration_is_tried_again() -> None:
     net = Net(1)
     net.controller_up = False

@@ -317,6 +317,18 @@ def test_the_timeout_says_whether_the_batch_may_have_been_written() -> None:
     assert bench.router.held_bytes == 0
 
 
+def test_a_batch_that_was_in_flight_at_a_replaced_leader_may_have_been_written() -> None:
+    bench = Bench()
+    bench.router.on_produce(CLIENT, produce(batch(0), timeout_ms=500), bench.now)
+    bench.flush()
+    bench.lead(2, None)
+    assert bench.flush() == ([], {}), "it waits for the next leader"
+    bench.advance(1)
+    _, acks = bench.flush()
+    (ack,) = acks[CLIENT]
+    assert ack.error is not None and ack.error.code == "REQUEST_TIMED_OUT" and ack.error.unknown_outcome
+
+
 def test_a_leader_behind_the_metadata_is_asked_again() -> None:
     bench = Bench()
     bench.router.on_produce(CLIENT, produce(batch(0)), bench.now)

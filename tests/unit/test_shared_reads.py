@@ -152,6 +152,17 @@ def test_a_reader_that_is_alone_keeps_nothing() -> None:
     assert bench.core.tails.bytes == 0
 
 
+def test_what_a_reader_of_uncommitted_records_gets_is_not_kept_for_others() -> None:
+    bench = Bench()
+    bench.subscribe(1, isolation="uncommitted")
+    bench.subscribe(2, credit=0)
+    bench.answer(stored(0), hw=1)
+    assert bench.payloads(1) == stored(0)
+    bench.take(bench.core.on_credit(2, Credit(2, 100_000), 0.0))
+    assert bench.payloads(2) == b"", "its transaction may be aborted"
+    assert [call.message.isolation for call in bench.calls.values()] == ["uncommitted", "committed"]  # type: ignore[attr-defined]
+
+
 def test_the_tail_goes_with_its_last_subscriber() -> None:
     bench = Bench()
     bench.subscribe(1)

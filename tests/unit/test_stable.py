@@ -130,6 +130,14 @@ def test_compaction_takes_no_notice_of_what_was_aborted_and_drops_it() -> None:
     assert bench.seen()[0] == b"kept"
 
 
+def test_a_late_marker_of_an_older_epoch_ends_nothing() -> None:
+    bench = Bench()
+    bench.add(batch(b"a", 7, 1), commit(7, 0))
+    assert bench.transactions.is_open(7, 1) and bench.seen() == []
+    bench.add(abort(7, 1))
+    assert bench.transactions.open == {} and bench.seen() == []
+
+
 def test_compaction_stops_at_what_is_open() -> None:
     bench = Bench()
     bench.add(batch(b"old", key=b"k"), batch(b"open", 7, key=b"k"))
@@ -137,6 +145,7 @@ def test_compaction_stops_at_what_is_open() -> None:
     bench.log.sync_all()
     bench.log.compact(bench.log.end, 5000)
     bench.add(abort(7))
+    bench.reopen()  # what is in memory was not compacted
     assert bench.seen()[0] == b"old"
 
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 from replica_net import code
 from tidelog.wire.messages import (
     AbortStaged,
+    BeginTransaction,
     CommitStaged,
     Done,
     StagedCommitted,
+    TransactionBegun,
     WriteMarker,
 )
 from transaction_net import APP, LOG, TransactionNet
@@ -67,3 +69,35 @@ def test_what_was_staged_and_nobody_commits_expires() -> None:
     assert net.stable() == 2
     assert net.seen() == []
     assert code(net.tell(CommitStaged(APP, 7, ("one",)))) == "UNKNOWN_TRANSACTION"
+
+
+def test_a_staged_name_that_is_used_again_is_not_committed_by_the_decision_about_its_first_use() -> None:
+    net = TransactionNet()
+    net.stage("one", b"a")
+    assert net.tell(CommitStaged(APP, 7, ("one",))) == StagedCommitted(False)
+    net.advance(0.1)
+    net.stage("one", b"b")
+    net.move(LOG, "r1")
+    net.advance(0.5)
+    assert net.seen() == [b"a"], "nobody has committed what is staged now"
+    assert net.tell(CommitStaged(APP, 8, ("one",))) == StagedCommitted(False)
+    net.advance(0.1)
+    assert net.seen() == [b"a", b"b"]
+
+
+def test_a_staged_name_is_free_again_when_every_leader_has_the_end_of_its_first_use() -> None:
+    net = TransactionNet()
+    net.stage("one", b"a")
+    net.hold = lambda name, call: isinstance(call.message, WriteMarker)
+    assert net.tell(CommitStaged(APP, 7, ("one",))) == StagedCommitted(False)
+    again = BeginTransaction(APP, "another owner", "one", producer_id=5000)
+    id = net.ask("r3", again)
+    net.hold = lambda name, call: False
+    net.cut = {("r3", "r1")}
+    for held in net.held:
+        net.deliver(*held)
+    net.run()
+    net.cut = set()
+    net.advance(1.0)
+    assert net.seen() == [b"a"], "the leader was told again"
+    assert isinstance(net.answers[id], TransactionBegun)

@@ -268,6 +268,23 @@ def test_positions_of_a_group_change_with_the_transaction_or_not_at_all(commit: 
     assert offset_of(net) == ([8] if commit else [1])
 
 
+def test_a_late_marker_settles_no_positions_of_a_newer_transaction() -> None:
+    net = TransactionNet()
+    first = net.begin()
+    assert commit_offset(net, first, 7) == Done()
+    net.end(first)
+    net.advance(0.1)
+    second = net.begin()
+    assert (second.producer_id, second.producer_epoch) == (first.producer_id, first.producer_epoch + 1)
+    assert commit_offset(net, second, 8) == Done()
+    late = WriteMarker("r3", *GROUP_LOG, first.producer_id, first.producer_epoch, True)
+    assert net.tell(late, "r2") == Done()
+    assert offset_of(net) == "UNSTABLE_OFFSETS", "the second one is not decided"
+    net.end(second, commit=False)
+    net.advance(0.1)
+    assert offset_of(net) == [7]
+
+
 def test_positions_of_a_transaction_outlive_the_coordinator_of_the_group() -> None:
     net = TransactionNet()
     begun = net.begin()
