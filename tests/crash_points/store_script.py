@@ -97,7 +97,7 @@ class _Life:
             self.promise(number)
         if end == "kill":
             storage._db.execute("PRAGMA wal_autocheckpoint = 0")
-            storage._db.execute("PRAGMA synchronous = OFF")
+            storage._db.execute("PRAGMA synchronous = NORMAL")
             LastCommitFile.write = lambda self, commit: os._exit(0)  # type: ignore[method-assign]
             storage.perform(self._made[number][0])
         storage.close()

@@ -36,26 +36,6 @@ def model(commits: int) -> Stored:
     return stored
 
 
-def test_a_flip_at_any_byte_of_a_small_store_is_noticed_or_harmless() -> None:
-    """A store with a checkpoint behind it: ``raft.db``, its WAL and ``raft.db-commits`` all hold something."""
-    rng = random.Random(1)
-    with quick_folder() as folder:
-        files, stored = killed_store(folder, 3, page_bytes=SMALL_PAGE)
-        assert stored == model(3) and set(files) == {"raft.db", "raft.db-wal", "raft.db-commits"}
-        noticed = dict.fromkeys(files, 0)
-        for name, data in files.items():
-            for place in range(len(data)):
-                if name == "raft.db-commits" and 64 <= place % 4096 < 4090:
-                    continue  # nothing is there, and nobody reads it
-                for bit in range(8) if ALL_BITS else (rng.randrange(8),):
-                    write_files(folder, {**files, name: flipped(data, place, bit)})
-                    found = opened(folder)
-                    assert found in (None, stored), f"{name}: bit {bit} of byte {place} makes another store"
-                    noticed[name] += found is None
-    assert noticed["raft.db-wal"] > len(files["raft.db-wal"]) / 2, noticed
-    assert noticed["raft.db"] > 100, noticed
-
-
 @pytest.fixture(scope="module")
 def killed(tmp_path_factory: pytest.TempPathFactory) -> Files:
     """The files of a process that was killed behind its 200th commit, none of which it had moved to ``raft.db``."""
@@ -142,3 +122,45 @@ def test_pages_of_two_commits_mixed_are_noticed() -> None:
             assert found in (None, expected), f"page at {page}"
             noticed += found is None
         assert noticed >= 2, "term and vote are on one page, the log on another"
+
+
+def commit_of(rival: int, number: int) -> Persist:
+    """A commit of one of two histories."""
+    return Persist(number, f"c{rival}", None, (Entry(number, number, b"history %d" % rival),))
+
+
+@pytest.mark.parametrize("commits", [2, 3])
+def test_a_database_of_another_history_is_noticed(commits: int) -> None:
+    """It is as long as it should be, or one commit longer, and the number alone would be believed."""
+    with quick_folder() as folder:
+        open_store(folder).close()
+        beginning, ends = read_files(folder), []
+        for rival, length in ((1, 2), (2, commits)):
+            write_files(folder, beginning)
+            storage = open_store(folder)
+            for number in range(1, length + 1):
+                storage.perform(commit_of(rival, number))
+            ends.append(read_files(folder))
+            storage.close()
+        write_files(folder, {**ends[1], "raft.db-commits": ends[0]["raft.db-commits"]})
+        assert opened(folder) is None
+
+
+def test_a_flip_at_any_byte_of_a_small_store_is_noticed_or_harmless() -> None:
+    """A store with a checkpoint behind it: ``raft.db``, its WAL and ``raft.db-commits`` all hold something."""
+    rng = random.Random(1)
+    with quick_folder() as folder:
+        files, stored = killed_store(folder, 3, page_bytes=SMALL_PAGE)
+        assert stored == model(3) and set(files) == {"raft.db", "raft.db-wal", "raft.db-commits"}
+        noticed = dict.fromkeys(files, 0)
+        for name, data in files.items():
+            for place in range(len(data)):
+                if name == "raft.db-commits" and 64 <= place % 4096 < 4090:
+                    continue  # nothing is there, and nobody reads it
+                for bit in range(8) if ALL_BITS else (rng.randrange(8),):
+                    write_files(folder, {**files, name: flipped(data, place, bit)})
+                    found = opened(folder)
+                    assert found in (None, stored), f"{name}: bit {bit} of byte {place} makes another store"
+                    noticed[name] += found is None
+    assert noticed["raft.db-wal"] > len(files["raft.db-wal"]) / 2, noticed
+    assert noticed["raft.db"] > 100, noticed
