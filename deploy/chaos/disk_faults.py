@@ -115,13 +115,17 @@ def flip(at: Path, random: Random) -> Repaired:
     """One bit of a closed segment."""
     path = random.choice(segments(at, 2)[:-1])
     repaired = _restored(path)
+    _flip_bit(path, random)
+    return repaired
+
+
+def _flip_bit(path: Path, random: Random) -> None:
     place = random.randrange(path.stat().st_size)
     with path.open("r+b") as file:
         file.seek(place)
         (byte,) = file.read(1)
         file.seek(place)
         file.write(bytes([byte ^ 1 << random.randrange(8)]))
-    return repaired
 
 
 def cut_closed(at: Path, random: Random) -> Repaired:
@@ -238,7 +242,8 @@ async def _bad_store(stage: Stage, target: str, random: Random) -> AsyncIterator
     await stage.kill(target)
     path = stage.cluster.data(target) / "raft.db"
     for beside in path.parent.glob("raft.db-*"):
-        beside.unlink()  # the newest pages are there
+        if beside.name != "raft.db-commits":
+            beside.unlink()  # the newest pages are there
     middle = path.stat().st_size // 2
     with path.open("r+b") as file:
         file.seek(middle)
@@ -246,6 +251,28 @@ async def _bad_store(stage: Stage, target: str, random: Random) -> AsyncIterator
     await stage.start(target)
     yield
     await stage.vote_again(target)
+
+
+@fault(
+    "bit-flip-controller",
+    "a controller is killed, one bit of its store's write-ahead log flips, it starts on that and is added again",
+    "controller",
+    hold=(0.0, 0.0),
+    spoils=True,
+)
+async def _flipped_store(stage: Stage, target: str, random: Random) -> AsyncIterator[None]:
+    """A flip in frames that are in the database too is harmless: nothing is put aside then."""
+    await stage.kill(target)
+    data = stage.cluster.data(target)
+    wal, aside = data / "raft.db-wal", len(list(data.glob("raft.db.damaged-*")))
+    if not wal.exists() or not wal.stat().st_size:
+        await stage.start(target)
+        raise Unfit(f"{target} has nothing in its write-ahead log")
+    _flip_bit(wal, random)
+    await stage.start(target)
+    yield
+    if len(list(data.glob("raft.db.damaged-*"))) > aside:
+        await stage.vote_again(target)
 
 
 @fault(
