@@ -39,9 +39,13 @@ class OldStore:
         self._db.execute("PRAGMA synchronous = FULL")
         if new:
             self._db.executescript(SCHEMA)
-            self._db.execute("INSERT INTO identity VALUES (?, ?, ?, ?, ?, ?)", _with_crc(2, "harbour", "c1", "s", 0))
+            self.identify("s")
             empty = (0, None, 0, 0, encode_members(Stored().base.members), 0)
             self._db.execute("INSERT INTO hard_state VALUES (?, ?, ?, ?, ?, ?, ?)", _with_crc(*empty))
+
+    def identify(self, store: str) -> None:
+        """Give the database the name of a store."""
+        self._db.execute("INSERT INTO identity VALUES (?, ?, ?, ?, ?, ?)", _with_crc(2, "harbour", "c1", store, 0))
 
     def write(self, stored: Stored) -> None:
         """Hold that from now on."""

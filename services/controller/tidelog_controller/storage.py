@@ -85,6 +85,8 @@ class RaftStorage:
         if self.path.stat().st_size == 0:
             raise self._damaged("the file is empty")
         self._sync_leftovers()
+        wal = self._beside("-wal")
+        found = wal.read_bytes() if wal.exists() else b""
         self._db = sqlite3.connect(self.path, timeout=0, isolation_level=None, check_same_thread=False)
         try:
             with self._explained():
@@ -95,8 +97,10 @@ class RaftStorage:
                 self._db.execute("COMMIT")
                 self._check_identity(cluster, node_id)
                 self._check_last_commit()
-        except BaseException:
+        except BaseException as error:
             self.close()
+            if isinstance(error, Damaged) and found:
+                wal.write_bytes(found)  # SQLite has removed it with all that it took for a torn tail
             raise
 
     def load(self) -> Stored:
