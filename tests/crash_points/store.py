@@ -30,10 +30,10 @@ from crash_points.store_script import history, states
 from crash_points.volume import Fate, Tree, Volume
 
 LIVES = (
-    (("new", "close"), ("new", "kill"), ("new", "close")),
-    (("new", "kill"), ("new", "kill"), ("new", "close")),
     (("old", "close"), ("new", "kill"), ("new", "close")),
+    (("new", "close"), ("new", "kill"), ("new", "close")),
     (("old", "kill"), ("new", "close"), ("new", "kill")),
+    (("new", "kill"), ("new", "kill"), ("new", "close")),
 )
 """A store's lives, by the seed: which release, and how the process ends."""
 EXHAUSTIVE = 6

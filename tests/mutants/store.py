@@ -5,11 +5,10 @@ from __future__ import annotations
 
 import inspect
 import os
-from pathlib import Path
 from typing import Any
 
-from tidelog_controller import storage
-from tidelog_controller.last_commit import LastCommitFile
+from tidelog_controller import last_commit, storage
+from tidelog_controller.last_commit import SLOT_BYTES, LastCommitFile, sync_path
 from tidelog_controller.storage import RaftStorage
 
 from mutants.rules import Patch, breaks
@@ -76,7 +75,7 @@ def never_sync_the_last_commit(patch: Patch) -> None:
     """It is written, and synced some time."""
 
     def write(self, commit):
-        os.pwrite(self._descriptor, self._encode(commit), commit.number % 2 * 4096)
+        os.pwrite(self._descriptor, self._encode(commit), commit.number % 2 * SLOT_BYTES)
 
     patch.setattr(LastCommitFile, "write", write)
 
@@ -93,11 +92,21 @@ def leave_the_last_commit_behind(patch: Patch) -> None:
     _change(patch, "_check_last_commit", ("self._commits.write(LastCommit(number, checksum))", "pass"))
 
 
-@breaks("POSIX", "The names of a store and of its directory are durable before its first commit counts.", store=True)
-def leave_the_names_of_a_store_unsynced(patch: Patch) -> None:
-    """Only files are synced, never directories."""
-    sync = storage.sync_path
-    patch.setattr(storage, "sync_path", lambda path: None if Path(path).is_dir() else sync(path))
+def _never_sync(patch: Patch, directory: str) -> None:
+    for module in (storage, last_commit):
+        patch.setattr(module, "sync_path", lambda path: None if path.name == directory else sync_path(path))
+
+
+@breaks("POSIX", "The names of a store's files are durable before its first commit counts.", store=True)
+def leave_the_directory_of_a_store_unsynced(patch: Patch) -> None:
+    """The directory of ``raft.db`` is not synced, but for what SQLite does."""
+    _never_sync(patch, "c1")
+
+
+@breaks("POSIX", "The name of a store's directory is durable before its first commit counts.", store=True)
+def leave_the_name_of_a_store_unsynced(patch: Patch) -> None:
+    """The directory above that of ``raft.db`` is not synced."""
+    _never_sync(patch, "data")
 
 
 @breaks("SQLite", "Each commit of the database is synced.", store=True)
