@@ -14,21 +14,27 @@ A promise is a JSON object; a newer one replaces what the older ones say of the 
 from __future__ import annotations
 
 import json
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from logs import content, sound
-from tidelog.disk import RealDisk
+from tidelog.disk import Disk, RealDisk
 from tidelog.records import read_header
 from tidelog.types import TopicConfig
 from tidelog_replica.core.producers import ProducerState
+from tidelog_replica.keys import Keyring
 from tidelog_replica.lives import Lives
 from tidelog_replica.log.log import Log
+from tidelog_replica.log.sealed import SealedDisk
 from tidelog_replica.opening import finish_deletion
 
 from crash_points.volume import Tree
 
+KEYS = Keyring({"key": bytes(range(32))}, "key")
 BOOT = "before"
 """The run of the operating system that the power loss ends."""
 
@@ -39,6 +45,11 @@ class Config(NamedTuple):
     name: str
     flush: str
     cleanup: str
+    encrypted: bool = False
+
+    def over(self, disk: Disk) -> Disk:
+        """The disk that the log is to use."""
+        return SealedDisk(disk, KEYS) if self.encrypted else disk
 
     def of_topic(self) -> TopicConfig:
         """Small segments."""
@@ -85,7 +96,7 @@ class Promises:
         self._deleted.update(words.get("deleted", ()))
 
     def check(self, tree: Tree, folder: Path) -> None:
-        """Everything that was promised is there. ``folder`` is an empty directory to put the tree in. Raises
+        """Everything that was promised is there. ``folder`` is a directory for what is opened. Raises
         ``BrokenPromise``, and whatever the real code says of what it finds."""
         for name in self._deleted:
             if name in tree:
@@ -93,12 +104,12 @@ class Promises:
         for name, promise in self._logs.items():
             part = {path: data for path, data in tree.items() if path.startswith(name + "/")}
             if self._is_new(name, part):
-                write_tree({name: None, **part} if name in tree else {}, folder / f"{self.checked}")
-                self._check_log(folder / f"{self.checked}" / name, promise)
+                with placed({name: None, **part} if name in tree else {}, folder) as place:
+                    self._check_log(place / name, promise)
         part = {path: data for path, data in tree.items() if "/" not in path and data is not None}
         if self._lives is not None and self._is_new("", part):
-            write_tree(part, folder / f"{self.checked}")
-            self._check_lives(folder / f"{self.checked}", self._lives)
+            with placed(part, folder) as place:
+                self._check_lives(place, self._lives)
 
     def _is_new(self, name: str, part: Tree) -> bool:
         """Whether this outcome was not yet held against this promise."""
@@ -110,9 +121,10 @@ class Promises:
         return True
 
     def _check_log(self, directory: Path, promise: dict[str, Any]) -> None:
-        disk = RealDisk()
+        config = Config(**promise["config"])
+        disk = config.over(RealDisk())
         finish_deletion(disk, str(directory))
-        log = Log.open(disk, str(directory), Config(**promise["config"]).of_topic())
+        log = Log.open(disk, str(directory), config.of_topic())
         try:
             sound(log)
             faults = [self._fault_of(log, line) for line in promise["lines"]]
@@ -155,11 +167,13 @@ class Promises:
                 raise BrokenPromise(f"{word} of the data directory: {value}, not one of {promise[word]}")
 
 
-def write_tree(tree: Tree, folder: Path) -> None:
-    """Make these files and directories below ``folder``, which is made too."""
-    folder.mkdir()
-    for path, data in sorted(tree.items()):
-        if data is None:
-            (folder / path).mkdir()
-        else:
-            (folder / path).write_bytes(data)
+@contextmanager
+def placed(tree: Tree, folder: Path) -> Iterator[Path]:
+    """A directory below ``folder`` with these files and directories, for as long as it is needed."""
+    with tempfile.TemporaryDirectory(dir=folder) as place:
+        for path, data in sorted(tree.items()):
+            if data is None:
+                (Path(place) / path).mkdir()
+            else:
+                (Path(place) / path).write_bytes(data)
+        yield Path(place)

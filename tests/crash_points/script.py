@@ -75,7 +75,7 @@ class DrivenLog:
 
     def __init__(self, teller: Teller, disk: OpenFiles, data: str, name: str, config: Config, random: Random) -> None:
         self._teller = teller
-        self._disk = disk
+        self._disk = config.over(disk)
         self._directory = f"{data}/{name}"
         self._name = name
         self._config = config
@@ -346,6 +346,7 @@ CONFIGS = (
     Config("fsync-0", "fsync", "delete"),
     Config("compact-0", "fsync", "compact"),
     Config("os-0", "os", "delete"),
+    Config("encrypted-0", "fsync", "delete", encrypted=True),
 )
 
 

@@ -251,6 +251,7 @@ BEYOND: dict[str, str] = {
     "end_a_transaction_by_an_older_marker": "transactions",
     "write_late_markers": "transactions",
     "settle_positions_by_an_older_marker": "transactions",
+    "believe_the_leader_of_an_older_marker": "transactions",
 }
 """What walks cannot see, and why; nor do they see anything of Raft, which has walks of its own."""
 

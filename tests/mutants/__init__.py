@@ -1,4 +1,5 @@
-"""Rules broken on purpose: each must be noticed by a scenario, by the simulation, or by Raft's own tests."""
+"""Rules broken on purpose: each must be noticed by a scenario, by the simulation, by a unit test, by a test of Raft,
+or, where it is a rule of the real disk, by a power loss."""
 
 from mutants import controller, disk, gateway, lives, messages, quorum, raft, replica, storage, store, transactions
 from mutants.rules import MUTANTS

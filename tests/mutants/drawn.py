@@ -10,8 +10,8 @@ kind. ``--draw`` writes the list ``drawn.json``; it is committed before any of t
 
 Each is made in a copy of the sources, and the quick engines run there, one after the other until one fails: the unit
 tests that name the module, the scenarios, the power losses of the real disk, random walks, seeds of the simulation,
-all unit tests. What an engine does not end in time counts as noticed. ``drawn_results.json`` keeps what was seen. A
-place is known by module, function, text and number, not by its line; one that is gone is told as such.
+all unit tests. An engine that does not end counts as one that fails, and says so. ``drawn_results.json`` keeps what
+was seen. A place is known by module, function, text and number, not by its line; one that is gone is told as such.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ import multiprocessing
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -41,6 +42,8 @@ SEED = 20
 EACH = 20
 """Drawn of each kind."""
 ENGINE_TIMEOUT_S = 1800
+MEMORY_BYTES = 16 << 30
+"""Address space of an engine: a mutant may allocate without end."""
 
 REPLICA = "services/replica/tidelog_replica"
 CONTROLLER = "services/controller/tidelog_controller"
@@ -282,8 +285,8 @@ def run(place: Place) -> Result:
     with _copy() as tree:
         (tree / place.module).write_text(text)
         for engine, command in engines(place.module, tree):
-            if not _passes(command, tree):
-                return Result(place.label, "noticed", engine, time.monotonic() - began)
+            if fault := _fault_of(command, tree):
+                return Result(place.label, "noticed", f"{engine}, which {fault}", time.monotonic() - began)
     return Result(place.label, "survived", "", time.monotonic() - began)
 
 
@@ -296,31 +299,32 @@ def _copy() -> Iterator[Path]:
         yield tree
 
 
-def _passes(command: list[str], tree: Path) -> bool:
-    """Run it on the copy; False where it fails, or does not end in time."""
+def _fault_of(command: list[str], tree: Path) -> str:
+    """Run it on the copy: ``fails``, ``does not end`` in time, or "" where it passes."""
     services = [tree / "services" / name for name in ("controller", "gateway", "replica")]
     paths = [tree / "shared", *services, tree / "tests", tree / "tests" / "unit"]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, paths)), "PYTHONDONTWRITEBYTECODE": "1"}
-    try:
-        done = subprocess.run(
-            command,
-            cwd=tree / "tests",
-            env=environment,
-            capture_output=True,
-            timeout=ENGINE_TIMEOUT_S,
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
-        return False
-    return done.returncode == 0
+    with subprocess.Popen(
+        ["prlimit", f"--as={MEMORY_BYTES}", *command],
+        cwd=tree / "tests",
+        env=environment,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    ) as engine:
+        try:
+            return "fails" if engine.wait(ENGINE_TIMEOUT_S) else ""
+        except subprocess.TimeoutExpired:
+            os.killpg(engine.pid, signal.SIGKILL)  # with what it has started
+            return "does not end"
 
 
 def control() -> str:
-    """The engine that fails when nothing is mutated; "" for none."""
+    """The engine that fails when nothing is mutated, and how; "" for none."""
     with _copy() as tree:
         for engine, command in engines(f"{REPLICA}/log/log.py", tree):
-            if not _passes(command, tree):
-                return engine
+            if fault := _fault_of(command, tree):
+                return f"{engine}, which {fault}"
     return ""
 
 

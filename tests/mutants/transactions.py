@@ -154,3 +154,19 @@ def settle_positions_by_an_older_marker(patch: Patch) -> None:
     patch.setattr(
         groups.Coordinator, "_settle", lambda self, asked: settle(self, replace(asked, producer_epoch=1 << 16))
     )
+
+
+@breaks(
+    "KIP-890",
+    "A leader's word that it has a marker counts for the transaction of that marker's epoch.",
+    tests=("test_transacting",),
+)
+def believe_the_leader_of_an_older_marker(patch: Patch) -> None:
+    """It counts for whatever transaction the producer is in by then."""
+    on_marker = Coordinator.on_marker
+
+    def believe(self, marker, done, now):
+        slot = self.slots.get((marker.app, marker.staged))
+        on_marker(self, marker if slot is None else marker._replace(epoch=slot.epoch), done, now)
+
+    patch.setattr(Coordinator, "on_marker", believe)

@@ -10,6 +10,7 @@ from tidelog.wire.messages import (
     CommitOffsets,
     CommitStaged,
     Done,
+    EndTransaction,
     EnrolPartition,
     FetchOffsets,
     FetchOffsetsAnswer,
@@ -23,6 +24,10 @@ from tidelog.wire.messages import (
     TransactionInfo,
     WriteMarker,
 )
+from tidelog_replica.core.transactions.coordinator import Coordinator
+from tidelog_replica.core.transactions.records import Stored
+from tidelog_replica.core.transactions.settings import TransactionSettings
+from tidelog_replica.core.transactions.slot import Marker
 from toy_controller import KEY
 from transaction_net import APP, GROUP_LOG, LOG, TransactionNet
 
@@ -205,6 +210,37 @@ def test_markers_are_written_once_however_often_they_are_told() -> None:
     net.end(other)
     net.advance(0.1)
     assert net.seen() == [b"a", b"b"]
+
+
+def test_a_late_answer_about_the_marker_of_an_older_epoch_says_nothing_of_the_newer_one() -> None:
+    core, end = Coordinator(TransactionSettings()), 0
+    core.begin(Stored(), 0, 0.0, 1000)
+
+    def decide(now: float) -> Marker:
+        """A whole transaction up to its marker."""
+        nonlocal end
+        begun = core.handle(BeginTransaction(APP, f"owner {now}", producer_id=5), now, 1000)
+        assert isinstance(begun, TransactionBegun)
+        id, epoch = begun.producer_id, begun.producer_epoch
+        assert core.handle(EnrolPartition("r1", APP, id, epoch, *KEY), now, 1000) == Done()
+        assert core.handle(EndTransaction(APP, id, epoch, True), now, 1000) == TransactionEnded(True)
+        end += len(core.take_entries())
+        core.on_written(end)
+        core.on_committed(end)
+        (marker,) = core.take_markers(now)
+        return marker
+
+    first = decide(1.0)
+    core.on_marker(first, True, 1.0)
+    core.on_tick(2.0, 1000)
+    second = decide(3.0)
+    assert (second.producer_id, second.epoch) == (first.producer_id, first.epoch + 1)
+    core.on_marker(first, True, 3.0)
+    core.on_tick(4.0, 1000)
+    assert core.slots[APP, ""].state == "committing", "no leader has the second marker"
+    core.on_marker(second, True, 5.0)
+    core.on_tick(6.0, 1000)
+    assert core.slots[APP, ""].state == "committed"
 
 
 def test_a_leader_that_cannot_ask_the_coordinator_lets_the_batch_be_tried_again() -> None:
