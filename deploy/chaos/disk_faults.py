@@ -267,7 +267,8 @@ async def _bad_store(stage: Stage, target: str, random: Random) -> AsyncIterator
     await stage.kill(target)
     path = stage.cluster.data(target) / "raft.db"
     for beside in path.parent.glob("raft.db-*"):
-        beside.unlink()  # the newest pages are there
+        if beside.name != "raft.db-commits":
+            beside.unlink()  # the newest pages are there
     middle = path.stat().st_size // 2
     with path.open("r+b") as file:
         file.seek(middle)
@@ -275,6 +276,29 @@ async def _bad_store(stage: Stage, target: str, random: Random) -> AsyncIterator
     await stage.start(target)
     yield
     await stage.vote_again(target)
+
+
+@fault(
+    "bit-flip-controller",
+    "a controller is killed, one bit of its store's write-ahead log flips, it starts on that and is added again",
+    "controller",
+    hold=(0.0, 0.0),
+    spoils=True,
+)
+async def _flipped_store(stage: Stage, target: str, random: Random) -> AsyncIterator[None]:
+    """A flip in frames that are in the database too is harmless: nothing is put aside then."""
+    await stage.kill(target)
+    data = stage.cluster.data(target)
+    wal, aside = data / "raft.db-wal", len(list(data.glob("raft.db.damaged-*")))
+    if not wal.exists() or not wal.stat().st_size:
+        await stage.start(target)
+        raise Unfit(f"{target} has nothing in its write-ahead log")
+    flip_bit(wal, random.randrange(wal.stat().st_size), random)
+    await stage.start(target)
+    yield
+    await stage.until(stage.cluster.get(target).is_going)
+    if len(list(data.glob("raft.db.damaged-*"))) > aside:
+        await stage.vote_again(target)
 
 
 @fault(

@@ -11,7 +11,7 @@ import importlib
 import inspect
 import itertools
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -21,7 +21,8 @@ from typing import Any
 
 import pytest
 import scenarios as staged  # which makes the unit tests importable
-from crash_points import replay
+from crash_points import replay, store
+from crash_points.replay import Replayed
 from simulation.cluster import Cluster
 from simulation.loop import Loop
 from simulation.runner import Case, run_case
@@ -164,8 +165,12 @@ def try_walk(mutant: Mutant, number: int) -> Notice | None:
 
 def try_power_losses(mutant: Mutant) -> Notice | None:
     """Record a program that breaks the rule, and lose the power at each of its system calls."""
-    replayed = replay.run(0, rounds=1, losses=0, mutant=mutant.name)
-    return Notice("power losses", replayed.fault, 0) if replayed.fault else None
+    if mutant.store:
+        seeds = range(len(store.LIVES))
+        replayed: Iterable[Replayed] = (store.run(seed, 0, mutant.name, flips=False) for seed in seeds)
+    else:
+        replayed = [replay.run(0, rounds=1, losses=0, mutant=mutant.name)]
+    return next((Notice("power losses", run.fault, 0) for run in replayed if run.fault), None)
 
 
 def fewest_faults(mutant: Mutant, seed: int, runs: int) -> int:

@@ -29,6 +29,8 @@ class Mutant:
     """A rule of the real disk, which only the power losses of ``crash_points`` can notice."""
     tests: tuple[str, ...] = ()
     """Modules of unit tests with a test of this rule."""
+    store: bool = False
+    """A rule of the real disk that a controller's store keeps."""
 
 
 MUTANTS: dict[str, Mutant] = {}
@@ -36,14 +38,21 @@ MUTANTS: dict[str, Mutant] = {}
 
 
 def breaks(
-    source: str, rule: str, *, raft: bool = False, disk: bool = False, tests: tuple[str, ...] = ()
+    source: str,
+    rule: str,
+    *,
+    raft: bool = False,
+    disk: bool = False,
+    tests: tuple[str, ...] = (),
+    store: bool = False,
 ) -> Callable[[Break], Break]:
     """The function breaks this rule; its docstring says how."""
 
     def add(function: Break) -> Break:
         name = function.__name__
         assert name not in MUTANTS and function.__doc__
-        MUTANTS[name] = Mutant(name, source, rule, " ".join(function.__doc__.split()), function, raft, disk, tests)
+        broken = " ".join(function.__doc__.split())
+        MUTANTS[name] = Mutant(name, source, rule, broken, function, raft, disk or store, tests, store)
         return function
 
     return add

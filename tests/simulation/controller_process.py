@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 
 
 class RaftStore:
-    """A controller's storage: what ``perform`` took is durable."""
+    """A controller's storage: what ``perform`` took is durable, until the disk rots. That the real one keeps this, and
+    notices when it cannot, is shown by ``crash_points.store`` and ``test_raft_store_rot.py``."""
 
     def __init__(self, name: str, *, lost: bool = False) -> None:
         self.stored = Stored(store=name, lost=lost)
@@ -79,10 +80,10 @@ class ControllerProcess(SimProcess):
         self._servers.clear()
         self._calls.clear()
 
-    def lose_store(self) -> None:
-        """The next life finds an empty disk."""
+    def lose_store(self, *, damaged: bool = False) -> None:
+        """The next life finds an empty disk, or a damaged store that it puts aside."""
         _, number, _, name = self.store.stored.store.split(" ")
-        self.store = RaftStore(f"store {int(number) + 1} of {name}")
+        self.store = RaftStore(f"store {int(number) + 1} of {name}", lost=damaged)
 
     def tick(self) -> Sequence[Any]:
         return self.core.on_tick(self.loop.now, wall_ms=self.wall_ms())

@@ -9,11 +9,13 @@ from itertools import pairwise
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
+from tidelog_controller.core.raft_log import Persist
 from tidelog_replica.log.checkpoint import Checkpoint
 from tidelog_replica.log.files import MARK
 from tidelog_replica.log.sealed import BEGINNING
 
 from simulation.controller_process import ControllerProcess
+from simulation.loop import stream
 from simulation.replica_process import ReplicaProcess, lives_are_known
 from simulation.sim_disk import SimDisk
 from simulation.sim_network import Weather
@@ -44,6 +46,7 @@ class Damage:
         self._slow: dict[str, float] = {}
         self._stalled: dict[str, float] = {}
         self._doomed: dict[str, _Doom] = {}
+        self._in_flight = stream(cluster.options.seed, "commits in flight")
         self._returns: dict[str, float] = {}
         """After how long a machine comes back whose power goes in the middle of a write."""
 
@@ -250,11 +253,19 @@ class Damage:
     def lose_store(self, target: SimProcess, seconds: float) -> None:
         """A controller's disk is gone; the operator adds it again. Never a second one before that: the group would
         have lost what it cannot do without."""
+        self._replace_store(target, False, seconds, damaged=False)
+
+    def rot_store(self, target: SimProcess, power: bool, seconds: float) -> None:
+        """A controller finds its synced store damaged when it starts: it puts it aside and begins with an empty one.
+        Otherwise as ``lose_store``."""
+        self._replace_store(target, power, seconds, damaged=True)
+
+    def _replace_store(self, target: SimProcess, power: bool, seconds: float, *, damaged: bool) -> None:
         cluster = self.cluster
         if isinstance(target, ControllerProcess) and cluster.admin.group_is_at_rest and cluster.can_lose(target.name):
-            self._stop(target, False, seconds)
-            target.lose_store()
-            cluster.count("stores lost")
+            self._stop(target, power, seconds)
+            target.lose_store(damaged=damaged)
+            cluster.count("stores rotted" if damaged else "stores lost")
             cluster.admin.add_controller(target.name)
 
     def change_group(self, target: SimProcess, add: bool) -> None:
@@ -296,6 +307,9 @@ class Damage:
             return False
         del self._doomed[process.name]
         self.cluster.count("crashed at an effect")
+        if isinstance(effect, Persist) and self._in_flight.random() < 0.5:
+            process.perform(effect)  # the commit under way reached the disk, and nobody was told so
+            self.cluster.count("commits that nobody was told of")
         self._stop(process, doom.power, doom.seconds)
         return True
 

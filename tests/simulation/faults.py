@@ -44,6 +44,8 @@ class Faults(Damage):
             if swarm.group:
                 dice = stream(seed, "group strikes")
                 self._plan(dice, swarm.group, dice.choice((1, 2, 4)), cluster.controllers)
+            if swarm.rots:
+                self._plan(stream(seed, "rots"), "rot_store", swarm.rots, cluster.controllers)
             if swarm.mutes:
                 self._plan(stream(seed, "mutes"), "mute", swarm.mutes, (*cluster.controllers, *cluster.replicas))
         for strike in given or ():

@@ -131,7 +131,8 @@ def test_what_an_earlier_database_left_beside_a_new_one_is_not_taken_for_its_own
     storage.perform(Persist(7, "c2", None, entries(1, 3, 3, 7)))
     left = {name: (tmp_path / name).read_bytes() for name in ("raft.db-wal",)}
     storage.close()
-    (tmp_path / "raft.db").unlink()
+    for name in ("raft.db", "raft.db-commits"):
+        (tmp_path / name).unlink()
     for name, data in left.items():
         (tmp_path / name).write_bytes(data)
     assert RaftStorage(tmp_path, "harbour", "c1", "t").load() == Stored(store="t")

@@ -47,7 +47,7 @@ def rescue(config: ControllerConfig) -> Survivor:
         term = stored.term + 1
         entry = Entry(survivor.index + 1, term, encode_members(alone), is_members=True)
         storage.perform(Persist(term, None, None, (entry,)))
-    except sqlite3.Error as error:
+    except (sqlite3.Error, OSError) as error:
         raise ConfigError(f"{storage.path} cannot be written: {error}") from error
     finally:
         storage.close()

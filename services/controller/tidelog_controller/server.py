@@ -72,7 +72,7 @@ from tidelog_controller.core.raft_log import Stored
 from tidelog_controller.health import why_not_ready
 from tidelog_controller.metrics import metrics_page
 from tidelog_controller.shell import Shell
-from tidelog_controller.storage import Damaged, RaftStorage, set_aside
+from tidelog_controller.storage import Damaged, RaftStorage, set_aside, was_set_aside
 
 _ANYBODY = frozenset({DescribeQuorum.OP})
 ALLOWED = {
@@ -119,11 +119,13 @@ async def serve(
 
 
 def open_storage(config: ControllerConfig) -> tuple[RaftStorage, Stored]:
-    """The database and what it holds. One that is damaged is put aside, where there are other controllers: this one
-    begins again with an empty one, without a vote until it is added again."""
+    """Open the store and return it with what it holds. A damaged store is put aside if there are other controllers:
+    this one begins again with an empty store, without a vote until it is added again. That it has lost a store is known
+    too where the process ended between the two."""
     storage, name = None, f"{random.SystemRandom().getrandbits(64):016x}"
+    lost = len(config.peers) > 1 and was_set_aside(config.data_dir)
     try:
-        storage = RaftStorage(config.data_dir, config.cluster, config.node, name)
+        storage = RaftStorage(config.data_dir, config.cluster, config.node, name, lost=lost)
         return storage, storage.load()
     except Damaged as error:
         if storage is not None:

@@ -1,13 +1,24 @@
-"""The durable side of Raft: one SQLite database per controller, ``<directory>/raft.db``.
+"""The durable side of Raft: one SQLite database per controller, ``<directory>/raft.db``, and beside it
+``raft.db-commits``, which says how many commits the database must hold.
 
-WAL mode with ``synchronous=FULL``: a commit is on stable storage (fsync of the WAL) when ``perform`` returns, and
-is there entirely or not at all. The database is locked exclusively while it is open, since two processes with one
-vote would break Raft. It is made under another name and renamed when complete: an empty or half-made ``raft.db``
-is therefore damage and never taken for a new controller, which would forget its vote.
+WAL mode with ``synchronous=FULL``: a commit is on stable storage (fsync of the WAL, then of ``raft.db-commits``) when
+``perform`` returns, and is there entirely or not at all. The database is locked exclusively while it is open, since
+two processes with one vote would break Raft. It is made under another name and renamed when complete: an empty or
+half-made ``raft.db`` is therefore damage and never taken for a new controller, which would forget its vote.
 
-SQLite has no checksums over its pages; every row carries a CRC-32 of its own, and rows must be contiguous with
-terms that never go back, so that a flipped bit is refused and not replicated. What is not noticed: a damaged WAL
-tail, which SQLite takes for a commit that never finished.
+Damage is noticed when the store is opened (decision 18). SQLite has no checksums over its pages and ends a WAL at the
+first bad frame, so the content of the database says by itself whether it is whole and which commit it is:
+
+- every row carries a CRC-32 of its own;
+- ``contents`` is the XOR of the CRCs of all entries and of the snapshot: a row that is missing, or is an older one, shows;
+- ``commits`` counts the commits, and ``checksum`` covers the row of the hard state with ``contents``, ``commits`` and
+  ``previous``, the checksum of the commit before.
+
+The database must be at the commit that ``raft.db-commits`` names, or at the one after it, which was in flight. An older
+one is ``Damaged``. An honest crash never leaves it older, whatever of the unsynced writes reached the disk.
+
+Releases before 0.2 know none of these four columns and leave them as they are; the checksum then no longer fits a
+row whose own CRC is right. Such a store is taken over as it is by a commit of its own, as is a new one.
 
 Each database has a random name, its *store*, from when it is made: by that name the group knows it and gives it a
 vote (``core/members.py``). ``set_aside`` puts a damaged one out of the way; what is then made anew is marked
@@ -15,11 +26,12 @@ vote (``core/members.py``). ``set_aside`` puts a damaged one out of the way; wha
 
 from __future__ import annotations
 
-import os
+import operator
 import sqlite3
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +41,7 @@ from tidelog.types import NodeId
 
 from tidelog_controller.core.members import NOBODY, Members, decode_members, encode_members
 from tidelog_controller.core.raft_log import Base, Entry, Persist, Snapshot, Stored
+from tidelog_controller.last_commit import NO_COMMIT, LastCommit, LastCommitFile, sync_path
 
 FORMAT = 2
 
@@ -43,6 +56,9 @@ CREATE TABLE snapshot (idx INTEGER NOT NULL, term INTEGER NOT NULL, members BLOB
   crc INTEGER NOT NULL);
 """
 _STATE = "term, voted_for, base_index, base_term, base_members, last_index"
+_CHAIN = ("commits", "previous", "contents", "checksum")
+_FILES = ("", "-journal", "-wal", "-shm", "-commits")
+"""What the names of a store's files add to ``raft.db``."""
 
 
 class Damaged(ConfigError):
@@ -60,11 +76,17 @@ class RaftStorage:
         another process, ``Damaged`` if it is damaged."""
         self.path = Path(directory) / "raft.db"
         self._failed = False
+        self._commits = LastCommitFile(self._beside("-commits"))
         self.path.parent.mkdir(parents=True, exist_ok=True)
         if not self.path.exists():
+            if self._commits.count():
+                raise self._damaged(f"it is gone, and {self._commits.path.name} tells of {self._commits.count()} commits")
             _create(self.path, cluster, node_id, store, lost)
         if self.path.stat().st_size == 0:
             raise self._damaged("the file is empty")
+        self._sync_leftovers()
+        wal = self._beside("-wal")
+        found = wal.read_bytes() if wal.exists() else b""
         self._db = sqlite3.connect(self.path, timeout=0, isolation_level=None, check_same_thread=False)
         try:
             with self._explained():
@@ -74,8 +96,11 @@ class RaftStorage:
                 self._db.execute("BEGIN IMMEDIATE")  # takes the lock now, not at the first write
                 self._db.execute("COMMIT")
                 self._check_identity(cluster, node_id)
-        except BaseException:
-            self._db.close()
+                self._check_last_commit()
+        except BaseException as error:
+            self.close()
+            if isinstance(error, Damaged) and found:
+                wal.write_bytes(found)  # SQLite has removed it with all that it took for a torn tail
             raise
 
     def load(self) -> Stored:
@@ -85,15 +110,16 @@ class RaftStorage:
                 if fault != "ok":
                     raise self._damaged(str(fault))
             ((store, lost),) = self._db.execute("SELECT store, lost FROM identity").fetchall()
-            states = self._db.execute(f"SELECT {_STATE}, crc FROM hard_state").fetchall()
+            *state, _, _, contents, _ = self._hard_state(chained=True)
             rows = self._db.execute("SELECT idx, term, data, is_members, crc FROM entries ORDER BY idx").fetchall()
             snapshots = self._db.execute("SELECT idx, term, members, data, crc FROM snapshot").fetchall()
-        if len(states) != 1 or states[0][-1] != _crc(*states[0][:-1]):
-            raise self._damaged("term and vote do not match their checksum")
-        term, voted_for, base_index, base_term, base_members, last_index, _ = states[0]
+        term, voted_for, base_index, base_term, base_members, last_index = state
         base = Base(base_index, base_term, self._members(base_members))
         entries = self._entries(rows, base, last_index, term)
-        return Stored(term, voted_for, entries, base, self._snapshot(snapshots, base), store, bool(lost))
+        snapshot = self._snapshot(snapshots, base)
+        if contents != _xor(row[-1] for row in (*rows, *snapshots)):
+            raise self._damaged("the log and the snapshot are not those of the last commit")
+        return Stored(term, voted_for, entries, base, snapshot, store, bool(lost))
 
     def _entries(self, rows: list[Any], base: Base, last_index: int, term: int) -> list[Entry]:
         if len(rows) != last_index - base.index:
@@ -125,42 +151,126 @@ class RaftStorage:
             raise self._damaged(str(error)) from error
 
     def perform(self, persist: Persist) -> None:
-        """Make it durable, all or nothing. Any sqlite3.Error (full disk, failed write or fsync) is final: the
-        core is then ahead of the disk, so the process must end; every later call is refused too."""
+        """Make it durable, all or nothing. Any sqlite3.Error or OSError (full disk, failed write or fsync) is final:
+        the core is then ahead of the disk, so the process must end; every later call is refused too."""
         assert not self._failed, "a failed write is never tried again: restart from what the disk holds"
         self._failed = True
         self._db.execute("BEGIN IMMEDIATE")
-        ((base_index, base_term, base_members),) = self._db.execute(
-            "SELECT base_index, base_term, base_members FROM hard_state"
+        ((base_index, base_term, base_members, commits, contents, checksum),) = self._db.execute(
+            "SELECT base_index, base_term, base_members, commits, contents, checksum FROM hard_state"
         )
         if persist.base is not None:
             base_index, base_term = persist.base.index, persist.base.term
             base_members = encode_members(persist.base.members)
         if persist.truncate_from is not None:
-            self._db.execute("DELETE FROM entries WHERE idx >= ?", (persist.truncate_from,))
-        self._db.execute("DELETE FROM entries WHERE idx <= ?", (base_index,))
+            contents ^= self._delete("entries WHERE idx >= ?", persist.truncate_from)
+        contents ^= self._delete("entries WHERE idx <= ?", base_index)
         new = [(e.index, e.term, e.data, int(e.is_members)) for e in persist.entries if e.index > base_index]
-        self._db.executemany("INSERT INTO entries VALUES (?, ?, ?, ?, ?)", [(*row, _crc(*row)) for row in new])
+        contents ^= self._insert("entries", new)
         if persist.snapshot is not None:
             taken = persist.snapshot
-            row = (taken.index, taken.term, encode_members(taken.members), taken.data)
-            self._db.execute("DELETE FROM snapshot")
-            self._db.execute("INSERT INTO snapshot VALUES (?, ?, ?, ?, ?)", (*row, _crc(*row)))
+            contents ^= self._delete("snapshot")
+            contents ^= self._insert(
+                "snapshot", [(taken.index, taken.term, encode_members(taken.members), taken.data)]
+            )
         ((last_index,),) = self._db.execute("SELECT coalesce(max(idx), ?) FROM entries", (base_index,))
         state = (persist.term, persist.voted_for, base_index, base_term, base_members, last_index)
-        self._db.execute(f"UPDATE hard_state SET ({_STATE}, crc) = (?, ?, ?, ?, ?, ?, ?)", (*state, _crc(*state)))
-        self._db.execute("COMMIT")
+        self._commit(state, LastCommit(commits, checksum), contents)
         self._failed = False
+
+    def _delete(self, rows: str, *values: int) -> int:
+        """Delete these rows. The XOR of their CRCs."""
+        gone = _xor(crc for (crc,) in self._db.execute(f"SELECT crc FROM {rows}", values))
+        self._db.execute(f"DELETE FROM {rows}", values)
+        return gone
+
+    def _insert(self, table: str, rows: list[Any]) -> int:
+        """Insert these rows, each with its CRC. The XOR of their CRCs."""
+        complete = [(*row, _crc(*row)) for row in rows]
+        if complete:
+            places = ", ".join("?" * len(complete[0]))
+            self._db.executemany(f"INSERT INTO {table} VALUES ({places})", complete)
+        return _xor(row[-1] for row in complete)
+
+    def _commit(self, state: tuple[Any, ...], last: LastCommit, contents: int) -> None:
+        """Finish the transaction as the commit after ``last``."""
+        number = last.number + 1
+        commit = LastCommit(number, _crc(*state, number, last.checksum, contents))
+        self._db.execute(
+            f"UPDATE hard_state SET ({_STATE}, crc, {', '.join(_CHAIN)}) = (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            (*state, _crc(*state), number, last.checksum, contents, commit.checksum),
+        )
+        self._db.execute("COMMIT")
+        self._commits.write(commit)  # only now: an honest crash never leaves the database behind this file
 
     def close(self) -> None:
         """Release the database. Nothing is lost by not calling it."""
         self._db.close()
+        self._commits.close()
+
+    def _sync_leftovers(self) -> None:
+        """Make durable what an earlier process may have left in the page cache alone: its last commit, which is
+        about to be believed, and the names of the files."""
+        wal = self._beside("-wal")
+        if wal.exists():
+            sync_path(wal)
+        for directory in (self.path.parent, self.path.parent.parent):
+            sync_path(directory)
+
+    def _check_last_commit(self) -> None:
+        """``Damaged`` unless the database is at the commit that ``raft.db-commits`` names, or at the next one."""
+        ((store,),) = self._db.execute("SELECT store FROM identity")
+        columns = {column[1] for column in self._db.execute("PRAGMA table_info(hard_state)")}
+        chained = columns.issuperset(_CHAIN)
+        *state, number, previous, contents, checksum = self._hard_state(chained)
+        last = self._last_commit(store, number)
+        if (number, checksum) != (last.number, last.checksum):
+            if number < last.number:
+                raise self._damaged(f"it holds {number} of {last.number} commits")
+            if (number, previous) != (last.number + 1, last.checksum):
+                raise self._damaged(f"it is not what followed commit {last.number}")
+            self._commits.write(LastCommit(number, checksum))
+        if checksum != _crc(*state, number, previous, contents):
+            self._take_over(tuple(state), LastCommit(number, checksum), chained)
+
+    def _hard_state(self, chained: bool) -> list[Any]:
+        """The row without its CRC, which fits. The columns of the chain are 0 where there are none yet."""
+        chain = ", ".join(_CHAIN) if chained else "0, 0, 0, 0"
+        rows = self._db.execute(f"SELECT {_STATE}, {chain}, crc FROM hard_state").fetchall()
+        if len(rows) != 1 or rows[0][-1] != _crc(*rows[0][: -1 - len(_CHAIN)]):
+            raise self._damaged("term and vote do not match their checksum")
+        if not all(isinstance(value, int) for value in rows[0][-1 - len(_CHAIN) : -1]):
+            raise self._damaged("it does not say which commit it is")
+        return list(rows[0][:-1])
+
+    def _last_commit(self, store: str, number: int) -> LastCommit:
+        try:
+            last = self._commits.read(store)
+        except ValueError as error:
+            raise self._damaged(str(error)) from error
+        if last is None:
+            if number > 0:
+                raise self._damaged(f"{self._commits.path.name}, which belongs to it, is missing")
+            self._commits.create(store)
+            return NO_COMMIT
+        return last
+
+    def _take_over(self, state: tuple[Any, ...], last: LastCommit, chained: bool) -> None:
+        """Make what is there a commit: of a new store, or one that an older release wrote to. ``load`` checks its
+        rows as ever."""
+        self._db.execute("BEGIN IMMEDIATE")
+        for column in () if chained else _CHAIN:
+            self._db.execute(f"ALTER TABLE hard_state ADD COLUMN {column} INTEGER NOT NULL DEFAULT 0")
+        crcs = self._db.execute("SELECT crc FROM entries UNION ALL SELECT crc FROM snapshot").fetchall()
+        if not all(isinstance(crc, int) for (crc,) in crcs):
+            raise self._damaged("a checksum of a row is none")
+        self._commit(state, last, _xor(crc for (crc,) in crcs))
 
     def _check_identity(self, cluster: str, node_id: NodeId) -> None:
         rows = self._db.execute("SELECT * FROM identity").fetchall()
         if len(rows) != 1:
             raise self._damaged("it does not say whose it is")
-        if rows[0][0] == FORMAT and rows[0][-1] != _crc(*rows[0][:-1]):
+        if rows[0][-1] != _crc(*rows[0][:-1]):
             raise self._damaged("whose it is does not match its checksum")
         if rows[0][:3] != (FORMAT, cluster, node_id):
             raise ConfigError(
@@ -179,28 +289,42 @@ class RaftStorage:
         except (sqlite3.Error, OverflowError, UnicodeDecodeError) as error:
             raise self._damaged(str(error)) from error
 
+    def _beside(self, suffix: str) -> Path:
+        return self.path.with_name(self.path.name + suffix)
+
     def _damaged(self, fault: str) -> Damaged:
         return Damaged(f"{self.path} is damaged: {fault}")
 
 
 def set_aside(directory: str | Path) -> Path:
-    """Put a damaged database out of the way, under a name of its own, for whoever wants to look at it."""
+    """Rename the files of a damaged store, so that an operator can look at them. Returns the new path of its
+    database."""
     path = Path(directory) / "raft.db"
     number = 1
-    while (aside := path.with_name(f"raft.db.damaged-{number}")).exists():
+    while was_set_aside(directory, number):
         number += 1
-    for suffix in ("", "-wal", "-shm"):  # without the first the others are nothing
+    aside = path.with_name(f"raft.db.damaged-{number}")
+    for suffix in _FILES:
         part = path.with_name(path.name + suffix)
         if part.exists():
             part.replace(aside.with_name(aside.name + suffix))
+    sync_path(path.parent)
     return aside
 
 
+def was_set_aside(directory: str | Path, number: int = 1) -> bool:
+    """Whether ``set_aside`` has already used that number in this directory."""
+    return any((Path(directory) / f"raft.db.damaged-{number}{suffix}").exists() for suffix in _FILES)
+
+
 def _create(path: Path, cluster: str, node_id: NodeId, store: str, lost: bool) -> None:
-    """A complete database of a new controller under its final name, or nothing there."""
+    """A complete database of a new controller under its final name, or nothing there. The caller makes the name
+    durable."""
     unfinished = path.with_name(path.name + ".new")
-    for leftover in ("raft.db.new", "raft.db.new-journal", "raft.db-wal", "raft.db-shm"):
-        path.with_name(leftover).unlink(missing_ok=True)
+    for leftover in (unfinished, *(path.with_name(path.name + suffix) for suffix in _FILES)):
+        leftover.unlink(missing_ok=True)
+        leftover.with_name(leftover.name + "-journal").unlink(missing_ok=True)
+    sync_path(path.parent)  # or a crash may bring the old WAL back beside the new database
     db = sqlite3.connect(unfinished, isolation_level=None)
     try:
         db.execute("PRAGMA synchronous = FULL")
@@ -212,14 +336,12 @@ def _create(path: Path, cluster: str, node_id: NodeId, store: str, lost: bool) -
     finally:
         db.close()
     unfinished.replace(path)
-    for directory in (path.parent, path.parent.parent):  # the new names in them must be durable as well
-        descriptor = os.open(directory, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
 
 
 def _crc(*values: int | str | bytes | None) -> int:
     """CRC-32 over the values of a row; CBOR keeps types and borders apart."""
     return zlib.crc32(cbor2.dumps(values))
+
+
+def _xor(values: Iterable[int]) -> int:
+    return reduce(operator.xor, values, 0)

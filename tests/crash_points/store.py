@@ -1,0 +1,197 @@
+"""Power losses of a controller's store: its lives are recorded, and the power is lost at every system call of them.
+
+What is left is opened by the real ``RaftStorage``. It must hold what its last finished commit left, or the one that
+was under way, and never be called damaged. With one bit flipped besides it may be damaged, and never older.
+
+``python -m crash_points.store`` runs more seeds and more power losses than ``make test``. Exit code 0 when every
+promise was kept.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import multiprocessing
+import os
+import shutil
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+
+from raft_store_files import flipped, opened
+from tidelog_controller.core.raft_log import Stored
+
+from crash_points.promises import write_tree
+from crash_points.recording import Call, missing, record
+from crash_points.replay import TESTS, Replayed, scratch
+from crash_points.store_script import history, states
+from crash_points.volume import Fate, Tree, Volume
+
+LIVES = (
+    (("old", "close"), ("new", "kill"), ("new", "close")),
+    (("new", "close"), ("new", "kill"), ("new", "close")),
+    (("old", "kill"), ("new", "close"), ("new", "kill")),
+    (("new", "kill"), ("new", "kill"), ("new", "close")),
+)
+"""A store's lives, by the seed: which release, and how the process ends."""
+EXHAUSTIVE = 6
+"""So many changes that were not synced are kept in every subset."""
+_DESCRIPTORS = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Subset(Fate):
+    """These of the changes that were not synced are kept, and none is torn. ``asked`` counts the changes."""
+
+    places: int
+    asked: list[None]
+
+    def keeps(self) -> bool:
+        """Whether the next change is there."""
+        self.asked.append(None)
+        return bool(self.places >> (len(self.asked) - 1) & 1)
+
+    def tears(self) -> bool:
+        """Never."""
+        return False
+
+
+def fates(volume: Volume, random: Random, losses: int) -> Iterator[Fate]:
+    """Every subset of the changes where they are few, and ``losses`` random ones with torn writes."""
+    everything = Subset(1.0, random, -1, [])
+    volume.survivors(everything)
+    pending = len(everything.asked)
+    if pending <= EXHAUSTIVE:
+        yield from (Subset(0.0, random, places, []) for places in range(1 << pending))
+    else:
+        yield from (Fate(0.0, random), Fate(1.0, random))
+        yield from (Subset(0.0, random, 1 << place, []) for place in range(pending))
+        yield from (Subset(0.0, random, ~(1 << place), []) for place in range(pending))
+    if pending:
+        yield from (Fate(random.choice((0.2, 0.5, 0.8)), random) for _ in range(losses))
+
+
+class Checker:
+    """Opens what power losses leave."""
+
+    def __init__(self, seed: int, folder: Path, first: str, flips: bool) -> None:
+        self._states = states(seed, 40)
+        self._made = [persist for persist, _ in itertools.islice(history(seed), 40)]
+        self._folder = folder
+        self._flips = flips
+        self._chained = first != "old"
+        self._random = Random(seed)
+        self._done = None if first == "old" else 0
+        self._seen: set[tuple[int, int]] = set()
+        self.checked = 0
+
+    def take(self, data: bytes) -> None:
+        """The program has promised a commit; before it has there is no store."""
+        number, *old = data.split()
+        self._done, self._chained = int(number), not old
+
+    def check(self, tree: Tree) -> None:
+        """Raises ``AssertionError`` where a promise is not kept."""
+        if self._done is None:
+            return
+        key = self._done, hash(frozenset(tree.items()))
+        if key in self._seen:
+            return
+        self._seen.add(key)
+        self.checked += 1
+        allowed = self._states[self._done : self._done + 2]
+        with scratch_tree(tree, self._folder) as store:
+            found = opened(store)
+            assert found is not None, f"commit {self._done} is done, and the store is called damaged"
+            assert found in allowed, f"commit {self._done} is done, and {_number(self._states, found)} is found"
+        files = [path for path, data in tree.items() if data]
+        if self._flips and self._chained and files:
+            path = self._random.choice(files)
+            data = tree[path]
+            assert data is not None
+            place = self._random.randrange(len(data))
+            with scratch_tree({**tree, path: flipped(data, place, self._random.randrange(8))}, self._folder) as store:
+                found = opened(store)
+            number = _number(self._states, found)
+            assert found is None or found in allowed, f"commit {self._done}, a flip in {path}: {number} is found"
+
+
+class scratch_tree:  # noqa: N801 (a context manager that is used like a function)
+    """The tree as a directory; the folder of the store in it."""
+
+    def __init__(self, tree: Tree, folder: Path) -> None:
+        self._tree, self._folder = tree, folder / "left"
+
+    def __enter__(self) -> Path:
+        write_tree(self._tree, self._folder)
+        return self._folder / "c1"
+
+    def __exit__(self, *_: object) -> None:
+        shutil.rmtree(self._folder)
+
+
+def _number(known: Sequence[Stored], found: Stored | None) -> str:
+    return "no store" if found is None else f"commit {known.index(found)}" if found in known else f"{found}"
+
+
+def run(seed: int, losses: int, mutant: str = "", *, flips: bool = True) -> Replayed:
+    """Record a store's lives and replay them. ``losses``: power losses at random after each call, besides those in
+    every subset. ``mutant``: the name of a rule that the recorded program breaks."""
+    with scratch() as folder:
+        root, beside = folder / "data", folder / "promises"
+        root.mkdir()
+        calls: list[Call] = []
+        for kind, end in LIVES[seed % len(LIVES)]:
+            arguments = [str(root), str(beside), str(seed), kind, end, *([mutant] if mutant else [])]
+            calls += record([sys.executable, "-m", "crash_points.store_script", *arguments], TESTS, folder / "calls")
+            calls += [Call("close", (str(number),), 0) for number in range(3, _DESCRIPTORS)]
+        return _replay(calls, str(root), str(beside), Checker(seed, folder, LIVES[seed % len(LIVES)][0][0], flips), Random(seed), losses)
+
+
+def _replay(
+    calls: Sequence[Call], root: str, beside: str, checker: Checker, random: Random, losses: int
+) -> Replayed:
+    volume, changed = Volume(root, beside, checker.take), 0
+    for number, call in enumerate(calls):
+        if not volume.apply(call):
+            continue
+        changed += 1
+        for fate in fates(volume, random, losses):
+            try:
+                checker.check(volume.survivors(fate))
+            except Exception as error:
+                at = f"after call {number} of {len(calls)}, {call.name}, with {fate}"
+                return Replayed(changed, checker.checked, f"{type(error).__name__}: {error}, {at}")
+    return Replayed(changed, checker.checked, "")
+
+
+def _run(arguments: tuple[int, int]) -> tuple[int, Replayed]:
+    return arguments[0], run(*arguments)
+
+
+def main() -> int:
+    """See the module."""
+    parser = argparse.ArgumentParser(prog="python -m crash_points.store", description=__doc__)
+    parser.add_argument("--seeds", default="0:40", help="first:end")
+    parser.add_argument("--losses", type=int, default=30, help="random power losses at each call, besides the subsets")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
+    options = parser.parse_args()
+    if why := missing():
+        print(f"nothing can be checked here: {why}")
+        return 2
+    first, end = map(int, options.seeds.split(":"))
+    calls = outcomes = failed = 0
+    with multiprocessing.Pool(options.jobs) as pool:
+        for seed, replayed in pool.imap_unordered(_run, [(seed, options.losses) for seed in range(first, end)]):
+            calls, outcomes = calls + replayed.calls, outcomes + replayed.outcomes
+            if replayed.fault:
+                failed += 1
+                print(f"seed {seed}: {replayed.fault}", flush=True)
+    print(f"{end - first} seeds, {calls} crash points, {outcomes} outcomes opened, {failed} seeds failed")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

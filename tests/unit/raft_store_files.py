@@ -1,0 +1,84 @@
+"""Files of a Raft store in a directory of their own, to damage them and to look at what opens."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sqlite3
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tidelog_controller.core.raft_log import Entry, Persist, Stored
+from tidelog_controller.storage import Damaged, RaftStorage
+
+SMALL_PAGE = 512
+Files = dict[str, bytes]
+"""Content by name."""
+
+
+@contextmanager
+def quick_folder() -> Iterator[Path]:
+    """A folder in memory where there is one: a sync costs nothing there."""
+    where = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+    folder = Path(tempfile.mkdtemp(prefix="raft-store-", dir=where))
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder)
+
+
+def open_store(folder: Path) -> RaftStorage:
+    return RaftStorage(folder, "harbour", "c1", "s")
+
+
+def commit(number: int) -> Persist:
+    """A vote of term ``number`` with one entry of it."""
+    return Persist(number, f"c{number % 3}", None, (Entry(number, number, b"command %d" % number),))
+
+
+def read_files(folder: Path) -> Files:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def write_files(folder: Path, files: Files) -> None:
+    """Nothing else is there afterwards."""
+    for path in folder.iterdir():
+        path.unlink()
+    for name, data in files.items():
+        (folder / name).write_bytes(data)
+
+
+def killed_store(folder: Path, commits: int, *, page_bytes: int | None = None) -> tuple[Files, Stored]:
+    """What a store's files hold when its process is killed behind so many commits, and what it was told to hold."""
+    storage = open_store(folder)
+    if page_bytes is not None:
+        storage.close()
+        db = sqlite3.connect(folder / "raft.db", isolation_level=None)
+        db.executescript(f"PRAGMA journal_mode = DELETE; PRAGMA page_size = {page_bytes}; VACUUM")
+        db.close()
+        storage = open_store(folder)
+    for number in range(1, commits + 1):
+        storage.perform(commit(number))
+    files, stored = read_files(folder), storage.load()
+    storage.close()
+    return files, stored
+
+
+def opened(folder: Path) -> Stored | None:
+    """What a store holds; None if it is damaged."""
+    try:
+        storage = open_store(folder)
+    except Damaged:
+        return None
+    try:
+        return storage.load()
+    except Damaged:
+        return None
+    finally:
+        storage.close()
+
+
+def flipped(data: bytes, place: int, bit: int) -> bytes:
+    return data[:place] + bytes([data[place] ^ 1 << bit]) + data[place + 1 :]
