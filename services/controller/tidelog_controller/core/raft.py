@@ -84,6 +84,7 @@ class Raft(RaftElections):
         leader does."""
         super().__init__(node_id, settings, stored, rng, now)
         self._granted = {}
+        self._refused = {}
         self._reads = []
 
     def _become_follower(self, term: int, leader_id: NodeId | None, now: float) -> None:

@@ -44,11 +44,11 @@ class RaftElections(RaftMembers):
         self._advance_commit()
 
     def _campaign(self, term: int, now: float, *, pre: bool = False, transfer: bool = False) -> None:
-        self._granted = {}
+        self._granted, self._refused = {}, {}
         for voter in self.members.voters:
             if voter.node != self.node_id:
-                request = RequestVote(term, self.log.last_index, self.log.last_term, pre, transfer)
-                self._send(voter.node, request)
+                last = self.log.last_index, self.log.last_term
+                self._send(voter.node, RequestVote(term, *last, pre, transfer, self.store, self._acked.rows()))
         self._count_vote(self.node_id, self.store, now)
 
     def _count_vote(self, voter: NodeId, store: str, now: float) -> None:
@@ -68,22 +68,30 @@ class RaftElections(RaftMembers):
     def _on_request_vote(self, sender: NodeId, request: RequestVote, now: float) -> None:
         if request.term <= request.last_term or (request.last_index == 0) != (request.last_term == 0):
             raise ProtocolError(f"request_vote of {sender}: impossible terms {request}")
+        self._learn_acked(request.acked, now)
         if request.term > self.term and not request.transfer and self._hears_leader(now):
             return
-        mine, theirs = (self.log.last_term, self.log.last_index), (request.last_term, request.last_index)
+        fit = self._is_fit(request)
         if request.pre:
-            granted = request.term > self.term and theirs >= mine
-            self._send(sender, Vote(request.term if granted else self.term, granted, True, self.store))
+            granted = request.term > self.term and fit
+            term = request.term if granted else self.term
+            self._send(sender, Vote(term, granted, True, self.store, self.rolled_back))
             return
         if request.term > self.term:
             self._become_follower(request.term, None, now)
-        free = self.voted_for == sender or (self.voted_for is None and self.leader_id is None)
-        granted = request.term == self.term and free and theirs >= mine
+        granted = request.term == self.term and self.voted_for in (None, sender) and fit
         if granted:
             if self.voted_for != sender:
                 self._set_hard_state(self.term, sender)
             self._election_at = now + self._election_timeout_s
-        self._send(sender, Vote(self.term, granted, store=self.store))
+        self._send(sender, Vote(self.term, granted, store=self.store, rolled_back=self.rolled_back))
+
+    def _is_fit(self, request: RequestVote) -> bool:
+        """Whether this store may vote, and the candidate's log is not behind this one, nor behind what the candidate's
+        own store has acknowledged."""
+        mine, theirs = (self.log.last_term, self.log.last_index), (request.last_term, request.last_index)
+        behind = self._acked.is_behind(request.store, request.last_index, request.last_term)
+        return not self.rolled_back and not behind and theirs >= mine
 
     def _on_vote(self, sender: NodeId, vote: Vote, now: float) -> None:
         if vote.pre and vote.granted:  # carries the term asked for, which nobody has yet

@@ -46,7 +46,7 @@ class RaftMembers(RaftReads):
         member = self.members.find(node)
         if member is None or (not member.voter and member.url != url):
             return self._change(self.members.with_learner(node, url), now)
-        if member.voter and node in self._progress and self._follower_of(node) is None:
+        if member.voter and node in self._progress and self._answering(node) is None:
             return self._change(self.members.with_learner(node, url), now)
         moved = tuple(replace(m, url=url) if m.node == node else m for m in self.members.all)
         return (self.log.members_index, []) if member.url == url else self._change(Members(moved), now)
@@ -118,7 +118,7 @@ class RaftMembers(RaftReads):
         """A learner that keeps up becomes a voter."""
         for member in self.members.all:
             progress = self._progress.get(member.node)
-            if member.voter or progress is None or not progress.store or progress.match == 0:
+            if member.voter or progress is None or not progress.store or progress.match == 0 or progress.refill:
                 continue
             if progress.has_caught_up(self.log.last_index, now, self.settings.election_timeout_min_s):
                 members = self.members.with_voter(member.node, progress.store)
