@@ -9,6 +9,9 @@ SQLite has no checksums over its pages; every row carries a CRC-32 of its own, a
 terms that never go back, so that a flipped bit is refused and not replicated. What is not noticed: a damaged WAL
 tail, which SQLite takes for a commit that never finished.
 
+The table ``copy`` says whether the disk is an old copy that is not refilled yet (``core/old_copies.py``). A database
+of a release that knows no such table gets it when it is opened; such a release passes over it.
+
 Each database has a random name, its *store*, from when it is made: by that name the group knows it and gives it a
 vote (``core/members.py``). ``set_aside`` puts a damaged one out of the way; what is then made anew is marked
 ``lost``."""
@@ -72,6 +75,7 @@ class RaftStorage:
                 self._db.execute("PRAGMA journal_mode = WAL")
                 self._db.execute("PRAGMA synchronous = FULL")
                 self._db.execute("BEGIN IMMEDIATE")  # takes the lock now, not at the first write
+                self._add_copy_table()
                 self._db.execute("COMMIT")
                 self._check_identity(cluster, node_id)
         except BaseException:
@@ -88,12 +92,16 @@ class RaftStorage:
             states = self._db.execute(f"SELECT {_STATE}, crc FROM hard_state").fetchall()
             rows = self._db.execute("SELECT idx, term, data, is_members, crc FROM entries ORDER BY idx").fetchall()
             snapshots = self._db.execute("SELECT idx, term, members, data, crc FROM snapshot").fetchall()
+            copies = self._db.execute("SELECT rolled_back, crc FROM copy").fetchall()
         if len(states) != 1 or states[0][-1] != _crc(*states[0][:-1]):
             raise self._damaged("term and vote do not match their checksum")
+        if len(copies) != 1 or copies[0][-1] != _crc(*copies[0][:-1]):
+            raise self._damaged("whether it is an old copy does not match its checksum")
         term, voted_for, base_index, base_term, base_members, last_index, _ = states[0]
         base = Base(base_index, base_term, self._members(base_members))
         entries = self._entries(rows, base, last_index, term)
-        return Stored(term, voted_for, entries, base, self._snapshot(snapshots, base), store, bool(lost))
+        taken = self._snapshot(snapshots, base)
+        return Stored(term, voted_for, entries, base, taken, store, bool(lost), bool(copies[0][0]))
 
     def _entries(self, rows: list[Any], base: Base, last_index: int, term: int) -> list[Entry]:
         if len(rows) != last_index - base.index:
@@ -148,6 +156,10 @@ class RaftStorage:
             self._db.execute("INSERT INTO snapshot VALUES (?, ?, ?, ?, ?)", (*row, _crc(*row)))
         ((last_index,),) = self._db.execute("SELECT coalesce(max(idx), ?) FROM entries", (base_index,))
         state = (persist.term, persist.voted_for, base_index, base_term, base_members, last_index)
+        copy = int(persist.rolled_back)
+        self._db.execute(
+            "UPDATE copy SET (rolled_back, crc) = (?, ?) WHERE rolled_back != ?", (copy, _crc(copy), copy)
+        )
         self._db.execute(f"UPDATE hard_state SET ({_STATE}, crc) = (?, ?, ?, ?, ?, ?, ?)", (*state, _crc(*state)))
         self._db.execute("COMMIT")
         self._failed = False
@@ -155,6 +167,11 @@ class RaftStorage:
     def close(self) -> None:
         """Release the database. Nothing is lost by not calling it."""
         self._db.close()
+
+    def _add_copy_table(self) -> None:
+        if not self._db.execute("SELECT 1 FROM sqlite_master WHERE name = 'copy'").fetchall():
+            self._db.execute("CREATE TABLE copy (rolled_back INTEGER NOT NULL, crc INTEGER NOT NULL)")
+            self._db.execute("INSERT INTO copy VALUES (0, ?)", (_crc(0),))
 
     def _check_identity(self, cluster: str, node_id: NodeId) -> None:
         rows = self._db.execute("SELECT * FROM identity").fetchall()

@@ -81,6 +81,10 @@ class RaftBase:
         self._rng = rng
         self._refill_id = self._draw_refill_id() if self.rolled_back else 0
         self._acked = AckedEntries()
+        self.old_copies: tuple[NodeId, ...] = ()
+        """Voters that said in the last election, which was in vain, that their stores are old copies."""
+        self.disks_needed: tuple[NodeId, ...] = ()
+        """Voters that did not answer then, and without which nobody can be elected."""
         self._progress: dict[NodeId, Progress] = {}
         self._heard_leader_at = now
         self._election_timeout_s = self._draw_timeout()
@@ -128,6 +132,8 @@ class RaftBase:
     def _change_role(self, role: Role, leader_id: NodeId | None, now: float) -> None:
         self.role = role
         self.leader_id = leader_id
+        if leader_id is not None:
+            self.old_copies = self.disks_needed = ()
         self._election_timeout_s = self._draw_timeout()
         self._election_at = now + self._election_timeout_s
         change = RoleChanged(role, self.term, leader_id)

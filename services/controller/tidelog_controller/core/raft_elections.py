@@ -19,8 +19,12 @@ class RaftElections(RaftMembers):
     """See above."""
 
     _granted: dict[NodeId, str]
+    _refused: dict[NodeId, bool]
+    """Who has refused its vote, and whether because its store is an old copy."""
 
     def _become_pre_candidate(self, now: float) -> None:
+        if self._granted:
+            self._note_disks_needed()
         self._change_role("pre_candidate", None, now)
         self._campaign(self.term + 1, now, pre=True)
 
@@ -50,6 +54,17 @@ class RaftElections(RaftMembers):
                 last = self.log.last_index, self.log.last_term
                 self._send(voter.node, RequestVote(term, *last, pre, transfer, self.store, self._acked.rows()))
         self._count_vote(self.node_id, self.store, now)
+
+    def _note_disks_needed(self) -> None:
+        """An election ended in vain: perhaps since so many stores are old copies that others are needed."""
+        old = tuple(node for node, is_old in self._refused.items() if is_old)
+        voters = [voter.node for voter in self.members.voters]
+        silent = tuple(node for node in voters if node not in self._granted and node not in self._refused)
+        in_want = bool(old) and len(voters) - len(old) - len(silent) < self.members.majority
+        now = (tuple(sorted(old)), tuple(sorted(silent))) if in_want else ((), ())
+        if in_want and now != (self.old_copies, self.disks_needed):
+            self._say("raft_disk_needed", rolled_back=now[0], needed=now[1])
+        self.old_copies, self.disks_needed = now
 
     def _count_vote(self, voter: NodeId, store: str, now: float) -> None:
         self._granted[voter] = store
@@ -101,6 +116,8 @@ class RaftElections(RaftMembers):
             self._become_follower(vote.term, None, now)
         elif vote.granted and self.role == "candidate" and vote.term == self.term:
             self._count_vote(sender, vote.store, now)
+        elif not vote.granted and self.members.has_vote(sender, vote.store):
+            self._refused[sender] = vote.rolled_back
 
     def _lose_leader(self, now: float) -> None:
         """The leader's process has most likely ended: help to depose it, and stand soon; not at once, since the

@@ -25,6 +25,16 @@ from tidelog_controller.core.raft_base import RaftEffect
 from tidelog_controller.core.raft_reads import RaftReads
 
 
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """How a controller stands in the group, as ``ControllerInfo`` has it."""
+
+    match: int = -1
+    lost: bool = False
+    rolled_back: bool = False
+    refill_to: int = 0
+
+
 @dataclass(slots=True)
 class _Transfer:
     target: NodeId
@@ -73,14 +83,17 @@ class RaftMembers(RaftReads):
         self._advance_commit()
         return entry.index, self._take_effects()
 
-    def matches(self) -> dict[NodeId, tuple[int, bool]]:
-        """Leader: how far each controller's log agrees, and whether it answers with a store that lost its vote."""
+    def standings(self) -> dict[NodeId, Standing]:
+        """What is known here of the controllers: of all of them only at the leader."""
         if self.role != "leader":
-            return {}
-        found = {self.node_id: (self.log.last_index, False)}
+            return {node: Standing(rolled_back=True) for node in self.old_copies} | {
+                self.node_id: Standing(rolled_back=self.rolled_back)
+            }
+        found = {self.node_id: Standing(self.log.last_index)}
         for node, progress in self._progress.items():
-            member = self.members.find(node)
-            found[node] = (progress.match, member is not None and member.voter and progress.store != member.store)
+            member, refill = self.members.find(node), progress.refill
+            lost = member is not None and member.voter and progress.store != member.store
+            found[node] = Standing(progress.match, lost, refill is not None, refill.to if refill is not None else 0)
         return found
 
     def is_live(self, node: NodeId, now: float) -> bool:
