@@ -19,6 +19,8 @@ class Budget:
     """Leaders that step down because they hear nobody."""
     transfers: int = 0
     changes: int = 0
+    disks: int = 0
+    """Controllers that come back with the disk that they had at first."""
 
 
 COSTS = tuple(Budget.__slots__)
