@@ -785,7 +785,8 @@ class RequestVote(Message):
 @dataclass(frozen=True, slots=True)
 class Vote(Message):
     """Answer to a (pre-)vote request. ``store`` names the voter's storage: one that was lost and made anew has no
-    vote until the configuration says so. ``rolled_back``: it is an old copy, and votes for nobody."""
+    vote until the configuration says so. ``rolled_back``: it is an old copy, and votes for nobody. ``acked`` as in
+    ``RequestVote``: a new leader knows what a majority remembers."""
 
     OP: ClassVar[str] = "vote"
     term: int
@@ -793,6 +794,7 @@ class Vote(Message):
     pre: bool = False
     store: str = ""
     rolled_back: bool = False
+    acked: tuple[Acked, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,8 @@ is put back from an earlier copy, a snapshot of a virtual machine say, forgets t
 store name (``members.py``), and no mark on that disk can tell. The others can. Each controller remembers, in memory,
 for each store of the group one entry (index, term) that this store has acknowledged *and* that is committed. The
 leader knows it from the acknowledgements, and its heartbeats tell the followers, each of which may be the next
-candidate. Heartbeats and requests for votes tell the receiver what is known of its own store. A store never loses a
+candidate. Requests for votes and votes carry it too, so that a new leader knows what any of its voters remembers. All
+these messages tell the receiver what is known of its own store. A store never loses a
 committed entry that it has acknowledged, whatever leaders come and however late a message is. So a store that lacks
 it is *rolled back*, and one that is told so is never a healthy one.
 

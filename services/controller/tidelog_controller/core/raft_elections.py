@@ -90,7 +90,7 @@ class RaftElections(RaftMembers):
         if request.pre:
             granted = request.term > self.term and fit
             term = request.term if granted else self.term
-            self._send(sender, Vote(term, granted, True, self.store, self.rolled_back))
+            self._answer_vote(sender, term, granted, pre=True)
             return
         if request.term > self.term:
             self._become_follower(request.term, None, now)
@@ -99,7 +99,10 @@ class RaftElections(RaftMembers):
             if self.voted_for != sender:
                 self._set_hard_state(self.term, sender)
             self._election_at = now + self._election_timeout_s
-        self._send(sender, Vote(self.term, granted, store=self.store, rolled_back=self.rolled_back))
+        self._answer_vote(sender, self.term, granted, pre=False)
+
+    def _answer_vote(self, candidate: NodeId, term: int, granted: bool, *, pre: bool) -> None:
+        self._send(candidate, Vote(term, granted, pre, self.store, self.rolled_back, self._acked.rows()))
 
     def _is_fit(self, request: RequestVote) -> bool:
         """Whether this store may vote, and the candidate's log is not behind this one, nor behind what the candidate's
@@ -109,6 +112,7 @@ class RaftElections(RaftMembers):
         return not self.rolled_back and not behind and theirs >= mine
 
     def _on_vote(self, sender: NodeId, vote: Vote, now: float) -> None:
+        self._learn_acked(vote.acked, now)
         if vote.pre and vote.granted:  # carries the term asked for, which nobody has yet
             if self.role == "pre_candidate" and vote.term == self.term + 1:
                 self._count_vote(sender, vote.store, now)
