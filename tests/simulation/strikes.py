@@ -189,6 +189,9 @@ class Dice:
     def lose_store(self, target: str) -> Values:
         return self._for()
 
+    def old_store(self, target: str) -> Values:
+        return self._for(age=self.rng.choice((0.3, 1.0, 3.0)))
+
     def change_group(self, target: str) -> Values:
         return {"add": self.rng.random() < 0.55}
 
@@ -268,6 +271,8 @@ class Swarm:
     stream of random numbers of its own."""
     mutes: int = 0
     """How often links go silent without an end, beside all that; from a stream of its own."""
+    old_stores: int = 0
+    """How often a controller comes back with an old copy of its disk, beside all that; from a stream of its own."""
 
     @classmethod
     def draw(cls, rng: random.Random, until: float) -> Swarm:

@@ -323,18 +323,3 @@ def test_what_it_has_or_what_another_store_had_proves_nothing(acked: Acked) -> N
     raft.store = "c1.1"
     raft.on_message("c2", replace(append(1, (2, 1)), acked=(acked,)), 0.0)
     assert not raft.rolled_back
-
-
-# --- the vote of a term whose leader is known ------------------------------------------------------------
-
-
-@pytest.mark.parametrize("restarts", [False, True])
-def test_a_server_that_has_heard_the_leader_of_a_term_votes_for_nobody_else_in_it(restarts: bool) -> None:
-    """Its disk may be a copy from before it voted for that leader: a second vote would make a second leader."""
-    net = Net(3, named=True)
-    net.deliver("c1", "c2", append(5, (0, 0)))
-    if restarts:
-        net["c2"].restart(net.now)
-    net.flying.clear()
-    net.deliver("c3", "c2", RequestVote(5, 0, 0, store="c3.1"))
-    assert net.flying == [("c2", "c3", Vote(5, False, store="c2.1"))]
