@@ -14,10 +14,10 @@ What else keeps the space small: servers that nothing has happened to yet are al
 a server that stands asks one other, which answers at once, whether it could win (with ``pre_votes`` it asks by
 messages like all others); heartbeats, which say little that other messages do not say, are counted.
 
-A controller may come back with an old disk, the one that it had at first (``old_copies.py``). Two things are taken for
-granted then: the leader of the newest term that any disk has been in has got all its acknowledgements of that term,
-since they do not come after the end of the link; and the first that it hears is a heartbeat of that leader. After that
-everything may happen as always, and any message of its earlier life may arrive once more."""
+A controller may come back with an old disk, the one that it had at first (``old_copies.py``). Two things are taken
+for granted then: the leader of the newest term that any disk has been in has got all its acknowledgements of that
+term, since they do not come after the end of the link; and the first that it hears is a heartbeat of that leader.
+After that everything may happen as always, and any message of its earlier life may arrive once more."""
 
 from __future__ import annotations
 
@@ -132,8 +132,8 @@ class RaftSearch:
             yield from self._old_disks(state)
 
     def _old_disks(self, state: State) -> Iterator[tuple[str, State]]:
-        """A controller comes back with the disk that it had at first, and hears a heartbeat of the leader of the newest
-        term that any of them has been in, before it hears anything else."""
+        """A controller comes back with the disk that it had at first, and hears a heartbeat of the leader of the
+        newest term that any of them has been in, before it hears anything else."""
         cores, cost = self.cores, COSTS.index("disks")
         facts = [cores.facts[number] for number in state.servers]
         newest = max(one.term for one in facts)

@@ -144,7 +144,9 @@ async def with_an_old_disk(controllers: Controllers) -> tuple[str, str, str, Pat
     return first, old, third, folder
 
 
-async def test_a_controller_with_an_old_disk_is_refilled_and_then_two_of_three_go_on(controllers: Controllers) -> None:
+async def test_a_controller_with_an_old_disk_is_refilled_and_then_two_of_three_go_on(
+    controllers: Controllers,
+) -> None:
     first, old, third, _ = await with_an_old_disk(controllers)
     await controllers.start(old)
     await controllers.nodes[old].wait_event("raft_store_rolled_back")

@@ -257,11 +257,7 @@ def test_C20_an_old_copy_of_a_disk_counts_only_when_it_has_all_that_was_committe
     """Heartbeats arrive, and the entries that it lacks do not."""
     stage, first, old, _, _ = group_with_an_old_copy(commands=2)
     passing = False
-    stage.on_the_way(
-        lambda sender, target, message: (
-            passing or target != old or not getattr(message, "payload", b"")
-        )
-    )
+    stage.on_the_way(lambda sender, target, message: passing or target != old or not getattr(message, "payload", b""))
     stage.run_for(2.0)
     raft = stage.controller(first).core.raft
     assert raft._may_refill(raft._progress[old]) and stage.controller(old).core.raft.rolled_back

@@ -105,9 +105,9 @@ class ControllerProcess(SimProcess):
         return self._newest is not None or self.store.stored.rolled_back
 
     def _may_hear(self, message: Message) -> bool:
-        """What nobody remembers cannot be recognised (decision 19), so what comes first to an old copy is a heartbeat of
-        the leader of the newest term. If that leader does not know what is missing, the operator finds the newest disk
-        again: nothing was lost then."""
+        """What nobody remembers cannot be recognised (decision 19), so what comes first to an old copy is a heartbeat
+        of the leader of the newest term. If that leader does not know what is missing, the operator finds the newest
+        disk again: nothing was lost then."""
         newest, stored = self._newest, self.store.stored
         if newest is None:
             return True
@@ -117,7 +117,11 @@ class ControllerProcess(SimProcess):
             return True
         stores = [self.cluster.controller(name).store for name in self.cluster.controllers]
         newest_term = max(store.stored.term for store in (newest, *stores))
-        if not isinstance(message, AppendEntries | InstallSnapshot) or not message.acked or message.term < newest_term:
+        if (
+            not isinstance(message, AppendEntries | InstallSnapshot)
+            or not message.acked
+            or message.term < newest_term
+        ):
             return False
         log = self.core.raft.log
         if any(row.store == stored.store and not log.has(row.index, row.term) for row in message.acked):

@@ -178,7 +178,8 @@ class Net:
         spares: Sequence[NodeId] = (),
         named: bool = False,
     ) -> None:
-        """``spares`` run too, and are in no configuration. Stores have names where there are spares, or if ``named``."""
+        """``spares`` run too, and are in no configuration. Stores have names where there are spares, or if
+        ``named``."""
         self.voters = tuple(f"c{n + 1}" for n in range(voters)) if isinstance(voters, int) else tuple(voters)
         self.settings = settings or RaftSettings()
         self.rng = random.Random(seed)

@@ -7,13 +7,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from raft_net import LATER, Net, Node, append, core, log
 from tidelog.effects import Event
 from tidelog.types import NodeId
 from tidelog.wire.messages import Acked, AppendEntries, AppendResult, Message, RequestVote, Vote
 from tidelog_controller.core.raft import RaftEffect, RaftSettings
 from tidelog_controller.core.raft_members import Standing
-
-from raft_net import LATER, Net, Node, append, core, log
 
 BEAT_S = RaftSettings().heartbeat_s
 Sent = list[tuple[NodeId, NodeId, Message]]
@@ -45,8 +44,8 @@ class Group(Net):
 
 
 def one_behind(*, down: tuple[NodeId, ...] = (), **settings: int) -> tuple[Group, Node]:
-    """c1 leads, and ten commands are committed. c2 has acknowledged them and comes back with the copy that it had after
-    the second one. From then on nobody hears ``down``."""
+    """c1 leads, and ten commands are committed. c2 has acknowledged them and comes back with the copy that it had
+    after the second one. From then on nobody hears ``down``."""
     net = Group(**settings)
     net.elect("c1")
     for number in range(1, 3):
@@ -139,7 +138,8 @@ def test_if_the_leader_ends_before_that_the_others_say_which_disk_is_needed() ->
 
 
 def test_the_third_may_end_in_the_middle_of_the_refill() -> None:
-    """What is left of a majority is the leader and the store that it refills: it goes on leading until that counts."""
+    """What is left of a majority is the leader and the store that it refills: it goes on leading until that
+    counts."""
     net, old = one_behind()
     messages = 0
 
@@ -169,7 +169,7 @@ def test_a_candidate_knows_it_from_the_leaders_heartbeats() -> None:
 
 
 def test_a_new_leader_that_was_elected_without_it_recognises_it() -> None:
-    net, old = one_behind(down=("c2",))
+    net, _ = one_behind(down=("c2",))
     net["c1"].perform(net["c1"].raft.transfer(net.now, "c3")[1])
     net.settle()
     assert net.leader.node_id == "c3"
@@ -280,7 +280,9 @@ def test_late_messages_do_not_make_a_healthy_store_an_old_copy() -> None:
     there, back = record(net, "c1", "c2"), record(net, "c2", "c1")
     net.run(5 * BEAT_S)
     net.propose(b"more")
-    assert any(isinstance(m, AppendResult) and m.refill_id for _, _, m in back), "answers of the refill are among them"
+    assert any(isinstance(m, AppendResult) and m.refill_id for _, _, m in back), (
+        "answers of the refill are among them"
+    )
     net.said.clear()
     commit = net["c1"].raft.commit_index
     for sender, to, message in [*reversed(back), *reversed(there)]:

@@ -112,8 +112,8 @@ def test_state_machine_safety_no_two_servers_apply_different_entries() -> None:
 
 @pytest.mark.parametrize("restarts", [False, True])
 def test_a_server_that_has_heard_the_leader_of_a_term_votes_for_nobody_else_in_it(restarts: bool) -> None:
-    """Raft figure 3, §5.2, decision 19: its disk may be a copy from before it voted for that leader, and a second vote
-    would make a second leader."""
+    """Raft figure 3, §5.2, decision 19: its disk may be a copy from before it voted for that leader, and a second
+    vote would make a second leader."""
     net = Net(3, named=True)
     net.deliver("c1", "c2", append(5, (0, 0)))
     if restarts:

@@ -137,7 +137,19 @@ CLUSTER = (
 """Shown by the active controller only, but for what is counted: that stays where it was counted."""
 METRICS = (
     *CLUSTER,
-    *(ACTIVE, ACTIVATIONS, ROLE, ROLLED_BACK, TERM, COMMITTED, APPLIED, LOG_ENTRIES, LOG_BYTES, SNAPSHOT_BYTES, SNAPSHOTS),
+    *(
+        ACTIVE,
+        ACTIVATIONS,
+        ROLE,
+        ROLLED_BACK,
+        TERM,
+        COMMITTED,
+        APPLIED,
+        LOG_ENTRIES,
+        LOG_BYTES,
+        SNAPSHOT_BYTES,
+        SNAPSHOTS,
+    ),
     *(INSTALLED, RAFT_ELECTIONS, PROPOSALS, COMMITS, PERSISTS, REQUESTS, REFUSED, WAITING, INPUTS, CONNECTIONS),
     *(WATCHERS, EVENTS),
 )

@@ -96,10 +96,14 @@ def _old_copies(quorum: QuorumAnswer) -> Iterator[Finding]:
     for one in quorum.controllers:
         if one.rolled_back:
             what = f"controller {one.node} runs on an old copy of its disk: {refill_in_words(one)}; it has no vote"
-            yield Finding(PROBLEM, what, "Keep the others running until it votes again; find out how the old disk came there.")
+            yield Finding(
+                PROBLEM, what, "Keep the others running until it votes again; find out how the old disk came there."
+            )
     if quorum.disks_needed:
         what = f"nobody can be elected without the disks of {', '.join(quorum.disks_needed)}"
-        yield Finding(PROBLEM, what, "Start them with the disks that they had; if gone: 'tidelog controllers rescue'.")
+        yield Finding(
+            PROBLEM, what, "Start them with the disks that they had; if gone: 'tidelog controllers rescue'."
+        )
 
 
 def _servers(metadata: MetadataAnswer, metrics: Mapping[str, Mapping[str, float]]) -> Iterator[Finding]:

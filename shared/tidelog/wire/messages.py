@@ -758,8 +758,8 @@ class PrepareAudit(Message):
 
 @dataclass(frozen=True, slots=True)
 class Acked:
-    """Part: the store ``store`` of a controller has acknowledged the entry ``index`` of term ``term``, durably. A store
-    that lacks it is an old copy."""
+    """Part: the store ``store`` of a controller has acknowledged the entry ``index`` of term ``term``, durably. A
+    store that lacks it is an old copy."""
 
     store: str
     index: int
@@ -769,8 +769,8 @@ class Acked:
 @dataclass(frozen=True, slots=True)
 class RequestVote(Message):
     """Raft §5.2; ``pre`` is the pre-vote of Ongaro's dissertation §9.6. ``transfer``: the leader itself wants this
-    election (dissertation §3.10), so having heard from it is no reason to refuse. ``store`` is the candidate's; it has
-    heard of ``acked``, and all of that is committed."""
+    election (dissertation §3.10), so having heard from it is no reason to refuse. ``store`` is the candidate's; it
+    has heard of ``acked``, and all of that is committed."""
 
     OP: ClassVar[str] = "request_vote"
     term: int
@@ -800,8 +800,8 @@ class Vote(Message):
 @dataclass(frozen=True, slots=True)
 class AppendEntries(Message):
     """Raft §5.3, also the heartbeat. ``payload``: CBOR array of [term, data], or [term, [data]] for a configuration.
-    ``round`` numbers the leader's heartbeats: the answer names it (ReadIndex, dissertation §6.4). ``acked`` comes with
-    heartbeats; what it says of the receiver's own store need not be committed. A receiver that has answered with
+    ``round`` numbers the leader's heartbeats: the answer names it (ReadIndex, dissertation §6.4). ``acked`` comes
+    with heartbeats; what it says of the receiver's own store need not be committed. A receiver that has answered with
     ``refill_id`` counts again when its log agrees with the leader's up to ``refill_to``."""
 
     OP: ClassVar[str] = "append_entries"

@@ -17,9 +17,9 @@ everything. Answers carry no number of their request, so old ones are told apart
 - a true rejection points at or above ``match``, because what a follower has acknowledged it never loses.
 
 An old rejection that slips through costs only messages: ``next > match`` holds always. All this is of one *store*;
-when another answers under the same name (``members.py``) a new ``Progress`` begins. A store that did lose what it had
-acknowledged says so (``old_copies.py``): its *refill* begins, with ``match`` 0, and answers of its earlier life, which
-are those to older rounds of heartbeats, count no more."""
+when another answers under the same name (``members.py``) a new ``Progress`` begins. A store that did lose what it
+had acknowledged says so (``old_copies.py``): its *refill* begins, with ``match`` 0, and answers of its earlier life,
+which are those to older rounds of heartbeats, count no more."""
 
 from __future__ import annotations
 

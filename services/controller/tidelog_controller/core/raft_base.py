@@ -120,8 +120,8 @@ class RaftBase:
         self._change_role("follower", leader_id, now)
 
     def _follow(self, leader: NodeId, term: int, now: float) -> None:
-        """A message of the leader of this or a later term has come. It gets the vote of that term where nobody has it:
-        a majority has voted for it, and a store that has forgotten that it did must not vote for another one."""
+        """A message of the leader of this or a later term has come. It gets the vote of that term where nobody has
+        it: a majority has voted for it, and a store that has forgotten that it did must not vote for another one."""
         if term > self.term or self.role != "follower" or self.leader_id is None:
             self._become_follower(term, leader, now)
         if self.voted_for is None:

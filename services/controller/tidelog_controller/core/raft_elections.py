@@ -105,8 +105,8 @@ class RaftElections(RaftMembers):
         self._send(candidate, Vote(term, granted, pre, self.store, self.rolled_back, self._acked.rows()))
 
     def _is_fit(self, request: RequestVote) -> bool:
-        """Whether this store may vote, and the candidate's log is not behind this one, nor behind what the candidate's
-        own store has acknowledged."""
+        """Whether this store may vote, and the candidate's log is not behind this one, nor behind what the
+        candidate's own store has acknowledged."""
         mine, theirs = (self.log.last_term, self.log.last_index), (request.last_term, request.last_index)
         behind = self._acked.is_behind(request.store, request.last_index, request.last_term)
         return not self.rolled_back and not behind and theirs >= mine

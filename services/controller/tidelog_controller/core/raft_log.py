@@ -84,9 +84,9 @@ class Stored:
 
 @dataclass(frozen=True, slots=True)
 class Persist:
-    """Make durable, before any later effect of the list: term, vote and whether the store is rolled back; the snapshot,
-    if there is one; then, if ``truncate_from`` is not None, the removal of all entries from that index on; if ``base``
-    is not None, of all up to its index; then ``entries``, which follow what is left."""
+    """Make durable, before any later effect of the list: term, vote and whether the store is rolled back; the
+    snapshot, if there is one; then, if ``truncate_from`` is not None, the removal of all entries from that index on;
+    if ``base`` is not None, of all up to its index; then ``entries``, which follow what is left."""
 
     term: int
     voted_for: NodeId | None
@@ -291,9 +291,8 @@ def apply_persist(stored: Stored, persist: Persist) -> Stored:
         entries = entries[: max(persist.truncate_from - stored.base.index - 1, 0)]
     kept = [entry for entry in (*entries, *persist.entries) if entry.index > base.index]
     check_entries(kept, base)
-    snapshot = persist.snapshot or stored.snapshot
-    state = {"term": persist.term, "voted_for": persist.voted_for, "rolled_back": persist.rolled_back}
-    return replace(stored, entries=kept, base=base, snapshot=snapshot, **state)
+    log = replace(stored, entries=kept, base=base, snapshot=persist.snapshot or stored.snapshot)
+    return replace(log, term=persist.term, voted_for=persist.voted_for, rolled_back=persist.rolled_back)
 
 
 def encode_entries(entries: Sequence[Entry]) -> bytes:

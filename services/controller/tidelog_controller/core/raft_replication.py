@@ -111,12 +111,14 @@ class RaftReplication(RaftSnapshots):
     def _begin_refill(self, peer: NodeId, progress: Progress, id: int) -> None:
         """The follower's store is an old copy (``old_copies.py``)."""
         progress.begin_refill(Refill(id, self.log.last_index), self._round + 1)
-        self._say("controller_rolled_back", controller=peer, acknowledged=progress.acked, refill_to=self.log.last_index)
+        self._say(
+            "controller_rolled_back", controller=peer, acknowledged=progress.acked, refill_to=self.log.last_index
+        )
         self._beat()
 
     def _may_refill(self, progress: Progress) -> bool:
-        """Whether a majority, without that store, has confirmed since it came back that this leader still led: then all
-        that was committed when it came back is in this log."""
+        """Whether a majority, without that store, has confirmed since it came back that this leader still led: then
+        all that was committed when it came back is in this log."""
         return progress.refill is not None and self._confirmed_round() >= progress.first_round
 
     def _ends_refill(self, peer: NodeId, progress: Progress, result: AppendResult) -> bool:
