@@ -75,6 +75,15 @@ ALERTS = (
         "They do not hear each other in time: look at the network, at CPU, and at tidelog_raft_persist_seconds.",
     ),
     Alert(
+        "TidelogControllerRolledBack",
+        "tidelog_raft_rolled_back == 1",
+        "0m",
+        "warning",
+        "{{ $labels.instance }} runs on an old copy of its disk",
+        "It does not vote until the active controller has refilled it: keep the others running. 'tidelog controllers"
+        " list' shows how far it is. docs/operations.md, Controllers, says what to do where none is active.",
+    ),
+    Alert(
         "TidelogServersFenced",
         'sum(tidelog_servers{state="fenced"}) > 0',
         "5m",

@@ -55,8 +55,15 @@ class ActiveController:
         self._on_down = on_down
         self._on_trouble = on_trouble
         self._troubles: dict[str, str] = {}
+        self._in_want: dict[str, QuorumAnswer] = {}
+        """What controllers say that cannot elect one of them, since they run on old copies of their disks."""
         self._changed = trio.Event()
         self._doubt = trio.Event()
+
+    @property
+    def in_want(self) -> QuorumAnswer | None:
+        """What a controller says of the group when none can be active for want of disks (``disks_needed``)."""
+        return None if self.link is not None else next(iter(self._in_want.values()), None)
 
     async def run(self) -> None:
         """Keep the link until cancelled."""
@@ -126,17 +133,19 @@ class ActiveController:
                 async with connect_link(self._transport, url, self._hello, handle) as link:
                     connecting.deadline = trio.current_time() + 1e9  # the limit is for opening it only
                     while True:
-                        active, hint = await self._ask(link)
+                        active, hint = await self._ask(url, link)
                         if not active:
                             break
                         if not was_up:
                             was_up = True
                             self._troubles.clear()
+                            self._in_want.clear()
                             self._set(link)
                             self._on_up()
                         await self._wait_doubt(link)
         except TidelogError as error:  # refused or broken: the next one is tried
             hint = None
+            self._in_want.pop(url, None)
             if self._troubles.get(url) != str(error):
                 self._troubles[url] = str(error)
                 self._on_trouble(url, error)
@@ -145,12 +154,16 @@ class ActiveController:
             self._on_down()
         return was_up, hint
 
-    async def _ask(self, link: Link) -> tuple[bool, str | None]:
+    async def _ask(self, url: str, link: Link) -> tuple[bool, str | None]:
         """Is the other side the active controller, and if not, where is the one it names?"""
         answer = await link.call(DescribeQuorum(), ANSWER_TIMEOUT_S)
         assert isinstance(answer, QuorumAnswer)
         if answer.active == link.peer.node:
             return True, None
+        if answer.disks_needed:
+            self._in_want[url] = answer
+        else:
+            self._in_want.pop(url, None)
         named = [one.url for one in answer.controllers if one.node == answer.active and one.url]
         return False, named[0] if named else None
 

@@ -147,12 +147,17 @@ def run(seed: int, losses: int, mutant: str = "", *, flips: bool = True) -> Repl
             arguments = [str(root), str(beside), str(seed), kind, end, *([mutant] if mutant else [])]
             calls += record([sys.executable, "-m", "crash_points.store_script", *arguments], TESTS, folder / "calls")
             calls += [Call("close", (str(number),), 0) for number in range(3, _DESCRIPTORS)]
-        return _replay(calls, str(root), str(beside), Checker(seed, folder, LIVES[seed % len(LIVES)][0][0], flips), Random(seed), losses)
+        return _replay(
+            calls,
+            str(root),
+            str(beside),
+            Checker(seed, folder, LIVES[seed % len(LIVES)][0][0], flips),
+            Random(seed),
+            losses,
+        )
 
 
-def _replay(
-    calls: Sequence[Call], root: str, beside: str, checker: Checker, random: Random, losses: int
-) -> Replayed:
+def _replay(calls: Sequence[Call], root: str, beside: str, checker: Checker, random: Random, losses: int) -> Replayed:
     volume, changed = Volume(root, beside, checker.take), 0
     for number, call in enumerate(calls):
         if not volume.apply(call):
@@ -175,7 +180,9 @@ def main() -> int:
     """See the module."""
     parser = argparse.ArgumentParser(prog="python -m crash_points.store", description=__doc__)
     parser.add_argument("--seeds", default="0:40", help="first:end")
-    parser.add_argument("--losses", type=int, default=30, help="random power losses at each call, besides the subsets")
+    parser.add_argument(
+        "--losses", type=int, default=30, help="random power losses at each call, besides the subsets"
+    )
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     options = parser.parse_args()
     if why := missing():

@@ -3,7 +3,8 @@
 Clocks are taken out. Between two inputs of a server any time may have passed, so nobody has heard its leader lately
 and every timer may end; what a leader asks of its followers' liveness (a change, a transfer) is always granted. Both
 are true of some run of the real thing, and what they leave out (a vote that is refused out of loyalty) is nothing
-else than a message that gets lost. Numbers of heartbeats serve reads only, and are left out too."""
+else than a message that gets lost. Numbers of heartbeats serve reads, and tell the lives of a store apart whose disk
+may be an old copy: they are left out where there are no such disks."""
 
 from __future__ import annotations
 
@@ -42,9 +43,11 @@ class Middle:
 class Server:
     """A controller: its core and its disk."""
 
-    def __init__(self, name: NodeId, disk: Stored) -> None:
+    def __init__(self, name: NodeId, disk: Stored, *, rounds: bool = False) -> None:
+        """``rounds``: the numbers of heartbeats matter."""
         self.name = name
         self.disk = disk
+        self.rounds = rounds
         self.raft = self._begin()
 
     def _begin(self) -> Raft:
@@ -58,10 +61,16 @@ class Server:
     def forget_times(self) -> None:
         """It is now, whatever time it was."""
         raft = self.raft
-        raft._heard_leader_at, raft._election_at, raft._heartbeat_at, raft._round = -inf, 25.0, 1.0, 0
+        raft._heard_leader_at, raft._election_at, raft._heartbeat_at = -inf, 25.0, 1.0
         raft._granted = dict(sorted(raft._granted.items()))
+        raft._refused.clear()  # these three serve operators only
+        raft.old_copies = raft.disks_needed = ()
+        if not self.rounds:
+            raft._round = 0
         for progress in raft._progress.values():
-            progress.heard_at, progress.heard_round = 0.0, 0
+            progress.heard_at = 0.0
+            if not self.rounds:
+                progress.heard_round = 0
             if progress._round is not None:
                 progress._round = (progress._round[0], 0.0)
         if raft._transfer is not None:
@@ -100,8 +109,10 @@ Act = Callable[[Server], list[RaftEffect]]
 class Cores:
     """Interned servers and messages, and their transitions."""
 
-    def __init__(self, names: tuple[NodeId, ...]) -> None:
+    def __init__(self, names: tuple[NodeId, ...], *, rounds: bool = False) -> None:
+        """``rounds`` as in ``Server``."""
         self.names = names
+        self._rounds = rounds
         self.facts: list[Facts] = []
         self.flights: list[Flight] = []
         self.to = [0] * len(names)
@@ -112,6 +123,7 @@ class Cores:
         self._servers: dict[Any, int] = {}
         self._messages: dict[Flight, int] = {}
         self._moves: dict[tuple[int, Any], tuple[Move, ...]] = {}
+        self._acked: dict[tuple[int, NodeId], int] = {}
         self._stale: list[list[int]] = [[0] * (TERMS + 1) for _ in names]
 
     def server(self, server: Server) -> int:
@@ -131,7 +143,9 @@ class Cores:
         """The number of a message; -1 when nobody of that name is there."""
         if send.to not in self.names:
             return -1
-        message = replace(send.message, round=0) if hasattr(send.message, "round") else send.message  # type: ignore[type-var]
+        message = send.message
+        if hasattr(message, "round") and not self._rounds:
+            message = replace(message, round=0)  # type: ignore[type-var]
         flight = Flight(sender, self.names.index(send.to), message)
         number = self._messages.setdefault(flight, len(self.flights))
         if number == len(self.flights):
@@ -142,6 +156,13 @@ class Cores:
                 for later in range(message.term + 1, len(stale)):
                     stale[later] |= 1 << number
         return number
+
+    def acked(self, number: int, peer: NodeId) -> int:
+        """What that leader has seen acknowledged in its term by that follower."""
+        key = (number, peer)
+        if key not in self._acked:
+            self._acked[key] = _thaw(self._frozen[number]).raft._progress[peer].acked
+        return self._acked[key]
 
     def stale(self, place: int, number: int) -> int:
         """Answers of terms that the server there has left for good: as if they had never been sent."""
@@ -175,7 +196,7 @@ class Cores:
                     raise AssertionError("a log that short needs no snapshot")
         moves = [Move(self.server(server), sent, tuple(applied))]
         for disk, told, done in crashed:
-            moves.append(Move(self.server(Server(server.name, disk)), told, done))
+            moves.append(Move(self.server(Server(server.name, disk, rounds=self._rounds)), told, done))
         return tuple(moves)
 
 

@@ -19,6 +19,8 @@ class Budget:
     """Leaders that step down because they hear nobody."""
     transfers: int = 0
     changes: int = 0
+    disks: int = 0
+    """Controllers that come back with the disk that they had at first."""
 
 
 COSTS = tuple(Budget.__slots__)
@@ -56,6 +58,7 @@ SMALL = {
     "an addition": Scope(
         1, Budget(beats=2, changes=1), voters=("c1", "c2"), spares=("c3",), changes=(("add", "c3"),)
     ),
+    "an old disk": Scope(1, Budget(disks=1)),
 }
 """In ``make test``."""
 LARGE = {
@@ -63,6 +66,7 @@ LARGE = {
     "two terms and a command": Scope(2, Budget(proposals=1)),
     "two terms and a crash": Scope(2, Budget(crashes=1)),
     "a transfer": Scope(2, Budget(transfers=1)),
+    "two terms and an old disk": Scope(2, Budget(disks=1), standing=("c1", "c3")),
 }
 """In ``make model-check``."""
 SEEN = {
@@ -73,6 +77,8 @@ SEEN = {
     "lead_without_what_is_not_known_to_be_committed": "two terms",
     "forget_the_vote": "a command and a crash",
     "tell_before_it_is_durable": "a command and a crash",
+    "vote_where_the_leader_is_known": "an old disk",
+    "let_an_old_copy_vote": "two terms and an old disk",
     "commit_earlier_terms_by_counting": "figure 8",
     "take_entries_behind_any": "figure 8",
     "erase_what_an_old_message_does_not_know": "figure 8",

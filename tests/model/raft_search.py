@@ -12,7 +12,12 @@ changed by it is there at once.
 
 What else keeps the space small: servers that nothing has happened to yet are alike, so the first of them is the next;
 a server that stands asks one other, which answers at once, whether it could win (with ``pre_votes`` it asks by
-messages like all others); heartbeats, which say little that other messages do not say, are counted."""
+messages like all others); heartbeats, which say little that other messages do not say, are counted.
+
+A controller may come back with an old disk, the one that it had at first (``old_copies.py``). Two things are taken
+for granted then: the leader of the newest term that any disk has been in has got all its acknowledgements of that
+term, since they do not come after the end of the link; and the first that it hears is a heartbeat of that leader.
+After that everything may happen as always, and any message of its earlier life may arrive once more."""
 
 from __future__ import annotations
 
@@ -26,6 +31,7 @@ from typing import Any, NamedTuple
 
 from tidelog.errors import ProtocolError
 from tidelog.types import NodeId
+from tidelog.wire.messages import AppendResult
 from tidelog_controller.core.members import Member, Members
 from tidelog_controller.core.raft import Stored
 from tidelog_controller.core.raft_log import Base
@@ -79,7 +85,7 @@ class RaftSearch:
     def __init__(self, scope: Scope) -> None:
         self.scope = scope
         self.names = (*scope.voters, *scope.spares)
-        self.cores = Cores(self.names)
+        self.cores = Cores(self.names, rounds=bool(scope.budget.disks))
         self._ghosts: list[Ghost] = []
         self._ghost_numbers: dict[Ghost, int] = {}
         self._own: dict[int, list[Step]] = {}
@@ -96,7 +102,8 @@ class RaftSearch:
         scope = self.scope
         voters = tuple(Member(voter, f"ws://{voter}", True, voter) for voter in scope.voters)
         base = Base(0, 0, Members(voters if name in scope.voters else ()))
-        return Server(name, Stored(scope.heard, None, list(scope.logs.get(name, ())), base, store=name))
+        disk = Stored(scope.heard, None, list(scope.logs.get(name, ())), base, store=name)
+        return Server(name, disk, rounds=bool(scope.budget.disks))
 
     def _ghost(self, ghost: Ghost) -> int:
         number = self._ghost_numbers.setdefault(ghost, len(self._ghosts))
@@ -121,6 +128,38 @@ class RaftSearch:
                 for there, other in enumerate(servers):
                     if there != place:
                         yield from self._taken(state, place, self._stands(place, number, there, other))
+        if state.budget[COSTS.index("disks")]:
+            yield from self._old_disks(state)
+
+    def _old_disks(self, state: State) -> Iterator[tuple[str, State]]:
+        """A controller comes back with the disk that it had at first, and hears a heartbeat of the leader of the
+        newest term that any of them has been in, before it hears anything else."""
+        cores, cost = self.cores, COSTS.index("disks")
+        facts = [cores.facts[number] for number in state.servers]
+        newest = max(one.term for one in facts)
+        leader = next((place for place, one in enumerate(facts) if one.leads and one.term == newest), -1)
+        budget = (*state.budget[:cost], state.budget[cost] - 1, *state.budget[cost + 1 :])
+        for place, number in enumerate(state.servers):
+            old = self.first.servers[place]
+            if leader in (-1, place) or number == old or self._is_unheard(state, leader, place, newest):
+                continue
+            beat = cores.move(state.servers[leader], "beat", _tick(BEAT_S))[0]
+            at = next(bits(beat.sent & cores.to[place]))
+            heard = cores.move(old, at, _deliver(self.names[leader], cores.flights[at].message))[0]
+            gone = State((*state.servers[:place], old, *state.servers[place + 1 :]), *state[1:3], budget)
+            after = self._after(self._after(gone, leader, beat, budget), place, heard, budget)
+            yield f"old disk of {self.names[place]}, which hears {self.names[leader]}", after
+
+    def _is_unheard(self, state: State, leader: int, place: int, term: int) -> bool:
+        """Whether something that this server has acknowledged in this term has not reached the leader."""
+        sent = [self.cores.flights[at] for at in bits(state.net & self.cores.to[leader])]
+        matches = [
+            flight.message.match
+            for flight in sent
+            if flight.sender == self.names[place] and isinstance(flight.message, AppendResult)
+            if flight.message.ok and flight.message.term == term
+        ]
+        return max(matches, default=0) > self.cores.acked(state.servers[leader], self.names[place])
 
     def _taken(self, state: State, place: int, steps: list[Step]) -> Iterator[tuple[str, State]]:
         for label, cost, move in steps:

@@ -297,3 +297,71 @@ def believe_any_store(patch: Patch) -> None:
     patch.setattr(Members, "has_vote", lambda self, node, store: any(v.node == node for v in self.voters))
     patch.setattr(Members, "wins", lambda self, of: sum(v.node in of for v in self.voters) >= self.majority)
     patch.setattr(Raft, "_follower_of", lambda self, node: self._progress.get(node))
+
+
+# --- old copies of disks ---------------------------------------------------------------------------------
+
+
+@breaks("decision 19", "An old copy of a disk does not count before it is refilled.")
+def count_an_old_copy(patch: Patch) -> None:
+    """Its acknowledgements make majorities as ever."""
+    patch.setattr(Raft, "_follower_of", Raft._answering)
+
+
+@breaks("decision 19", "An old copy of a disk votes for nobody.")
+def let_an_old_copy_vote(patch: Patch) -> None:
+    """It votes, and stands."""
+    fit = Raft._is_fit
+
+    def ignore(self, request):
+        known, self.rolled_back = self.rolled_back, False
+        try:
+            return fit(self, request)
+        finally:
+            self.rolled_back = known
+
+    patch.setattr(Raft, "_is_fit", ignore)
+    patch.setattr(Raft, "is_voter", property(lambda self: self.members.has_vote(self.node_id, self.store)))
+
+
+@breaks("decision 19", "That a disk is an old copy is durable before anything is answered.")
+def keep_in_memory_that_it_is_an_old_copy(patch: Patch) -> None:
+    """A restart forgets it."""
+    begin = Raft.__init__
+
+    def forget(self, node_id, settings, stored, rng, now):
+        begin(self, node_id, settings, replace(stored, rolled_back=False), rng, now)
+
+    patch.setattr(Raft, "__init__", forget)
+
+
+@breaks("decision 19", "An old copy counts again when it has everything up to the end of the leader's log.")
+def end_the_refill_early(patch: Patch) -> None:
+    """Whatever agrees with the leader's log is enough."""
+    begin = Progress.begin_refill
+    patch.setattr(Progress, "begin_refill", lambda self, refill, round: begin(self, replace(refill, to=0), round))
+
+
+@breaks("decision 19", "What an earlier life of a store has acknowledged does not count for this one.")
+def believe_an_earlier_life(patch: Patch) -> None:
+    """Answers to older rounds are taken as answers of this life."""
+    begin = Progress._begin_life
+
+    def begin_at_once(self, round):
+        begin(self, 0)
+
+    patch.setattr(Progress, "_begin_life", begin_at_once)
+
+
+@breaks("decision 19", "A server that has heard the leader of a term votes for nobody else in it.")
+def vote_where_the_leader_is_known(patch: Patch) -> None:
+    """What has no vote yet in that term may have its."""
+    follow = Raft._follow
+
+    def forget_for_whom(self, leader, term, now):
+        known = self.voted_for if term == self.term else None
+        follow(self, leader, term, now)
+        if known is None:
+            self.voted_for = None
+
+    patch.setattr(Raft, "_follow", forget_for_whom)

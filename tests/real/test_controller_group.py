@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -143,3 +144,60 @@ async def test_a_controller_that_lost_its_disk_has_no_vote_until_it_is_added_aga
         for topic in topics:
             with pytest.raises(BrokerError, match="TOPIC_EXISTS"):
                 await controller.call(CreateTopic(topic), START_S)
+
+
+async def with_an_old_disk(controllers: Controllers) -> tuple[str, str, str, Path]:
+    """The active controller, one that is dead, and the third; a copy of the dead one's directory from before the last
+    topics, which stands in its place."""
+    first = await controllers.wait_active(["c1", "c2", "c3"], {})
+    old, third = (node for node in controllers.nodes if node != first)
+    await controllers.nodes[old].kill()
+    folder, copy = controllers.folder / old, controllers.folder / f"{old}-copy"
+    shutil.copytree(folder, copy)
+    await controllers.start(old)
+    async with controllers.active("replica", "r1") as controller:
+        await controller.call(Register("r1", "ws://r1"), START_S)
+    async with controllers.active() as controller:
+        for number in range(5):
+            await controller.call(CreateTopic(f"t{number}"), START_S)
+        last = (await told_by(controller)).commit_index
+        with trio.fail_after(START_S):
+            while {one.node: one.match for one in (await told_by(controller)).controllers}[old] < last:
+                pass
+    await controllers.nodes[old].kill()
+    shutil.rmtree(folder)
+    copy.rename(folder)
+    return first, old, third, folder
+
+
+async def test_a_controller_with_an_old_disk_is_refilled_and_then_two_of_three_go_on(
+    controllers: Controllers,
+) -> None:
+    first, old, third, _ = await with_an_old_disk(controllers)
+    await controllers.start(old)
+    await controllers.nodes[old].wait_event("raft_store_rolled_back")
+    await controllers.nodes[old].wait_event("raft_store_refilled")
+    await controllers.nodes[first].wait_event("controller_refilled")
+    await controllers.nodes[third].kill()
+    async with controllers.active() as controller:
+        await controller.call(CreateTopic("without-the-third"), START_S)
+        told = await told_by(controller)
+    assert not any(one.rolled_back for one in told.controllers)
+
+
+async def test_where_too_few_are_left_to_refill_an_old_disk_the_one_that_is_needed_is_named(
+    controllers: Controllers,
+) -> None:
+    first, old, third, _ = await with_an_old_disk(controllers)
+    await controllers.nodes[third].kill()
+    await controllers.nodes[first].wait_event("controller_stepped_down")
+    await controllers.start(old)
+    event = await controllers.nodes[first].wait_event("raft_disk_needed")
+    assert (event["rolled_back"], event["needed"]) == ([old], [third])
+    told = await quorum(controllers, first)
+    assert told.disks_needed == (third,) and [one.node for one in told.controllers if one.rolled_back] == [old]
+    assert [one.node for one in (await quorum(controllers, old)).controllers if one.rolled_back] == [old]
+    await controllers.start(third)
+    await controllers.nodes[old].wait_event("raft_store_refilled")
+    async with controllers.active() as controller:
+        await controller.call(CreateTopic("with-the-third"), START_S)

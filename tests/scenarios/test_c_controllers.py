@@ -189,6 +189,84 @@ def test_C13_a_majority_without_memory_founds_no_second_cluster():
     assert all(stage.values(node) == [b"m0"] for node in stage.replicas)
 
 
+def group_with_an_old_copy(*away: str, commands: int = 20) -> tuple[Group, str, str, str, list[str]]:
+    """The active controller; one that comes back with a copy of its disk from before the last so many commands; the
+    third; and the roles ("first", "third") of those that nobody hears, to be changed at will, at first ``away``."""
+    stage = Group()
+    first = stage.active
+    old, third = (name for name in stage.controllers if name != first)
+    stage.put(b"m0")
+    copy = stage.controller(old).store.copy()
+    for number in range(commands):
+        stage.admin.alter("t", {"replica_max_lag_ms": str(2000 + number)})
+        stage.until(lambda: stage.admin.done)
+    stage.run_for(1.0)
+    stage.kill(old)
+    stage.controller(old).store = copy
+    gone, names = list(away), {first: "first", third: "third", old: "old"}
+    stage.on_the_way(lambda sender, target, message: names[sender] not in gone and names[target] not in gone)
+    stage.restart(old)
+    return stage, first, old, third, gone
+
+
+def test_C20_a_controller_with_an_old_disk_is_refilled_and_then_two_of_three_go_on():
+    stage, first, old, third, _ = group_with_an_old_copy()
+    stage.until(lambda: bool(stage.happened("controller_refilled", first)))
+    assert len(stage.happened("raft_store_rolled_back", old)) == 1
+    assert stage.controller(old).core.raft.is_voter and not stage.controller(old).store.stored.rolled_back
+    stage.kill(third)
+    stage.admin.alter("t", {"replica_max_lag_ms": "3000"})
+    stage.until(lambda: stage.admin.done)
+    stage.settle()
+    assert all(stage.values(node) == [b"m0"] for node in stage.replicas)
+
+
+def test_C20_an_old_copy_of_a_disk_does_not_count_before_it_is_refilled():
+    """With the third cut off nobody has confirmed that the active controller still leads since the old disk came."""
+    stage, first, old, _, _ = group_with_an_old_copy("third")
+    leader = stage.controller(first)
+    committed = leader.core.raft.commit_index
+    stage.until(lambda: stage.controller(old).store.stored.rolled_back)
+    answers = stage.request(first, CreateTopic("new", 1, 3))
+    stage.run_for(0.4)
+    index = leader.core.raft.log.last_index
+    assert stage.controller(old).store.last_index == index > committed, "it has the entry"
+    assert leader.core.raft.commit_index == committed and not answers, "which does not commit it"
+
+
+def test_C20_an_old_copy_of_a_disk_votes_for_nobody_and_the_disk_that_is_needed_is_named():
+    """Both that are left begin anew, so that only the old disk itself says what it is."""
+    stage, first, old, third, gone = group_with_an_old_copy("third")
+    stage.until(lambda: stage.controller(old).store.stored.rolled_back)
+    for name in stage.controllers:
+        stage.kill(name)
+    gone.clear()
+    stage.restart(old)
+    stage.restart(third)
+    stage.run_for(10.0)
+    assert not any(stage.controller(name).core.active for name in (old, third))
+    assert stage.happened("raft_disk_needed", third)[0].fields == {"rolled_back": (old,), "needed": (first,)}
+    assert stage.controller(third).core.quorum(stage.loop.now).disks_needed == (first,)
+    stage.restart(first)
+    stage.until(lambda: not stage.controller(old).store.stored.rolled_back)
+    stage.put(b"m1")
+    stage.settle()
+
+
+def test_C20_an_old_copy_of_a_disk_counts_only_when_it_has_all_that_was_committed():
+    """Heartbeats arrive, and the entries that it lacks do not."""
+    stage, first, old, _, _ = group_with_an_old_copy(commands=2)
+    passing = False
+    stage.on_the_way(lambda sender, target, message: passing or target != old or not getattr(message, "payload", b""))
+    stage.run_for(2.0)
+    raft = stage.controller(first).core.raft
+    assert raft._may_refill(raft._progress[old]) and stage.controller(old).core.raft.rolled_back
+    passing = True
+    stage.until(lambda: not stage.controller(old).store.stored.rolled_back)
+    assert stage.controller(old).store.last_index >= raft.commit_index
+    stage.settle()
+
+
 def test_C16_snapshot_during_append():
     """While a follower is sent a snapshot piece by piece the leader goes on; old appends arrive in between."""
     stage = Group()

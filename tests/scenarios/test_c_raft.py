@@ -74,7 +74,7 @@ def test_C16_what_figure_8_overwrites_was_not_committed():
             if not net.blocked(sender, to) and not getattr(message, "payload", b""):  # nothing of term 4 arrives
                 net.deliver(sender, to, message)
         net.now = s1.raft.deadline()
-    assert s1.raft.matches()["c2"][0] == s1.raft.matches()["c3"][0] == 2
+    assert s1.raft.standings()["c2"].match == s1.raft.standings()["c3"].match == 2
     net.isolate("c1")
     s5 = net["c5"]
     for _ in ("hears of term 4", "leads term 5"):

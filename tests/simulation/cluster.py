@@ -184,7 +184,8 @@ class Cluster:
     def can_lose(self, name: str) -> bool:
         """Whether without that controller's store every group that is in force anywhere still has a majority."""
         stores = {other: self.controller(other).store.stored for other in self.controllers}
-        left = {other: stored.store for other, stored in stores.items() if other != name}
+        sound = [other for other in self.controllers if not self.controller(other).runs_on_an_old_copy]
+        left = {other: stores[other].store for other in sound if other != name}
         groups = [RaftLog(stored.entries, stored.base).members for stored in stores.values()]
         groups.append(self.invariants.members)
         known = groups[-1].find(name)
@@ -193,7 +194,8 @@ class Cluster:
     def controllers_agree(self) -> bool:
         """Every controller of the group has applied the same."""
         cores = [self.controller(member.node).core for member in self.invariants.members.all]
-        return len({core.state.index if core is not None else -1 for core in cores}) == 1
+        agree = len({core.state.index if core is not None else -1 for core in cores}) == 1
+        return agree and not any(core is not None and core.raft.rolled_back for core in cores)
 
     def state(self, key: TopicPartition | None = None) -> PartitionState:
         """The newest committed state of a partition (of the first one), whoever knows of it."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from tidelog.effects import Call, Send
 from tidelog.errors import TimedOut, Unreachable
-from tidelog.wire.messages import Message
+from tidelog.wire.messages import AppendEntries, InstallSnapshot, Message
 from tidelog_controller.core.consensus import AddressesChanged, MakeSnapshot
 from tidelog_controller.core.controller import Controller
 from tidelog_controller.core.features import Linked
@@ -38,6 +38,12 @@ class RaftStore:
         """Make it durable."""
         self.stored = apply_persist(self.stored, persist)
 
+    def copy(self) -> RaftStore:
+        """The disk as it is now."""
+        copy = RaftStore(self.stored.store)
+        copy.stored = self.load()
+        return copy
+
     @property
     def last_index(self) -> int:
         """The last entry that is durable."""
@@ -54,6 +60,8 @@ class ControllerProcess(SimProcess):
         self.store = RaftStore(f"store 1 of {name}")
         self._performers |= {Persist: self._persist, Send: self._send, MakeSnapshot: self._make_snapshot}
         self._performers |= {AddressesChanged: lambda effect: None, Call: self._call, ToServer: self._tell_server}
+        self._newest: RaftStore | None = None
+        """The disk in whose place an old copy was put, until a leader has spoken to that."""
         self._servers: dict[str, SimLink] = {}
         self._calls: dict[int, SimLink] = {}
         """Requests to replica servers by token."""
@@ -84,6 +92,50 @@ class ControllerProcess(SimProcess):
         """The next life finds an empty disk, or a damaged store that it puts aside."""
         _, number, _, name = self.store.stored.store.split(" ")
         self.store = RaftStore(f"store {int(number) + 1} of {name}", lost=damaged)
+        self._newest = None
+
+    def put_back(self, copy: RaftStore) -> None:
+        """The next life finds an old copy of the disk."""
+        self.cluster.count("old stores put back")
+        self._newest = self._newest or self.store
+        self.store = copy
+
+    @property
+    def runs_on_an_old_copy(self) -> bool:
+        """Whether its store lacks what it may have promised."""
+        return self._newest is not None or self.store.stored.rolled_back
+
+    def _may_hear(self, message: Message) -> bool:
+        """What nobody remembers cannot be recognised (decision 19), so what comes first to an old copy is a heartbeat
+        of the leader of the newest term. If that leader does not know what is missing, the operator finds the newest
+        disk again: nothing was lost then."""
+        newest, stored = self._newest, self.store.stored
+        if newest is None:
+            return True
+        if stored.rolled_back:
+            self.cluster.count("old stores recognised")
+            self._newest = None
+            return True
+        stores = [self.cluster.controller(name).store for name in self.cluster.controllers]
+        newest_term = max(store.stored.term for store in (newest, *stores))
+        if (
+            not isinstance(message, AppendEntries | InstallSnapshot)
+            or not message.acked
+            or message.term < newest_term
+        ):
+            return False
+        log = self.core.raft.log
+        if any(row.store == stored.store and not log.has(row.index, row.term) for row in message.acked):
+            return True
+        if newest.last_index == log.last_index and newest.stored.entries[-1:] == stored.entries[-1:]:
+            self.cluster.count("old stores that lack nothing")
+            self._newest = None
+            return True
+        self.cluster.count("old stores that nobody knew")
+        self.stop(False)
+        self.store, self._newest = newest, None
+        self.start()
+        return False
 
     def tick(self) -> Sequence[Any]:
         return self.core.on_tick(self.loop.now, wall_ms=self.wall_ms())
@@ -105,6 +157,8 @@ class ControllerProcess(SimProcess):
         )
 
     def on_datagram(self, sender: str, message: Message) -> None:
+        if not self._may_hear(message):
+            return
         self._greet(-1 - self.cluster.controllers.index(sender), "controller", sender)
         self.submit(
             describe(message, sender) if self.loop.tracing else "",

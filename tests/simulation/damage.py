@@ -14,7 +14,7 @@ from tidelog_replica.log.checkpoint import Checkpoint
 from tidelog_replica.log.files import MARK
 from tidelog_replica.log.sealed import BEGINNING
 
-from simulation.controller_process import ControllerProcess
+from simulation.controller_process import ControllerProcess, RaftStore
 from simulation.loop import stream
 from simulation.replica_process import ReplicaProcess, lives_are_known
 from simulation.sim_disk import SimDisk
@@ -267,6 +267,20 @@ class Damage:
             target.lose_store(damaged=damaged)
             cluster.count("stores rotted" if damaged else "stores lost")
             cluster.admin.add_controller(target.name)
+
+    def old_store(self, target: SimProcess, age: float, seconds: float) -> None:
+        """A controller's machine gets a copy of its disk that is some seconds old. Not while the group lacks another
+        store: two of three would be gone."""
+        if isinstance(target, ControllerProcess):
+            copy = target.store.copy()
+            self.loop.after(age, lambda: self._put_back(target, copy, seconds))
+
+    def _put_back(self, target: ControllerProcess, copy: RaftStore, seconds: float) -> None:
+        cluster = self.cluster
+        same = copy.stored.store == target.store.stored.store
+        if not self.healed and same and cluster.admin.group_is_at_rest and cluster.can_lose(target.name):
+            self._stop(target, False, seconds)
+            target.put_back(copy)
 
     def change_group(self, target: SimProcess, add: bool) -> None:
         """The operator adds or removes a controller."""

@@ -48,6 +48,8 @@ class Faults(Damage):
                 self._plan(stream(seed, "rots"), "rot_store", swarm.rots, cluster.controllers)
             if swarm.mutes:
                 self._plan(stream(seed, "mutes"), "mute", swarm.mutes, (*cluster.controllers, *cluster.replicas))
+            if swarm.old_stores:
+                self._plan(stream(seed, "old stores"), "old_store", swarm.old_stores, cluster.controllers)
         for strike in given or ():
             if strike.after is None:
                 self.loop.at(strike.at, lambda strike=strike: self.strike(strike))  # type: ignore[misc]

@@ -119,6 +119,7 @@ class Options:
         swarm = Swarm.draw(rng, 0.75 * duration)
         mutes = stream(seed, "silent links").choice((*(0,) * 10, 1, 3))
         rots = stream(seed, "rotting stores").choice((*(0,) * 8, 1, 3))
+        old_stores = stream(seed, "old stores of controllers").choice((*(0,) * 6, 1, 3))
         group = stream(seed, "group").choice(("", "", "", "lose_store", "change_group"))
         return cls(
             seed,
@@ -127,7 +128,7 @@ class Options:
             topics=topics,
             producers=producers,
             consumers=2,
-            swarm=replace(swarm, group=group, mutes=mutes, rots=rots),
+            swarm=replace(swarm, group=group, mutes=mutes, rots=rots, old_stores=old_stores),
             duration=duration,
             recode=seed % 10 == 0,
             moves=stream(seed, "moves").random() < 0.34,

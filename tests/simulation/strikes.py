@@ -192,6 +192,9 @@ class Dice:
     def rot_store(self, target: str) -> Values:
         return self._for(power=self.rng.random() < 0.5)
 
+    def old_store(self, target: str) -> Values:
+        return self._for(age=self.rng.choice((0.3, 1.0, 3.0)))
+
     def change_group(self, target: str) -> Values:
         return {"add": self.rng.random() < 0.55}
 
@@ -273,6 +276,8 @@ class Swarm:
     """How often links go silent without an end, beside all that; from a stream of its own."""
     rots: int = 0
     """How often a controller finds its store damaged when it starts, beside all that; from a stream of its own."""
+    old_stores: int = 0
+    """How often a controller comes back with an old copy of its disk, beside all that; from a stream of its own."""
 
     @classmethod
     def draw(cls, rng: random.Random, until: float) -> Swarm:

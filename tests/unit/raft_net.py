@@ -131,6 +131,15 @@ class Node:
         self.disk = Stored(store=f"{name}.{int(number) + 1}")
         self.restart(now)
 
+    def copy_disk(self) -> Stored:
+        """A copy of the disk as it is now, for ``restore_disk``."""
+        return replace(self.disk, entries=list(self.disk.entries))
+
+    def restore_disk(self, copy: Stored, now: float) -> None:
+        """The process ended, an operator put an old copy in place of its disk, and a new process begins."""
+        self.disk = copy
+        self.restart(now)
+
     def perform(self, effects: Sequence[RaftEffect]) -> None:
         """All of them in order, unless the net's ``before_effect`` raises Crash."""
         later: list[RaftEffect] = []
@@ -167,8 +176,10 @@ class Net:
         stored: dict[NodeId, Stored] | None = None,
         seed: int = 1,
         spares: Sequence[NodeId] = (),
+        named: bool = False,
     ) -> None:
-        """``spares`` run too, and are in no configuration. Stores have names only where there are spares."""
+        """``spares`` run too, and are in no configuration. Stores have names where there are spares, or if
+        ``named``."""
         self.voters = tuple(f"c{n + 1}" for n in range(voters)) if isinstance(voters, int) else tuple(voters)
         self.settings = settings or RaftSettings()
         self.rng = random.Random(seed)
@@ -176,7 +187,7 @@ class Net:
         self.flying: list[Flight] = []
         self.blocked: Callable[[NodeId, NodeId], bool] = lambda sender, to: False
         self.before_effect: Callable[[Node, RaftEffect], None] = lambda node, effect: None
-        store = (lambda node: f"{node}.1") if spares else (lambda node: "")
+        store = (lambda node: f"{node}.1") if spares or named else (lambda node: "")
         members = Members(tuple(Member(node, f"ws://{node}", True, store(node)) for node in self.voters))
         founded = Base(0, 0, members)
         disks = {v: replace((stored or {}).get(v, Stored(store=store(v))), base=founded) for v in self.voters}

@@ -180,6 +180,7 @@ class Controllers:
         self.active = "c1"
         self.urls: dict[str, str] = {}
         self.silent: set[str] = set()
+        self.disks_needed: tuple[str, ...] = ()
         self.deleted: list[str] = []
 
     def handler(self, node: str) -> Handler:
@@ -189,7 +190,7 @@ class Controllers:
                 return
             if isinstance(message, DescribeQuorum):
                 infos = tuple(ControllerInfo(n, url, "unknown") for n, url in self.urls.items())
-                link.answer(id, QuorumAnswer(self.active, 1, 1, infos))
+                link.answer(id, QuorumAnswer(self.active, 1, 1, infos, disks_needed=self.disks_needed))
             elif node != self.active:
                 link.answer(id, refuse("NOT_ACTIVE_CONTROLLER", "no"))
             else:
@@ -223,4 +224,23 @@ async def test_the_active_controller_is_found_and_found_again(monkeypatch: pytes
             await link.call(DeleteTopic("x"), 0.2)
         assert await link.call(DeleteTopic("x"), 10) == Done()
         assert controllers.deleted == ["c3", "c2", "c1"]
+        nursery.cancel_scope.cancel()
+
+
+async def test_where_nobody_can_be_active_for_want_of_disks_it_is_known_which() -> None:
+    controllers = Controllers()
+    controllers.active, controllers.disks_needed = "", ("c9",)
+    async with trio.open_nursery() as nursery:
+        for node in ("c1", "c2"):
+            controllers.urls[node] = await nursery.start(serve, node, controllers.handler(node), [])
+        urls = list(controllers.urls.values())
+        link = ActiveController(TRANSPORT, urls, HELLO, on_message=lambda _: None, on_up=lambda: None)
+        nursery.start_soon(link.run)
+        with trio.fail_after(30):
+            while link.in_want is None:
+                await trio.lowlevel.checkpoint()
+            assert link.in_want.disks_needed == ("c9",)
+            controllers.active, controllers.disks_needed = "c2", ()
+            assert await link.call(DeleteTopic("x"), 30) == Done()
+        assert link.in_want is None
         nursery.cancel_scope.cancel()

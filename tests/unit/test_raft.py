@@ -11,7 +11,7 @@ import random
 import pytest
 from raft_net import FIVE, LATER, SETTINGS, THREE, Net, append, core, leader, log, of, sent, terms_of
 from tidelog.effects import Send
-from tidelog.wire.messages import AppendResult, Message, RequestVote, Vote
+from tidelog.wire.messages import AppendEntries, AppendResult, Message, RequestVote, Vote
 from tidelog_controller.core.raft import (
     Entry,
     Persist,
@@ -148,8 +148,9 @@ def test_a_leader_that_sees_a_later_term_follows(message: Message) -> None:
     """Raft §5.1: a stale leader reverts to follower immediately."""
     raft = leader(5)
     effects = raft.on_message("c2", message, LATER)
-    assert (raft.role, raft.term, raft.voted_for) == ("follower", 9, None)
-    assert Persist(9, None, None, ()) in effects
+    voted_for = "c2" if isinstance(message, AppendEntries) else None
+    assert (raft.role, raft.term, raft.voted_for) == ("follower", 9, voted_for)
+    assert Persist(9, voted_for, None, ()) in effects
 
 
 @pytest.mark.parametrize("message", [append(3, (0, 0), log(3)), RequestVote(3, 9, 2), RequestVote(3, 9, 2, pre=True)])

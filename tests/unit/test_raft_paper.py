@@ -110,6 +110,19 @@ def test_state_machine_safety_no_two_servers_apply_different_entries() -> None:
         net["c2"].raft.on_message("c3", append(9, (1, 1), [Entry(2, 9, b"y")]), net.now)
 
 
+@pytest.mark.parametrize("restarts", [False, True])
+def test_a_server_that_has_heard_the_leader_of_a_term_votes_for_nobody_else_in_it(restarts: bool) -> None:
+    """Raft figure 3, §5.2, decision 19: its disk may be a copy from before it voted for that leader, and a second
+    vote would make a second leader."""
+    net = Net(3, named=True)
+    net.deliver("c1", "c2", append(5, (0, 0)))
+    if restarts:
+        net["c2"].restart(net.now)
+    net.flying.clear()
+    net.deliver("c3", "c2", RequestVote(5, 0, 0, store="c3.1"))
+    assert net.flying == [("c2", "c3", Vote(5, False, store="c2.1"))]
+
+
 # --- figures 7 and 8 -------------------------------------------------------------------------------------
 
 LEADER_7 = [1, 1, 1, 4, 4, 5, 5, 6, 6, 6]

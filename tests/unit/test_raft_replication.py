@@ -29,7 +29,7 @@ def test_entries_are_durable_before_they_are_acknowledged_or_applied() -> None:
     effects = core(term=1, terms=[1]).on_message("c2", append(2, (1, 1), [Entry(2, 2, b"x")], commit=2), 0.0)
     assert effects == [
         RoleChanged("follower", 2, "c2"),
-        Persist(2, None, None, (Entry(2, 2, b"x"),)),
+        Persist(2, "c2", None, (Entry(2, 2, b"x"),)),
         Send("c2", AppendResult(2, True, 2)),
         Apply((Entry(1, 1, b"1.1"), Entry(2, 2, b"x"))),
     ]
@@ -62,12 +62,12 @@ def test_a_conflicting_suffix_is_replaced_and_the_removal_is_durable_too() -> No
     new = log(1, 1, 3)[2:]
     effects = raft.on_message("c2", append(3, (2, 1), new), 0.0)
     assert terms_of(raft) == [1, 1, 3]
-    assert Persist(3, None, 3, tuple(new)) in effects
+    assert Persist(3, "c2", 3, tuple(new)) in effects
 
 
 def test_conflicts_are_judged_by_the_entrys_term_not_the_messages() -> None:
     """Raft figure 2, AppendEntries rule 3: an old entry under a new leader is no conflict."""
-    raft = core(term=9, terms=[1, 1, 2, 2])
+    raft = core(term=9, terms=[1, 1, 2, 2], voted_for="c2")
     effects = raft.on_message("c2", append(9, (1, 1), log(1, 1, 2)[1:]), 0.0)
     assert terms_of(raft) == [1, 1, 2, 2]
     assert not any(isinstance(e, Persist) for e in effects)

@@ -49,6 +49,29 @@ def test_term_vote_and_entries_are_there_after_reopening(tmp_path: Path) -> None
     assert open_storage(tmp_path).load() == stored(7, "c2", entries(1, 3, 3, 7))
 
 
+def test_the_mark_of_an_old_copy_is_there_until_a_write_takes_it_away(tmp_path: Path) -> None:
+    storage = open_storage(tmp_path)
+    storage.perform(Persist(7, None, None, (), rolled_back=True))
+    storage.close()
+    storage = open_storage(tmp_path)
+    assert storage.load().rolled_back
+    storage.perform(Persist(7, None, None, entries(1, 3)))
+    assert not storage.load().rolled_back
+
+
+@pytest.mark.parametrize("is_old", [False, True])
+@pytest.mark.parametrize("bit", [0, 2, 15, 40])
+def test_a_mark_of_an_old_copy_that_is_damaged_is_noticed(tmp_path: Path, bit: int, is_old: bool) -> None:
+    storage = open_storage(tmp_path)
+    storage.perform(Persist(7, None, None, (), rolled_back=is_old))
+    storage.close()
+    with sqlite3.connect(tmp_path / "raft.db") as db:
+        db.execute("UPDATE hard_state SET rolled_back = (rolled_back | ?1) - (rolled_back & ?1)", (1 << bit,))
+    db.close()
+    with pytest.raises(Damaged, match="old copy"):
+        open_storage(tmp_path).load()
+
+
 def test_a_vote_can_be_withdrawn_only_by_a_new_term_and_both_are_one_write(tmp_path: Path) -> None:
     filled(tmp_path)
     storage = open_storage(tmp_path)

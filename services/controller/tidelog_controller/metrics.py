@@ -67,6 +67,12 @@ SERVERS = Metric(
 ACTIVE = Metric("tidelog_controller_active", "gauge", "boolean", "1: this is the active controller.")
 ACTIVATIONS = Metric("tidelog_controller_activations", "counter", "times", "How often it became the active one.")
 ROLE = Metric("tidelog_raft_role", "gauge", "boolean", "1 for the role that it has among the controllers.", ("role",))
+ROLLED_BACK = Metric(
+    "tidelog_raft_rolled_back",
+    "gauge",
+    "boolean",
+    "1: its disk is an old copy, and it does not vote until the active controller has refilled it.",
+)
 TERM = Metric("tidelog_raft_term", "gauge", "number", "Raft's term.")
 COMMITTED = Metric("tidelog_raft_commit_index", "gauge", "index", "Last entry that is known to be committed.")
 APPLIED = Metric("tidelog_raft_applied_index", "gauge", "index", "Last entry that the metadata contain.")
@@ -131,7 +137,19 @@ CLUSTER = (
 """Shown by the active controller only, but for what is counted: that stays where it was counted."""
 METRICS = (
     *CLUSTER,
-    *(ACTIVE, ACTIVATIONS, ROLE, TERM, COMMITTED, APPLIED, LOG_ENTRIES, LOG_BYTES, SNAPSHOT_BYTES, SNAPSHOTS),
+    *(
+        ACTIVE,
+        ACTIVATIONS,
+        ROLE,
+        ROLLED_BACK,
+        TERM,
+        COMMITTED,
+        APPLIED,
+        LOG_ENTRIES,
+        LOG_BYTES,
+        SNAPSHOT_BYTES,
+        SNAPSHOTS,
+    ),
     *(INSTALLED, RAFT_ELECTIONS, PROPOSALS, COMMITS, PERSISTS, REQUESTS, REFUSED, WAITING, INPUTS, CONNECTIONS),
     *(WATCHERS, EVENTS),
 )
@@ -171,6 +189,7 @@ def _raft(shell: Shell) -> Iterator[Sample]:
     raft, counts = shell.core.raft, shell.core.counts
     for role in get_args(Role):
         yield ROLE, (role,), raft.role == role
+    yield ROLLED_BACK, (), raft.rolled_back
     yield TERM, (), raft.term
     yield COMMITTED, (), raft.commit_index
     yield APPLIED, (), shell.core.state.index

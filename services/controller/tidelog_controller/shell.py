@@ -331,5 +331,6 @@ def merge(persists: Iterable[Persist]) -> Persist | None:
             kept + persist.entries,
             persist.base or merged.base,
             persist.snapshot or merged.snapshot,
+            persist.rolled_back,
         )
     return merged

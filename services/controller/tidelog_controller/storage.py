@@ -11,14 +11,16 @@ first bad frame, so the content of the database says by itself whether it is who
 
 - every row carries a CRC-32 of its own;
 - ``contents`` is the XOR of the CRCs of all entries and of the snapshot: a row that is missing, or is an older one, shows;
-- ``commits`` counts the commits, and ``checksum`` covers the row of the hard state with ``contents``, ``commits`` and
-  ``previous``, the checksum of the commit before.
+- ``commits`` counts the commits, and ``checksum`` covers the row of the hard state with ``rolled_back``, ``contents``,
+  ``commits`` and ``previous``, the checksum of the commit before.
 
 The database must be at the commit that ``raft.db-commits`` names, or at the one after it, which was in flight. An older
 one is ``Damaged``. An honest crash never leaves it older, whatever of the unsynced writes reached the disk.
 
-Releases before 0.2 know none of these four columns and leave them as they are; the checksum then no longer fits a
+Releases before 0.2 know none of these five columns and leave them as they are; the checksum then no longer fits a
 row whose own CRC is right. Such a store is taken over as it is by a commit of its own, as is a new one.
+
+The column ``rolled_back`` says whether the disk is an old copy that is not refilled yet (``core/old_copies.py``).
 
 Each database has a random name, its *store*, from when it is made: by that name the group knows it and gives it a
 vote (``core/members.py``). ``set_aside`` puts a damaged one out of the way; what is then made anew is marked
@@ -56,7 +58,9 @@ CREATE TABLE snapshot (idx INTEGER NOT NULL, term INTEGER NOT NULL, members BLOB
   crc INTEGER NOT NULL);
 """
 _STATE = "term, voted_for, base_index, base_term, base_members, last_index"
-_CHAIN = ("commits", "previous", "contents", "checksum")
+_CHAIN = ("rolled_back", "commits", "previous", "contents", "checksum")
+_ROLLED_BACK = 0x0DD15C
+"""The value of ``rolled_back`` in an old copy, else it is 0: no flipped bit makes the one of the other."""
 _FILES = ("", "-journal", "-wal", "-shm", "-commits")
 """What the names of a store's files add to ``raft.db``."""
 
@@ -80,7 +84,9 @@ class RaftStorage:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         if not self.path.exists():
             if self._commits.count():
-                raise self._damaged(f"it is gone, and {self._commits.path.name} tells of {self._commits.count()} commits")
+                raise self._damaged(
+                    f"it is gone, and {self._commits.path.name} tells of {self._commits.count()} commits"
+                )
             _create(self.path, cluster, node_id, store, lost)
         if self.path.stat().st_size == 0:
             raise self._damaged("the file is empty")
@@ -110,7 +116,7 @@ class RaftStorage:
                 if fault != "ok":
                     raise self._damaged(str(fault))
             ((store, lost),) = self._db.execute("SELECT store, lost FROM identity").fetchall()
-            *state, _, _, contents, _ = self._hard_state(chained=True)
+            *state, rolled_back, _, _, contents, _ = self._hard_state(chained=True)
             rows = self._db.execute("SELECT idx, term, data, is_members, crc FROM entries ORDER BY idx").fetchall()
             snapshots = self._db.execute("SELECT idx, term, members, data, crc FROM snapshot").fetchall()
         term, voted_for, base_index, base_term, base_members, last_index = state
@@ -119,7 +125,7 @@ class RaftStorage:
         snapshot = self._snapshot(snapshots, base)
         if contents != _xor(row[-1] for row in (*rows, *snapshots)):
             raise self._damaged("the log and the snapshot are not those of the last commit")
-        return Stored(term, voted_for, entries, base, snapshot, store, bool(lost))
+        return Stored(term, voted_for, entries, base, snapshot, store, bool(lost), bool(rolled_back))
 
     def _entries(self, rows: list[Any], base: Base, last_index: int, term: int) -> list[Entry]:
         if len(rows) != last_index - base.index:
@@ -175,7 +181,7 @@ class RaftStorage:
             )
         ((last_index,),) = self._db.execute("SELECT coalesce(max(idx), ?) FROM entries", (base_index,))
         state = (persist.term, persist.voted_for, base_index, base_term, base_members, last_index)
-        self._commit(state, LastCommit(commits, checksum), contents)
+        self._commit(state, _ROLLED_BACK if persist.rolled_back else 0, LastCommit(commits, checksum), contents)
         self._failed = False
 
     def _delete(self, rows: str, *values: int) -> int:
@@ -192,13 +198,14 @@ class RaftStorage:
             self._db.executemany(f"INSERT INTO {table} VALUES ({places})", complete)
         return _xor(row[-1] for row in complete)
 
-    def _commit(self, state: tuple[Any, ...], last: LastCommit, contents: int) -> None:
+    def _commit(self, state: tuple[Any, ...], rolled_back: int, last: LastCommit, contents: int) -> None:
         """Finish the transaction as the commit after ``last``."""
         number = last.number + 1
-        commit = LastCommit(number, _crc(*state, number, last.checksum, contents))
+        covered = rolled_back, number, last.checksum, contents
+        commit = LastCommit(number, _crc(*state, *covered))
         self._db.execute(
-            f"UPDATE hard_state SET ({_STATE}, crc, {', '.join(_CHAIN)}) = (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-            (*state, _crc(*state), number, last.checksum, contents, commit.checksum),
+            f"UPDATE hard_state SET ({_STATE}, crc, {', '.join(_CHAIN)}) = (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            (*state, _crc(*state), *covered, commit.checksum),
         )
         self._db.execute("COMMIT")
         self._commits.write(commit)  # only now: an honest crash never leaves the database behind this file
@@ -222,7 +229,7 @@ class RaftStorage:
         ((store,),) = self._db.execute("SELECT store FROM identity")
         columns = {column[1] for column in self._db.execute("PRAGMA table_info(hard_state)")}
         chained = columns.issuperset(_CHAIN)
-        *state, number, previous, contents, checksum = self._hard_state(chained)
+        *state, rolled_back, number, previous, contents, checksum = self._hard_state(chained)
         last = self._last_commit(store, number)
         if (number, checksum) != (last.number, last.checksum):
             if number < last.number:
@@ -230,17 +237,19 @@ class RaftStorage:
             if (number, previous) != (last.number + 1, last.checksum):
                 raise self._damaged(f"it is not what followed commit {last.number}")
             self._commits.write(LastCommit(number, checksum))
-        if checksum != _crc(*state, number, previous, contents):
-            self._take_over(tuple(state), LastCommit(number, checksum), chained)
+        if checksum != _crc(*state, rolled_back, number, previous, contents):
+            self._take_over(tuple(state), rolled_back, LastCommit(number, checksum), chained)
 
     def _hard_state(self, chained: bool) -> list[Any]:
         """The row without its CRC, which fits. The columns of the chain are 0 where there are none yet."""
-        chain = ", ".join(_CHAIN) if chained else "0, 0, 0, 0"
+        chain = ", ".join(_CHAIN if chained else "0" * len(_CHAIN))
         rows = self._db.execute(f"SELECT {_STATE}, {chain}, crc FROM hard_state").fetchall()
         if len(rows) != 1 or rows[0][-1] != _crc(*rows[0][: -1 - len(_CHAIN)]):
             raise self._damaged("term and vote do not match their checksum")
         if not all(isinstance(value, int) for value in rows[0][-1 - len(_CHAIN) : -1]):
             raise self._damaged("it does not say which commit it is")
+        if rows[0][len(_STATE.split(", "))] not in (0, _ROLLED_BACK):
+            raise self._damaged("it does not say whether it is an old copy")
         return list(rows[0][:-1])
 
     def _last_commit(self, store: str, number: int) -> LastCommit:
@@ -255,7 +264,7 @@ class RaftStorage:
             return NO_COMMIT
         return last
 
-    def _take_over(self, state: tuple[Any, ...], last: LastCommit, chained: bool) -> None:
+    def _take_over(self, state: tuple[Any, ...], rolled_back: int, last: LastCommit, chained: bool) -> None:
         """Make what is there a commit: of a new store, or one that an older release wrote to. ``load`` checks its
         rows as ever."""
         self._db.execute("BEGIN IMMEDIATE")
@@ -264,7 +273,7 @@ class RaftStorage:
         crcs = self._db.execute("SELECT crc FROM entries UNION ALL SELECT crc FROM snapshot").fetchall()
         if not all(isinstance(crc, int) for (crc,) in crcs):
             raise self._damaged("a checksum of a row is none")
-        self._commit(state, last, _xor(crc for (crc,) in crcs))
+        self._commit(state, rolled_back, last, _xor(crc for (crc,) in crcs))
 
     def _check_identity(self, cluster: str, node_id: NodeId) -> None:
         rows = self._db.execute("SELECT * FROM identity").fetchall()

@@ -202,6 +202,8 @@ class Requests:
                 return await self._coordination.answer(message)
             case _ if isinstance(message, GROUP_KINDS):
                 return await self._coordination.answer(message)
+            case DescribeQuorum() if controllers.in_want is not None:
+                return controllers.in_want
             case _:
                 return await controllers.call(message, CONTROLLER_TIMEOUT_S)
 

@@ -10,6 +10,7 @@ import trio
 from rich.console import Console
 from rich.table import Table
 
+from tidelog.cli.explain import refill_in_words
 from tidelog.cli.main import connect, gateway_option, json_option, print_json, run
 from tidelog.config import load
 from tidelog.errors import ConfigError
@@ -55,6 +56,8 @@ def state_in_words(one: ControllerInfo, active: str) -> str:
     """What a controller does in the group."""
     if one.lost:
         return "lost its disk: add it again"
+    if one.rolled_back:
+        return f"rolled back: {refill_in_words(one)}"
     return "active" if one.node == active else "votes" if one.voter else "learns"
 
 
@@ -87,7 +90,7 @@ def add(node: str, url: str, timeout_s: float, gateways: tuple[str, ...]) -> Non
 async def _wait_vote(log: Log, node: str) -> None:
     while True:
         for one in (await log.quorum()).controllers:
-            if one.node == node and one.voter and not one.lost:
+            if one.node == node and one.voter and not one.lost and not one.rolled_back:
                 return
         await trio.sleep(LOOK_S)
 

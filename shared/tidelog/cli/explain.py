@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from tidelog.timeline.words import change, reason
-from tidelog.wire.messages import HistoryEntry, PartitionInfo, TopicInfo
+from tidelog.wire.messages import ControllerInfo, HistoryEntry, PartitionInfo, TopicInfo
 
 
 def partition_of(where: str) -> tuple[str, int]:
@@ -25,6 +25,13 @@ def clock(entry: HistoryEntry) -> str:
     at = datetime.fromtimestamp(entry.time_ms / 1000)
     day = "" if at.date() == datetime.now().date() else at.strftime("%Y-%m-%d ")
     return day + at.strftime("%H:%M:%S.%f")[:-3]
+
+
+def refill_in_words(one: ControllerInfo) -> str:
+    """How far a controller is that runs on an old copy of its disk."""
+    if not one.refill_to:
+        return "waits for an active controller to refill it"
+    return f"being refilled, at index {max(one.match, 0)} of {one.refill_to}"
 
 
 def state_in_words(topic: TopicInfo, partition: PartitionInfo) -> list[str]:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from statistics import median
 
-from tidelog.cli.explain import refuses_all, state_in_words
+from tidelog.cli.explain import refill_in_words, refuses_all, state_in_words
 from tidelog.wire.messages import FeaturesAnswer, MetadataAnswer, PartitionInfo, QuorumAnswer, ServerInfo, TopicInfo
 
 PROBLEM, WARNING, NOTE = "problem", "warning", "note"
@@ -67,13 +67,15 @@ def in_order(found: list[Finding]) -> list[Finding]:
 
 
 def _controllers(quorum: QuorumAnswer | None) -> Iterator[Finding]:
+    if quorum is not None:
+        yield from _old_copies(quorum)
     if quorum is None or not quorum.active:
         what = "no active controller: leaders stay as they are, and nothing about the cluster can be changed"
         yield Finding(PROBLEM, what, "Start controllers until a majority runs; their logs say whom they miss.")
         return
     voters = [one for one in quorum.controllers if one.voter and not one.lost]
     silent = [one.node for one in voters if one.role == "unknown"]
-    spare = len(voters) - len(silent) - (len(voters) // 2 + 1)
+    spare = len(voters) - len(silent) - sum(one.rolled_back for one in voters) - (len(voters) // 2 + 1)
     if silent:
         more = f"{spare} more may fail" if spare > 0 else "no other may fail"
         what = f"controllers do not answer: {', '.join(silent)}; {more}, of {len(voters)}"
@@ -88,6 +90,20 @@ def _controllers(quorum: QuorumAnswer | None) -> Iterator[Finding]:
         elif not one.voter:
             what = f"controller {one.node} has no vote yet"
             yield Finding(WARNING, what, f"'tidelog controllers add {one.node} {one.url}' waits until it has.")
+
+
+def _old_copies(quorum: QuorumAnswer) -> Iterator[Finding]:
+    for one in quorum.controllers:
+        if one.rolled_back:
+            what = f"controller {one.node} runs on an old copy of its disk: {refill_in_words(one)}; it has no vote"
+            yield Finding(
+                PROBLEM, what, "Keep the others running until it votes again; find out how the old disk came there."
+            )
+    if quorum.disks_needed:
+        what = f"nobody can be elected without the disks of {', '.join(quorum.disks_needed)}"
+        yield Finding(
+            PROBLEM, what, "Start them with the disks that they had; if gone: 'tidelog controllers rescue'."
+        )
 
 
 def _servers(metadata: MetadataAnswer, metrics: Mapping[str, Mapping[str, float]]) -> Iterator[Finding]:

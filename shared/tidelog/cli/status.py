@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from tidelog.cli.completion import places
-from tidelog.cli.explain import change_in_words, clock, event_in_words, partition_of
+from tidelog.cli.explain import change_in_words, clock, event_in_words, partition_of, refill_in_words
 from tidelog.cli.main import connect, gateway_option, json_option, print_json, run
 from tidelog.cli.past import at_option, entries_of, history_at
 from tidelog.wire.messages import HistoryEntry
@@ -53,9 +53,11 @@ def status(as_json: bool, gateways: tuple[str, ...]) -> None:
         return
     table = Table("id", "role", "state", "url", box=None)
     for controller in quorum.controllers:
-        table.add_row(
-            controller.node, "controller", "active" if controller.node == quorum.active else "", controller.url
-        )
+        if controller.rolled_back:
+            state = f"rolled back: {refill_in_words(controller)}"
+        else:
+            state = "active" if controller.node == quorum.active else ""
+        table.add_row(controller.node, "controller", state, controller.url)
     for server in servers:
         leads = sum(p.leader == server.node for _, p in partitions)
         table.add_row(

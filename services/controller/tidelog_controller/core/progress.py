@@ -17,12 +17,15 @@ everything. Answers carry no number of their request, so old ones are told apart
 - a true rejection points at or above ``match``, because what a follower has acknowledged it never loses.
 
 An old rejection that slips through costs only messages: ``next > match`` holds always. All this is of one *store*;
-when another answers under the same name (``members.py``) a new ``Progress`` begins."""
+when another answers under the same name (``members.py``) a new ``Progress`` begins. A store that did lose what it
+had acknowledged says so (``old_copies.py``): its *refill* begins, with ``match`` 0, and answers of its earlier life,
+which are those to older rounds of heartbeats, count no more."""
 
 from __future__ import annotations
 
 import zlib
 from collections import deque
+from dataclasses import dataclass
 
 from tidelog_controller.core.raft_log import Snapshot
 
@@ -55,6 +58,14 @@ class Sending:
         return self.snapshot.data[self.offset : self.offset + max_bytes]
 
 
+@dataclass(frozen=True, slots=True)
+class Refill:
+    """A follower's store is an old copy. It calls this refill ``id``, and counts again from ``to`` on."""
+
+    id: int
+    to: int
+
+
 class Progress:
     """One follower from the leader's side, for one term of leadership."""
 
@@ -63,6 +74,12 @@ class Progress:
         """The store that answers; "": not heard yet."""
         self.match = 0
         """The follower has everything up to here, durably."""
+        self.acked = 0
+        """The highest ``match`` there was in this term, also where the store has lost it since."""
+        self.refill: Refill | None = None
+        """Not None: the follower counts for nothing."""
+        self.first_round = 0
+        """Answers to earlier heartbeats than this one are of another life of the store."""
         self.next = next_index
         """First index of the next message with entries."""
         self.probing = True
@@ -95,6 +112,7 @@ class Progress:
         """The follower agrees up to ``match``. True if that is news."""
         news = match > self.match
         self.match = max(self.match, match)
+        self.acked = max(self.acked, match)
         if self.sending is not None and self.match >= self.sending.snapshot.index:
             self.sending = None
             self.next = self.match + 1
@@ -115,6 +133,24 @@ class Progress:
         self._in_flight.clear()
         self.next = hint + 1
         return True
+
+    def begin_refill(self, refill: Refill, round: int) -> None:
+        """The store is an old copy, and says so in the life to which the leader speaks from this round on."""
+        self.refill = refill
+        self.match = 0
+        self._begin_life(round)
+        self.probing = True
+        self._probe_sent = False
+        self._in_flight.clear()
+
+    def end_refill(self, round: int) -> None:
+        """It counts again, with what it answers from this round on."""
+        self.refill = None
+        self._begin_life(round)
+
+    def _begin_life(self, round: int) -> None:
+        self.first_round = round
+        self.heard_round = 0
 
     def send_snapshot(self, snapshot: Snapshot) -> None:
         """It needs what the log no longer has."""

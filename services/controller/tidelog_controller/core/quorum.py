@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from tidelog.types import NodeId
 from tidelog.wire.messages import ControllerInfo, QuorumAnswer
 
 from tidelog_controller.core.raft import Raft
+from tidelog_controller.core.raft_members import Standing
 
 
 def describe_quorum(raft: Raft, node_id: NodeId, urls: Mapping[NodeId, str], active: bool) -> QuorumAnswer:
@@ -17,11 +19,13 @@ def describe_quorum(raft: Raft, node_id: NodeId, urls: Mapping[NodeId, str], act
     named = leader if leader != node_id or active else None
     own = "follower" if raft.role == "follower" else "candidate"
     others = "unknown" if leader is None else "follower"
-    matches = raft.matches()
+    standings = raft.standings()
     controllers = []
     for node, url in urls.items():
         member = raft.members.find(node)
         role = "leader" if node == leader else own if node == node_id else others
         votes = member is not None and member.voter
-        controllers.append(ControllerInfo(node, url, role, votes, *matches.get(node, (-1, False))))
-    return QuorumAnswer(named or "", raft.term, raft.commit_index, tuple(controllers))
+        of = standings.get(node, Standing())
+        controllers.append(ControllerInfo(node, url, role, votes, of.match, of.lost, of.rolled_back, of.refill_to))
+    answer = QuorumAnswer(named or "", raft.term, raft.commit_index, tuple(controllers))
+    return replace(answer, disks_needed=raft.disks_needed)

@@ -83,11 +83,13 @@ class Raft(RaftElections):
         """``stored`` is what was last made durable. A new server has no configuration: ``found`` gives it one, or a
         leader does."""
         super().__init__(node_id, settings, stored, rng, now)
-        self._granted = {}
+        self._granted, self._refused = {}, {}
         self._reads = []
 
     def _become_follower(self, term: int, leader_id: NodeId | None, now: float) -> None:
         super()._become_follower(term, leader_id, now)
+        if leader_id is not None:
+            self._granted, self._refused = {}, {}
         self._reads.clear()
         self._transfer = None
 

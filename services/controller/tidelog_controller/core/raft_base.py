@@ -7,9 +7,10 @@ from typing import Literal, Protocol
 
 from tidelog.effects import Event, Send
 from tidelog.types import NodeId
-from tidelog.wire.messages import Message
+from tidelog.wire.messages import Acked, Message
 
 from tidelog_controller.core.members import Members
+from tidelog_controller.core.old_copies import AckedEntries
 from tidelog_controller.core.progress import Progress
 from tidelog_controller.core.raft_log import Apply, Persist, RaftLog, Restore, Snapshot, Stored
 from tidelog_controller.core.raft_settings import RaftSettings
@@ -75,7 +76,15 @@ class RaftBase:
         self.commit_index = stored.snapshot.index if stored.snapshot is not None else 0
         assert self.log.last_term <= self.term, "the stored log is ahead of the stored term"
         assert self.log.base.index <= self.commit_index <= self.log.last_index, "no snapshot stands for what is gone"
+        self.rolled_back = stored.rolled_back
+        """This store is an old copy that is not refilled yet (``old_copies.py``)."""
         self._rng = rng
+        self._refill_id = self._draw_refill_id() if self.rolled_back else 0
+        self._acked = AckedEntries()
+        self.old_copies: tuple[NodeId, ...] = ()
+        """Voters that said in the last election, which was in vain, that their stores are old copies."""
+        self.disks_needed: tuple[NodeId, ...] = ()
+        """Voters that did not answer then, and without which nobody can be elected."""
         self._progress: dict[NodeId, Progress] = {}
         self._heard_leader_at = now
         self._election_timeout_s = self._draw_timeout()
@@ -99,7 +108,7 @@ class RaftBase:
     @property
     def is_voter(self) -> bool:
         """Whether this server, with this store, may stand and counts."""
-        return self.members.has_vote(self.node_id, self.store)
+        return self.members.has_vote(self.node_id, self.store) and not self.rolled_back
 
     # --- roles -------------------------------------------------------------------------------------------
 
@@ -111,15 +120,20 @@ class RaftBase:
         self._change_role("follower", leader_id, now)
 
     def _follow(self, leader: NodeId, term: int, now: float) -> None:
-        """A message of the leader of this or a later term has come."""
+        """A message of the leader of this or a later term has come. It gets the vote of that term where nobody has
+        it: a majority has voted for it, and a store that has forgotten that it did must not vote for another one."""
         if term > self.term or self.role != "follower" or self.leader_id is None:
             self._become_follower(term, leader, now)
+        if self.voted_for is None:
+            self._set_hard_state(term, leader)
         self._heard_leader_at = now
         self._election_at = now + self._election_timeout_s
 
     def _change_role(self, role: Role, leader_id: NodeId | None, now: float) -> None:
         self.role = role
         self.leader_id = leader_id
+        if leader_id is not None:
+            self.old_copies = self.disks_needed = ()
         self._election_timeout_s = self._draw_timeout()
         self._election_at = now + self._election_timeout_s
         change = RoleChanged(role, self.term, leader_id)
@@ -132,6 +146,40 @@ class RaftBase:
     def _draw_timeout(self) -> float:
         low, high = self.settings.election_timeout_min_s, self.settings.election_timeout_max_s
         return low + (high - low) * self._rng.random()
+
+    # --- old copies: ``old_copies.py`` ---------------------------------------------------------------------
+
+    def _learn_acked(self, rows: tuple[Acked, ...], now: float) -> None:
+        """Another controller says what stores have acknowledged; perhaps this one is told that it is an old copy."""
+        self._acked.learn(row for row in rows if row.store != self.store)
+        self._acked.keep_only(member.store for member in self.members.all)
+        if self.rolled_back or not self.store:
+            return
+        for row in rows:
+            if row.store == self.store and not self.log.has(row.index, row.term):
+                self.rolled_back, self._refill_id = True, self._draw_refill_id()
+                self._hard_state_dirty = True
+                if self.role != "follower":
+                    self._become_follower(self.term, None, now)
+                self._say("raft_store_rolled_back", index=self.log.last_index, acknowledged=row.index)
+                return
+
+    def _acked_for(self, progress: Progress) -> tuple[Acked, ...]:
+        """What a heartbeat tells a follower. Its own store may have acknowledged more to this leader than is
+        committed, and does not lose that in this term either."""
+        rows, term = self._acked.rows(), self.log.term_at(progress.acked)
+        if not progress.store or not term:
+            return rows
+        return (*rows, Acked(progress.store, progress.acked, term))
+
+    def _become_sound(self) -> None:
+        """The leader has refilled this store."""
+        self.rolled_back, self._refill_id = False, 0
+        self._hard_state_dirty = True
+        self._say("raft_store_refilled", index=self.log.last_index)
+
+    def _draw_refill_id(self) -> int:
+        return 1 + int(self._rng.random() * (1 << 52))
 
     # --- what is committed ---------------------------------------------------------------------------------
 
@@ -160,7 +208,9 @@ class RaftBase:
         """What was changed so far becomes durable before the next effect."""
         if self._hard_state_dirty or self._unsaved_snapshot is not None or self.log.has_unsaved():
             truncate_from, entries, base = self.log.take_unsaved()
-            persist = Persist(self.term, self.voted_for, truncate_from, entries, base, self._unsaved_snapshot)
+            persist = Persist(
+                *(self.term, self.voted_for, truncate_from, entries, base, self._unsaved_snapshot, self.rolled_back)
+            )
             self._effects.append(persist)
             self._hard_state_dirty = False
             self._unsaved_snapshot = None

@@ -19,8 +19,12 @@ class RaftElections(RaftMembers):
     """See above."""
 
     _granted: dict[NodeId, str]
+    _refused: dict[NodeId, bool]
+    """Who has refused its vote, and whether because its store is an old copy."""
 
     def _become_pre_candidate(self, now: float) -> None:
+        if self._granted:
+            self._note_disks_needed()
         self._change_role("pre_candidate", None, now)
         self._campaign(self.term + 1, now, pre=True)
 
@@ -44,12 +48,23 @@ class RaftElections(RaftMembers):
         self._advance_commit()
 
     def _campaign(self, term: int, now: float, *, pre: bool = False, transfer: bool = False) -> None:
-        self._granted = {}
+        self._granted, self._refused = {}, {}
         for voter in self.members.voters:
             if voter.node != self.node_id:
-                request = RequestVote(term, self.log.last_index, self.log.last_term, pre, transfer)
-                self._send(voter.node, request)
+                last = self.log.last_index, self.log.last_term
+                self._send(voter.node, RequestVote(term, *last, pre, transfer, self.store, self._acked.rows()))
         self._count_vote(self.node_id, self.store, now)
+
+    def _note_disks_needed(self) -> None:
+        """An election ended in vain: perhaps since so many stores are old copies that others are needed."""
+        old = tuple(node for node, is_old in self._refused.items() if is_old)
+        voters = [voter.node for voter in self.members.voters]
+        silent = tuple(node for node in voters if node not in self._granted and node not in self._refused)
+        in_want = bool(old) and len(voters) - len(old) - len(silent) < self.members.majority
+        now = (tuple(sorted(old)), tuple(sorted(silent))) if in_want else ((), ())
+        if in_want and now != (self.old_copies, self.disks_needed):
+            self._say("raft_disk_needed", rolled_back=now[0], needed=now[1])
+        self.old_copies, self.disks_needed = now
 
     def _count_vote(self, voter: NodeId, store: str, now: float) -> None:
         self._granted[voter] = store
@@ -68,24 +83,36 @@ class RaftElections(RaftMembers):
     def _on_request_vote(self, sender: NodeId, request: RequestVote, now: float) -> None:
         if request.term <= request.last_term or (request.last_index == 0) != (request.last_term == 0):
             raise ProtocolError(f"request_vote of {sender}: impossible terms {request}")
+        self._learn_acked(request.acked, now)
         if request.term > self.term and not request.transfer and self._hears_leader(now):
             return
-        mine, theirs = (self.log.last_term, self.log.last_index), (request.last_term, request.last_index)
+        fit = self._is_fit(request)
         if request.pre:
-            granted = request.term > self.term and theirs >= mine
-            self._send(sender, Vote(request.term if granted else self.term, granted, True, self.store))
+            granted = request.term > self.term and fit
+            term = request.term if granted else self.term
+            self._answer_vote(sender, term, granted, pre=True)
             return
         if request.term > self.term:
             self._become_follower(request.term, None, now)
-        free = self.voted_for == sender or (self.voted_for is None and self.leader_id is None)
-        granted = request.term == self.term and free and theirs >= mine
+        granted = request.term == self.term and self.voted_for in (None, sender) and fit
         if granted:
             if self.voted_for != sender:
                 self._set_hard_state(self.term, sender)
             self._election_at = now + self._election_timeout_s
-        self._send(sender, Vote(self.term, granted, store=self.store))
+        self._answer_vote(sender, self.term, granted, pre=False)
+
+    def _answer_vote(self, candidate: NodeId, term: int, granted: bool, *, pre: bool) -> None:
+        self._send(candidate, Vote(term, granted, pre, self.store, self.rolled_back, self._acked.rows()))
+
+    def _is_fit(self, request: RequestVote) -> bool:
+        """Whether this store may vote, and the candidate's log is not behind this one, nor behind what the
+        candidate's own store has acknowledged."""
+        mine, theirs = (self.log.last_term, self.log.last_index), (request.last_term, request.last_index)
+        behind = self._acked.is_behind(request.store, request.last_index, request.last_term)
+        return not self.rolled_back and not behind and theirs >= mine
 
     def _on_vote(self, sender: NodeId, vote: Vote, now: float) -> None:
+        self._learn_acked(vote.acked, now)
         if vote.pre and vote.granted:  # carries the term asked for, which nobody has yet
             if self.role == "pre_candidate" and vote.term == self.term + 1:
                 self._count_vote(sender, vote.store, now)
@@ -93,6 +120,8 @@ class RaftElections(RaftMembers):
             self._become_follower(vote.term, None, now)
         elif vote.granted and self.role == "candidate" and vote.term == self.term:
             self._count_vote(sender, vote.store, now)
+        elif not vote.granted and self.members.has_vote(sender, vote.store):
+            self._refused[sender] = vote.rolled_back
 
     def _lose_leader(self, now: float) -> None:
         """The leader's process has most likely ended: help to depose it, and stand soon; not at once, since the

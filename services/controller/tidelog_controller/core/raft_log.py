@@ -78,13 +78,15 @@ class Stored:
     """Random name of this storage, from when it was made."""
     lost: bool = False
     """It was made because an earlier one was damaged or missing: it never takes part in founding a cluster."""
+    rolled_back: bool = False
+    """The disk is an old copy, and the leader has not refilled it yet (``old_copies.py``): the store has no vote."""
 
 
 @dataclass(frozen=True, slots=True)
 class Persist:
-    """Make durable, before any later effect of the list: term and vote; the snapshot, if there is one; then, if
-    ``truncate_from`` is not None, the removal of all entries from that index on; if ``base`` is not None, of all up
-    to its index; then ``entries``, which follow what is left."""
+    """Make durable, before any later effect of the list: term, vote and whether the store is rolled back; the
+    snapshot, if there is one; then, if ``truncate_from`` is not None, the removal of all entries from that index on;
+    if ``base`` is not None, of all up to its index; then ``entries``, which follow what is left."""
 
     term: int
     voted_for: NodeId | None
@@ -92,6 +94,7 @@ class Persist:
     entries: tuple[Entry, ...]
     base: Base | None = None
     snapshot: Snapshot | None = None
+    rolled_back: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,6 +164,11 @@ class RaftLog:
         if index == self.base.index:
             return self.base.term
         return self._entries[index - self.base.index - 1].term if self.base.index < index <= self.last_index else None
+
+    def has(self, index: int, term: int) -> bool:
+        """Whether the entry (``index``, ``term``), which some leader has had at that place of its log, is
+        here. What is compacted away counts as here: it is committed."""
+        return index <= self.base.index or self.term_at(index) == term
 
     def slice(self, first: int, last: int) -> tuple[Entry, ...]:
         """Entries ``first`` to ``last``, both included, as far as they are not compacted away."""
@@ -283,8 +291,8 @@ def apply_persist(stored: Stored, persist: Persist) -> Stored:
         entries = entries[: max(persist.truncate_from - stored.base.index - 1, 0)]
     kept = [entry for entry in (*entries, *persist.entries) if entry.index > base.index]
     check_entries(kept, base)
-    snapshot = persist.snapshot or stored.snapshot
-    return replace(stored, term=persist.term, voted_for=persist.voted_for, entries=kept, base=base, snapshot=snapshot)
+    log = replace(stored, entries=kept, base=base, snapshot=persist.snapshot or stored.snapshot)
+    return replace(log, term=persist.term, voted_for=persist.voted_for, rolled_back=persist.rolled_back)
 
 
 def encode_entries(entries: Sequence[Entry]) -> bytes:

@@ -25,6 +25,16 @@ from tidelog_controller.core.raft_base import RaftEffect
 from tidelog_controller.core.raft_reads import RaftReads
 
 
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """How a controller stands in the group, as ``ControllerInfo`` has it."""
+
+    match: int = -1
+    lost: bool = False
+    rolled_back: bool = False
+    refill_to: int = 0
+
+
 @dataclass(slots=True)
 class _Transfer:
     target: NodeId
@@ -46,7 +56,7 @@ class RaftMembers(RaftReads):
         member = self.members.find(node)
         if member is None or (not member.voter and member.url != url):
             return self._change(self.members.with_learner(node, url), now)
-        if member.voter and node in self._progress and self._follower_of(node) is None:
+        if member.voter and node in self._progress and self._answering(node) is None:
             return self._change(self.members.with_learner(node, url), now)
         moved = tuple(replace(m, url=url) if m.node == node else m for m in self.members.all)
         return (self.log.members_index, []) if member.url == url else self._change(Members(moved), now)
@@ -73,14 +83,17 @@ class RaftMembers(RaftReads):
         self._advance_commit()
         return entry.index, self._take_effects()
 
-    def matches(self) -> dict[NodeId, tuple[int, bool]]:
-        """Leader: how far each controller's log agrees, and whether it answers with a store that lost its vote."""
+    def standings(self) -> dict[NodeId, Standing]:
+        """What is known here of the controllers: of all of them only at the leader."""
         if self.role != "leader":
-            return {}
-        found = {self.node_id: (self.log.last_index, False)}
+            return {node: Standing(rolled_back=True) for node in self.old_copies} | {
+                self.node_id: Standing(rolled_back=self.rolled_back)
+            }
+        found = {self.node_id: Standing(self.log.last_index)}
         for node, progress in self._progress.items():
-            member = self.members.find(node)
-            found[node] = (progress.match, member is not None and member.voter and progress.store != member.store)
+            member, refill = self.members.find(node), progress.refill
+            lost = member is not None and member.voter and progress.store != member.store
+            found[node] = Standing(progress.match, lost, refill is not None, refill.to if refill is not None else 0)
         return found
 
     def is_live(self, node: NodeId, now: float) -> bool:
@@ -118,7 +131,7 @@ class RaftMembers(RaftReads):
         """A learner that keeps up becomes a voter."""
         for member in self.members.all:
             progress = self._progress.get(member.node)
-            if member.voter or progress is None or not progress.store or progress.match == 0:
+            if member.voter or progress is None or not progress.store or progress.match == 0 or progress.refill:
                 continue
             if progress.has_caught_up(self.log.last_index, now, self.settings.election_timeout_min_s):
                 members = self.members.with_voter(member.node, progress.store)

@@ -39,12 +39,6 @@ class RaftReads(RaftReplication):
             self._beat()
         return self._last_token, self._take_effects()
 
-    def _confirmed_round(self) -> int:
-        """The last heartbeat that a majority has answered."""
-        if self._others_needed() == 0:
-            return self._round
-        return int(self._nth_voter([p.heard_round for p in self._other_voters()]))
-
     def _confirm_reads(self) -> None:
         confirmed = self._confirmed_round()
         while self._reads and self._reads[0].round <= confirmed:

@@ -10,7 +10,7 @@ from tidelog.errors import ProtocolError
 from tidelog.types import NodeId
 from tidelog.wire.messages import AppendEntries, AppendResult, SnapshotResult
 
-from tidelog_controller.core.progress import Progress
+from tidelog_controller.core.progress import Progress, Refill
 from tidelog_controller.core.raft_log import Entry, decode_entries, encode_entries
 from tidelog_controller.core.raft_snapshots import RaftSnapshots
 
@@ -21,22 +21,23 @@ class RaftReplication(RaftSnapshots):
     # --- the follower's side -------------------------------------------------------------------------------
 
     def _on_append_entries(self, leader: NodeId, append: AppendEntries, now: float) -> None:
-        round, store = append.round, self.store
         if append.term < self.term:
-            self._send(leader, AppendResult(self.term, ok=False, match=0, round=round, store=store))
+            self._answer_append(leader, False, 0, append.round)
             return
         entries = self._check_append_entries(leader, append)
         self._follow(leader, append.term, now)
+        self._learn_acked(append.acked, now)
         if not self._agrees_at(append.prev_index, append.prev_term):
             hint = self.log.last_at_or_below(append.prev_index, append.prev_term)
-            hint_term = self.log.term_at(hint) or 0
-            self._send(leader, AppendResult(self.term, False, hint, hint_term, round, store))
+            self._answer_append(leader, False, hint, append.round, self.log.term_at(hint) or 0)
             return
         first_new = self.log.first_conflict(entries)
         if first_new is not None:
             self.log.merge(entries, first_new)
         match = append.prev_index + len(entries)
-        self._send(leader, AppendResult(self.term, True, match, round=round, store=store))
+        if self.rolled_back and append.refill_id == self._refill_id and match >= append.refill_to:
+            self._become_sound()
+        self._answer_append(leader, True, match, append.round)
         self._commit(min(append.commit, match))
 
     def _agrees_at(self, index: int, term: int) -> bool:
@@ -68,10 +69,14 @@ class RaftReplication(RaftSnapshots):
         if result.ok and result.match > self.log.last_index:
             raise ProtocolError(f"append_result of {sender}: acknowledges {result.match}, which was never sent")
         progress = self._heard(sender, result, now)
+        if result.round < progress.first_round:
+            return
         if not result.ok:
             progress.on_rejected(self.log.last_at_or_below(result.match, result.hint_term))
-        elif progress.on_ok(result.match):
-            self._advance_commit()
+        else:
+            news = progress.on_ok(result.match)
+            if self._ends_refill(sender, progress, result) or news:
+                self._advance_commit()
         if self.role == "leader":
             self._replicate(sender)
 
@@ -82,6 +87,8 @@ class RaftReplication(RaftSnapshots):
         if result.term < self.term or self.role != "leader" or sender not in self._progress:
             return
         progress = self._heard(sender, result, now)
+        if result.round < progress.first_round:
+            return
         if progress.sending is not None and progress.sending.snapshot.index == result.index:
             progress.sending.on_result(result.offset)
         self._replicate(sender)
@@ -96,7 +103,32 @@ class RaftReplication(RaftSnapshots):
             progress = self._progress[sender] = self._new_progress(result.store, now)
         progress.heard_at = now
         progress.heard_round = max(progress.heard_round, result.round)
+        is_known = progress.refill is not None and progress.refill.id == result.refill_id
+        if result.refill_id and not is_known and result.round >= progress.first_round:
+            self._begin_refill(sender, progress, result.refill_id)
         return progress
+
+    def _begin_refill(self, peer: NodeId, progress: Progress, id: int) -> None:
+        """The follower's store is an old copy (``old_copies.py``)."""
+        progress.begin_refill(Refill(id, self.log.last_index), self._round + 1)
+        self._say(
+            "controller_rolled_back", controller=peer, acknowledged=progress.acked, refill_to=self.log.last_index
+        )
+        self._beat()
+
+    def _may_refill(self, progress: Progress) -> bool:
+        """Whether a majority, without that store, has confirmed since it came back that this leader still led: then
+        all that was committed when it came back is in this log."""
+        return progress.refill is not None and self._confirmed_round() >= progress.first_round
+
+    def _ends_refill(self, peer: NodeId, progress: Progress, result: AppendResult) -> bool:
+        """Whether that answer says that the store is refilled: its log agrees up to the target, and it knows."""
+        if progress.refill is None or result.refill_id or result.match < progress.refill.to:
+            return False
+        progress.end_refill(self._round + 1)
+        self._say("controller_refilled", controller=peer, index=result.match)
+        self._beat()
+        return True
 
     def _new_progress(self, store: str, now: float) -> Progress:
         return Progress(self.log.last_index + 1, self.settings.append_window, now, store)
@@ -122,29 +154,50 @@ class RaftReplication(RaftSnapshots):
             sent = True
         return sent
 
-    def _send_append(self, peer: NodeId, entries: tuple[Entry, ...]) -> None:
-        prev_index = self._progress[peer].next - 1
+    def _send_append(self, peer: NodeId, entries: tuple[Entry, ...], *, heartbeat: bool = False) -> None:
+        progress = self._progress[peer]
+        prev_index = progress.next - 1
         prev_term = self.log.term_at(prev_index)
         assert prev_term is not None, prev_index
         payload = encode_entries(entries)
-        append = AppendEntries(self.term, prev_index, prev_term, self.commit_index, payload, self._round)
+        acked = self._acked_for(progress) if heartbeat else ()
+        refill = (progress.refill.id, progress.refill.to) if progress.refill and self._may_refill(progress) else ()
+        append = AppendEntries(
+            *(self.term, prev_index, prev_term, self.commit_index, payload, self._round, acked, *refill)
+        )
         self._send(peer, append)
 
     def _beat(self) -> None:
         """A heartbeat to everybody: a new round."""
         self._round += 1
+        self._note_acked()
         for peer, progress in self._progress.items():
             if progress.sending is None and progress.next > self.log.base.index:
-                self._send_append(peer, ())
+                self._send_append(peer, (), heartbeat=True)
                 continue
             if progress.sending is None:
                 self._replicate(peer)
             self._send_piece(peer, progress, heartbeat=True)
 
-    def _follower_of(self, node: NodeId) -> Progress | None:
+    def _note_acked(self) -> None:
+        """What of the committed entries each store has acknowledged, as far as the log still says their terms."""
+        self._acked.keep_only(member.store for member in self.members.all)
+        held = [(progress.store, progress.match) for progress in self._progress.values()]
+        for store, match in ((self.store, self.commit_index), *held):
+            index = min(match, self.commit_index)
+            term = self.log.term_at(index)
+            if term is not None:
+                self._acked.note(store, index, term)
+
+    def _answering(self, node: NodeId) -> Progress | None:
         """What is known of a voter, if it answers with the store that has the vote."""
         progress, member = self._progress.get(node), self.members.find(node)
         return progress if progress is not None and member is not None and progress.store == member.store else None
+
+    def _follower_of(self, node: NodeId) -> Progress | None:
+        """The same, if it counts: its store is no old copy."""
+        progress = self._answering(node)
+        return progress if progress is not None and progress.refill is None else None
 
     def _advance_commit(self) -> None:
         """Leader: commit what a majority holds, if it is of this term, and tell the followers at once."""
@@ -174,8 +227,17 @@ class RaftReplication(RaftSnapshots):
         found = [self._follower_of(voter.node) for voter in self.members.voters if voter.node != self.node_id]
         return [progress for progress in found if progress is not None]
 
+    def _confirmed_round(self) -> int:
+        """The last heartbeat that a majority has answered."""
+        if self._others_needed() == 0:
+            return self._round
+        return int(self._nth_voter([p.heard_round for p in self._other_voters()]))
+
     def _quorum_ends_at(self) -> float | None:
-        """Leader: when it must step down unless it hears from more followers; None if it alone is a majority."""
+        """Leader: when it must step down unless it hears from more followers; None if it alone is a majority. A store
+        that it may refill is heard, too: it will count soon, and no other leader could refill it sooner."""
         if self._others_needed() == 0:
             return None
-        return self._nth_voter([p.heard_at for p in self._other_voters()]) + self.settings.election_timeout_min_s
+        answering = [self._answering(voter.node) for voter in self.members.voters if voter.node != self.node_id]
+        heard = [p.heard_at for p in answering if p is not None and (p.refill is None or self._may_refill(p))]
+        return self._nth_voter(heard) + self.settings.election_timeout_min_s

@@ -82,21 +82,22 @@ class RaftSnapshots(RaftBase):
                 *(self.term, snapshot.index, snapshot.term, size, crc, snapshot.members.all, sending.offset),
                 payload=piece,
                 round=self._round,
+                acked=self._acked_for(progress) if heartbeat else (),
             )
             self._send(peer, message)
 
     # --- from a leader -----------------------------------------------------------------------------------
 
     def _on_install_snapshot(self, leader: NodeId, message: InstallSnapshot, now: float) -> None:
-        round, store = message.round, self.store
         if message.term < self.term:
-            self._send(leader, SnapshotResult(self.term, message.index, 0, round, store))
+            self._answer_piece(leader, message, 0)
             return
         self._check_install_snapshot(leader, message)
         self._follow(leader, message.term, now)
+        self._learn_acked(message.acked, now)
         if message.index <= self.commit_index:
             self._incoming = None
-            self._send(leader, AppendResult(self.term, True, self.commit_index, round=round, store=store))
+            self._answer_append(leader, True, self.commit_index, message.round)
             return
         name = (message.index, message.last_term, message.size, message.crc)
         if self._incoming is None or self._incoming.name != name:
@@ -105,15 +106,22 @@ class RaftSnapshots(RaftBase):
         if message.offset == len(data):
             data += payload_view(message.payload)
         if len(data) < message.size:
-            self._send(leader, SnapshotResult(self.term, message.index, len(data), round, store))
+            self._answer_piece(leader, message, len(data))
             return
         self._incoming = None
         if len(data) > message.size or zlib.crc32(data) != message.crc:
             self._say("snapshot_damaged", index=message.index, leader=leader)
-            self._send(leader, SnapshotResult(self.term, message.index, 0, round, store))
+            self._answer_piece(leader, message, 0)
             return
         self._install(Snapshot(message.index, message.last_term, Members(message.members), bytes(data)))
-        self._send(leader, AppendResult(self.term, True, message.index, round=round, store=store))
+        self._answer_append(leader, True, message.index, message.round)
+
+    def _answer_piece(self, leader: NodeId, message: InstallSnapshot, offset: int) -> None:
+        result = SnapshotResult(self.term, message.index, offset, message.round, self.store, self._refill_id)
+        self._send(leader, result)
+
+    def _answer_append(self, leader: NodeId, ok: bool, match: int, round: int, hint_term: int = 0) -> None:
+        self._send(leader, AppendResult(self.term, ok, match, hint_term, round, self.store, self._refill_id))
 
     def _install(self, snapshot: Snapshot) -> None:
         if self.log.term_at(snapshot.index) == snapshot.term:

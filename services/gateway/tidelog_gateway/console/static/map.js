@@ -123,9 +123,10 @@ function controllers({ controllers: all, active, term }) {
       ...(one.node === active ? [["active", "good"]] : []),
       ...(one.voter ? [] : [["no vote", "warning"]]),
       ...(one.lost ? [["store lost", "bad"]] : []),
+      ...(one.rolled_back ? [["old disk, being refilled", "bad"]] : []),
       ...(one.behind ? [[`${one.behind} behind`, "warning"]] : []),
     ];
-    return node(one.node, one.node, one.lost ? "bad" : "good", [one.url, one.node === active ? `term ${term}` : ""], marks);
+    return node(one.node, one.node, one.lost || one.rolled_back ? "bad" : "good", [one.url, one.node === active ? `term ${term}` : ""], marks);
   });
 }
 
