@@ -62,7 +62,9 @@ class DeepChecks(ControllerInvariants):
         wanted = self._producers.setdefault((key, chain.last), told) if chain.base else None
         if wanted is None:
             wanted = self._producers[key, chain.last] = ProducerState(chain.headers).snapshot()
-        if told != wanted and not (key in self.may_forget and _forgets_only(told, wanted, self._committed[key].start)):
+        if told != wanted and not (
+            key in self.may_forget and _forgets_only(told, wanted, self._committed[key].start)
+        ):
             self._fail(f"R10 {who}: the producers' state is {told}, the log says {wanted}")
         if not chain.base:
             has = _transactions(partition.producers, log.start)

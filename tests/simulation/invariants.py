@@ -292,8 +292,8 @@ class Invariants(Members):
         if view.high_watermark <= committed.end:
             return
         if committed.end < chain.base <= view.high_watermark:
-            # All that was committed counts as lost, and a leader with a trimmed copy of it was elected after that: its
-            # log begins at an edge of what was committed once, and all of that is committed again.
+            # All that was committed counts as lost, and a leader with a trimmed copy was elected after that. Its
+            # log begins at an edge of what was committed once: all below that edge is committed again.
             committed.end, committed.digest = chain.base, chain.base_digest
             committed.at[chain.base] = chain.base_digest
         for header in chain.headers[self._first_above(chain, committed.end) :]:

@@ -77,8 +77,8 @@ def test_a_trimmed_log_that_an_unclean_election_brings_back_is_committed_from_it
 
 @pytest.mark.parametrize("cause", ["retention", "leader"])
 def test_what_begins_by_itself_in_the_input_of_a_late_message_is_not_its_doing(cause: str):
-    """Found by seed 9001765: a disk had become full while its server was paused. The first thing that it heard of then
-    was a fetch of an earlier leader epoch, and in that input it began to remove what retention allows."""
+    """Found by seed 9001765: a disk had become full while its server was paused. The first thing that it heard of
+    then was a fetch of an earlier leader epoch, and in that input it began to remove what retention allows."""
     stage, start = trimmed()
     node = stage.others[0]
     core, partition = stage.replica(node).core, stage.partition(node)
@@ -93,5 +93,5 @@ def test_what_begins_by_itself_in_the_input_of_a_late_message_is_not_its_doing(c
     if cause == "retention":
         stage.invariants.fenced(node, core, late, move_start)
     else:
-        with pytest.raises(Violation, match="R6 .* came too late"):
+        with pytest.raises(Violation, match=r"R6 .* came too late"):
             stage.invariants.fenced(node, core, late, move_start)
