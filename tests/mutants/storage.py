@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+from tidelog_replica.core.producers import ProducerState
 from tidelog_replica.lives import Lives
 from tidelog_replica.log import recovery
 from tidelog_replica.log.committed import Committed
@@ -52,3 +53,9 @@ def believe_the_tail(patch: Patch) -> None:
 def take_any_directory(patch: Patch) -> None:
     """Whose directory it is is not looked at."""
     patch.setattr(Lives, "_check", lambda self, data: list(json.loads(data)["lives"]))
+
+
+@breaks("D3", "What memory tells of the producers at an earlier offset has nothing that was written later.")
+def remember_what_came_later(patch: Patch) -> None:
+    """Where no snapshot tells it, the state at the log end passes for that at the earlier offset."""
+    patch.setattr(ProducerState, "before", lambda self, offset: self.copy())
