@@ -29,10 +29,17 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
-    """The longest gaps, as the tests with a ``report_gap`` recorded them."""
+    """The longest gaps, as the tests with a ``report_gap`` recorded them; which seeds the simulation has run."""
     passed = terminalreporter.getreports("passed")
     gaps = [gap for report in passed for what, gap in report.user_properties if what == "gap"]
     if gaps:
         terminalreporter.section("longest time without an ack in a partition")
         for gap in gaps:
             terminalreporter.write_line(gap)
+    for outcome in ("passed", "failed"):
+        reports = terminalreporter.getreports(outcome)
+        seeds = sorted(seeds for report in reports for what, seeds in report.user_properties if what == "seeds")
+        if seeds:
+            terminalreporter.section(f"seeds of the simulation that {outcome}")
+            for each in seeds:
+                terminalreporter.write_line(each)

@@ -287,7 +287,7 @@ REPLICA = (
     LogEvent(
         "producers_forgotten",
         "warning",
-        "What was known of idle idempotent producers is lost; the log is whole.",
+        "Damage hides what idempotent producers wrote before the log start; the log is whole.",
         "See Damage: let another copy lead.",
     ),
     LogEvent(

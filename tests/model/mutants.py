@@ -217,6 +217,7 @@ BEYOND: dict[str, str] = {
     "take_an_answer_for_read": "a follower here asks for each partition, whatever it thinks that it was told",
     "let_replicas_go_in_a_row": "reassignments",
     "take_any_directory": "data directories of other nodes",
+    "remember_what_came_later": "retention",
     "confirm_leadership_at_once": "readers",
     "ignore_the_epochs_of_readers": "readers",
     "read_beyond_the_high_watermark": "readers",

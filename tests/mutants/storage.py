@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+from tidelog_replica.core.producers import ProducerState
 from tidelog_replica.core.stable import LogTransactions
 from tidelog_replica.lives import Lives
 from tidelog_replica.log import advance, recovery
@@ -118,3 +119,9 @@ def lower_the_high_watermark_first(patch: Patch) -> None:
 def read_batches_of_any_epoch(patch: Patch) -> None:
     """It is served as it is, though no CRC covers its epoch."""
     patch.setattr(Readable, "_check_stamps", lambda self, segment, batches: None)
+
+
+@breaks("D3", "What memory tells of the producers at an earlier offset has nothing that was written later.")
+def remember_what_came_later(patch: Patch) -> None:
+    """Where no snapshot tells it, the state at the log end passes for that at the earlier offset."""
+    patch.setattr(ProducerState, "before", lambda self, offset: self.copy())

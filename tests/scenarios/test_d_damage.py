@@ -254,3 +254,39 @@ def test_D3_a_follower_that_lost_its_committed_end_says_how_much_and_fetches_it_
     assert (missing.fields["start"], missing.fields["end"]) == (0, 5)
     assert stage.values(node) == [b"0", b"1", b"2", b"3", b"4"]
     stage.settle()
+
+
+def test_D3_retention_that_meets_damage_never_takes_a_new_batch_for_one_that_was_cut():
+    """Retention takes a segment in which a bit has rotted, and memory tells what its producers had written. Memory
+    holds later batches, too, which are cut afterwards: the log does not have them."""
+    stage = Stage(segment_max_bytes=SMALL, min_insync_replicas="2")
+    first, (second, third) = stage.first, stage.others
+    for number in range(4):
+        stage.put((b"early %d" % number).ljust(400))
+    for number in range(12):
+        stage.put((b"other %d" % number).ljust(400), by="other")
+    stage.settle()
+    disk = stage.replica(second).disk
+    for path in stage.files(second, "producers-"):
+        disk.unlink(path)
+    disk.flip(stage.files(second, ".log")[0], 16, 3)
+    stage.cut(third, first, second, "hand")
+    later = [stage.send((b"later %d" % number).ljust(400), patience=60.0, window=6) for number in range(3)]
+    stage.until(lambda: stage.durable(second) == stage.durable(first) == 19)
+    assert stage.hw(first) == 16 and stage.partition(first).log.advance_start(16)
+    stage.until(lambda: bool(stage.happened("producers_forgotten", second)))
+    stage.cut("hand", first, second)
+    stage.kill(first, second)
+    stage.until(lambda: stage.leads(third))
+    stage.network.heal()
+    stage.cut("hand", *stage.replicas)
+    stage.restart(first, second)
+    stage.until(stage.in_sync)
+    assert stage.happened("log_truncated", second) and stage.end(second) == 16
+    stage.kill(first, third)
+    stage.until(lambda: stage.leads(second), 30.0)
+    stage.settle()
+    stage.until(lambda: all(batch.result for batch in later))
+    assert [(batch.result, batch.offset) for batch in later] == [(OK, 16), (OK, 17), (OK, 18)]
+    stage.settle()
+    assert stage.values(second)[-3:] == [value for batch in later for value in batch.values]

@@ -4,6 +4,9 @@
 shrunk to, ``--shrink 7`` makes a failing seed small. ``--bytes`` runs the services' real shells, the client and
 trio-websocket over streams in memory. ``--capture FILE`` plays what happened to a real cluster (docs/capture.md),
 with ``--seed`` or ``--seeds``.
+
+``--seeds own`` is the range of this commit, of which ``make test`` runs the first. ``--record`` adds what a range
+came to, on a revision without changes, to ``record.csv``. ``--page`` writes the table of ``docs/reliability.md``.
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ import os
 import sys
 from collections.abc import Callable
 from contextlib import suppress
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
@@ -29,15 +33,17 @@ from rich.progress import (
 )
 from rich.text import Text
 
+from simulation import record
+from simulation.revision import RECORD, revision
 from simulation.runner import DURATION, Case, Result, Tally, run_bytes, run_case, run_many, run_seed
 from simulation.shrink import Shrinker
 from simulation.told import LAST, tell
 
 Trace = Callable[[str], None]
 OUT = Path(__file__).resolve().parents[2] / "build" / "simulation"
+"""Where failures leave their cases and traces."""
 SAY_S = 60.0
 """So often a run without a terminal says how far it is."""
-"""Where failures leave their cases and traces."""
 SHRUNK = 3
 """How many failures of a range are shrunk: one of each kind, and no more kinds than this."""
 
@@ -135,6 +141,17 @@ def report(tally: Tally) -> None:
     print(tally.summary)
 
 
+def refusal(path: Path, mode: str, seeds: range) -> str:
+    """Why a range must not be recorded; "" where it may."""
+    this = revision()
+    if not this.commit:
+        return "there is no git to tell the revision"
+    if this.is_changed:
+        return "the sources differ from the last commit"
+    there = record.clash(record.load(path), this, mode, seeds)
+    return "" if there is None else f"seeds {there.first}:{there.last} of this source are recorded already"
+
+
 def parse() -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(prog="python -m simulation", description=__doc__)
@@ -144,23 +161,33 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--trace", action="store_true", help="with --seed or --case: print every step")
     parser.add_argument("--capture", type=Path, metavar="FILE", help="play the story that a capture tells")
     parser.add_argument("--last", type=int, default=LAST, metavar="N", help="with --capture: its last so many events")
-    parser.add_argument("--seeds", default="0:200", metavar="A:B", help="run A up to, but without, B")
+    parser.add_argument(
+        "--seeds", default="0:200", metavar="A:B", help="run A up to, but without, B; 'own': those of this commit"
+    )
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes; default: one per core")
     parser.add_argument("--duration", type=float, default=DURATION, help="virtual seconds of load per seed")
     parser.add_argument("--bytes", action="store_true", help="the byte level: real shells, client and WebSockets")
     parser.add_argument("--transactions", action="store_true", help="applications with transactions in every seed")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write a summary of the counts")
+    parser.add_argument(
+        "--record", type=Path, nargs="?", const=RECORD, metavar="FILE", help="add what the range came to, as CSV"
+    )
+    parser.add_argument("--page", action="store_true", help="run nothing: write the table of docs/reliability.md")
     parser.add_argument("--out", type=Path, default=OUT, metavar="DIR", help="where failures leave case and trace")
     parser.add_argument("--no-shrink", action="store_true", help="leave failures as long as they are")
     return parser.parse_args()
 
 
 def main() -> int:
-    """Exit code 0 when no seed failed."""
+    """Exit code 0 when no seed failed; 2 where a range cannot be recorded."""
     arguments = parse()
-    first, last = (int(text) for text in arguments.seeds.split(":"))
+    if arguments.page:
+        record.write_page(record.load())
+        return 0
+    seeds = revision().own_seeds if arguments.seeds == "own" else range(*map(int, arguments.seeds.split(":")))
     if arguments.capture is not None:
-        seeds = range(first, last) if arguments.seed is None else range(arguments.seed, arguments.seed + 1)
+        if arguments.seed is not None:
+            seeds = range(arguments.seed, arguments.seed + 1)
         return tell(arguments.capture, seeds, arguments.last, print if arguments.trace else None)
     if arguments.seed is not None or arguments.case is not None:
         drawn = Case(arguments.seed, arguments.duration, transactions=arguments.transactions)
@@ -174,9 +201,24 @@ def main() -> int:
             return 0
         shrink(result, arguments.out)
         return 1
-    where = arguments.jobs, arguments.out
-    tally = run_range(range(first, last), arguments.duration, *where, arguments.bytes, arguments.transactions)
+    return run_all(arguments, seeds)
+
+
+def run_all(arguments: argparse.Namespace, seeds: range) -> int:
+    """Run a range, tell what it came to, shrink what failed."""
+    this, today = revision(), datetime.now(UTC).date().isoformat()
+    mode = "bytes" if arguments.bytes else "transactions" if arguments.transactions else "messages"
+    if arguments.record is not None and (why := refusal(arguments.record, mode, seeds)):
+        print(f"nothing is run, since it could not be recorded: {why}")
+        return 2
+    where, before = (arguments.jobs, arguments.out), os.times()
+    tally = run_range(seeds, arguments.duration, *where, arguments.bytes, arguments.transactions)
     report(tally)
+    cpu_s = sum(os.times()[:4]) - sum(before[:4])  # of the processes of the pool, too: it is over
+    row = record.row_of(tally, this, mode, seeds, arguments.duration, cpu_s, today)
+    print(record.summary([row], f"{this}, {mode}, seeds {row.first}:{row.last}"))
+    if arguments.record is not None and row.seeds:
+        record.append(row, arguments.record)
     if arguments.json is not None:
         arguments.json.write_text(json.dumps(tally.data(), indent=1) + "\n")
     kinds: dict[str, Result] = {}

@@ -50,6 +50,10 @@ class Applications:
             transactor.stopped = True
         self._story.complete = all(map(cluster.may_be_led, self._needed()))
         if self._story.complete:
+            cluster.until(lambda: all(transactor.idle for transactor in self._transactors), cluster.options.patience)
+            for transactor in self._transactors:
+                if transactor.stages:
+                    self._drop_staged(transactor)
             cluster.until(self._is_settled, cluster.options.patience)
             for transactor in self._transactors:
                 if transactor.moves and transactor.app not in self._story.moved:
@@ -73,6 +77,13 @@ class Applications:
                 reader.positions.get(key, 0) == cluster.invariants.committed_end(key) for key in cluster.transacted
             )
         )
+
+    def _drop_staged(self, transactor: Transactor) -> None:
+        """The last batch of a driver that has given up is nobody's to commit."""
+        dropped: list[bool] = []
+        transactor.drop_staged(dropped.append)
+        self._cluster.until(lambda: bool(dropped), self._cluster.options.patience)
+        assert dropped[0], f"nobody drops what {transactor.app} has staged"
 
     def _find_position(self, transactor: Transactor) -> None:
         found: list[int | None] = []

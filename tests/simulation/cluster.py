@@ -141,6 +141,9 @@ class Cluster:
     def on_event(self, process: SimProcess, event: Event) -> None:
         """A core says that something happened."""
         self.count(event.name)
+        if event.name == "producers_forgotten":
+            key = TopicPartition(event.fields["topic_id"], event.fields["partition"])
+            self.invariants.on_producers_forgotten(process.name, key)
         if self.loop.tracing:
             process.note("event", f"{event.name} {event.fields}")
 

@@ -9,6 +9,7 @@ from itertools import pairwise
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
+from tidelog.types import TopicPartition
 from tidelog_controller.core.raft_log import Persist
 from tidelog_replica.log.checkpoint import Checkpoint
 from tidelog_replica.log.files import MARK
@@ -219,6 +220,8 @@ class Damage:
                 if position < size:
                     self.cluster.count("bits flipped")
                     self.rotten.add(target.name)
+                    topic_id, _, number = PurePosixPath(_folder(path)).name.rpartition("-")
+                    self.cluster.invariants.may_forget.add(TopicPartition(topic_id, int(number)))
                     disk.flip(path, begin + position, bit)
                     return
                 position -= size

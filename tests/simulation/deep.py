@@ -12,16 +12,17 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from tidelog.effects import Event
 from tidelog.records import MAX_OFFSET
 from tidelog.types import TopicPartition
 from tidelog.wire.messages import EpochOffset, Fetch, FetchAnswer, MetadataUpdate, Notify
-from tidelog_replica.core.producers import ProducerState
+from tidelog_replica.core.producers import ProducerState, Written
 from tidelog_replica.core.waiters import Waiters
 from tidelog_replica.node import ReplicaNode
 from tidelog_replica.partition import Partition
 
 from simulation.controller_invariants import ControllerInvariants
-from simulation.ghost import Chain, Digest, Held
+from simulation.ghost import Chain, Committed, Digest, Held
 from simulation.views import View, view
 
 STRIDE = 64
@@ -32,6 +33,8 @@ MAY_BE_STALE = (Fetch, EpochOffset, FetchAnswer, Notify, MetadataUpdate)
 """Messages of a leader epoch, a life, or a metadata index."""
 MAX_CALLS = 200
 """More unanswered calls of one server would be a leak: it asks a few peers about a few partitions."""
+Producers = dict[int, tuple[int, tuple[Written, ...]]]
+"""See ``ProducerState.snapshot``."""
 
 
 class DeepChecks(ControllerInvariants):
@@ -39,8 +42,12 @@ class DeepChecks(ControllerInvariants):
 
     _chains: dict[tuple[TopicPartition, Digest], bytes]
     """The product's hash chain by the ghost's."""
-    _producers: dict[tuple[TopicPartition, Digest], object]
+    _producers: dict[tuple[TopicPartition, Digest], Producers]
     """What a log says of its producers."""
+    _committed: dict[TopicPartition, Committed]
+    may_forget: set[TopicPartition]
+    """Partitions of which a copy was damaged. Where no other file tells what producers had written before the new log
+    start, that copy goes by its memory, and may forget the oldest: never the newest batch of one that it knows."""
 
     def _check_deep(self, name: str, key: TopicPartition, partition: Partition, chain: Chain) -> None:
         who, log = f"{name} {key.partition}", partition.log
@@ -55,7 +62,9 @@ class DeepChecks(ControllerInvariants):
         wanted = self._producers.setdefault((key, chain.last), told) if chain.base else None
         if wanted is None:
             wanted = self._producers[key, chain.last] = ProducerState(chain.headers).snapshot()
-        if told != wanted:
+        if told != wanted and not (
+            key in self.may_forget and _forgets_only(told, wanted, self._committed[key].start)
+        ):
             self._fail(f"R10 {who}: the producers' state is {told}, the log says {wanted}")
         if not chain.base:
             has = _transactions(partition.producers, log.start)
@@ -66,6 +75,14 @@ class DeepChecks(ControllerInvariants):
             boundary, hashed = log.chain_at(end)
             known = self._chains.setdefault((key, chain.at[end]), hashed)
             self._demand(boundary == end and known == hashed, f"R2 {who}: another hash chain up to {end}")
+
+    def on_producers_forgotten(self, name: str, key: TopicPartition) -> None:
+        """A server says that it does not know any more what producers wrote before the log start: only damage may
+        have cost it that."""
+        rotten = name in self.cluster.faults.rotten or self.cluster.replica(name).disk.has_rotted
+        damaged = rotten or self.cluster.counts.get("fault read_error", 0) > 0
+        self._demand(damaged, f"R10 {name} {key.partition}: producers are forgotten, and nothing was damaged")
+        self.may_forget.add(key)
 
     def _check_stable(self, who: str, held: Held, view: View) -> None:
         """The last stable offset goes back only with the HW, which has to be excused."""
@@ -102,10 +119,28 @@ class DeepChecks(ControllerInvariants):
         effects = action()
         for partition, was in zip(stale, before, strict=True):
             now = fingerprint(partition)
+            if _retention_moved_start(partition, effects):  # it began in the same input, and would have without it
+                was, now = was[1:], now[1:]
             if was != now:
                 self._fail(f"R6 {name} {partition.key.partition}: {message} came too late, and {was} is {now}")
         self.cluster.count("messages out of date")
         return effects
+
+
+def _forgets_only(one: Producers, other: Producers, start: int) -> bool:
+    """Whether two states of one log differ in nothing but what one of them has forgotten: the older batches of a
+    producer, or a producer that has written nothing since ``start``."""
+    for id in one.keys() | other.keys():
+        if id not in one or id not in other:
+            _, batches = one.get(id) or other[id]
+            if batches[-1].base_offset >= start:
+                return False
+            continue
+        (epoch, batches), (other_epoch, others) = one[id], other[id]
+        known = min(len(batches), len(others))
+        if epoch != other_epoch or batches[-known:] != others[-known:]:
+            return False
+    return True
 
 
 def _transactions(producers: ProducerState, start: int) -> object:
@@ -151,6 +186,18 @@ def _is_stale(partition: Partition, message: Any, parts: Sequence[Any]) -> bool:
     progress = leading.core.followers.get(message.node)
     older_life = progress is not None and message.broker_epoch < progress.broker_epoch
     return older_life or all(part.leader_epoch < leading.core.leader_epoch for part in parts)
+
+
+def _retention_moved_start(partition: Partition, effects: Sequence[Any]) -> bool:
+    """Whether the server's own retention has moved the partition's log start in this input. Every input may begin
+    it: the disk has become full, and the server notices at the end of the next input, whatever that is."""
+    return any(
+        isinstance(effect, Event)
+        and effect.name == "log_start_moved"
+        and effect.fields["cause"] == "retention"
+        and TopicPartition(effect.fields["topic_id"], effect.fields["partition"]) == partition.key
+        for effect in effects
+    )
 
 
 def fingerprint(partition: Partition) -> tuple[Any, ...]:

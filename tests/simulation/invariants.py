@@ -48,8 +48,8 @@ class Invariants(Members):
         self._led: dict[tuple[TopicPartition, int], dict[int, Digest]] = {}
         """Prefixes that the leader of a leader epoch has had in its log, by end offset."""
         self._batches = {}
-        self._committed: dict[TopicPartition, Committed] = {}
-        self._chains, self._producers = {}, {}
+        self._committed = {}
+        self._chains, self._producers, self.may_forget = {}, {}, set()
 
     def committed_end(self, key: TopicPartition) -> int:
         """Everything below it was committed by some leader."""
@@ -291,6 +291,11 @@ class Invariants(Members):
             return
         if view.high_watermark <= committed.end:
             return
+        if committed.end < chain.base <= view.high_watermark:
+            # All that was committed counts as lost, and a leader with a trimmed copy was elected after that. Its
+            # log begins at an edge of what was committed once: all below that edge is committed again.
+            committed.end, committed.digest = chain.base, chain.base_digest
+            committed.at[chain.base] = chain.base_digest
         for header in chain.headers[self._first_above(chain, committed.end) :]:
             if header.end_offset > view.high_watermark:
                 break

@@ -145,6 +145,8 @@ class Tally:
 
     def __init__(self) -> None:
         self.seeds = 0
+        self.last = -1
+        """The greatest seed."""
         self.steps = 0
         self.seconds = 0.0
         self.counts: dict[str, int] = {}
@@ -154,6 +156,7 @@ class Tally:
     def add(self, result: Result) -> None:
         """One more."""
         self.seeds += 1
+        self.last = max(self.last, result.seed)
         self.steps += result.steps
         self.seconds += result.seconds
         for name, count in result.counts.items():

@@ -6,14 +6,17 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from simulation.runner import run_seed
+from simulation.revision import revision
+from simulation.runner import Case, Fault, Result, run_seed
 
 CHUNK = 20
-CHUNKS = 9
+CHUNKS = 8
+"""Of a commit's own seeds; one more is of seeds that never change."""
 DURATION_S = 3.5
 """Of each run, before all is healed: many short and violent runs show more than few long ones."""
 
@@ -34,8 +37,13 @@ KNOWN_SEEDS = (
     50129,  # a snapshot of the producers took the place of that of the log start, and the disk had no room
     50322,  # two replicas went in a row under commit rule quorum: those left could elect without a record
     627,  # a log was cut behind a header whose offset had rotted, and went on 2,000 offsets later
+    74,  # the ghost: a trimmed copy was elected after all had counted as lost; its high watermark was its log start
+    9001765,  # the ghost: retention began in the input of a late fetch, which was blamed for it
+    9000118,  # retention met a rotten segment and forgot what producers had written there, and nothing said so
+    9003368,  # the same
+    9001075,  # the model: a driver gave up a staged transaction for good, and readers waited for its time-out
 )
-"""Seeds that failed because of the product, in runs of the usual length, so that they are run for ever."""
+"""Seeds that failed because of the product or of the model, in runs of the usual length. They are run for ever."""
 
 HAPPENED = {
     "elections": 40,
@@ -54,20 +62,69 @@ HAPPENED = {
     "messages out of date": 3,
     "processes upgraded": 1,
 }
-"""What must have happened in a chunk, at least: a run in which nothing fails proves nothing."""
+"""What must have happened in the first ``CHUNK`` seeds, at least: runs in which nothing fails prove nothing. These
+seeds are the same for every commit: in seeds that change, what is rare may be missing by chance."""
+
+HAPPENED_IN_ANY = {
+    "elections": 13,
+    "controller elections": 10,
+    "records acked all": 1500,
+    "rows read": 3000,
+    "reads linearizable": 40,
+    "reads bounded": 150,
+}
+"""What must have happened in any ``CHUNK`` seeds, at least. It must not fail by chance: these are kinds that nearly
+every seed has. 413 seeds of this length were measured (from 12500000 on). Of 20,000 chunks drawn at random from those
+none came below twice the bound, and the least were 65, 20, 3378, 7809, 369 and 1007."""
+
+
+def run_all(seeds: range) -> dict[str, int]:
+    """Run them and add up what happened. Fails with every seed that fails, and how it is replayed."""
+    totals: dict[str, int] = {}
+    failed = []
+    for seed in seeds:
+        result = run_seed(seed, DURATION_S)
+        if result.fault is not None:
+            replay = f"cd tests; python -m simulation --seed {seed} --duration {DURATION_S} --trace"
+            failed.append(f"{result.fault}\nreplay: {replay}")
+        for name, count in result.counts.items():
+            totals[name] = totals.get(name, 0) + count
+    assert not failed, f"{len(failed)} of the seeds {seeds.start}:{seeds.stop} failed\n" + "\n".join(failed)
+    return totals
+
+
+def short_of(totals: dict[str, int], least: dict[str, int]) -> dict[str, int]:
+    """What happened less often than it must."""
+    return {name: totals.get(name, 0) for name, count in least.items() if totals.get(name, 0) < count}
+
+
+def test_enough_happens_for_a_run_to_prove_something():
+    rare = short_of(run_all(range(CHUNK)), HAPPENED)
+    assert not rare, f"too little happened for these seeds to prove anything: {rare}"
 
 
 @pytest.mark.parametrize("chunk", range(CHUNKS))
-def test_R1_to_R11_hold_over_seeds(chunk):
-    totals: dict[str, int] = {}
-    for seed in range(chunk * CHUNK, (chunk + 1) * CHUNK):
-        result = run_seed(seed, DURATION_S)
-        replay = f"cd tests; python -m simulation --seed {seed} --duration {DURATION_S} --trace"
-        assert result.fault is None, f"{result.fault}\nreplay: {replay}"
-        for name, count in result.counts.items():
-            totals[name] = totals.get(name, 0) + count
-    rare = {name: totals.get(name, 0) for name, least in HAPPENED.items() if totals.get(name, 0) < least}
-    assert not rare, f"too little happened for these seeds to prove anything: {rare}"
+def test_R1_to_R11_hold_over_the_seeds_of_this_commit(chunk: int, record_property: Callable[[str, object], None]):
+    """Other seeds for every commit (``revision.py``). Which they are is no part of the test's name: all workers
+    collect the same tests."""
+    seeds = revision().own_seeds[chunk * CHUNK : (chunk + 1) * CHUNK]
+    record_property("seeds", f"{seeds.start}:{seeds.stop} of {revision()}")
+    rare = short_of(run_all(seeds), HAPPENED_IN_ANY)
+    assert not rare, f"too little happened in the seeds {seeds.start}:{seeds.stop} to prove anything: {rare}"
+
+
+def test_every_seed_that_fails_is_named_with_the_command_that_replays_it(monkeypatch: pytest.MonkeyPatch):
+    def run(seed: int, duration: float) -> Result:
+        return Result(
+            Case(seed, duration), Fault("R1", f"R1 in {seed}") if seed in (3, 5) else None, {"x": 1}, 1, 1.0
+        )
+
+    monkeypatch.setitem(globals(), "run_seed", run)
+    assert run_all(range(3)) == {"x": 3}
+    with pytest.raises(
+        AssertionError, match=r"2 of the seeds 2:7 failed\nR1 in 3\n.*--seed 3 .*\nR1 in 5\n.*--seed 5 "
+    ):
+        run_all(range(2, 7))
 
 
 @pytest.mark.parametrize("seed", KNOWN_SEEDS)

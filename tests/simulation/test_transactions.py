@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
+from tidelog.verify.transactions import Try
 
 from simulation.cluster import Cluster, Options, TopicOptions
 from simulation.loop import stream
 from simulation.strikes import Swarm
+from simulation.transactor import Transactor
 
 DURATION = 8.0
 
@@ -26,3 +29,16 @@ def run(seed: int) -> Cluster:
 def test_transactions_are_whole_whatever_fails(seed: int) -> None:
     cluster = run(seed)
     assert cluster.counts["transactions committed"] and cluster.counts["batches committed"]
+
+
+def test_what_a_driver_has_staged_and_never_committed_is_dropped_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Found by seed 9001075: a driver gave up, and readers waited for what it had prepared until the end of the run.
+    In a cluster an operator aborts that, or the time-out of staged transactions, which is an hour."""
+
+    def die(driver: Transactor, one: Try, answer: Any) -> None:
+        driver.idle = True
+
+    monkeypatch.setattr(Transactor, "_on_prepared", die)
+    cluster = Cluster(Options(0, topics=(TopicOptions("t"),), duration=3.0, transactions=True))
+    cluster.run()
+    assert cluster.counts["transactions committed"] and "batches committed" not in cluster.counts

@@ -13,6 +13,7 @@ from tidelog.records import NewRecord, encode_batch, split
 from tidelog.types import GROUPS, TRANSACTIONS, Acks, TopicPartition, TopicState
 from tidelog.verify.transactions import ABORTED, COMMITTED, Story, Try
 from tidelog.wire.messages import (
+    AbortStaged,
     BeginTransaction,
     CommitOffsets,
     CommitStaged,
@@ -65,7 +66,7 @@ class Transactor(Client):
         self.idle = True
         self._begun = TransactionBegun(0, 0)
         self._acked: dict[TopicPartition, None] = {}
-        self._stages = stages
+        self.stages = stages
         self._batch = 0
         self._acks: dict[int, Callable[[ProduceAck], None]] = {}
         self._ids = 0
@@ -77,11 +78,11 @@ class Transactor(Client):
         if self.stopped:
             return
         if self.idle and self._partitions():
-            one = Try(f"{self.name}.{len(self.tries)}", self.app, batch=self._batch if self._stages else -1)
+            one = Try(f"{self.name}.{len(self.tries)}", self.app, batch=self._batch if self.stages else -1)
             self.tries.append(one)
             self.idle = False
             self.cluster.count("transactions begun")
-            staged, id = one.label if self._stages else "", self.cluster.new_producer_id()
+            staged, id = one.label if self.stages else "", self.cluster.new_producer_id()
             begin = BeginTransaction(self.app, one.label, staged, TIMEOUT_MS, id)
             self._ask(begin, TRIES, lambda answer: self._on_begun(one, answer))
         self.loop.after(self.rng.expovariate(1 / PACE_S), self._act)
@@ -159,7 +160,7 @@ class Transactor(Client):
 
     def _on_written(self, one: Try) -> None:
         """Everything is in the logs."""
-        commit = self._stages or self.rng.random() < 0.7
+        commit = self.stages or self.rng.random() < 0.7
         if not self.moves:
             self._conclude(one, commit)
             return
@@ -175,7 +176,7 @@ class Transactor(Client):
             self.idle = True
             if self.rng.random() < 0.5:  # else its time-out ends it
                 self._ask(EndTransaction(*self._identity, False), 3, lambda answer: None)
-        elif self._stages:
+        elif self.stages:
             self._ask(PrepareTransaction(*self._identity), TRIES, lambda answer: self._on_prepared(one, answer))
         else:
             self._ask(EndTransaction(*self._identity, True), TRIES, lambda answer: self._on_ended(one, answer))
@@ -193,17 +194,23 @@ class Transactor(Client):
         if isinstance(answer, TidelogError):
             self.idle = True
             return
-        request = CommitStaged(self.app, one.batch, (one.label,))
+        request = CommitStaged(self.app, one.batch, (one.label,), alone=True)  # as Spark's driver does
         self._ask(request, TRIES, lambda answer: self._on_committed(one, answer))
 
     def _on_committed(self, one: Try, answer: Any) -> None:
-        """A driver that hears nothing, or dies, has the batch done again by somebody else."""
+        """A driver that hears nothing, or dies, has the batch done again by somebody else, who drops what was staged
+        before: else it stays prepared for an hour, and readers wait for it."""
         if isinstance(answer, StagedCommitted):
             one.fate = "" if answer.repeated else COMMITTED
             self.cluster.count("batches repeated" if answer.repeated else "batches committed")
             if self.rng.random() < 0.7:
                 self._batch += 1
         self.idle = True
+
+    def drop_staged(self, done: Callable[[bool], None]) -> None:
+        """An operator drops what the driver has staged and not committed; False: nobody has done it."""
+        names = tuple(one.label for one in self.tries)
+        self._ask(AbortStaged(self.app, names), TRIES, lambda answer: done(isinstance(answer, Done)))
 
     # --- requests ----------------------------------------------------------------------------------------
 

@@ -126,11 +126,39 @@ def test_damage_to_what_retention_takes_is_no_damage(unreadable: bool, monkeypat
     with monkeypatch.context() as patch:
         if unreadable:
             patch.setattr(Segment, "headers", fail)
-        advance.run()
+        assert advance.run() is False, "what the producers had written is hidden"
     log.complete_advance(advance)
     assert ProducerState.from_bytes(log.snapshot().producers).snapshot()[3] == ALL[3]
     found = open_log(disk)
     assert found.start == log.start and found.producers.snapshot() == ALL
+
+
+def test_what_damage_hides_of_the_producers_is_refused_when_it_comes_again():
+    """Found by seeds 9000118 and 9003368: retention met a rotten segment, took the producers from memory, and the log
+    was cut afterwards. What memory had not held any more was forgotten, and nothing said so."""
+    disk = SimDisk()
+    log = filled(disk)
+    for name in snapshots(disk):
+        disk.unlink(f"{PATH}/{name}")
+    disk.flip(f"{PATH}/{0:020d}.log", len(STORED[0]) + 52, 3)
+    advance = log.begin_advance(15)
+    assert advance is not None and advance.run() is False
+    log.complete_advance(advance)
+    log.truncate(20)
+    known, whole = log.producers.snapshot(), ProducerState(HEADERS[:20]).snapshot()
+    for id, (epoch, written) in known.items():
+        assert (epoch, written) == (whole[id][0], whole[id][1][-len(written) :]), "the newest, and none in between"
+    again = [header for header in HEADERS[:20] if header.base_sequence]
+    assert all(log.producers.check(header) is not None for header in again), "nothing is taken twice"
+
+
+def test_retention_of_sound_segments_hides_nothing():
+    disk = SimDisk()
+    log = filled(disk)
+    for name in snapshots(disk):
+        disk.unlink(f"{PATH}/{name}")
+    advance = log.begin_advance(15)
+    assert advance is not None and advance.run() is True
 
 
 def test_a_snapshot_of_another_history_is_not_believed():

@@ -93,6 +93,20 @@ def test_the_leader_decides_and_its_followers_take_it_over():
     assert starts(net) == [first] * 3
 
 
+def test_retention_that_meets_damage_goes_on_and_says_that_producers_may_be_forgotten():
+    net = aged()
+    disk, path = net.disks["r2"], f"/data/{KEY.topic_id}-0"
+    for name in disk.listdir(path):
+        if name.startswith("producers-"):
+            disk.unlink(f"{path}/{name}")
+    disk.flip(f"{path}/{0:020d}.log", 16, 0)
+    net.advance(40)
+    assert len(set(starts(net))) == 1 and starts(net)[0] > 20
+    ((name, event),) = net.happened("producers_forgotten")
+    assert (name, event.fields["start"]) == ("r2", starts(net)[0])
+    assert net.partition("r2").offline is None
+
+
 def test_what_the_leader_has_removed_does_not_come_back_when_a_follower_leads():
     """Followers had it in the segment that they write, and waited for their turn. (seed 209769, 3.5 s)"""
     net = aged()

@@ -176,6 +176,9 @@ class Cleaning:
             if isinstance(result, OSError):
                 raise result
             partition.log.complete_advance(advance)
+            if result is False:
+                key, start = partition.key, advance.origin.start
+                self._outbox.event("producers_forgotten", topic_id=key.topic_id, partition=key.partition, start=start)
 
         partition.guard(take)
 

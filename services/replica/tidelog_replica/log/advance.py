@@ -3,6 +3,8 @@
 The log has forgotten the segments before the job begins, so nobody else touches their files. The order is what makes
 it safe: first the producers' state at the new start is durable, then the new start, then the names go. A snapshot
 that is there already is written again: a sync of what a former life could not sync would say that all is well.
+Where no sound snapshot tells the state at the new start and the segments that go are damaged, the state is what is in
+memory of that time. It can lack batches that later ones have pushed out of memory. The job says so: that is final.
 Whatever a crash leaves below the start, the next opening removes.
 """
 
@@ -33,13 +35,15 @@ class Advance:
     """At the log's end; nobody else's."""
     generation: int
 
-    def run(self) -> None:
-        """Make it so. Raises ``OSError``."""
+    def run(self) -> bool:
+        """Make it so. The result is False where damage has hidden what producers had written before the new start.
+        Raises ``OSError``."""
         snapshots = Snapshots(self.disk, self.directory)
-        start = self.origin.start
+        start, is_whole = self.origin.start, True
         state = snapshots.read(start, self.origin.chain)
         if state is None:
-            state = self._producers_at(start).to_bytes()
+            producers, is_whole = self._producers_at(start)
+            state = producers.to_bytes()
         snapshots.write(start, self.origin.chain, state, sync=True)
         self.disk.sync_dir(self.directory)
         write_origin(self.disk, self.directory, self.origin)
@@ -48,12 +52,14 @@ class Advance:
             segment.unlink()
         snapshots.remove(below=start)
         self.disk.sync_dir(self.directory)
+        return is_whole
 
-    def _producers_at(self, start: int) -> ProducerState:
-        """Damage to what goes is no damage any more: what is in memory of that time does as well."""
+    def _producers_at(self, start: int) -> tuple[ProducerState, bool]:
+        """The state at ``start``, and whether it is all that the log told. Damage to what goes costs no copy: what is
+        in memory of that time has to do."""
         try:
-            return producers_below(self.disk, self.directory, self.segments, start, self.latest)
+            return producers_below(self.disk, self.directory, self.segments, start, self.latest), True
         except OSError as error:
             if error.errno != errno.EIO:
                 raise
-            return self.latest.before(start)
+            return self.latest.before(start), False

@@ -7,7 +7,7 @@ the hash chain at its offset; one that another log wrote, or a former life of th
 nor is one that is damaged. Then an older one serves. Where none does, not even the one at the log start, what is in
 memory of the time before that start is taken, and at an opening, the headers from the start on alone: then producers
 that have written nothing since are forgotten, and of a duplicate of the very first batch of one of them nothing is
-known any more (later ones are refused, as they continue nothing).
+known any more (later ones are refused, as they continue nothing). Both are told as ``producers_forgotten``.
 
 Those at rolls are not synced: they are caches. Of them the newest ``KEPT`` stay. Writing one down takes as long as
 there are producers, up to a tenth of a second, so it is a job (``TakeSnapshot``) with a copy of the state, which is
