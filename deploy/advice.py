@@ -23,7 +23,8 @@ ADVICE = {
     "OUT_OF_ORDER_SEQUENCE": NOTHING,
     "SEQUENCE_CONFLICT": "The program gets a new producer id and sends the records again; ours do so with the next "
     "ones. If it comes often: two producers use one id.",
-    "UNVERIFIED_SEQUENCE": "The program reads the log, to see whether the records are there, before it sends them again.",
+    "UNVERIFIED_SEQUENCE": "The program reads the log, to see whether the records are there, before it sends them "
+    "again.",
     "DUPLICATE_SEQUENCE": "As for `UNVERIFIED_SEQUENCE`; upgrade the server.",
     "FENCED_PRODUCER": "Two processes write under one name: end the older one.",
     "UNEXPECTED_OFFSET": "The program has to read what was written, and decide again.",

@@ -92,8 +92,8 @@ def errors() -> str:
         "",
         "Generated from the code by `make pages`. *Retriable*: the same request may succeed later. *Refresh*: the "
         "sender's picture of the cluster is out of date, ask for metadata. An error whose `unknown_outcome` is set "
-        "may have changed something all the same; without it nothing was changed. *Unknown*: errors of that code always "
-        "have `unknown_outcome`. *What to do* is for operators.",
+        "may have changed something all the same; without it nothing was changed. *Unknown*: errors of that code "
+        "always have `unknown_outcome`. *What to do* is for operators.",
         "",
         "| code | meaning | retriable | refresh | unknown | what to do |",
         "|---|---|---|---|---|---|",

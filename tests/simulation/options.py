@@ -99,7 +99,7 @@ class Options:
     """Segments are sealed at rest, by each life of a server under another key."""
     upgrade: bool = False
     """The cluster is upgraded to another feature level (``upgrader.py``)."""
-    repeated_ids: bool = False
+    doubled_ids: bool = False
     """Two more producers use the same producer ids, as after ids were given a second time."""
     transactions: bool = False
     """Applications have transactions in a topic of their own (``applications.py``)."""
@@ -119,9 +119,9 @@ class Options:
             ProducerOptions(idempotent=False, pace=0.1, patience=2.0, conditional=rng.choice((0.0, 0.5))),
         )
         swarm = Swarm.draw(rng, 0.75 * duration)
-        repeated_ids = stream(seed, "repeated ids").random() < REPEATED_SHARE
-        if repeated_ids:
-            producers += (ProducerOptions(window=3, pace=0.1, first_id=REPEATED_IDS, batches_per_id=3),) * 2
+        doubled_ids = stream(seed, "doubled ids").random() < DOUBLED_SHARE
+        if doubled_ids:
+            producers += (ProducerOptions(window=3, pace=0.1, first_id=DOUBLED_IDS, batches_per_id=3),) * 2
         mutes = stream(seed, "silent links").choice((*(0,) * 10, 1, 3))
         group = stream(seed, "group").choice(("", "", "", "lose_store", "change_group"))
         return cls(
@@ -139,15 +139,15 @@ class Options:
             pauses=stream(seed, "pauses").random() < 0.2,
             encrypted=stream(seed, "encryption").choice((*(False,) * 7, True)),
             upgrade=stream(seed, "upgrade").random() < 0.1,
-            repeated_ids=repeated_ids,
+            doubled_ids=doubled_ids,
             transactions=stream(seed, "transacted").random() < 0.03,
         )
 
 
-REPEATED_SHARE = 0.05
-"""The share of seeds with such producers."""
-REPEATED_IDS = 1 << 40
-"""Ids that nobody else gets."""
+DOUBLED_SHARE = 0.05
+"""The share of seeds in which two producers have the same ids."""
+DOUBLED_IDS = 1 << 40
+"""The first of these ids; all others are smaller."""
 TRANSACTED = "x"
 """The topic of the applications, which loses nothing that is committed."""
 

@@ -234,7 +234,7 @@ class Producer(Client):
                     batch.doubt_epoch = -1
                 self._abandon(lane)
                 return
-        elif error.unknown_outcome or error.code == "DUPLICATE_SEQUENCE":
+        elif error.unknown_outcome:
             batch.doubt_epoch = batch.epoch
         if error.retriable and (self.options.idempotent or not batch.doubt):
             self._pause(lane)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from simulation.options import Options
 from simulation.runner import run_seed
 
 CHUNK = 20
@@ -73,6 +74,17 @@ def test_R1_to_R11_hold_over_seeds(chunk):
 @pytest.mark.parametrize("seed", KNOWN_SEEDS)
 def test_seed_that_once_failed(seed):
     assert run_seed(seed).fault is None
+
+
+def test_producers_that_were_given_the_same_ids_are_told_so_and_lose_nothing_that_is_acked():
+    counts: dict[str, int] = {}
+    for seed in (16, 27, 40):
+        assert Options.draw(seed).doubled_ids
+        result = run_seed(seed, DURATION_S)
+        assert result.fault is None
+        for name, count in result.counts.items():
+            counts[name] = counts.get(name, 0) + count
+    assert counts["produce SEQUENCE_CONFLICT"] >= 10
 
 
 @pytest.mark.parametrize("seed", [3, 10])

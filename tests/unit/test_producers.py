@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from io import BytesIO
 
 import cbor2
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
+from test_cddl import schema
 from tidelog.errors import ProtocolError
 from tidelog.records import MAX_OFFSET, BatchHeader, Codec, NewRecord, encode_batch, read_header
 from tidelog_replica.core import producers
@@ -194,6 +196,14 @@ def test_an_earlier_release_reads_the_same_state_without_crcs(
     """It reads the first item, with ``cbor2.loads``, and passes over the rest."""
     state = state_with(known, open)
     assert cbor2.loads(state.to_bytes()) == cbor2.loads(of_an_earlier_release(state))
+
+
+@settings(max_examples=20, deadline=None)
+@given(STATES.filter(len))
+def test_the_crcs_are_what_the_cddl_file_says(known: dict[int, tuple[int, tuple[Written, ...]]]) -> None:
+    stream = BytesIO(state_with(known).to_bytes())
+    cbor2.load(stream)
+    schema("producer-crcs").validate_cbor(stream.read())
 
 
 @given(STATES, st.booleans())

@@ -190,9 +190,9 @@ class Leading:
         return header
 
     def _look_up(self, header: BatchHeader) -> Written | Refused | None:
-        """Whether the batch is new, in the log already, or out of its producer's sequence. Where the CRC to compare is
-        not remembered (the state comes from an earlier release), the log has it, unless retention removed the batch.
-        Raises ``OSError``."""
+        """Whether the batch is new (None), a copy of one in the log, or refused. Where the CRC to compare is not
+        remembered, since the state comes from an earlier release, it is read from the log, unless retention has
+        removed the batch. Raises ``OSError``."""
         found = self._producers.check(header)
         if isinstance(found, Refused) and found.unverified_at >= self._log.start:
             crc = self._log.sent_crc_at(found.unverified_at)

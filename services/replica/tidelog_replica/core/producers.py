@@ -7,9 +7,9 @@ told is kept as a snapshot (``to_bytes``), which goes to a copy that begins ther
 too: a copy of one must not be appended either; it is acked when the original is committed.
 
 A copy is the same bytes. The state has the CRC-32C of each remembered batch, which covers all of the batch but base
-offset and leader epoch. Compaction changes the CRC of a batch; then the CRC counts that the producer sent. Every header
-that comes into this class has that one (``records.with_sent_crc``). So two producers that were given the same id do not
-take each other's batches for their own: the log keeps the batch that came first, and the other batch is refused.
+offset and leader epoch. Compaction changes the CRC of a batch; then the CRC counts that the producer sent. Every
+header that comes into this class has that one (``records.with_sent_crc``). So no producer that was given another's id
+is acked for the other's batch: the log keeps the batch that came first, and refuses the second.
 
     unknown producer, or a newer epoch   must begin at sequence 0        else OUT_OF_ORDER_SEQUENCE
     older epoch                          FENCED_PRODUCER
@@ -140,10 +140,8 @@ class ProducerState:
         if ahead == 0:
             return None
         if ahead < _SEQUENCES // 2:
-            return Refused(
-                "OUT_OF_ORDER_SEQUENCE",
-                f"producer {header.producer_id} sends sequence {header.base_sequence}, expected {known.next_sequence}",
-            )
+            sent = f"producer {header.producer_id} sends sequence {header.base_sequence}"
+            return Refused("OUT_OF_ORDER_SEQUENCE", f"{sent}, expected {known.next_sequence}")
         return _compare(header, known.batches)
 
     def learn(self, producer_id: int, base_offset: int, crc32c: int) -> None:
@@ -229,7 +227,7 @@ class ProducerState:
                 crcs = [None] * len(batches)
             if not isinstance(crcs, list) or len(crcs) != len(batches) or not all(map(_is_crc, crcs)):
                 raise ProtocolError("a producer has one CRC for each of its batches")
-            known = (Written(*batch, crc) for batch, crc in zip(batches, crcs, strict=True))
+            known = (Written._make((*batch, crc)) for batch, crc in zip(batches, crcs, strict=True))
             state._producers[id] = _Producer(epoch, tuple(known))
         return state
 

@@ -104,8 +104,8 @@ class Readable:
         return None
 
     def headers(self, start: int | None = None) -> Iterator[BatchHeader]:
-        """The headers of all batches from the one that holds ``start`` (default: the log start), each with the CRC that
-        its producer sent. Not to be used across a truncation. Raises ``OSError``."""
+        """The headers of all batches from the one that holds ``start`` (default: the log start), each with the CRC
+        that its producer sent. Not to be used across a truncation. Raises ``OSError``."""
         offset = self.start if start is None else start
         if offset < self.end:
             for segment in self._segments[self._segment_of(offset) :]:
