@@ -21,7 +21,11 @@ ADVICE = {
     "CORRUPT_BATCH": "Look at the memory of the machine that sent it; `tidelog verify replicas`.",
     "BATCH_TOO_LARGE": "A smaller record, or a larger `max_batch_bytes` of the topic (11 MiB at most).",
     "OUT_OF_ORDER_SEQUENCE": NOTHING,
-    "DUPLICATE_SEQUENCE": NOTHING,
+    "SEQUENCE_CONFLICT": "The program gets a new producer id and sends the records again; ours do so with the next "
+    "ones. If it comes often: two producers use one id.",
+    "UNVERIFIED_SEQUENCE": "The program reads the log, to see whether the records are there, before it sends them "
+    "again.",
+    "DUPLICATE_SEQUENCE": "As for `UNVERIFIED_SEQUENCE`; upgrade the server.",
     "FENCED_PRODUCER": "Two processes write under one name: end the older one.",
     "UNEXPECTED_OFFSET": "The program has to read what was written, and decide again.",
     "UNKNOWN_TOPIC": "`tidelog topics list`; rules may hide it (`tidelog acls check`).",

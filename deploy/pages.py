@@ -94,15 +94,17 @@ def errors() -> str:
         "",
         "Generated from the code by `make pages`. *Retriable*: the same request may succeed later. *Refresh*: the "
         "sender's picture of the cluster is out of date, ask for metadata. An error whose `unknown_outcome` is set "
-        "may have changed something all the same; without it nothing was changed. *What to do* is for operators.",
+        "may have changed something all the same; without it nothing was changed. *Unknown*: errors of that code "
+        "always have `unknown_outcome`. *What to do* is for operators.",
         "",
-        "| code | meaning | retriable | refresh | what to do |",
-        "|---|---|---|---|---|",
+        "| code | meaning | retriable | refresh | unknown | what to do |",
+        "|---|---|---|---|---|---|",
     ]
     assert CODES.keys() <= ADVICE.keys(), f"deploy/advice.py does not tell of {CODES.keys() - ADVICE.keys()}"
     for code, meaning in CODES.items():
-        marks = ["yes" if flag else "" for flag in (meaning.retriable, meaning.refresh_metadata)]
-        lines.append(f"| `{code}` | {meaning.text} | {marks[0]} | {marks[1]} | {ADVICE[code]} |")
+        flags = (meaning.retriable, meaning.refresh_metadata, meaning.unknown_outcome)
+        marks = " | ".join("yes" if flag else "" for flag in flags)
+        lines.append(f"| `{code}` | {meaning.text} | {marks} | {ADVICE[code]} |")
     return "\n".join(lines) + "\n"
 
 
@@ -114,6 +116,7 @@ def codes_module() -> str:
     ]
     for code, meaning in CODES.items():
         flags = f"retriable: {_js(meaning.retriable)}, refreshMetadata: {_js(meaning.refresh_metadata)}"
+        flags += ", unknownOutcome: true" if meaning.unknown_outcome else ""
         lines.append(f"  {code}: {{ text: {json.dumps(meaning.text)}, {flags} }},")
     return "\n".join([*lines, "};", ""])
 

@@ -23,6 +23,8 @@ class Meaning:
     """The same request may succeed later, unchanged."""
     refresh_metadata: bool = False
     """The sender's picture of the cluster is out of date."""
+    unknown_outcome: bool = False
+    """Every error of this code has ``unknown_outcome``, whatever the message says."""
 
 
 CODES: dict[str, Meaning] = {
@@ -41,7 +43,14 @@ CODES: dict[str, Meaning] = {
     "CORRUPT_BATCH": Meaning("the batch is damaged or malformed"),
     "BATCH_TOO_LARGE": Meaning("the batch is larger than max_batch_bytes"),
     "OUT_OF_ORDER_SEQUENCE": Meaning("the producer's sequence has a gap", True),
-    "DUPLICATE_SEQUENCE": Meaning("the sequence was written before, too long ago to know its offset"),
+    "SEQUENCE_CONFLICT": Meaning(
+        "the log has another batch with that producer id, epoch and sequence: this one was not written"
+    ),
+    "UNVERIFIED_SEQUENCE": Meaning(
+        "the log has, or had, a batch with that sequence, and it cannot be compared: it may be this one, or another",
+        unknown_outcome=True,
+    ),
+    "DUPLICATE_SEQUENCE": Meaning("`UNVERIFIED_SEQUENCE`, from a server of an earlier release", unknown_outcome=True),
     "FENCED_PRODUCER": Meaning("a newer epoch of this producer id exists"),
     "UNEXPECTED_OFFSET": Meaning("the log does not end where the conditional append expects"),
     "UNKNOWN_TOPIC": Meaning("no such topic or partition", False, True),
@@ -110,7 +119,7 @@ class TidelogError(Exception):
         super().__init__(message)
         self.code = code or self.code
         self.message = message
-        self.unknown_outcome = unknown_outcome
+        self.unknown_outcome = unknown_outcome or CODES[self.code].unknown_outcome
         self.detail = detail
 
     @property

@@ -185,6 +185,16 @@ def read_header(buf: Buffer, position: int = 0) -> BatchHeader:
     return header
 
 
+def with_sent_crc(header: BatchHeader, batch: Buffer) -> BatchHeader:
+    """The header with the CRC that the batch had when its producer sent it. Compaction gives a batch another CRC; the
+    CRC before its first compaction stands behind the header of the sparse batch. ``batch``: the bytes that ``header``
+    was read from, at least ``header_length`` of them."""
+    if not header.is_sparse:
+        return header
+    sent: int = THINNED.unpack_from(batch, HEADER_BYTES)[0]
+    return header._replace(crc32c=sent)
+
+
 def check_batch(buf: Buffer) -> BatchHeader:
     """Check one whole batch as far as a server does: everything but the inside of the body.
 

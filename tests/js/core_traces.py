@@ -31,6 +31,8 @@ PRODUCER_ERRORS: tuple[tuple[str, bool, dict[str, str]], ...] = (
     ("OUT_OF_ORDER_SEQUENCE", True, {}),
     ("OUT_OF_ORDER_SEQUENCE", False, {"lossy": "1"}),
     ("OUT_OF_ORDER_SEQUENCE", True, {"lossy": "1"}),
+    ("SEQUENCE_CONFLICT", False, {}),
+    ("UNVERIFIED_SEQUENCE", True, {}),
     ("DUPLICATE_SEQUENCE", False, {}),
     ("QUOTA_EXCEEDED", False, {"pause_ms": "1500"}),
     ("CORRUPT_BATCH", False, {}),
@@ -60,6 +62,8 @@ class _Producer:
         self.now = 1.0
         self.ids = iter(range(1, 100_000))
         self.sent: list[int] = []
+        self.bytes: dict[tuple[int, int, int], str] = {}
+        """Batches that were sent, by partition, producer id and base sequence."""
         self.steps: list[dict[str, Any]] = []
         self.options = {
             "acks": rng.choice(("all", "leader", "none")),
@@ -104,6 +108,12 @@ class _Producer:
         if message is not None:
             self.sent += [part.id for part in message.parts]
             payload = [bytes(data).hex() for data in message.payload]
+            for part, data in zip(message.parts, payload, strict=True):
+                header = read_header(bytes.fromhex(data))
+                place = part.partition, header.producer_id, header.base_sequence
+                assert not header.producer_id or self.bytes.setdefault(place, data) == data, (
+                    "a retry sends other bytes"
+                )
             came = {"parts": [to_map(part) for part in message.parts], "payload": payload}
         self.note("take", [self.now], came)
 

@@ -22,12 +22,16 @@ class Log {
   #sequences = new Map();
 
   append(data, epoch) {
-    const { producerId, baseSequence, recordCount } = readHeader(data);
+    const { producerId, baseSequence, recordCount, crc32c } = readHeader(data);
     if (producerId) {
       const known = this.#sequences.get(producerId) ?? { next: 0, at: new Map() };
-      if (known.at.has(baseSequence)) return { offset: known.at.get(baseSequence), duplicate: true };
+      if (known.at.has(baseSequence)) {
+        const { offset, crc } = known.at.get(baseSequence);
+        if (crc !== crc32c) throw new Refusal("SEQUENCE_CONFLICT", `${baseSequence} is another batch`);
+        return { offset, duplicate: true };
+      }
       if (baseSequence !== known.next) throw new Refusal("OUT_OF_ORDER_SEQUENCE", `${baseSequence} is not ${known.next}`);
-      known.at.set(baseSequence, this.end);
+      known.at.set(baseSequence, { offset: this.end, crc: crc32c });
       known.next += recordCount;
       this.#sequences.set(producerId, known);
     }

@@ -47,6 +47,15 @@ test("an error is told by its code", () => {
   assert.ok("OFFSET_OUT_OF_RANGE" in CODES);
 });
 
+test("a batch that nobody can compare has an unknown outcome, whatever the server says", () => {
+  for (const code of ["UNVERIFIED_SEQUENCE", "DUPLICATE_SEQUENCE"]) {
+    const error = fromInfo({ code, message: "old", unknownOutcome: false, detail: {} });
+    assert.deepEqual([error.code, error.retriable, error.unknownOutcome], [code, false, true]);
+  }
+  const { retriable, unknownOutcome } = fromInfo({ code: "SEQUENCE_CONFLICT", message: "another's", unknownOutcome: false, detail: {} });
+  assert.deepEqual([retriable, unknownOutcome], [false, false]);
+});
+
 test("a code of a later version counts as not retriable", () => {
   const error = fromInfo({ code: "CONFUSED", message: "?", unknownOutcome: true, detail: {} });
   assert.deepEqual([error.code, error.retriable, error.unknownOutcome], ["UNSUPPORTED", false, true]);

@@ -1,7 +1,20 @@
 """Rules broken on purpose: each must be noticed by a scenario, by the simulation, by a unit test, by a test of Raft,
 or, where it is a rule of the real disk, by a power loss."""
 
-from mutants import controller, disk, gateway, lives, messages, quorum, raft, replica, storage, store, transactions
+from mutants import (
+    controller,
+    disk,
+    gateway,
+    lives,
+    messages,
+    quorum,
+    raft,
+    replica,
+    sequences,
+    storage,
+    store,
+    transactions,
+)
 from mutants.rules import MUTANTS
 
 __all__ = [
@@ -14,6 +27,7 @@ __all__ = [
     "quorum",
     "raft",
     "replica",
+    "sequences",
     "storage",
     "store",
     "transactions",

@@ -228,11 +228,13 @@ class Stage(Cluster):
         patience: float = 8.0,
         window: int = 3,
         expected: int = -1,
+        first_id: int = 0,
     ) -> Batch:
-        """Begin a send; ``expected``: the only offset at which it may be appended."""
+        """Begin a send; ``expected``: the only offset at which it may be appended. ``first_id``: where a new producer
+        counts its ids from."""
         producer = self._producers.get(by)
         if producer is None:
-            options = ProducerOptions(acks=acks, pace=0.0, patience=patience, window=window)
+            options = ProducerOptions(acks=acks, pace=0.0, patience=patience, window=window, first_id=first_id)
             producer = self._producers[by] = Producer(self, by, stream(1, by), options)
             self.clients.append(producer)
             self.until(lambda: producer.partition(self.key) is not None)

@@ -85,7 +85,7 @@ def leader_over(log: Log, epoch: int, *, isr: tuple[str, ...] = ("a",)) -> Leadi
         "a", 1, state, {}, min_insync_replicas=1, max_lag_s=10.0, retry_s=1.0, high_watermark=0,
         log_end=log.end, durable=log.durable, now=0.0,
     )  # fmt: skip
-    return Leading(KEY, CONFIG, core, log, ProducerState(log.headers()), ReplicaSettings(), Outbox())
+    return Leading(KEY, CONFIG, core, log, log.producers, ReplicaSettings(), Outbox())
 
 
 def follower_over(log: Log, epoch: int, high_watermark: int = 0) -> Following:

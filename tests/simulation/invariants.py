@@ -25,7 +25,7 @@ from collections.abc import Sequence
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
-from tidelog.records import NO_CHAIN, BatchHeader, chain_after, split
+from tidelog.records import NO_CHAIN, BatchHeader, chain_after, split, with_sent_crc
 from tidelog.types import TopicPartition
 
 from simulation.deep import STRIDE
@@ -210,7 +210,8 @@ class Invariants(Members):
             with disk.watched():
                 buffers = log.read(chain.end, 1 << 20)
             for buffer in buffers:
-                for header, batch in split(buffer):
+                for stored, batch in split(buffer):
+                    header = with_sent_crc(stored, batch)
                     where = f"{name} {key.partition}: batch at {header.base_offset}"
                     if header.base_offset != chain.end:
                         self._fail(f"R5 {where}, expected {chain.end}")

@@ -99,6 +99,8 @@ class Options:
     """Segments are sealed at rest, by each life of a server under another key."""
     upgrade: bool = False
     """The cluster is upgraded to another feature level (``upgrader.py``)."""
+    doubled_ids: bool = False
+    """Two more producers use the same producer ids, as after ids were given a second time."""
     transactions: bool = False
     """Applications have transactions in a topic of their own (``applications.py``)."""
     only: tuple[str, ...] | None = None
@@ -117,6 +119,9 @@ class Options:
             ProducerOptions(idempotent=False, pace=0.1, patience=2.0, conditional=rng.choice((0.0, 0.5))),
         )
         swarm = Swarm.draw(rng, 0.75 * duration)
+        doubled_ids = stream(seed, "doubled ids").random() < DOUBLED_SHARE
+        if doubled_ids:
+            producers += (ProducerOptions(window=3, pace=0.1, first_id=DOUBLED_IDS, batches_per_id=3),) * 2
         mutes = stream(seed, "silent links").choice((*(0,) * 10, 1, 3))
         rots = stream(seed, "rotting stores").choice((*(0,) * 8, 1, 3))
         old_stores = stream(seed, "old stores of controllers").choice((*(0,) * 6, 1, 3))
@@ -136,10 +141,15 @@ class Options:
             pauses=stream(seed, "pauses").random() < 0.2,
             encrypted=stream(seed, "encryption").choice((*(False,) * 7, True)),
             upgrade=stream(seed, "upgrade").random() < 0.1,
+            doubled_ids=doubled_ids,
             transactions=stream(seed, "transacted").random() < 0.03,
         )
 
 
+DOUBLED_SHARE = 0.05
+"""The share of seeds in which two producers have the same ids."""
+DOUBLED_IDS = 1 << 40
+"""The first of these ids; all others are smaller."""
 TRANSACTED = "x"
 """The topic of the applications, which loses nothing that is committed."""
 

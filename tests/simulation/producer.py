@@ -87,6 +87,11 @@ class ProducerOptions:
     conditional: float = 0.0
     """Share of appends that carry ``expected_offset``."""
     value_bytes: int = 20
+    first_id: int = 0
+    """Not 0: the producer counts its ids from here by itself, for each partition. Two producers with the same
+    ``first_id`` get the same ids, as after a restore of old metadata, which gives ids a second time."""
+    batches_per_id: int = 0
+    """Not 0: after so many batches to a partition the producer goes on there with its next id."""
 
 
 class Producer(Client):
@@ -105,6 +110,8 @@ class Producer(Client):
         self._batches: dict[int, tuple[Lane, Batch]] = {}
         self._batch_id = 0
         self._values = 0
+        self._own_ids: dict[TopicPartition, int] = {}
+        """Ids used so far, by partition, where they are counted here."""
         if options.pace:
             self.loop.after(rng.uniform(0.0, 0.2), self._act)
 
@@ -122,18 +129,28 @@ class Producer(Client):
 
     def _lane(self, key: TopicPartition) -> Lane:
         lane = self._lanes.get(key)
-        if lane is None:
-            producer_id = self.cluster.new_producer_id() if self.options.idempotent else 0
+        if lane is None or (self._is_used_up(lane) and not lane.batches):
+            producer_id = self._new_id(key) if self.options.idempotent else 0
             self._values += 1
             lane = Lane(key, f"{self.name}.{self._values}", producer_id)
             self._lanes[key] = lane
         return lane
 
+    def _is_used_up(self, lane: Lane) -> bool:
+        return 0 < self.options.batches_per_id <= lane.number
+
+    def _new_id(self, key: TopicPartition) -> int:
+        if not self.options.first_id:
+            return self.cluster.new_producer_id()
+        used = self._own_ids.get(key, 0)
+        self._own_ids[key] = used + 1
+        return self.options.first_id + used
+
     def produce(self, key: TopicPartition, *given: bytes, expected: int = -1) -> Batch | None:
         """Queue one batch, of these values or of some of its own, to be appended at ``expected`` only, if that is
         given; None when the lane is full."""
         lane = self._lane(key)
-        if len(lane.batches) >= (self.options.window if self.options.idempotent else 1):
+        if self._is_used_up(lane) or len(lane.batches) >= (self.options.window if self.options.idempotent else 1):
             return None
         name = self.cluster.partition_name(key)
         values = list(given)
@@ -217,7 +234,7 @@ class Producer(Client):
                     batch.doubt_epoch = -1
                 self._abandon(lane)
                 return
-        elif error.unknown_outcome or error.code == "DUPLICATE_SEQUENCE":
+        elif error.unknown_outcome:
             batch.doubt_epoch = batch.epoch
         if error.retriable and (self.options.idempotent or not batch.doubt):
             self._pause(lane)

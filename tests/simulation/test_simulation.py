@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from simulation.options import Options
 from simulation.revision import revision
 from simulation.runner import Case, Fault, Result, run_seed
 
@@ -130,6 +131,17 @@ def test_every_seed_that_fails_is_named_with_the_command_that_replays_it(monkeyp
 @pytest.mark.parametrize("seed", KNOWN_SEEDS)
 def test_seed_that_once_failed(seed):
     assert run_seed(seed).fault is None
+
+
+def test_producers_that_were_given_the_same_ids_are_told_so_and_lose_nothing_that_is_acked():
+    counts: dict[str, int] = {}
+    for seed in (16, 27, 40):
+        assert Options.draw(seed).doubled_ids
+        result = run_seed(seed, DURATION_S)
+        assert result.fault is None
+        for name, count in result.counts.items():
+            counts[name] = counts.get(name, 0) + count
+    assert counts["produce SEQUENCE_CONFLICT"] >= 10
 
 
 @pytest.mark.parametrize("seed", [3, 10])

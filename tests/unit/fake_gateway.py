@@ -58,7 +58,11 @@ class Partition:
         known = self.sequences.setdefault(header.producer_id, {0: -1} if not header.producer_id else {})
         if header.producer_id:
             if header.base_sequence in known:
-                return known[header.base_sequence], True
+                base = known[header.base_sequence]
+                (there,) = [h for h in map(read_header, self.batches) if h.base_offset == base]
+                if there.crc32c != header.crc32c:
+                    raise refuse("SEQUENCE_CONFLICT", f"{header.base_sequence} is another batch")
+                return base, True
             expected = 0 if not known else max(known) + self.counts(header.producer_id, max(known))
             if header.base_sequence != expected:
                 raise refuse("OUT_OF_ORDER_SEQUENCE", f"{header.base_sequence} is not {expected}")

@@ -24,6 +24,8 @@ class Bench:
         self.sent: list[tuple[int, int, int, list[bytes | None]]] = []
         self.ids: list[int] = []
         self.conditions: list[int] = []
+        self._bytes: dict[tuple[int, int, int], bytes] = {}
+        """By partition, producer id and base sequence: rule 1 of the producer is that a retry sends the same."""
         if up:
             self.core.on_link_up()
             self.core.on_producer_id(7)
@@ -52,6 +54,9 @@ class Bench:
         for part, data in zip(message.parts, message.payload, strict=True):
             header = check_batch(data)
             assert part.size == header.size
+            if header.producer_id:
+                place = part.partition, header.producer_id, header.base_sequence
+                assert self._bytes.setdefault(place, bytes(data)) == data, "a retry sends other bytes"
             values = [record.value for record in decode_batch(data)]
             self.conditions.append(part.expected_offset)
             self.sent.append((part.id, header.producer_id, header.base_sequence, values))

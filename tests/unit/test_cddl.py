@@ -145,6 +145,7 @@ def test_every_rule_is_used() -> None:
         "metadata-image",
         "metadata-delta",
         "producers",
+        "producer-crcs",
         "raft-entries",
         "batch-body",
     }

@@ -6,8 +6,9 @@ import pytest
 from producer_bench import GAP, LATER, LOSSY_GAP, LOSSY_GAP_IN_DOUBT, NEVER, OPTIONS, UNKNOWN, Bench
 from tidelog.client.core.producer import ProducerCore
 from tidelog.client.options import ProducerOptions
-from tidelog.errors import TidelogError, refuse
+from tidelog.errors import TidelogError, from_info, refuse
 from tidelog.records import MAX_RECORDS, NewRecord, split
+from tidelog.wire.messages import ErrorInfo
 
 
 def test_a_lone_record_leaves_at_once() -> None:
@@ -328,13 +329,30 @@ def test_without_idempotence_no_error_is_tried_again() -> None:
     assert bench.refuse(0, LATER) == [batch]
 
 
-def test_a_duplicate_too_old_to_know_its_offset_counts_as_acked() -> None:
+@pytest.mark.parametrize("code", ["UNVERIFIED_SEQUENCE", "DUPLICATE_SEQUENCE"])
+def test_a_batch_that_cannot_be_compared_fails_with_unknown_outcome(code: str) -> None:
+    """The second is what a server of an earlier release says, without ``unknown_outcome``."""
     bench = Bench()
     batch = bench.batch(b"a")
     bench.send()
-    assert bench.refuse(0, refuse("DUPLICATE_SEQUENCE", "old")) == [batch]
-    assert batch.error is None
-    assert batch.offset == -1
+    assert bench.refuse(0, from_info(ErrorInfo(code, "old", False, {}))) == [batch]
+    assert batch.error is not None
+    assert (batch.error.code, batch.error.unknown_outcome, batch.offset) == (code, True, -1)
+
+
+def test_another_batch_in_its_place_fails_a_batch_and_the_next_one_goes_under_a_new_id() -> None:
+    bench = Bench()
+    batch = bench.batch(b"a")
+    bench.send()
+    assert bench.refuse(0, refuse("SEQUENCE_CONFLICT", "another's")) == [batch]
+    assert batch.error is not None
+    assert (batch.error.code, batch.error.unknown_outcome) == ("SEQUENCE_CONFLICT", False)
+    bench.batch(b"b")
+    bench.send()
+    assert bench.core.wants_producer_id
+    bench.core.on_producer_id(99)
+    assert bench.send() == [[b"b"]]
+    assert bench.sequences() == [(7, 0), (99, 0)]
 
 
 def test_a_record_that_no_batch_can_hold_is_refused_at_once() -> None:

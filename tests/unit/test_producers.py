@@ -2,15 +2,30 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+from io import BytesIO
+
+import cbor2
 import pytest
-from tidelog.records import BatchHeader, NewRecord, encode_batch, read_header
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from test_cddl import schema
+from tidelog.errors import ProtocolError
+from tidelog.records import MAX_OFFSET, BatchHeader, Codec, NewRecord, encode_batch, read_header
 from tidelog_replica.core import producers
 from tidelog_replica.core.producers import ProducerState, Refused, Written
+from tidelog_replica.core.stable import Open
 
 
-def header(sequence: int, count: int = 1, *, id: int = 7, epoch: int = 0, offset: int = 0) -> BatchHeader:
-    batch = encode_batch([NewRecord(b"v")] * count, producer_id=id, producer_epoch=epoch, base_sequence=sequence)
+def header(
+    sequence: int, count: int = 1, *, id: int = 7, epoch: int = 0, offset: int = 0, value: bytes = b"v"
+) -> BatchHeader:
+    batch = encode_batch([NewRecord(value)] * count, producer_id=id, producer_epoch=epoch, base_sequence=sequence)
     return read_header(batch)._replace(base_offset=offset)
+
+
+def written(header: BatchHeader, offset: int) -> Written:
+    return Written(header.base_sequence, header.record_count, offset, header.crc32c)
 
 
 def code(verdict: Written | Refused | None) -> str:
@@ -20,6 +35,14 @@ def code(verdict: Written | Refused | None) -> str:
 
 def filled(*sequences: int, count: int = 1) -> ProducerState:
     return ProducerState(header(s, count, offset=100 + s) for s in sequences)
+
+
+def of_an_earlier_release(state: ProducerState) -> bytes:
+    """The state as a server wrote it that remembered no CRCs: one CBOR item."""
+    rows: list[object] = [
+        [id, epoch, [list(each[:3]) for each in batches]] for id, (epoch, batches) in state.snapshot().items()
+    ]
+    return cbor2.dumps(rows if state.transactions.is_idle else [*rows, state.transactions.to_map()])
 
 
 def test_a_batch_without_producer_id_is_always_new() -> None:
@@ -42,12 +65,59 @@ def test_the_next_sequence_is_new_and_a_later_one_is_a_gap() -> None:
 def test_E1_a_copy_of_one_of_the_last_five_batches_has_the_originals_offset() -> None:
     state = filled(0, 1, 2, 3, 4, 5)
     for sequence in range(1, 6):
-        assert state.check(header(sequence)) == Written(sequence, 1, 100 + sequence)
-    assert code(state.check(header(0))) == "DUPLICATE_SEQUENCE"
+        assert state.check(header(sequence)) == written(header(sequence), 100 + sequence)
+    assert code(state.check(header(0))) == "UNVERIFIED_SEQUENCE"
 
 
-def test_an_overlap_that_is_no_exact_copy_is_refused_for_good() -> None:
-    assert code(filled(0, 2, count=2).check(header(2, 1))) == "DUPLICATE_SEQUENCE"
+@pytest.mark.parametrize("sequence, count", [(2, 2), (0, 2), (0, 1), (1, 1), (1, 2), (2, 1), (3, 1), (0, 4), (3, 9)])
+def test_E14_the_same_sequences_with_other_bytes_are_no_copy(sequence: int, count: int) -> None:
+    """Of one producer id there are two batches of two records. Another producer has the same id."""
+    state = filled(0, 2, count=2)
+    assert code(state.check(header(sequence, count, value=b"w"))) == "SEQUENCE_CONFLICT"
+    assert state.check(header(2, 2)) == written(header(2, 2), 102)
+
+
+@pytest.mark.parametrize("kind", ["timestamp", "transaction", "codec", "key"])
+def test_E14_a_copy_has_the_same_header_and_body(kind: str) -> None:
+    record = NewRecord(b"v", b"k" if kind == "key" else None, int(kind == "timestamp"))
+    codec: Codec = "lz4" if kind == "codec" else "none"
+    data = encode_batch([record], codec=codec, producer_id=7, base_sequence=0, transactional=kind == "transaction")
+    assert code(filled(0).check(read_header(data))) == "SEQUENCE_CONFLICT"
+
+
+def test_what_the_leader_writes_into_a_header_makes_no_difference() -> None:
+    again = header(0)._replace(base_offset=9, leader_epoch=3)
+    assert filled(0).check(again) == written(header(0), 100)
+
+
+def test_a_batch_before_those_that_are_remembered_cannot_be_compared() -> None:
+    state = ProducerState(header(2 * s, 2, offset=100 + 2 * s) for s in range(7))
+    assert [each.base_sequence for each in state.snapshot()[7][1]] == [4, 6, 8, 10, 12]
+    for sequence, count in ((0, 1), (0, 2), (2, 2), (3, 1), (0, 4)):
+        assert code(state.check(header(sequence, count))) == "UNVERIFIED_SEQUENCE"
+    for sequence, count in ((2, 3), (3, 2), (0, 5)):  # it reaches into what is remembered, and is not there
+        assert code(state.check(header(sequence, count))) == "SEQUENCE_CONFLICT"
+
+
+def test_an_unknown_crc_matches_nothing_until_the_log_tells_it() -> None:
+    state = ProducerState.from_bytes(of_an_earlier_release(filled(0, 1)))
+    assert state.snapshot() == {7: (0, (Written(0, 1, 100, None), Written(1, 1, 101, None)))}
+    verdict = state.check(header(1))
+    assert isinstance(verdict, Refused)
+    assert (verdict.code, verdict.unverified_at) == ("UNVERIFIED_SEQUENCE", 101)
+    assert code(state.check(header(1, value=b"w"))) == "UNVERIFIED_SEQUENCE"
+    assert code(state.check(header(1, 2))) == "SEQUENCE_CONFLICT"
+    state.learn(7, 101, header(1).crc32c)
+    assert state.check(header(1)) == written(header(1), 101)
+    assert code(state.check(header(1, value=b"w"))) == "SEQUENCE_CONFLICT"
+    assert code(state.check(header(0))) == "UNVERIFIED_SEQUENCE"
+    assert state.check(header(2)) is None
+
+
+def test_what_is_learnt_changes_no_order_of_who_is_forgotten_next() -> None:
+    state = ProducerState.from_bytes(of_an_earlier_release(ProducerState([header(0), header(0, id=8, offset=1)])))
+    state.learn(7, 0, 5)
+    assert list(state.snapshot()) == [7, 8]
 
 
 def test_a_newer_producer_epoch_begins_at_0_and_fences_the_older() -> None:
@@ -56,7 +126,7 @@ def test_a_newer_producer_epoch_begins_at_0_and_fences_the_older() -> None:
     assert code(state.check(header(2, epoch=1))) == "OUT_OF_ORDER_SEQUENCE"
     state.record(header(0, epoch=1), 200)
     assert code(state.check(header(2, epoch=0))) == "FENCED_PRODUCER"
-    assert state.check(header(0, epoch=1)) == Written(0, 1, 200)
+    assert state.check(header(0, epoch=1)) == written(header(0, epoch=1), 200)
 
 
 def test_sequences_wrap_around() -> None:
@@ -65,8 +135,8 @@ def test_sequences_wrap_around() -> None:
     state.record(header(last), 50)
     assert state.check(header(0)) is None
     state.record(header(0), 51)
-    assert state.check(header(last)) == Written(last, 1, 50)
-    assert code(state.check(header(last - 1))) == "DUPLICATE_SEQUENCE"
+    assert state.check(header(last)) == written(header(last), 50)
+    assert code(state.check(header(last - 1))) == "UNVERIFIED_SEQUENCE"
 
 
 def test_E1_truncation_makes_the_batches_that_it_cut_new_again() -> None:
@@ -83,3 +153,96 @@ def test_only_the_latest_producers_are_remembered(monkeypatch: pytest.MonkeyPatc
     state = ProducerState(log)
     assert list(state.snapshot()) == [1, 3]
     assert code(state.check(header(1, id=2))) == "OUT_OF_ORDER_SEQUENCE"
+
+
+# --- as bytes --------------------------------------------------------------------------------------------
+
+CRCS = st.integers(0, 2**32 - 1) | st.none()
+BATCHES = st.lists(
+    st.builds(
+        Written, st.integers(0, 2**32 - 1), st.integers(1, 2**32 - 1), st.integers(0, MAX_OFFSET), CRCS
+    ),
+    min_size=1,
+    max_size=producers.KEPT_BATCHES,
+)  # fmt: skip
+STATES = st.dictionaries(
+    st.integers(1, 2**64 - 1), st.tuples(st.integers(0, 2**16 - 1), BATCHES.map(tuple)), max_size=30
+)
+
+
+def state_with(known: dict[int, tuple[int, tuple[Written, ...]]], open: bool = False) -> ProducerState:
+    state = ProducerState()
+    state._producers = {id: producers._Producer(epoch, batches) for id, (epoch, batches) in known.items()}
+    if open:
+        state.transactions.open[7] = Open(1, 3)
+    return state
+
+
+@given(STATES, st.booleans())
+def test_a_state_is_the_same_when_it_is_read_again(
+    known: dict[int, tuple[int, tuple[Written, ...]]], open: bool
+) -> None:
+    state = state_with(known, open)
+    again = ProducerState.from_bytes(state.to_bytes())
+    assert again.snapshot() == known
+    assert list(again.snapshot()) == list(known)  # the order says who is forgotten first
+    assert again.transactions.to_map() == state.transactions.to_map()
+
+
+@given(STATES, st.booleans())
+def test_an_earlier_release_reads_the_same_state_without_crcs(
+    known: dict[int, tuple[int, tuple[Written, ...]]], open: bool
+) -> None:
+    """It reads the first item, with ``cbor2.loads``, and passes over the rest."""
+    state = state_with(known, open)
+    assert cbor2.loads(state.to_bytes()) == cbor2.loads(of_an_earlier_release(state))
+
+
+@settings(max_examples=20, deadline=None)
+@given(STATES.filter(len))
+def test_the_crcs_are_what_the_cddl_file_says(known: dict[int, tuple[int, tuple[Written, ...]]]) -> None:
+    stream = BytesIO(state_with(known).to_bytes())
+    cbor2.load(stream)
+    schema("producer-crcs").validate_cbor(stream.read())
+
+
+@given(STATES, st.booleans())
+def test_the_state_of_an_earlier_release_has_no_crcs(
+    known: dict[int, tuple[int, tuple[Written, ...]]], open: bool
+) -> None:
+    state = state_with(known, open)
+    again = ProducerState.from_bytes(of_an_earlier_release(state)).snapshot()
+    unknown = {id: (epoch, tuple(b._replace(crc32c=None) for b in batches)) for id, (epoch, batches) in known.items()}
+    assert again == unknown
+
+
+@given(st.binary(max_size=60))
+def test_any_bytes_are_a_state_or_a_protocol_error(data: bytes) -> None:
+    with suppress(ProtocolError):
+        ProducerState.from_bytes(data)
+    with suppress(ProtocolError):
+        ProducerState.from_bytes(filled(0, 1).to_bytes() + data)
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {},
+        [],
+        {"crcs": []},
+        {"crcs": [[1, 2], [3]]},
+        {"crcs": [[1]]},
+        {"crcs": [[1, -1]]},
+        {"crcs": [[1, 2**32]]},
+        {"crcs": [[1, True]]},
+        {"crcs": [7]},
+    ],
+    ids=str,
+)
+def test_crcs_that_do_not_belong_to_the_batches_are_refused(more: object) -> None:
+    rows = of_an_earlier_release(filled(0, 1))
+    assert ProducerState.from_bytes(rows + cbor2.dumps({"crcs": [[1, None]], "later": 1})).snapshot() == {
+        7: (0, (Written(0, 1, 100, 1), Written(1, 1, 101, None)))
+    }
+    with pytest.raises(ProtocolError):
+        ProducerState.from_bytes(rows + cbor2.dumps(more))

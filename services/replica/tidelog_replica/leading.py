@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from math import ceil, inf
 
 from tidelog.errors import CorruptBatch, TidelogError, refuse
-from tidelog.records import BatchHeader, check_batch, encode_control, read_header, stamp_prefix
+from tidelog.records import BatchHeader, check_batch, encode_control, read_header, stamp_prefix, with_sent_crc
 from tidelog.types import Acks, Buffer, NodeId, PartitionState, TopicConfig, TopicPartition
 from tidelog.wire.messages import (
     EpochEnd,
@@ -28,7 +28,7 @@ from tidelog.wire.messages import (
 from tidelog_replica.admission import Admission
 from tidelog_replica.core.epochs import divergence
 from tidelog_replica.core.leader import Leader
-from tidelog_replica.core.producers import ProducerState, Refused
+from tidelog_replica.core.producers import ProducerState, Refused, Written
 from tidelog_replica.core.progress import Waiting
 from tidelog_replica.core.waiters import Waiters, earlier
 from tidelog_replica.log.log import Log
@@ -124,14 +124,16 @@ class Leading:
     # --- producers ---------------------------------------------------------------------------------------
 
     def produce(self, source: int, part: ProducePart, batch: Buffer, now: float) -> None:
-        """Take a batch, which the end of the input writes, or refuse it. Acked when what it asked for is reached."""
+        """Take a batch, which the end of the input writes, or refuse it. Acked when what it asked for is reached.
+        Raises ``OSError``."""
         try:
             header = self._check(part, batch)
             if (header.is_transactional or part.transaction) and self.admission.holds(source, part, batch, header):
                 return
-            written = self._producers.check(header)
+            sent = with_sent_crc(header, batch)
+            written = self._look_up(sent)
             if isinstance(written, Refused):
-                self._refuse(source, part, written, now)
+                self._refuse(source, part, written)
                 return
             if written is not None:
                 epoch = self._log.epoch_at(written.base_offset + 1)
@@ -143,7 +145,7 @@ class Leading:
             return
         base, epoch = self._next_offset, self.core.leader_epoch
         self.append(batch, header)
-        self._producers.record(header, base)
+        self._producers.record(sent, base)
         self._taken += 1
         counts = self._outbox.counts
         counts.produced_records += header.record_count
@@ -187,16 +189,27 @@ class Leading:
             raise refuse("OVERLOADED", f"{self._settings.partition_max_waiting} batches wait for their acks")
         return header
 
-    def _refuse(self, source: int, part: ProducePart, refused: Refused, now: float) -> None:
-        """A batch out of its producer's sequence. A duplicate is as good as an ack: it waits like one. A gap is
-        certain only when nothing of the epochs before is left in doubt: until then another replica may hold what is
-        missing here, and lead next. Where records may be lost, it tells of this log only (``lossy``): the batch may
-        have been in another, where readers saw it, or may come back with one."""
+    def _look_up(self, header: BatchHeader) -> Written | Refused | None:
+        """Whether the batch is new (None), a copy of one in the log, or refused. Where the CRC to compare is not
+        remembered, since the state comes from an earlier release, it is read from the log, unless retention has
+        removed the batch. Raises ``OSError``."""
+        found = self._producers.check(header)
+        if isinstance(found, Refused) and found.unverified_at >= self._log.start:
+            crc = self._log.sent_crc_at(found.unverified_at)
+            self._producers.learn(header.producer_id, found.unverified_at, crc)
+            return self._producers.check(header)
+        return found
+
+    def _refuse(self, source: int, part: ProducePart, refused: Refused) -> None:
+        """A batch out of its producer's sequence. A gap is certain only when nothing of the epochs before is left in
+        doubt: until then another replica may hold what is missing here, and lead next. Where records may be lost, it
+        tells of this log only (``lossy``): the batch may have been in another, where readers saw it, or may come back
+        with one."""
         gap = refused.code == "OUT_OF_ORDER_SEQUENCE"
         unknown = gap and not self.core.knows_end
         detail = {"lossy": 1} if gap and not unknown and self._is_lossy else {}
         error = refuse(refused.code, refused.message, unknown_outcome=unknown, **detail)
-        self._answer_produce(source, part, refused.end, ProduceAck(part.id, error=error.to_info()), now)
+        self._outbox.ack(source, ProduceAck(part.id, error=error.to_info()))
 
     @property
     def _is_lossy(self) -> bool:
@@ -236,7 +249,7 @@ class Leading:
 
     def _answer_produce(self, source: int, part: ProducePart, end: int, ack: ProduceAck, now: float) -> None:
         """Send ``ack`` when the log up to ``end`` is as safe as the producer wants."""
-        if part.acks == Acks.NONE or not end:
+        if part.acks == Acks.NONE:
             self._outbox.ack(source, ack)
             return
         timeout_s = part.timeout_ms / 1000 if part.timeout_ms > 0 else self._settings.ack_timeout_s

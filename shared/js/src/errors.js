@@ -17,7 +17,7 @@ export class TidelogError extends Error {
     super(message, cause === undefined ? undefined : { cause });
     this.name = new.target.name;
     this.code = code;
-    this.unknownOutcome = unknownOutcome;
+    this.unknownOutcome = unknownOutcome || (CODES[code]?.unknownOutcome ?? false);
     this.detail = detail;
   }
 

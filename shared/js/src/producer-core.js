@@ -247,7 +247,7 @@ export class ProducerCore {
       const error = ack.error && fromInfo(ack.error);
       this.#look(lane);
       batch.uncertain ||= Boolean(error?.unknownOutcome);
-      if (!error || error.code === "DUPLICATE_SEQUENCE") {
+      if (!error) {
         batch.offset = ack.offset;
         batch.leaderEpoch = ack.leaderEpoch;
         batch.durability = ack.durability;

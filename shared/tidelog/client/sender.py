@@ -42,7 +42,7 @@ class Sender:
         uncertain = False
         while True:
             error = await self._try(topic_id, partition, batch, deadline)
-            if error is None or error.code == "DUPLICATE_SEQUENCE":
+            if error is None:
                 return
             uncertain = error.unknown_outcome = uncertain or error.unknown_outcome
             pause_s = max(BACKOFF_S, error.pause_s)

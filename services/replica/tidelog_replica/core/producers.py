@@ -6,12 +6,19 @@ and it is rebuilt after a restart and after a truncation. Where the log no longe
 told is kept as a snapshot (``to_bytes``), which goes to a copy that begins there too. It covers uncommitted batches
 too: a copy of one must not be appended either; it is acked when the original is committed.
 
+A copy is the same bytes. The state has the CRC-32C of each remembered batch, which covers all of the batch but base
+offset and leader epoch. Compaction changes the CRC of a batch; then the CRC counts that the producer sent. Every
+header that comes into this class has that one (``records.with_sent_crc``). So no producer that was given another's id
+is acked for the other's batch: the log keeps the batch that came first, and refuses the second.
+
     unknown producer, or a newer epoch   must begin at sequence 0        else OUT_OF_ORDER_SEQUENCE
     older epoch                          FENCED_PRODUCER
     the next sequence                    append
-    one of the last 5 batches, exactly   duplicate: acked with the original's offset
-    before that, or overlapping          DUPLICATE_SEQUENCE: said only when all that the producer has in the log is
-                                         as safe as it asked, since it takes that for an ack
+    one of the last 5 batches, with the
+    same count and CRC                   duplicate: acked with the original's offset
+    overlaps them, but is none of them   SEQUENCE_CONFLICT: it is not in this log
+    older than the last 5 batches, or
+    the CRC to compare is not known      UNVERIFIED_SEQUENCE: it may be in this log, or another batch may
     anything else                        OUT_OF_ORDER_SEQUENCE
 
 An unknown producer that does not begin at 0 is refused, as in Kafka before KIP-360: either an earlier batch of it
@@ -26,7 +33,8 @@ At most ``MAX_PRODUCERS`` are remembered, those that appended last: also a funct
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from io import BytesIO
 from typing import NamedTuple
 
 import cbor2
@@ -48,6 +56,8 @@ class Written(NamedTuple):
     base_sequence: int
     record_count: int
     base_offset: int
+    crc32c: int | None
+    """The CRC that the producer sent; None where the state comes from a server of an earlier release."""
 
 
 class _Producer(NamedTuple):
@@ -66,8 +76,8 @@ class Refused(NamedTuple):
 
     code: str
     message: str
-    end: int = 0
-    """``DUPLICATE_SEQUENCE``: the copy in the log lies below this offset."""
+    unverified_at: int = -1
+    """``UNVERIFIED_SEQUENCE``: base offset of the batch whose CRC would decide; -1: the batch is not remembered."""
 
 
 class ProducerState:
@@ -129,14 +139,16 @@ class ProducerState:
         ahead = (header.base_sequence - known.next_sequence) % _SEQUENCES
         if ahead == 0:
             return None
-        for written in known.batches:
-            if (written.base_sequence, written.record_count) == (header.base_sequence, header.record_count):
-                return written
-        text = f"producer {header.producer_id} sends sequence {header.base_sequence}, expected {known.next_sequence}"
         if ahead < _SEQUENCES // 2:
-            return Refused("OUT_OF_ORDER_SEQUENCE", text)
-        last = known.batches[-1]
-        return Refused("DUPLICATE_SEQUENCE", text, last.base_offset + last.record_count)
+            sent = f"producer {header.producer_id} sends sequence {header.base_sequence}"
+            return Refused("OUT_OF_ORDER_SEQUENCE", f"{sent}, expected {known.next_sequence}")
+        return _compare(header, known.batches)
+
+    def learn(self, producer_id: int, base_offset: int, crc32c: int) -> None:
+        """Remember the CRC of the batch at ``base_offset``, which was not known."""
+        known = self._producers[producer_id]
+        batches = (b._replace(crc32c=crc32c) if b.base_offset == base_offset else b for b in known.batches)
+        self._producers[producer_id] = known._replace(batches=tuple(batches))
 
     def record(self, header: BatchHeader, base_offset: int) -> None:
         """The batch is in the log, or will be next, at ``base_offset``; that may be said twice."""
@@ -152,7 +164,7 @@ class ProducerState:
             self.transactions.record(header, base_offset)
             if header.is_control:
                 epoch, sequence = epoch + 1, _SEQUENCES - 1
-        written = Written(sequence, header.record_count, base_offset)
+        written = Written(sequence, header.record_count, base_offset, header.crc32c)
         before = () if known is None or known.epoch != epoch else known.batches[1 - KEPT_BATCHES :]
         # last in the order: the latest to append
         self._producers[header.producer_id] = _Producer(epoch, (*before, written))
@@ -176,18 +188,26 @@ class ProducerState:
         return copied
 
     def to_bytes(self) -> bytes:
-        """The whole state, as ``producers`` in ``tidelog.cddl``. Row by row: encoding ten thousand at once would keep
-        every other thread waiting for a tenth of a second."""
-        rows = (cbor2.dumps((id, *known)) for id, known in self._producers.items())
-        if self.transactions.is_idle:
-            return b"".join((_array_head(len(self)), *rows))
-        return b"".join((_array_head(len(self) + 1), *rows, cbor2.dumps(self.transactions.to_map())))
+        """The whole state: ``producers`` of ``tidelog.cddl``, and behind it ``producer-crcs``. A server of an earlier
+        release reads the first of these two CBOR items and passes over what follows. Row by row: encoding ten
+        thousand at once would keep every other thread waiting for a tenth of a second."""
+        known = self._producers
+        parts = [_array_head(len(known) + (not self.transactions.is_idle))]
+        parts += (cbor2.dumps((id, p.epoch, tuple(each[:3] for each in p.batches))) for id, p in known.items())
+        if not self.transactions.is_idle:
+            parts.append(cbor2.dumps(self.transactions.to_map()))
+        parts += (_CRCS_HEAD, _array_head(len(known)))
+        parts += (cbor2.dumps(tuple(each.crc32c for each in p.batches)) for p in known.values())
+        return b"".join(parts)
 
     @classmethod
     def from_bytes(cls, data: Buffer) -> ProducerState:
-        """The state in ``data``. Raises ``ProtocolError`` for anything else, and for more than is ever remembered."""
+        """The state in ``data``; one that a server of an earlier release wrote has no CRCs. Raises ``ProtocolError``
+        for anything else, and for more than is ever remembered."""
+        stream = BytesIO(data)
         try:
-            rows = cbor2.loads(data)
+            rows = cbor2.load(stream)
+            more = cbor2.load(stream) if stream.tell() < len(data) else None
         except (cbor2.CBORError, ValueError, OverflowError) as error:
             raise ProtocolError(f"producers are not CBOR: {error}") from None
         state = cls()
@@ -195,7 +215,7 @@ class ProducerState:
             state.transactions = LogTransactions.from_map(rows.pop())
         if not isinstance(rows, list) or len(rows) > MAX_PRODUCERS:
             raise ProtocolError(f"producers are not an array of at most {MAX_PRODUCERS}")
-        for row in rows:
+        for row, crcs in zip(rows, _crcs_of(more, len(rows)), strict=True):
             if not isinstance(row, list) or len(row) != 3 or not isinstance(row[2], list):
                 raise ProtocolError("a producer is [id, epoch, batches]")
             id, epoch, batches = row
@@ -203,8 +223,44 @@ class ProducerState:
                 raise ProtocolError(f"a producer has 1 to {KEPT_BATCHES} batches of [sequence, count, offset]")
             if not _is_number(id, 2**64 - 1) or not _is_number(epoch, 2**16 - 1) or not id or id in state._producers:
                 raise ProtocolError("a producer has an id of its own, and an epoch")
-            state._producers[id] = _Producer(epoch, tuple(Written(*batch) for batch in batches))
+            if crcs is None:
+                crcs = [None] * len(batches)
+            if not isinstance(crcs, list) or len(crcs) != len(batches) or not all(map(_is_crc, crcs)):
+                raise ProtocolError("a producer has one CRC for each of its batches")
+            known = (Written._make((*batch, crc)) for batch, crc in zip(batches, crcs, strict=True))
+            state._producers[id] = _Producer(epoch, tuple(known))
         return state
+
+
+def _compare(header: BatchHeader, batches: Sequence[Written]) -> Written | Refused:
+    """Whether a batch with an earlier sequence than the next one is a copy of one of ``batches``, the last ones."""
+    id, sequence, count = header.producer_id, header.base_sequence, header.record_count
+    text = f"producer {id} epoch {header.producer_epoch} sequence {sequence}"
+    for written in batches:
+        if (written.base_sequence, written.record_count) != (sequence, count):
+            continue
+        if written.crc32c is None:
+            return _unverified(f"{text}: the CRC of the batch in the log is not known", written.base_offset)
+        if written.crc32c == header.crc32c:
+            return written
+        break
+    behind = (batches[0].base_sequence - sequence) % _SEQUENCES
+    if count <= behind < _SEQUENCES // 2:
+        return _unverified(f"{text} is before the last {len(batches)} batches, which alone are remembered")
+    return Refused(
+        "SEQUENCE_CONFLICT",
+        f"{text}: the log has another batch there, and this one was not written. Two producers use one id, or the"
+        " batch was changed before it was sent again. Get a new producer id and send the records under it",
+    )
+
+
+def _unverified(text: str, offset: int = -1) -> Refused:
+    advice = "It may be in the log, or another batch in its place: read the log before you send the records again"
+    return Refused("UNVERIFIED_SEQUENCE", f"{text}. {advice}", offset)
+
+
+_CRCS_HEAD = b"\xa1" + cbor2.dumps("crcs")
+"""A CBOR map of one pair begins, and the key of that."""
 
 
 def _array_head(length: int) -> bytes:
@@ -223,3 +279,17 @@ def _is_written(batch: object) -> bool:
         return False
     limits = _SEQUENCES - 1, 2**32 - 1, MAX_OFFSET
     return all(map(_is_number, batch, limits)) and batch[1] > 0
+
+
+def _crcs_of(more: object, count: int) -> Sequence[object]:
+    """The CRCs of ``producer-crcs``, producer by producer; None for each where there is no such item."""
+    if more is None:
+        return (None,) * count
+    crcs = more.get("crcs") if isinstance(more, dict) else None
+    if not isinstance(crcs, list) or len(crcs) != count:
+        raise ProtocolError("behind the producers stand the CRCs of each of them")
+    return crcs
+
+
+def _is_crc(crc: object) -> bool:
+    return crc is None or _is_number(crc, 2**32 - 1)

@@ -24,7 +24,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from tidelog.disk import Disk, File
-from tidelog.records import NO_CHAIN, read_header
+from tidelog.records import NO_CHAIN, read_header, with_sent_crc
 from tidelog.types import Buffer, TopicConfig
 
 from tidelog_replica.core.epochs import ENTRY_BYTES, EpochCache
@@ -158,7 +158,7 @@ class Log(Cleanable):
             active.append(headers[first:], owned[first:])
             for header, batch in zip(headers, owned, strict=True):
                 self._tail.append(header.base_offset, header.end_offset, batch)
-                self.producers.record(header, header.base_offset)
+                self.producers.record(with_sent_crc(header, batch), header.base_offset)
             self.end = end
             self._prepare_snapshot()
 

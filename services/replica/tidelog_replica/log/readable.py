@@ -104,12 +104,17 @@ class Readable:
         return None
 
     def headers(self, start: int | None = None) -> Iterator[BatchHeader]:
-        """The headers of all batches from the one that holds ``start`` (default: the log start). Not to be used
-        across a truncation. Raises ``OSError``."""
+        """The headers of all batches from the one that holds ``start`` (default: the log start), each with the CRC
+        that its producer sent. Not to be used across a truncation. Raises ``OSError``."""
         offset = self.start if start is None else start
         if offset < self.end:
             for segment in self._segments[self._segment_of(offset) :]:
                 yield from segment.headers(offset)
+
+    def sent_crc_at(self, offset: int) -> int:
+        """The CRC-32C that its producer gave to the batch that holds ``offset``, which is in the log. Raises
+        ``OSError``."""
+        return next(self.headers(offset)).crc32c
 
     def chain_at(self, offset: int) -> tuple[int, bytes]:
         """The last end of a batch at or below ``offset``, and the hash chain up to there; the log start, where

@@ -21,6 +21,7 @@ from tidelog.records import (
     chain_after,
     check_batch,
     read_header,
+    with_sent_crc,
 )
 from tidelog.types import Buffer
 
@@ -282,10 +283,11 @@ class Segment:
         return batch
 
     def headers(self, offset: int) -> Iterator[BatchHeader]:
-        """The headers of all batches from the one that holds ``offset``."""
-        for _, header, _ in self._walk(self.index.for_offset(offset)):
+        """The headers of all batches from the one that holds ``offset``, each with the CRC that its producer sent
+        (``with_sent_crc``): so a compacted log tells the same of its producers as the log before."""
+        for _, header, head in self._walk(self.index.for_offset(offset)):
             if header.end_offset > offset:
-                yield header
+                yield with_sent_crc(header, head)
 
     def chain_at(self, offset: int) -> tuple[int, bytes]:
         """The last end of a batch at or below ``offset``, and the hash chain up to there."""

@@ -271,7 +271,7 @@ class ProducerCore:
             error = from_info(ack.error) if ack.error is not None else None
             self._look(lane)
             batch.uncertain = batch.uncertain or (error is not None and error.unknown_outcome)
-            if error is None or error.code == "DUPLICATE_SEQUENCE":
+            if error is None:
                 batch.offset, batch.leader_epoch, batch.durability = ack.offset, ack.leader_epoch, ack.durability
                 lane.in_flight.remove(batch)
                 settled.append(self._settle(lane, batch, None))
