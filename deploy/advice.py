@@ -22,6 +22,7 @@ ADVICE = {
     "BATCH_TOO_LARGE": "A smaller record, or a larger `max_batch_bytes` of the topic (11 MiB at most).",
     "OUT_OF_ORDER_SEQUENCE": NOTHING,
     "DUPLICATE_SEQUENCE": NOTHING,
+    "SEQUENCE_CONFLICT": "A program gave the same sequence to other records: it did not repeat what it sent.",
     "FENCED_PRODUCER": "Two processes write under one name: end the older one.",
     "UNEXPECTED_OFFSET": "The program has to read what was written, and decide again.",
     "UNKNOWN_TOPIC": "`tidelog topics list`; rules may hide it (`tidelog acls check`).",

@@ -42,6 +42,7 @@ CODES: dict[str, Meaning] = {
     "BATCH_TOO_LARGE": Meaning("the batch is larger than max_batch_bytes"),
     "OUT_OF_ORDER_SEQUENCE": Meaning("the producer's sequence has a gap", True),
     "DUPLICATE_SEQUENCE": Meaning("the sequence was written before, too long ago to know its offset"),
+    "SEQUENCE_CONFLICT": Meaning("the sequence was written before, with other bytes"),
     "FENCED_PRODUCER": Meaning("a newer epoch of this producer id exists"),
     "UNEXPECTED_OFFSET": Meaning("the log does not end where the conditional append expects"),
     "UNKNOWN_TOPIC": Meaning("no such topic or partition", False, True),

@@ -17,7 +17,7 @@ from tidelog.errors import TidelogError, refuse
 from tidelog.wire.messages import Hello
 from tidelog.wire.session import PROTOCOL_VERSION
 
-OLDEST, NEWEST = 1, 3
+OLDEST, NEWEST = 1, 4
 """What this release understands."""
 FORGET_SERVERS = 2
 """Since this level a replica server can be forgotten. To an older controller that is an entry of its log that it
@@ -25,11 +25,15 @@ cannot read, to an older gateway or replica server nothing at all: it would go o
 PROGRESS = 3
 """Since this level a follower that has what came with a notice says so without waiting for an answer. An older leader
 would pass over that."""
+TASK_PRODUCERS = 4
+"""Since this level coordinators of transactions remember the producers of numbered batches (``init_task_producer``). An
+older coordinator cannot read such a record of ``__transactions``."""
 
 CHANGES = {
     1: "everything before there were levels",
     2: "the level itself in metadata and snapshots; replica servers can be forgotten (tidelog servers forget)",
     3: "followers acknowledge what came with a notice by a message of its own, which needs no answer (progress)",
+    4: "coordinators remember the producers of an application's numbered batches (init_task_producer)",
 }
 """What each level brought."""
 
