@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import pickle
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -23,7 +25,7 @@ from tidelog.wire.messages import InitProducer, InitTaskProducer, Message, Produ
 pytest.importorskip("pyspark", reason="PySpark is not installed: pip install 'tidelog[spark]'")
 
 from pyspark.sql.types import ArrayType, BinaryType, IntegerType, StringType, StructField, StructType
-from tidelog.spark import sending, sink
+from tidelog.spark import sending, sink, task_input
 from tidelog.spark.errors import SourceError
 from tidelog.spark.rows import Numbering, Producer, Reserved, TopicLimits, check_columns
 from tidelog.spark.sink import TidelogStreamWriter, TidelogWriter, checked
@@ -177,11 +179,28 @@ def test_a_batch_write_has_a_producer_for_each_task_up_to_a_bound() -> None:
 # --- writing -----------------------------------------------------------------------------------------------------
 
 
+WHOLE, BROKEN_OFF = b"\xff\xff\xff\xfc", b""
+"""What Spark sends after the last table."""
+
+
+def as_worker(after: bytes, call: Callable[[], Any]) -> Any:
+    """Call it on a stack as that of ``pyspark.worker``."""
+
+    def main(infile: io.BufferedReader) -> Any:
+        return call()
+
+    return main(io.BufferedReader(io.BytesIO(after)))
+
+
 @contextmanager
-def task(patch: pytest.MonkeyPatch, number: int, **properties: str) -> Iterator[None]:
+def task(patch: pytest.MonkeyPatch, number: int, *, worker: bool = True, **properties: str) -> Iterator[None]:
+    """What is done in the block is done by a task that gets all of its rows; without ``worker`` it has to look for
+    itself whether it does."""
     context = SimpleNamespace(partitionId=lambda: number, getLocalProperty=properties.get)
     with patch.context() as local:
         local.setattr(sink, "TaskContext", SimpleNamespace(get=lambda: context))
+        if worker:
+            local.setattr(task_input, "_input", lambda: io.BufferedReader(io.BytesIO(WHOLE)))
         yield
 
 
@@ -270,6 +289,27 @@ def test_a_topic_that_does_not_exist_is_said(monkeypatch: pytest.MonkeyPatch) ->
         with pytest.raises(SourceError, match=r"\[TIDELOG_UNKNOWN_TOPIC\] there is no topic none"):
             stream_writer(url, delivery="idempotent", topic="none").write(iter([ROWS]))
         assert stream_writer(url, delivery="idempotent").write(iter([])).rows == 0
+
+
+def test_a_task_whose_rows_break_off_writes_no_short_last_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """To an Arrow reader the end of the input is the end of the rows. The retry has the sequence for other bytes."""
+    rows = table(value=[b"%05d" % n for n in range(30_000)])
+    with served() as (_, url), task(monkeypatch, 0, worker=False, **properties("q", 7)):
+        for delivery in ("at-least-once", "idempotent"):
+            writer = stream_writer(url, delivery=delivery)
+            cut = iter([rows.slice(0, 20_000)])
+            with pytest.raises(SourceError, match="Spark ended the task before it had handed over all of its rows"):
+                as_worker(BROKEN_OFF, partial(writer.write, cut))
+        before = len(values(url))
+        assert 0 < before < 40_000, "full batches only"
+        assert as_worker(WHOLE, partial(writer.write, iter([rows]))).rows == 30_000
+        assert sorted(values(url)[-30_000:]) == sorted(rows.column("value").to_pylist())
+
+
+def test_a_worker_of_another_kind_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    without = task(monkeypatch, 0, worker=False, **properties("q", 7))
+    with without, pytest.raises(SourceError, match="does not show where"):
+        stream_writer("ws://nowhere", delivery="idempotent").write(iter([]))
 
 
 # --- producers ---------------------------------------------------------------------------------------------------

@@ -24,6 +24,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from tidelog.client.clock import random_name
 from tidelog.spark.errors import SourceError
 from tidelog.spark.rows import Producer, Task, check_columns
+from tidelog.spark.task_input import whole
 from tidelog.spark.write_options import WriteOptions, parse
 
 if TYPE_CHECKING:
@@ -119,7 +120,9 @@ def _stage(options: WriteOptions, tables: Iterator[pa.RecordBatch], app: str, ba
 
 
 def _rows(tables: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch] | None:
-    """The same tables; None: the task has no rows, so that there is nothing to ask of the cluster."""
+    """The same tables, which end with an error if they are not all; None: there are no rows, so that there is nothing to
+    ask of the cluster."""
+    tables = whole(tables)
     first = next((table for table in tables if table.num_rows), None)
     return None if first is None else chain([first], tables)
 
