@@ -26,8 +26,8 @@ PROGRESS = 3
 """Since this level a follower that has what came with a notice says so without waiting for an answer. An older leader
 would pass over that."""
 TASK_PRODUCERS = 4
-"""Since this level coordinators of transactions remember the producers of numbered batches (``init_task_producer``). An
-older coordinator cannot read such a record of ``__transactions``."""
+"""Since this level coordinators of transactions remember the producers of numbered batches (``init_task_producer``).
+An older coordinator cannot read such a record of ``__transactions``."""
 
 CHANGES = {
     1: "everything before there were levels",

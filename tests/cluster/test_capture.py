@@ -51,7 +51,7 @@ async def test_a_capture_holds_what_is_known_of_the_cluster_and_shows_it(tmp_pat
     kinds = [record["kind"] for record in found.part("timeline") if record["type"] == "event"]
     assert kinds.count("server_joined") == 3 and "topic_created" in kinds
     shown = await command("capture", "show", str(file))
-    for words in ("servers r1, r2, r3 (down)", "feature level 3", "problem: replica server r3 is down", "events"):
+    for words in ("servers r1, r2, r3 (down)", "feature level 4", "problem: replica server r3 is down", "events"):
         assert words in shown.output
     whole = await command("capture", "show", str(file), "--part", "configuration")
     assert json.loads(whole.output) == {str(config): 'node = "r1"\nencryption_key_env = "redacted"\n'}

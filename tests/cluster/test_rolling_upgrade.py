@@ -132,7 +132,7 @@ async def test_a_rolling_upgrade_under_load_loses_nothing_and_fails_no_produce(t
             told = await log.features()
             assert told.level == NEWEST and all(one.level_max == NEWEST for one in told.processes)
             await check_records(log, load)
-            await wait_told(log, "the cluster is at feature level 3 from now on, after 1")
+            await wait_told(log, "the cluster is at feature level 4 from now on, after 1")
             await check_refusal(cluster)
 
 
@@ -161,7 +161,7 @@ async def check_refusal(cluster: Cluster) -> None:
     for url in cluster.controllers.values():
         for role in ("replica", "gateway", "controller"):
             hello = service_hello(role, "late", "test", Levels(1, 1))
-            with pytest.raises(TidelogError, match="at feature level 3, late understands 1: upgrade it") as caught:
+            with pytest.raises(TidelogError, match="at feature level 4, late understands 1: upgrade it") as caught:
                 async with connect_link(cluster.transport, url, hello, lambda *_: None):
                     pass
             assert caught.value.code == "UNSUPPORTED_LEVEL"

@@ -47,7 +47,8 @@ def small_tables(spark: Any) -> Iterator[None]:
 
 
 def troubled(url: str, marker: Path) -> Callable[[bytes], bytes]:
-    """A step that fails once, as long as ``marker`` is there, when records of the second micro-batch are in the log."""
+    """A step that fails once, as long as ``marker`` is there, when records of the second micro-batch are in the
+    log."""
     number, first_batch, patience_s = b"%06d" % TROUBLE, PER_BATCH, PATIENCE_S
 
     def passed(value: bytes) -> bytes:

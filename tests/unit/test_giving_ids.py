@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import trio
+from test_coordination import FakeShell
 from tidelog.access import ANONYMOUS
 from tidelog.errors import TidelogError
 from tidelog.types import MAX_TASKS, TRANSACTIONS
@@ -22,7 +23,6 @@ from tidelog.wire.messages import (
 from tidelog_gateway.requests import Requests
 from tidelog_replica.core.transactions.records import ProducerRecord
 from tidelog_replica.core.transactions.task_producers import record_of_batch
-from test_coordination import FakeShell
 
 VIEW = SimpleNamespace(principal=ANONYMOUS, tell=lambda request, answer: None)
 

@@ -368,7 +368,7 @@ def test_the_attempts_of_a_batch_write_send_the_very_same_bytes(monkeypatch: pyt
 
 
 def test_a_query_cannot_take_the_application_of_another_nor_go_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    with served() as (cluster, url):
+    with served() as (_, url):
         for query, batch, wanted in (
             ("q", 7, ""),
             ("other", 8, "application me belongs to q, not to other: use another name"),

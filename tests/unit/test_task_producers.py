@@ -80,7 +80,11 @@ def test_only_a_batch_that_begins_is_written() -> None:
 
 def test_the_coordinator_remembers_so_many_applications_and_says_when_there_are_more() -> None:
     core = coordinator(max_transactions=2)
-    assert [code(ask(core, app, first_id=at * MAX_TASKS)) for at, app in enumerate("abc", 1)] == ["", "", "OVERLOADED"]
+    assert [code(ask(core, app, first_id=at * MAX_TASKS)) for at, app in enumerate("abc", 1)] == [
+        "",
+        "",
+        "OVERLOADED",
+    ]
     assert code(ask(core, "a", batch=1)) == "", "those that it knows go on"
     assert code(ask(core, "no name!")) == "INVALID_TRANSACTION"
 

@@ -16,6 +16,7 @@ export const CODES = {
   BATCH_TOO_LARGE: { text: "the batch is larger than max_batch_bytes", retriable: false, refreshMetadata: false },
   OUT_OF_ORDER_SEQUENCE: { text: "the producer's sequence has a gap", retriable: true, refreshMetadata: false },
   DUPLICATE_SEQUENCE: { text: "the sequence was written before, too long ago to know its offset", retriable: false, refreshMetadata: false },
+  SEQUENCE_CONFLICT: { text: "the sequence was written before, with other bytes", retriable: false, refreshMetadata: false },
   FENCED_PRODUCER: { text: "a newer epoch of this producer id exists", retriable: false, refreshMetadata: false },
   UNEXPECTED_OFFSET: { text: "the log does not end where the conditional append expects", retriable: false, refreshMetadata: false },
   UNKNOWN_TOPIC: { text: "no such topic or partition", retriable: false, refreshMetadata: true },

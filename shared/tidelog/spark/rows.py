@@ -1,6 +1,6 @@
-"""Rows of a table as batches of the log. Pure: the bytes of the batches are a function of the rows, the producer and its
-timestamp, and what the topics allow. The same rows in the same order from the same producer make the very same bytes,
-however Spark cuts them into tables; that is how leaders recognise a second attempt as a copy.
+"""Rows of a table as batches of the log. Pure: the bytes of the batches are a function of the rows, the producer and
+its timestamp, and what the topics allow. The same rows in the same order from the same producer make the very same
+bytes, however Spark cuts them into tables; that is how leaders recognise a second attempt as a copy.
 
 Columns: ``value``, and as far as they are there ``key``, ``headers``, ``topic``, ``partition``. A record goes to the
 partition that its row names, else to that of its key (murmur2, as everywhere), else batch by batch to one after the

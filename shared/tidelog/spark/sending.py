@@ -42,12 +42,10 @@ def reserve(options: WriteOptions) -> Reserved:
         return Reserved(portal.run(portal.log.producer_ids, MAX_TASKS).start, wall_ms())
 
 
-def write(
-    options: WriteOptions, who: Task | Producer | None, start: int, tables: Iterator[pa.RecordBatch]
-) -> int:
+def write(options: WriteOptions, who: Task | Producer | None, start: int, tables: Iterator[pa.RecordBatch]) -> int:
     """Write a task's rows and return their number when all are acknowledged. ``who``: the cluster is asked for the
-    producer of this task; the producer is known; None: any new one. ``start``: where records without key and partition
-    begin. Raises ``SourceError``."""
+    producer of this task; the producer is known; None: any new one. ``start``: where records without key and
+    partition begin. Raises ``SourceError``."""
     with _connected(options) as portal:
         if isinstance(who, Task):
             with _advised():
@@ -91,9 +89,9 @@ def _advised() -> Iterator[None]:
             raise
         raise SourceError(
             "TIDELOG_FAILED",
-            f"the cluster cannot give the producer ids of delivery=idempotent: {error.message} ({error.code}). Upgrade "
-            f"all of its processes and raise its feature level to {TASK_PRODUCERS} (tidelog features raise), or use "
-            "another delivery",
+            f"the cluster cannot give the producer ids of delivery=idempotent: {error.message} ({error.code}). "
+            f"Upgrade all of its processes and raise its feature level to {TASK_PRODUCERS} (tidelog features raise), "
+            "or use another delivery",
         ) from error
 
 

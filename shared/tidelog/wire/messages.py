@@ -1286,8 +1286,8 @@ class Metadata(Message):
 
 @dataclass(frozen=True, slots=True)
 class ProducerId(Message):
-    """Answer: the ids ``producer_id`` to ``producer_id + count - 1`` are the asker's alone, at epoch 0. An older gateway
-    gives one id, whatever is asked for."""
+    """Answer: the ids ``producer_id`` to ``producer_id + count - 1`` are the asker's alone, at epoch 0. An older
+    gateway gives one id, whatever is asked for."""
 
     producer_id: int
     count: int = 1
@@ -1295,7 +1295,8 @@ class ProducerId(Message):
 
 @dataclass(frozen=True, slots=True)
 class InitProducer(Message):
-    """A producer wants to be idempotent; or a program with many producers wants ``count`` ids (1 to ``MAX_TASKS``)."""
+    """A producer wants to be idempotent; or a program with many producers wants ``count`` ids (1 to
+    ``MAX_TASKS``)."""
 
     OP: ClassVar[str] = "init_producer"
     ANSWER: ClassVar[type[Message]] = ProducerId
@@ -1663,9 +1664,9 @@ class AbortStaged(Message):
 
 @dataclass(frozen=True, slots=True)
 class TaskProducer(Message):
-    """Answer: the batches of the task carry this producer id and epoch, and its records this timestamp (ms since 1970).
-    From a coordinator to a gateway, ``producer_id`` 0 means that the application needs a block of ids: the gateway
-    asks again with one."""
+    """Answer: the batches of the task carry this producer id and epoch, and its records this timestamp (ms since
+    1970). From a coordinator to a gateway, ``producer_id`` 0 means that the application needs a block of ids: the
+    gateway asks again with one."""
 
     producer_id: int
     producer_epoch: int
@@ -1674,17 +1675,17 @@ class TaskProducer(Message):
 
 @dataclass(frozen=True, slots=True)
 class InitTaskProducer(Message):
-    """Ask for the producer of task ``task`` of the numbered batch ``batch`` of the application ``app``. The answer is the
-    same for every attempt of the task, as long as ``batch`` is the application's latest. A greater number begins the
-    next batch: from then on leaders refuse what tasks of the one before still send (``FENCED_PRODUCER``). A smaller
-    number is refused with ``FENCED_PRODUCER``. Since feature level 4."""
+    """Ask for the producer of task ``task`` of the numbered batch ``batch`` of the application ``app``. The answer
+    is the same for every attempt of the task, as long as ``batch`` is the application's latest. A greater number
+    begins the next batch: from then on leaders refuse what tasks of the one before still send (``FENCED_PRODUCER``).
+    A smaller number is refused with ``FENCED_PRODUCER``. Since feature level 4."""
 
     OP: ClassVar[str] = "init_task_producer"
     ANSWER: ClassVar[type[Message]] = TaskProducer
     app: str
     owner: str
-    """Name of the sequence of batches, as the id of a checkpoint. An application belongs to the owner that asked first;
-    any other is refused with ``INVALID_TRANSACTION``."""
+    """Name of the sequence of batches, as the id of a checkpoint. An application belongs to the owner that asked
+    first; any other is refused with ``INVALID_TRANSACTION``."""
     batch: int
     task: int
     """0 to ``MAX_TASKS`` - 1."""

@@ -4,7 +4,7 @@ Key and value are CBOR: the key an array that says what it is about, the value a
 
     ["slot", app, staged]   an application's transaction (``staged`` ""), or one that it has staged; ``SlotRecord``
     ["app", app]            what the application has committed of what it staged; ``AppRecord``
-    ["producer", app]       the producers of the application's latest numbered batch; ``ProducerRecord`` (feature level 4)
+    ["producer", app]       producers of its latest numbered batch; ``ProducerRecord`` (since feature level 4)
 
 Partitions are a map from topic id to ascending numbers. A value has ``format`` 1; a reader that finds a greater one
 must not coordinate."""
