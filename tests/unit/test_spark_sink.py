@@ -14,13 +14,14 @@ from typing import Any
 import pyarrow as pa
 import pytest
 import tidelog.sync
-from fake_gateway import FakeCluster
+from fake_gateway import FakeCluster, Partition
 from serving import served
 from tidelog.client.core.partitioner import partition_of
+from tidelog.compacted import thin_batch
 from tidelog.errors import refuse
-from tidelog.records import read_header
+from tidelog.records import decode_columns, read_header
 from tidelog.types import MAX_TASKS
-from tidelog.wire.messages import InitProducer, InitTaskProducer, Message, Produce, ProducerId
+from tidelog.wire.messages import InitProducer, InitTaskProducer, Message, Produce, ProducerId, Read, ReadAnswer
 
 pytest.importorskip("pyspark", reason="PySpark is not installed: pip install 'tidelog[spark]'")
 
@@ -382,6 +383,86 @@ def test_a_query_cannot_take_the_application_of_another_nor_go_back(monkeypatch:
                 with pytest.raises(SourceError, match=wanted):
                     writer.write(iter([ROWS]))
         assert len(values(url)) == 1000
+
+
+def replay(
+    patch: pytest.MonkeyPatch, cluster: FakeCluster, url: str, first: list[bytes], second: list[bytes], forgotten: int
+) -> int:
+    """Two attempts of a task with these rows. Of the second one's batches the leader cannot compare so many."""
+    cluster.add_topic("small", max_batch_bytes="4096")
+    for values, refused in ((first, 0), (second, forgotten)):
+        cluster.refusals = [refuse("DUPLICATE_SEQUENCE", "too long ago", unknown_outcome=True)] * refused
+        with task(patch, 0, **properties("q", 7)):
+            written = stream_writer(url, delivery="idempotent", topic="small").write(iter([table(value=values)]))
+    return written.rows  # type: ignore[attr-defined, no-any-return]
+
+
+LINES = [b"%0500d" % n for n in range(100)]
+
+
+@pytest.mark.parametrize("forgotten", [1, 10])
+def test_what_a_leader_cannot_compare_is_compared_with_the_log(
+    monkeypatch: pytest.MonkeyPatch, forgotten: int
+) -> None:
+    with served() as (cluster, url):
+        assert replay(monkeypatch, cluster, url, LINES, LINES, forgotten) == 100
+        assert not cluster.refusals
+        assert [record.value for record in cluster.log("small").records()] == LINES
+
+
+def test_a_batch_that_was_compacted_meanwhile_is_compared_by_the_crc_that_was_sent(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    append = Partition.append
+
+    def compacted(self: Partition, data: bytes, epoch: int) -> tuple[int, bool]:
+        """Only the last record of a batch is left."""
+        answer = append(self, data, epoch)
+        if not answer[1]:
+            columns = decode_columns(self.batches[-1])
+            self.batches[-1] = thin_batch(columns, self.batches[-1], [columns.header.record_count - 1], 7)
+        return answer
+
+    monkeypatch.setattr(Partition, "append", compacted)
+    with served() as (cluster, url):
+        assert replay(monkeypatch, cluster, url, LINES, LINES, 3) == 100
+        assert all(read_header(batch).is_sparse for batch in cluster.log("small").batches)
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [(LINES, LINES[1::-1] + LINES[2:]), (LINES[:3], LINES)],
+    ids=["another order", "a shorter batch"],
+)
+def test_other_rows_that_the_leader_does_not_remember_are_no_copy(
+    monkeypatch: pytest.MonkeyPatch, first: list[bytes], second: list[bytes]
+) -> None:
+    with served() as (cluster, url):
+        wanted = (
+            r"are not in the log: the log has other bytes under their sequence \(SEQUENCE_CONFLICT\)\. An earlier"
+        )
+        with pytest.raises(SourceError, match=wanted):
+            replay(monkeypatch, cluster, url, first, second, 1)
+
+
+def test_what_is_not_in_the_log_any_more_may_be_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Retention took it; or the task has no right to look."""
+    with served() as (cluster, url):
+        answer = FakeCluster.answer
+
+        def emptied(self: FakeCluster, link: Any, message: Message) -> Message:
+            if isinstance(message, Read):
+                raise refuse("FORBIDDEN", "no right to read topic:small")
+            return answer(self, link, message)
+
+        def gone(self: FakeCluster, link: Any, message: Message) -> Message:
+            return ReadAnswer(4, 0, 0) if isinstance(message, Read) else answer(self, link, message)
+
+        for case, wanted in ((emptied, "cannot be read to compare: no right to read"), (gone, "too long ago")):
+            monkeypatch.setattr(FakeCluster, "answer", case)
+            with pytest.raises(SourceError, match=f"records may not be in the log: .*{wanted}"):
+                replay(monkeypatch, cluster, url, LINES, LINES, 1)
+            cluster.refusals = []
 
 
 def test_other_rows_under_the_same_numbers_are_said_to_be_that(monkeypatch: pytest.MonkeyPatch) -> None:
