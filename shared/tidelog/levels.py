@@ -25,16 +25,26 @@ cannot read, to an older gateway or replica server nothing at all: it would go o
 PROGRESS = 3
 """Since this level a follower that has what came with a notice says so without waiting for an answer. An older leader
 would pass over that."""
-
-RELEASE_0_2 = 4
-"""Since this level the cluster uses what release 0.2 brought to metadata, logs and messages. Earlier releases do not
-understand that."""
+VALIDATION = 4
+"""Since this level a topic may turn off the validation of batches, and a zstd batch need not declare the size of its
+content. Earlier controllers do not know the setting, and earlier clients refuse such a batch."""
+TASK_PRODUCERS = 4
+"""Since this level coordinators of transactions remember the producers of numbered batches (``init_task_producer``).
+An older coordinator cannot read such a record of ``__transactions``."""
+RECOVERY = 4
+"""Since this level the partitions of every commit rule are sealed after a rescue, until the replicas have reported what
+they know; and a block of producer ids begins where the active controller says. An older controller would apply these
+entries of the metadata log in another way."""
+DOUBTFUL_TAILS = 4
+"""Since this level a replica server can report that the tail of a log is doubtful. An older controller has no state
+for that, and an older replica server does not answer what others ask it for then."""
 
 CHANGES = {
     1: "everything before there were levels",
     2: "the level itself in metadata and snapshots; replica servers can be forgotten (tidelog servers forget)",
     3: "followers acknowledge what came with a notice by a message of its own, which needs no answer (progress)",
-    4: "topics may turn off the validation of batches; a zstd batch need not declare the size of its content",
+    4: "doubtful tails of logs (report_doubt, read_tail); leaders after a rescue from what replicas report; producer ids"
+    " that follow the clock, and those of numbered batches (init_task_producer); validate_batches",
 }
 """What each level brought."""
 

@@ -37,6 +37,9 @@ TRANSACTIONS = "__transactions"
 """The topic that keeps the transactions. An application belongs to one partition of it, murmur2 of its name; who
 leads that coordinates its transactions (``docs/transactions.md``)."""
 
+MAX_TASKS = 100_000
+"""Most tasks of one numbered batch of an application, and most producer ids that one ``init_producer`` gives."""
+
 
 T = TypeVar("T")
 

@@ -13,6 +13,7 @@ from mutants import (
     sequences,
     storage,
     store,
+    task_producers,
     transactions,
 )
 from mutants.rules import MUTANTS
@@ -30,5 +31,6 @@ __all__ = [
     "sequences",
     "storage",
     "store",
+    "task_producers",
     "transactions",
 ]

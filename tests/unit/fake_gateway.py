@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 
 import trio
 from fake_groups import FakeGroup
 from tidelog.errors import TidelogError, refuse
 from tidelog.link import PROTOCOL_VERSION, Link, serve_links
 from tidelog.records import Record, check_batch, decode_batch, read_header, stamp_prefix
+from tidelog.types import MAX_TASKS
 from tidelog.websocket import WebSocketTransport
 from tidelog.wire import messages
 from tidelog.wire.messages import (
@@ -20,6 +22,7 @@ from tidelog.wire.messages import (
     Done,
     Hello,
     InitProducer,
+    InitTaskProducer,
     ListOffset,
     Message,
     Metadata,
@@ -34,11 +37,14 @@ from tidelog.wire.messages import (
     Read,
     ReadAnswer,
     Subscribe,
+    TaskProducer,
     TopicCreated,
     TopicInfo,
     Unsubscribe,
     Welcome,
 )
+from tidelog_replica.core.transactions.records import ProducerRecord
+from tidelog_replica.core.transactions.task_producers import record_of_batch
 
 OPS = frozenset(kind.OP for kind in vars(messages).values() if isinstance(kind, type) and getattr(kind, "OP", ""))
 
@@ -104,6 +110,9 @@ class FakeCluster:
         self.produced = trio.Event()
         self.epoch = 4
         self.producer_ids = 100
+        self.task_producers: dict[str, ProducerRecord] = {}
+        self.wall_ms = 5000
+        """Goes on by a second whenever a task asks for its producer."""
         self.seen: list[Message] = []
         self.heard = trio.Event()
         """Set by the next message."""
@@ -163,9 +172,15 @@ class FakeCluster:
                     raise refuse("UNKNOWN_TOPIC", name)
                 del self.topics[name]
                 return Done()
-            case InitProducer():
-                self.producer_ids += 1
-                return ProducerId(self.producer_ids)
+            case InitProducer(count):
+                return ProducerId(self.take_ids(count), count)
+            case InitTaskProducer(app):
+                self.wall_ms += 1000
+                asked = replace(message, first_id=self.take_ids(MAX_TASKS))
+                record = record_of_batch(self.task_producers.get(app), asked, self.wall_ms)
+                assert record is not None
+                self.task_producers[app] = record
+                return TaskProducer(record.first_id + message.task, record.epoch, record.timestamp_ms)
             case Unsubscribe(sub):
                 self.subs.pop((link.source, sub), None)
                 return Done()
@@ -181,6 +196,11 @@ class FakeCluster:
                     return OffsetAnswer(log.start)
                 return OffsetAnswer(log.end, read_header(log.batches[-1]).leader_epoch if log.batches else -1)
         return self.group.answer(message)
+
+    def take_ids(self, count: int) -> int:
+        """The first of so many."""
+        self.producer_ids += count
+        return self.producer_ids - count + 1
 
     def read(self, message: Read) -> ReadAnswer:
         log = self.logs[message.topic_id, message.partition]

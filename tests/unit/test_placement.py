@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 from tidelog.errors import TidelogError
-from tidelog.levels import RELEASE_0_2
+from tidelog.levels import VALIDATION
 from tidelog.types import PartitionState, ServerState, TopicConfig, TopicState
 from tidelog.wire.messages import AlterLearners, AlterTopic, CreateTopic
 from tidelog_controller.core.commands import AddTopic, ChangeTopic, SetLearners
@@ -142,14 +142,14 @@ def test_what_acknowledged_records_rest_on_does_not_change() -> None:
 
 def test_validation_can_be_turned_off_once_the_cluster_knows_the_setting() -> None:
     trusted = {"validate_batches": "false"}
-    for level in (RELEASE_0_2 - 1, RELEASE_0_2):
+    for level in (VALIDATION - 1, VALIDATION):
         at = replace(with_topic(), level=level)
         plans = (
             plan_topic(at, CreateTopic("t", 1, 1, trusted), random.Random(1), 0),
             plan_change(at, AlterTopic("orders", trusted), 0),
         )
         for plan in plans:
-            if level < RELEASE_0_2:
+            if level < VALIDATION:
                 assert isinstance(plan, TidelogError) and "from feature level 4 on" in plan.message
             else:
                 assert not isinstance(plan, TidelogError)

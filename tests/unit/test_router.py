@@ -10,7 +10,7 @@ import zstandard
 from tidelog.backup.batches import empty_batches
 from tidelog.effects import Post, Send
 from tidelog.errors import refuse
-from tidelog.levels import RELEASE_0_2
+from tidelog.levels import VALIDATION
 from tidelog.records import NewRecord, encode_batch, read_header, seal_batch
 from tidelog.types import ClusterImage, PartitionState, ServerState, TopicConfig, TopicPartition, TopicState
 from tidelog.wire.messages import Produce, ProduceAck, Produced, ProducePart
@@ -27,7 +27,7 @@ def image(
     *leaders: str | None,
     leader_epoch: int = 1,
     config: TopicConfig = DEFAULTS,
-    level: int = RELEASE_0_2,
+    level: int = VALIDATION,
 ) -> ClusterImage:
     nodes = ("r1", "r2", "r3")
     partitions = tuple(PartitionState(nodes, nodes, leader, leader_epoch, leader_epoch) for leader in leaders)
@@ -55,7 +55,7 @@ class Bench:
         *leaders: str | None,
         settings: RouterSettings | None = None,
         config: TopicConfig = DEFAULTS,
-        level: int = RELEASE_0_2,
+        level: int = VALIDATION,
     ) -> None:
         self.config = config
         self.level = level
@@ -210,7 +210,7 @@ def test_a_zstd_batch_need_not_declare_its_size_once_readers_know_such() -> None
     body = cbor2.dumps({"v": [b"x" * 100]})
     frame = zstandard.ZstdCompressor(write_content_size=False).compress(body)
     unsized = seal_batch(read_header(batch())._replace(attributes=1, body_length=len(body)), frame)
-    for level, is_sent in ((RELEASE_0_2 - 1, False), (RELEASE_0_2, True)):
+    for level, is_sent in ((VALIDATION - 1, False), (VALIDATION, True)):
         bench = Bench(level=level)
         bench.router.on_produce(CLIENT, produce(unsized, batch()), bench.now)
         sends, acks = bench.flush()

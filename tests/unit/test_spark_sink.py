@@ -2,27 +2,34 @@
 
 from __future__ import annotations
 
+import io
+import pickle
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
 import pytest
 import tidelog.sync
+from fake_gateway import FakeCluster, Partition
 from serving import served
 from tidelog.client.core.partitioner import partition_of
+from tidelog.compacted import thin_batch
 from tidelog.errors import refuse
-from tidelog.records import read_header
+from tidelog.records import decode_columns, read_header
+from tidelog.types import MAX_TASKS
+from tidelog.wire.messages import InitProducer, InitTaskProducer, Message, Produce, ProducerId, Read, ReadAnswer
 
 pytest.importorskip("pyspark", reason="PySpark is not installed: pip install 'tidelog[spark]'")
 
 from pyspark.sql.types import ArrayType, BinaryType, IntegerType, StringType, StructField, StructType
-from tidelog.spark import sink
+from tidelog.spark import sending, sink, task_input
 from tidelog.spark.errors import SourceError
-from tidelog.spark.rows import Numbering, Producer, TopicLimits, check_columns
-from tidelog.spark.sink import TidelogStreamWriter, TidelogWriter, checked, producer_of
+from tidelog.spark.rows import Numbering, Producer, Reserved, TopicLimits, check_columns
+from tidelog.spark.sink import TidelogStreamWriter, TidelogWriter, checked
 from tidelog.spark.write_options import parse
 
 
@@ -107,14 +114,14 @@ def table(**columns: list[Any]) -> pa.RecordBatch:
 
 
 def numbering(partitions: int = 4, max_batch_bytes: int = 1 << 20, start: int = 1) -> Numbering:
-    made = Numbering(Producer(9, 2), "none", "orders", start)
+    made = Numbering(Producer(9, 2, 1000), "none", "orders", start)
     made.know("orders", TopicLimits(partitions, max_batch_bytes))
     return made
 
 
 def batches(made: Numbering, *tables: pa.RecordBatch) -> list[tuple[int, int, int]]:
     """(partition, base sequence, records) of each."""
-    found = [batch for each in tables for batch in made.add(each, 1000)] + list(made.finish())
+    found = [batch for each in tables for batch in made.add(each)] + list(made.finish())
     return [(each.target.partition, read_header(each.data).base_sequence, each.count) for each in found]
 
 
@@ -139,10 +146,10 @@ def test_the_same_rows_make_the_same_batches_however_spark_hands_them_over() -> 
 
 def test_batches_stay_within_what_the_topic_allows() -> None:
     made = numbering(partitions=1, max_batch_bytes=4096)
-    found = [*made.add(table(value=[b"x" * 1000] * 20), 1000), *made.finish()]
+    found = [*made.add(table(value=[b"x" * 1000] * 20)), *made.finish()]
     assert all(len(each.data) <= 4096 for each in found)
     with pytest.raises(SourceError, match="a record of 5016 bytes does not fit"):
-        list(made.add(table(value=[b"x" * 5000]), 1000))
+        list(made.add(table(value=[b"x" * 5000])))
 
 
 @pytest.mark.parametrize(
@@ -159,27 +166,42 @@ def test_a_row_that_is_no_record_is_refused(columns: dict[str, list[Any]], text:
 
 def test_a_row_without_any_topic_is_refused() -> None:
     with pytest.raises(SourceError, match="a row has no topic"):
-        Numbering(Producer(9, 2), "none", "", 0).topics_of(table(value=["a"], topic=[None]))
+        Numbering(Producer(9, 2, 1000), "none", "", 0).topics_of(table(value=["a"], topic=[None]))
 
 
-def test_producers_are_the_same_for_every_try_and_for_nobody_else() -> None:
-    assert producer_of("app", 5, 1) == producer_of("app", 5, 1)
-    ids = {producer_of(app, batch, task).id for app in "ab" for batch in (0, 70_000) for task in (0, 1)}
-    assert len(ids) == 8
-    assert all(id >= 1 << 63 for id in ids)
-    assert producer_of("app", 6, 1) == Producer(producer_of("app", 5, 1).id, 6), (
-        "the next batch fences the one before"
-    )
+def test_a_batch_write_has_a_producer_for_each_task_up_to_a_bound() -> None:
+    reserved = Reserved(500, 7)
+    assert reserved.of_task(0) == reserved.of_task(0) == Producer(500, 0, 7)
+    assert reserved.of_task(MAX_TASKS - 1) == Producer(500 + MAX_TASKS - 1, 0, 7)
+    with pytest.raises(SourceError, match=r"TIDELOG_OPTION.*at most 100000 tasks"):
+        reserved.of_task(MAX_TASKS)
 
 
 # --- writing -----------------------------------------------------------------------------------------------------
 
 
+WHOLE, BROKEN_OFF = b"\xff\xff\xff\xfc", b""
+"""What Spark sends after the last table."""
+
+
+def as_worker(after: bytes, call: Callable[[], Any]) -> Any:
+    """Call it on a stack as that of ``pyspark.worker``."""
+
+    def main(infile: io.BufferedReader) -> Any:
+        return call()
+
+    return main(io.BufferedReader(io.BytesIO(after)))
+
+
 @contextmanager
-def task(patch: pytest.MonkeyPatch, number: int, **properties: str) -> Iterator[None]:
+def task(patch: pytest.MonkeyPatch, number: int, *, worker: bool = True, **properties: str) -> Iterator[None]:
+    """What is done in the block is done by a task that gets all of its rows; without ``worker`` it has to look for
+    itself whether it does."""
     context = SimpleNamespace(partitionId=lambda: number, getLocalProperty=properties.get)
     with patch.context() as local:
         local.setattr(sink, "TaskContext", SimpleNamespace(get=lambda: context))
+        if worker:
+            local.setattr(task_input, "_input", lambda: io.BufferedReader(io.BytesIO(WHOLE)))
         yield
 
 
@@ -207,6 +229,34 @@ def test_a_micro_batch_that_is_run_again(monkeypatch: pytest.MonkeyPatch, delive
                 assert stream_writer(url, delivery=delivery).write(iter([ROWS])).rows == 1000
         assert len(values(url)) == tries * 1000
         assert len(set(values(url))) == 1000
+
+
+def sent(cluster: FakeCluster) -> list[bytes]:
+    """The payloads of all produce requests so far, one batch each."""
+    found = []
+    for message in cluster.seen:
+        if isinstance(message, Produce):
+            assert len(message.parts) == 1
+            found.append(bytes(memoryview(message.payload)))  # type: ignore[arg-type]
+    return found
+
+
+@pytest.mark.parametrize("codec", ["none", "zstd", "lz4"])
+def test_a_replayed_micro_batch_sends_the_very_same_bytes(monkeypatch: pytest.MonkeyPatch, codec: str) -> None:
+    """Another process, another clock, and Spark hands the rows over in other pieces."""
+    rows = table(value=[b"%05d" % n for n in range(30_000)])
+    pieces = [rows.slice(at, 777) for at in range(0, 30_000, 777)]
+    with served(2) as (cluster, url):
+        tries = []
+        for clock_ms, tables in ((1_000_000, [rows]), (9_000_000, pieces)):
+            monkeypatch.setattr(sending, "wall_ms", lambda clock_ms=clock_ms: clock_ms)
+            with task(monkeypatch, 1, **properties("q", 7)):
+                stream_writer(url, delivery="idempotent", compression=codec).write(iter(tables))
+            tries.append(sorted(sent(cluster), key=lambda data: read_header(data)[:]))
+            cluster.seen.clear()
+        assert tries[0] == tries[1]
+        assert len(tries[0]) > 1
+        assert len(values(url)) == 30_000
 
 
 def test_the_tasks_of_a_batch_write_are_told_apart_and_two_writes_too(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -240,3 +290,206 @@ def test_a_topic_that_does_not_exist_is_said(monkeypatch: pytest.MonkeyPatch) ->
         with pytest.raises(SourceError, match=r"\[TIDELOG_UNKNOWN_TOPIC\] there is no topic none"):
             stream_writer(url, delivery="idempotent", topic="none").write(iter([ROWS]))
         assert stream_writer(url, delivery="idempotent").write(iter([])).rows == 0
+
+
+def test_a_task_whose_rows_break_off_writes_no_short_last_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """To an Arrow reader the end of the input is the end of the rows. The retry has the sequence for other bytes."""
+    rows = table(value=[b"%05d" % n for n in range(30_000)])
+    with served() as (_, url), task(monkeypatch, 0, worker=False, **properties("q", 7)):
+        for delivery in ("at-least-once", "idempotent"):
+            writer = stream_writer(url, delivery=delivery)
+            cut = iter([rows.slice(0, 20_000)])
+            with pytest.raises(SourceError, match="Spark ended the task before it had handed over all of its rows"):
+                as_worker(BROKEN_OFF, partial(writer.write, cut))
+        before = len(values(url))
+        assert 0 < before < 40_000, "full batches only"
+        assert as_worker(WHOLE, partial(writer.write, iter([rows]))).rows == 30_000
+        assert sorted(values(url)[-30_000:]) == sorted(rows.column("value").to_pylist())
+
+
+def test_a_worker_of_another_kind_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    without = task(monkeypatch, 0, worker=False, **properties("q", 7))
+    with without, pytest.raises(SourceError, match="does not show where"):
+        stream_writer("ws://nowhere", delivery="idempotent").write(iter([]))
+
+
+# --- producers ---------------------------------------------------------------------------------------------------
+
+
+def producers(cluster: FakeCluster) -> list[tuple[int, int, int]]:
+    """(producer id, epoch, timestamp) of what was sent since the last look, without repetitions."""
+    found = [read_header(data) for data in sent(cluster)]
+    cluster.seen.clear()
+    return list(dict.fromkeys((one.producer_id, one.producer_epoch, one.first_timestamp) for one in found))
+
+
+def test_the_cluster_says_which_producer_a_task_is_and_what_time_its_records_have(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with served() as (cluster, url):
+        seen = []
+        for query, batch, number in (("q", 7, 0), ("q", 7, 2), ("q", 7, 0), ("q", 8, 0), ("other", 7, 0)):
+            with task(monkeypatch, number, **properties(query, batch)):
+                stream_writer(url, delivery="idempotent").write(iter([ROWS]))
+            (producer,) = producers(cluster)
+            seen.append(producer)
+        first, second, again, later, other = seen
+        assert again == first
+        assert second == (first[0] + 2, first[1], first[2]), "all tasks of a batch have its time"
+        assert later[:2] == (first[0], first[1] + 1) and later[2] > first[2]
+        assert other[0] not in (first[0], second[0])
+
+
+@pytest.mark.parametrize("delivery", ["idempotent", "at-least-once"])
+def test_a_write_of_no_rows_asks_for_no_producer(monkeypatch: pytest.MonkeyPatch, delivery: str) -> None:
+    with served() as (cluster, url), task(monkeypatch, 0, **properties("q", 7)):
+        assert stream_writer(url, delivery=delivery).write(iter([ROWS.slice(0, 0)])).rows == 0
+        assert not cluster.seen
+
+
+def test_every_attempt_of_at_least_once_is_a_new_producer(monkeypatch: pytest.MonkeyPatch) -> None:
+    with served() as (cluster, url):
+        for _ in range(2):
+            with task(monkeypatch, 0, **properties("q", 7)):
+                stream_writer(url, delivery="at-least-once").write(iter([ROWS]))
+        assert len({id for id, _, _ in producers(cluster)}) == 2
+
+
+def test_the_attempts_of_a_batch_write_send_the_very_same_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    with served() as (cluster, url):
+        writer = TidelogWriter(parse({"gateway": url, "topic": "orders"}, streaming=False))
+        tries = []
+        for clock_ms in (1, 2):
+            monkeypatch.setattr(sending, "wall_ms", lambda clock_ms=clock_ms: clock_ms)
+            with task(monkeypatch, 3):
+                pickle.loads(pickle.dumps(writer)).write(iter([ROWS]))
+            tries.append(sent(cluster))
+            cluster.seen.clear()
+        assert tries[0] == tries[1]
+
+
+def test_a_query_cannot_take_the_application_of_another_nor_go_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    with served() as (_, url):
+        for query, batch, wanted in (
+            ("q", 7, ""),
+            ("other", 8, "application me belongs to q, not to other: use another name"),
+            ("q", 6, "batch 6 of me is over: batch 7 has begun"),
+        ):
+            with task(monkeypatch, 0, **properties(query, batch)):
+                writer = stream_writer(url, delivery="idempotent", appId="me")
+                if not wanted:
+                    writer.write(iter([ROWS]))
+                    continue
+                with pytest.raises(SourceError, match=wanted):
+                    writer.write(iter([ROWS]))
+        assert len(values(url)) == 1000
+
+
+def replay(
+    patch: pytest.MonkeyPatch, cluster: FakeCluster, url: str, first: list[bytes], second: list[bytes], forgotten: int
+) -> int:
+    """Two attempts of a task with these rows. Of the second one's batches the leader cannot compare so many."""
+    cluster.add_topic("small", max_batch_bytes="4096")
+    for values, refused in ((first, 0), (second, forgotten)):
+        cluster.refusals = [refuse("DUPLICATE_SEQUENCE", "too long ago", unknown_outcome=True)] * refused
+        with task(patch, 0, **properties("q", 7)):
+            written = stream_writer(url, delivery="idempotent", topic="small").write(iter([table(value=values)]))
+    return written.rows  # type: ignore[attr-defined, no-any-return]
+
+
+LINES = [b"%0500d" % n for n in range(100)]
+
+
+@pytest.mark.parametrize("forgotten", [1, 10])
+def test_what_a_leader_cannot_compare_is_compared_with_the_log(
+    monkeypatch: pytest.MonkeyPatch, forgotten: int
+) -> None:
+    with served() as (cluster, url):
+        assert replay(monkeypatch, cluster, url, LINES, LINES, forgotten) == 100
+        assert not cluster.refusals
+        assert [record.value for record in cluster.log("small").records()] == LINES
+
+
+def test_a_batch_that_was_compacted_meanwhile_is_compared_by_the_crc_that_was_sent(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    append = Partition.append
+
+    def compacted(self: Partition, data: bytes, epoch: int) -> tuple[int, bool]:
+        """Only the last record of a batch is left."""
+        answer = append(self, data, epoch)
+        if not answer[1]:
+            columns = decode_columns(self.batches[-1])
+            self.batches[-1] = thin_batch(columns, self.batches[-1], [columns.header.record_count - 1], 7)
+        return answer
+
+    monkeypatch.setattr(Partition, "append", compacted)
+    with served() as (cluster, url):
+        assert replay(monkeypatch, cluster, url, LINES, LINES, 3) == 100
+        assert all(read_header(batch).is_sparse for batch in cluster.log("small").batches)
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [(LINES, LINES[1::-1] + LINES[2:]), (LINES[:3], LINES)],
+    ids=["another order", "a shorter batch"],
+)
+def test_other_rows_that_the_leader_does_not_remember_are_no_copy(
+    monkeypatch: pytest.MonkeyPatch, first: list[bytes], second: list[bytes]
+) -> None:
+    with served() as (cluster, url):
+        wanted = (
+            r"are not in the log: the log has other bytes under their sequence \(SEQUENCE_CONFLICT\)\. An earlier"
+        )
+        with pytest.raises(SourceError, match=wanted):
+            replay(monkeypatch, cluster, url, first, second, 1)
+
+
+def test_what_is_not_in_the_log_any_more_may_be_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Retention took it; or the task has no right to look."""
+    with served() as (cluster, url):
+        answer = FakeCluster.answer
+
+        def emptied(self: FakeCluster, link: Any, message: Message) -> Message:
+            if isinstance(message, Read):
+                raise refuse("FORBIDDEN", "no right to read topic:small")
+            return answer(self, link, message)
+
+        def gone(self: FakeCluster, link: Any, message: Message) -> Message:
+            return ReadAnswer(4, 0, 0) if isinstance(message, Read) else answer(self, link, message)
+
+        for case, wanted in ((emptied, "cannot be read to compare: no right to read"), (gone, "too long ago")):
+            monkeypatch.setattr(FakeCluster, "answer", case)
+            with pytest.raises(SourceError, match=f"records may not be in the log: .*{wanted}"):
+                replay(monkeypatch, cluster, url, LINES, LINES, 1)
+            cluster.refusals = []
+
+
+def test_other_rows_under_the_same_numbers_are_said_to_be_that(monkeypatch: pytest.MonkeyPatch) -> None:
+    with served() as (cluster, url):
+        cluster.refusals = [refuse("SEQUENCE_CONFLICT", "other bytes")]
+        wanted = r"\[TIDELOG_NOT_WRITTEN\].*An earlier attempt of this task wrote other rows.*exactly-once"
+        with task(monkeypatch, 0, **properties("q", 0)), pytest.raises(SourceError, match=wanted):
+            stream_writer(url, delivery="idempotent").write(iter([ROWS]))
+
+
+@pytest.mark.parametrize("code", ["UNSUPPORTED", "UNSUPPORTED_LEVEL"])
+def test_a_cluster_that_cannot_give_producers_is_to_be_upgraded(monkeypatch: pytest.MonkeyPatch, code: str) -> None:
+    """An older gateway does not know the op and gives one id at a time; an older server is at an older level."""
+    answer = FakeCluster.answer
+
+    def older(self: FakeCluster, link: Any, message: Message) -> Message:
+        if isinstance(message, InitTaskProducer):
+            raise refuse(code, "older")
+        return ProducerId(7) if isinstance(message, InitProducer) else answer(self, link, message)
+
+    monkeypatch.setattr(FakeCluster, "answer", older)
+    wanted = rf"\[TIDELOG_FAILED\].*{code}.*raise its feature level to 4 .*, or use another delivery"
+    with served() as (_, url):
+        with task(monkeypatch, 0, **properties("q", 0)):
+            with pytest.raises(SourceError, match=wanted):
+                stream_writer(url, delivery="idempotent").write(iter([ROWS]))
+            stream_writer(url, delivery="at-least-once").write(iter([ROWS]))
+        with pytest.raises(SourceError, match=r"does not give 100000 producer ids.*or use another delivery"):
+            TidelogWriter(parse({"gateway": url, "topic": "orders"}, streaming=False))
+        TidelogWriter(parse({"gateway": url, "topic": "orders", "delivery": "at-least-once"}, streaming=False))

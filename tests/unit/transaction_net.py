@@ -5,19 +5,23 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from replica_net import Net
+from replica_net import Net, code
+from tidelog.levels import NEWEST
 from tidelog.records import decode_batch, split
-from tidelog.types import GROUPS, TRANSACTIONS, PartitionState, TopicConfig, TopicPartition, TopicState
+from tidelog.types import GROUPS, MAX_TASKS, TRANSACTIONS, PartitionState, TopicConfig, TopicPartition, TopicState
 from tidelog.wire.messages import (
     BeginTransaction,
     Done,
     EndTransaction,
+    InitTaskProducer,
     ListOffset,
     PrepareTransaction,
     Read,
     ReadAnswer,
+    TaskProducer,
     TransactionBegun,
 )
+from tidelog_replica.core.transactions.settings import TransactionSettings
 from tidelog_replica.settings import ReplicaSettings
 from toy_controller import KEY
 
@@ -29,8 +33,9 @@ APP = "app"
 class TransactionNet(Net):
     """r1 leads ``KEY``/0 and r2 ``KEY``/1; r3 coordinates transactions, r2 groups."""
 
-    def __init__(self) -> None:
-        super().__init__(3, TopicConfig(min_insync_replicas=2), ReplicaSettings(reserve_bytes=0))
+    def __init__(self, level: int = NEWEST, settings: TransactionSettings | None = None) -> None:
+        own = ReplicaSettings(reserve_bytes=0, transactions=settings or TransactionSettings())
+        super().__init__(3, TopicConfig(min_insync_replicas=2), own, level=level)
         self.wall_ms = 1000
         self.start()
         all = ("r1", "r2", "r3")
@@ -47,6 +52,8 @@ class TransactionNet(Net):
         self.coordinator = "r3"
         self.leaders = ["r1", "r2"]
         self._ids = 1000
+        self._blocks = 10
+        """Blocks of producer ids that were given out."""
         self.sequences: dict[tuple[int, int, int], int] = {}
 
     def move(self, key: TopicPartition, leader: str) -> None:
@@ -75,6 +82,34 @@ class TransactionNet(Net):
         answer = self.tell(message)
         assert isinstance(answer, TransactionBegun), answer
         return answer
+
+    def init_task(self, batch: int, task: int = 0, app: str = APP, owner: str = "query") -> Any:
+        """Ask for the producer of a task, as a gateway does; None: there is no answer yet."""
+        asked = InitTaskProducer(app, owner, batch, task)
+        answer = self._patient(asked)
+        if answer == TaskProducer(0, 0, 0):
+            self._blocks += 1
+            answer = self._patient(replace(asked, first_id=self._blocks * MAX_TASKS))
+        return answer
+
+    def _patient(self, message: Any) -> Any:
+        """The coordinator's answer, once it has proved that nobody else is one."""
+        id = self.ask(self.coordinator, message)
+        if id not in self.answers:
+            self.advance(0.5)
+        return self.answers.get(id)
+
+    def write_task(self, producer: TaskProducer, *values: bytes, sequence: int = 0, partition: int = 0) -> str:
+        """Send a batch of a task; the code of its refusal, "" for none."""
+        id = self.send(
+            self.leaders[partition],
+            *values,
+            producer_id=producer.producer_id,
+            producer_epoch=producer.producer_epoch,
+            base_sequence=sequence,
+            partition=partition,
+        )
+        return code(self.acks[id])
 
     def write(
         self, begun: TransactionBegun, *values: bytes, partition: int = 0, app: str = APP, run: bool = True

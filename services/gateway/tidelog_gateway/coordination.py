@@ -25,6 +25,7 @@ from tidelog.wire.messages import (
     EndTransaction,
     FetchOffsets,
     GroupHeartbeat,
+    InitTaskProducer,
     JoinGroup,
     LeaveGroup,
     ListGroups,
@@ -44,7 +45,15 @@ TIMEOUT_S = 10.0
 TRY_S = 3.0
 """A coordinator that does not answer in this time is asked again, whoever it is then."""
 
-OF_TRANSACTIONS = (BeginTransaction, EndTransaction, PrepareTransaction, CommitStaged, AbortStaged, ListTransactions)
+OF_TRANSACTIONS = (
+    BeginTransaction,
+    EndTransaction,
+    PrepareTransaction,
+    CommitStaged,
+    AbortStaged,
+    InitTaskProducer,
+    ListTransactions,
+)
 KINDS = (
     *OF_TRANSACTIONS,
     JoinGroup,

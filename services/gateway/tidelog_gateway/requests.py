@@ -14,7 +14,7 @@ import trio
 from tidelog.access import ANONYMOUS
 from tidelog.errors import TidelogError, refuse
 from tidelog.link import Link
-from tidelog.types import Access, TopicState
+from tidelog.types import MAX_TASKS, Access, TopicState
 from tidelog.wire.messages import (
     AccessAnswer,
     AddController,
@@ -38,6 +38,7 @@ from tidelog.wire.messages import (
     GrowTopic,
     History,
     InitProducer,
+    InitTaskProducer,
     ListOffset,
     Message,
     Metadata,
@@ -58,6 +59,7 @@ from tidelog.wire.messages import (
     RevokeTokens,
     ServerInfo,
     SetReadOnly,
+    TaskProducer,
     TokenInfo,
     TopicCreated,
     TopicInfo,
@@ -187,8 +189,14 @@ class Requests:
                 return self._metrics()
             case DescribeMetrics(node) if any(server.node == node for server in self._shell.cluster.image.servers):
                 return await self._ask_server(node, message)
-            case InitProducer():
+            case InitProducer(1):
                 return ProducerId(await self._next_producer_id())
+            case InitProducer(count):
+                if not 1 <= count <= MAX_TASKS:
+                    raise refuse("INVALID_CONFIG", f"count is {count}; it must be 1 to {MAX_TASKS}")
+                return ProducerId((await self._allocate(count)).start, count)
+            case InitTaskProducer():
+                return await self._init_task_producer(message)
             case Play(node, act):
                 if self._playground is None:
                     raise refuse("UNSUPPORTED", "only with the nodes of 'tidelog dev' faults can be played")
@@ -239,12 +247,26 @@ class Requests:
     async def _next_producer_id(self) -> int:
         async with self._allocating:
             if not self._ids:
-                request = self._once(AllocateProducerIds(PRODUCER_ID_BLOCK))
-                block = await self._shell.controllers.call(request, CONTROLLER_TIMEOUT_S)
-                assert isinstance(block, ProducerIds)
-                self._ids = range(block.first, block.first + block.count)
+                self._ids = await self._allocate(PRODUCER_ID_BLOCK)
             first, self._ids = self._ids[0], self._ids[1:]
             return first
+
+    async def _allocate(self, count: int) -> range:
+        """So many producer ids that nobody else ever gets: from the controllers."""
+        request = self._once(AllocateProducerIds(count))
+        block = await self._shell.controllers.call(request, CONTROLLER_TIMEOUT_S)
+        assert isinstance(block, ProducerIds)
+        return range(block.first, block.first + block.count)
+
+    async def _init_task_producer(self, message: InitTaskProducer) -> Message:
+        """The coordinator's answer. Where that says that the application needs a block of ids, which is rare, the
+        controllers give one. Ids that a client brings are not passed on."""
+        answer = await self._coordination.answer(replace(message, first_id=0))
+        assert isinstance(answer, TaskProducer)
+        if answer.producer_id:
+            return answer
+        ids = await self._allocate(MAX_TASKS)
+        return await self._coordination.answer(replace(message, first_id=ids.start))
 
     async def _describe(self, message: Metadata, view: View) -> MetadataAnswer:
         cluster = self._shell.cluster

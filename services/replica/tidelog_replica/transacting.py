@@ -12,8 +12,17 @@ from typing import Any, ClassVar
 
 from tidelog.client.core.partitioner import partition_of
 from tidelog.errors import TidelogError, refuse
+from tidelog.levels import TASK_PRODUCERS
 from tidelog.types import TRANSACTIONS, TopicState
-from tidelog.wire.messages import BeginTransaction, Done, EnrolPartition, ListTransactions, Message, WriteMarker
+from tidelog.wire.messages import (
+    BeginTransaction,
+    Done,
+    EnrolPartition,
+    InitTaskProducer,
+    ListTransactions,
+    Message,
+    WriteMarker,
+)
 
 from tidelog_replica.coordinated import Coordinated, Led
 from tidelog_replica.core.transactions.coordinator import KINDS as KINDS
@@ -104,6 +113,8 @@ class Transactions(Coordinated[Coordinator, Stored]):
         if isinstance(message, EnrolPartition) and self.topic(message.topic_id) is None:
             text = f"{self._node} has not heard of topic {message.topic_id} yet"
             self._outbox.answer(source, id, refuse("NOT_COORDINATOR", text))
+        elif isinstance(message, InitTaskProducer) and self._assignment.image.level < TASK_PRODUCERS:
+            self._outbox.answer(source, id, _level_too_low(self._assignment.image.level))
         elif isinstance(message, BeginTransaction) and self._must_wait(message, now):
             key = (message.app, message.staged)
             self._dismiss(key)  # one at a time: who was before is fenced in any case
@@ -185,3 +196,8 @@ class Transactions(Coordinated[Coordinator, Stored]):
         if led.is_led and led.core is core:
             core.on_marker(marker, isinstance(answer, Done), now)
             self._set_timer(now)
+
+
+def _level_too_low(level: int) -> TidelogError:
+    text = f"producers of numbered batches need feature level {TASK_PRODUCERS}, the cluster is at {level}: upgrade it"
+    return refuse("UNSUPPORTED_LEVEL", f"{text}, and raise its level (tidelog features raise)", level=level)

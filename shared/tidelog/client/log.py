@@ -35,6 +35,8 @@ from tidelog.wire.messages import (
     History,
     HistoryAnswer,
     HistoryEntry,
+    InitProducer,
+    InitTaskProducer,
     Message,
     Metadata,
     MetadataAnswer,
@@ -43,8 +45,10 @@ from tidelog.wire.messages import (
     PlayAnswer,
     PlayedMessage,
     PlayedNode,
+    ProducerId,
     QuorumAnswer,
     RemoveController,
+    TaskProducer,
     TopicCreated,
     TopicInfo,
 )
@@ -188,6 +192,22 @@ class Log(Consuming, Grouping, Moving, Securing, Transacting, Upgrading):
     def sender(self, acks: str, transaction: str = "") -> Sender:
         """For batches that the caller has encoded and numbered; of a transaction of this application, if any."""
         return Sender(self._connection, ACKS[acks], transaction)
+
+    async def producer_ids(self, count: int) -> range:
+        """So many producer ids that nobody else ever gets, for a ``sender``. Raises ``UNSUPPORTED`` where the
+        gateway's release gives one at a time."""
+        answer = await self._ask(InitProducer(count), ProducerId)
+        if answer.count < count:
+            raise refuse("UNSUPPORTED", f"the gateway's release does not give {count} producer ids at a time")
+        return range(answer.producer_id, answer.producer_id + count)
+
+    async def task_producer(self, app: str, owner: str, batch: int, task: int, timeout_s: float) -> TaskProducer:
+        """The producer of a task of a numbered batch of an application, for a ``sender``: the same for every
+        attempt, as long as no later batch has begun (``InitTaskProducer``). Raises ``INVALID_TRANSACTION``,
+        ``FENCED_PRODUCER``, and ``UNSUPPORTED`` or ``UNSUPPORTED_LEVEL`` where the cluster does not have this."""
+        answer = await self._connection.call(InitTaskProducer(app, owner, batch, task), timeout_s)
+        assert isinstance(answer, TaskProducer)
+        return answer
 
     def appender(self, topic_id: str, partition: int) -> Appender:
         """For batches that belong at offsets of their own: copies of another log."""

@@ -37,7 +37,8 @@ class Sender:
 
     async def send(self, topic_id: str, partition: int, batch: bytes, timeout_s: float) -> None:
         """Send a batch and wait for its ack; that it is a copy of one in the log is an ack. Raises what it was
-        refused with, ``Unreachable``, or ``TimedOut``; it may be in the log then, if ``unknown_outcome`` says so."""
+        refused with, ``Unreachable``, or ``TimedOut``; it may be in the log then, if ``unknown_outcome`` says so.
+        ``DUPLICATE_SEQUENCE`` is no ack: the log had a batch under that sequence, this one or another."""
         deadline = self._loop.now() + timeout_s
         uncertain = False
         while True:

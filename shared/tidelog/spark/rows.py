@@ -1,5 +1,6 @@
-"""Rows of a table as batches of the log. Pure, and a function of the rows alone: the same rows in the same order make
-the same batches with the same numbers, which is how a second try is known for a copy.
+"""Rows of a table as batches of the log. Pure: the bytes of the batches are a function of the rows, the producer and
+its timestamp, and what the topics allow. The same rows in the same order from the same producer make the very same
+bytes, however Spark cuts them into tables; that is how leaders recognise a second attempt as a copy.
 
 Columns: ``value``, and as far as they are there ``key``, ``headers``, ``topic``, ``partition``. A record goes to the
 partition that its row names, else to that of its key (murmur2, as everywhere), else batch by batch to one after the
@@ -17,6 +18,7 @@ from tidelog.client.core.batch import BATCH_OVERHEAD, record_size
 from tidelog.client.core.partitioner import Partitioner
 from tidelog.records import MAX_RECORDS, Codec, NewRecord, RecordHeaders, encode_batch
 from tidelog.spark.errors import SourceError
+from tidelog.types import MAX_TASKS
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -51,12 +53,38 @@ class Numbered:
 
 @dataclass(frozen=True, slots=True)
 class Producer:
-    """Who a task's batches are of."""
+    """The producer of a task's batches."""
 
     id: int
     epoch: int
+    timestamp_ms: int
+    """The timestamp of every record of the task."""
     transaction: str = ""
     """The application, where they are part of a transaction."""
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """A task of a numbered batch of an application. ``owner``: the query whose batches these are."""
+
+    app: str
+    owner: str
+    batch: int
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class Reserved:
+    """Producers of all tasks of one write: task ``n`` has the ``n``-th of ``MAX_TASKS`` ids."""
+
+    first_id: int
+    timestamp_ms: int
+
+    def of_task(self, task: int) -> Producer:
+        """The same for every attempt of the task. Raises ``TIDELOG_OPTION``: there are more tasks than ids."""
+        if task >= MAX_TASKS:
+            raise SourceError("TIDELOG_OPTION", f"an idempotent write has at most {MAX_TASKS} tasks: use coalesce()")
+        return Producer(self.first_id + task, 0, self.timestamp_ms)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +127,7 @@ class Numbering:
             producer_epoch=producer.epoch,
             transactional=bool(producer.transaction),
         )
+        self._timestamp_ms = producer.timestamp_ms
         self._topic = topic
         self._start = start
         self._limits: dict[str, TopicLimits] = {}
@@ -123,13 +152,13 @@ class Numbering:
         self._limits[topic] = limits
         self._partitioners[topic] = Partitioner(limits.partitions, self._start)
 
-    def add(self, table: pa.RecordBatch, timestamp_ms: int) -> Iterator[Numbered]:
+    def add(self, table: pa.RecordBatch) -> Iterator[Numbered]:
         """The batches that are full now. Raises ``TIDELOG_VALUE`` for a row that cannot be written."""
         columns = {name: table.column(name).to_pylist() for name in table.schema.names}
         nothing = [None] * table.num_rows
         wanted = (columns.get(name, nothing) for name in COLUMNS)
         for value, key, headers, topic, partition in zip(*wanted, strict=True):
-            record = NewRecord(_bytes(value), _bytes(key), timestamp_ms, _pairs(headers))
+            record = NewRecord(_bytes(value), _bytes(key), self._timestamp_ms, _pairs(headers))
             yield from self._add(topic or self._topic, partition, record)
             self.rows += 1
 

@@ -14,25 +14,52 @@ from tidelog.client.clock import wall_ms
 from tidelog.client.log import Log
 from tidelog.client.portal import Portal
 from tidelog.client.sender import Sender
-from tidelog.errors import TidelogError
+from tidelog.errors import TidelogError, refuse
+from tidelog.levels import TASK_PRODUCERS
 from tidelog.spark import looking
 from tidelog.spark.errors import SourceError
-from tidelog.spark.rows import Numbered, Numbering, Producer, Target, TopicLimits
+from tidelog.spark.log_copies import LogCopies
+from tidelog.spark.rows import Numbered, Numbering, Producer, Reserved, Target, Task, TopicLimits
 from tidelog.spark.write_options import WriteOptions
+from tidelog.types import MAX_TASKS
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from tidelog.wire.messages import TopicInfo
+
 SEND_TIMEOUT_S = 120.0
 """How long a batch may take, failovers included, before the task fails (and Spark tries it again)."""
+OTHER_ROWS = (
+    ". An earlier attempt of this task wrote other rows, or wrote them in another order or cut into other batches; "
+    "delivery=exactly-once allows that"
+)
+"""What to say of ``SEQUENCE_CONFLICT``."""
+UNVERIFIED = ("UNVERIFIED_SEQUENCE", "DUPLICATE_SEQUENCE")
+"""A leader does not remember what it has under a sequence."""
 QUEUED_BATCHES = 4
 """Batches of a partition that wait for those before them; then the rows wait."""
 
 
-def write(options: WriteOptions, producer: Producer, start: int, tables: Iterator[pa.RecordBatch]) -> int:
-    """Write a task's rows and return their number when all are acknowledged. ``start``: where records without key
-    and partition begin. Raises ``SourceError``."""
+def reserve(options: WriteOptions) -> Reserved:
+    """Producers of one write, from the cluster. The driver asks, before there are tasks."""
+    with _connected(options) as portal, _advised():
+        return Reserved(portal.run(portal.log.producer_ids, MAX_TASKS).start, wall_ms())
+
+
+def write(options: WriteOptions, who: Task | Producer | None, start: int, tables: Iterator[pa.RecordBatch]) -> int:
+    """Write a task's rows and return their number when all are acknowledged. ``who``: the cluster is asked for the
+    producer of this task; the producer is known; None: any new one. ``start``: where records without key and
+    partition begin. Raises ``SourceError``."""
     with _connected(options) as portal:
+        if isinstance(who, Task):
+            with _advised():
+                given = portal.run(
+                    portal.log.task_producer, who.app, who.owner, who.batch, who.number, SEND_TIMEOUT_S
+                )
+            producer = Producer(given.producer_id, given.producer_epoch, given.timestamp_ms)
+        else:
+            producer = who or Producer(portal.run(portal.log.producer_ids, 1).start, 0, wall_ms())
         return _send(portal, options, producer, start, tables)
 
 
@@ -42,7 +69,7 @@ def stage(options: WriteOptions, app: str, name: str, start: int, tables: Iterat
         staging = portal.log.stage(app, name=name, timeout_s=options.transaction_timeout_ms / 1000)
         with portal.entered(staging) as transaction:
             _, id, epoch = transaction.identity
-            return _send(portal, options, Producer(id, epoch, app), start, tables)
+            return _send(portal, options, Producer(id, epoch, wall_ms(), app), start, tables)
 
 
 def commit(options: WriteOptions, app: str, batch: int, names: list[str]) -> None:
@@ -55,6 +82,22 @@ def abort(options: WriteOptions, app: str, names: list[str]) -> None:
     """Nobody will see it, unless it is committed."""
     with _connected(options) as portal:
         portal.run(portal.log.abort, app, names)
+
+
+@contextmanager
+def _advised() -> Iterator[None]:
+    """Say what to do where the cluster cannot give the producers of an idempotent write."""
+    try:
+        yield
+    except TidelogError as error:
+        if error.code not in ("UNSUPPORTED", "UNSUPPORTED_LEVEL"):
+            raise
+        raise SourceError(
+            "TIDELOG_FAILED",
+            f"the cluster cannot give the producer ids of delivery=idempotent: {error.message} ({error.code}). "
+            f"Upgrade all of its processes and raise its feature level to {TASK_PRODUCERS} (tidelog features raise), "
+            "or use another delivery",
+        ) from error
 
 
 @contextmanager
@@ -73,11 +116,12 @@ def _send(
     portal: Portal, options: WriteOptions, producer: Producer, start: int, tables: Iterator[pa.RecordBatch]
 ) -> int:
     numbering = Numbering(producer, options.compression, options.topic, start)
-    task = _Task(portal.log, portal.nursery, portal.log.sender(options.acks, producer.transaction))
+    sender = portal.log.sender(options.acks, producer.transaction)
+    task = _Sending(portal.log, portal.nursery, sender, producer.timestamp_ms)
     for table in tables:
         for topic in numbering.topics_of(table):
             numbering.know(topic, portal.run(task.look, topic))
-        for batch in numbering.add(table, wall_ms()):
+        for batch in numbering.add(table):
             portal.run(task.put, batch)
     for batch in numbering.finish():
         portal.run(task.put, batch)
@@ -85,14 +129,16 @@ def _send(
     return numbering.rows
 
 
-class _Task:
+class _Sending:
     """The part that lives in the client's thread: one lane for each partition that is written to."""
 
-    def __init__(self, log: Log, nursery: trio.Nursery, sender: Sender) -> None:
+    def __init__(self, log: Log, nursery: trio.Nursery, sender: Sender, timestamp_ms: int) -> None:
         self._log = log
         self._nursery = nursery
         self._sender = sender
-        self._ids: dict[str, str] = {}
+        self._timestamp_ms = timestamp_ms
+        self._topics: dict[str, TopicInfo] = {}
+        self._copies: dict[Target, LogCopies] = {}
         self._lanes: dict[Target, trio.MemorySendChannel[Numbered]] = {}
         self._running = 0
         self._over = trio.Event()
@@ -100,7 +146,7 @@ class _Task:
 
     async def look(self, topic: str) -> TopicLimits:
         found = await self._log.describe(topic)
-        self._ids[topic] = found.topic_id
+        self._topics[topic] = found
         return TopicLimits(len(found.partitions), int(found.config.get("max_batch_bytes", 1 << 20)))
 
     async def put(self, batch: Numbered) -> None:
@@ -128,13 +174,37 @@ class _Task:
             return
         topic, partition = batch.target
         try:
-            await self._sender.send(self._ids[topic], partition, batch.data, SEND_TIMEOUT_S)
+            await self._sender.send(self._topics[topic].topic_id, partition, batch.data, SEND_TIMEOUT_S)
         except TidelogError as error:
-            fate = "may not be in the log" if error.unknown_outcome else "are not in the log"
-            self._error = SourceError(
-                "TIDELOG_NOT_WRITTEN",
-                f"{topic}/{partition}: {batch.count} records {fate}: {error.message} ({error.code})",
-            )
+            if error.code not in UNVERIFIED:
+                self._fail(batch, error)
+            else:
+                await self._compare(batch, error)
+
+    async def _compare(self, batch: Numbered, unverified: TidelogError) -> None:
+        """An earlier attempt has used the sequence, and the leader cannot say for what. The log can."""
+        topic, partition = batch.target
+        if batch.target not in self._copies:
+            self._copies[batch.target] = LogCopies(self._log, self._topics[topic], partition, self._timestamp_ms)
+        try:
+            same = await self._copies[batch.target].has(batch.data)
+        except TidelogError as error:
+            text = f"{unverified.message}; and the log cannot be read to compare: {error.message}"
+            self._fail(batch, refuse(error.code, text, unknown_outcome=True))
+            return
+        if same is None:
+            self._fail(batch, unverified)
+        elif not same:
+            self._fail(batch, refuse("SEQUENCE_CONFLICT", "the log has other bytes under their sequence"))
+
+    def _fail(self, batch: Numbered, error: TidelogError) -> None:
+        topic, partition = batch.target
+        fate = "may not be in the log" if error.unknown_outcome else "are not in the log"
+        self._error = SourceError(
+            "TIDELOG_NOT_WRITTEN",
+            f"{topic}/{partition}: {batch.count} records {fate}: {error.message} ({error.code})"
+            f"{OTHER_ROWS if error.code == 'SEQUENCE_CONFLICT' else ''}",
+        )
 
     async def finish(self) -> None:
         """Wait for every ack."""

@@ -3,15 +3,18 @@
 A task attempt writes its rows as the batches of one producer (``rows``). Which producer decides what a second
 attempt does. With ``exactly-once`` each attempt is a staged transaction of its own, so that two at a time do not
 hinder each other, and the driver commits those that came to their end together, once for a batch. With
-``idempotent`` every attempt of a task is the same producer, so that the leaders know its batches for copies; with
-``at-least-once`` each is another.
+``idempotent`` every attempt of a task is the same producer and sends the very same bytes, so that leaders recognise
+copies; with ``at-least-once`` each attempt is another producer.
+
+All producer ids come from the cluster. In a stream a task asks the coordinator of the application for the producer of
+(application, batch, task), which answers a replay alike, also after a restart of the driver. A batch write is never
+replayed, so its driver takes the ids of all its tasks beforehand.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from hashlib import blake2b
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
@@ -20,14 +23,13 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 
 from tidelog.client.clock import random_name
 from tidelog.spark.errors import SourceError
-from tidelog.spark.rows import Producer, check_columns
+from tidelog.spark.rows import Producer, Task, check_columns
+from tidelog.spark.task_input import whole
 from tidelog.spark.write_options import WriteOptions, parse
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-EPOCHS = 60_000
-"""Micro-batches under one producer id: each is a producer epoch of its own, which are 16 bits wide."""
 QUERY_ID, BATCH_ID = "sql.streaming.queryId", "streaming.sql.batchId"
 """What Spark tells a task of its query; the same after a restart from the checkpoint."""
 
@@ -42,23 +44,23 @@ class Written(WriterCommitMessage):  # type: ignore[misc]
     """What the driver has to commit, of which application; "": nothing."""
 
 
-def producer_of(app: str, batch: int, task: int) -> Producer:
-    """The producer of a task of a micro-batch: the same for each of its attempts, and for each time
-    that the batch is run. The cluster never gives such an id to anyone else."""
-    digest = blake2b(f"{app}\0{batch // EPOCHS}\0{task}".encode(), digest_size=8).digest()
-    return Producer(1 << 63 | int.from_bytes(digest) >> 1, batch % EPOCHS)
-
-
 class TidelogWriter(DataSourceArrowWriter):  # type: ignore[misc]
-    """A batch write. The name of the run is made on the driver, once for all tasks and attempts."""
+    """A batch write. What its tasks and attempts share is made on the driver, once."""
 
     def __init__(self, options: WriteOptions) -> None:
+        from tidelog.spark import sending
+
         self.options = options
         self.run = random_name()
+        self.reserved = sending.reserve(options) if options.delivery == "idempotent" else None
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """A task's rows."""
-        return _write(self.options, iterator, self.run, 0)
+        if self.options.delivery == "exactly-once":
+            return _stage(self.options, iterator, self.run, 0)
+        task = TaskContext.get().partitionId()
+        who = None if self.reserved is None else self.reserved.of_task(task)
+        return _write(self.options, who, task, iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Every task is done."""
@@ -81,7 +83,11 @@ class TidelogStreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]
         query, batch = (context.getLocalProperty(name) for name in (QUERY_ID, BATCH_ID))
         if batch is None or query is None:
             raise SourceError("TIDELOG_FAILED", f"Spark does not tell {QUERY_ID} and {BATCH_ID}: another version?")
-        return _write(self.options, iterator, self.options.app or query, int(batch))
+        app, task = self.options.app or query, context.partitionId()
+        if self.options.delivery == "exactly-once":
+            return _stage(self.options, iterator, app, int(batch))
+        who = Task(app, query, int(batch), task) if self.options.delivery == "idempotent" else None
+        return _write(self.options, who, task, iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Every task of the micro-batch is done."""
@@ -92,19 +98,33 @@ class TidelogStreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]
         _abort(self.options, messages)
 
 
-def _write(options: WriteOptions, tables: Iterator[pa.RecordBatch], app: str, batch: int) -> Written:
+def _write(
+    options: WriteOptions, who: Task | Producer | None, task: int, tables: Iterator[pa.RecordBatch]
+) -> Written:
+    from tidelog.spark import sending
+
+    rows = _rows(tables)
+    return Written(sending.write(options, who, task, rows) if rows is not None else 0)
+
+
+def _stage(options: WriteOptions, tables: Iterator[pa.RecordBatch], app: str, batch: int) -> Written:
     from tidelog.spark import sending
 
     context = TaskContext.get()
     task = context.partitionId()
-    if options.delivery == "exactly-once":
-        first = next((table for table in tables if table.num_rows), None)
-        if first is None:
-            return Written(0)
-        name = f"{batch}-{task}-{context.taskAttemptId()}"
-        return Written(sending.stage(options, app, name, task, chain([first], tables)), app, name)
-    who = random_name() if options.delivery == "at-least-once" else app
-    return Written(sending.write(options, producer_of(who, batch, task), task, tables))
+    rows = _rows(tables)
+    if rows is None:
+        return Written(0)
+    name = f"{batch}-{task}-{context.taskAttemptId()}"
+    return Written(sending.stage(options, app, name, task, rows), app, name)
+
+
+def _rows(tables: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch] | None:
+    """The same tables, which end with an error if they are not all; None: there are no rows, so that there is
+    nothing to ask of the cluster."""
+    tables = whole(tables)
+    first = next((table for table in tables if table.num_rows), None)
+    return None if first is None else chain([first], tables)
 
 
 def _commit(options: WriteOptions, messages: list[WriterCommitMessage | None], batch: int) -> None:

@@ -1318,17 +1318,21 @@ class Metadata(Message):
 
 @dataclass(frozen=True, slots=True)
 class ProducerId(Message):
-    """Answer: a producer id of one's own, at epoch 0."""
+    """Answer: the ids ``producer_id`` to ``producer_id + count - 1`` are the asker's alone, at epoch 0. An older
+    gateway gives one id, whatever is asked for."""
 
     producer_id: int
+    count: int = 1
 
 
 @dataclass(frozen=True, slots=True)
 class InitProducer(Message):
-    """A producer wants to be idempotent."""
+    """A producer wants to be idempotent; or a program with many producers wants ``count`` ids (1 to
+    ``MAX_TASKS``)."""
 
     OP: ClassVar[str] = "init_producer"
     ANSWER: ClassVar[type[Message]] = ProducerId
+    count: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -1688,6 +1692,37 @@ class AbortStaged(Message):
     ANSWER: ClassVar[type[Message]] = Done
     app: str
     staged: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TaskProducer(Message):
+    """Answer: the batches of the task carry this producer id and epoch, and its records this timestamp (ms since
+    1970). From a coordinator to a gateway, ``producer_id`` 0 means that the application needs a block of ids: the
+    gateway asks again with one."""
+
+    producer_id: int
+    producer_epoch: int
+    timestamp_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class InitTaskProducer(Message):
+    """Ask for the producer of task ``task`` of the numbered batch ``batch`` of the application ``app``. The answer
+    is the same for every attempt of the task, as long as ``batch`` is the application's latest. A greater number
+    begins the next batch: from then on leaders refuse what tasks of the one before still send (``FENCED_PRODUCER``).
+    A smaller number is refused with ``FENCED_PRODUCER``. Since feature level 4."""
+
+    OP: ClassVar[str] = "init_task_producer"
+    ANSWER: ClassVar[type[Message]] = TaskProducer
+    app: str
+    owner: str
+    """Name of the sequence of batches, as the id of a checkpoint. An application belongs to the owner that asked
+    first; any other is refused with ``INVALID_TRANSACTION``."""
+    batch: int
+    task: int
+    """0 to ``MAX_TASKS`` - 1."""
+    first_id: int = 0
+    """First of ``MAX_TASKS`` ids that nobody has used: set by the gateway when the coordinator has asked for them."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from dataclasses import fields, replace
 
 from tidelog.compacted import MOST_BYTES
 from tidelog.errors import TidelogError, refuse
-from tidelog.levels import RELEASE_0_2
+from tidelog.levels import VALIDATION
 from tidelog.types import INTERNAL_PREFIX, TOPIC_NAME, NodeId, TopicConfig
 from tidelog.wire.messages import (
     AlterLearners,
@@ -126,9 +126,9 @@ def parse_topic_config(
 
 def _too_early(config: TopicConfig, level: int) -> list[str]:
     """The settings whose values the cluster's feature level does not allow yet, one fault each."""
-    if config.validate_batches or level >= RELEASE_0_2:
+    if config.validate_batches or level >= VALIDATION:
         return []
-    return [f"validate_batches can be turned off from feature level {RELEASE_0_2} on; the cluster is at {level}"]
+    return [f"validate_batches can be turned off from feature level {VALIDATION} on; the cluster is at {level}"]
 
 
 def plan_topic(

@@ -37,6 +37,7 @@ from tidelog.wire.messages import (
     GrowTopic,
     History,
     InitProducer,
+    InitTaskProducer,
     JoinGroup,
     LeaveGroup,
     ListGroups,
@@ -95,6 +96,7 @@ OF_APP = {
     PrepareTransaction.OP: "transact",
     CommitStaged.OP: "transact",
     AbortStaged.OP: "transact",
+    InitTaskProducer.OP: "transact",
     ListTransactions.OP: "describe",
 }
 """Ops on the transactions of the application ``app``; without one ``list_transactions`` is about the cluster."""

@@ -30,7 +30,7 @@ from collections.abc import Iterable
 from tidelog.counting import count
 from tidelog.effects import Post, Send
 from tidelog.errors import CorruptBatch, TidelogError, refuse
-from tidelog.levels import RELEASE_0_2
+from tidelog.levels import VALIDATION
 from tidelog.records import BatchHeader, check_fields, declares_size, load_body, read_header
 from tidelog.types import INTERNAL_PREFIX, Acks, NodeId, TopicPartition
 from tidelog.wire.messages import ErrorInfo, Produce, ProduceAck, Produced, ProducePart
@@ -297,8 +297,8 @@ class Router:
         """Raise ``CorruptBatch`` where a reader could not decode the batch (``docs/decisions/0021``). The leader
         checks the CRC."""
         check_fields(header)
-        if self._cluster.image.level < RELEASE_0_2 and not declares_size(header, batch):
-            text = f"zstd frame does not declare its size, as readers need below feature level {RELEASE_0_2}"
+        if self._cluster.image.level < VALIDATION and not declares_size(header, batch):
+            text = f"zstd frame does not declare its size, as readers need below feature level {VALIDATION}"
             raise CorruptBatch(text)
         load_body(header, batch)
 

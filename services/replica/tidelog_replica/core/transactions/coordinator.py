@@ -38,21 +38,40 @@ from tidelog.wire.messages import (
     Done,
     EndTransaction,
     EnrolPartition,
+    InitTaskProducer,
     ListTransactions,
     Message,
     PrepareTransaction,
     StagedCommitted,
+    TaskProducer,
     TransactionBegun,
     TransactionEnded,
 )
 
 from tidelog_replica.core.timers import Timers
-from tidelog_replica.core.transactions.records import AppRecord, Entry, Stored, app_entry, slot_entry
+from tidelog_replica.core.transactions.records import (
+    AppRecord,
+    Entry,
+    ProducerRecord,
+    Stored,
+    app_entry,
+    producer_entry,
+    slot_entry,
+)
 from tidelog_replica.core.transactions.settings import TransactionSettings
 from tidelog_replica.core.transactions.slot import ENDING, LIVE, MAX_STAGED, Marker, Slot, check_begin, check_name
+from tidelog_replica.core.transactions.task_producers import record_of_batch
 from tidelog_replica.core.transactions.telling import tell
 
-REQUESTS = (BeginTransaction, EndTransaction, PrepareTransaction, CommitStaged, AbortStaged, EnrolPartition)
+REQUESTS = (
+    BeginTransaction,
+    EndTransaction,
+    PrepareTransaction,
+    CommitStaged,
+    AbortStaged,
+    EnrolPartition,
+    InitTaskProducer,
+)
 KINDS = (*REQUESTS, ListTransactions)
 MAX_EPOCH = (1 << 16) - 2
 """The marker of the last transaction of a producer id begins another epoch."""
@@ -69,6 +88,8 @@ class Coordinator:
     def __init__(self, settings: TransactionSettings) -> None:
         self.slots: dict[tuple[str, str], Slot] = {}
         self.apps: dict[str, AppRecord] = {}
+        self.task_producers: dict[str, ProducerRecord] = {}
+        """By application: the producers of its latest numbered batch (``task_producers.py``)."""
         self._producers: dict[int, Slot] = {}
         self._settings = settings
         self._timers = Timers()
@@ -85,6 +106,7 @@ class Coordinator:
     def begin(self, stored: Stored, end: int, now: float, wall_ms: int) -> None:
         """Take on what the log says, which ends at ``end``."""
         self.apps = dict(stored.apps)
+        self.task_producers = dict(stored.producers)
         for (app, staged), record in stored.slots.items():
             known = self.apps.get(app)
             state = record.state
@@ -212,6 +234,9 @@ class Coordinator:
             if record.ms < before and not any(name in record.deciding for a, name in self.slots if a == app):
                 del self.apps[app]
                 self._entries.append(app_entry(app, None))
+        for app in [app for app, record in self.task_producers.items() if record.timestamp_ms < before]:
+            del self.task_producers[app]
+            self._entries.append(producer_entry(app, None))
 
     # --- one transaction ---------------------------------------------------------------------------------
 
@@ -259,6 +284,8 @@ class Coordinator:
                     return self._commit(message, wall_ms)
                 case AbortStaged():
                     return self._abort(message.app, message.staged, wall_ms)
+                case InitTaskProducer():
+                    return self._init_task_producer(message, wall_ms)
                 case _:
                     raise refuse("UNSUPPORTED", f"a coordinator of transactions does not know {message.OP}")
         except TidelogError as error:
@@ -291,7 +318,8 @@ class Coordinator:
         return TransactionBegun(id, epoch)
 
     def _check_room(self) -> None:
-        if len(self.slots) + len(self.apps) >= self._settings.max_transactions:
+        known = len(self.slots) + len(self.apps) + len(self.task_producers)
+        if known >= self._settings.max_transactions:
             raise refuse("OVERLOADED", f"the coordinator has {self._settings.max_transactions} transactions")
 
     def _find(self, app: str, producer_id: int, epoch: int) -> Slot:
@@ -352,6 +380,20 @@ class Coordinator:
         if asked.commit and not committed:
             raise self._over(slot)
         return TransactionEnded(committed)
+
+    # --- numbered batches without a transaction ----------------------------------------------------------
+
+    def _init_task_producer(self, asked: InitTaskProducer, wall_ms: int) -> TaskProducer:
+        known = self.task_producers.get(asked.app)
+        record = record_of_batch(known, asked, wall_ms)
+        if record is None:
+            return TaskProducer(0, 0, 0)
+        if known is None:
+            self._check_room()
+        if record is not known:
+            self.task_producers[asked.app] = record
+            self._entries.append(producer_entry(asked.app, record))
+        return TaskProducer(record.first_id + asked.task, record.epoch, record.timestamp_ms)
 
     # --- what was staged ---------------------------------------------------------------------------------
 

@@ -4,6 +4,7 @@ Key and value are CBOR: the key an array that says what it is about, the value a
 
     ["slot", app, staged]   an application's transaction (``staged`` ""), or one that it has staged; ``SlotRecord``
     ["app", app]            what the application has committed of what it staged; ``AppRecord``
+    ["producer", app]       producers of its latest numbered batch; ``ProducerRecord`` (since feature level 4)
 
 Partitions are a map from topic id to ascending numbers. A value has ``format`` 1; a reader that finds a greater one
 must not coordinate."""
@@ -52,6 +53,19 @@ class AppRecord(NamedTuple):
     """Wall clock: when the last batch was committed."""
 
 
+class ProducerRecord(NamedTuple):
+    """The latest numbered batch of an application that asked for producers of its tasks."""
+
+    owner: str
+    batch: int
+    first_id: int
+    """Producer id of task 0; task ``n`` has the ``n``-th one after it."""
+    epoch: int
+    """Producer epoch of the batch."""
+    timestamp_ms: int
+    """Wall clock when the batch began: the timestamp of all its records."""
+
+
 def slot_entry(app: str, staged: str, record: SlotRecord | None) -> Entry:
     """A transaction's record; None: it is gone."""
     fields = None
@@ -65,6 +79,11 @@ def app_entry(app: str, record: AppRecord | None) -> Entry:
     return _entry(("app", app), None if record is None else record._asdict())
 
 
+def producer_entry(app: str, record: ProducerRecord | None) -> Entry:
+    """The record of an application's producers; None: it is gone."""
+    return _entry(("producer", app), None if record is None else record._asdict())
+
+
 def _entry(key: tuple[str, ...], value: dict[str, Any] | None) -> Entry:
     return cbor2.dumps(key), None if value is None else cbor2.dumps({"format": FORMAT, **value})
 
@@ -75,6 +94,7 @@ class Stored:
     def __init__(self) -> None:
         self.slots: dict[tuple[str, str], SlotRecord] = {}
         self.apps: dict[str, AppRecord] = {}
+        self.producers: dict[str, ProducerRecord] = {}
 
     def take(self, key: bytes | None, value: bytes | None) -> None:
         """The next record. Raises ``ValueError``: it is of a newer version."""
@@ -92,6 +112,10 @@ class Stored:
                     self.apps.pop(app, None)
                     if fields is not None:
                         self.apps[app] = AppRecord(**{**fields, "done": tuple(fields["done"])})
+                case "producer", app:
+                    self.producers.pop(app, None)
+                    if fields is not None:
+                        self.producers[app] = ProducerRecord(**fields)
                 case _:
                     raise ValueError(f"there are no records about a {kind}")
         except (ValueError, TypeError, KeyError, AttributeError, cbor2.CBORDecodeError) as error:

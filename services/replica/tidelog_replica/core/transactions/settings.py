@@ -22,7 +22,7 @@ class TransactionSettings:
     )
     retention_ms: int = setting(
         604_800_000,
-        "What an application that had no transaction for so long has committed is forgotten.",
+        "An application that had no transaction and began no numbered batch for so long is forgotten.",
         10,
         1 << 50,
     )

@@ -1,0 +1,64 @@
+"""What the log has under a sequence that a leader cannot compare.
+
+A leader remembers the last five batches of a producer in a partition. Of an earlier one it can only say that the
+sequence was written before. A replayed task meets that for all but the last of its batches, so it looks into the
+log. All its records have the timestamp of the micro-batch, so what an earlier attempt has written lies behind the
+first record of that time or later."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import NamedTuple
+
+from tidelog.client.log import Log
+from tidelog.records import HEADER_BYTES, THINNED, BatchHeader, read_header
+from tidelog.types import Position
+from tidelog.wire.messages import TopicInfo
+
+
+class _Copy(NamedTuple):
+    """A batch of the producer in the log."""
+
+    record_count: int
+    sent_crc: int
+    """The CRC that the producer sent: compaction changes that of the batch and keeps this one."""
+
+
+class LogCopies:
+    """The batches of one producer in one partition of the log, read as far as is asked for."""
+
+    def __init__(self, log: Log, topic: TopicInfo, partition: int, since_ms: int) -> None:
+        """``since_ms``: the timestamp of the producer's records."""
+        self._log = log
+        self._topic = topic
+        self._partition = partition
+        self._since_ms = since_ms
+        self._offset = -1
+        """Read up to here; -1: nothing is read."""
+        self._found: dict[int, _Copy] = {}
+        """By base sequence."""
+
+    async def has(self, batch: bytes) -> bool | None:
+        """Whether the log has this very batch: True; False: it has other bytes under that sequence; None: it has no
+        batch that begins with that sequence. Raises what reading raises, as ``FORBIDDEN``."""
+        header = read_header(batch)
+        while header.base_sequence not in self._found:
+            if not await self._read_more(header):
+                return None
+        copy = self._found[header.base_sequence]
+        return copy == _Copy(header.record_count, header.crc32c)
+
+    async def _read_more(self, wanted: BatchHeader) -> bool:
+        """False at the end of what is committed."""
+        topic, partition = self._topic, self._partition
+        if self._offset < 0:
+            since = datetime.fromtimestamp(self._since_ms / 1000, UTC)
+            self._offset = (await self._log.list_offsets(topic, since, [partition]))[partition].offset
+        at = Position(-1, self._offset)
+        _, batches = await self._log.read_batches(topic.topic_id, partition, at, isolation="uncommitted")
+        for header, data in batches:
+            self._offset = header.end_offset
+            if (header.producer_id, header.producer_epoch) == (wanted.producer_id, wanted.producer_epoch):
+                crc = THINNED.unpack_from(data, HEADER_BYTES)[0] if header.is_sparse else header.crc32c
+                self._found[header.base_sequence] = _Copy(header.record_count, crc)
+        return bool(batches)
