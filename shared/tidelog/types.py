@@ -38,6 +38,13 @@ TRANSACTIONS = "__transactions"
 leads that coordinates its transactions (``docs/transactions.md``)."""
 
 
+PRODUCER_IDS_END = 1 << 53
+"""Producer ids that the cluster gives are below: a number that every language keeps exactly."""
+REPORTED_IDS_END = 1 << 52
+"""Of the ids in a log only those below are reported to the controller: a client that makes up an id must not use up
+those that there are."""
+
+
 class TopicPartition(NamedTuple):
     """Identifies one partition for ever: a topic created again under the same name has another id."""
 

@@ -66,6 +66,8 @@ class Assignment:
         )
         self.repairs = Repairs(node, disk, self.openings.path, session, settings, outbox, timers, self._reopen)
         self._session = session
+        session.seen_index = lambda: self._image.index
+        session.highest_id = lambda: max((p.producers.highest_id for p in self.partitions.values()), default=0)
         session.lags = lambda now: follower_lags(self.partitions.values(), now)
         self._upstreams = upstreams
         self._settings = settings
@@ -231,6 +233,9 @@ class Assignment:
     def _assign(self, topic: TopicState, key: TopicPartition, state: PartitionState, now: float) -> None:
         if self._node not in state.replicas + state.learners:
             self._returning.pop(key, None)
+            if state.sealing:  # a recovering partition: this copy may be the newest
+                self._unassign(key)
+                return
             places = (self.partitions, self.openings, self.repairs, self._found, self._retiring)
             if any(key in place for place in places):
                 self._remove(key)

@@ -23,8 +23,8 @@ from typing import Any
 from tidelog.counting import count
 from tidelog.effects import Event, Post
 from tidelog.errors import TidelogError, refuse
-from tidelog.levels import ALL, Levels
-from tidelog.types import GROUPS, TRANSACTIONS, NodeId, TopicPartition
+from tidelog.levels import ALL, RECOVERY, Levels
+from tidelog.types import GROUPS, PRODUCER_IDS_END, REPORTED_IDS_END, TRANSACTIONS, NodeId, TopicPartition
 from tidelog.wire.image import encode_image
 from tidelog.wire.messages import (
     AddController,
@@ -41,6 +41,7 @@ from tidelog.wire.messages import (
     Heartbeat,
     History,
     HistoryAnswer,
+    HistoryEntry,
     Message,
     MetadataUpdate,
     PauseTopic,
@@ -58,7 +59,7 @@ from tidelog.wire.messages import (
 )
 
 from tidelog_controller.core.access import AccessWish, plan_access
-from tidelog_controller.core.arriving import plan_registration
+from tidelog_controller.core.arriving import plan_registration, went_back
 from tidelog_controller.core.balance import Balance
 from tidelog_controller.core.commands import (
     ChangeIsr,
@@ -77,11 +78,13 @@ from tidelog_controller.core.events import delta_of, events_of
 from tidelog_controller.core.features import FeatureWish
 from tidelog_controller.core.groups_topic import plan_coordinated
 from tidelog_controller.core.lagging import Lags
+from tidelog_controller.core.leadership import is_recovering
 from tidelog_controller.core.metadata import apply
 from tidelog_controller.core.moves import Move, plan_move
 from tidelog_controller.core.once import RequestId
 from tidelog_controller.core.placement import Dice
 from tidelog_controller.core.raft import Entry, Persist, Stored
+from tidelog_controller.core.recovery import awaited, first_free_id
 from tidelog_controller.core.refusals import refusal_of
 from tidelog_controller.core.scribe import Scribe
 from tidelog_controller.core.state import Applied, MetadataState
@@ -194,7 +197,7 @@ class Controller(Consensus):
         if not isinstance(command, Command):
             return answer_to(source, id, command)
         asker = getattr(message, "asker", "")
-        return self._propose(replace(command, asker=asker) if asker else command, now, source, id, request)
+        return self._on_known_id(message, now, wall_ms) + self._propose(replace(command, asker=asker) if asker else command, now, source, id, request)
 
     def on_link_closed(self, source: int, now: float) -> list[ControllerEffect]:
         """Nobody watches or waits on that link any more. What was proposed may still be applied. A server that
@@ -307,15 +310,34 @@ class Controller(Consensus):
             case AllocateProducerIds():
                 if not 1 <= message.count <= MAX_PRODUCER_IDS:
                     return refuse("INVALID_CONFIG", f"count is {message.count}; it must be 1 to {MAX_PRODUCER_IDS}")
-                return TakeProducerIds(wall_ms, message.count)
+                return self._take_ids(message.count, wall_ms)
             case _:
                 return refuse("UNSUPPORTED", f"a controller does not know {message.OP or type(message).__name__}")
+
+    def _take_ids(self, count: int, wall_ms: int) -> TakeProducerIds | TidelogError:
+        """The command that gives a block of producer ids."""
+        if self.state.level < RECOVERY:
+            return TakeProducerIds(wall_ms, count)
+        first = first_free_id(self.state.next_producer_id, wall_ms)
+        if first + count > PRODUCER_IDS_END:
+            return refuse("INVALID_CONFIG", f"all producer ids below {PRODUCER_IDS_END} are used up")
+        return TakeProducerIds(wall_ms, count, first)
+
+    def _on_known_id(self, message: Message, now: float, wall_ms: int) -> list[ControllerEffect]:
+        """A server's logs have ids that this metadata has not given: none up to there is given from now on."""
+        if not isinstance(message, Register | Heartbeat) or self.state.level < RECOVERY:
+            return []
+        if not self.state.next_producer_id <= message.producer_id < REPORTED_IDS_END:
+            return []  # beyond: nobody was given that one
+        return self._propose(TakeProducerIds(wall_ms, 0, message.producer_id + 1), now)
 
     def _why_dead(self, message: Heartbeat | ReportLeader | Seal) -> TidelogError | None:
         """Why this counts for nothing."""
         if not self.state.in_life(message.node, message.broker_epoch):
             text = f"broker epoch {message.broker_epoch} of {message.node} is over, or unknown here: register"
             return refuse("FENCED_BROKER_EPOCH", text)
+        if isinstance(message, Heartbeat) and message.index > self.state.index:
+            return went_back(self.state, message.node, message.index)
         return why_not_reported(self.state, message) if isinstance(message, ReportLeader) else None
 
     def _on_sign_of_life(
@@ -332,7 +354,7 @@ class Controller(Consensus):
             decision = self.elections.on_seal(self.state, message, now, wall_ms)
         else:
             decision = self.elections.on_report(self.state, message, now, wall_ms)
-        effects = answer_to(source, id, Done())
+        effects = answer_to(source, id, Done()) + self._on_known_id(message, now, wall_ms)
         return effects if decision is None else effects + self._propose(decision, now)
 
     def _read_now(self, request: Message) -> Message | TidelogError:
@@ -341,11 +363,26 @@ class Controller(Consensus):
                 if self.state.partition(request.topic_id, request.partition) is None:
                     return refuse("UNKNOWN_TOPIC", f"no partition {request.partition} of topic id {request.topic_id}")
                 refused = self.scribe.refusals.recent(TopicPartition(request.topic_id, request.partition))
-                entries = (*self.state.history[request.topic_id][request.partition], *refused)
+                entries = (*self.state.history[request.topic_id][request.partition], *refused, *self._awaited(request))
                 return HistoryAnswer(tuple(sorted(entries, key=lambda entry: entry.time_ms)))
             case _:
                 command = ConfirmLeadership(0, **_fields(request))  # changes nothing: only its answer is wanted
                 return apply(self.state, command, self.state.index).answer
+
+    def _awaited(self, request: History) -> list[HistoryEntry]:
+        """For whose report a partition waits after a rescue, as the last entry of its history."""
+        key = TopicPartition(request.topic_id, request.partition)
+        partition, config = self.state.partition(*key), self.state.topics[key.topic_id].config
+        if partition is None or not is_recovering(partition, config):
+            return []
+        seals = self.elections.seals(self.state, key)
+        missing = awaited(partition, seals)
+        down = [node for node in missing if not self.state.is_live(node)]
+        told = {"reported": " ".join(seals), "awaited": " ".join(missing), "down": " ".join(down)}
+        time_ms = max((e.time_ms for e in self.state.history[key.topic_id][key.partition]), default=0)
+        return [
+            HistoryEntry(time_ms, partition.epoch, partition.leader_epoch, "awaiting", "rescue", "", partition.isr, told)
+        ]
 
     # --- what was agreed on --------------------------------------------------------------------------------
 

@@ -26,10 +26,12 @@ A decision is in flight from its proposal until it is applied, and is not made a
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from tidelog.errors import TidelogError, refuse
-from tidelog.types import NodeId, PartitionState, TopicPartition
+from tidelog.levels import RECOVERY
+from tidelog.types import NodeId, PartitionState, TopicConfig, TopicPartition
 from tidelog.wire.messages import IsrMember, ReportLeader, Seal, SealPart, SuspectPart
 
 from tidelog_controller.core.commands import (
@@ -44,6 +46,8 @@ from tidelog_controller.core.commands import (
     SealedPart,
     UnfenceServer,
 )
+from tidelog_controller.core.leadership import is_recovering
+from tidelog_controller.core.recovery import choose
 from tidelog_controller.core.state import MetadataState
 
 
@@ -237,7 +241,10 @@ class Elections:
     def _sealed(
         self, state: MetadataState, key: TopicPartition, partition: PartitionState, sealing: _Sealing, now: float
     ) -> SealedPart | None:
-        """Who leads next, if a majority has sealed."""
+        """Who leads next, if a majority has sealed; after a rescue, if that is known."""
+        config = state.topics[key.topic_id].config
+        if is_recovering(partition, config):
+            return self._recovered(state, key, partition, config, sealing)
         majority = len(partition.replicas) // 2 + 1
         members = [n for n in partition.isr if self.is_live(state, n, now)]
         others = [n for n in members if n != sealing.avoided]
@@ -255,7 +262,39 @@ class Elections:
         told = {f"seal_{node}": f"epoch {part.last_epoch}, end {part.end}" for node, part in seals.items()}
         evidence = {"seals": str(len(seals)), "replicas": str(len(partition.replicas)), **told}
         sealed_by = tuple(IsrMember(node, sealing.seals[node][0]) for node in seals)
-        return SealedPart(*key, partition.leader_epoch, leader, sealed_by, evidence)
+        above = _above(state, partition, seals)
+        return SealedPart(*key, partition.leader_epoch, leader, sealed_by, evidence, above)
+
+    def seals(self, state: MetadataState, key: TopicPartition) -> dict[NodeId, SealPart]:
+        """What live replicas have reported of a partition that is sealed, in their present lives."""
+        sealing, partition = self._sealings.get(key), state.partition(*key)
+        if sealing is None or partition is None or sealing.leader_epoch != partition.leader_epoch:
+            return {}
+        return {
+            node: part
+            for node, (life, part) in sealing.seals.items()
+            if state.in_life(node, life) and state.is_live(node)
+        }
+
+    def _recovered(
+        self,
+        state: MetadataState,
+        key: TopicPartition,
+        partition: PartitionState,
+        config: TopicConfig,
+        sealing: _Sealing,
+    ) -> SealedPart | None:
+        seals = self.seals(state, key)
+        choice = choose(partition, config, seals, {node: state.servers[node].draining for node in seals})
+        if choice is None:
+            return None
+        promised = [node for node in (*partition.isr, *partition.elr) if node in seals]
+        sealed_by = tuple(IsrMember(node, sealing.seals[node][0]) for node in promised)
+        told = {f"seal_{node}": f"epoch {part.last_epoch}, end {part.end}" for node, part in seals.items()}
+        counts = {"seals": str(len(seals)), "replicas": str(len(partition.replicas))}
+        evidence = {"rule": choice.rule, **counts, **told}
+        above = _above(state, partition, seals)
+        return SealedPart(*key, partition.leader_epoch, choice.leader, sealed_by, evidence, above)
 
     # --- in flight ---------------------------------------------------------------------------------------
 
@@ -304,3 +343,9 @@ class Elections:
             return False
         self._in_flight[decision] = None
         return True
+
+
+def _above(state: MetadataState, partition: PartitionState, seals: Mapping[NodeId, SealPart]) -> int:
+    """The highest leader epoch that is reported, where the partition's own is not beyond it; else -1."""
+    highest = max(part.highest_epoch for part in seals.values())
+    return highest if state.level >= RECOVERY and highest >= partition.leader_epoch else -1

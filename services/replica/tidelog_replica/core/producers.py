@@ -32,7 +32,7 @@ from typing import NamedTuple
 import cbor2
 from tidelog.errors import ProtocolError
 from tidelog.records import MAX_OFFSET, BatchHeader
-from tidelog.types import Buffer
+from tidelog.types import REPORTED_IDS_END, Buffer
 
 from tidelog_replica.core.stable import LogTransactions
 
@@ -76,6 +76,8 @@ class ProducerState:
     def __init__(self, headers: Iterable[BatchHeader] = ()) -> None:
         self._producers: dict[int, _Producer] = {}
         self.transactions = LogTransactions()
+        self.highest_id = 0
+        """The highest id that was recorded, of those below ``REPORTED_IDS_END``, forgotten producers included."""
         self.rebuild(headers)
 
     def __len__(self) -> int:
@@ -105,6 +107,7 @@ class ProducerState:
         """Forget all, and learn it again from the log's headers, which follow on ``before`` (taken over)."""
         self._producers = {} if before is None else before._producers
         self.transactions = LogTransactions() if before is None else before.transactions
+        self.highest_id = max(self.highest_id, 0 if before is None else before.highest_id)
         for header in headers:
             self.record(header, header.base_offset)
 
@@ -142,6 +145,8 @@ class ProducerState:
         """The batch is in the log, or will be next, at ``base_offset``; that may be said twice."""
         if not header.producer_id:
             return
+        if self.highest_id < header.producer_id < REPORTED_IDS_END:
+            self.highest_id = header.producer_id
         known = self._producers.get(header.producer_id)
         if known is not None:
             if known.batches[-1].base_offset >= base_offset:
@@ -204,6 +209,7 @@ class ProducerState:
             if not _is_number(id, 2**64 - 1) or not _is_number(epoch, 2**16 - 1) or not id or id in state._producers:
                 raise ProtocolError("a producer has an id of its own, and an epoch")
             state._producers[id] = _Producer(epoch, tuple(Written(*batch) for batch in batches))
+        state.highest_id = max((id for id in state._producers if id < REPORTED_IDS_END), default=0)
         return state
 
 
