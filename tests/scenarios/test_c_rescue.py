@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -80,14 +81,72 @@ def shrunk_isr(stage: Rescued, *gone: str) -> None:
     stage.until(lambda: not set(gone) & set(stage.now.isr))
 
 
-def test_C20_producer_ids_that_were_taken_while_the_survivor_was_down_are_not_given_again():
+@pytest.mark.parametrize("clock_ms", (0, -3_600_000, 365 * 86_400_000))
+def test_C20_producer_ids_that_were_taken_while_the_survivor_was_down_are_not_given_again(clock_ms: int):
+    """Whatever the survivor's clock says: an hour less than that of the others, or a year more."""
     stage = Rescued()
     survivor = stage.leave_behind()
     taken = set(stage.ids()) | set(stage.ids())
+    stage.controller(survivor).clock_skew_ms += clock_ms
     stage.go_back(survivor)
     stage.until(lambda: stage.controller(survivor).core.active)
     assert not taken & set(stage.ids())
     stage.settle()
+
+
+def test_C20_a_clock_that_was_a_year_ahead_and_is_set_right_gives_no_id_twice():
+    stage = Rescued()
+    year = 365 * 86_400_000
+    for name in stage.controllers:
+        stage.controller(name).clock_skew_ms += year
+    taken = set(stage.ids())
+    for name in stage.controllers:
+        stage.controller(name).clock_skew_ms -= year
+    assert not taken & set(stage.ids())
+    survivor = stage.leave_behind()
+    taken |= set(stage.ids())
+    stage.go_back(survivor)
+    stage.until(lambda: stage.controller(survivor).core.active)
+    assert not taken & set(stage.ids())
+
+
+def restored(stage: Rescued, decide: Callable[[], None]) -> None:
+    """All stores of the controllers are given back old copies, without a rescue: what ``decide`` brought is forgotten
+    by all of them, and by nobody else."""
+    stage.until(stage.controllers_agree)
+    copies = {name: stage.controller(name).store.load() for name in stage.controllers}
+    decide()
+    stage.kill(*stage.controllers)
+    for name, copy in copies.items():
+        stage.controller(name).store.stored = copy
+    stage.invariants.on_restore(stage.controller(stage.controllers[0]).store)
+    stage.restart(*stage.controllers)
+    stage.until(lambda: any(stage.controller(name).core.active for name in stage.controllers))
+
+
+def test_C20_stores_that_were_restored_from_an_old_copy_are_noticed_and_rule_nobody():
+    """The servers have seen newer metadata: they take no part before one controller has been rescued."""
+    stage = Rescued(min_insync_replicas="2")
+    first = stage.first
+    stage.put(b"m0")
+
+    def decide() -> None:
+        stage.isolate(first, clients=True)
+        stage.until(lambda: stage.leader not in ("", first) and stage.leads(stage.leader))
+        stage.put(b"m1")
+        stage.network.heal()
+        stage.until(stage.in_sync)
+
+    restored(stage, decide)
+    stage.run_for(10.0)
+    assert {node for node, event in stage.events if event.name == "registration_refused"} == set(stage.replicas)
+    assert stage.ask_controller(AllocateProducerIds(1)).code == "METADATA_WENT_BACK"
+    survivor = stage.active
+    stage.go_back(survivor)
+    stage.until(stage.in_sync, 30.0)
+    stage.put(b"m2")
+    stage.settle()
+    assert stage.values(first) == [b"m0", b"m1", b"m2"]
 
 
 def test_C20_what_was_acked_under_an_isr_that_the_survivor_does_not_know_stays():
@@ -235,6 +294,7 @@ def test_C20_an_isr_proposal_from_before_the_rescue_changes_nothing():
     survivor = stage.leave_behind()
     held = stage.hold(lambda sender, receiver, m: isinstance(m, AlterIsr))
     stage.cut(stage.first, stage.others[0])
+    batch = stage.send(b"m1")
     stage.until(lambda: bool(held.messages))
     proposal = held.messages[0]
     stage.lose_majority(survivor)
@@ -245,4 +305,5 @@ def test_C20_an_isr_proposal_from_before_the_rescue_changes_nothing():
     assert stage.ask_controller(proposal).code in ("FENCED_BROKER_EPOCH", "NOT_LEADER", "FENCED_LEADER_EPOCH")
     assert stage.now == known
     held.holding = False
+    stage.until(lambda: batch.result != "")
     stage.settle()

@@ -98,16 +98,23 @@ class ControllerInvariants(Checks):
             same = self._raft_committed[entry.index - start - 1][0] == entry
             self._demand(same, f"RAFT {name} committed another entry {entry.index}")
 
-    def on_rescue(self, store: RaftStore) -> None:
-        """A controller goes on alone with what its store holds: all of that is committed from here on, and nothing
-        else that ever was. Every number that must not be given twice is beyond what was given before (R5)."""
-        log, before = RaftLog(store.stored.entries, store.stored.base), self.metadata
-        after = replay(store.stored, self.cluster.name).metadata
+    def on_restore(self, store: RaftStore) -> None:
+        """Controllers, all of which are down, go on with what this store holds: that is committed, and nothing else
+        that ever was."""
+        log = RaftLog(store.stored.entries, store.stored.base)
         self._raft_start = log.base.index
         self._raft_committed = [(entry, entry.term) for entry in store.stored.entries]
         self._raft_leaders.clear()
         self._states.clear()
-        self.metadata, self.members = after, log.members
+        self._votes.clear()
+        self.metadata, self.members = replay(store.stored, self.cluster.name).metadata, log.members
+
+    def on_rescue(self, store: RaftStore) -> None:
+        """A controller goes on alone with what its store holds: all of that is committed from here on, and nothing
+        else that ever was. Every number that must not be given twice is beyond what was given before (R5)."""
+        before = self.metadata
+        self.on_restore(store)
+        after = self.metadata
         self._demand(after.index > before.index, f"R5 the index goes from {before.index} to {after.index}")
         ids = before.next_producer_id, after.next_producer_id
         self._demand(ids[1] > ids[0], f"R5 the next producer id goes from {ids[0]} to {ids[1]}")

@@ -66,7 +66,7 @@ class Assignment:
         )
         self.repairs = Repairs(node, disk, self.openings.path, session, settings, outbox, timers, self._reopen)
         self._session = session
-        session.seen_index = lambda: self._image.index
+        session.seen = lambda: (self._image.index, self._term)
         session.highest_id = lambda: max((p.producers.highest_id for p in self.partitions.values()), default=0)
         session.lags = lambda now: follower_lags(self.partitions.values(), now)
         self._upstreams = upstreams
@@ -74,6 +74,8 @@ class Assignment:
         self._outbox = outbox
         self._touch = touch
         self._image = ClusterImage()
+        self._term = 0
+        """Raft's, of the image."""
         self._acted_on: dict[str, TopicState] = {}
         """Topics as the partitions here know them, but for what is in ``_changes``."""
         self._changes = Changes(settings.changes_at_once, timers)
@@ -144,7 +146,7 @@ class Assignment:
         old = self._image
         if update.index <= old.index or not (update.whole or old.index):
             return
-        self._image = apply_update(old, update)
+        self._image, self._term = apply_update(old, update), update.term
         self._upstreams.level = self._image.level
         if not update.whole:
             there = {topic.topic_id for topic in self._image.topics}

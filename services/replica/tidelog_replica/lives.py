@@ -48,8 +48,8 @@ class Lives:
         """Lives that were registered before those, oldest first."""
         self.uncertain: tuple[str, ...] = ()
         """The same, but something that was not flushed may have been lost since."""
-        self.index = 0
-        """The newest metadata that are known to have been seen by a life before."""
+        self.seen = (0, 0)
+        """The newest metadata that are known to have been seen by a life before: index and Raft's term."""
         self.id_bound = 0
         """No producer id in the logs is higher, as far as it was known at the last heartbeat."""
         self.clean = False
@@ -86,15 +86,15 @@ class Lives:
         """This life has another name from now on: the controller refuses the one it had. Raises ``OSError``."""
         self._add_name(self.names, name)
 
-    def on_registered(self, cluster: str, index: int = 0) -> None:
-        """The controller knows this life now, at ``index`` of the metadata: nothing before it matters any more, unless
+    def on_registered(self, cluster: str, index: int = 0, term: int = 0) -> None:
+        """The controller knows this life now, at this index and term of the metadata: nothing before it matters any more, unless
         the metadata go back; and what it writes is there as long as the operating system runs. Raises ``OSError``."""
-        if self.cluster != cluster or len(self.names) > 1 or index > self.index:
+        if self.cluster != cluster or len(self.names) > 1 or index > self.seen[0]:
             if self.began_clean:
                 self.older = (*self.older, *self.names[:-1])[-KEPT_OLDER:]
             else:
                 self.uncertain = (*self.uncertain, *self.names[:-1])[-KEPT_OLDER:]
-            self.cluster, self.names, self.index = cluster, self.names[-1:], max(index, self.index)
+            self.cluster, self.names, self.seen = cluster, self.names[-1:], max(self.seen, (index, term))
             self._write_meta()
         if not self.distrusted:
             self.clean = True
@@ -129,7 +129,8 @@ class Lives:
             cluster, node = str(stored["cluster"]), str(stored["node"])
             lives = list(map(str, stored.get("lives", [""])))  # before lives had names, the last one's was ""
             older, uncertain = (tuple(map(str, stored.get(name, ()))) for name in ("older", "uncertain"))
-            index, id_bound = int(stored.get("index", 0)), int(stored.get("id_bound", 0))
+            index, term = map(int, stored.get("seen", (0, 0)))
+            id_bound = int(stored.get("id_bound", 0))
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise ConfigError(f"{path} is damaged; it must name cluster, node and lives: {error!r}") from error
         if node != self._node:
@@ -142,7 +143,7 @@ class Lives:
                 " join that cluster, or take an empty directory"
             )
         self.cluster = self.cluster or cluster
-        self.older, self.uncertain, self.index, self.id_bound = older, uncertain, index, id_bound
+        self.older, self.uncertain, self.seen, self.id_bound = older, uncertain, (index, term), id_bound
         return lives
 
     def _add_name(self, names: Sequence[str], name: str) -> None:
@@ -155,7 +156,7 @@ class Lives:
 
     def _write_meta(self) -> None:
         meta = {"cluster": self.cluster, "node": self._node, "lives": self.names}
-        meta |= {"older": self.older, "uncertain": self.uncertain, "index": self.index, "id_bound": self.id_bound}
+        meta |= {"older": self.older, "uncertain": self.uncertain, "seen": self.seen, "id_bound": self.id_bound}
         self._disk.write_atomic(self._path("meta"), json.dumps(meta).encode())
 
     def _read(self, name: str) -> bytes | None:

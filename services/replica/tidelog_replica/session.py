@@ -83,8 +83,8 @@ class Session:
         self.lags: Callable[[float], tuple[FollowerLag, ...]] = lambda now: ()
         """How the followers lag, to be told with heartbeats."""
         self._lags_due = -inf
-        self.seen_index: Callable[[], int] = lambda: 0
-        """The newest metadata that are known here."""
+        self.seen: Callable[[], tuple[int, int]] = lambda: (0, 0)
+        """The newest metadata that are known here: index and Raft's term."""
         self.highest_id: Callable[[], int] = lambda: 0
         """The highest producer id in the logs that are open."""
 
@@ -143,6 +143,7 @@ class Session:
         self._registering = True
         self._due = None
         lives = self._lives
+        seen = max(lives.seen, self.seen())
         message = Register(
             self._node,
             self._url,
@@ -150,7 +151,8 @@ class Session:
             lives.names,
             lives.clean,
             self._rack,
-            index=max(lives.index, self.seen_index()),
+            index=seen[0],
+            term=seen[1],
             producer_id=max(lives.id_bound, self.highest_id()),
             older_lives=lives.older,
             uncertain_lives=lives.uncertain,
@@ -173,7 +175,7 @@ class Session:
                 f"the controller is of cluster {answer.cluster}, {lives.directory} of {lives.cluster}:"
                 " name the controllers of that cluster, or take an empty directory"
             )
-        if not self._on_disk(lambda: lives.on_registered(answer.cluster, answer.index)):
+        if not self._on_disk(lambda: lives.on_registered(answer.cluster, answer.index, answer.term)):
             return
         self.registered = True
         self.broker_epoch = answer.broker_epoch
@@ -220,8 +222,8 @@ class Session:
             highest_id = self.highest_id()
             if not self._on_disk(lambda: self._lives.know_ids(highest_id)):
                 return
-        index = self.seen_index()
-        message = Heartbeat(self._node, self.broker_epoch, lags, index=index, producer_id=highest_id)
+        index, term = self.seen()
+        message = Heartbeat(self._node, self.broker_epoch, lags, index=index, term=term, producer_id=highest_id)
         done = partial(self._on_heartbeat, now, self.broker_epoch)
         self._outbox.call(CONTROLLER, message, self._settings.controller_timeout_s, done)
 
@@ -230,7 +232,10 @@ class Session:
         if broker_epoch != self.broker_epoch or not self.registered:
             return
         if not isinstance(answer, TidelogError):
+            self._refused = False
             self._ends_at = max(self._ends_at, sent + self._timeout_s)
+        elif answer.code == "METADATA_WENT_BACK":
+            self._tell_refusal(answer)
         elif answer.code == "FENCED_BROKER_EPOCH":
             self.registered = False
             self._outbox.event("life_ended", broker_epoch=self.broker_epoch)

@@ -95,6 +95,8 @@ class Registered(Message):
     index: int
     session_timeout_ms: int
     cluster: str
+    term: int = 0
+    """Raft's, of the entry at ``index``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,8 +116,10 @@ class Register(Message):
     clean: bool = False
     rack: str = ""
     index: int = 0
-    """The newest metadata that the server has seen, in this life or before. Metadata that are older have gone back:
-    ``METADATA_WENT_BACK``."""
+    """The newest metadata that the server has seen, in this life or before. Where the controllers do not have this
+    entry, the metadata have gone back: ``METADATA_WENT_BACK``."""
+    term: int = 0
+    """Raft's, of that entry; 0: not known."""
     producer_id: int = 0
     """The highest producer id that the server knows from its logs; 0: none."""
     older_lives: tuple[str, ...] = ()
@@ -146,6 +150,8 @@ class Heartbeat(Message):
     lags: tuple[FollowerLag, ...] = ()
     index: int = 0
     """As in ``Register``."""
+    term: int = 0
+    """Likewise."""
     producer_id: int = 0
     """Likewise, every few seconds; else 0."""
 
@@ -302,6 +308,8 @@ class MetadataUpdate(Message):
     index: int
     whole: bool = False
     payload: Payload = b""
+    term: int = 0
+    """Raft's, of the entry at ``index``; 0: an earlier release sent this."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,8 +21,6 @@ def plan_registration(
 ) -> RegisterServer | TidelogError:
     """``is_live``: the session of that server's present life has not ended."""
     node = message.node
-    if message.index > state.index:
-        return went_back(state, node, message.index)
     if message.cluster not in ("", state.cluster):
         text = f"the data of {node} belongs to cluster {message.cluster}, this is {state.cluster}"
         return refuse("WRONG_CLUSTER", text)

@@ -128,6 +128,8 @@ class Controller(Consensus):
         self.scribe = Scribe(settings.timeline)
         self.upkeep = Upkeep(settings.timeline, rng)
         self._dice = rng
+        self.newer: TidelogError | None = None
+        """The refusal of everything, once a replica server has seen newer metadata than there are here."""
         self._group_asker = ""
         """Who asked for the last change of the controllers."""
 
@@ -149,7 +151,16 @@ class Controller(Consensus):
                 return answer_to(source, id, self.quorum(now))
         if not self.active:
             return answer_to(source, id, self.not_active(unknown_outcome=False))
-        if isinstance(message, Heartbeat | ReportLeader | Seal):
+        effects = self._on_report(message, now, wall_ms)
+        return effects + self._on_active_request(source, id, message, now, wall_ms, peer)
+
+    def _on_active_request(
+        self, source: int, id: int | None, message: Message, now: float, wall_ms: int, peer: str
+    ) -> list[ControllerEffect]:
+        refusal: TidelogError | None
+        if self.newer is not None and not isinstance(message, History):
+            refusal = self.newer
+        elif isinstance(message, Heartbeat | ReportLeader | Seal):
             refusal = self._why_dead(message)
             if refusal is None:
                 return self._on_sign_of_life(source, id, message, now, wall_ms)
@@ -197,7 +208,7 @@ class Controller(Consensus):
         if not isinstance(command, Command):
             return answer_to(source, id, command)
         asker = getattr(message, "asker", "")
-        return self._on_known_id(message, now, wall_ms) + self._propose(replace(command, asker=asker) if asker else command, now, source, id, request)
+        return self._propose(replace(command, asker=asker) if asker else command, now, source, id, request)
 
     def on_link_closed(self, source: int, now: float) -> list[ControllerEffect]:
         """Nobody watches or waits on that link any more. What was proposed may still be applied. A server that
@@ -214,7 +225,7 @@ class Controller(Consensus):
         effects = self._absorb(self.founding.on_tick(now), now)
         effects += self._absorb(self.raft.on_tick(now), now)
         effects += self._give_up(now)
-        if self.active:
+        if self.active and self.newer is None:
             for fence in self.elections.expired(self.state, now, wall_ms):
                 effects += self._propose(fence, now)
             for transfer in self.balance.due(self.state, now, wall_ms, self.lags.slow(now)):
@@ -234,7 +245,7 @@ class Controller(Consensus):
     def deadline(self) -> float | None:
         """When ``on_tick`` has something to do."""
         deadlines = [self.founding.deadline(), self.raft.deadline(), self._waiting_until()]
-        if self.active:
+        if self.active and self.newer is None:
             deadlines += [self.elections.deadline(self.state), self.balance.deadline(), self.turns.deadline()]
             if self.settings.timeline.replication_factor:
                 deadlines += [self.upkeep.deadline(self.scribe.confirmed, self._group)]
@@ -323,21 +334,32 @@ class Controller(Consensus):
             return refuse("INVALID_CONFIG", f"all producer ids below {PRODUCER_IDS_END} are used up")
         return TakeProducerIds(wall_ms, count, first)
 
-    def _on_known_id(self, message: Message, now: float, wall_ms: int) -> list[ControllerEffect]:
-        """A server's logs have ids that this metadata has not given: none up to there is given from now on."""
-        if not isinstance(message, Register | Heartbeat) or self.state.level < RECOVERY:
+    def _on_report(self, message: Message, now: float, wall_ms: int) -> list[ControllerEffect]:
+        """What a server knows that these metadata do not. Newer metadata: then they have gone back, and nothing is
+        decided by them any more. Producer ids in its logs: then none up to there is given from now on."""
+        if not isinstance(message, Register | Heartbeat):
+            return []
+        if self.newer is None and self._lacks(message.index, message.term):
+            self.newer = went_back(self.state, message.node, message.index)
+            fields = {"server": message.node, "seen": message.index, "index": self.state.index}
+            return [Event("metadata_went_back", fields)]
+        if self.newer is not None or self.state.level < RECOVERY:
             return []
         if not self.state.next_producer_id <= message.producer_id < REPORTED_IDS_END:
             return []  # beyond: nobody was given that one
         return self._propose(TakeProducerIds(wall_ms, 0, message.producer_id + 1), now)
+
+    def _lacks(self, index: int, term: int) -> bool:
+        """Whether somebody has seen an entry of the metadata log that is not in this one. The active controller has
+        all that was ever committed; and one (index, term) names one entry (Raft 5.3)."""
+        own = self.raft.log.term_at(index)  # None: compacted away, or beyond the end
+        return index > self.state.index or (term != 0 and own not in (None, term))
 
     def _why_dead(self, message: Heartbeat | ReportLeader | Seal) -> TidelogError | None:
         """Why this counts for nothing."""
         if not self.state.in_life(message.node, message.broker_epoch):
             text = f"broker epoch {message.broker_epoch} of {message.node} is over, or unknown here: register"
             return refuse("FENCED_BROKER_EPOCH", text)
-        if isinstance(message, Heartbeat) and message.index > self.state.index:
-            return went_back(self.state, message.node, message.index)
         return why_not_reported(self.state, message) if isinstance(message, ReportLeader) else None
 
     def _on_sign_of_life(
@@ -354,7 +376,7 @@ class Controller(Consensus):
             decision = self.elections.on_seal(self.state, message, now, wall_ms)
         else:
             decision = self.elections.on_report(self.state, message, now, wall_ms)
-        effects = answer_to(source, id, Done()) + self._on_known_id(message, now, wall_ms)
+        effects = answer_to(source, id, Done())
         return effects if decision is None else effects + self._propose(decision, now)
 
     def _read_now(self, request: Message) -> Message | TidelogError:
@@ -394,6 +416,7 @@ class Controller(Consensus):
         self.upkeep.become_active(self.state, now)
 
     def _on_inactive(self) -> None:
+        self.newer = None
         self.elections.clear()
         self.balance.clear()
         self.turns.clear()
@@ -418,17 +441,20 @@ class Controller(Consensus):
             return [self._image_for(source) for source in self._watchers]
         if not applied.visible or not self._watchers:
             return []
-        update = MetadataUpdate(applied.state.index, payload=delta_of(before, applied))
+        index = applied.state.index
+        update = MetadataUpdate(index, term=self.raft.log.term_at(index) or 0, payload=delta_of(before, applied))
         return [Post(source, update) for source in self._watchers]
 
     def _image_for(self, source: int) -> Post:
         image = self.state.image()
-        return Post(source, MetadataUpdate(image.index, whole=True, payload=encode_image(image)))
+        term = self.raft.log.term_at(image.index) or 0
+        return Post(source, MetadataUpdate(image.index, whole=True, term=term, payload=encode_image(image)))
 
     def _with_settings(self, answer: Message | TidelogError) -> Message | TidelogError:
         """The metadata does not know this controller's settings; the answer to a registration tells one."""
         if isinstance(answer, Registered):
-            return replace(answer, session_timeout_ms=round(self.settings.session_timeout_s * 1000))
+            timeout_ms = round(self.settings.session_timeout_s * 1000)
+            return replace(answer, session_timeout_ms=timeout_ms, term=self.raft.log.term_at(answer.index) or 0)
         return answer
 
 

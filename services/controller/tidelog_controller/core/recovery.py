@@ -4,9 +4,9 @@ A rescued survivor knows a past of the cluster. What was decided since is lost, 
 clients have acted on it. Two rules keep that from doing harm.
 
 **Every number that must not be given twice jumps** (``recovered``), far beyond what can have been given since: the
-index, and with it broker epochs; epoch and leader epoch of every partition; producer ids; numbers of events. A jump is
-a fixed distance or, where that is further, the time since 2025: so two rescues from one copy of a store differ, too.
-Topic ids are random.
+index, and with it broker epochs; epoch and leader epoch of every partition; producer ids; numbers of events. What they
+jump from is the survivor's number or, where that is greater, the time since 2025: so two rescues from one copy of a
+store differ, too. Topic ids are random.
 
 **No leader is elected from what the survivor believes** (from feature level ``RECOVERY`` on). Every partition is
 *sealed*, whatever its commit rule: its replicas take nothing of earlier epochs any more, and tell (``SealPart``) how
@@ -49,43 +49,44 @@ from tidelog_controller.core.leadership import copies_needed
 from tidelog_controller.core.state import MetadataState
 
 YEAR_2025_MS = 1_735_689_600_000
-EPOCH_JUMP, MAX_CLOCK_EPOCH = 1 << 16, 1 << 31
+EPOCH_JUMP, MAX_CLOCK_EPOCH = 1 << 18, 1 << 31
 """Of epochs and leader epochs. A leader epoch has 32 bits in a batch; by the clock it is in seconds since 2025."""
-INDEX_JUMP, MAX_CLOCK_INDEX = 1 << 32, 1 << 51
+INDEX_JUMP, MAX_CLOCK_INDEX = 1 << 36, 1 << 51
 """Of the index and of events' numbers; by the clock: 256 for each ms since 2025."""
 ID_JUMP, MAX_CLOCK_ID = 1 << 40, REPORTED_IDS_END
-"""Of producer ids; by the clock: 4096 for each ms since 2025."""
+"""Of producer ids; by the clock: 4096 for each ms since 2025. Each jump is as far as three days by the clock, so that
+clocks of controllers may differ by that."""
 
 
 def _since_2025(wall_ms: int) -> int:
     return max(0, wall_ms - YEAR_2025_MS)
 
 
-def first_id_by_clock(wall_ms: int) -> int:
-    """The first producer id that may be given at that time, by the clock alone. A clock that is wrong by decades does
-    not use up the ids."""
-    return min(_since_2025(wall_ms) << 12, MAX_CLOCK_ID)
-
-
 def first_free_id(next_id: int, wall_ms: int) -> int:
-    """The first id of a block that is given now: never below the counter, never below the clock."""
-    return max(next_id, first_id_by_clock(wall_ms))
+    """The first id of a block that is given now: never below the counter, never below the clock. A clock that is wrong
+    by decades does not use up the ids."""
+    return max(next_id, min(_since_2025(wall_ms) << 12, MAX_CLOCK_ID))
+
+
+def id_beyond(next_id: int, wall_ms: int) -> int:
+    """A producer id beyond all that can have been given, where this one was the next."""
+    return first_free_id(next_id, wall_ms) + ID_JUMP
 
 
 def index_beyond(index: int, wall_ms: int) -> int:
     """An index, or a number of an event, beyond all that can have been given after this one."""
-    return max(index + INDEX_JUMP, min(_since_2025(wall_ms) << 8, MAX_CLOCK_INDEX))
+    return max(index, min(_since_2025(wall_ms) << 8, MAX_CLOCK_INDEX)) + INDEX_JUMP
 
 
 def epoch_beyond(epoch: int, wall_ms: int) -> int:
     """An epoch, or leader epoch, beyond all that can have been given after this one."""
-    return max(epoch + EPOCH_JUMP, min(_since_2025(wall_ms) // 1000, MAX_CLOCK_EPOCH))
+    return max(epoch, min(_since_2025(wall_ms) // 1000, MAX_CLOCK_EPOCH)) + EPOCH_JUMP
 
 
 def recovered(state: MetadataState, index: int, wall_ms: int) -> MetadataState:
     """The metadata of a survivor as they are from ``index`` on. Its servers have to register again."""
     draft = Draft(state, index, wall_ms)
-    draft.next_producer_id = max(state.next_producer_id + ID_JUMP, first_id_by_clock(wall_ms))
+    draft.next_producer_id = id_beyond(state.next_producer_id, wall_ms)
     draft.timeline = replace(state.timeline, last=index_beyond(state.timeline.last, wall_ms), pending=())
     evidence = {"index_before": str(state.index), "index": str(index)}
     draft.tell("metadata_recovered", "rescue", evidence, None, None)
