@@ -38,6 +38,8 @@ TRANSACTIONS = "__transactions"
 leads that coordinates its transactions (``docs/transactions.md``)."""
 
 
+YEAR_2025_MS = 1_735_689_600_000
+"""Where counters begin that follow the clock, so that they are not given twice: ms since 1970."""
 PRODUCER_IDS_END = 1 << 53
 """Producer ids that the cluster gives are below: a number that every language keeps exactly."""
 REPORTED_IDS_END = 1 << 52

@@ -2,10 +2,14 @@
 
 Raft cannot do this: a minority must not decide, since it may lack what the majority committed. So an operator does,
 who knows that the others are gone and never come back with the disks they had: two groups would lead the cluster
-then. To the log of the survivor, which must not run, an entry is added, of a new term, with a configuration of the
-survivor alone (``core/members.py``). When it is started it has a majority, and with its first entry commits all that
-its log holds, committed before or not. What the others had committed and it had not got is lost: the last moments of
-a survivor that kept up; of several the one with the greatest (term, index) has everything that any of them has."""
+then. All entries of the survivor's log, committed or not, are applied; the survivor must not run meanwhile. Its store
+is to hold a snapshot of the outcome from then on, with a configuration of the survivor alone (``core/members.py``), in
+a new term and at an index that nobody has seen. In the snapshot every number that must not be given twice is far beyond
+what it was, and no partition is led before its replicas have reported what they know (``core/recovery.py``). A snapshot
+has room for all that, and needs no entry that an earlier release could not read.
+
+What the others had committed and it had not got is lost: the last moments of a survivor that kept up; of several the
+one with the greatest (term, index) has everything that any of them has."""
 
 from __future__ import annotations
 

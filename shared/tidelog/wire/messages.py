@@ -1264,6 +1264,8 @@ class PartitionInfo:
     """A reassignment to these replicas is in progress."""
     read_only: bool = False
     paused: bool = False
+    sealing: bool = False
+    """Nobody leads before enough replicas have reported how far their logs reach."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,14 +41,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from tidelog.levels import RECOVERY
-from tidelog.types import REPORTED_IDS_END, NodeId, PartitionState, TopicConfig, TopicPartition
+from tidelog.types import (
+    REPORTED_IDS_END,
+    YEAR_2025_MS,
+    NodeId,
+    PartitionState,
+    TopicConfig,
+    TopicPartition,
+)
 from tidelog.wire.messages import Done, SealPart
 
 from tidelog_controller.core.draft import Draft
 from tidelog_controller.core.leadership import copies_needed
 from tidelog_controller.core.state import MetadataState
 
-YEAR_2025_MS = 1_735_689_600_000
 EPOCH_JUMP, MAX_CLOCK_EPOCH = 1 << 18, 1 << 31
 """Of epochs and leader epochs. A leader epoch has 32 bits in a batch; by the clock it is in seconds since 2025."""
 INDEX_JUMP, MAX_CLOCK_INDEX = 1 << 36, 1 << 51
