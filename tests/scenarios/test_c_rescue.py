@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from simulation.cluster import TopicOptions
-from tidelog.wire.messages import AllocateProducerIds, AlterIsr, ProducerIds
+from tidelog.wire.messages import AllocateProducerIds, AlterIsr, ProducerIds, Reassign
 from tidelog_controller.rescue import plan_rescue
 
 from scenarios.stage import Stage
@@ -32,12 +32,15 @@ class Rescued(Stage):
             if name != survivor:
                 process.lose_store()
 
-    def rescue(self, survivor: str) -> None:
-        """It goes on alone."""
+    def rescue(self, survivor: str, *, beyond: int = 0, far: bool = True) -> None:
+        """It goes on alone. ``far``: every number that it gives is demanded to be a new one, whatever is reported."""
         process = self.controller(survivor)
-        plan = plan_rescue(process.store.stored, self.name, survivor, f"sim://{survivor}", process.wall_ms())
-        process.store.perform(plan)
-        self.invariants.on_rescue(process.store)
+        url, wall_ms = f"sim://{survivor}", process.wall_ms()
+        process.store.perform(plan_rescue(process.store.stored, self.name, survivor, url, wall_ms, beyond=beyond))
+        if far:
+            self.invariants.on_rescue(process.store)
+        else:
+            self.invariants.on_restore(process.store)
         process.start()
 
     def go_back(self, survivor: str) -> None:
@@ -65,6 +68,11 @@ class Rescued(Stage):
         self.until(lambda: bool(answers))
         process.perform = perform  # type: ignore[method-assign]
         return answers[0]
+
+    def put_as(self, producer_id: int, value: bytes) -> None:
+        """A record of an idempotent producer with that id is committed."""
+        self._producer_id = producer_id - 1  # the next that a simulated producer takes
+        self.put(value, by=f"producer {producer_id}")
 
     def ids(self, count: int = 1000) -> range:
         """A block of producer ids, as a gateway takes it."""
@@ -285,6 +293,58 @@ def test_C20_a_second_rescue_from_the_same_copy_jumps_beyond_the_first():
     stage.put(b"m3")
     stage.settle()
     assert stage.values(stage.first) == [b"m0", b"m1", b"m2", b"m3"]
+
+
+def test_C20_what_the_replicas_know_counts_where_the_clock_says_nothing():
+    """Two rescues from one copy by a clock that was never set: the second would give the numbers of the first again."""
+    stage = Rescued()
+    stage.put(b"m0")
+    survivor = stage.leave_behind()
+    stage.controller(survivor).clock_skew_ms -= 10 * 365 * 86_400_000
+    old = stage.controller(survivor).store.load()
+    stage.go_back(survivor)
+    stage.until(stage.in_sync, 30.0)
+    taken = stage.ids()
+    stage.put_as(taken[7], b"m1")
+    stage.run_for(6.0)  # a heartbeat in five seconds tells of ids
+    seen, led = stage.now.leader_epoch, stage.invariants.metadata.index
+    stage.controller(survivor).stop(power=False)
+    stage.controller(survivor).store.stored = old
+    stage.rescue(survivor, beyond=led, far=False)
+    stage.until(stage.in_sync, 30.0)
+    assert stage.now.leader_epoch > seen
+    assert stage.ids()[0] > taken[7]
+    stage.put(b"m2")
+    stage.settle()
+    assert stage.values(stage.first) == [b"m0", b"m1", b"m2"]
+
+
+def test_C20_a_copy_that_was_deleted_since_vouches_for_nothing_and_the_newest_ones_are_kept():
+    """A reassignment that the survivor does not know moved a copy. What was acked is where it went, and on one more."""
+    stage = Rescued(servers=4, min_insync_replicas="2")
+    first, others = stage.first, stage.others
+    fourth = next(node for node in stage.replicas if node not in stage.now.replicas)
+    stage.put(b"m0")
+    survivor = stage.leave_behind()
+    stage.ask_controller(Reassign("t", 0, (fourth, *others)))
+    stage.until(lambda: not stage.now.target and stage.in_sync(), 30.0)
+    stage.until(lambda: stage.partition(first) is None)
+    behind = others[0] if stage.leader != others[0] else others[1]
+    last = next(node for node in others if node != behind)
+    shrunk_isr(stage, behind)
+    stage.put(b"m1")
+    assert stage.end(behind) == 1
+    stage.lose_majority(survivor)
+    stage.kill(last)
+    stage.network.heal()
+    stage.rescue(survivor)
+    stage.run_for(10.0)
+    assert stage.leader == "", f"{first} has deleted its copy, and {behind} lacks a record"
+    assert stage.files(fourth, ".log"), "the newest copy was deleted before anybody led"
+    stage.restart(last)
+    stage.until(lambda: stage.leader == last)
+    stage.settle()
+    assert stage.values(first) == [b"m0", b"m1"]
 
 
 def test_C20_an_isr_proposal_from_before_the_rescue_changes_nothing():
