@@ -196,7 +196,7 @@ class ControllerInvariants(Checks):
                 self._demand(
                     not changed or now.leader_epoch > was.leader_epoch, f"R1 {where}: another leader in one epoch"
                 )
-                if not now.isr and was.isr:
+                if not now.isr and was.isr and not was.sealing:
                     self._check_nobody_left(where, topic, was, before, after)
                 if now.unclean_epoch > was.unclean_epoch:
                     self.cluster.count("unclean elections")
