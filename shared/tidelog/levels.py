@@ -26,9 +26,9 @@ PROGRESS = 3
 """Since this level a follower that has what came with a notice says so without waiting for an answer. An older leader
 would pass over that."""
 RECOVERY = 4
-"""Since this level the partitions of every commit rule are sealed after a rescue, until the replicas have reported what
-they know; and a block of producer ids begins where the active controller says. An older controller would apply these
-entries of the metadata log in another way."""
+"""Since this level the partitions of every commit rule are sealed after a rescue, until the replicas have reported
+what they know; and a block of producer ids begins where the active controller says. An older controller would apply
+these entries of the metadata log in another way."""
 
 CHANGES = {
     1: "everything before there were levels",

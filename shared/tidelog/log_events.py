@@ -141,7 +141,7 @@ CONTROLLER = (
     LogEvent(
         "partition_sealing",
         "info",
-        "A leader is elected as soon as enough replicas have reported how far their logs reach (commit rule quorum, or"
+        "A leader is elected as soon as enough replicas have told how far their logs reach (commit rule quorum, or"
         " after a rescue).",
     ),
     LogEvent(

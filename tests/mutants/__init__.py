@@ -3,4 +3,15 @@
 from mutants import controller, lives, messages, quorum, raft, replica, rescue, storage, transactions
 from mutants.rules import MUTANTS
 
-__all__ = ["MUTANTS", "controller", "lives", "messages", "quorum", "raft", "replica", "rescue", "storage", "transactions"]
+__all__ = [
+    "MUTANTS",
+    "controller",
+    "lives",
+    "messages",
+    "quorum",
+    "raft",
+    "replica",
+    "rescue",
+    "storage",
+    "transactions",
+]

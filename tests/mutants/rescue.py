@@ -39,7 +39,7 @@ def go_on_at_the_survivor_s_index(patch: Patch) -> None:
 def elect_without_reports(patch: Patch) -> None:
     """The first that reports leads, if the survivor took it for in sync."""
 
-    def first(partition, config, seals, drains):
+    def first(partition, config, seals, drains, **options):
         return next((Choice(node, "first") for node in partition.isr if node in seals), None)
 
     patch.setattr(election, "choose", first)
@@ -50,9 +50,9 @@ def elect_the_first_of_enough_copies(patch: Patch) -> None:
     """The first of enough leads, however far its log reaches."""
     choose = recovery.choose
 
-    def first(partition, config, seals, drains):
+    def first(partition, config, seals, drains, **options):
         same = {node: replace(part, end=1, last_epoch=0, could_follow=()) for node, part in seals.items()}
-        return choose(partition, config, same, drains)
+        return choose(partition, config, same, drains, **options)
 
     patch.setattr(election, "choose", first)
 

@@ -142,7 +142,8 @@ class Options:
     @classmethod
     def draw_rescue(cls, seed: int) -> Options:
         """The run of this seed in which the majority of the controllers is lost. Controllers suffer nothing else, no
-        topic may lose anything, and none is changed: what the survivor does not know is who leads and who is in sync."""
+        topic may lose anything, and none is changed: what the survivor does not know is who leads and who is in
+        sync."""
         drawn = cls.draw(seed)
         topics = tuple(replace(topic, config=_lossless(topic.config)) for topic in drawn.topics)
         rates = {kind: rate for kind, rate in drawn.swarm.rates.items() if kind not in _NOT_BESIDE_A_RESCUE}

@@ -1,8 +1,8 @@
 """The majority of the controllers is lost for good, and a survivor that was down for a while goes on alone.
 
-Replica servers and clients live through it, with all other faults. Afterwards the others are taken in again, with empty
-disks. What is demanded: nothing that was acked is lost, under whichever ISR and leader it was, and every number that
-must not be given twice is a new one (``ControllerInvariants.on_rescue``)."""
+Replica servers and clients live through it, with all other faults. Afterwards the others are taken in again, with
+empty disks. What is demanded: nothing that was acked is lost, under whichever ISR and leader it was, and every
+number that must not be given twice is a new one (``ControllerInvariants.on_rescue``)."""
 
 from __future__ import annotations
 

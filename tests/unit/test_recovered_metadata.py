@@ -47,9 +47,11 @@ def sealed(isr: tuple[str, ...] = ("r1", "r2"), elr: tuple[str, ...] = ("r3",)) 
     return PartitionState(("r1", "r2", "r3"), isr, None, 99, 99, elr=elr, sealing=True)
 
 
-def leader(partition: PartitionState, least: int = 2, **seals: SealPart) -> tuple[str, str] | None:
+def leader(
+    partition: PartitionState, least: int = 2, complete: bool = False, **seals: SealPart
+) -> tuple[str, str] | None:
     config = TopicConfig(min_insync_replicas=least)
-    choice = choose(partition, config, seals, dict.fromkeys(partition.replicas, False))
+    choice = choose(partition, config, seals, dict.fromkeys(seals, False), complete=complete)
     return None if choice is None else (choice.leader, choice.rule)
 
 
@@ -141,9 +143,17 @@ def test_a_copy_that_was_deleted_or_never_was_decides_nothing() -> None:
     assert leader(sealed(), 2, r1=part(), r2=part(9, 4), r3=part(9, 4)) == ("r2", "enough_copies")
 
 
-def test_a_partition_of_which_nobody_knows_anything_is_led_when_all_have_said_so() -> None:
-    assert leader(sealed(), 2, r1=part(), r2=part()) is None
-    assert leader(sealed(), 2, r1=part(), r2=part(), r3=part()) == ("r1", "nothing_written")
+def test_a_partition_without_records_is_led_when_nobody_can_have_one() -> None:
+    assert leader(sealed(), 2, True, r1=part(), r2=part()) is None
+    assert leader(sealed(), 2, False, r1=part(), r2=part(), r3=part()) is None
+    assert leader(sealed(), 2, True, r1=part(), r2=part(0, -1, 3), r3=part()) == ("r2", "nothing_written")
+    assert leader(sealed(), 2, True, r1=part(), r2=part(), r3=part(), r4=part(4, 0)) is None
+
+
+def test_a_copy_that_the_survivor_does_not_know_is_not_passed_over() -> None:
+    assert leader(sealed(), 2, r1=part(9, 4), r2=part(9, 4), r4=part(9, 5)) is None
+    assert leader(sealed(), 2, r1=part(9, 4), r2=part(9, 4), r4=part(7, 4)) == ("r1", "enough_copies")
+    assert leader(sealed(), 2, r1=part(), r4=part(9, 5, 5, "r4")) == ("r4", "last_leader")
 
 
 def test_it_is_said_whose_reports_are_missing() -> None:

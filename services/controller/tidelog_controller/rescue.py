@@ -3,10 +3,10 @@
 Raft cannot do this: a minority must not decide, since it may lack what the majority committed. So an operator does,
 who knows that the others are gone and never come back with the disks they had: two groups would lead the cluster
 then. All entries of the survivor's log, committed or not, are applied; the survivor must not run meanwhile. Its store
-is to hold a snapshot of the outcome from then on, with a configuration of the survivor alone (``core/members.py``), in
-a new term and at an index that nobody has seen. In the snapshot every number that must not be given twice is far beyond
-what it was, and no partition is led before its replicas have reported what they know (``core/recovery.py``). A snapshot
-has room for all that, and needs no entry that an earlier release could not read.
+is to hold a snapshot of the outcome from then on, with a configuration of the survivor alone (``core/members.py``),
+in a new term and at an index that nobody has seen. In the snapshot every number that must not be given twice is far
+beyond what it was, and no partition is led before its replicas have reported what they know (``core/recovery.py``).
+A snapshot has room for all that, and needs no entry that an earlier release could not read.
 
 What the others had committed and it had not got is lost: the last moments of a survivor that kept up; of several the
 one with the greatest (term, index) has everything that any of them has."""
@@ -47,8 +47,8 @@ def examine(config: ControllerConfig) -> Survivor:
 
 
 def rescue(config: ControllerConfig, wall_ms: int, *, beyond: int = 0) -> Survivor:
-    """Let it be a group of its own when it is started next; durable when this returns. As ``examine``; ``wall_ms``: the
-    time, in ms since 1970; ``beyond`` as for ``plan_rescue``."""
+    """Let it be a group of its own when it is started next; durable when this returns. As ``examine``; ``wall_ms``:
+    the time, in ms since 1970; ``beyond`` as for ``plan_rescue``."""
     storage, stored = _open(config)
     try:
         survivor = _survivor(config, stored)
@@ -74,12 +74,10 @@ def replay(stored: Stored, cluster: str) -> Replicated:
     return state
 
 
-def plan_rescue(
-    stored: Stored, cluster: str, node: NodeId, url: str, wall_ms: int, *, beyond: int = 0
-) -> Persist:
-    """What makes the store of a survivor the store of a group of its own: a snapshot of all that it holds, at an index
-    and in a term that nobody has seen. ``beyond``: the index is beyond this one, too. Raises ``ValueError`` for a store
-    that this release cannot read."""
+def plan_rescue(stored: Stored, cluster: str, node: NodeId, url: str, wall_ms: int, *, beyond: int = 0) -> Persist:
+    """What makes the store of a survivor the store of a group of its own: a snapshot of all that it holds, at an
+    index and in a term that nobody has seen. ``beyond``: the index is beyond this one, too. Raises ``ValueError``
+    for a store that this release cannot read."""
     before = replay(stored, cluster)
     index = index_beyond(max(before.metadata.index, beyond), wall_ms)
     after = Replicated(recovered(before.metadata, index, wall_ms), before.once)

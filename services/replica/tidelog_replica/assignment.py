@@ -234,14 +234,13 @@ class Assignment:
 
     def _assign(self, topic: TopicState, key: TopicPartition, state: PartitionState, now: float) -> None:
         if self._node not in state.replicas + state.learners:
-            self._returning.pop(key, None)
-            if state.sealing:  # a recovering partition: this copy may be the newest
-                self._unassign(key)
-                return
             places = (self.partitions, self.openings, self.repairs, self._found, self._retiring)
-            if any(key in place for place in places):
-                self._remove(key)
-            return
+            held = any(key in place for place in places)
+            if not (held and state.sealing):
+                self._returning.pop(key, None)
+                if held:
+                    self._remove(key)
+                return  # while it is sealed after a rescue this copy may be the newest: it is reported
         if state.rests:
             self._rest(topic, key, state, now)
             return

@@ -87,8 +87,9 @@ class Lives:
         self._add_name(self.names, name)
 
     def on_registered(self, cluster: str, index: int = 0, term: int = 0) -> None:
-        """The controller knows this life now, at this index and term of the metadata: nothing before it matters any more, unless
-        the metadata go back; and what it writes is there as long as the operating system runs. Raises ``OSError``."""
+        """The controller knows this life now, at this index and term of the metadata: nothing before it matters any
+        more, unless the metadata go back; and what it writes is there as long as the operating system runs. Raises
+        ``OSError``."""
         if self.cluster != cluster or len(self.names) > 1 or index > self.seen[0]:
             if self.began_clean:
                 self.older = (*self.older, *self.names[:-1])[-KEPT_OLDER:]
@@ -155,7 +156,7 @@ class Lives:
             self._disk.write_atomic(self._path("boot"), self._boot.encode())
 
     def _write_meta(self) -> None:
-        meta = {"cluster": self.cluster, "node": self._node, "lives": self.names}
+        meta: dict[str, object] = {"cluster": self.cluster, "node": self._node, "lives": self.names}
         meta |= {"older": self.older, "uncertain": self.uncertain, "seen": self.seen, "id_bound": self.id_bound}
         self._disk.write_atomic(self._path("meta"), json.dumps(meta).encode())
 

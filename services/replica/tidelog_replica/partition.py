@@ -4,7 +4,8 @@
     leading     ``Leading``
     following   ``Following``; a learner too
     sealed      between two leaders, with commit rule ``quorum`` or after a rescue of the controllers: nothing of an
-                older leader epoch is taken or served any more, and the controller is told, again and again, how far the log reaches, when all of it is durable
+                older leader epoch is taken or served any more, and the controller is told, again and again, how far
+                the log reaches, when all of it is durable
     offline     the disk failed, or committed records would have to be cut: refuses everything until a restart
 
 A leader whose flush takes longer than ``disk_stall_s`` is *stalled*: it takes no more batches and asks the controller

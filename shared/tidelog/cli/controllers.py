@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
@@ -118,8 +117,9 @@ def rescue(path: str, yes: bool, beyond: int) -> None:
     """Let a controller, which is stopped, go on alone: the majority is lost for good, or the metadata went back.
 
     Works on its disk, without the cluster. What the others had decided and this one had not got is lost. Records are
-    not: the replica servers report what they know, and each partition is led by one that has everything. Of several that are left take the one with the greatest term, then index. The others must
-    never run again with the disks they have: empty them, start the survivor, then 'tidelog controllers add'."""
+    not: the replica servers report what they know, and each partition is led by one that has everything. Of several
+    that are left take the one with the greatest term, then index. The others must never run again with the disks
+    they have: empty them, start the survivor, then 'tidelog controllers add'."""
     try:
         from tidelog_controller.config import ControllerConfig
         from tidelog_controller.rescue import examine

@@ -385,7 +385,11 @@ class Controller(Consensus):
                 if self.state.partition(request.topic_id, request.partition) is None:
                     return refuse("UNKNOWN_TOPIC", f"no partition {request.partition} of topic id {request.topic_id}")
                 refused = self.scribe.refusals.recent(TopicPartition(request.topic_id, request.partition))
-                entries = (*self.state.history[request.topic_id][request.partition], *refused, *self._awaited(request))
+                entries = (
+                    *self.state.history[request.topic_id][request.partition],
+                    *refused,
+                    *self._awaited(request),
+                )
                 return HistoryAnswer(tuple(sorted(entries, key=lambda entry: entry.time_ms)))
             case _:
                 command = ConfirmLeadership(0, **_fields(request))  # changes nothing: only its answer is wanted
@@ -403,7 +407,9 @@ class Controller(Consensus):
         told = {"reported": " ".join(seals), "awaited": " ".join(missing), "down": " ".join(down)}
         time_ms = max((e.time_ms for e in self.state.history[key.topic_id][key.partition]), default=0)
         return [
-            HistoryEntry(time_ms, partition.epoch, partition.leader_epoch, "awaiting", "rescue", "", partition.isr, told)
+            HistoryEntry(
+                time_ms, partition.epoch, partition.leader_epoch, "awaiting", "rescue", "", partition.isr, told
+            )
         ]
 
     # --- what was agreed on --------------------------------------------------------------------------------

@@ -99,11 +99,14 @@ class Elections:
         self._suspicions: dict[TopicPartition, _Suspicion] = {}
         self._sealings: dict[TopicPartition, _Sealing] = {}
         self._in_flight: dict[tuple[str, str, int], None] = {}
+        self._registered_at = 0.0
+        """When the last server registered, or this controller became active."""
 
     def become_active(self, state: MetadataState, now: float) -> None:
         """Begin with nothing but a full session for every server: nobody has had a chance to heartbeat here."""
         self.clear()
         self._sessions = {node: self._fresh(now) for node in state.servers}
+        self._registered_at = now
 
     def clear(self) -> None:
         """Forget everything: no longer active."""
@@ -244,7 +247,7 @@ class Elections:
         """Who leads next, if a majority has sealed; after a rescue, if that is known."""
         config = state.topics[key.topic_id].config
         if is_recovering(partition, config):
-            return self._recovered(state, key, partition, config, sealing)
+            return self._recovered(state, key, partition, config, sealing, now)
         majority = len(partition.replicas) // 2 + 1
         members = [n for n in partition.isr if self.is_live(state, n, now)]
         others = [n for n in members if n != sealing.avoided]
@@ -283,13 +286,17 @@ class Elections:
         partition: PartitionState,
         config: TopicConfig,
         sealing: _Sealing,
+        now: float,
     ) -> SealedPart | None:
         seals = self.seals(state, key)
-        choice = choose(partition, config, seals, {node: state.servers[node].draining for node in seals})
+        drains = {node: state.servers[node].draining for node in seals}
+        settled = now >= self._registered_at + self._session_timeout_s
+        complete = settled and all(self.is_live(state, node, now) for node in state.servers)
+        choice = choose(partition, config, seals, drains, complete=complete)
         if choice is None:
             return None
-        promised = [node for node in (*partition.isr, *partition.elr) if node in seals]
-        sealed_by = tuple(IsrMember(node, sealing.seals[node][0]) for node in promised)
+        lost = [node for node in partition.replicas if node not in partition.isr + partition.elr]
+        sealed_by = tuple(IsrMember(node, sealing.seals[node][0]) for node in seals if node not in lost)
         told = {f"seal_{node}": f"epoch {part.last_epoch}, end {part.end}" for node, part in seals.items()}
         counts = {"seals": str(len(seals)), "replicas": str(len(partition.replicas))}
         evidence = {"rule": choice.rule, **counts, **told}
@@ -309,6 +316,7 @@ class Elections:
         match command:
             case RegisterServer():
                 self._sessions[command.node] = self._fresh(now)
+                self._registered_at = now
             case FenceServer():
                 self._in_flight.pop(("fence", command.node, command.broker_epoch), None)
             case UnfenceServer():

@@ -131,17 +131,18 @@ def _wait_for_reports(
         known = last if last is not None and is_live(last) else None
         leader = known or _first_live(isr + elr, partition.replicas, is_live, _nobody, lost)
         if leader is not None:
-            new = replace(
-                elect_recovered(new, leader), unclean_epoch=new.leader_epoch + 1
-            )
+            new = replace(elect_recovered(new, leader), unclean_epoch=new.leader_epoch + 1)
     return partition if new == partition else replace(new, epoch=partition.epoch + 1)
 
 
 def elect_recovered(partition: PartitionState, leader: NodeId, above: int = -1) -> PartitionState:
     """After a rescue it is known who has everything: ``leader`` leads alone, in a leader epoch beyond ``above``, and
-    the others join when they have caught up."""
+    the others join when they have caught up. One that is no replica becomes one, in place of the last."""
+    replicas, copies = partition.replicas, len(partition.replicas)
     return replace(
         partition,
+        replicas=replicas if leader in replicas else (leader, *replicas)[:copies],
+        learners=without(partition.learners, leader),
         isr=(leader,),
         elr=(),
         leader=leader,

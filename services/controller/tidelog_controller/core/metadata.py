@@ -393,8 +393,9 @@ def _elect_sealed(draft: Draft, command: ElectSealed) -> Done:
             continue
         config = draft.state.topics[part.topic_id].config
         recovering = is_recovering(partition, config)
-        promised = partition.isr + partition.elr if recovering else partition.isr
-        hold = all(m.node in promised and draft.state.in_life(m.node, m.broker_epoch) for m in part.sealed_by)
+        lost = [n for n in partition.replicas if n not in partition.isr + partition.elr]
+        counts = [m.node not in lost if recovering else m.node in partition.isr for m in part.sealed_by]
+        hold = all(counts) and all(draft.state.in_life(m.node, m.broker_epoch) for m in part.sealed_by)
         if hold and draft.is_live(part.leader):
             elected = elect_recovered if recovering else elect_sealed
             cause = "recovered" if recovering else "sealed"

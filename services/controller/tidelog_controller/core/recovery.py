@@ -4,9 +4,9 @@ A rescued survivor knows a past of the cluster. What was decided since is lost, 
 clients have acted on it. Two rules keep that from doing harm.
 
 **Every number that must not be given twice jumps** (``recovered``), far beyond what can have been given since: the
-index, and with it broker epochs; epoch and leader epoch of every partition; producer ids; numbers of events. What they
-jump from is the survivor's number or, where that is greater, the time since 2025: so two rescues from one copy of a
-store differ, too. Topic ids are random.
+index, and with it broker epochs; epoch and leader epoch of every partition; producer ids; numbers of events. What
+they jump from is the survivor's number or, where that is greater, the time since 2025: so two rescues from one copy
+of a store differ, too. Topic ids are random.
 
 **No leader is elected from what the survivor believes** (from feature level ``RECOVERY`` on). Every partition is
 *sealed*, whatever its commit rule: its replicas take nothing of earlier epochs any more, and tell (``SealPart``) how
@@ -19,14 +19,18 @@ servers could be elected after them. Meanwhile of a partition
 A replica that registers and may have lost something leaves both. With n replicas and ``min_insync_replicas`` m one is
 elected as soon as one of these rules allows it:
 
-1. *The last leader*: a replica led in the highest leader epoch that anybody reports, in the same process until now.
-   Everybody who could be elected after it (its maximal ISR and ELR) has reported, too. Then nobody led after it, since
-   a leader writes down its leader epoch before it appends. It leads on.
+1. *The last leader*: a server led in the highest leader epoch that anybody reports, in the same process until now.
+   Everybody who could be elected after it (its maximal ISR and ELR) has reported, too. Then nobody led after it,
+   since a leader writes down its leader epoch before it appends. It leads on, also where the survivor does not know
+   of the reassignment that made it a replica.
 2. *Enough copies*: n - m + 1 replicas, one of them of K, have reported a log that is not empty of all knowledge. The
-   greatest (last epoch, log end) leads. What was committed before is on every member of K. What was committed since is
-   durable on m replicas, so on one of those that reported; and whatever a replica has that is the greatest, the leader
-   of its last epoch had all that was committed before (Raft 5.4.1; flexible quorums).
-3. *Nothing*: every replica has reported, and none knows a record or a leader epoch. The first of K leads.
+   greatest (last epoch, log end) leads. What was committed before is on every member of K. What was committed since
+   is durable on m replicas, so on one of those that reported; and whatever a replica has that is the greatest, the
+   leader of its last epoch had all that was committed before (Raft 5.4.1; flexible quorums). But not where a server
+   that is no replica has a copy that is greater.
+3. *Nothing*: every replica has reported, and nobody has a record. Every server that there is has been live for a
+   session time-out, so that one which has a copy by a later reassignment would have reported it. The one that knows
+   the highest leader epoch leads.
 
 Else the partition waits for the others, and ``tidelog why`` says for whom. With commit rule ``quorum`` a majority of
 the members of the ISR decides as ever (``election.py``). An unclean election is held where the topic allows it and
@@ -69,8 +73,8 @@ def _since_2025(wall_ms: int) -> int:
 
 
 def first_free_id(next_id: int, wall_ms: int) -> int:
-    """The first id of a block that is given now: never below the counter, never below the clock. A clock that is wrong
-    by decades does not use up the ids."""
+    """The first id of a block that is given now: never below the counter, never below the clock. A clock that is
+    wrong by decades does not use up the ids."""
     return max(next_id, min(_since_2025(wall_ms) << 12, MAX_CLOCK_ID))
 
 
@@ -128,34 +132,46 @@ def _recovered(partition: PartitionState, config: TopicConfig, level: int, wall_
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Who is to lead a recovered partition, and by which rule of the module."""
+    """The leader of a recovered partition, and the rule of the module that chose it."""
 
     leader: NodeId
     rule: str
 
 
 def choose(
-    partition: PartitionState, config: TopicConfig, seals: Mapping[NodeId, SealPart], drains: Mapping[NodeId, bool]
+    partition: PartitionState,
+    config: TopicConfig,
+    seals: Mapping[NodeId, SealPart],
+    drains: Mapping[NodeId, bool],
+    *,
+    complete: bool = False,
 ) -> Choice | None:
-    """Who leads next; None while that cannot be known. ``seals``: of live replicas in their present lives."""
+    """Who leads next; None while that cannot be known. ``seals``: of live servers in their present lives, also of
+    those that have a copy and are no replicas. ``complete``: nobody else can have a copy."""
     good = {node: seals[node] for node in (*partition.isr, *partition.elr) if node in seals}
-    last = _last_leader(good, seals)
+    others = {node: part for node, part in seals.items() if node not in partition.replicas}
+    last = _last_leader(good | others, seals)
     if last is not None:
         return Choice(last, "last_leader")
     copies = {node: part for node, part in good.items() if not is_blank(part)}
     if len(copies) >= copies_needed(partition, config) and any(node in copies for node in partition.isr):
-        best = max(copies, key=lambda node: (copies[node].last_epoch, copies[node].end, not drains[node]))
-        return Choice(best, "enough_copies")
-    blank = all(node in good and is_blank(good[node]) for node in partition.replicas)
-    if blank and partition.isr:
-        return Choice(min(partition.isr, key=lambda node: drains[node]), "nothing_written")
+        best = max(copies, key=lambda node: (_reach(copies[node]), not drains[node]))
+        if all(_reach(part) <= _reach(copies[best]) for part in others.values()):
+            return Choice(best, "enough_copies")
+    empty = all(node in good for node in partition.replicas) and all(part.end == 0 for part in seals.values())
+    if complete and empty and partition.isr:
+        return Choice(max(good, key=lambda node: (good[node].highest_epoch, not drains[node])), "nothing_written")
     return None
 
 
-def _last_leader(good: Mapping[NodeId, SealPart], seals: Mapping[NodeId, SealPart]) -> NodeId | None:
+def _reach(part: SealPart) -> tuple[int, int]:
+    return part.last_epoch, part.end
+
+
+def _last_leader(able: Mapping[NodeId, SealPart], seals: Mapping[NodeId, SealPart]) -> NodeId | None:
     highest = max((part.highest_epoch for part in seals.values()), default=-1)
-    for node, part in good.items():
-        after = [good.get(other) for other in part.could_follow]
+    for node, part in able.items():
+        after = [able.get(other) for other in part.could_follow]
         if not part.could_follow or part.highest_epoch != highest or None in after:
             continue
         if part.end == 0 or not any(other is not None and is_blank(other) for other in after):
