@@ -143,10 +143,11 @@ def test_a_copy_that_was_deleted_or_never_was_decides_nothing() -> None:
     assert leader(sealed(), 2, r1=part(), r2=part(9, 4), r3=part(9, 4)) == ("r2", "enough_copies")
 
 
-def test_a_partition_without_records_is_led_when_nobody_can_have_one() -> None:
+def test_an_empty_log_counts_when_nobody_else_can_have_a_copy() -> None:
     assert leader(sealed(), 2, True, r1=part(), r2=part()) is None
     assert leader(sealed(), 2, False, r1=part(), r2=part(), r3=part()) is None
-    assert leader(sealed(), 2, True, r1=part(), r2=part(0, -1, 3), r3=part()) == ("r2", "nothing_written")
+    assert leader(sealed(), 2, True, r1=part(), r2=part(0, -1, 3), r3=part()) == ("r2", "everybody")
+    assert leader(sealed(), 1, True, r1=part(), r2=part(4, 1), r3=part(9, 0)) == ("r2", "everybody")
     assert leader(sealed(), 2, True, r1=part(), r2=part(), r3=part(), r4=part(4, 0)) is None
 
 

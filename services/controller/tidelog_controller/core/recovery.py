@@ -28,9 +28,10 @@ elected as soon as one of these rules allows it:
    is durable on m replicas, so on one of those that reported; and whatever a replica has that is the greatest, the
    leader of its last epoch had all that was committed before (Raft 5.4.1; flexible quorums). But not where a server
    that is no replica has a copy that is greater.
-3. *Nothing*: every replica has reported, and nobody has a record. Every server that there is has been live for a
-   session time-out, so that one which has a copy by a later reassignment would have reported it. The one that knows
-   the highest leader epoch leads.
+3. *Everybody*: every replica has reported, and every server that there is has been live for a session time-out, so
+   that one which has a copy by a later reassignment would have reported it, too. So an empty log is one that never had
+   more, or was cut. Of the replicas the greatest (last epoch, log end, highest leader epoch) leads, unless a server
+   that is no replica has a copy that is greater.
 
 Else the partition waits for the others, and ``tidelog why`` says for whom. With commit rule ``quorum`` a majority of
 the members of the ISR decides as ever (``election.py``). An unclean election is held where the topic allows it and
@@ -158,9 +159,10 @@ def choose(
         best = max(copies, key=lambda node: (_reach(copies[node]), not drains[node]))
         if all(_reach(part) <= _reach(copies[best]) for part in others.values()):
             return Choice(best, "enough_copies")
-    empty = all(node in good for node in partition.replicas) and all(part.end == 0 for part in seals.values())
-    if complete and empty and partition.isr:
-        return Choice(max(good, key=lambda node: (good[node].highest_epoch, not drains[node])), "nothing_written")
+    if complete and partition.isr and all(node in good for node in partition.replicas):
+        best = max(good, key=lambda node: (_reach(good[node]), good[node].highest_epoch, not drains[node]))
+        if all(_reach(part) <= _reach(good[best]) for part in others.values()):
+            return Choice(best, "everybody")
     return None
 
 
