@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 from simulation.cluster import TopicOptions
-from tidelog.wire.messages import AllocateProducerIds, AlterIsr, ProducerIds, Reassign
+from tidelog.cli.explain import event_in_words
+from tidelog.wire.messages import AllocateProducerIds, AlterIsr, History, ProducerIds, Reassign
 from tidelog_controller.rescue import plan_rescue
 
 from scenarios.stage import Stage
@@ -208,6 +209,9 @@ def test_C20_nobody_leads_while_only_those_are_there_that_may_lack_something():
     stage.rescue(survivor)
     stage.run_for(15.0)
     assert stage.leader == ""
+    told = stage.ask_controller(History(*stage.key)).entries[-1]
+    assert told.event == "awaiting" and told.evidence["awaited"] == told.evidence["down"] == first
+    assert f"waiting for one or more of {first}; down: {first}" in event_in_words(told)
     stage.restart(first)
     stage.until(lambda: stage.leader == first)
     stage.settle()

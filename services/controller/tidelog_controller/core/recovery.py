@@ -29,9 +29,9 @@ elected as soon as one of these rules allows it:
    leader of its last epoch had all that was committed before (Raft 5.4.1; flexible quorums). But not where a server
    that is no replica has a copy that is greater.
 3. *Everybody*: every replica has reported, and every server that there is has been live for a session time-out, so
-   that one which has a copy by a later reassignment would have reported it, too. So an empty log is one that never had
-   more, or was cut. Of the replicas the greatest (last epoch, log end, highest leader epoch) leads, unless a server
-   that is no replica has a copy that is greater.
+   that one which has a copy by a later reassignment would have reported it, too. So an empty log is one that never
+   had more, or was cut. Of the replicas the greatest (last epoch, log end, highest leader epoch) leads, unless a
+   server that is no replica has a copy that is greater.
 
 Else the partition waits for the others, and ``tidelog why`` says for whom. With commit rule ``quorum`` a majority of
 the members of the ISR decides as ever (``election.py``). An unclean election is held where the topic allows it and
