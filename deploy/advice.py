@@ -64,6 +64,7 @@ ADVICE = {
     "UNKNOWN_TOKEN": "`tidelog tokens list` has the ids.",
     "QUOTA_EXCEEDED": "A larger quota (`tidelog quotas set`), or a slower client.",
     "SERVER_IN_USE": "Drain it, move its copies (`tidelog partitions rebalance --empty-drained`), stop it.",
+    "METADATA_WENT_BACK": "Let one controller go on alone: procedures.md, The metadata have gone back.",
     "NODE_IN_USE": "Two processes have one name: end one. After a move to another machine: wait a session time-out.",
     "WRONG_CLUSTER": "Addresses or data of another cluster: see `cluster`, `controllers`, `peers`, `data_dir`.",
     "UNSUPPORTED": "Upgrade whoever is older.",

@@ -89,6 +89,7 @@ CODES: dict[str, Meaning] = {
     "QUOTA_EXCEEDED": Meaning("the principal has used up its quota for now: `pause_ms` says how long to wait", True),
     "SERVER_IN_USE": Meaning("the replica server is live, or has copies of partitions"),
     "NODE_IN_USE": Meaning("another live process has that node id", True),
+    "METADATA_WENT_BACK": Meaning("the controllers' metadata are older than what a replica server has seen"),
     "WRONG_CLUSTER": Meaning("the peer belongs to another cluster"),
     "UNSUPPORTED": Meaning("this server does not know that operation"),
     "UNSUPPORTED_LEVEL": Meaning(

@@ -81,6 +81,13 @@ CONTROLLER = (
         "Where terms rise often: look at network, CPU and disks of the controllers.",
     ),
     LogEvent("controller_active", "info", "This controller decides from now on."),
+    LogEvent(
+        "metadata_went_back",
+        "error",
+        "A replica server has seen newer metadata than the controllers have: their stores were restored from an old"
+        " copy. Nothing is decided any more.",
+        "Rescue one controller: procedures.md, The metadata have gone back.",
+    ),
     LogEvent("controller_stepped_down", "info", "It decides no more; what waited for it was refused.", WAIT),
     LogEvent("transfer_failed", "info", "Leadership among the controllers did not go to target in time.", WAIT),
     LogEvent("controller_promoted", "info", "A controller has caught up and gets its vote."),
@@ -152,7 +159,10 @@ CONTROLLER = (
         "Start the servers that tidelog why TOPIC/PARTITION names.",
     ),
     LogEvent(
-        "partition_sealing", "info", "Commit rule quorum: a leader is elected as soon as a majority has sealed."
+        "partition_sealing",
+        "info",
+        "A leader is elected as soon as enough replicas have told how far their logs reach (commit rule quorum, or"
+        " after a rescue).",
     ),
     LogEvent(
         "partition_isr_shrunk",

@@ -58,6 +58,15 @@ def later_fields(kind: type) -> dict[str, Any]:
     return {known.name: known.default for known in fields(kind) if known.metadata.get("later")}
 
 
+YEAR_2025_MS = 1_735_689_600_000
+"""Where counters begin that follow the clock, so that they are not given twice: ms since 1970."""
+PRODUCER_IDS_END = 1 << 53
+"""Producer ids that the cluster gives are below: a number that every language keeps exactly."""
+REPORTED_IDS_END = 1 << 52
+"""Of the ids in a log only those below are reported to the controller: a client that makes up an id must not use up
+those that there are."""
+
+
 class TopicPartition(NamedTuple):
     """Identifies one partition for ever: a topic created again under the same name has another id."""
 

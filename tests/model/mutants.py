@@ -264,6 +264,18 @@ BEYOND: dict[str, str] = {
     "write_late_markers": "transactions",
     "settle_positions_by_an_older_marker": "transactions",
     "believe_the_leader_of_an_older_marker": "transactions",
+    "give_producer_ids_again": "the metadata never go back there: scenarios C20",
+    "go_on_in_the_survivor_s_epochs": "the metadata never go back there: scenarios C20",
+    "go_on_at_the_survivor_s_index": "the metadata never go back there: scenarios C20",
+    "elect_without_reports": "the metadata never go back there: scenarios C20",
+    "elect_the_first_of_enough_copies": "the metadata never go back there: scenarios C20",
+    "count_blank_copies": "the metadata never go back there: scenarios C20",
+    "trust_any_last_leader": "the metadata never go back there: scenarios C20",
+    "elect_below_a_reported_epoch": "the metadata never go back there: scenarios C20",
+    "ignore_known_producer_ids": "the metadata never go back there: scenarios C20",
+    "rule_by_metadata_that_went_back": "the metadata never go back there: scenarios C20",
+    "forget_older_lives": "the metadata never go back there: scenarios C20",
+    "delete_copies_while_a_partition_recovers": "the metadata never go back there: scenarios C20",
 }
 """What walks cannot see, and why; nor do they see anything of Raft, which has walks of its own."""
 

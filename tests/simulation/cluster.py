@@ -17,6 +17,7 @@ from tidelog.types import INTERNAL_PREFIX, PartitionState, TopicPartition, Topic
 from tidelog.verify.checker import check
 from tidelog.verify.history import History
 from tidelog.wire.codec import ANSWERS, SERVICE, decode, encode, encode_error
+from tidelog_controller.core.leadership import copies_needed, is_recovering
 from tidelog_controller.core.raft_log import RaftLog
 
 from simulation import applications
@@ -43,6 +44,7 @@ from simulation.options import (
 from simulation.processes import SimProcess
 from simulation.producer import Producer
 from simulation.replica_process import ReplicaProcess
+from simulation.rescuer import Rescuer
 from simulation.sim_network import Frame, Network
 from simulation.suspender import Suspender
 from simulation.timeline import check_timeline, is_told, may_be_told
@@ -101,6 +103,7 @@ class Cluster:
         if options.moves:
             Mover(self, stream(options.seed, "mover"))
         self.upgrader = Upgrader(self, stream(options.seed, "upgrader")) if options.upgrade else None
+        self.rescuer = Rescuer(self, stream(options.seed, "rescuer")) if options.rescue else None
         self.suspender = Suspender(self, stream(options.seed, "suspender")) if options.pauses else None
         for name in self.client_names:
             rng = stream(options.seed, name)
@@ -226,6 +229,8 @@ class Cluster:
         """Whether somebody may lead it again. Where the last who held everything committed has lost what was not
         flushed, or all of it, and no unclean election is allowed, nobody may."""
         state, config = self.state(key), self.invariants.metadata.topics[key.topic_id].config
+        if is_recovering(state, config):
+            return bool(state.isr) and len(state.isr + state.elr) >= copies_needed(state, config)
         members = 2 * len(state.isr) > len(state.replicas) if config.commit_rule == "quorum" else state.isr
         return bool(state.leader or members or state.elr or config.unclean_election)
 

@@ -9,12 +9,14 @@ from tidelog.types import PartitionState, TopicPartition, TopicState
 from tidelog.wire.messages import AppendResult, Vote
 from tidelog_controller.core.members import Members, decode_members
 from tidelog_controller.core.metadata import MetadataState
-from tidelog_controller.core.raft_log import Entry
+from tidelog_controller.core.raft_log import Entry, RaftLog
+from tidelog_controller.rescue import replay
 
 from simulation.ghost import Checks
 
 if TYPE_CHECKING:
     from simulation.cluster import Cluster
+    from simulation.controller_process import RaftStore
     from simulation.processes import SimProcess
 
 
@@ -34,6 +36,8 @@ class ControllerInvariants(Checks):
         until it has opened them again."""
         self._states: dict[int, MetadataState] = {}
         self._raft_leaders: dict[int, str] = {}
+        self._raft_start = 0
+        """Index of the last entry before those of ``_raft_committed``."""
         self._raft_committed: list[tuple[Entry, int]] = []
         """Each committed entry, and the term in which it was."""
         self._raft_seen: dict[str, tuple[int, int, int]] = {}
@@ -76,19 +80,55 @@ class ControllerInvariants(Checks):
     def _check_leader_completeness(self, name: str, raft: Any) -> None:
         """A leader has what was committed in earlier terms (not in later ones: its votes may have come late)."""
         earlier = [entry for entry, term in self._raft_committed if term < raft.term]
-        here = list(raft.log.slice(1, len(earlier)))
-        same = raft.log.base.index + len(here) >= len(earlier) and here == earlier[raft.log.base.index :]
+        end = self._raft_start + len(earlier)
+        here = list(raft.log.slice(self._raft_start + 1, end))
+        gone = max(0, raft.log.base.index - self._raft_start)
+        same = max(raft.log.base.index, self._raft_start) + len(here) >= end and here == earlier[gone:]
         self._demand(same, f"RAFT {name} leads term {raft.term} without the {len(earlier)} entries committed before")
 
     def _check_committed_entries(self, name: str, raft: Any, before: int) -> None:
-        for entry in raft.log.slice(before + 1, raft.commit_index):
-            if entry.index > len(self._raft_committed):
-                self._demand(entry.index == len(self._raft_committed) + 1, f"RAFT nobody saw what is before {entry}")
+        start = self._raft_start
+        for entry in raft.log.slice(max(before, start) + 1, raft.commit_index):
+            end = start + len(self._raft_committed)
+            if entry.index > end:
+                self._demand(entry.index == end + 1, f"RAFT nobody saw what is before {entry}")
                 self._raft_committed.append((entry, raft.term))
                 if entry.is_members:
                     self._check_change(decode_members(entry.data))
-            same = self._raft_committed[entry.index - 1][0] == entry
+            same = self._raft_committed[entry.index - start - 1][0] == entry
             self._demand(same, f"RAFT {name} committed another entry {entry.index}")
+
+    def on_restore(self, store: RaftStore) -> None:
+        """Controllers, all of which are down, go on with what this store holds: that is committed, and nothing else
+        that ever was."""
+        log = RaftLog(store.stored.entries, store.stored.base)
+        self._raft_start = log.base.index
+        self._raft_committed = [(entry, entry.term) for entry in store.stored.entries]
+        self._raft_leaders.clear()
+        self._states.clear()
+        self._votes.clear()
+        self.metadata, self.members = replay(store.stored, self.cluster.name).metadata, log.members
+
+    def on_rescue(self, store: RaftStore) -> None:
+        """A controller goes on alone with what its store holds: all of that is committed from here on, and nothing
+        else that ever was. Every number that must not be given twice is beyond what was given before (R5)."""
+        before = self.metadata
+        self.on_restore(store)
+        after = self.metadata
+        self._demand(after.index > before.index, f"R5 the index goes from {before.index} to {after.index}")
+        ids = before.next_producer_id, after.next_producer_id
+        self._demand(ids[1] > ids[0], f"R5 the next producer id goes from {ids[0]} to {ids[1]}")
+        for node, server in after.servers.items():
+            was = before.servers.get(node)
+            again = was is not None and was.broker_epoch >= server.broker_epoch
+            self._demand(not again, f"R5 the broker epoch of {node} goes back to {server.broker_epoch}")
+        for topic_id, topic in after.topics.items():
+            for number, now in enumerate(topic.partitions):
+                then = before.partition(topic_id, number)
+                if then is not None:
+                    far = now.epoch > then.epoch and now.leader_epoch > then.leader_epoch
+                    text = f"{(then.epoch, then.leader_epoch)} to {(now.epoch, now.leader_epoch)}"
+                    self._demand(far, f"R5 {topic.name}/{number}: epoch and leader epoch go from {text}")
 
     def _check_change(self, members: Members) -> None:
         """One voter more or less: any two majorities overlap."""
@@ -156,7 +196,7 @@ class ControllerInvariants(Checks):
                 self._demand(
                     not changed or now.leader_epoch > was.leader_epoch, f"R1 {where}: another leader in one epoch"
                 )
-                if not now.isr and was.isr:
+                if not now.isr and was.isr and not was.sealing:
                     self._check_nobody_left(where, topic, was, before, after)
                 if now.unclean_epoch > was.unclean_epoch:
                     self.cluster.count("unclean elections")

@@ -103,6 +103,8 @@ class Options:
     """Two more producers use the same producer ids, as after ids were given a second time."""
     transactions: bool = False
     """Applications have transactions in a topic of their own (``applications.py``)."""
+    rescue: bool = False
+    """The majority of the controllers is lost for good (``rescuer.py``)."""
     only: tuple[str, ...] | None = None
     """Names of the clients that take part; None: all."""
 
@@ -144,6 +146,26 @@ class Options:
             doubled_ids=doubled_ids,
             transactions=stream(seed, "transacted").random() < 0.03,
         )
+
+    @classmethod
+    def draw_rescue(cls, seed: int) -> Options:
+        """The run of this seed in which the majority of the controllers is lost. Controllers suffer nothing else, no
+        topic may lose anything, and none is changed: what the survivor does not know is who leads and who is in
+        sync."""
+        drawn = cls.draw(seed)
+        topics = tuple(replace(topic, config=_lossless(topic.config)) for topic in drawn.topics)
+        rates = {kind: rate for kind, rate in drawn.swarm.rates.items() if kind not in _NOT_BESIDE_A_RESCUE}
+        swarm = replace(drawn.swarm, rates=rates or {"kill": 1.0}, controllers=False, group="")
+        plain = replace(drawn, spares=0, topics=topics, swarm=swarm, moves=False, timeline=False, pauses=False)
+        return replace(plain, upgrade=False, transactions=False, rescue=True)
+
+
+_NOT_BESIDE_A_RESCUE = ("recreate_topic", "alter_topic", "wipe_disk", "restore_disk", "lose_store", "change_group")
+
+
+def _lossless(config: dict[str, str]) -> dict[str, str]:
+    rule = config["commit_rule"].replace("leader", "isr")
+    return {**config, "unclean_election": "false", "commit_rule": rule, "flush": "fsync"}
 
 
 DOUBLED_SHARE = 0.05

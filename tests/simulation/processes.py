@@ -61,7 +61,7 @@ class SimProcess:
 
     def wall_ms(self) -> int:
         """This machine's idea of the time."""
-        return 1_700_000_000_000 + round(self.loop.now * 1000) + self.clock_skew_ms
+        return 1_767_225_600_000 + round(self.loop.now * 1000) + self.clock_skew_ms
 
     # --- life --------------------------------------------------------------------------------------------
 

@@ -9,7 +9,7 @@ from random import Random
 import pytest
 from simulation.sim_disk import PowerLost, SimDisk
 from tidelog.errors import ConfigError
-from tidelog_replica.lives import KEPT, Lives
+from tidelog_replica.lives import IDS_AHEAD, KEPT, KEPT_OLDER, Lives
 
 
 def begin(disk: SimDisk, name: str, *, boot: str = "monday", cluster: str = "c", node: str = "r1") -> Lives:
@@ -213,3 +213,38 @@ def test_a_directory_from_before_lives_had_names_is_one_life_without() -> None:
     disk.mkdir("/data")
     disk.replace("/data/meta", b'{"cluster": "c", "node": "r1"}')
     assert begin(disk, "b").names == ("", "b")
+
+
+def test_lives_that_were_registered_before_are_remembered_for_metadata_that_go_back() -> None:
+    disk = SimDisk()
+    for name in "abd":
+        registered(disk, name)
+    lives = begin(disk, "e")
+    assert (lives.older, lives.names, lives.uncertain) == (("a", "b"), ("d", "e"), ())
+    disk.crash(Random(1))
+    lives = begin(disk, "f", boot="tuesday")
+    assert (lives.older, lives.uncertain) == ((), ("a", "b"))
+    lives.on_registered("c")
+    assert (lives.older, lives.uncertain, lives.names) == ((), ("a", "b", "d", "e"), ("f",))
+
+
+def test_only_some_lives_are_remembered() -> None:
+    disk = SimDisk()
+    for number in range(3 * KEPT_OLDER):
+        registered(disk, f"life {number}").end(all_flushed=True)
+    assert len(begin(disk, "last").older) == KEPT_OLDER
+
+
+def test_the_newest_metadata_that_were_seen_outlast_the_process() -> None:
+    disk = SimDisk()
+    begin(disk, "a").on_registered("c", 17, 3)
+    assert begin(disk, "b").seen == (17, 3)
+
+
+def test_the_bound_of_producer_ids_is_written_rarely_and_is_never_below_one() -> None:
+    disk = SimDisk()
+    lives = begin(disk, "a")
+    assert lives.know_ids(5)
+    assert not lives.know_ids(5 + IDS_AHEAD)
+    disk.crash(Random(1))
+    assert begin(disk, "b").id_bound >= 5 + IDS_AHEAD

@@ -2,10 +2,14 @@
 
 Raft cannot do this: a minority must not decide, since it may lack what the majority committed. So an operator does,
 who knows that the others are gone and never come back with the disks they had: two groups would lead the cluster
-then. To the log of the survivor, which must not run, an entry is added, of a new term, with a configuration of the
-survivor alone (``core/members.py``). When it is started it has a majority, and with its first entry commits all that
-its log holds, committed before or not. What the others had committed and it had not got is lost: the last moments of
-a survivor that kept up; of several the one with the greatest (term, index) has everything that any of them has."""
+then. All entries of the survivor's log, committed or not, are applied; the survivor must not run meanwhile. Its store
+is to hold a snapshot of the outcome from then on, with a configuration of the survivor alone (``core/members.py``),
+in a new term and at an index that nobody has seen. In the snapshot every number that must not be given twice is far
+beyond what it was, and no partition is led before its replicas have reported what they know (``core/recovery.py``).
+A snapshot has room for all that, and needs no entry that an earlier release could not read.
+
+What the others had committed and it had not got is lost: the last moments of a survivor that kept up; of several the
+one with the greatest (term, index) has everything that any of them has."""
 
 from __future__ import annotations
 
@@ -14,10 +18,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tidelog.errors import ConfigError
+from tidelog.types import NodeId
 
 from tidelog_controller.config import ControllerConfig
-from tidelog_controller.core.members import Member, Members, encode_members
-from tidelog_controller.core.raft_log import Entry, Persist, RaftLog, Stored
+from tidelog_controller.core.machine import Replicated, decode_state, encode_state, step
+from tidelog_controller.core.members import Member, Members
+from tidelog_controller.core.raft_log import Base, Persist, RaftLog, Snapshot, Stored
+from tidelog_controller.core.recovery import index_beyond, recovered
+from tidelog_controller.core.state import MetadataState
 from tidelog_controller.storage import RaftStorage
 
 
@@ -38,20 +46,45 @@ def examine(config: ControllerConfig) -> Survivor:
     return _survivor(config, stored)
 
 
-def rescue(config: ControllerConfig) -> Survivor:
-    """Let it be a group of its own when it is started next; durable when this returns. As ``examine``."""
+def rescue(config: ControllerConfig, wall_ms: int, *, beyond: int = 0) -> Survivor:
+    """Let it be a group of its own when it is started next; durable when this returns. As ``examine``; ``wall_ms``:
+    the time, in ms since 1970; ``beyond`` as for ``plan_rescue``."""
     storage, stored = _open(config)
     try:
         survivor = _survivor(config, stored)
-        alone = Members((Member(config.node, config.peers[config.node], True, stored.store),))
-        term = stored.term + 1
-        entry = Entry(survivor.index + 1, term, encode_members(alone), is_members=True)
-        storage.perform(Persist(term, None, None, (entry,)))
+        url = config.peers[config.node]
+        storage.perform(plan_rescue(stored, config.cluster, config.node, url, wall_ms, beyond=beyond))
+    except ValueError as error:
+        raise ConfigError(f"{storage.path} cannot be read: {error}") from error
     except (sqlite3.Error, OSError) as error:
         raise ConfigError(f"{storage.path} cannot be written: {error}") from error
     finally:
         storage.close()
     return survivor
+
+
+def replay(stored: Stored, cluster: str) -> Replicated:
+    """The state after every entry of a store. Raises ``ValueError`` for what this release does not know."""
+    state = Replicated(MetadataState(cluster))
+    if stored.snapshot is not None:
+        state = decode_state(stored.snapshot.data)
+    for entry in stored.entries:
+        if entry.index > state.metadata.index:
+            state = step(state, entry).state
+    return state
+
+
+def plan_rescue(stored: Stored, cluster: str, node: NodeId, url: str, wall_ms: int, *, beyond: int = 0) -> Persist:
+    """What makes the store of a survivor the store of a group of its own: a snapshot of all that it holds, at an
+    index and in a term that nobody has seen. ``beyond``: the index is beyond this one, too. Raises ``ValueError``
+    for a store that this release cannot read."""
+    before = replay(stored, cluster)
+    index = index_beyond(max(before.metadata.index, beyond), wall_ms)
+    after = Replicated(recovered(before.metadata, index, wall_ms), before.once)
+    alone = Members((Member(node, url, True, stored.store),))
+    term = stored.term + 1
+    snapshot = Snapshot(index, term, alone, encode_state(after))
+    return Persist(term, None, stored.base.index + 1, (), Base(index, term, alone), snapshot)
 
 
 def _open(config: ControllerConfig) -> tuple[RaftStorage, Stored]:

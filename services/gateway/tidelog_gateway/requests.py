@@ -349,6 +349,7 @@ def _topic_info(topic: TopicState) -> TopicInfo:
             target=state.target,
             read_only=state.read_only,
             paused=state.paused,
+            sealing=state.sealing,
         )
         for index, state in enumerate(topic.partitions)
     )

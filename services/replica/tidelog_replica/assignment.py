@@ -66,12 +66,16 @@ class Assignment:
         )
         self.repairs = Repairs(node, disk, self.openings.path, session, settings, outbox, timers, self._reopen)
         self._session = session
+        session.seen = lambda: (self._image.index, self._term)
+        session.highest_id = lambda: max((p.producers.highest_id for p in self.partitions.values()), default=0)
         session.lags = lambda now: follower_lags(self.partitions.values(), now)
         self._upstreams = upstreams
         self._settings = settings
         self._outbox = outbox
         self._touch = touch
         self._image = ClusterImage()
+        self._term = 0
+        """Raft's, of the image."""
         self._acted_on: dict[str, TopicState] = {}
         """Topics as the partitions here know them, but for what is in ``_changes``."""
         self._changes = Changes(settings.changes_at_once, timers)
@@ -142,7 +146,7 @@ class Assignment:
         old = self._image
         if update.index <= old.index or not (update.whole or old.index):
             return
-        self._image = apply_update(old, update)
+        self._image, self._term = apply_update(old, update), update.term
         self._upstreams.level = self._image.level
         if not update.whole:
             there = {topic.topic_id for topic in self._image.topics}
@@ -230,11 +234,13 @@ class Assignment:
 
     def _assign(self, topic: TopicState, key: TopicPartition, state: PartitionState, now: float) -> None:
         if self._node not in state.replicas + state.learners:
-            self._returning.pop(key, None)
             places = (self.partitions, self.openings, self.repairs, self._found, self._retiring)
-            if any(key in place for place in places):
-                self._remove(key)
-            return
+            held = any(key in place for place in places)
+            if not (held and state.sealing):
+                self._returning.pop(key, None)
+                if held:
+                    self._remove(key)
+                return  # while it is sealed after a rescue this copy may be the newest: it is reported
         if state.rests:
             self._rest(topic, key, state, now)
             return

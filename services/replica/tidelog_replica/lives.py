@@ -2,7 +2,9 @@
 
     meta             cluster, node, and the names of lives: the last one that was registered, then all begun since.
                      Each process start adds one, durably, before it registers. The controller knows the name of the
-                     last registered life: a directory that does not name it was wiped, or restored from an old copy
+                     last registered life: a directory that does not name it was wiped, or restored from an old copy.
+                     Also some lives that were registered before, for metadata that have gone back; the newest
+                     metadata that were seen; and a bound of the producer ids in the logs
     boot             the run of the operating system since which nothing was lost
     clean-shutdown   the life that ended in order, with everything flushed; gone, durably, before the next one writes
                      to a log
@@ -28,6 +30,10 @@ from tidelog.types import NodeId
 
 KEPT = 1000
 """Most names of lives: the last registered one and the newest."""
+KEPT_OLDER = 12
+"""Most names of lives that were registered before the last one."""
+IDS_AHEAD = 1 << 30
+"""How far the bound of producer ids is set ahead, so that it is rarely written: four minutes by the clock."""
 
 
 class Lives:
@@ -38,6 +44,14 @@ class Lives:
         """The cluster that the directory belongs to; "" while that is not known."""
         self.names: tuple[str, ...] = ()
         """The last registered life, the lives begun since, this one last."""
+        self.older: tuple[str, ...] = ()
+        """Lives that were registered before those, oldest first."""
+        self.uncertain: tuple[str, ...] = ()
+        """The same, but something that was not flushed may have been lost since."""
+        self.seen = (0, 0)
+        """The newest metadata that are known to have been seen by a life before: index and Raft's term."""
+        self.id_bound = 0
+        """No producer id in the logs is higher, as far as it was known at the last heartbeat."""
         self.clean = False
         """Nothing that was written before this life is lost."""
         self.began_clean = False
@@ -62,6 +76,8 @@ class Lives:
         self.began_clean = self.clean
         if self.clean:
             self._write_boot()
+        else:
+            self.uncertain, self.older = (*self.uncertain, *self.older)[-KEPT_OLDER:], ()
         if marker is not None:
             self._disk.unlink(self._path("clean-shutdown"))  # durable with meta, below
         self._add_name(stored, name)
@@ -70,15 +86,28 @@ class Lives:
         """This life has another name from now on: the controller refuses the one it had. Raises ``OSError``."""
         self._add_name(self.names, name)
 
-    def on_registered(self, cluster: str) -> None:
-        """The controller knows this life now: nothing before it matters any more, and what it writes is there as long
-        as the operating system runs. Raises ``OSError``."""
-        if self.cluster != cluster or len(self.names) > 1:
-            self.cluster, self.names = cluster, self.names[-1:]
+    def on_registered(self, cluster: str, index: int = 0, term: int = 0) -> None:
+        """The controller knows this life now, at this index and term of the metadata: nothing before it matters any
+        more, unless the metadata go back; and what it writes is there as long as the operating system runs. Raises
+        ``OSError``."""
+        if self.cluster != cluster or len(self.names) > 1 or index > self.seen[0]:
+            if self.began_clean:
+                self.older = (*self.older, *self.names[:-1])[-KEPT_OLDER:]
+            else:
+                self.uncertain = (*self.uncertain, *self.names[:-1])[-KEPT_OLDER:]
+            self.cluster, self.names, self.seen = cluster, self.names[-1:], max(self.seen, (index, term))
             self._write_meta()
         if not self.distrusted:
             self.clean = True
             self._write_boot()
+
+    def know_ids(self, highest: int) -> bool:
+        """A log has this producer id. Whether that is news. Raises ``OSError``."""
+        if highest <= self.id_bound:
+            return False
+        self.id_bound = highest + IDS_AHEAD
+        self._write_meta()
+        return True
 
     def end(self, all_flushed: bool) -> bool:
         """This life ends in order, and has flushed what it wrote; ``all_flushed``: also what lives before it may not
@@ -100,6 +129,9 @@ class Lives:
             stored = json.loads(data)
             cluster, node = str(stored["cluster"]), str(stored["node"])
             lives = list(map(str, stored.get("lives", [""])))  # before lives had names, the last one's was ""
+            older, uncertain = (tuple(map(str, stored.get(name, ()))) for name in ("older", "uncertain"))
+            index, term = map(int, stored.get("seen", (0, 0)))
+            id_bound = int(stored.get("id_bound", 0))
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise ConfigError(f"{path} is damaged; it must name cluster, node and lives: {error!r}") from error
         if node != self._node:
@@ -112,6 +144,7 @@ class Lives:
                 " join that cluster, or take an empty directory"
             )
         self.cluster = self.cluster or cluster
+        self.older, self.uncertain, self.seen, self.id_bound = older, uncertain, (index, term), id_bound
         return lives
 
     def _add_name(self, names: Sequence[str], name: str) -> None:
@@ -123,7 +156,8 @@ class Lives:
             self._disk.write_atomic(self._path("boot"), self._boot.encode())
 
     def _write_meta(self) -> None:
-        meta = {"cluster": self.cluster, "node": self._node, "lives": self.names}
+        meta: dict[str, object] = {"cluster": self.cluster, "node": self._node, "lives": self.names}
+        meta |= {"older": self.older, "uncertain": self.uncertain, "seen": self.seen, "id_bound": self.id_bound}
         self._disk.write_atomic(self._path("meta"), json.dumps(meta).encode())
 
     def _read(self, name: str) -> bytes | None:

@@ -3,8 +3,9 @@
     idle        no leader is known, or this server's registration is not answered yet
     leading     ``Leading``
     following   ``Following``; a learner too
-    sealed      commit rule ``quorum``, between two leaders: nothing of an older leader epoch is taken or served any
-                more, and the controller is told, again and again, how far the log reaches, when all of it is durable
+    sealed      between two leaders, with commit rule ``quorum`` or after a rescue of the controllers: nothing of an
+                older leader epoch is taken or served any more, and the controller is told, again and again, how far
+                the log reaches, when all of it is durable
     offline     the disk failed, or committed records would have to be cut: refuses everything until a restart
 
 A leader whose flush takes longer than ``disk_stall_s`` is *stalled*: it takes no more batches and asks the controller
@@ -79,6 +80,10 @@ class Partition:
         self.petition_at = 0.0
         """When the controller is next told that the log is sealed, or asked to let another lead."""
         self._losses: list[tuple[int, int, int]] = []
+        self._seen_epoch = -1
+        """The highest leader epoch of which the metadata named a leader."""
+        self._led: tuple[int, tuple[NodeId, ...]] = (-1, ())
+        """The last leader epoch in which this server led, in this process, and who could be elected after it."""
 
     # --- what it is --------------------------------------------------------------------------------------
 
@@ -158,6 +163,8 @@ class Partition:
             return
         self.state = state
         self.petition_at = now
+        if state.leader is not None:
+            self._seen_epoch = max(self._seen_epoch, state.leader_epoch)
         if old is None or old.leader_epoch != state.leader_epoch:
             self._outbox.news.forget(self.key)  # whoever follows in another leader epoch asks by itself
         if self.offline is not None:
@@ -249,6 +256,8 @@ class Partition:
 
     def _resign(self, code: str, message: str) -> None:
         role, self.role = self.role, None
+        if isinstance(role, Leading):
+            self._led = role.core.leader_epoch, (*role.core.maximal_isr, *role.core.eligible)
         if role is not None:
             self._high_watermark = role.high_watermark
             role.resign(code, message)
@@ -349,6 +358,17 @@ class Partition:
         state = self.state
         sealing = state is not None and state.sealing and self.offline is None
         return sealing and self.log.durable == self.log.end
+
+    @property
+    def highest_epoch(self) -> int:
+        """The highest leader epoch that is known here; -1: none."""
+        return max(self.log.epochs.latest(), self._seen_epoch)
+
+    @property
+    def could_follow(self) -> tuple[NodeId, ...]:
+        """Where this server led in ``highest_epoch`` until now: everybody who could be elected after it."""
+        epoch, nodes = self._led
+        return nodes if epoch == self.highest_epoch else ()
 
     @property
     def hands_over(self) -> bool:

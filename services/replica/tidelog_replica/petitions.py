@@ -64,7 +64,8 @@ class Petitions:
         relieved = leading is not None and leading.take_relief()
         if state is not None and (relieved or now >= partition.petition_at):
             if partition.is_sealed:
-                self._seals.append(SealPart(*key, state.leader_epoch, log.end, log.epoch_at(log.end)))
+                last, highest, after = log.epoch_at(log.end), partition.highest_epoch, partition.could_follow
+                self._seals.append(SealPart(*key, state.leader_epoch, log.end, last, highest, after))
                 partition.petition_at = now + self._settings.heartbeat_s
             elif partition.hands_over:
                 cause = "disk_full" if self._outbox.full else "disk_stalled"

@@ -34,7 +34,7 @@ from tidelog_replica.outbox import Outbox
 from tidelog_replica.settings import ReplicaSettings
 
 LAGS_EVERY_S = 5.0
-"""Pause between two looks at all followers, which take time."""
+"""Pause between two looks at all followers and producers, which take time."""
 
 
 class Random(Protocol):
@@ -79,10 +79,14 @@ class Session:
         self._beating = False
         self._watching = False
         self._refused = False
-        """Another process has this server's name, and somebody was told so."""
+        """An operator has to do something before this server is registered, and was told so."""
         self.lags: Callable[[float], tuple[FollowerLag, ...]] = lambda now: ()
         """How the followers lag, to be told with heartbeats."""
         self._lags_due = -inf
+        self.seen: Callable[[], tuple[int, int]] = lambda: (0, 0)
+        """The newest metadata that are known here: index and Raft's term."""
+        self.highest_id: Callable[[], int] = lambda: 0
+        """The highest producer id in the logs that are open."""
 
     def start(self, now: float) -> None:
         """Begin a life. Raises ``ConfigError`` when the data directory is not this node's."""
@@ -139,7 +143,20 @@ class Session:
         self._registering = True
         self._due = None
         lives = self._lives
-        message = Register(self._node, self._url, lives.cluster, lives.names, lives.clean, self._rack)
+        seen = max(lives.seen, self.seen())
+        message = Register(
+            self._node,
+            self._url,
+            lives.cluster,
+            lives.names,
+            lives.clean,
+            self._rack,
+            index=seen[0],
+            term=seen[1],
+            producer_id=max(lives.id_bound, self.highest_id()),
+            older_lives=lives.older,
+            uncertain_lives=lives.uncertain,
+        )
         self._outbox.call(CONTROLLER, message, self._settings.controller_timeout_s, partial(self._on_registered, now))
 
     def _on_registered(self, sent: float, answer: Message | TidelogError, now: float) -> None:
@@ -158,7 +175,7 @@ class Session:
                 f"the controller is of cluster {answer.cluster}, {lives.directory} of {lives.cluster}:"
                 " name the controllers of that cluster, or take an empty directory"
             )
-        if not self._on_disk(lambda: lives.on_registered(answer.cluster)):
+        if not self._on_disk(lambda: lives.on_registered(answer.cluster, answer.index, answer.term)):
             return
         self.registered = True
         self.broker_epoch = answer.broker_epoch
@@ -171,13 +188,13 @@ class Session:
         self._on_begin(now)
 
     def _tell_refusal(self, answer: Message | TidelogError) -> None:
-        """Say it once that another process has this server's name."""
-        in_use = isinstance(answer, TidelogError) and answer.code == "NODE_IN_USE"
+        """Say it once that another process has this server's name, or that the metadata have gone back."""
+        in_use = isinstance(answer, TidelogError) and answer.code in ("NODE_IN_USE", "METADATA_WENT_BACK")
         if in_use and not self._refused and isinstance(answer, TidelogError):
             self._outbox.event("registration_refused", reason=answer.message)
         self._refused = in_use
 
-    def _on_disk(self, write: Callable[[], None]) -> bool:
+    def _on_disk(self, write: Callable[[], object]) -> bool:
         """Write to the data directory; False, and this process ends, where the disk fails."""
         try:
             write()
@@ -199,9 +216,14 @@ class Session:
             return
         self._beating = True
         lags: tuple[FollowerLag, ...] = ()
+        highest_id = 0
         if now >= self._lags_due:
             lags, self._lags_due = self.lags(now), now + LAGS_EVERY_S
-        message = Heartbeat(self._node, self.broker_epoch, lags)
+            highest_id = self.highest_id()
+            if not self._on_disk(lambda: self._lives.know_ids(highest_id)):
+                return
+        index, term = self.seen()
+        message = Heartbeat(self._node, self.broker_epoch, lags, index=index, term=term, producer_id=highest_id)
         done = partial(self._on_heartbeat, now, self.broker_epoch)
         self._outbox.call(CONTROLLER, message, self._settings.controller_timeout_s, done)
 
@@ -210,7 +232,10 @@ class Session:
         if broker_epoch != self.broker_epoch or not self.registered:
             return
         if not isinstance(answer, TidelogError):
+            self._refused = False
             self._ends_at = max(self._ends_at, sent + self._timeout_s)
+        elif answer.code == "METADATA_WENT_BACK":
+            self._tell_refusal(answer)
         elif answer.code == "FENCED_BROKER_EPOCH":
             self.registered = False
             self._outbox.event("life_ended", broker_epoch=self.broker_epoch)

@@ -56,6 +56,7 @@ export const CODES = {
   QUOTA_EXCEEDED: { text: "the principal has used up its quota for now: `pause_ms` says how long to wait", retriable: true, refreshMetadata: false },
   SERVER_IN_USE: { text: "the replica server is live, or has copies of partitions", retriable: false, refreshMetadata: false },
   NODE_IN_USE: { text: "another live process has that node id", retriable: true, refreshMetadata: false },
+  METADATA_WENT_BACK: { text: "the controllers' metadata are older than what a replica server has seen", retriable: false, refreshMetadata: false },
   WRONG_CLUSTER: { text: "the peer belongs to another cluster", retriable: false, refreshMetadata: false },
   UNSUPPORTED: { text: "this server does not know that operation", retriable: false, refreshMetadata: false },
   UNSUPPORTED_LEVEL: { text: "the cluster's feature level is none that the process understands, or too low for that", retriable: false, refreshMetadata: false },

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
@@ -114,12 +115,14 @@ def remove(node: str, gateways: tuple[str, ...]) -> None:
     "--config", "path", required=True, type=click.Path(dir_okay=False), help="Configuration of that controller."
 )
 @click.option("--yes", is_flag=True, help="Do not ask.")
-def rescue(path: str, yes: bool) -> None:
-    """Let a controller, which is stopped, go on alone: the majority is lost for good.
+@click.option("--beyond", type=click.IntRange(0, 1 << 52), default=0, help="An index that somebody has seen.")
+def rescue(path: str, yes: bool, beyond: int) -> None:
+    """Let a controller, which is stopped, go on alone: the majority is lost for good, or the metadata went back.
 
-    Works on its disk, without the cluster. What the others had committed and this one had not got is lost, and with
-    it perhaps records. Of several that are left take the one with the greatest term, then index. The others must
-    never run again with the disks they have: empty them, start the survivor, then 'tidelog controllers add'."""
+    Works on its disk, without the cluster. What the others had decided and this one had not got is lost. Records are
+    not: the replica servers report what they know, and each partition is led by one that has everything. Of several
+    that are left take the one with the greatest term, then index. The others must never run again with the disks
+    they have: empty them, start the survivor, then 'tidelog controllers add'."""
     try:
         from tidelog_controller.config import ControllerConfig
         from tidelog_controller.rescue import examine
@@ -132,5 +135,5 @@ def rescue(path: str, yes: bool) -> None:
     click.echo(f"{found.node} knows everything up to term {found.term}, index {found.index}; with it were {others}")
     if not yes:
         click.confirm(f"Go on without {others}?", abort=True, err=True)
-    let_it_go_on(config)
+    let_it_go_on(config, time.time_ns() // 1_000_000, beyond=beyond)
     click.echo(f"{found.node} is a group of its own: start it, then take others in, with empty disks")

@@ -70,6 +70,11 @@ def _why_no_leader(topic: TopicInfo, partition: PartitionInfo) -> str:
     allow = f"'tidelog topics configure {topic.name} unclean_election=true' lets one lead that may lack records"
     if topic.config["unclean_election"] == "true":
         allow = "or for any replica (unclean_election)"
+    if partition.sealing and topic.config["commit_rule"] != "quorum":
+        return (
+            f"after a rescue, waiting until enough of {', '.join(partition.replicas)} have reported what they know"
+            f" ('tidelog why' says who has not); {allow}"
+        )
     if topic.config["commit_rule"] == "quorum":
         if 2 * len(partition.isr) > len(partition.replicas):
             return f"waiting until a majority of {', '.join(partition.isr)} has told how far its log reaches"
@@ -85,6 +90,9 @@ def event_in_words(entry: HistoryEntry) -> str:
     told = entry.evidence
     if entry.event == "refused":
         return f"{told['asked_by'] or 'somebody'} asked for {told['op']}: {told['message']} ({entry.cause})"
+    if entry.event == "awaiting":
+        down = f"; down: {told['down']}" if told["down"] else ""
+        return f"reported: {told['reported'] or 'nobody'}; waiting for one or more of {told['awaited']}{down}"
     if entry.event == "records_lost":
         reason = (
             "it follows a leader that lacked them (unclean election)"
@@ -105,9 +113,11 @@ def event_in_words(entry: HistoryEntry) -> str:
     if moved := _move_in_words(entry):
         return moved
     return {
+        "rescue": "the metadata went back: nobody leads before the replicas have reported what they know",
+        "recovered": f"{entry.leader} has everything, as the reports say ({told.get('rule')})",
         "sealing": "every replica stops taking records of the old leader; the one that reaches furthest will lead",
         "data_lost": f"{told.get('node')} says that its copy is damaged",
-    }.get(entry.event if entry.event == "sealing" else entry.cause, "")
+    }.get(entry.event if entry.event == "sealing" and entry.cause != "rescue" else entry.cause, "")
 
 
 def change_in_words(entry: HistoryEntry, before: HistoryEntry | None) -> str:

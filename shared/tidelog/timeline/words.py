@@ -46,6 +46,8 @@ def _of_thing(record: Document, about: str) -> str:
             return f"replica server {name} may lead again"
         case "server_forgotten":
             return f"replica server {name} is none of the cluster any more"
+        case "metadata_recovered":
+            return f"the metadata went back to index {told['index_before']}: a controller goes on alone (rescue)"
         case "cluster_level_raised":
             return f"the cluster is at feature level {told['level']} from now on, after {told['level_before']}"
         case "topic_created":
@@ -87,7 +89,9 @@ def change(record: Document) -> str:
         case "offline":
             return f"nobody leads{f' after {was}' if was else ''}, in sync {isr}"
         case "sealing":
-            return f"nobody leads{f' after {was}' if was else ''} until a majority has sealed the old epoch"
+            return f"nobody leads{f' after {was}' if was else ''} until enough replicas have sealed the old epoch"
+        case "awaiting":
+            return f"nobody leads yet, {record['evidence']['awaited']} have not reported"
         case "isr_shrunk" | "isr_expanded" | "isr_changed":
             new: list[str] = after["isr"]
             old: list[str] = before.get("isr", new)
@@ -148,6 +152,10 @@ def reason(cause: str, told: Mapping[str, str]) -> str:
             return f"{node} says that its copy is damaged"
         case "sealed":
             return f"{told.get('seals')} of {told.get('replicas')} replicas have sealed the old epoch"
+        case "rescue":
+            return "the metadata went back, and a controller goes on alone"
+        case "recovered":
+            return f"of {told.get('replicas')} replicas {told.get('seals')} have reported what they know"
         case "transferred":
             return f"{told.get('to')} had everything that {told.get('from')} had"
         case "follower_lagging":

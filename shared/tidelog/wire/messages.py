@@ -95,6 +95,8 @@ class Registered(Message):
     index: int
     session_timeout_ms: int
     cluster: str
+    term: int = 0
+    """Raft's, of the entry at ``index``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +115,17 @@ class Register(Message):
     lives: tuple[str, ...] = ()
     clean: bool = False
     rack: str = ""
+    index: int = 0
+    """The newest metadata that the server has seen, in this life or before. Where the controllers do not have this
+    entry, the metadata have gone back: ``METADATA_WENT_BACK``."""
+    term: int = 0
+    """Raft's, of that entry; 0: not known."""
+    producer_id: int = 0
+    """The highest producer id that the server knows from its logs; 0: none."""
+    older_lives: tuple[str, ...] = ()
+    """Lives before ``lives``, oldest first, that were registered: metadata that went back know one of them."""
+    uncertain_lives: tuple[str, ...] = ()
+    """The same, but something that was not flushed may have been lost since."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +148,12 @@ class Heartbeat(Message):
     node: str
     broker_epoch: int
     lags: tuple[FollowerLag, ...] = ()
+    index: int = 0
+    """As in ``Register``."""
+    term: int = 0
+    """Likewise."""
+    producer_id: int = 0
+    """Likewise, every few seconds; else 0."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,12 +240,17 @@ class SealPart:
     leader_epoch: int
     end: int
     last_epoch: int = -1
+    highest_epoch: int = -1
+    """The highest leader epoch that this replica knows somebody to have led in; -1: none."""
+    could_follow: tuple[str, ...] = ()
+    """Where this replica led in ``highest_epoch``, in this very process: the servers, itself included, of which one
+    could be elected after it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Seal(Message):
-    """Commit rule ``quorum``: what the election needs to know. With a majority's seals the one with the greatest
-    (``last_epoch``, ``end``) leads."""
+    """What an election needs to know with commit rule ``quorum``, and after a rescue with each. With a majority's
+    seals the one with the greatest (``last_epoch``, ``end``) leads; after a rescue as ``docs/operations.md`` says."""
 
     OP: ClassVar[str] = "seal"
     ANSWER: ClassVar[type[Message]] = Done
@@ -284,6 +308,8 @@ class MetadataUpdate(Message):
     index: int
     whole: bool = False
     payload: Payload = b""
+    term: int = 0
+    """Raft's, of the entry at ``index``; 0: an earlier release sent this."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -1270,6 +1296,8 @@ class PartitionInfo:
     """A reassignment to these replicas is in progress."""
     read_only: bool = False
     paused: bool = False
+    sealing: bool = False
+    """Nobody leads before enough replicas have reported how far their logs reach."""
 
 
 @dataclass(frozen=True, slots=True)

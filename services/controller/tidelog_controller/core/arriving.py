@@ -27,7 +27,23 @@ def plan_registration(
     if not node or not message.url:
         return refuse("MALFORMED", "a replica server registers with its node id and its url")
     known = state.servers.get(node)
-    if known is not None and known.life not in ("", *message.lives) and is_live(node):
+    if (
+        known is not None
+        and known.life not in ("", *message.lives, *message.older_lives, *message.uncertain_lives)
+        and is_live(node)
+    ):
         text = f"another process is {node}, at {known.url}, with a data directory of its own: choose another id"
         return refuse("NODE_IN_USE", f"{text}; or, if this one was wiped, wait for the end of the other's session")
-    return RegisterServer(wall_ms, node, message.url, message.lives, message.clean, message.rack)
+    lives = (*message.uncertain_lives, *message.older_lives, *message.lives)
+    certain = known is None or known.life not in message.uncertain_lives
+    return RegisterServer(wall_ms, node, message.url, lives, message.clean and certain, message.rack)
+
+
+def went_back(state: MetadataState, node: NodeId, index: int) -> TidelogError:
+    """The refusal of a server that has seen newer metadata. The active controller holds all that is committed: so the
+    stores of the controllers were restored from an old copy, or the cluster was founded anew."""
+    text = (
+        f"the metadata have gone back: {node} has seen index {index}, the controllers are at {state.index}; stop"
+        f" them and let the one that knows most go on alone: 'tidelog controllers rescue --beyond {index}'"
+    )
+    return refuse("METADATA_WENT_BACK", text, index=index)

@@ -140,6 +140,8 @@ class SealedPart:
     leader: NodeId
     sealed_by: tuple[IsrMember, ...]
     evidence: dict[str, str] = field(default_factory=dict)
+    above: int = -1
+    """The new leader epoch is beyond this one, which a replica knows, too. Feature level ``RECOVERY``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -298,10 +300,13 @@ class SetLevel(Command):
 
 @dataclass(frozen=True, slots=True)
 class TakeProducerIds(Command):
-    """Give away the next ``count`` producer ids."""
+    """Give away the next ``count`` producer ids. With ``count`` 0: none below ``first`` is given from now on."""
 
     KIND: ClassVar[str] = "take_producer_ids"
     count: int
+    first: int = 0
+    """None below this one; the active controller decides by its clock (``recovery.first_free_id``) and by what
+    replica servers report. Feature level ``RECOVERY``."""
 
 
 @dataclass(frozen=True, slots=True)

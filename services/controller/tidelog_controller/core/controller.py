@@ -23,8 +23,8 @@ from typing import Any
 from tidelog.counting import count
 from tidelog.effects import Event, Post
 from tidelog.errors import TidelogError, refuse
-from tidelog.levels import ALL, Levels
-from tidelog.types import GROUPS, TRANSACTIONS, NodeId, TopicPartition
+from tidelog.levels import ALL, RECOVERY, Levels
+from tidelog.types import GROUPS, PRODUCER_IDS_END, REPORTED_IDS_END, TRANSACTIONS, NodeId, TopicPartition
 from tidelog.wire.image import encode_image
 from tidelog.wire.messages import (
     AddController,
@@ -41,6 +41,7 @@ from tidelog.wire.messages import (
     Heartbeat,
     History,
     HistoryAnswer,
+    HistoryEntry,
     Message,
     MetadataUpdate,
     PauseTopic,
@@ -58,7 +59,7 @@ from tidelog.wire.messages import (
 )
 
 from tidelog_controller.core.access import AccessWish, plan_access
-from tidelog_controller.core.arriving import plan_registration
+from tidelog_controller.core.arriving import plan_registration, went_back
 from tidelog_controller.core.balance import Balance
 from tidelog_controller.core.commands import (
     ChangeIsr,
@@ -77,11 +78,13 @@ from tidelog_controller.core.events import delta_of, events_of
 from tidelog_controller.core.features import FeatureWish
 from tidelog_controller.core.groups_topic import plan_coordinated
 from tidelog_controller.core.lagging import Lags
+from tidelog_controller.core.leadership import is_recovering
 from tidelog_controller.core.metadata import apply
 from tidelog_controller.core.moves import Move, plan_move
 from tidelog_controller.core.once import RequestId
 from tidelog_controller.core.placement import Dice
 from tidelog_controller.core.raft import Entry, Persist, Stored
+from tidelog_controller.core.recovery import awaited, first_free_id
 from tidelog_controller.core.refusals import refusal_of
 from tidelog_controller.core.scribe import Scribe
 from tidelog_controller.core.state import Applied, MetadataState
@@ -125,6 +128,8 @@ class Controller(Consensus):
         self.scribe = Scribe(settings.timeline)
         self.upkeep = Upkeep(settings.timeline, rng)
         self._dice = rng
+        self.newer: TidelogError | None = None
+        """The refusal of everything, once a replica server has seen newer metadata than there are here."""
         self._group_asker = ""
         """Who asked for the last change of the controllers."""
 
@@ -146,7 +151,16 @@ class Controller(Consensus):
                 return answer_to(source, id, self.quorum(now))
         if not self.active:
             return answer_to(source, id, self.not_active(unknown_outcome=False))
-        if isinstance(message, Heartbeat | ReportLeader | Seal):
+        effects = self._on_report(message, now, wall_ms)
+        return effects + self._on_active_request(source, id, message, now, wall_ms, peer)
+
+    def _on_active_request(
+        self, source: int, id: int | None, message: Message, now: float, wall_ms: int, peer: str
+    ) -> list[ControllerEffect]:
+        refusal: TidelogError | None
+        if self.newer is not None and not isinstance(message, History):
+            refusal = self.newer
+        elif isinstance(message, Heartbeat | ReportLeader | Seal):
             refusal = self._why_dead(message)
             if refusal is None:
                 return self._on_sign_of_life(source, id, message, now, wall_ms)
@@ -211,7 +225,7 @@ class Controller(Consensus):
         effects = self._absorb(self.founding.on_tick(now), now)
         effects += self._absorb(self.raft.on_tick(now), now)
         effects += self._give_up(now)
-        if self.active:
+        if self.active and self.newer is None:
             for fence in self.elections.expired(self.state, now, wall_ms):
                 effects += self._propose(fence, now)
             for transfer in self.balance.due(self.state, now, wall_ms, self.lags.slow(now)):
@@ -231,7 +245,7 @@ class Controller(Consensus):
     def deadline(self) -> float | None:
         """When ``on_tick`` has something to do."""
         deadlines = [self.founding.deadline(), self.raft.deadline(), self._waiting_until()]
-        if self.active:
+        if self.active and self.newer is None:
             deadlines += [self.elections.deadline(self.state), self.balance.deadline(), self.turns.deadline()]
             if self.settings.timeline.replication_factor:
                 deadlines += [self.upkeep.deadline(self.scribe.confirmed, self._group)]
@@ -307,9 +321,39 @@ class Controller(Consensus):
             case AllocateProducerIds():
                 if not 1 <= message.count <= MAX_PRODUCER_IDS:
                     return refuse("INVALID_CONFIG", f"count is {message.count}; it must be 1 to {MAX_PRODUCER_IDS}")
-                return TakeProducerIds(wall_ms, message.count)
+                return self._take_ids(message.count, wall_ms)
             case _:
                 return refuse("UNSUPPORTED", f"a controller does not know {message.OP or type(message).__name__}")
+
+    def _take_ids(self, count: int, wall_ms: int) -> TakeProducerIds | TidelogError:
+        """The command that gives a block of producer ids."""
+        if self.state.level < RECOVERY:
+            return TakeProducerIds(wall_ms, count)
+        first = first_free_id(self.state.next_producer_id, wall_ms)
+        if first + count > PRODUCER_IDS_END:
+            return refuse("INVALID_CONFIG", f"all producer ids below {PRODUCER_IDS_END} are used up")
+        return TakeProducerIds(wall_ms, count, first)
+
+    def _on_report(self, message: Message, now: float, wall_ms: int) -> list[ControllerEffect]:
+        """What a server knows that these metadata do not. Newer metadata: then they have gone back, and nothing is
+        decided by them any more. Producer ids in its logs: then none up to there is given from now on."""
+        if not isinstance(message, Register | Heartbeat):
+            return []
+        if self.newer is None and self._lacks(message.index, message.term):
+            self.newer = went_back(self.state, message.node, message.index)
+            fields = {"server": message.node, "seen": message.index, "index": self.state.index}
+            return [Event("metadata_went_back", fields)]
+        if self.newer is not None or self.state.level < RECOVERY:
+            return []
+        if not self.state.next_producer_id <= message.producer_id < REPORTED_IDS_END:
+            return []  # beyond: nobody was given that one
+        return self._propose(TakeProducerIds(wall_ms, 0, message.producer_id + 1), now)
+
+    def _lacks(self, index: int, term: int) -> bool:
+        """Whether somebody has seen an entry of the metadata log that is not in this one. The active controller has
+        all that was ever committed; and one (index, term) names one entry (Raft 5.3)."""
+        own = self.raft.log.term_at(index)  # None: compacted away, or beyond the end
+        return index > self.state.index or (term != 0 and own not in (None, term))
 
     def _why_dead(self, message: Heartbeat | ReportLeader | Seal) -> TidelogError | None:
         """Why this counts for nothing."""
@@ -341,11 +385,32 @@ class Controller(Consensus):
                 if self.state.partition(request.topic_id, request.partition) is None:
                     return refuse("UNKNOWN_TOPIC", f"no partition {request.partition} of topic id {request.topic_id}")
                 refused = self.scribe.refusals.recent(TopicPartition(request.topic_id, request.partition))
-                entries = (*self.state.history[request.topic_id][request.partition], *refused)
+                entries = (
+                    *self.state.history[request.topic_id][request.partition],
+                    *refused,
+                    *self._awaited(request),
+                )
                 return HistoryAnswer(tuple(sorted(entries, key=lambda entry: entry.time_ms)))
             case _:
                 command = ConfirmLeadership(0, **_fields(request))  # changes nothing: only its answer is wanted
                 return apply(self.state, command, self.state.index).answer
+
+    def _awaited(self, request: History) -> list[HistoryEntry]:
+        """For whose report a partition waits after a rescue, as the last entry of its history."""
+        key = TopicPartition(request.topic_id, request.partition)
+        partition, config = self.state.partition(*key), self.state.topics[key.topic_id].config
+        if partition is None or not is_recovering(partition, config):
+            return []
+        seals = self.elections.seals(self.state, key)
+        missing = awaited(partition, seals)
+        down = [node for node in missing if not self.state.is_live(node)]
+        told = {"reported": " ".join(seals), "awaited": " ".join(missing), "down": " ".join(down)}
+        time_ms = max((e.time_ms for e in self.state.history[key.topic_id][key.partition]), default=0)
+        return [
+            HistoryEntry(
+                time_ms, partition.epoch, partition.leader_epoch, "awaiting", "rescue", "", partition.isr, told
+            )
+        ]
 
     # --- what was agreed on --------------------------------------------------------------------------------
 
@@ -357,6 +422,7 @@ class Controller(Consensus):
         self.upkeep.become_active(self.state, now)
 
     def _on_inactive(self) -> None:
+        self.newer = None
         self.elections.clear()
         self.balance.clear()
         self.turns.clear()
@@ -381,17 +447,20 @@ class Controller(Consensus):
             return [self._image_for(source) for source in self._watchers]
         if not applied.visible or not self._watchers:
             return []
-        update = MetadataUpdate(applied.state.index, payload=delta_of(before, applied))
+        index = applied.state.index
+        update = MetadataUpdate(index, term=self.raft.log.term_at(index) or 0, payload=delta_of(before, applied))
         return [Post(source, update) for source in self._watchers]
 
     def _image_for(self, source: int) -> Post:
         image = self.state.image()
-        return Post(source, MetadataUpdate(image.index, whole=True, payload=encode_image(image)))
+        term = self.raft.log.term_at(image.index) or 0
+        return Post(source, MetadataUpdate(image.index, whole=True, term=term, payload=encode_image(image)))
 
     def _with_settings(self, answer: Message | TidelogError) -> Message | TidelogError:
         """The metadata does not know this controller's settings; the answer to a registration tells one."""
         if isinstance(answer, Registered):
-            return replace(answer, session_timeout_ms=round(self.settings.session_timeout_s * 1000))
+            timeout_ms = round(self.settings.session_timeout_s * 1000)
+            return replace(answer, session_timeout_ms=timeout_ms, term=self.raft.log.term_at(answer.index) or 0)
         return answer
 
 

@@ -68,6 +68,10 @@ class Draft:
         if earlier_lives is not None:
             self._earlier_lives[server.node] = earlier_lives
 
+    def renew_server(self, server: ServerState) -> None:
+        """The server as it is after a rescue, of which one event tells for all."""
+        self._servers[server.node] = server
+
     def forget_server(self, node: NodeId) -> None:
         """The server is gone, and all that was known of it."""
         self._forgotten.append(node)
@@ -116,7 +120,15 @@ class Draft:
         if new == old:
             return
         assert new.epoch == old.epoch + 1, "every change is one epoch"
-        new = _with_departed(old, new)
+        self._put(key, old, _with_departed(old, new), cause, evidence)
+
+    def recover(self, key: TopicPartition, new: PartitionState, evidence: dict[str, str]) -> None:
+        """Put a partition's state after a rescue, whose epochs have jumped."""
+        self._put(key, self.state.topics[key.topic_id].partitions[key.partition], new, "rescue", evidence)
+
+    def _put(
+        self, key: TopicPartition, old: PartitionState, new: PartitionState, cause: str, evidence: dict[str, str]
+    ) -> None:
         if key.topic_id not in self._partitions:
             self._partitions[key.topic_id] = list(self.state.topics[key.topic_id].partitions)
         self._partitions[key.topic_id][key.partition] = new

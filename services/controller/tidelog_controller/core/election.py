@@ -26,10 +26,12 @@ A decision is in flight from its proposal until it is applied, and is not made a
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from tidelog.errors import TidelogError, refuse
-from tidelog.types import NodeId, PartitionState, TopicPartition
+from tidelog.levels import RECOVERY
+from tidelog.types import NodeId, PartitionState, TopicConfig, TopicPartition
 from tidelog.wire.messages import IsrMember, ReportLeader, Seal, SealPart, SuspectPart
 
 from tidelog_controller.core.commands import (
@@ -44,6 +46,8 @@ from tidelog_controller.core.commands import (
     SealedPart,
     UnfenceServer,
 )
+from tidelog_controller.core.leadership import is_recovering
+from tidelog_controller.core.recovery import choose
 from tidelog_controller.core.state import MetadataState
 
 
@@ -95,11 +99,14 @@ class Elections:
         self._suspicions: dict[TopicPartition, _Suspicion] = {}
         self._sealings: dict[TopicPartition, _Sealing] = {}
         self._in_flight: dict[tuple[str, str, int], None] = {}
+        self._registered_at = 0.0
+        """When the last server registered, or this controller became active."""
 
     def become_active(self, state: MetadataState, now: float) -> None:
         """Begin with nothing but a full session for every server: nobody has had a chance to heartbeat here."""
         self.clear()
         self._sessions = {node: self._fresh(now) for node in state.servers}
+        self._registered_at = now
 
     def clear(self) -> None:
         """Forget everything: no longer active."""
@@ -237,7 +244,10 @@ class Elections:
     def _sealed(
         self, state: MetadataState, key: TopicPartition, partition: PartitionState, sealing: _Sealing, now: float
     ) -> SealedPart | None:
-        """Who leads next, if a majority has sealed."""
+        """Who leads next, if a majority has sealed; after a rescue, if that is known."""
+        config = state.topics[key.topic_id].config
+        if is_recovering(partition, config):
+            return self._recovered(state, key, partition, config, sealing, now)
         majority = len(partition.replicas) // 2 + 1
         members = [n for n in partition.isr if self.is_live(state, n, now)]
         others = [n for n in members if n != sealing.avoided]
@@ -255,7 +265,43 @@ class Elections:
         told = {f"seal_{node}": f"epoch {part.last_epoch}, end {part.end}" for node, part in seals.items()}
         evidence = {"seals": str(len(seals)), "replicas": str(len(partition.replicas)), **told}
         sealed_by = tuple(IsrMember(node, sealing.seals[node][0]) for node in seals)
-        return SealedPart(*key, partition.leader_epoch, leader, sealed_by, evidence)
+        above = _above(state, partition, seals)
+        return SealedPart(*key, partition.leader_epoch, leader, sealed_by, evidence, above)
+
+    def seals(self, state: MetadataState, key: TopicPartition) -> dict[NodeId, SealPart]:
+        """What live replicas have reported of a partition that is sealed, in their present lives."""
+        sealing, partition = self._sealings.get(key), state.partition(*key)
+        if sealing is None or partition is None or sealing.leader_epoch != partition.leader_epoch:
+            return {}
+        return {
+            node: part
+            for node, (life, part) in sealing.seals.items()
+            if state.in_life(node, life) and state.is_live(node)
+        }
+
+    def _recovered(
+        self,
+        state: MetadataState,
+        key: TopicPartition,
+        partition: PartitionState,
+        config: TopicConfig,
+        sealing: _Sealing,
+        now: float,
+    ) -> SealedPart | None:
+        seals = self.seals(state, key)
+        drains = {node: state.servers[node].draining for node in seals}
+        settled = now >= self._registered_at + self._session_timeout_s
+        complete = settled and all(self.is_live(state, node, now) for node in state.servers)
+        choice = choose(partition, config, seals, drains, complete=complete)
+        if choice is None:
+            return None
+        lost = [node for node in partition.replicas if node not in partition.isr + partition.elr]
+        sealed_by = tuple(IsrMember(node, sealing.seals[node][0]) for node in seals if node not in lost)
+        told = {f"seal_{node}": f"epoch {part.last_epoch}, end {part.end}" for node, part in seals.items()}
+        counts = {"seals": str(len(seals)), "replicas": str(len(partition.replicas))}
+        evidence = {"rule": choice.rule, **counts, **told}
+        above = _above(state, partition, seals)
+        return SealedPart(*key, partition.leader_epoch, choice.leader, sealed_by, evidence, above)
 
     # --- in flight ---------------------------------------------------------------------------------------
 
@@ -270,6 +316,7 @@ class Elections:
         match command:
             case RegisterServer():
                 self._sessions[command.node] = self._fresh(now)
+                self._registered_at = now
             case FenceServer():
                 self._in_flight.pop(("fence", command.node, command.broker_epoch), None)
             case UnfenceServer():
@@ -304,3 +351,9 @@ class Elections:
             return False
         self._in_flight[decision] = None
         return True
+
+
+def _above(state: MetadataState, partition: PartitionState, seals: Mapping[NodeId, SealPart]) -> int:
+    """The highest leader epoch that is reported, where the partition's own is not beyond it; else -1."""
+    highest = max(part.highest_epoch for part in seals.values())
+    return highest if state.level >= RECOVERY and highest >= partition.leader_epoch else -1

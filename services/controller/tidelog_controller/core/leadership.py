@@ -63,6 +63,8 @@ def elect(
     ``lost`` may have lost what it had: it is in neither ISR nor ELR, and leads only where nobody else is live, or if
     it led last; ``wiped``: it has certainly lost all of it; having led last says nothing for it, now or later."""
     assert all(node in partition.replicas for node in isr), "an ISR holds replicas only"
+    if is_recovering(partition, config):
+        return _wait_for_reports(partition, config, is_live, lost, wiped)
     isr = tuple(node for node in partition.replicas if node in isr and node != lost)
     elr = _eligible(partition, config, isr, lost)
     last = partition.leader or partition.last_leader
@@ -103,6 +105,55 @@ def elect(
     return partition if new == partition else replace(new, epoch=partition.epoch + 1)
 
 
+def is_recovering(partition: PartitionState, config: TopicConfig) -> bool:
+    """After a rescue a partition without commit rule ``quorum`` is sealed until its replicas have reported what they
+    know (``recovery.py``). Its ISR and ELR are promises then, which outlast sessions and restarts."""
+    return partition.sealing and config.commit_rule != "quorum"
+
+
+def copies_needed(partition: PartitionState, config: TopicConfig) -> int:
+    """So many replicas have, together, everything that can have been committed."""
+    if config.commit_rule == "quorum":
+        return len(partition.replicas) // 2 + 1
+    return max(1, len(partition.replicas) - config.min_insync_replicas + 1)
+
+
+def _wait_for_reports(
+    partition: PartitionState, config: TopicConfig, is_live: IsLive, lost: NodeId | None, wiped: bool
+) -> PartitionState:
+    """A recovering partition without the promises of ``lost``. Nobody leads yet; but by an unclean election, where
+    the topic allows it and too few are live for another."""
+    isr, elr = without(partition.isr, lost or ""), without(partition.elr, lost or "")
+    last = None if wiped and partition.last_leader == lost else partition.last_leader
+    new = replace(partition, isr=isr, elr=elr, last_leader=last)
+    enough = sum(map(is_live, isr + elr)) >= copies_needed(partition, config) and any(map(is_live, isr))
+    if config.unclean_election and not enough:
+        known = last if last is not None and is_live(last) else None
+        leader = known or _first_live(isr + elr, partition.replicas, is_live, _nobody, lost)
+        if leader is not None:
+            new = replace(elect_recovered(new, leader), unclean_epoch=new.leader_epoch + 1)
+    return partition if new == partition else replace(new, epoch=partition.epoch + 1)
+
+
+def elect_recovered(partition: PartitionState, leader: NodeId, above: int = -1) -> PartitionState:
+    """After a rescue it is known who has everything: ``leader`` leads alone, in a leader epoch beyond ``above``, and
+    the others join when they have caught up. One that is no replica becomes one, in place of the last."""
+    replicas, copies = partition.replicas, len(partition.replicas)
+    return replace(
+        partition,
+        replicas=replicas if leader in replicas else (leader, *replicas)[:copies],
+        learners=without(partition.learners, leader),
+        isr=(leader,),
+        elr=(),
+        leader=leader,
+        leader_epoch=max(partition.leader_epoch, above) + 1,
+        epoch=partition.epoch + 1,
+        last_leader=None,
+        sealing=False,
+        departed=(),
+    )
+
+
 def lead_next(partition: PartitionState, leader: NodeId) -> PartitionState:
     """One leader epoch on, led by who has all that the leader had: its successor, or itself."""
     assert leader in partition.isr
@@ -116,13 +167,14 @@ def lead_next(partition: PartitionState, leader: NodeId) -> PartitionState:
     )
 
 
-def elect_sealed(partition: PartitionState, leader: NodeId) -> PartitionState:
-    """The old epochs are sealed, and of those that sealed them ``leader``'s log reaches furthest."""
+def elect_sealed(partition: PartitionState, leader: NodeId, above: int = -1) -> PartitionState:
+    """The old epochs are sealed, and of those that sealed them ``leader``'s log reaches furthest. ``above``: the new
+    leader epoch is beyond this one, too."""
     assert partition.sealing and leader in partition.isr
     return replace(
         partition,
         leader=leader,
-        leader_epoch=partition.leader_epoch + 1,
+        leader_epoch=max(partition.leader_epoch, above) + 1,
         epoch=partition.epoch + 1,
         last_leader=None,
         sealing=False,

@@ -71,7 +71,16 @@ from tidelog_controller.core.commands import (
 )
 from tidelog_controller.core.draft import Draft
 from tidelog_controller.core.features import forget_server, set_level
-from tidelog_controller.core.leadership import can_be_sealed, can_take_over, elect, elect_sealed, first_state, without
+from tidelog_controller.core.leadership import (
+    can_be_sealed,
+    can_take_over,
+    elect,
+    elect_recovered,
+    elect_sealed,
+    first_state,
+    is_recovering,
+    without,
+)
 from tidelog_controller.core.moving import move, pass_on, with_proposed
 from tidelog_controller.core.noting import forget_events, note_controllers, record_loss
 from tidelog_controller.core.state import Applied, MetadataState
@@ -137,8 +146,8 @@ def _answer(draft: Draft, command: Command, index: int) -> Message | TidelogErro
         case SetLevel():
             return set_level(draft, command)
         case TakeProducerIds():
-            first = draft.next_producer_id
-            draft.next_producer_id += command.count
+            first = max(draft.next_producer_id, command.first)
+            draft.next_producer_id = first + command.count
             return ProducerIds(first, command.count)
         case _:
             raise AssertionError(f"no rule for {command.KIND}")
@@ -214,7 +223,7 @@ def _unfence(draft: Draft, command: UnfenceServer) -> Done | TidelogError:
 def _remaining(partition: PartitionState, config: TopicConfig, node: NodeId) -> tuple[NodeId, ...]:
     """The ISR without a server that ends or begins a life: it stays where it is the last one, and in a ``quorum``,
     where promises hold for longer than lives."""
-    if config.commit_rule == "quorum":
+    if config.commit_rule == "quorum" or partition.sealing:
         return partition.isr
     return without(partition.isr, node) or partition.isr
 
@@ -365,6 +374,8 @@ def _leave_parts(draft: Draft, command: LeaveParts) -> Done | TidelogError:
             new = elect(partition, config, partition.isr, draft.is_live, drains=draft.drains, lost=node, wiped=True)
             new = new if new != partition else replace(partition, epoch=partition.epoch + 1)
             draft.change(key, new, "data_lost", evidence)
+        elif is_recovering(partition, config):
+            continue  # nobody leads, and its promise holds
         elif node in partition.isr and can_take_over(partition, config, node, draft.is_live):
             quorum = config.commit_rule == "quorum"
             isr = partition.isr if quorum else without(partition.isr, node)
@@ -380,7 +391,13 @@ def _elect_sealed(draft: Draft, command: ElectSealed) -> Done:
         partition = draft.state.partition(*key)
         if partition is None or not partition.sealing or partition.leader_epoch != part.leader_epoch:
             continue
-        hold = all(m.node in partition.isr and draft.state.in_life(m.node, m.broker_epoch) for m in part.sealed_by)
+        config = draft.state.topics[part.topic_id].config
+        recovering = is_recovering(partition, config)
+        lost = [n for n in partition.replicas if n not in partition.isr + partition.elr]
+        counts = [m.node not in lost if recovering else m.node in partition.isr for m in part.sealed_by]
+        hold = all(counts) and all(draft.state.in_life(m.node, m.broker_epoch) for m in part.sealed_by)
         if hold and draft.is_live(part.leader):
-            draft.change(key, elect_sealed(partition, part.leader), "sealed", part.evidence)
+            elected = elect_recovered if recovering else elect_sealed
+            cause = "recovered" if recovering else "sealed"
+            draft.change(key, elected(partition, part.leader, part.above), cause, part.evidence)
     return Done()

@@ -40,7 +40,7 @@ from typing import NamedTuple
 import cbor2
 from tidelog.errors import ProtocolError
 from tidelog.records import MAX_OFFSET, BatchHeader
-from tidelog.types import Buffer
+from tidelog.types import REPORTED_IDS_END, Buffer
 
 from tidelog_replica.core.stable import LogTransactions
 
@@ -86,6 +86,8 @@ class ProducerState:
     def __init__(self, headers: Iterable[BatchHeader] = ()) -> None:
         self._producers: dict[int, _Producer] = {}
         self.transactions = LogTransactions()
+        self.highest_id = 0
+        """The highest id that was recorded, of those below ``REPORTED_IDS_END``, forgotten producers included."""
         self.rebuild(headers)
 
     def __len__(self) -> int:
@@ -115,6 +117,7 @@ class ProducerState:
         """Forget all, and learn it again from the log's headers, which follow on ``before`` (taken over)."""
         self._producers = {} if before is None else before._producers
         self.transactions = LogTransactions() if before is None else before.transactions
+        self.highest_id = max(self.highest_id, 0 if before is None else before.highest_id)
         for header in headers:
             self.record(header, header.base_offset)
 
@@ -154,6 +157,8 @@ class ProducerState:
         """The batch is in the log, or will be next, at ``base_offset``; that may be said twice."""
         if not header.producer_id:
             return
+        if self.highest_id < header.producer_id < REPORTED_IDS_END:
+            self.highest_id = header.producer_id
         known = self._producers.get(header.producer_id)
         if known is not None:
             if known.batches[-1].base_offset >= base_offset:
@@ -229,6 +234,7 @@ class ProducerState:
                 raise ProtocolError("a producer has one CRC for each of its batches")
             known = (Written._make((*batch, crc)) for batch, crc in zip(batches, crcs, strict=True))
             state._producers[id] = _Producer(epoch, tuple(known))
+        state.highest_id = max((id for id in state._producers if id < REPORTED_IDS_END), default=0)
         return state
 
 

@@ -21,7 +21,7 @@ from collections.abc import Hashable
 
 from tidelog.counting import count
 from tidelog.errors import TidelogError, refuse
-from tidelog.types import NodeId, TopicPartition
+from tidelog.types import YEAR_2025_MS, NodeId, TopicPartition
 from tidelog.wire.messages import (
     CommitOffsets,
     DeleteGroup,
@@ -175,11 +175,14 @@ class Coordinator:
         for member in group.members.values():
             self._timers.set((group.name, member.name), member.deadline)
 
-    def _group(self, name: str) -> Group:
-        """The group of that name, new where there is none."""
+    def _group(self, name: str, wall_ms: int = 0) -> Group:
+        """The group of that name, new where there is none. A new one counts its generations from the seconds since
+        2025 on: after a rescue whose survivor did not know the topic, none of an earlier group of that name is given
+        again."""
         group = self.groups.get(name)
         if group is None:
             group = self.groups[name] = Group(name)
+            group.generation = max(0, wall_ms - YEAR_2025_MS) // 1000
         return group
 
     # --- requests ----------------------------------------------------------------------------------------
@@ -189,7 +192,7 @@ class Coordinator:
         try:
             match message:
                 case JoinGroup():
-                    return self._join(message, now)
+                    return self._join(message, now, wall_ms)
                 case GroupHeartbeat():
                     return self._heartbeat(message, now)
                 case LeaveGroup():
@@ -213,14 +216,14 @@ class Coordinator:
                 count(self._counts.group_commit_refusals, error.code)
             return error
 
-    def _join(self, asked: JoinGroup, now: float) -> JoinGroupAnswer:
+    def _join(self, asked: JoinGroup, now: float, wall_ms: int) -> JoinGroupAnswer:
         check_join(asked, self._settings)
         group = self.groups.get(asked.group)
         member = None if group is None else group.members.get(asked.member)
         about = (asked.topics, asked.session_timeout_ms, asked.rebalance_timeout_ms)
         if group is None or member is None:
             self._admit(asked, group, now)
-            group = self._group(asked.group)
+            group = self._group(asked.group, wall_ms)
             member = Member(asked.member, asked.instance, asked.node, *about)
             group.use(asked.assignor)
             group.add(member)
@@ -310,7 +313,7 @@ class Coordinator:
                 raise refuse("GROUP_NOT_EMPTY", f"{asked.group} has {len(found.members)} members: only they commit")
             if found is None and len(self.groups) >= self._settings.max_groups:
                 raise refuse("GROUP_FULL", f"the coordinator has {self._settings.max_groups} groups")
-            group = self._group(asked.group)
+            group = self._group(asked.group, wall_ms)
         if asked.transaction:
             group.hold(asked.producer_id, asked.producer_epoch, offsets)
         else:

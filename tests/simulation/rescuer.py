@@ -1,0 +1,64 @@
+"""The majority of the controllers is lost for good, and a survivor that was down for a while goes on alone.
+
+Replica servers and clients live through it, with all other faults. Afterwards the others are taken in again, with
+empty disks. What is demanded: nothing that was acked is lost, under whichever ISR and leader it was, and every
+number that must not be given twice is a new one (``ControllerInvariants.on_rescue``)."""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING
+
+from tidelog_controller.rescue import plan_rescue
+
+if TYPE_CHECKING:
+    from simulation.cluster import Cluster
+
+WAIT_S = 0.1
+
+
+class Rescuer:
+    """It happens once, between the creation of the topics and the end of the faults."""
+
+    def __init__(self, cluster: Cluster, rng: random.Random) -> None:
+        self.cluster = cluster
+        self.done = False
+        """The survivor goes on."""
+        self._survivor = ""
+        self._down_s, self._lost_s = rng.uniform(0.3, 2.0), rng.uniform(0.0, 1.5)
+        cluster.loop.after(rng.uniform(0.8, 2.0), self._begin)
+
+    def _begin(self) -> None:
+        """A controller that is not active goes down. The others go on."""
+        cluster = self.cluster
+        running = [name for name in cluster.controllers if cluster.processes[name].running]
+        active = [name for name in running if cluster.controller(name).core.active]
+        if not active or not cluster.admin.done or not cluster.controllers_agree():
+            cluster.loop.after(WAIT_S, self._begin)
+            return
+        self._survivor = next(name for name in running if name not in active)
+        cluster.controller(self._survivor).stop(power=False)
+        cluster.loop.after(self._down_s, self._lose)
+
+    def _lose(self) -> None:
+        """The others are gone, with their disks."""
+        for name in self.cluster.controllers:
+            process = self.cluster.controller(name)
+            if process.running:
+                process.stop(power=False)
+            if name != self._survivor:
+                process.lose_store()
+        self.cluster.loop.after(self._lost_s, self._rescue)
+
+    def _rescue(self) -> None:
+        """The survivor goes on, and takes the others in."""
+        cluster, survivor = self.cluster, self.cluster.controller(self._survivor)
+        url, wall_ms = f"sim://{survivor.name}", survivor.wall_ms()
+        survivor.store.perform(plan_rescue(survivor.store.stored, cluster.name, survivor.name, url, wall_ms))
+        cluster.invariants.on_rescue(survivor.store)
+        cluster.count("rescues")
+        for name in cluster.controllers:
+            cluster.controller(name).start()
+            if name != survivor.name:
+                cluster.admin.add_controller(name)
+        self.done = True
