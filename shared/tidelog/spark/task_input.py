@@ -23,13 +23,14 @@ if TYPE_CHECKING:
 def whole(tables: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """The same tables. Raises ``TIDELOG_NOT_WRITTEN`` after the last one if Spark broke off there, because the task
     has failed or was ended."""
+    received = _input()
     yield from tables
-    if not _input().peek(1):
+    if not received.peek(1):
         raise SourceError("TIDELOG_NOT_WRITTEN", "Spark ended the task before it had handed over all of its rows")
 
 
 def _input() -> Any:
-    """What the worker process reads from Spark: a buffered reader, past the last Arrow message."""
+    """What the worker process reads from Spark: a buffered reader. Raises ``TIDELOG_FAILED`` where there is none."""
     frame = sys._getframe()
     while frame is not None:
         found = frame.f_locals.get("infile")
