@@ -17,7 +17,7 @@ from tidelog.errors import TidelogError, refuse
 from tidelog.wire.messages import Hello
 from tidelog.wire.session import PROTOCOL_VERSION
 
-OLDEST, NEWEST = 1, 3
+OLDEST, NEWEST = 1, 4
 """What this release understands."""
 FORGET_SERVERS = 2
 """Since this level a replica server can be forgotten. To an older controller that is an entry of its log that it
@@ -25,11 +25,15 @@ cannot read, to an older gateway or replica server nothing at all: it would go o
 PROGRESS = 3
 """Since this level a follower that has what came with a notice says so without waiting for an answer. An older leader
 would pass over that."""
+DOUBTFUL_TAILS = 4
+"""Since this level a replica server can report that the tail of a log is doubtful. An older controller has no state
+for that, and an older replica server does not answer what others ask it for then."""
 
 CHANGES = {
     1: "everything before there were levels",
     2: "the level itself in metadata and snapshots; replica servers can be forgotten (tidelog servers forget)",
     3: "followers acknowledge what came with a notice by a message of its own, which needs no answer (progress)",
+    4: "a copy with a doubtful tail is not counted until the other replicas were asked (report_doubt, read_tail)",
 }
 """What each level brought."""
 

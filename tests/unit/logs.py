@@ -11,6 +11,7 @@ from tidelog.records import NewRecord, chain_after, encode_batch, read_header, s
 from tidelog.types import TopicConfig
 from tidelog_replica.core.producers import ProducerState
 from tidelog_replica.log.checkpoint import Checkpoint
+from tidelog_replica.log.doubtful import DoubtfulLog, WriteTail
 from tidelog_replica.log.log import Beginning, Log
 from tidelog_replica.log.recovery import MARK
 from tidelog_replica.log.tail import Tail
@@ -89,7 +90,12 @@ def reset(log: Log, start: int, last_epoch: int, chain: bytes, past: ProducerSta
 
 
 def open_log(disk: SimDisk, config: TopicConfig = SMALL) -> Log:
-    return Log.open(disk, PATH, config)
+    """As the only copy that there is: a doubtful tail is cut."""
+    try:
+        return Log.open(disk, PATH, config)
+    except DoubtfulLog as doubt:
+        WriteTail(disk, PATH, doubt.start, ()).run()
+        return Log.open(disk, PATH, config)
 
 
 def content(log: Log, *, from_disk: bool = False) -> list[bytes]:

@@ -28,6 +28,7 @@ from tidelog_replica.core.producers import ProducerState
 from tidelog_replica.core.timers import Timers
 from tidelog_replica.jobs import Jobs
 from tidelog_replica.log.damage import find_hole
+from tidelog_replica.log.doubtful import DoubtfulLog
 from tidelog_replica.log.index import IndexCache
 from tidelog_replica.log.log import Log
 from tidelog_replica.log.segment import CorruptLog
@@ -77,7 +78,8 @@ class OpenLog:
     """As for ``Log.open``."""
 
     def run(self) -> Opened:
-        """See ``Job``. Raises ``CorruptLog`` also for a hole that an earlier life has left, and ``HeldBack``."""
+        """See ``Job``. Raises ``CorruptLog`` also for a hole that an earlier life has left, ``DoubtfulLog``, and
+        ``HeldBack``."""
         try:
             hole = find_hole(self.disk, self.path, finish_deletion(self.disk, self.path))
             if hole is not None:
@@ -155,7 +157,9 @@ class Openings:
         outbox: Outbox,
         timers: Timers,
         on_open: Callable[[TopicPartition, Opened, TopicConfig, PartitionState | None, float], None],
-        on_broken: Callable[[TopicPartition, CorruptLog, TopicConfig, PartitionState | None, float], None],
+        on_broken: Callable[
+            [TopicPartition, CorruptLog | DoubtfulLog, TopicConfig, PartitionState | None, float], None
+        ],
         session: Session,
     ) -> None:
         self._node = node
@@ -262,7 +266,7 @@ class Openings:
             if wanted.deleted:
                 self.delete(key, None)
                 self._want_again(key, wanted)
-            elif isinstance(result, CorruptLog):
+            elif isinstance(result, CorruptLog | DoubtfulLog):
                 self._on_broken(key, result, wanted.config, wanted.state, now)
             else:
                 self._hold_back(key, wanted, result, now)

@@ -14,10 +14,15 @@ import typing
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from tidelog.types import PartitionState
+
 T = TypeVar("T")
 Reader = Callable[[Any], Any]
 
 _PLAIN = (str, int, bool, bytes)
+_LATER: dict[type, tuple[str, ...]] = {PartitionState: ("doubtful",)}
+"""Fields that earlier releases do not know: they are left out where they are empty, as they are below the feature
+level that brought them."""
 _readers: dict[Any, Reader] = {}
 """What reads each annotation; made once."""
 _names: dict[type, tuple[str, ...]] = {}
@@ -31,7 +36,11 @@ def to_document(value: Any) -> Any:
         return value
     names = _names.get(kind)
     if names is not None:
-        return {name: to_document(getattr(value, name)) for name in names}
+        told = {name: to_document(getattr(value, name)) for name in names}
+        for name in _LATER.get(kind, ()):
+            if not told[name]:
+                del told[name]
+        return told
     if isinstance(value, tuple | list):
         return [to_document(one) for one in value]
     if isinstance(value, dict):

@@ -239,7 +239,7 @@ class Elections:
     ) -> SealedPart | None:
         """Who leads next, if a majority has sealed."""
         majority = len(partition.replicas) // 2 + 1
-        members = [n for n in partition.isr if self.is_live(state, n, now)]
+        members = [n for n in partition.isr if n not in partition.doubtful and self.is_live(state, n, now)]
         others = [n for n in members if n != sealing.avoided]
         if len(others) >= majority:
             members = others

@@ -4,8 +4,10 @@ Theory. Beside the segments stands the *mark*: an offset below which everything 
 (``Checkpoint``; it is written after a flush, lowered durably before a truncation, and so never too high). It decides
 what a bad batch means, wherever it stands:
 
-- at or past the mark, nobody was promised these bytes: a torn write, a tail of zeros, garbage, a gap between
-  segments. The log is cut at the first bad batch, and every segment behind it goes;
+- at or past the mark, with nothing whole behind it: a torn write, a tail of zeros, garbage. Nobody was promised these
+  bytes. The log is cut at the first bad batch;
+- at or past the mark, with whole batches behind it, in this segment or a later one: the tail is doubtful
+  (``doubtful.py``). Opening raises ``DoubtfulLog`` and cuts nothing, until a tail file says that it is settled;
 - below the mark the bytes were durable and may have been acked: the disk lost or changed them. To cut there would
   silently drop acked records, so opening raises ``CorruptLog``; a log that ends before its mark is the same.
 
@@ -13,8 +15,9 @@ The high watermark that was written down says so, too, where it is higher: it is
 under flush policy ``os`` may a power loss have taken what lay below it; then the log is cut all the same, and knows
 what it lacks (``committed.py``); its server has told the controller that nobody is to count on it.
 
-The mark is synced when it has passed another full segment, so full segments lie below it also after a power loss:
-what rots there is never taken for torn. Above it are what was being written, and what it had passed since.
+The mark is synced together with a flush when it has passed another full segment, or ``MARK_BYTES`` (``log.py``) since
+it was last synced. So after a power loss at most that many durable bytes lie above it, and those of one flush: what
+rots below is never taken for torn.
 
 Without a readable mark, everything below the last segment counts as synced, and nothing in it. A segment that the
 disk cannot read (EIO) is damaged, wherever it is; another file, as good as missing.
@@ -49,11 +52,13 @@ from itertools import pairwise
 from tidelog.disk import Disk, File
 from tidelog.errors import CorruptBatch
 from tidelog.records import HEADER_BYTES, MAX_OFFSET, BatchHeader, check_batch, read_header
+from tidelog.types import Buffer
 
 from tidelog_replica.core.epochs import EpochCache
 from tidelog_replica.log import reset
 from tidelog_replica.log.checkpoint import Checkpoint
 from tidelog_replica.log.committed import Committed
+from tidelog_replica.log.doubtful import DoubtfulLog, drop_tails, find_behind, tail_of, tail_start
 from tidelog_replica.log.files import CLEANED as CLEANED
 from tidelog_replica.log.files import EPOCHS as EPOCHS
 from tidelog_replica.log.files import HIGH_WATERMARK as HIGH_WATERMARK
@@ -97,7 +102,8 @@ class Recovered:
 
 def recover(disk: Disk, directory: str, *, intact: bool = True) -> Recovered:
     """Open the log in ``directory``, or make a new one. ``intact``: what was durable under its flush policy is not
-    lost with the power. Raises ``CorruptLog`` and other ``OSError``s; no file is left open then."""
+    lost with the power. Where there is a tail file a doubtful tail is cut, and what the file holds is appended.
+    Raises ``DoubtfulLog``, ``CorruptLog`` and other ``OSError``s; no file is left open then."""
     segments: list[Segment] = []
     try:
         return _recover(disk, directory, segments, intact)
@@ -141,13 +147,16 @@ def _recover(disk: Disk, directory: str, segments: list[Segment], intact: bool) 
         close(segments[-1])
         cut = False
     else:
-        kept, cut = _check(segments[trusted:], promised, -1 if mark.value is None else floor, epochs)
+        synced = -1 if mark.value is None else floor
+        kept, cut = _check(segments[trusted:], promised, synced, epochs, tail_start(names))
         dropped = segments[trusted + kept :]
         _drop(disk, dropped, segments[trusted + kept - 1], names)
         del segments[trusted + kept :]
         cut = cut or bool(dropped)
+    tail = tail_of(disk, directory, names, segments[-1].end_offset)
+    _append(segments[-1], tail, epochs)
     end = segments[-1].end_offset
-    unsynced = mark.value is None or end > floor or cut
+    unsynced = mark.value is None or end > floor or cut or bool(tail)
     if told != origin:
         _write(disk, f"{directory}/{LOG_START}", origin.to_bytes(directory))
         unsynced = True
@@ -157,6 +166,7 @@ def _recover(disk: Disk, directory: str, segments: list[Segment], intact: bool) 
             if segment.size or cut:
                 segment.file.sync()
     epochs_unsure = epochs.save(origin.start, end, unsynced)
+    drop_tails(disk, directory, names)
     if unsynced:
         if mark.value is not None or end:
             disk.sync_dir(directory)  # the mark vouches for the segments' names, too
@@ -246,6 +256,12 @@ class _Epochs:
             return None
         return f"batch at offset {base} names leader epoch {epoch}, which began elsewhere"
 
+    def fits(self, header: BatchHeader) -> bool:
+        """Whether the log can hold a batch of this epoch there; without a whole file, as far as that is known."""
+        if self.whole:
+            return self.cache.epoch_before(header.base_offset + 1) == header.leader_epoch
+        return header.leader_epoch >= self.cache.latest()
+
     def save(self, start: int, end: int, unsynced: bool) -> bool:
         """Forget what begins past the log's end or is older than its start, make the file say what the cache does.
         Durable where that changes it, and where the segments were ``unsynced``, too. Else what begins at or above the
@@ -277,23 +293,45 @@ def _trust(segment: Segment, end: int, epochs: _Epochs) -> None:
     close(segment)
 
 
-def _check(segments: list[Segment], promised: int, synced: int, epochs: _Epochs) -> tuple[int, bool]:
-    """Read whole segments, batch by batch, and cut at the first bad one, if it is not below ``promised``; how many
-    segments are left, and whether the last of them was cut. What lies above ``synced`` is written anew."""
+def _check(segments: list[Segment], promised: int, synced: int, epochs: _Epochs, settled: int) -> tuple[int, bool]:
+    """Read whole segments, batch by batch, and cut at the first bad one, if it is not below ``promised``, and has no
+    whole batches behind it or is not below ``settled``; how many segments are left, and whether the last of them was
+    cut. What lies above ``synced`` is written anew."""
     end, chain = segments[0].base, segments[0].chain
     for number, segment in enumerate(segments):
         if segment.base != end:
-            return _end_at(
-                segments[number - 1], number, promised, f"the next segment begins at {segment.base}"
-            ), False
+            gap = f"the next segment begins at {segment.base}"
+            kept = _end_at(segments[number - 1], number, promised, gap)
+            if end < settled:
+                _doubt(segments[number - 1 :], gap, epochs)
+            return kept, False
         segment.begin_at(chain)
         fault = _fill(segment, synced, epochs)
         end, chain = segment.end_offset, segment.chain
         if fault is not None:
             kept = _end_at(segment, number + 1, promised, fault)
+            if end < settled:
+                _doubt(segments[number:], fault, epochs)
             segment.file.truncate(segment.size)
             return kept, True
     return _end_at(segments[-1], len(segments), promised, "nothing follows"), False
+
+
+def _doubt(segments: list[Segment], fault: str, epochs: _Epochs) -> None:
+    """Raise ``DoubtfulLog`` where whole batches follow the end of the first segment."""
+    first = segments[0]
+    doubtful, places = find_behind(segments, first.end_offset, epochs.fits)
+    if doubtful:
+        raise DoubtfulLog(first, places, fault, epochs.cache if epochs.whole else None)
+
+
+def _append(segment: Segment, tail: list[tuple[BatchHeader, Buffer]], epochs: _Epochs) -> None:
+    """Write the batches of the tail file at the end of the log. They tell their epochs themselves: another replica
+    has vouched for them."""
+    for header, batch in tail:
+        if header.leader_epoch > epochs.cache.latest():
+            epochs.cache.assign(header.leader_epoch, header.base_offset)
+        segment.append([header], [batch])
 
 
 def _end_at(segment: Segment, kept: int, promised: int, fault: str) -> int:
