@@ -37,12 +37,13 @@ def is_doubtful(stage: Stage, node: str) -> bool:
 @pytest.mark.parametrize("minimum", ["1", "2"])
 @pytest.mark.parametrize("place", [0, 1, 2])
 @pytest.mark.parametrize("order", ["together", "victim first", "victim last"])
-def test_D11_a_flipped_bit_in_one_synced_tail_costs_nothing_when_all_lose_power(rule, minimum, place, order):
+@pytest.mark.parametrize("number", [3, len(VALUES) - 1], ids=["within", "last batch"])
+def test_D11_a_flipped_bit_in_one_synced_tail_costs_nothing_when_all_lose_power(rule, minimum, place, order, number):
     stage = written(commit_rule=rule, min_insync_replicas=minimum)
     victim = stage.now.replicas[place]
     others = [node for node in stage.replicas if node != victim]
     stage.lose_power(*stage.replicas)
-    flip(stage, victim, 3)
+    flip(stage, victim, number)
     groups = {"together": [stage.replicas], "victim first": [[victim], others], "victim last": [others, [victim]]}
     for group in groups[order]:
         stage.restart(*group)

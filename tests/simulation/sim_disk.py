@@ -140,7 +140,7 @@ class SimDisk:
         """Bytes that all files together may have."""
         self._allocated: dict[str, int] = {}
         self._quiet = False
-        self._rots = False
+        self.rots = False
         """Some bit has flipped, some time."""
 
     # --- Disk --------------------------------------------------------------------------------------------
@@ -287,13 +287,13 @@ class SimDisk:
 
     def flip(self, path: str, position: int, bit: int) -> None:
         """One bit of a file changes where it lies, durably; whoever has the file open reads it so."""
-        self._rots = True
+        self.rots = True
         self._names[path].flip(position, bit)
 
     @contextmanager
     def watched(self) -> Iterator[None]:
         """Somebody looks on from outside: reads meet no faults, and no rot."""
-        rotten = [inode for inode in self._names.values() if inode.flips] if self._rots else []
+        rotten = [inode for inode in self._names.values() if inode.flips] if self.rots else []
         for inode in rotten:
             inode.turn(0)
         self._quiet = True

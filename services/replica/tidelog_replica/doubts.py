@@ -12,9 +12,10 @@ The log is closed. The partition serves and follows nobody, and goes through
     following   another leads, and has answered in its leader epoch: so it serves, and holds everything committed. The
                 controller is told that this copy gives up its tail; in a newer epoch the log is opened, cut
 
-A member that does not answer may hold what is missing, and may come back: the partition waits for it. Other replicas
-are waited for ``OTHERS_WAIT_S``. Nothing of the log changes before the controller has agreed (decision 10), and what
-is known here is volatile: the next life finds the same tail and begins again.
+A member that does not answer may hold what is missing, and may come back: the partition waits for it; where the end
+of the log is only torn, ``TORN_WAIT_S``. Other replicas are waited for ``OTHERS_WAIT_S``, and not for a torn end.
+Nothing of the log changes before the controller has agreed (decision 10), and what is known here is volatile: the
+next life finds the same tail and begins again.
 
 A cluster below feature level 4 knows nothing of doubt. There a copy that is the only member is cut, and the records
 are reported as lost; every other copy is handed over as lost.
@@ -52,7 +53,9 @@ from tidelog_replica.settings import ReplicaSettings
 TIMER = "doubts"
 """First part of a doubt's timer key; the second is the partition."""
 OTHERS_WAIT_S = 5.0
-"""A replica that is no member of ISR or ELR is waited for at most so long."""
+"""A replica that is no member of ISR or ELR is waited for at most so long …"""
+TORN_WAIT_S = 30.0
+"""… and a member, where the end of the log is only torn."""
 
 
 @dataclass(slots=True)
@@ -221,7 +224,7 @@ class Doubts:
     ) -> None:
         """Take what this log holds itself, ask for what it lacks, or settle."""
         self._take_own(doubt)
-        if doubt.needed >= doubt.log.end:
+        if doubt.needed >= doubt.log.end and not doubt.log.torn:
             self._report(key, doubt, state, "settled", doubt.needed, doubt.needed)
             return
         others = [node for node in (*state.replicas, *state.learners) if node != self._node]
@@ -230,11 +233,13 @@ class Doubts:
         if asked:
             self._ask(key, doubt, state, asked[0], now)
             return
-        patient = now < doubt.since + OTHERS_WAIT_S
-        if any(node in members or patient for node in doubt.silent):
+        torn, waited_s = doubt.log.torn, now - doubt.since
+        for_members = not torn or waited_s < TORN_WAIT_S
+        for_others = not torn and waited_s < OTHERS_WAIT_S
+        if any(for_members if node in members else for_others for node in doubt.silent):
             self._pause(key, doubt, now)
         else:
-            self._report(key, doubt, state, "settled", doubt.needed, doubt.log.end)
+            self._report(key, doubt, state, "settled", doubt.needed, doubt.needed if torn else doubt.log.end)
 
     def _take_own(self, doubt: _Doubt) -> None:
         """A batch of this log counts only where it is known that a batch begins: what looks like one may be the value

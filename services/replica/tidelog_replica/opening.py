@@ -75,7 +75,8 @@ class OpenLog:
     tails: TailCache
     indexes: IndexCache | None = None
     intact: bool = False
-    """As for ``Log.open``."""
+    has_peers: bool = False
+    """Both as for ``Log.open``."""
 
     def run(self) -> Opened:
         """See ``Job``. Raises ``CorruptLog`` also for a hole that an earlier life has left, ``DoubtfulLog``, and
@@ -84,7 +85,15 @@ class OpenLog:
             hole = find_hole(self.disk, self.path, finish_deletion(self.disk, self.path))
             if hole is not None:
                 raise hole
-            log = Log.open(self.disk, self.path, self.config, self.tails, self.indexes, intact=self.intact)
+            log = Log.open(
+                self.disk,
+                self.path,
+                self.config,
+                self.tails,
+                self.indexes,
+                intact=self.intact,
+                has_peers=self.has_peers,
+            )
         except OSError as error:
             if error.errno not in _HOLDING_BACK:
                 raise
@@ -247,8 +256,13 @@ class Openings:
                 wanted.begun = True
                 self._running += 1
                 intact = self._session.began_clean
-                job = OpenLog(self._disk, self.path(key), wanted.config, self._tails, self._indexes, intact)
+                asks = self._counts(wanted.state)
+                job = OpenLog(self._disk, self.path(key), wanted.config, self._tails, self._indexes, intact, asks)
                 self._jobs.start(key, job, partial(self._on_ended, key))
+
+    def _counts(self, state: PartitionState | None) -> bool:
+        """Whether this copy is relied on, and others can be asked what its torn end was."""
+        return state is not None and self._node in state.isr + state.elr and len(state.replicas) > 1
 
     def _on_ended(self, key: TopicPartition, result: object, now: float) -> None:
         self._running -= 1

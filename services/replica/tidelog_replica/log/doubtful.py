@@ -6,6 +6,9 @@ causes that the disk cannot tell apart:
     honest    the power was lost before a sync; unsynced writes reach a disk in any order
     damaged   the bytes were synced, and may have been acknowledged; a bit of them flipped
 
+A bad batch with nothing behind it is nearly always a torn write, but may be the last one that was synced. Where other
+replicas can be asked, the log counts as doubtful, too (``torn``); what they answer within ``TORN_WAIT_S`` decides.
+
 So recovery neither cuts nor reports damage. It raises ``DoubtfulLog``, which lists the whole batches behind the first
 bad one, and the server asks the other replicas (``doubts.py``). When the doubt is settled, what they hold is written
 to a *tail file*, ``<start>.tail``: consecutive batches from the first bad one on. A tail file allows recovery to cut
@@ -62,13 +65,21 @@ class Place(NamedTuple):
 
 class DoubtfulLog(OSError):
     """The log is whole up to ``start``, where a bad batch stands at byte ``position`` of the segment at
-    ``filename``; ``places`` are the whole batches behind it, in the order in which they are stored."""
+    ``filename``; ``places`` are the whole batches behind it, in the order in which they are stored. ``torn``: nothing
+    whole follows, which is what a torn write leaves, and a flipped bit in the last batch."""
 
     def __init__(
-        self, segment: Segment, places: Sequence[Place], fault: str, epochs: EpochCache | None = None
+        self,
+        segment: Segment,
+        places: Sequence[Place],
+        fault: str,
+        epochs: EpochCache | None = None,
+        *,
+        torn: bool = False,
     ) -> None:
         """``epochs``: what the log's leader-epoch file tells, where that is whole."""
         self._epochs = epochs
+        self.torn = torn
         self.path = path = segment.path
         self.start = start = segment.end_offset
         self.position = position = segment.size
@@ -76,7 +87,8 @@ class DoubtfulLog(OSError):
         self.places = tuple(places)
         self.end = max((place.end for place in places), default=start + 1)
         """No offset from here on is known to have been written."""
-        text = f"the log is whole up to offset {start}; whole batches follow a bad one at byte {position}: {fault}"
+        behind = "nothing whole follows" if torn else "whole batches follow"
+        text = f"the log is whole up to offset {start}; {behind} a bad batch at byte {position}: {fault}"
         super().__init__(errno.EIO, text, path)
 
     def epoch_of(self, offset: int) -> int:

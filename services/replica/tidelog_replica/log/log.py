@@ -116,11 +116,13 @@ class Log(Cleanable):
         indexes: IndexCache | None = None,
         *,
         intact: bool = False,
+        has_peers: bool = False,
     ) -> Log:
         """Recover the log in ``directory``, or make a new one; everything in it is then synced. ``tails`` and
         ``indexes``: shared with other logs. ``intact``: nothing that was written can be missing, synced or not.
-        Raises ``CorruptLog`` where durable bytes are damaged, ``DoubtfulLog``, and other ``OSError``s."""
-        found = recover(disk, directory, intact=intact or config.flush != "os")
+        ``has_peers``: other replicas can be asked what a torn end was. Raises ``CorruptLog`` where durable bytes are
+        damaged, ``DoubtfulLog``, and other ``OSError``s."""
+        found = recover(disk, directory, intact=intact or config.flush != "os", has_peers=has_peers)
         try:
             return cls(disk, directory, config, found, tails, indexes)
         except OSError:

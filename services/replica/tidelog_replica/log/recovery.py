@@ -46,7 +46,9 @@ written; they wait for the next flush.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 
 from tidelog.disk import Disk, File
@@ -100,20 +102,21 @@ class Recovered:
         self.epochs_file.close()
 
 
-def recover(disk: Disk, directory: str, *, intact: bool = True) -> Recovered:
+def recover(disk: Disk, directory: str, *, intact: bool = True, has_peers: bool = False) -> Recovered:
     """Open the log in ``directory``, or make a new one. ``intact``: what was durable under its flush policy is not
-    lost with the power. Where there is a tail file a doubtful tail is cut, and what the file holds is appended.
-    Raises ``DoubtfulLog``, ``CorruptLog`` and other ``OSError``s; no file is left open then."""
+    lost with the power. ``has_peers``: other replicas can be asked what a torn end was. Where there is a tail file a
+    doubtful tail is cut, and what the file holds is appended. Raises ``DoubtfulLog``, ``CorruptLog`` and other
+    ``OSError``s; no file is left open then."""
     segments: list[Segment] = []
     try:
-        return _recover(disk, directory, segments, intact)
+        return _recover(disk, directory, segments, intact, has_peers)
     except OSError:
         for segment in segments:
             close(segment)
         raise
 
 
-def _recover(disk: Disk, directory: str, segments: list[Segment], intact: bool) -> Recovered:
+def _recover(disk: Disk, directory: str, segments: list[Segment], intact: bool, has_peers: bool) -> Recovered:
     disk.mkdir(directory)
     names = disk.listdir(directory)
     if RESET in names:
@@ -148,7 +151,8 @@ def _recover(disk: Disk, directory: str, segments: list[Segment], intact: bool) 
         cut = False
     else:
         synced = -1 if mark.value is None else floor
-        kept, cut = _check(segments[trusted:], promised, synced, epochs, tail_start(names))
+        doubt = partial(_doubt, epochs, tail_start(names), has_peers)
+        kept, cut = _check(segments[trusted:], promised, synced, epochs, doubt)
         dropped = segments[trusted + kept :]
         _drop(disk, dropped, segments[trusted + kept - 1], names)
         del segments[trusted + kept :]
@@ -293,36 +297,44 @@ def _trust(segment: Segment, end: int, epochs: _Epochs) -> None:
     close(segment)
 
 
-def _check(segments: list[Segment], promised: int, synced: int, epochs: _Epochs, settled: int) -> tuple[int, bool]:
-    """Read whole segments, batch by batch, and cut at the first bad one, if it is not below ``promised``, and has no
-    whole batches behind it or is not below ``settled``; how many segments are left, and whether the last of them was
-    cut. What lies above ``synced`` is written anew."""
+def _check(
+    segments: list[Segment],
+    promised: int,
+    synced: int,
+    epochs: _Epochs,
+    doubt: Callable[[list[Segment], str], None],
+) -> tuple[int, bool]:
+    """Read whole segments, batch by batch, and cut at the first bad one, if it is not below ``promised`` and
+    ``doubt`` does not raise for the segments from there on; how many segments are left, and whether the last of them
+    was cut. What lies above ``synced`` is written anew."""
     end, chain = segments[0].base, segments[0].chain
     for number, segment in enumerate(segments):
         if segment.base != end:
             gap = f"the next segment begins at {segment.base}"
             kept = _end_at(segments[number - 1], number, promised, gap)
-            if end < settled:
-                _doubt(segments[number - 1 :], gap, epochs)
+            doubt(segments[number - 1 :], gap)
             return kept, False
         segment.begin_at(chain)
         fault = _fill(segment, synced, epochs)
         end, chain = segment.end_offset, segment.chain
         if fault is not None:
             kept = _end_at(segment, number + 1, promised, fault)
-            if end < settled:
-                _doubt(segments[number:], fault, epochs)
+            doubt(segments[number:], fault)
             segment.file.truncate(segment.size)
             return kept, True
     return _end_at(segments[-1], len(segments), promised, "nothing follows"), False
 
 
-def _doubt(segments: list[Segment], fault: str, epochs: _Epochs) -> None:
-    """Raise ``DoubtfulLog`` where whole batches follow the end of the first segment."""
+def _doubt(epochs: _Epochs, settled: int, has_peers: bool, segments: list[Segment], fault: str) -> None:
+    """Raise ``DoubtfulLog`` where whole batches follow the end of the first segment, or other replicas can tell
+    whether one did; not from ``settled`` on."""
     first = segments[0]
+    if first.end_offset >= settled:
+        return
     doubtful, places = find_behind(segments, first.end_offset, epochs.fits)
-    if doubtful:
-        raise DoubtfulLog(first, places, fault, epochs.cache if epochs.whole else None)
+    if doubtful or has_peers:
+        known = epochs.cache if epochs.whole else None
+        raise DoubtfulLog(first, places, fault, known, torn=not doubtful)
 
 
 def _append(segment: Segment, tail: list[tuple[BatchHeader, Buffer]], epochs: _Epochs) -> None:
