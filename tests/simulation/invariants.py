@@ -146,6 +146,8 @@ class Invariants(Members):
         if before is not None and (process.name, key) not in self.given_up:
             chain, kept = before.chain, 0 if lost or self._cut_unnoticed(process, key) else before.kept
             text = f"R4 {process.name} {key}: recovered to {log.end}"
+            if log.end < kept and self._was_alone(process, key):
+                kept = 0
             self._demand(log.end >= kept, f"{text}, but {kept} was durable")
             end, last = held.chain.before_control(leader_epoch)
             shorter = chain.agrees(log.end, held.chain.last) or (end >= kept and chain.agrees(end, last))
@@ -159,6 +161,18 @@ class Invariants(Members):
         state = self.metadata.partition(*key)
         member = state is not None and process.name in state.isr + state.elr
         return self.cluster.replica(process.name).disk.rots and not member
+
+    def _was_alone(self, process: SimProcess, key: TopicPartition) -> bool:
+        """Whether a bit of the copy may have flipped, and no other is in ISR or ELR: what it cuts is lost, as by an
+        unclean election that begins the leader epoch in which it leads."""
+        state = self.metadata.partition(*key)
+        if state is None or state.isr + state.elr != (process.name,):
+            return False
+        if self.cluster.replica(process.name).disk.rots:
+            self.cluster.count("tails of the only member cut")
+            epoch = state.leader_epoch + (state.leader != process.name)
+            self.unclean.setdefault(key, []).append(epoch)
+        return self.cluster.replica(process.name).disk.rots
 
     def _chain_from(self, name: str, key: TopicPartition, log: Any) -> Chain:
         """An empty chain from where the log begins: only what is committed may have been removed before."""

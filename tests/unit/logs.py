@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from random import Random
 
 from simulation.sim_disk import PowerLost, SimDisk
+from tidelog.disk import Disk
 from tidelog.records import NewRecord, chain_after, encode_batch, read_header, stamp_prefix
 from tidelog.types import TopicConfig
 from tidelog_replica.core.producers import ProducerState
@@ -89,13 +90,18 @@ def reset(log: Log, start: int, last_epoch: int, chain: bytes, past: ProducerSta
     log.reset(Beginning(start, last_epoch, chain, producers.to_bytes()), producers.copy())
 
 
-def open_log(disk: SimDisk, config: TopicConfig = SMALL) -> Log:
-    """As the only copy that there is: a doubtful tail is cut."""
+def open_alone(disk: Disk, path: str, config: TopicConfig) -> Log:
+    """Open the only copy that there is: a doubtful tail is cut."""
     try:
-        return Log.open(disk, PATH, config)
+        return Log.open(disk, path, config)
     except DoubtfulLog as doubt:
-        WriteTail(disk, PATH, doubt.start, ()).run()
-        return Log.open(disk, PATH, config)
+        WriteTail(disk, path, doubt.start, ()).run()
+        return Log.open(disk, path, config)
+
+
+def open_log(disk: SimDisk, config: TopicConfig = SMALL) -> Log:
+    """``open_alone``, of the log of these tests."""
+    return open_alone(disk, PATH, config)
 
 
 def content(log: Log, *, from_disk: bool = False) -> list[bytes]:

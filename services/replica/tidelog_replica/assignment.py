@@ -76,6 +76,7 @@ class Assignment:
             outbox,
             timers,
             self._reopen,
+            self._repair,
             lambda: self._image.level,
         )
         self._session = session
@@ -344,6 +345,14 @@ class Assignment:
         if isinstance(error, DoubtfulLog):
             self.doubts.begin(key, config, state, error, now)
             return
+        if isinstance(error.doubt, DoubtfulLog):
+            self.doubts.begin(key, config, state, error.doubt, now, damage=error)
+            return
+        self._repair(key, error, config, state, now)
+
+    def _repair(
+        self, key: TopicPartition, error: CorruptLog, config: TopicConfig, state: PartitionState | None, now: float
+    ) -> None:
         reason = f"damaged log: {error}"
         self._outbox.event("partition_offline", topic_id=key.topic_id, partition=key.partition, reason=reason)
         self.repairs.begin(key, config, state, error, now)

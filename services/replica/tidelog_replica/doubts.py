@@ -13,9 +13,12 @@ The log is closed. The partition serves and follows nobody, and goes through
                 controller is told that this copy gives up its tail; in a newer epoch the log is opened, cut
 
 A member that does not answer may hold what is missing, and may come back: the partition waits for it; where the end
-of the log is only torn, ``TORN_WAIT_S``. Other replicas are waited for ``OTHERS_WAIT_S``, and not for a torn end.
+of the log is only torn, ``TORN_WAIT_S``. Other replicas are waited for ``OTHERS_WAIT_S``.
 Nothing of the log changes before the controller has agreed (decision 10), and what is known here is volatile: the
 next life finds the same tail and begins again.
+
+A tail that is damaged for sure, below the recovery point, goes the same way as long as nobody leads: it can be made
+whole, and is never cut. Where another leads, or what is missing is whole nowhere, it is repaired (``repair.py``).
 
 A cluster below feature level 4 knows nothing of doubt. There a copy that is the only member is cut, and the records
 are reported as lost; every other copy is handed over as lost.
@@ -46,6 +49,7 @@ from tidelog.wire.messages import (
 
 from tidelog_replica.core.timers import Timers
 from tidelog_replica.log.doubtful import DoubtfulLog, Place, ReadPlace, WriteTail
+from tidelog_replica.log.segment import CorruptLog
 from tidelog_replica.outbox import Outbox
 from tidelog_replica.session import Session
 from tidelog_replica.settings import ReplicaSettings
@@ -66,6 +70,8 @@ class _Doubt:
     needed: int
     """The first offset from which on nothing is known yet."""
     since: float
+    damage: CorruptLog | None = None
+    """The tail was durable for sure: it is made whole, or repaired (``repair.py``)."""
     batches: list[bytes | Place] = field(default_factory=list)
     """What was found, consecutive from the start of the doubt up to ``needed``."""
     edge: tuple[str, int] = ("", 0)
@@ -83,8 +89,8 @@ class _Doubt:
 
 
 class Doubts:
-    """``reopen(key, config, state)`` is called when a log may be opened and cut. ``level()``: the cluster's feature
-    level."""
+    """``reopen(key, config, state)`` is called when a log may be opened and cut, ``repair(key, damage, config, state,
+    now)`` for one that is damaged and cannot be made whole here. ``level()``: the cluster's feature level."""
 
     def __init__(
         self,
@@ -96,6 +102,7 @@ class Doubts:
         outbox: Outbox,
         timers: Timers,
         reopen: Callable[[TopicPartition, TopicConfig, PartitionState], None],
+        repair: Callable[[TopicPartition, CorruptLog, TopicConfig, PartitionState | None, float], None],
         level: Callable[[], int],
     ) -> None:
         self._node = node
@@ -106,6 +113,7 @@ class Doubts:
         self._outbox = outbox
         self._timers = timers
         self._reopen = reopen
+        self._repair = repair
         self._level = level
         self._doubts: dict[TopicPartition, _Doubt] = {}
 
@@ -126,10 +134,17 @@ class Doubts:
     # --- inputs ------------------------------------------------------------------------------------------
 
     def begin(
-        self, key: TopicPartition, config: TopicConfig, state: PartitionState | None, log: DoubtfulLog, now: float
+        self,
+        key: TopicPartition,
+        config: TopicConfig,
+        state: PartitionState | None,
+        log: DoubtfulLog,
+        now: float,
+        *,
+        damage: CorruptLog | None = None,
     ) -> None:
-        """The log was not opened: its tail is doubtful."""
-        self._doubts[key] = _Doubt(config, state, log, log.start, now, edge=(log.path, log.position))
+        """The log was not opened: its tail is doubtful; or damaged for sure, and must not be cut."""
+        self._doubts[key] = _Doubt(config, state, log, log.start, now, damage, edge=(log.path, log.position))
         self._event("log_doubtful", key, start=log.start, end=log.end, reason=log.strerror or str(log))
         self._step(key, now)
 
@@ -190,7 +205,14 @@ class Doubts:
             return
         members = {*state.isr, *state.elr}
         follows = state.leader not in (None, self._node)
-        if state.leader == self._node and state.unclean_epoch == state.leader_epoch:
+        if doubt.damage is not None and (
+            follows
+            or self._node not in members
+            or self._level() < DOUBTFUL_TAILS
+            or (state.leader == self._node and state.unclean_epoch == state.leader_epoch)
+        ):
+            self._give_back(key, doubt, doubt.damage, now)
+        elif state.leader == self._node and state.unclean_epoch == state.leader_epoch:
             self._report_loss(key, doubt, state)  # an unclean election has decided: there is nothing better
         elif self._level() < DOUBTFUL_TAILS:
             self._step_without_doubt(key, doubt, state, members == {self._node})
@@ -235,11 +257,18 @@ class Doubts:
             return
         torn, waited_s = doubt.log.torn, now - doubt.since
         for_members = not torn or waited_s < TORN_WAIT_S
-        for_others = not torn and waited_s < OTHERS_WAIT_S
+        for_others = waited_s < OTHERS_WAIT_S
         if any(for_members if node in members else for_others for node in doubt.silent):
             self._pause(key, doubt, now)
+        elif doubt.damage is not None:
+            self._give_back(key, doubt, doubt.damage, now)
         else:
             self._report(key, doubt, state, "settled", doubt.needed, doubt.needed if torn else doubt.log.end)
+
+    def _give_back(self, key: TopicPartition, doubt: _Doubt, damage: CorruptLog, now: float) -> None:
+        """What other replicas hold is fetched from the leader, when there is one."""
+        del self._doubts[key]
+        self._repair(key, damage, doubt.config, doubt.state, now)
 
     def _take_own(self, doubt: _Doubt) -> None:
         """A batch of this log counts only where it is known that a batch begins: what looks like one may be the value

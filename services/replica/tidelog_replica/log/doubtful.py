@@ -76,8 +76,10 @@ class DoubtfulLog(OSError):
         epochs: EpochCache | None = None,
         *,
         torn: bool = False,
+        end: int = 0,
     ) -> None:
-        """``epochs``: what the log's leader-epoch file tells, where that is whole."""
+        """``epochs``: what the log's leader-epoch file tells, where that is whole. ``end``: at least so far the log
+        was synced."""
         self._epochs = epochs
         self.torn = torn
         self.path = path = segment.path
@@ -85,7 +87,7 @@ class DoubtfulLog(OSError):
         self.position = position = segment.size
         self.sealed = cipher_of(segment.file) is not None
         self.places = tuple(places)
-        self.end = max((place.end for place in places), default=start + 1)
+        self.end = max([start + 1, end, *(place.end for place in places)])
         """No offset from here on is known to have been written."""
         behind = "nothing whole follows" if torn else "whole batches follow"
         text = f"the log is whole up to offset {start}; {behind} a bad batch at byte {position}: {fault}"

@@ -46,9 +46,7 @@ written; they wait for the next flush.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from itertools import pairwise
 
 from tidelog.disk import Disk, File
@@ -151,14 +149,16 @@ def _recover(disk: Disk, directory: str, segments: list[Segment], intact: bool, 
         cut = False
     else:
         synced = -1 if mark.value is None else floor
-        doubt = partial(_doubt, epochs, tail_start(names), has_peers)
-        kept, cut = _check(segments[trusted:], promised, synced, epochs, doubt)
+        judge = _Tail(epochs, promised, tail_start(names), has_peers)
+        kept, cut = _check(segments[trusted:], synced, judge)
         dropped = segments[trusted + kept :]
         _drop(disk, dropped, segments[trusted + kept - 1], names)
         del segments[trusted + kept :]
         cut = cut or bool(dropped)
     tail = tail_of(disk, directory, names, segments[-1].end_offset)
     _append(segments[-1], tail, epochs)
+    if segments[-1].end_offset < promised:
+        raise _less(segments[-1], promised, "and the tail file")
     end = segments[-1].end_offset
     unsynced = mark.value is None or end > floor or cut or bool(tail)
     if told != origin:
@@ -297,44 +297,59 @@ def _trust(segment: Segment, end: int, epochs: _Epochs) -> None:
     close(segment)
 
 
-def _check(
-    segments: list[Segment],
-    promised: int,
-    synced: int,
-    epochs: _Epochs,
-    doubt: Callable[[list[Segment], str], None],
-) -> tuple[int, bool]:
-    """Read whole segments, batch by batch, and cut at the first bad one, if it is not below ``promised`` and
-    ``doubt`` does not raise for the segments from there on; how many segments are left, and whether the last of them
-    was cut. What lies above ``synced`` is written anew."""
+def _check(segments: list[Segment], synced: int, tail: _Tail) -> tuple[int, bool]:
+    """Read whole segments, batch by batch, and cut at the first bad one, unless ``tail`` raises; how many segments
+    are left, and whether the last of them was cut. What lies above ``synced`` is written anew."""
     end, chain = segments[0].base, segments[0].chain
     for number, segment in enumerate(segments):
         if segment.base != end:
-            gap = f"the next segment begins at {segment.base}"
-            kept = _end_at(segments[number - 1], number, promised, gap)
-            doubt(segments[number - 1 :], gap)
-            return kept, False
+            tail.end_at(segments[number - 1 :], f"the next segment begins at {segment.base}")
+            return number, False
         segment.begin_at(chain)
-        fault = _fill(segment, synced, epochs)
+        fault = _fill(segment, synced, tail.epochs)
         end, chain = segment.end_offset, segment.chain
         if fault is not None:
-            kept = _end_at(segment, number + 1, promised, fault)
-            doubt(segments[number:], fault)
+            tail.end_at(segments[number:], fault)
             segment.file.truncate(segment.size)
-            return kept, True
-    return _end_at(segments[-1], len(segments), promised, "nothing follows"), False
+            return number + 1, True
+    tail.end_at(segments[-1:], None)
+    return len(segments), False
 
 
-def _doubt(epochs: _Epochs, settled: int, has_peers: bool, segments: list[Segment], fault: str) -> None:
-    """Raise ``DoubtfulLog`` where whole batches follow the end of the first segment, or other replicas can tell
-    whether one did; not from ``settled`` on."""
-    first = segments[0]
-    if first.end_offset >= settled:
-        return
-    doubtful, places = find_behind(segments, first.end_offset, epochs.fits)
-    if doubtful or has_peers:
-        known = epochs.cache if epochs.whole else None
-        raise DoubtfulLog(first, places, fault, known, torn=not doubtful)
+@dataclass(frozen=True, slots=True)
+class _Tail:
+    """Judges where the log is to end. ``promised``: below it everything was synced; ``settled``: from there on a tail
+    file says what follows; ``has_peers``: as for ``recover``."""
+
+    epochs: _Epochs
+    promised: int
+    settled: int
+    has_peers: bool
+
+    def end_at(self, segments: list[Segment], fault: str | None) -> None:
+        """Raise ``CorruptLog`` or ``DoubtfulLog`` where the log must not be cut at the end of the first segment, as
+        far as that is whole. ``fault``: of what follows; None where nothing does."""
+        first = segments[0]
+        end = first.end_offset
+        if end >= self.settled or (end >= self.promised and fault is None):
+            return
+        doubtful, places = (False, []) if fault is None else find_behind(segments, end, self.epochs.fits)
+        known = self.epochs.cache if self.epochs.whole else None
+        text = fault or "nothing follows"
+        if end < self.promised:
+            doubt = DoubtfulLog(first, places, text, known, end=self.promised)
+            raise _less(first, self.promised, text, doubt)
+        if doubtful or self.has_peers:
+            raise DoubtfulLog(first, places, text, known, torn=not doubtful)
+
+
+def _less(segment: Segment, promised: int, fault: str, doubt: DoubtfulLog | None = None) -> CorruptLog:
+    return CorruptLog(
+        segment.path,
+        f"offsets up to {promised} were synced, but the log is sound only up to {segment.end_offset},"
+        f" byte {segment.size}, {promised - segment.end_offset} less: {fault}",
+        doubt,
+    )
 
 
 def _append(segment: Segment, tail: list[tuple[BatchHeader, Buffer]], epochs: _Epochs) -> None:
@@ -344,16 +359,6 @@ def _append(segment: Segment, tail: list[tuple[BatchHeader, Buffer]], epochs: _E
         if header.leader_epoch > epochs.cache.latest():
             epochs.cache.assign(header.leader_epoch, header.base_offset)
         segment.append([header], [batch])
-
-
-def _end_at(segment: Segment, kept: int, promised: int, fault: str) -> int:
-    if segment.end_offset < promised:
-        raise CorruptLog(
-            segment.path,
-            f"offsets up to {promised} were synced, but the log is sound only up to {segment.end_offset},"
-            f" byte {segment.size}, {promised - segment.end_offset} less: {fault}",
-        )
-    return kept
 
 
 def _fill(segment: Segment, synced: int, epochs: _Epochs) -> str | None:
