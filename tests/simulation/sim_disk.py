@@ -3,8 +3,8 @@
 Theory. Every file has two contents: what programs read (the page cache) and what is *stable*, with the list of
 changes in between, which ``File.sync`` applies. Names have the same two forms, per directory, and ``sync_dir``. At
 ``crash`` every change that was not synced meets its own fate, whatever became of the others: kept, lost, torn at any
-byte, torn with a flipped bit, there as zeros (the size arrived, the data did not), or in any of its sectors. Real file
-systems are kinder (ordered journals); code that survives this one survives them.
+byte, torn with a flipped bit, there as zeros (the size arrived, the data did not), or in any of its sectors. Real
+file systems are kinder (ordered journals); code that survives this one survives them.
 
 A sync that fails drops its changes: they can still be read, no later sync makes them stable, and a power loss takes
 them. That is what ext4 does after a failed write-back.

@@ -109,8 +109,8 @@ def _damage(write: Write, rng: Random) -> list[Write]:
 
 
 def _sectors(write: Write, rng: Random) -> list[Write]:
-    """Any subset of the sectors of the file that the write covers. Where the file's length arrived, those that did not
-    are zeros if they were never written before."""
+    """Any subset of the sectors of the file that the write covers. Where the file's length arrived, those that did
+    not are zeros if they were never written before."""
     end = write.position + len(write.data)
     edges = [write.position, *range((write.position // SECTOR_BYTES + 1) * SECTOR_BYTES, end, SECTOR_BYTES), end]
     kept = [

@@ -145,7 +145,8 @@ class Doubts:
     ) -> None:
         """The log was not opened: its tail is doubtful; or damaged for sure, and must not be cut."""
         self._doubts[key] = _Doubt(config, state, log, log.start, now, damage, edge=(log.path, log.position))
-        self._event("log_doubtful", key, start=log.start, end=log.end, reason=log.strerror or str(log))
+        told = {"start": log.start, "end": log.end, "torn": int(log.torn), "damaged": int(damage is not None)}
+        self._event("log_doubtful", key, **told, reason=log.strerror or str(log))
         self._step(key, now)
 
     def on_state(self, key: TopicPartition, config: TopicConfig, state: PartitionState, now: float) -> None:
