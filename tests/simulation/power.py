@@ -38,7 +38,11 @@ class PowerLosses(Cluster):
     def __init__(self, seed: int) -> None:
         rng = stream(seed, "losses")
         minimum, rule = rng.choice("12"), rng.choice(("isr", "isr", "quorum"))
-        config = {"min_insync_replicas": minimum, "commit_rule": rule, "segment_max_bytes": rng.choice(("2048", "65536"))}
+        config = {
+            "min_insync_replicas": minimum,
+            "commit_rule": rule,
+            "segment_max_bytes": rng.choice(("2048", "65536")),
+        }
         topic = TopicOptions("t", 2, 3, {"replica_max_lag_ms": "2000", "flush": "fsync", **config})
         super().__init__(Options(seed, controllers=1, replicas=3, topics=(topic,)))
         self.rng = rng

@@ -116,15 +116,17 @@ def find_behind(
         window = open_window(segment.file, size, BATCHES_CHUNK_BYTES, segment.path)
         search = _Search(segment, window, size, begin)
         edge = (begin, segment.base) if number else _end_of(window, begin, start)
-        sure = True
+        sure, whole = True, bool(number)  # the batch that ends at the edge is whole
         for position, header, stored in search.run():
             if not number and position == begin and header.base_offset != start:
                 doubtful = True  # its CRC is right: no torn write, but its offset has changed
                 continue
-            misplaced = position == edge[0] and header.base_offset != edge[1]
-            if header.base_offset < start or misplaced or not fits(header):
+            if header.base_offset < start or not fits(header):
                 continue
-            sure = position == begin or (sure and position == edge[0])
+            if position == edge[0] and header.base_offset != edge[1] and whole:
+                continue
+            sure = position == begin or (sure and (position, header.base_offset) == edge)
+            whole = True
             place = (header.base_offset, header.end_offset, header.leader_epoch, segment.path)
             found.append(Place(*place, position, header.batch_length, stored, sure))
             edge = (position + stored, header.end_offset)

@@ -46,7 +46,9 @@ written; they wait for the next flush.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 
 from tidelog.disk import Disk, File
@@ -149,7 +151,8 @@ def _recover(disk: Disk, directory: str, segments: list[Segment], intact: bool, 
         cut = False
     else:
         synced = -1 if mark.value is None else floor
-        judge = _Tail(epochs, promised, tail_start(names), has_peers)
+        held = partial(tail_of, disk, directory, names)
+        judge = _Tail(epochs, promised, tail_start(names), held, has_peers)
         kept, cut = _check(segments[trusted:], synced, judge)
         dropped = segments[trusted + kept :]
         _drop(disk, dropped, segments[trusted + kept - 1], names)
@@ -157,8 +160,6 @@ def _recover(disk: Disk, directory: str, segments: list[Segment], intact: bool, 
         cut = cut or bool(dropped)
     tail = tail_of(disk, directory, names, segments[-1].end_offset)
     _append(segments[-1], tail, epochs)
-    if segments[-1].end_offset < promised:
-        raise _less(segments[-1], promised, "and the tail file")
     end = segments[-1].end_offset
     unsynced = mark.value is None or end > floor or cut or bool(tail)
     if told != origin:
@@ -319,11 +320,12 @@ def _check(segments: list[Segment], synced: int, tail: _Tail) -> tuple[int, bool
 @dataclass(frozen=True, slots=True)
 class _Tail:
     """Judges where the log is to end. ``promised``: below it everything was synced; ``settled``: from there on a tail
-    file says what follows; ``has_peers``: as for ``recover``."""
+    file says what follows, and ``held`` what it holds; ``has_peers``: as for ``recover``."""
 
     epochs: _Epochs
     promised: int
     settled: int
+    held: Callable[[int], list[tuple[BatchHeader, Buffer]]]
     has_peers: bool
 
     def end_at(self, segments: list[Segment], fault: str | None) -> None:
@@ -331,7 +333,9 @@ class _Tail:
         far as that is whole. ``fault``: of what follows; None where nothing does."""
         first = segments[0]
         end = first.end_offset
-        if end >= self.settled or (end >= self.promised and fault is None):
+        if end >= self.promised and (fault is None or end >= self.settled):
+            return
+        if end >= self.settled and any(header.end_offset >= self.promised for header, _ in self.held(end)):
             return
         doubtful, places = (False, []) if fault is None else find_behind(segments, end, self.epochs.fits)
         known = self.epochs.cache if self.epochs.whole else None
