@@ -1,8 +1,8 @@
 """``python -m simulation.power [--losses 10000] [--seed 1]``: power losses of all replica servers, and nothing else.
 
 One small cluster, again and again: records are sent, at some moment all replica servers lose power at once, unsynced
-sectors reach their disks in any order or not at all, and the servers come back one after the other. No bit of what was
-synced changes. After each loss
+sectors reach their disks in any order or not at all, and the servers come back one after the other. No bit of what
+was synced changes. After each loss
 
 - every partition has a leader again, and all replicas are in sync;
 - no log was called damaged;

@@ -1289,6 +1289,7 @@ class PartitionInfo:
     """A reassignment to these replicas is in progress."""
     read_only: bool = False
     paused: bool = False
+    doubtful: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
