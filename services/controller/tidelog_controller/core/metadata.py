@@ -392,7 +392,8 @@ def _elect_sealed(draft: Draft, command: ElectSealed) -> Done:
         partition = draft.state.partition(*key)
         if partition is None or not partition.sealing or partition.leader_epoch != part.leader_epoch:
             continue
-        hold = all(m.node in partition.isr and draft.state.in_life(m.node, m.broker_epoch) for m in part.sealed_by)
+        promised = [node for node in partition.isr if node not in partition.doubtful]
+        hold = all(m.node in promised and draft.state.in_life(m.node, m.broker_epoch) for m in part.sealed_by)
         if hold and draft.is_live(part.leader):
             draft.change(key, elect_sealed(partition, part.leader), "sealed", part.evidence)
     return Done()
