@@ -103,3 +103,22 @@ def test_D11_the_only_member_opens_at_once_and_says_what_is_possibly_lost(alone)
     assert stage.loop.now - began < (1.0 if alone == "only replica" else 8.0)
     (change,) = [change for change in stage.changes if change.event == "records_possibly_lost"]
     assert (change.cause, change.evidence["start"], change.evidence["end"]) == ("doubtful_tail", "3", "12")
+
+
+def test_D11_a_copy_keeps_its_tail_while_its_leader_is_one_that_the_metadata_name_only():
+    """They name a server that died with the others: what stands behind the copy's own hole is needed yet."""
+    stage = written(min_insync_replicas="1")
+    one, two, three = stage.now.replicas
+    stage.lose_power(*stage.replicas)
+    flip(stage, three, 2)
+    flip(stage, two, 8)
+    stage.restart(three)
+    stage.run_for(0.3)
+    stage.restart(one)
+    stage.run_for(0.3)
+    stage.kill(one)
+    assert stage.now.isr == (two,)
+    stage.restart(two)
+    stage.until(lambda: stage.leads(two))
+    assert stage.values(two)[: len(VALUES)] == VALUES
+    stage.settle()
