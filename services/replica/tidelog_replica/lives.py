@@ -3,6 +3,7 @@
     meta             cluster, node, and the names of lives: the last one that was registered, then all begun since.
                      Each process start adds one, durably, before it registers. The controller knows the name of the
                      last registered life: a directory that does not name it was wiped, or restored from an old copy
+    meta-copy        the same again: each has a CRC, and one of them that is damaged is made again from the other
     boot             the run of the operating system since which nothing was lost
     clean-shutdown   the life that ended in order, with everything flushed; gone, durably, before the next one writes
                      to a log
@@ -20,14 +21,41 @@ only its silence keeps the next life from trusting what is there; a restart of t
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
+from crc32c import crc32c
 from tidelog.disk import Disk
 from tidelog.errors import ConfigError
 from tidelog.types import NodeId
 
 KEPT = 1000
 """Most names of lives: the last registered one and the newest."""
+
+
+META, META_COPY = "meta", "meta-copy"
+
+
+class _Damaged(Exception):
+    """The file is not what was written."""
+
+
+def _parse(data: bytes, path: str) -> tuple[str, str, list[str]]:
+    """Cluster, node and the names of lives. Raises ``_Damaged``."""
+    try:
+        stored = json.loads(data)
+        cluster, node = str(stored["cluster"]), str(stored["node"])
+        lives = list(map(str, stored.get("lives", [""])))  # before lives had names, the last one's was ""
+        told = stored.get("crc32c")  # an earlier release wrote none
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise _Damaged(f"{path} is damaged; it must name cluster, node and lives: {error!r}") from error
+    if told is not None and told != _crc({"cluster": cluster, "node": node, "lives": lives}):
+        raise _Damaged(f"{path} is damaged: its CRC is another")
+    return cluster, node, lives
+
+
+def _crc(meta: Mapping[str, object]) -> int:
+    crc: int = crc32c(json.dumps(meta, sort_keys=True).encode())
+    return crc
 
 
 class Lives:
@@ -51,11 +79,10 @@ class Lives:
         """A flush has failed in this life."""
 
     def begin(self, name: str) -> None:
-        """A life of that name begins. Raises ``ConfigError`` when the directory is another node's or cluster's,
-        ``OSError``."""
+        """A life of that name begins. Raises ``ConfigError`` when the directory is another node's or cluster's, or
+        both copies of ``meta`` are damaged; ``OSError``."""
         self._disk.mkdir(self.directory)
-        meta = self._read("meta")
-        stored = [] if meta is None else self._check(meta)
+        stored = self._read_meta()
         marker = self._read("clean-shutdown")
         self._in_order = bool(stored) and marker == stored[-1].encode()
         self.clean = self._in_order or (bool(self._boot) and self._read("boot") == self._boot.encode())
@@ -94,14 +121,22 @@ class Lives:
         if self._read("boot") is not None:
             self._disk.unlink(self._path("boot"))
 
-    def _check(self, data: bytes) -> list[str]:
-        path = self._path("meta")
-        try:
-            stored = json.loads(data)
-            cluster, node = str(stored["cluster"]), str(stored["node"])
-            lives = list(map(str, stored.get("lives", [""])))  # before lives had names, the last one's was ""
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise ConfigError(f"{path} is damaged; it must name cluster, node and lives: {error!r}") from error
+    def _read_meta(self) -> list[str]:
+        """The names of lives; none in a new directory. Raises ``ConfigError``."""
+        damaged: ConfigError | None = None
+        for name in (META, META_COPY):
+            data = self._read(name)
+            if data is None:
+                continue
+            try:
+                return self._check(*_parse(data, self._path(name)))
+            except _Damaged as error:
+                damaged = damaged or ConfigError(str(error))
+        if damaged is not None:
+            raise damaged
+        return []
+
+    def _check(self, cluster: str, node: str, lives: list[str]) -> list[str]:
         if node != self._node:
             raise ConfigError(
                 f"{self.directory} belongs to node {node}, not {self._node}: name the node or the directory rightly"
@@ -123,8 +158,10 @@ class Lives:
             self._disk.write_atomic(self._path("boot"), self._boot.encode())
 
     def _write_meta(self) -> None:
-        meta = {"cluster": self.cluster, "node": self._node, "lives": self.names}
-        self._disk.write_atomic(self._path("meta"), json.dumps(meta).encode())
+        meta = {"cluster": self.cluster, "node": self._node, "lives": list(self.names)}
+        data = json.dumps({**meta, "crc32c": _crc(meta)}).encode()
+        for name in (META, META_COPY):
+            self._disk.write_atomic(self._path(name), data)
 
     def _read(self, name: str) -> bytes | None:
         try:
