@@ -177,6 +177,9 @@ class PartitionState:
     """Nobody opens its log, but to seal it: nothing is written, read or copied. It is led again in a new leader
     epoch."""
 
+    doubtful: tuple[NodeId, ...] = later(())
+    """Members of ISR or ELR whose copies have a doubtful tail: until that is settled they are as good as away."""
+
     @property
     def rests(self) -> bool:
         """No replica has anything to do."""

@@ -118,7 +118,7 @@ class Checker:
             assert found is None or found in allowed, f"commit {self._done}, a flip in {path}: {number} is found"
 
 
-class scratch_tree:  # noqa: N801 (a context manager that is used like a function)
+class scratch_tree:
     """The tree as a directory; the folder of the store in it."""
 
     def __init__(self, tree: Tree, folder: Path) -> None:

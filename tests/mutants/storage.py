@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
-
+from tidelog_controller.core import leadership
 from tidelog_replica.core.producers import ProducerState
 from tidelog_replica.core.stable import LogTransactions
+from tidelog_replica.doubts import Doubts
 from tidelog_replica.lives import Lives
 from tidelog_replica.log import advance, recovery
 from tidelog_replica.log.cleanable import Cleanable
@@ -38,7 +38,57 @@ def retry_a_failed_flush(patch: Patch) -> None:
 @breaks("storage", "A bad batch below the recovery mark is corruption, and nothing is cut there.")
 def cut_at_any_bad_batch(patch: Patch) -> None:
     """Recovery cuts at the first bad batch, wherever it stands."""
-    patch.setattr(recovery, "_end_at", lambda segment, kept, floor, fault: kept)
+    patch.setattr(recovery._Tail, "end_at", lambda self, segments, fault: None)
+
+
+@breaks("storage", "A bad batch with whole batches behind it is no torn write.")
+def look_at_nothing_behind(patch: Patch) -> None:
+    """Recovery does not look for whole batches behind a bad one."""
+    patch.setattr(recovery, "find_behind", lambda segments, start, fits: (False, []))
+
+
+@breaks("storage", "A copy with a doubtful tail does not lead while another member may hold what it lacks.")
+def lead_with_a_doubtful_tail(patch: Patch) -> None:
+    """A doubtful copy settles for what it has, and leads."""
+
+    def settle(self, key, doubt, state, members, now):
+        self._report(key, doubt, state, "settled", doubt.log.start, doubt.log.end)
+
+    patch.setattr(Doubts, "_search", settle)
+
+
+@breaks("storage", "A doubtful member is not elected, and makes no majority.")
+def elect_the_doubtful(patch: Patch) -> None:
+    """The controller elects doubtful members like others."""
+    patch.setattr(leadership, "_counting", lambda partition, is_live: is_live)
+
+
+@breaks("storage", "A doubtful tail is cut for a leader only when that leader has answered.")
+def cut_for_a_leader_that_may_be_dead(patch: Patch) -> None:
+    """The metadata's leader is believed to serve."""
+    step = Doubts._step
+
+    def believe(self, key, now):
+        doubt = self._doubts[key]
+        if doubt.state is not None:
+            doubt.led_by = doubt.state.leader_epoch
+        step(self, key, now)
+
+    patch.setattr(Doubts, "_step", believe)
+
+
+@breaks("storage", "The recovery mark never names more than what is durable.")
+def mark_ahead_of_the_sync(patch: Patch) -> None:
+    """The mark names the end of a flush, durably, before the flush has run."""
+    begin_flush = Log.begin_flush
+
+    def mark_first(self, *, whole=False):
+        flush = begin_flush(self, whole=whole)
+        if flush is not None:
+            self._mark.write(flush.end, sync=True)
+        return flush
+
+    patch.setattr(Log, "begin_flush", mark_first)
 
 
 @breaks("storage", "A bad batch below the written HW is corruption, however old the recovery mark is.")
@@ -56,7 +106,7 @@ def believe_the_tail(patch: Patch) -> None:
 @breaks("D10", "A data directory names the node that it belongs to, and is refused to others.")
 def take_any_directory(patch: Patch) -> None:
     """Whose directory it is is not looked at."""
-    patch.setattr(Lives, "_check", lambda self, data: list(json.loads(data)["lives"]))
+    patch.setattr(Lives, "_check", lambda self, cluster, node: None)
 
 
 @breaks("KIP-98", "Compaction stops at the last stable offset.", tests=("test_stable",))

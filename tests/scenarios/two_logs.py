@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from appending import append_as_leader
+from logs import open_alone
 from simulation.sim_disk import SimDisk
 from tidelog.records import NewRecord, Record, decode_batch, encode_batch, split
 from tidelog.types import PartitionState, TopicConfig, TopicPartition
@@ -25,7 +26,7 @@ PATH = "/log"
 
 def open_log(disk: SimDisk, config: TopicConfig = CONFIG) -> Log:
     """The log on this disk."""
-    return Log.open(disk, PATH, config)
+    return open_alone(disk, PATH, config)
 
 
 def append(log: Log, epoch: int, *values: bytes) -> None:

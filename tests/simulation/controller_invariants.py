@@ -211,7 +211,8 @@ class ControllerInvariants(Checks):
 
     def _note_lost_copies(self, key: TopicPartition, was: PartitionState, after: MetadataState) -> None:
         for entry in after.history[key.topic_id][key.partition]:
-            if entry.epoch > was.epoch and "data_lost" in (entry.cause, entry.evidence.get("trigger")):
+            causes = (entry.cause, entry.evidence.get("trigger"))
+            if entry.epoch > was.epoch and ("data_lost" in causes or "tail_given_up" in causes):
                 self.cluster.count("copies said to be lost")
                 self.lost_copies.add((entry.evidence["node"], key))
 

@@ -5,14 +5,11 @@ from __future__ import annotations
 import errno
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from tidelog.types import TopicPartition
 from tidelog_controller.core.raft_log import Persist
-from tidelog_replica.log.checkpoint import Checkpoint
-from tidelog_replica.log.files import MARK
 from tidelog_replica.log.sealed import BEGINNING
 
 from simulation.controller_process import ControllerProcess, RaftStore
@@ -200,31 +197,24 @@ class Damage:
         self._stalled[target.name] = self.loop.now + seconds
 
     def bit_rot(self, target: SimProcess, place: float, bit: int) -> None:
-        """A bit flips in a closed segment of one replica server; only ever of one in a run, so that the others have
-        what it held. It is one that the log knows for good to have been synced: behind the durable mark, after a
-        power loss, nobody can tell rot from a write that was torn."""
+        """A bit flips in what a segment of one replica server holds durably, closed or written; only ever of one in a
+        run, so that the others have what it held."""
         if not isinstance(target, ReplicaProcess) or not self.rotten <= {target.name}:
             return
         disk = target.disk
+        begin = BEGINNING if self.cluster.options.encrypted else 0  # what rots in one of two key pages is no loss
         logs = [path for path in disk.files() if path.endswith(".log")]
-        closed = [
-            path
-            for path, after in pairwise(logs)
-            if _folder(path) == _folder(after) and _base(after) <= _mark(disk, _folder(path))
-        ]
-        if closed:
-            begin = BEGINNING if self.cluster.options.encrypted else 0  # what rots in one of two key pages is no loss
-            sizes = [max(0, disk.stable_size(path) - begin) for path in closed]
-            position = int(place * sum(sizes))
-            for path, size in zip(closed, sizes, strict=True):
-                if position < size:
-                    self.cluster.count("bits flipped")
-                    self.rotten.add(target.name)
-                    topic_id, _, number = PurePosixPath(_folder(path)).name.rpartition("-")
-                    self.cluster.invariants.may_forget.add(TopicPartition(topic_id, int(number)))
-                    disk.flip(path, begin + position, bit)
-                    return
-                position -= size
+        sizes = [max(0, disk.stable_size(path) - begin) for path in logs]
+        position = int(place * sum(sizes))
+        for path, size in zip(logs, sizes, strict=True):
+            if position < size:
+                self.cluster.count("bits flipped")
+                self.rotten.add(target.name)
+                topic_id, _, number = PurePosixPath(path).parent.name.rpartition("-")
+                self.cluster.invariants.may_forget.add(TopicPartition(topic_id, int(number)))
+                disk.flip(path, begin + position, bit)
+                return
+            position -= size
 
     def wipe_disk(self, target: SimProcess, seconds: float) -> None:
         """The machine gets a new, empty disk."""
@@ -363,18 +353,3 @@ def revive(process: SimProcess) -> None:
     """Start it if it is down."""
     if not process.running:
         process.start()
-
-
-def _mark(disk: SimDisk, folder: str) -> int:
-    """The recovery mark of the log there, as it stands after a power loss."""
-    stable = SimDisk()
-    stable.replace(f"{folder}/{MARK}", disk.stable(f"{folder}/{MARK}"))
-    return Checkpoint(stable, f"{folder}/{MARK}").value or 0
-
-
-def _base(path: str) -> int:
-    return int(PurePosixPath(path).stem)
-
-
-def _folder(path: str) -> str:
-    return str(PurePosixPath(path).parent)

@@ -134,8 +134,8 @@ class Invariants(Members):
 
     def _opened(self, process: SimProcess, key: TopicPartition, log: Any, leader_epoch: int) -> Held:
         """Recovery returns a prefix of what was there, with everything that was flushed (R4), unless the copy was
-        damaged and the controllers have noted that before anything of it went. Behind it a leader may have put the
-        first batch of its epoch already."""
+        damaged and the controllers have noted that before anything of it went, or nobody counted on it. Behind it a
+        leader may have put the first batch of its epoch already."""
         told, chain = log.read_high_watermark(), self._chain_from(process.name, key, log)
         held = Held(chain, log, log.epochs, process.core.partitions[key], told=told)
         self._held[process.name, key] = held
@@ -144,14 +144,35 @@ class Invariants(Members):
         lost = (process.name, key) in self.lost_copies
         self.lost_copies.discard((process.name, key))
         if before is not None and (process.name, key) not in self.given_up:
-            chain, kept = before.chain, 0 if lost else before.kept
+            chain, kept = before.chain, 0 if lost or self._cut_unnoticed(process, key) else before.kept
             text = f"R4 {process.name} {key}: recovered to {log.end}"
+            if log.end < kept and self._was_alone(process, key):
+                kept = 0
             self._demand(log.end >= kept, f"{text}, but {kept} was durable")
             end, last = held.chain.before_control(leader_epoch)
             shorter = chain.agrees(log.end, held.chain.last) or (end >= kept and chain.agrees(end, last))
             longer = held.chain.agrees(chain.end, chain.last)  # by what its last step wrote
             self._demand(shorter or longer, f"{text}, which is not what was appended")
         return held
+
+    def _cut_unnoticed(self, process: SimProcess, key: TopicPartition) -> bool:
+        """Whether a bit of the copy may have flipped, and it is in neither ISR nor ELR: its last batch passes for a
+        torn write then."""
+        state = self.metadata.partition(*key)
+        member = state is not None and process.name in state.isr + state.elr
+        return self.cluster.replica(process.name).disk.rots and not member
+
+    def _was_alone(self, process: SimProcess, key: TopicPartition) -> bool:
+        """Whether a bit of the copy may have flipped, and no other is in ISR or ELR: what it cuts is lost, as by an
+        unclean election that begins the leader epoch in which it leads."""
+        state = self.metadata.partition(*key)
+        if state is None or state.isr + state.elr != (process.name,):
+            return False
+        if self.cluster.replica(process.name).disk.rots:
+            self.cluster.count("tails of the only member cut")
+            epoch = state.leader_epoch + (state.leader != process.name)
+            self.unclean.setdefault(key, []).append(epoch)
+        return self.cluster.replica(process.name).disk.rots
 
     def _chain_from(self, name: str, key: TopicPartition, log: Any) -> Chain:
         """An empty chain from where the log begins: only what is committed may have been removed before."""

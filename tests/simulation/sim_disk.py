@@ -3,8 +3,8 @@
 Theory. Every file has two contents: what programs read (the page cache) and what is *stable*, with the list of
 changes in between, which ``File.sync`` applies. Names have the same two forms, per directory, and ``sync_dir``. At
 ``crash`` every change that was not synced meets its own fate, whatever became of the others: kept, lost, torn at any
-byte, torn with a flipped bit, or there as zeros (the size arrived, the data did not). Real file systems are kinder
-(ordered journals, whole sectors); code that survives this one survives them.
+byte, torn with a flipped bit, there as zeros (the size arrived, the data did not), or in any of its sectors. Real
+file systems are kinder (ordered journals); code that survives this one survives them.
 
 A sync that fails drops its changes: they can still be read, no later sync makes them stable, and a power loss takes
 them. That is what ext4 does after a failed write-back.
@@ -140,7 +140,7 @@ class SimDisk:
         """Bytes that all files together may have."""
         self._allocated: dict[str, int] = {}
         self._quiet = False
-        self._rots = False
+        self.rots = False
         """Some bit has flipped, some time."""
 
     # --- Disk --------------------------------------------------------------------------------------------
@@ -287,13 +287,13 @@ class SimDisk:
 
     def flip(self, path: str, position: int, bit: int) -> None:
         """One bit of a file changes where it lies, durably; whoever has the file open reads it so."""
-        self._rots = True
+        self.rots = True
         self._names[path].flip(position, bit)
 
     @contextmanager
     def watched(self) -> Iterator[None]:
         """Somebody looks on from outside: reads meet no faults, and no rot."""
-        rotten = [inode for inode in self._names.values() if inode.flips] if self._rots else []
+        rotten = [inode for inode in self._names.values() if inode.flips] if self.rots else []
         for inode in rotten:
             inode.turn(0)
         self._quiet = True

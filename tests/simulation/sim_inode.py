@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from random import Random
 
 
@@ -70,12 +71,13 @@ class Inode:
         self.pending.clear()
 
     def crash(self, rng: Random, kept: float) -> None:
+        """Each change that was not synced meets its own fate, whatever became of those before it."""
         for change in self.pending:
             if rng.random() < kept:
                 change.apply(self.stable)
             elif isinstance(change, Write) and change.data and not self._holds(change):
-                _damage(change, rng)
-                change.apply(self.stable)
+                for piece in _damage(change, rng):
+                    piece.apply(self.stable)
         self.pending.clear()
         self.content = bytearray(self.stable)
 
@@ -84,17 +86,38 @@ class Inode:
         return self.stable[write.position : write.position + len(write.data)] == write.data
 
 
-def _damage(write: Write, rng: Random) -> None:
-    """What is left of a write that was not synced and not kept."""
-    fate = rng.choice(("lost", "torn", "flipped", "zero"))
-    length = rng.randrange(len(write.data) + 1)
+SECTOR_BYTES = 512
+"""What a disk writes whole or not at all, and in any order."""
+
+
+def _damage(write: Write, rng: Random) -> list[Write]:
+    """What is left of a write that was not synced and not kept: nothing, its beginning, its beginning with a flipped
+    bit, its length alone, or any of its sectors, with its length or without."""
+    fate = rng.choice(("lost", "torn", "flipped", "zero", "sectors", "sectors"))
+    if fate == "sectors":
+        return _sectors(write, rng)
+    data = write.data
+    length = rng.randrange(len(data) + 1)
     if fate == "zero":
-        write.data = bytes(len(write.data))
-    else:
-        write.data = b"" if fate == "lost" else write.data[:length]
-    if fate == "flipped" and write.data:
-        damaged = bytearray(write.data)
-        damaged[rng.randrange(length)] ^= 1 << rng.randrange(8)
-        write.data = bytes(damaged)
-    if not write.data:
-        write.position = 0
+        return [Write(write.position, bytes(len(data)))]
+    if fate == "lost" or not length:
+        return []
+    torn = bytearray(data[:length])
+    if fate == "flipped":
+        torn[rng.randrange(length)] ^= 1 << rng.randrange(8)
+    return [Write(write.position, bytes(torn))]
+
+
+def _sectors(write: Write, rng: Random) -> list[Write]:
+    """Any subset of the sectors of the file that the write covers. Where the file's length arrived, those that did
+    not are zeros if they were never written before."""
+    end = write.position + len(write.data)
+    edges = [write.position, *range((write.position // SECTOR_BYTES + 1) * SECTOR_BYTES, end, SECTOR_BYTES), end]
+    kept = [
+        Write(a, write.data[a - write.position : b - write.position])
+        for a, b in pairwise(edges)
+        if rng.random() < 0.5
+    ]
+    if rng.random() < 0.5:
+        kept.insert(0, Write(end, b""))  # makes the file so long
+    return kept

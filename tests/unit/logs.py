@@ -7,10 +7,12 @@ from collections.abc import Callable, Iterator, Sequence
 from random import Random
 
 from simulation.sim_disk import PowerLost, SimDisk
+from tidelog.disk import Disk
 from tidelog.records import NewRecord, chain_after, encode_batch, read_header, stamp_prefix, with_sent_crc
 from tidelog.types import TopicConfig
 from tidelog_replica.core.producers import ProducerState
 from tidelog_replica.log.checkpoint import Checkpoint
+from tidelog_replica.log.doubtful import DoubtfulLog, WriteTail
 from tidelog_replica.log.log import Beginning, Log
 from tidelog_replica.log.recovery import MARK
 from tidelog_replica.log.tail import Tail
@@ -88,8 +90,18 @@ def reset(log: Log, start: int, last_epoch: int, chain: bytes, past: ProducerSta
     log.reset(Beginning(start, last_epoch, chain, producers.to_bytes()), producers.copy())
 
 
+def open_alone(disk: Disk, path: str, config: TopicConfig) -> Log:
+    """Open the only copy that there is: a doubtful tail is cut."""
+    try:
+        return Log.open(disk, path, config)
+    except DoubtfulLog as doubt:
+        WriteTail(disk, path, doubt.start, ()).run()
+        return Log.open(disk, path, config)
+
+
 def open_log(disk: SimDisk, config: TopicConfig = SMALL) -> Log:
-    return Log.open(disk, PATH, config)
+    """``open_alone``, of the log of these tests."""
+    return open_alone(disk, PATH, config)
 
 
 def content(log: Log, *, from_disk: bool = False) -> list[bytes]:

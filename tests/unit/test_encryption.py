@@ -9,7 +9,7 @@ from random import Random
 import pytest
 import test_log_model
 from hypothesis import given, settings
-from logs import END, PATH, STORED, after_power_losses, batch, batches, content, flush, open_log, sound
+from logs import END, PATH, STORED, after_power_losses, batch, batches, content, flush, open_alone, open_log, sound
 from simulation.sim_disk import SimDisk
 from tidelog.disk import RealDisk
 from tidelog.errors import ConfigError
@@ -39,7 +39,7 @@ CONFIG = TopicConfig(segment_max_bytes=700)
 
 
 def open_sealed(disk: SimDisk, keys: Keyring = OF_OLD) -> Log:
-    return Log.open(SealedDisk(disk, keys), PATH, CONFIG)
+    return open_alone(SealedDisk(disk, keys), PATH, CONFIG)
 
 
 def build(keys: Keyring = OF_OLD) -> SimDisk:

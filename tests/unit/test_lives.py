@@ -200,12 +200,30 @@ def test_D10_a_directory_of_another_node_or_cluster_is_refused_untouched() -> No
 @pytest.mark.parametrize(
     "meta", [b"", b"[]", b"{}", b'{"cluster": "c"}', b'{"cluster": "c", "node": "r1", "lives": 3}']
 )
-def test_a_damaged_meta_is_refused(meta: bytes) -> None:
+def test_a_damaged_meta_without_a_copy_is_refused(meta: bytes) -> None:
     disk = SimDisk()
     registered(disk, "a")
     disk.replace("/data/meta", meta)
+    copy = disk.read("/data/meta-copy")
+    disk.replace("/data/meta-copy", meta)
     with pytest.raises(ConfigError, match="damaged"):
         begin(disk, "b")
+    disk.replace("/data/meta-copy", copy)
+    assert begin(disk, "b").names == ("a", "b")
+
+
+@pytest.mark.parametrize("name", ["meta", "meta-copy"])
+def test_a_flipped_bit_anywhere_in_meta_stops_nothing_and_is_mended(name: str) -> None:
+    disk = SimDisk()
+    registered(disk, "a")
+    begin(disk, "b")
+    for position in range(len(disk.read(f"/data/{name}"))):
+        for bit in range(8):
+            after = disk.clone()
+            after.flip(f"/data/{name}", position, bit)
+            lives = begin(after, "c")
+            assert (lives.cluster, lives.names) == ("c", ("a", "b", "c"))
+            assert after.read("/data/meta") == after.read("/data/meta-copy")
 
 
 def test_a_directory_from_before_lives_had_names_is_one_life_without() -> None:

@@ -52,6 +52,7 @@ from tidelog.wire.messages import (
     Rebalance,
     Register,
     RemoveController,
+    ReportDoubt,
     ReportLeader,
     ReportLoss,
     RequestVote,
@@ -81,7 +82,7 @@ ALLOWED = {
     | {TimeoutNow.OP, Meet.OP},
     "replica": _ANYBODY
     | {Register.OP, Heartbeat.OP, AlterIsr.OP, ReportLeader.OP, Watch.OP}
-    | {HandOver.OP, Seal.OP, ConfirmLeader.OP, ReportLoss.OP},
+    | {HandOver.OP, Seal.OP, ConfirmLeader.OP, ReportLoss.OP, ReportDoubt.OP},
     "gateway": _ANYBODY
     | {CreateTopic.OP, DeleteTopic.OP, AlterTopic.OP, AlterLearners.OP, GrowTopic.OP}
     | {SetReadOnly.OP, PauseTopic.OP, PrepareGroups.OP, PrepareTransactions.OP}

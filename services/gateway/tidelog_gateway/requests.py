@@ -344,6 +344,7 @@ def _topic_info(topic: TopicState) -> TopicInfo:
             state.leader_epoch,
             state.epoch,
             elr=state.elr,
+            doubtful=state.doubtful,
             learners=state.learners,
             successor=state.successor or "",
             target=state.target,

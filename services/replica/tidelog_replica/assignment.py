@@ -26,7 +26,9 @@ from tidelog.wire.messages import MetadataUpdate
 
 from tidelog_replica.changes import Changes
 from tidelog_replica.core.timers import Timers
+from tidelog_replica.doubts import Doubts
 from tidelog_replica.lagging import follower_lags
+from tidelog_replica.log.doubtful import DoubtfulLog
 from tidelog_replica.log.index import IndexCache
 from tidelog_replica.log.log import Flush
 from tidelog_replica.log.segment import CorruptLog
@@ -65,6 +67,18 @@ class Assignment:
             node, disk, directory, tails, indexes, outbox, timers, self._on_open, self._on_broken, session
         )
         self.repairs = Repairs(node, disk, self.openings.path, session, settings, outbox, timers, self._reopen)
+        self.doubts = Doubts(
+            node,
+            disk,
+            self.openings.path,
+            session,
+            settings,
+            outbox,
+            timers,
+            self._reopen,
+            self._repair,
+            lambda: self._image.level,
+        )
         self._session = session
         session.seen = lambda: (self._image.index, self._term)
         session.highest_id = lambda: max((p.producers.highest_id for p in self.partitions.values()), default=0)
@@ -103,6 +117,8 @@ class Assignment:
         """Why a partition that is not open here serves nobody."""
         if key in self.repairs:
             return self.repairs.refusal(key)
+        if key in self.doubts:
+            return self.doubts.refusal(key)
         topic = self._acted_on.get(key.topic_id)
         if topic is not None and key.partition < len(topic.partitions) and topic.partitions[key.partition].rests:
             return refuse("TOPIC_PAUSED", f"{topic.name}/{key.partition} is paused: nothing is written or read")
@@ -129,8 +145,8 @@ class Assignment:
 
     @property
     def offline(self) -> int:
-        """Logs that are damaged, or cannot be opened."""
-        return len(self.repairs) + self.openings.held_back
+        """Logs that are damaged or doubtful, or cannot be opened."""
+        return len(self.repairs) + len(self.doubts) + self.openings.held_back
 
     @property
     def all_open(self) -> bool:
@@ -227,6 +243,7 @@ class Assignment:
         self._upstreams.clear()
         self.openings.unwant_all()
         self.repairs.unassign_all()
+        self.doubts.unassign_all()
         for partition in self.partitions.values():
             partition.retire(reason)
 
@@ -234,7 +251,7 @@ class Assignment:
 
     def _assign(self, topic: TopicState, key: TopicPartition, state: PartitionState, now: float) -> None:
         if self._node not in state.replicas + state.learners:
-            places = (self.partitions, self.openings, self.repairs, self._found, self._retiring)
+            places = (self.partitions, self.openings, self.repairs, self.doubts, self._found, self._retiring)
             held = any(key in place for place in places)
             if not (held and state.sealing):
                 self._returning.pop(key, None)
@@ -252,6 +269,8 @@ class Assignment:
             self._returning[key] = (topic.config, state)
         elif key in self.repairs:
             self.repairs.on_state(key, topic.config, state, now)
+        elif key in self.doubts:
+            self.doubts.on_state(key, topic.config, state, now)
         else:
             self.openings.want(key, topic.config, state)
 
@@ -268,6 +287,8 @@ class Assignment:
             self._close_durable(partition, now)
         elif key in self.repairs:
             self.repairs.on_state(key, topic.config, state, now)
+        elif key in self.doubts:
+            self.doubts.on_state(key, topic.config, state, now)
         elif key in self.openings:
             self.openings.want(key, topic.config, state)
 
@@ -320,6 +341,22 @@ class Assignment:
             self._act_on(partition, state, now)
 
     def _on_broken(
+        self,
+        key: TopicPartition,
+        error: CorruptLog | DoubtfulLog,
+        config: TopicConfig,
+        state: PartitionState | None,
+        now: float,
+    ) -> None:
+        if isinstance(error, DoubtfulLog):
+            self.doubts.begin(key, config, state, error, now)
+            return
+        if isinstance(error.doubt, DoubtfulLog):
+            self.doubts.begin(key, config, state, error.doubt, now, damage=error)
+            return
+        self._repair(key, error, config, state, now)
+
+    def _repair(
         self, key: TopicPartition, error: CorruptLog, config: TopicConfig, state: PartitionState | None, now: float
     ) -> None:
         reason = f"damaged log: {error}"
@@ -358,6 +395,7 @@ class Assignment:
         self.catching_up.pop(key, None)
         self.openings.unwant(key)
         self.repairs.unassign(key)
+        self.doubts.unassign(key)
         self._upstreams.unfollow(key)
         if partition is not None and partition.state is not None:
             partition.retire(f"{self._node} is no replica of it")
@@ -378,6 +416,7 @@ class Assignment:
         partition = self.partitions.get(key)
         if partition is None:  # not here; or on its way, damaged, left over from an earlier life
             self.repairs.forget(key)
+            self.doubts.forget(key)
             if key not in self._ending:
                 self.openings.delete(key, None)
             return

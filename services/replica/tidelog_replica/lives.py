@@ -5,6 +5,7 @@
                      last registered life: a directory that does not name it was wiped, or restored from an old copy.
                      Also some lives that were registered before, for metadata that have gone back; the newest
                      metadata that were seen; and a bound of the producer ids in the logs
+    meta-copy        the same again: each has a CRC, and one of them that is damaged is made again from the other
     boot             the run of the operating system since which nothing was lost
     clean-shutdown   the life that ended in order, with everything flushed; gone, durably, before the next one writes
                      to a log
@@ -22,8 +23,10 @@ only its silence keeps the next life from trusting what is there; a restart of t
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 
+from crc32c import crc32c
 from tidelog.disk import Disk
 from tidelog.errors import ConfigError
 from tidelog.types import NodeId
@@ -34,6 +37,51 @@ KEPT_OLDER = 12
 """Most names of lives that were registered before the last one."""
 IDS_AHEAD = 1 << 30
 """How far the bound of producer ids is set ahead, so that it is rarely written: four minutes by the clock."""
+META, META_COPY = "meta", "meta-copy"
+
+
+class _Damaged(Exception):
+    """The file is not what was written."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Meta:
+    """The content of ``meta``; the fields of ``Lives`` with these names say what they mean."""
+
+    cluster: str
+    node: str
+    lives: list[str]
+    older: list[str]
+    uncertain: list[str]
+    seen: tuple[int, int]
+    id_bound: int
+
+
+def _parse(data: bytes, path: str) -> _Meta:
+    """Read one copy of the file. Earlier releases wrote fewer fields and no CRC. Raises ``_Damaged``."""
+    try:
+        stored = json.loads(data)
+        told = stored.pop("crc32c", None)
+        index, term = map(int, stored.get("seen", (0, 0)))
+        meta = _Meta(
+            str(stored["cluster"]),
+            str(stored["node"]),
+            list(map(str, stored.get("lives", [""]))),  # before lives had names, the last one's was ""
+            list(map(str, stored.get("older", ()))),
+            list(map(str, stored.get("uncertain", ()))),
+            (index, term),
+            int(stored.get("id_bound", 0)),
+        )
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise _Damaged(f"{path} is damaged; it must name cluster, node and lives: {error!r}") from error
+    if told is not None and told != _crc(stored):
+        raise _Damaged(f"{path} is damaged: its CRC is another")
+    return meta
+
+
+def _crc(fields: Mapping[str, object]) -> int:
+    crc: int = crc32c(json.dumps(fields, sort_keys=True).encode())
+    return crc
 
 
 class Lives:
@@ -65,11 +113,10 @@ class Lives:
         """A flush has failed in this life."""
 
     def begin(self, name: str) -> None:
-        """A life of that name begins. Raises ``ConfigError`` when the directory is another node's or cluster's,
-        ``OSError``."""
+        """A life of that name begins. Raises ``ConfigError`` when the directory is another node's or cluster's, or
+        both copies of ``meta`` are damaged; ``OSError``."""
         self._disk.mkdir(self.directory)
-        meta = self._read("meta")
-        stored = [] if meta is None else self._check(meta)
+        stored = self._read_meta()
         marker = self._read("clean-shutdown")
         self._in_order = bool(stored) and marker == stored[-1].encode()
         self.clean = self._in_order or (bool(self._boot) and self._read("boot") == self._boot.encode())
@@ -123,17 +170,29 @@ class Lives:
         if self._read("boot") is not None:
             self._disk.unlink(self._path("boot"))
 
-    def _check(self, data: bytes) -> list[str]:
-        path = self._path("meta")
-        try:
-            stored = json.loads(data)
-            cluster, node = str(stored["cluster"]), str(stored["node"])
-            lives = list(map(str, stored.get("lives", [""])))  # before lives had names, the last one's was ""
-            older, uncertain = (tuple(map(str, stored.get(name, ()))) for name in ("older", "uncertain"))
-            index, term = map(int, stored.get("seen", (0, 0)))
-            id_bound = int(stored.get("id_bound", 0))
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise ConfigError(f"{path} is damaged; it must name cluster, node and lives: {error!r}") from error
+    def _read_meta(self) -> list[str]:
+        """The names of lives; none in a new directory. Raises ``ConfigError``."""
+        damaged: ConfigError | None = None
+        for name in (META, META_COPY):
+            data = self._read(name)
+            if data is None:
+                continue
+            try:
+                meta = _parse(data, self._path(name))
+            except _Damaged as error:
+                damaged = damaged or ConfigError(str(error))
+            else:
+                self._check(meta.cluster, meta.node)
+                self.cluster = self.cluster or meta.cluster
+                self.older, self.uncertain = tuple(meta.older), tuple(meta.uncertain)
+                self.seen, self.id_bound = meta.seen, meta.id_bound
+                return meta.lives
+        if damaged is not None:
+            raise damaged
+        return []
+
+    def _check(self, cluster: str, node: str) -> None:
+        """Raise ``ConfigError`` unless a directory of that cluster and node is this server's."""
         if node != self._node:
             raise ConfigError(
                 f"{self.directory} belongs to node {node}, not {self._node}: name the node or the directory rightly"
@@ -143,9 +202,6 @@ class Lives:
                 f"{self.directory} belongs to cluster {cluster}, not {self.cluster}:"
                 " join that cluster, or take an empty directory"
             )
-        self.cluster = self.cluster or cluster
-        self.older, self.uncertain, self.seen, self.id_bound = older, uncertain, (index, term), id_bound
-        return lives
 
     def _add_name(self, names: Sequence[str], name: str) -> None:
         self.names = (*names[:1], *names[1:][-(KEPT - 2) :], name)
@@ -156,9 +212,19 @@ class Lives:
             self._disk.write_atomic(self._path("boot"), self._boot.encode())
 
     def _write_meta(self) -> None:
-        meta: dict[str, object] = {"cluster": self.cluster, "node": self._node, "lives": self.names}
-        meta |= {"older": self.older, "uncertain": self.uncertain, "seen": self.seen, "id_bound": self.id_bound}
-        self._disk.write_atomic(self._path("meta"), json.dumps(meta).encode())
+        meta = _Meta(
+            self.cluster,
+            self._node,
+            list(self.names),
+            list(self.older),
+            list(self.uncertain),
+            self.seen,
+            self.id_bound,
+        )
+        fields = asdict(meta)
+        data = json.dumps({**fields, "crc32c": _crc(fields)}).encode()
+        for name in (META, META_COPY):
+            self._disk.write_atomic(self._path(name), data)
 
     def _read(self, name: str) -> bytes | None:
         try:

@@ -46,6 +46,7 @@ from tidelog.wire.messages import (
     Produce,
     Progress,
     Read,
+    ReadTail,
     WriteMarker,
 )
 
@@ -58,6 +59,7 @@ from tidelog_replica.coordinating import KINDS as GROUP_KINDS
 from tidelog_replica.coordinating import Groups
 from tidelog_replica.core.groups.group import Group
 from tidelog_replica.core.timers import Timers
+from tidelog_replica.doubts import TIMER as DOUBTS_TIMER
 from tidelog_replica.jobs import Job
 from tidelog_replica.lives import Lives
 from tidelog_replica.log.log import Flush
@@ -223,6 +225,8 @@ class ReplicaNode:
                 self._requests.epoch_offset(source, id, message)
             case LogSnapshot():
                 self._requests.log_snapshot(source, id, message)
+            case ReadTail():
+                self._requests.read_tail(source, id, message)
             case Digest():
                 self._requests.digest(source, id, message)
             case Notify():
@@ -290,6 +294,8 @@ class ReplicaNode:
                 self._assignment.openings.on_tick(name)
             elif kind == REPAIR_TIMER:
                 self._assignment.repairs.on_tick(name, now)
+            elif kind == DOUBTS_TIMER:
+                self._assignment.doubts.on_tick(name, now)
         return self._finish(now)
 
     def deadline(self) -> float | None:

@@ -28,6 +28,7 @@ from tidelog_replica.core.producers import ProducerState
 from tidelog_replica.core.timers import Timers
 from tidelog_replica.jobs import Jobs
 from tidelog_replica.log.damage import find_hole
+from tidelog_replica.log.doubtful import DoubtfulLog
 from tidelog_replica.log.index import IndexCache
 from tidelog_replica.log.log import Log
 from tidelog_replica.log.segment import CorruptLog
@@ -74,15 +75,25 @@ class OpenLog:
     tails: TailCache
     indexes: IndexCache | None = None
     intact: bool = False
-    """As for ``Log.open``."""
+    has_peers: bool = False
+    """Both as for ``Log.open``."""
 
     def run(self) -> Opened:
-        """See ``Job``. Raises ``CorruptLog`` also for a hole that an earlier life has left, and ``HeldBack``."""
+        """See ``Job``. Raises ``CorruptLog`` also for a hole that an earlier life has left, ``DoubtfulLog``, and
+        ``HeldBack``."""
         try:
             hole = find_hole(self.disk, self.path, finish_deletion(self.disk, self.path))
             if hole is not None:
                 raise hole
-            log = Log.open(self.disk, self.path, self.config, self.tails, self.indexes, intact=self.intact)
+            log = Log.open(
+                self.disk,
+                self.path,
+                self.config,
+                self.tails,
+                self.indexes,
+                intact=self.intact,
+                has_peers=self.has_peers,
+            )
         except OSError as error:
             if error.errno not in _HOLDING_BACK:
                 raise
@@ -155,7 +166,9 @@ class Openings:
         outbox: Outbox,
         timers: Timers,
         on_open: Callable[[TopicPartition, Opened, TopicConfig, PartitionState | None, float], None],
-        on_broken: Callable[[TopicPartition, CorruptLog, TopicConfig, PartitionState | None, float], None],
+        on_broken: Callable[
+            [TopicPartition, CorruptLog | DoubtfulLog, TopicConfig, PartitionState | None, float], None
+        ],
         session: Session,
     ) -> None:
         self._node = node
@@ -243,8 +256,13 @@ class Openings:
                 wanted.begun = True
                 self._running += 1
                 intact = self._session.began_clean
-                job = OpenLog(self._disk, self.path(key), wanted.config, self._tails, self._indexes, intact)
+                asks = self._counts(wanted.state)
+                job = OpenLog(self._disk, self.path(key), wanted.config, self._tails, self._indexes, intact, asks)
                 self._jobs.start(key, job, partial(self._on_ended, key))
+
+    def _counts(self, state: PartitionState | None) -> bool:
+        """Whether this copy is relied on, and others can be asked what its torn end was."""
+        return state is not None and self._node in state.isr + state.elr and len(state.replicas) > 1
 
     def _on_ended(self, key: TopicPartition, result: object, now: float) -> None:
         self._running -= 1
@@ -262,7 +280,7 @@ class Openings:
             if wanted.deleted:
                 self.delete(key, None)
                 self._want_again(key, wanted)
-            elif isinstance(result, CorruptLog):
+            elif isinstance(result, CorruptLog | DoubtfulLog):
                 self._on_broken(key, result, wanted.config, wanted.state, now)
             else:
                 self._hold_back(key, wanted, result, now)

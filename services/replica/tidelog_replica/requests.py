@@ -11,6 +11,7 @@ from typing import TypeVar, TypeVarTuple
 
 from tidelog.counting import count
 from tidelog.errors import TidelogError, refuse
+from tidelog.records import read_header
 from tidelog.types import Buffer, NodeId, TopicPartition
 from tidelog.wire.codec import payload_view
 from tidelog.wire.messages import (
@@ -34,6 +35,8 @@ from tidelog.wire.messages import (
     ProduceAck,
     Progress,
     Read,
+    ReadTail,
+    TailRead,
 )
 
 from tidelog_replica.assignment import Assignment
@@ -55,6 +58,9 @@ DIGEST_MAX_OFFSETS = 64
 """Asked for at a time: each may cost a read of a few KiB."""
 DIGEST_MAX_EPOCHS = 64
 """Leader epochs that are told, the last ones."""
+
+TAIL_BYTES = 1 << 20
+"""A replica with a doubtful tail gets about as much at a time."""
 
 R = TypeVar("R")
 T = TypeVar("T")
@@ -186,6 +192,23 @@ class Requests:
             answer = self._lead(asked.topic_id, asked.partition, Leading.snapshot, node, life, asked.leader_epoch)
             self._outbox.answer(source, id, answer)
 
+    def read_tail(self, source: int, id: int | None, asked: ReadTail) -> None:
+        """A batch for a replica whose log has a doubtful tail, from the copy here, in whatever role."""
+        if self._is_fenced(source, id, asked.node, asked.broker_epoch):
+            return
+        key = TopicPartition(asked.topic_id, asked.partition)
+        partition = self._assignment.partitions.get(key)
+        if key in self._assignment.doubts:
+            self._assignment.doubts.serve(key, asked, lambda answer: self._outbox.answer(source, id, answer))
+            return
+        if not self._session.registered or partition is None:
+            self._outbox.answer(source, id, self._assignment.refusal(key))
+            return
+        found: list[TailRead] = []
+        partition.guard(lambda: found.append(_tail_from(partition, asked)))
+        self._touch(partition)
+        self._outbox.answer(source, id, found[0] if found else partition.refusal())
+
     def _is_fenced(self, source: int, id: int | None, node: NodeId, broker_epoch: int) -> bool:
         """Refuse a message of a replica server's earlier life. A later life than is known here is news that the
         metadata will bring."""
@@ -256,6 +279,18 @@ class Requests:
 
 def _leading(partition: Partition) -> Leading | None:
     return partition.leading
+
+
+def _tail_from(partition: Partition, asked: ReadTail) -> TailRead:
+    """The batch that begins at that offset, and more behind it, if the log holds it in that leader epoch."""
+    log, leading = partition.log, partition.leading
+    leads = leading is not None and leading.core.leader_epoch == asked.leader_epoch
+    fits = asked.epoch in (-1, log.epoch_at(asked.offset + 1))
+    if not (log.start <= asked.offset < log.end and fits):
+        return TailRead(found=False, leads=leads)
+    batches = log.read(asked.offset, TAIL_BYTES, log.end)
+    found = bool(batches) and read_header(batches[0]).base_offset == asked.offset
+    return TailRead(found=found, leads=leads, payload=list(batches) if found else b"")
 
 
 def _digest(partition: Partition, offsets: Sequence[int]) -> DigestAnswer:

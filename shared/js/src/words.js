@@ -54,6 +54,7 @@ const partitionInfo = shape({
   target: or([], list(text)),
   read_only: or(false, flag),
   paused: or(false, flag),
+  doubtful: or([], list(text)),
 });
 
 const topicInfo = shape({ topic_id: text, name: text, config: texts, partitions: list(partitionInfo) });

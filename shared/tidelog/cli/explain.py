@@ -80,6 +80,11 @@ def _why_no_leader(topic: TopicInfo, partition: PartitionInfo) -> str:
             return f"waiting until a majority of {', '.join(partition.isr)} has told how far its log reaches"
         return f"a majority of {', '.join(partition.replicas)} has lost its data; {allow}"
     holders = (*partition.isr, *partition.elr)
+    if partition.doubtful:
+        others = [node for node in holders if node not in partition.doubtful]
+        doubt = f"the end of the log on {', '.join(partition.doubtful)} is doubtful: some of it may be missing there"
+        waits = f"waiting for {' or '.join(others)}" if others else "they ask each other for what is missing"
+        return f"{doubt}; {waits}; {allow}"
     if holders:
         return f"waiting for {' or '.join(holders)}: nothing committed is missing there; {allow}"
     return f"whoever held everything committed has lost data; {allow}"
@@ -93,6 +98,11 @@ def event_in_words(entry: HistoryEntry) -> str:
     if entry.event == "awaiting":
         down = f"; down: {told['down']}" if told["down"] else ""
         return f"reported: {told['reported'] or 'nobody'}; waiting for one or more of {told['awaited']}{down}"
+    if entry.event == "records_possibly_lost":
+        return (
+            f"{told['node']} opened its log without offsets {told['start']} up to {told['end']}, which may have been"
+            " committed: a batch there is whole on no member"
+        )
     if entry.event == "records_lost":
         reason = (
             "it follows a leader that lacked them (unclean election)"
@@ -165,5 +175,6 @@ def _move_in_words(entry: HistoryEntry) -> str:
 
 def losses_in_words(entries: Iterable[HistoryEntry]) -> list[str]:
     """The unclean elections of a history, and the records that were found lost."""
-    bad = [entry for entry in entries if entry.event == "records_lost" or entry.cause == "unclean_election"]
+    losses = ("records_lost", "records_possibly_lost")
+    bad = [entry for entry in entries if entry.event in losses or entry.cause == "unclean_election"]
     return [f"at {clock(entry)} {event_in_words(entry)}" for entry in bad]

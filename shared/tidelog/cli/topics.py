@@ -125,6 +125,7 @@ def describe(name: str, as_json: bool, gateways: tuple[str, ...]) -> None:
                 e.event == "leader_elected" and e.cause == "unclean_election" for e in entries
             )
             p["records_lost"] = [e.evidence for e in entries if e.event == "records_lost"]
+            p["records_possibly_lost"] = [e.evidence for e in entries if e.event == "records_possibly_lost"]
         print_json(described)
         return
     print_topic(topic, histories)

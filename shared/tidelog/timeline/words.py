@@ -122,6 +122,17 @@ def change(record: Document) -> str:
             return f"resumed, led by {leader or 'nobody'} in leader epoch {after['leader_epoch']}"
         case "learners_changed":
             return f"the learners are {' '.join(after.get('learners', ())) or 'none'} now"
+        case "tail_doubtful":
+            return f"the end of the log on {record['evidence'].get('node')} is doubtful: the copy does not count"
+        case "tail_settled":
+            return f"the end of the log on {record['evidence'].get('node')} is settled: the copy counts again"
+        case "tail_given_up":
+            return f"{record['evidence'].get('node')} gives up the end of its log for the leader's"
+        case "records_possibly_lost":
+            told = record["evidence"]
+            return (
+                f"records from offset {told['start']} up to {told['end']} are possibly lost: {told['node']} cut them"
+            )
         case "records_lost":
             evidence = record["evidence"]
             span = f"{evidence['start']} up to {evidence['end']}"

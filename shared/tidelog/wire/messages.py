@@ -288,6 +288,31 @@ class ReportLoss(Message):
     end: int
 
 
+@dataclass(frozen=True, slots=True)
+class ReportDoubt(Message):
+    """The log of a copy is whole up to some offset, and may or may not have held more (feature level 4). ``step``:
+
+    ``doubtful``   whole batches follow a bad one at ``start``, the last ends at ``end``: where the sender is in ISR
+                   or ELR it is treated as away from now on
+    ``settled``    the sender is whole again up to ``start``; nobody in ISR and ELR holds the records from there to
+                   ``end``, which may have been committed. It counts again
+    ``given_up``   another leads; the sender cuts its log at ``start``, and is in neither ISR nor ELR
+
+    Every step that is not refused begins a newer epoch. ``STALE_EPOCH`` where the partition has moved on."""
+
+    OP: ClassVar[str] = "report_doubt"
+    ANSWER: ClassVar[type[Message]] = Done
+    node: str
+    broker_epoch: int
+    topic_id: str
+    partition: int
+    leader_epoch: int
+    epoch: int
+    step: str
+    start: int
+    end: int
+
+
 # --- controller: metadata --------------------------------------------------------------------------------
 
 
@@ -1097,6 +1122,32 @@ class LogSnapshot(Message):
     leader_epoch: int
 
 
+@dataclass(frozen=True, slots=True)
+class TailRead(Message):
+    """Answer: whether the batch is whole there; if so, it and perhaps those behind it are the payload. ``leads``: the
+    sender leads the partition in the leader epoch that was asked for."""
+
+    found: bool
+    leads: bool = False
+    payload: Payload = b""
+
+
+@dataclass(frozen=True, slots=True)
+class ReadTail(Message):
+    """A replica whose log has a doubtful tail asks another replica, in whatever role, for the batch that begins at
+    ``offset`` (feature level 4). ``epoch``: of which leader epoch it must be; -1: any."""
+
+    OP: ClassVar[str] = "read_tail"
+    ANSWER: ClassVar[type[Message]] = TailRead
+    node: str
+    broker_epoch: int
+    topic_id: str
+    partition: int
+    leader_epoch: int
+    offset: int
+    epoch: int = -1
+
+
 # --- data: client to gateway, and gateway to replica -----------------------------------------------------
 
 
@@ -1298,6 +1349,7 @@ class PartitionInfo:
     paused: bool = False
     sealing: bool = False
     """Nobody leads before enough replicas have reported how far their logs reach."""
+    doubtful: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

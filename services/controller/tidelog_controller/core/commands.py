@@ -179,6 +179,22 @@ class RecordLoss(Command):
 
 
 @dataclass(frozen=True, slots=True)
+class NoteDoubt(Command):
+    """A server's report about the tail of its copy, as it came (``wire.messages.ReportDoubt``)."""
+
+    KIND: ClassVar[str] = "note_doubt"
+    node: NodeId
+    broker_epoch: int
+    topic_id: str
+    partition: int
+    leader_epoch: int
+    epoch: int
+    step: str
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
 class ChangeTopic(Command):
     """New values of some settings; they were checked against what does not change."""
 
@@ -353,6 +369,7 @@ KINDS: dict[str, type[Command]] = {
         LeaveParts,
         ElectSealed,
         ConfirmLeadership,
+        NoteDoubt,
         RecordLoss,
         ChangeTopic,
         SetLearners,

@@ -51,6 +51,7 @@ from tidelog.wire.messages import (
     Register,
     Registered,
     RemoveController,
+    ReportDoubt,
     ReportLeader,
     ReportLoss,
     Seal,
@@ -73,6 +74,7 @@ from tidelog_controller.core.commands import (
     TakeProducerIds,
 )
 from tidelog_controller.core.consensus import Consensus, ControllerEffect, ControllerSettings, answer_to
+from tidelog_controller.core.doubt import plan_doubt
 from tidelog_controller.core.election import Elections, why_not_reported
 from tidelog_controller.core.events import delta_of, events_of
 from tidelog_controller.core.features import FeatureWish
@@ -301,6 +303,8 @@ class Controller(Consensus):
                 if message.end <= message.start:
                     return refuse("MALFORMED", f"no records from {message.start} to {message.end}")
                 return RecordLoss(wall_ms, **_fields(message))
+            case ReportDoubt():
+                return plan_doubt(self.state, message, wall_ms)
             case CreateTopic():
                 return plan_topic(self.state, message, self._dice, wall_ms, self.lags.slow(now))
             case PrepareGroups() | PrepareTransactions():

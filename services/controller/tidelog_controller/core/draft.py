@@ -264,6 +264,8 @@ def _event(old: PartitionState, new: PartitionState, cause: str) -> str:
         return "isr_shrunk" if len(new.isr) < len(old.isr) else "isr_expanded"
     if set(new.isr) != set(old.isr):
         return "isr_changed"
+    if new.doubtful != old.doubtful:
+        return "tail_doubtful" if len(new.doubtful) > len(old.doubtful) else "tail_settled"
     if new.elr != old.elr:
         return "elr_changed"
     if new.replicas != old.replicas:
@@ -276,7 +278,9 @@ def _event(old: PartitionState, new: PartitionState, cause: str) -> str:
         return "learners_changed"
     if new.last_leader != old.last_leader:
         return "last_leader_forgotten"
-    return {"data_lost": "copy_lost", "alter_topic": "settings_changed"}.get(cause, "isr_refused")
+    told = {"data_lost": "copy_lost", "alter_topic": "settings_changed", "tail_given_up": "tail_given_up"}
+    told |= {"tail_doubtful": "tail_doubtful", "tail_settled": "tail_settled"}
+    return told.get(cause, "isr_refused")
 
 
 def _told(
@@ -295,4 +299,6 @@ def _told(
         more["reassigned_to"] = " ".join(new.target or new.replicas)
     if new.elr or old.elr:
         more["elr"] = " ".join(new.elr)
+    if new.doubtful or old.doubtful:
+        more["doubtful"] = " ".join(new.doubtful)
     return cause, {**evidence, **more}

@@ -249,7 +249,7 @@ class Elections:
         if is_recovering(partition, config):
             return self._recovered(state, key, partition, config, sealing, now)
         majority = len(partition.replicas) // 2 + 1
-        members = [n for n in partition.isr if self.is_live(state, n, now)]
+        members = [n for n in partition.isr if n not in partition.doubtful and self.is_live(state, n, now)]
         others = [n for n in members if n != sealing.avoided]
         if len(others) >= majority:
             members = others

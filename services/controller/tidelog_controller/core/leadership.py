@@ -22,11 +22,14 @@ While *sealing* every replica stops taking records of older epochs and tells how
 of the replicas, in the ISR all of them, the one with the greatest (last epoch, log end) leads: every majority that
 can have committed something has a member among them (Raft 5.4.1, as a vote that comes after the fact).
 
+A member whose copy is *doubtful* (``doubt.py``) is as good as away until it has settled that.
+
 **Unclean election**, where the topic allows it: with nobody live of whom it is known that it holds everything (with
 ``quorum``: no majority of promises), the last leader leads if it is live and has not lost all that it had: also if it
 has just registered and may lack what it had not flushed, since every other live replica lags further behind. Else the
-first live replica; of those one that has just lost what it had, or may have, only if no other is live. Records may be
-lost, and ``unclean_epoch`` tells every replica that it may have to cut what was committed.
+first live replica; of those one that has just lost what it had, or may have, only if no other is live. There is no
+unclean election while all members are live and only have to settle their doubt. Records may be lost, and
+``unclean_epoch`` tells every replica that it may have to cut what was committed.
 """
 
 from __future__ import annotations
@@ -54,6 +57,7 @@ def elect(
     leaving: NodeId | None = None,
     lost: NodeId | None = None,
     wiped: bool = False,
+    doubtful: tuple[NodeId, ...] | None = None,
 ) -> PartitionState:
     """The partition with this ISR and the leader that follows from it; the same object when nothing changes.
 
@@ -61,7 +65,8 @@ def elect(
     if the same server leads again it does so in a new leader epoch. Who ``drains`` is passed over for another that is
     as good; a leader that does goes on until leadership is transferred. ``leaving`` leads only where nobody else can.
     ``lost`` may have lost what it had: it is in neither ISR nor ELR, and leads only where nobody else is live, or if
-    it led last; ``wiped``: it has certainly lost all of it; having led last says nothing for it, now or later."""
+    it led last; ``wiped``: it has certainly lost all of it; having led last says nothing for it, now or later.
+    ``doubtful``: the members whose copies are doubtful from now on (default: as before); they are as good as away."""
     assert all(node in partition.replicas for node in isr), "an ISR holds replicas only"
     if is_recovering(partition, config):
         return _wait_for_reports(partition, config, is_live, lost, wiped)
@@ -71,12 +76,16 @@ def elect(
     last = None if wiped and last == lost else last
     unclean = sealing = False
     leader = partition.leader
-    if renew or leader not in isr or leader is None or not is_live(leader):
+    doubtful = partition.doubtful if doubtful is None else doubtful
+    judged = replace(partition, doubtful=doubtful)
+    counts = _counting(judged, is_live)
+    if renew or leader not in isr or leader is None or not counts(leader):
         renew = True
         quorum = config.commit_rule == "quorum"
-        sealing = quorum and can_be_sealed(partition, isr, is_live)
-        leader = None if quorum else _first_live(isr, elr, is_live, drains, leaving)
-        if leader is None and not sealing and config.unclean_election:
+        sealing = quorum and can_be_sealed(judged, isr, is_live)
+        leader = None if quorum else _first_live(isr, elr, counts, drains, leaving)
+        settles = any(node in doubtful for node in isr + elr) and all(map(is_live, isr + elr))
+        if leader is None and not sealing and config.unclean_election and not settles:
             others = _first_live(isr, partition.replicas, is_live, drains, lost)
             leader = last if last is not None and is_live(last) else others
             unclean = leader is not None
@@ -101,6 +110,7 @@ def elect(
         sealing=sealing,
         successor=successor if keeps else None,
         departed=() if new_epoch else partition.departed,
+        doubtful=tuple(n for n in partition.replicas if n in doubtful and n in isr + elr and n != leader),
     )
     return partition if new == partition else replace(new, epoch=partition.epoch + 1)
 
@@ -199,12 +209,17 @@ def can_take_over(partition: PartitionState, config: TopicConfig, node: NodeId, 
     others = without((*partition.isr, *partition.elr), node)
     if config.commit_rule == "quorum":
         return can_be_sealed(partition, others, is_live)
-    return any(map(is_live, others))
+    return any(map(_counting(partition, is_live), others))
 
 
 def can_be_sealed(partition: PartitionState, nodes: Iterable[NodeId], is_live: IsLive) -> bool:
-    """Whether those of ``nodes`` that are live are a majority of the replicas."""
-    return 2 * sum(map(is_live, nodes)) > len(partition.replicas)
+    """Whether those of ``nodes`` that are live, and not doubtful, are a majority of the replicas."""
+    return 2 * sum(map(_counting(partition, is_live), nodes)) > len(partition.replicas)
+
+
+def _counting(partition: PartitionState, is_live: IsLive) -> IsLive:
+    """Which nodes are live and not doubtful."""
+    return lambda node: is_live(node) and node not in partition.doubtful
 
 
 def without(nodes: tuple[NodeId, ...], node: NodeId) -> tuple[NodeId, ...]:

@@ -15,6 +15,7 @@ Invariants, for every partition after every command (``tests/unit/test_metadata.
 
 - ISR and ELR are disjoint subsets of the replicas, in replica order; the ELR is empty while the ISR holds
   ``min_insync_replicas``; learners are no replicas;
+- the doubtful are members of ISR or ELR, and none of them leads;
 - the leader is an unfenced member of the ISR; it was in the ISR or in the ELR before, so it holds everything
   committed (R3), unless the election was unclean and says so;
 - a server that registered and is not safe is in no ISR or ELR until a leader's proposal adds it (R9) or an unclean
@@ -56,6 +57,7 @@ from tidelog_controller.core.commands import (
     ForgetServer,
     LeaveParts,
     NoteControllers,
+    NoteDoubt,
     RecordLoss,
     RegisterServer,
     RemoveTopic,
@@ -69,6 +71,7 @@ from tidelog_controller.core.commands import (
     TakeProducerIds,
     UnfenceServer,
 )
+from tidelog_controller.core.doubt import note_doubt
 from tidelog_controller.core.draft import Draft
 from tidelog_controller.core.features import forget_server, set_level
 from tidelog_controller.core.leadership import (
@@ -131,6 +134,8 @@ def _answer(draft: Draft, command: Command, index: int) -> Message | TidelogErro
             return _leads(draft.state, command) or Done()
         case RecordLoss():
             return record_loss(draft, command)
+        case NoteDoubt():
+            return note_doubt(draft, command)
         case SetSuccessor() | SetReplicas() | AddPartitions() | SetDraining() | SetLearners() | ChangeQueue():
             return move(draft, command)
         case Suspend():
@@ -176,13 +181,20 @@ def _register(draft: Draft, command: RegisterServer, index: int) -> Registered |
     for key, partition, config in draft.copies_of(node):
         renew = partition.leader == node
         if continuous and (command.clean or config.flush == "fsync"):
-            isr = _remaining(partition, config, node)
-            new = elect(partition, config, isr, draft.is_live, drains=draft.drains, renew=renew)
+            isr, lost, wiped = _remaining(partition, config, node), None, False
         else:
-            isr, wiped = partition.isr, not continuous
-            new = elect(
-                partition, config, isr, draft.is_live, drains=draft.drains, renew=renew, lost=node, wiped=wiped
-            )
+            isr, lost, wiped = partition.isr, node, not continuous
+        new = elect(
+            partition,
+            config,
+            isr,
+            draft.is_live,
+            drains=draft.drains,
+            renew=renew,
+            lost=lost,
+            wiped=wiped,
+            doubtful=without(partition.doubtful, node),
+        )
         draft.change(key, new, "registered", evidence)
     return Registered(index, index, 0, draft.state.cluster)
 
@@ -394,7 +406,8 @@ def _elect_sealed(draft: Draft, command: ElectSealed) -> Done:
         config = draft.state.topics[part.topic_id].config
         recovering = is_recovering(partition, config)
         lost = [n for n in partition.replicas if n not in partition.isr + partition.elr]
-        counts = [m.node not in lost if recovering else m.node in partition.isr for m in part.sealed_by]
+        promised = [n for n in partition.isr if n not in partition.doubtful]
+        counts = [m.node not in lost if recovering else m.node in promised for m in part.sealed_by]
         hold = all(counts) and all(draft.state.in_life(m.node, m.broker_epoch) for m in part.sealed_by)
         if hold and draft.is_live(part.leader):
             elected = elect_recovered if recovering else elect_sealed

@@ -33,6 +33,7 @@ from tidelog_replica.log import reset
 from tidelog_replica.log.advance import Advance
 from tidelog_replica.log.checkpoint import Checkpoint
 from tidelog_replica.log.cleanable import Cleanable
+from tidelog_replica.log.doubtful import DoubtfulLog
 from tidelog_replica.log.files import COMPACTED
 from tidelog_replica.log.flush import Change, Flush
 from tidelog_replica.log.index import INDEX_BYTES, IndexCache
@@ -43,7 +44,10 @@ from tidelog_replica.log.segment import CorruptLog, Segment, remove
 from tidelog_replica.log.snapshots import Snapshots, TakeSnapshot
 from tidelog_replica.log.tail import Tail, TailCache
 
-__all__ = ["Beginning", "CorruptLog", "Flush", "Log"]
+__all__ = ["Beginning", "CorruptLog", "DoubtfulLog", "Flush", "Log"]
+
+MARK_BYTES = 4 << 20
+"""When so many bytes were appended since the recovery mark was last synced, the next flush syncs it too."""
 
 
 class Log(Cleanable):
@@ -89,6 +93,8 @@ class Log(Cleanable):
         self._committed = found.committed
         self._compacted = Checkpoint(self._disk, f"{self._directory}/{COMPACTED}", there=COMPACTED in found.names)
         self._synced = self.end
+        self._appended = self._marked = 0
+        """Bytes that this process appended: all, and as many as the mark told of when it was last synced."""
         if (self._compacted.value or 0) > self.end:  # what grows there now was never compacted
             self._compacted.write(self.end, sync=True)
         self._epochs_grown = False
@@ -110,11 +116,13 @@ class Log(Cleanable):
         indexes: IndexCache | None = None,
         *,
         intact: bool = False,
+        has_peers: bool = False,
     ) -> Log:
         """Recover the log in ``directory``, or make a new one; everything in it is then synced. ``tails`` and
         ``indexes``: shared with other logs. ``intact``: nothing that was written can be missing, synced or not.
-        Raises ``CorruptLog`` where durable bytes are damaged, and other ``OSError``s."""
-        found = recover(disk, directory, intact=intact or config.flush != "os")
+        ``has_peers``: other replicas can be asked what a torn end was. Raises ``CorruptLog`` where durable bytes are
+        damaged, ``DoubtfulLog``, and other ``OSError``s."""
+        found = recover(disk, directory, intact=intact or config.flush != "os", has_peers=has_peers)
         try:
             return cls(disk, directory, config, found, tails, indexes)
         except OSError:
@@ -155,6 +163,7 @@ class Log(Cleanable):
                         active.append(headers[first:number], owned[first:number])
                     active, first, size = self._roll(), number, 0
                 size += header.batch_length
+                self._appended += header.batch_length
             active.append(headers[first:], owned[first:])
             for header, batch in zip(headers, owned, strict=True):
                 self._tail.append(header.base_offset, header.end_offset, batch)
@@ -238,13 +247,16 @@ class Log(Cleanable):
 
     def begin_flush(self, *, whole: bool = False) -> Flush | None:
         """What to sync now; None where nothing waits for it (under ``os``, unless it is to be ``whole``: until a
-        segment is full). The mark is synced, too, when it has passed another full segment. The caller runs the flush
-        and then calls ``complete_flush``, or, where it failed, nothing any more."""
+        segment is full). The mark is synced, too, as it is when the flush begins: when it has passed another full
+        segment, or ``MARK_BYTES`` were appended. The caller runs the flush and then calls ``complete_flush``, or,
+        where it failed, nothing any more."""
         assert self._flush is None, "one flush at a time"
         active, mark, lazy = self._bases[-1], self._mark, self._lazy and not whole
         passed = mark.synced < active <= (mark.value or 0) and not lazy
         if not self._usable or not (passed or self._synced < (active if lazy else self.end)):
             return None
+        if self._appended - self._marked >= MARK_BYTES and mark.synced < (mark.value or 0):
+            passed, self._marked = True, self._appended
         files = [segment.file for segment in self._segments[self._segment_of(self._synced) :]]
         if self._epochs_grown:
             files.append(self._epochs_file)

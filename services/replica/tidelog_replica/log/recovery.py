@@ -4,8 +4,10 @@ Theory. Beside the segments stands the *mark*: an offset below which everything 
 (``Checkpoint``; it is written after a flush, lowered durably before a truncation, and so never too high). It decides
 what a bad batch means, wherever it stands:
 
-- at or past the mark, nobody was promised these bytes: a torn write, a tail of zeros, garbage, a gap between
-  segments. The log is cut at the first bad batch, and every segment behind it goes;
+- at or past the mark, with nothing whole behind it: a torn write, a tail of zeros, garbage. Nobody was promised these
+  bytes. The log is cut at the first bad batch;
+- at or past the mark, with whole batches behind it, in this segment or a later one: the tail is doubtful
+  (``doubtful.py``). Opening raises ``DoubtfulLog`` and cuts nothing, until a tail file says that it is settled;
 - below the mark the bytes were durable and may have been acked: the disk lost or changed them. To cut there would
   silently drop acked records, so opening raises ``CorruptLog``; a log that ends before its mark is the same.
 
@@ -13,8 +15,9 @@ The high watermark that was written down says so, too, where it is higher: it is
 under flush policy ``os`` may a power loss have taken what lay below it; then the log is cut all the same, and knows
 what it lacks (``committed.py``); its server has told the controller that nobody is to count on it.
 
-The mark is synced when it has passed another full segment, so full segments lie below it also after a power loss:
-what rots there is never taken for torn. Above it are what was being written, and what it had passed since.
+The mark is synced together with a flush when it has passed another full segment, or ``MARK_BYTES`` (``log.py``) since
+it was last synced. So after a power loss at most that many durable bytes lie above it, and those of one flush: what
+rots below is never taken for torn.
 
 Without a readable mark, everything below the last segment counts as synced, and nothing in it. A segment that the
 disk cannot read (EIO) is damaged, wherever it is; another file, as good as missing.
@@ -43,17 +46,21 @@ written; they wait for the next flush.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 
 from tidelog.disk import Disk, File
 from tidelog.errors import CorruptBatch
 from tidelog.records import HEADER_BYTES, MAX_OFFSET, BatchHeader, check_batch, read_header
+from tidelog.types import Buffer
 
 from tidelog_replica.core.epochs import EpochCache
 from tidelog_replica.log import reset
 from tidelog_replica.log.checkpoint import Checkpoint
 from tidelog_replica.log.committed import Committed
+from tidelog_replica.log.doubtful import DoubtfulLog, drop_tails, find_behind, tail_of, tail_start
 from tidelog_replica.log.files import CLEANED as CLEANED
 from tidelog_replica.log.files import EPOCHS as EPOCHS
 from tidelog_replica.log.files import HIGH_WATERMARK as HIGH_WATERMARK
@@ -95,19 +102,21 @@ class Recovered:
         self.epochs_file.close()
 
 
-def recover(disk: Disk, directory: str, *, intact: bool = True) -> Recovered:
+def recover(disk: Disk, directory: str, *, intact: bool = True, has_peers: bool = False) -> Recovered:
     """Open the log in ``directory``, or make a new one. ``intact``: what was durable under its flush policy is not
-    lost with the power. Raises ``CorruptLog`` and other ``OSError``s; no file is left open then."""
+    lost with the power. ``has_peers``: other replicas can be asked what a torn end was. Where there is a tail file a
+    doubtful tail is cut, and what the file holds is appended. Raises ``DoubtfulLog``, ``CorruptLog`` and other
+    ``OSError``s; no file is left open then."""
     segments: list[Segment] = []
     try:
-        return _recover(disk, directory, segments, intact)
+        return _recover(disk, directory, segments, intact, has_peers)
     except OSError:
         for segment in segments:
             close(segment)
         raise
 
 
-def _recover(disk: Disk, directory: str, segments: list[Segment], intact: bool) -> Recovered:
+def _recover(disk: Disk, directory: str, segments: list[Segment], intact: bool, has_peers: bool) -> Recovered:
     disk.mkdir(directory)
     names = disk.listdir(directory)
     if RESET in names:
@@ -141,13 +150,18 @@ def _recover(disk: Disk, directory: str, segments: list[Segment], intact: bool) 
         close(segments[-1])
         cut = False
     else:
-        kept, cut = _check(segments[trusted:], promised, -1 if mark.value is None else floor, epochs)
+        synced = -1 if mark.value is None else floor
+        held = partial(tail_of, disk, directory, names)
+        judge = _Tail(epochs, promised, tail_start(names), held, has_peers)
+        kept, cut = _check(segments[trusted:], synced, judge)
         dropped = segments[trusted + kept :]
         _drop(disk, dropped, segments[trusted + kept - 1], names)
         del segments[trusted + kept :]
         cut = cut or bool(dropped)
+    tail = tail_of(disk, directory, names, segments[-1].end_offset)
+    _append(segments[-1], tail, epochs)
     end = segments[-1].end_offset
-    unsynced = mark.value is None or end > floor or cut
+    unsynced = mark.value is None or end > floor or cut or bool(tail)
     if told != origin:
         _write(disk, f"{directory}/{LOG_START}", origin.to_bytes(directory))
         unsynced = True
@@ -157,6 +171,7 @@ def _recover(disk: Disk, directory: str, segments: list[Segment], intact: bool) 
             if segment.size or cut:
                 segment.file.sync()
     epochs_unsure = epochs.save(origin.start, end, unsynced)
+    drop_tails(disk, directory, names)
     if unsynced:
         if mark.value is not None or end:
             disk.sync_dir(directory)  # the mark vouches for the segments' names, too
@@ -246,6 +261,12 @@ class _Epochs:
             return None
         return f"batch at offset {base} names leader epoch {epoch}, which began elsewhere"
 
+    def fits(self, header: BatchHeader) -> bool:
+        """Whether the log can hold a batch of this epoch there; without a whole file, as far as that is known."""
+        if self.whole:
+            return self.cache.epoch_before(header.base_offset + 1) == header.leader_epoch
+        return header.leader_epoch >= self.cache.latest()
+
     def save(self, start: int, end: int, unsynced: bool) -> bool:
         """Forget what begins past the log's end or is older than its start, make the file say what the cache does.
         Durable where that changes it, and where the segments were ``unsynced``, too. Else what begins at or above the
@@ -277,33 +298,71 @@ def _trust(segment: Segment, end: int, epochs: _Epochs) -> None:
     close(segment)
 
 
-def _check(segments: list[Segment], promised: int, synced: int, epochs: _Epochs) -> tuple[int, bool]:
-    """Read whole segments, batch by batch, and cut at the first bad one, if it is not below ``promised``; how many
-    segments are left, and whether the last of them was cut. What lies above ``synced`` is written anew."""
+def _check(segments: list[Segment], synced: int, tail: _Tail) -> tuple[int, bool]:
+    """Read whole segments, batch by batch, and cut at the first bad one, unless ``tail`` raises; how many segments
+    are left, and whether the last of them was cut. What lies above ``synced`` is written anew."""
     end, chain = segments[0].base, segments[0].chain
     for number, segment in enumerate(segments):
         if segment.base != end:
-            return _end_at(
-                segments[number - 1], number, promised, f"the next segment begins at {segment.base}"
-            ), False
+            tail.end_at(segments[number - 1 :], f"the next segment begins at {segment.base}")
+            return number, False
         segment.begin_at(chain)
-        fault = _fill(segment, synced, epochs)
+        fault = _fill(segment, synced, tail.epochs)
         end, chain = segment.end_offset, segment.chain
         if fault is not None:
-            kept = _end_at(segment, number + 1, promised, fault)
+            tail.end_at(segments[number:], fault)
             segment.file.truncate(segment.size)
-            return kept, True
-    return _end_at(segments[-1], len(segments), promised, "nothing follows"), False
+            return number + 1, True
+    tail.end_at(segments[-1:], None)
+    return len(segments), False
 
 
-def _end_at(segment: Segment, kept: int, promised: int, fault: str) -> int:
-    if segment.end_offset < promised:
-        raise CorruptLog(
-            segment.path,
-            f"offsets up to {promised} were synced, but the log is sound only up to {segment.end_offset},"
-            f" byte {segment.size}, {promised - segment.end_offset} less: {fault}",
-        )
-    return kept
+@dataclass(frozen=True, slots=True)
+class _Tail:
+    """Judges where the log is to end. ``promised``: below it everything was synced; ``settled``: from there on a tail
+    file says what follows, and ``held`` what it holds; ``has_peers``: as for ``recover``."""
+
+    epochs: _Epochs
+    promised: int
+    settled: int
+    held: Callable[[int], list[tuple[BatchHeader, Buffer]]]
+    has_peers: bool
+
+    def end_at(self, segments: list[Segment], fault: str | None) -> None:
+        """Raise ``CorruptLog`` or ``DoubtfulLog`` where the log must not be cut at the end of the first segment, as
+        far as that is whole. ``fault``: of what follows; None where nothing does."""
+        first = segments[0]
+        end = first.end_offset
+        if end >= self.promised and (fault is None or end >= self.settled):
+            return
+        if end >= self.settled and any(header.end_offset >= self.promised for header, _ in self.held(end)):
+            return
+        doubtful, places = (False, []) if fault is None else find_behind(segments, end, self.epochs.fits)
+        known = self.epochs.cache if self.epochs.whole else None
+        text = fault or "nothing follows"
+        if end < self.promised:
+            doubt = DoubtfulLog(first, places, text, known, end=self.promised)
+            raise _less(first, self.promised, text, doubt)
+        if doubtful or self.has_peers:
+            raise DoubtfulLog(first, places, text, known, torn=not doubtful)
+
+
+def _less(segment: Segment, promised: int, fault: str, doubt: DoubtfulLog | None = None) -> CorruptLog:
+    return CorruptLog(
+        segment.path,
+        f"offsets up to {promised} were synced, but the log is sound only up to {segment.end_offset},"
+        f" byte {segment.size}, {promised - segment.end_offset} less: {fault}",
+        doubt,
+    )
+
+
+def _append(segment: Segment, tail: list[tuple[BatchHeader, Buffer]], epochs: _Epochs) -> None:
+    """Write the batches of the tail file at the end of the log. They tell their epochs themselves: another replica
+    has vouched for them."""
+    for header, batch in tail:
+        if header.leader_epoch > epochs.cache.latest():
+            epochs.cache.assign(header.leader_epoch, header.base_offset)
+        segment.append([header], [batch])
 
 
 def _fill(segment: Segment, synced: int, epochs: _Epochs) -> str | None:

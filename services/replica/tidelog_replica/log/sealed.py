@@ -44,7 +44,7 @@ BEGINNING = 2 * PAGE_BYTES
 """Where batches begin."""
 HEAD_BYTES = NONCE_BYTES + SPARSE_HEADER_BYTES + TAG_BYTES
 """Least bytes of a sealed batch: what its header is read from."""
-SEGMENT = re.compile(r"([^/]*/[0-9]{20})\.(log|log\.cleaned|repair|quarantined)$")
+SEGMENT = re.compile(r"([^/]*/[0-9]{20})\.(log|log\.cleaned|repair|quarantined|tail|tail\.new)$")
 """Paths of files that hold batches; what keeps a wrapped key to its file is the directory's name and the base."""
 _PAGE = struct.Struct(f">4s{ID_BYTES}s{NONCE_BYTES}s{KEY_BYTES + TAG_BYTES}s")
 _CRC = struct.Struct(">I")

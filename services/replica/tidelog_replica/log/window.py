@@ -23,10 +23,12 @@ BATCHES_CHUNK_BYTES = 1 << 20
 
 class CorruptLog(OSError):
     """Bytes that were durable are damaged or gone. The partition must not serve; its data must come from another
-    replica."""
+    replica. ``doubt``: where the damage was met in the tail of a log that was being opened, the tail as a
+    ``DoubtfulLog`` tells it."""
 
-    def __init__(self, path: str, message: str) -> None:
+    def __init__(self, path: str, message: str, doubt: OSError | None = None) -> None:
         super().__init__(errno.EIO, message, path)
+        self.doubt = doubt
 
 
 def lost(path: str, error: OSError) -> OSError:
