@@ -36,8 +36,9 @@ class Sender:
         self._tries: dict[int, _Try] = {}
 
     async def send(self, topic_id: str, partition: int, batch: bytes, timeout_s: float) -> None:
-        """Send a batch and wait for its ack; that it is a copy of one in the log is an ack. Raises what it was
-        refused with, ``Unreachable``, or ``TimedOut``; it may be in the log then, if ``unknown_outcome`` says so."""
+        """Send a batch and wait for its ack. Each try sends these very bytes; where the log has them already, that is
+        acked, too. Raises what it was refused with, ``Unreachable``, or ``TimedOut``; it may be in the log then, if
+        ``unknown_outcome`` says so."""
         deadline = self._loop.now() + timeout_s
         uncertain = False
         while True:
