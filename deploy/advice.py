@@ -21,8 +21,8 @@ ADVICE = {
     "CORRUPT_BATCH": "Look at the memory of the machine that sent it; `tidelog verify replicas`.",
     "BATCH_TOO_LARGE": "A smaller record, or a larger `max_batch_bytes` of the topic (11 MiB at most).",
     "OUT_OF_ORDER_SEQUENCE": NOTHING,
-    "SEQUENCE_CONFLICT": "The program gets a new producer id and sends the records again; ours do so with the next "
-    "ones. If it comes often: two producers use one id.",
+    "SEQUENCE_CONFLICT": "The program gets a new producer id and sends the records again. (Our clients take a new id "
+    "for the records that follow.) If it comes often: two producers use one id.",
     "UNVERIFIED_SEQUENCE": "The program reads the log, to see whether the records are there, before it sends them "
     "again.",
     "DUPLICATE_SEQUENCE": "As for `UNVERIFIED_SEQUENCE`; upgrade the server.",

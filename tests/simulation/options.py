@@ -123,7 +123,8 @@ class Options:
         swarm = Swarm.draw(rng, 0.75 * duration)
         doubled_ids = stream(seed, "doubled ids").random() < DOUBLED_SHARE
         if doubled_ids:
-            producers += (ProducerOptions(window=3, pace=0.1, first_id=DOUBLED_IDS, batches_per_id=3),) * 2
+            one = ProducerOptions(window=3, pace=0.1, first_id=DOUBLED_IDS, batches_per_id=3)
+            producers += (one, replace(one, batches_per_id=9))  # more than a leader remembers
         mutes = stream(seed, "silent links").choice((*(0,) * 10, 1, 3))
         rots = stream(seed, "rotting stores").choice((*(0,) * 8, 1, 3))
         old_stores = stream(seed, "old stores of controllers").choice((*(0,) * 6, 1, 3))

@@ -7,7 +7,8 @@ Each partition is a *lane*: an open batch, a queue of sealed ones, and those in 
   batch that could not be sent, since ``max_in_flight`` are before it, stays open and grows: who is behind gets fewer
   messages, and not more bytes, since it takes the places of several then.
 - **Idempotence** (KIP-98). A batch gets (producer id, base sequence) when it is first sent and keeps them through
-  every retry, on this link or the next, so that the leader can tell a copy. The leader accepts a sequence only
+  every retry, on this link or the next. It is encoded once, since the leader calls it a copy only if the bytes are
+  the same (rule 1 of the producer in ``docs/protocol.md``). The leader accepts a sequence only
   without a gap. So whatever follows a batch that is not in the log cannot be in the log either, under the same id.
 - **Errors.** After an error the lane *drains*: it sends nothing until each batch in flight has its answer. Then what
   remains goes again, in order, with the same sequences. So nothing overtakes, with any number in flight.
