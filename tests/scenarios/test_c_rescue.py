@@ -324,7 +324,8 @@ def test_C20_what_the_replicas_know_counts_where_the_clock_says_nothing():
     assert stage.values(stage.first) == [b"m0", b"m1", b"m2"]
 
 
-def test_C20_a_copy_that_was_deleted_since_vouches_for_nothing_and_the_newest_ones_are_kept():
+@pytest.mark.parametrize("away", (False, True))
+def test_C20_a_copy_that_was_deleted_since_vouches_for_nothing_and_the_newest_ones_are_kept(away: bool):
     """A reassignment that the survivor does not know moved a copy. What was acked is where it went, and on one
     more."""
     stage = Rescued(servers=4, min_insync_replicas="2")
@@ -341,7 +342,7 @@ def test_C20_a_copy_that_was_deleted_since_vouches_for_nothing_and_the_newest_on
     stage.put(b"m1")
     assert stage.end(behind) == 1
     stage.lose_majority(survivor)
-    stage.kill(last)
+    stage.kill(last, *([fourth] if away else []))
     stage.network.heal()
     stage.rescue(survivor)
     stage.run_for(10.0)
