@@ -16,6 +16,7 @@ import os
 import shutil
 import sys
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
@@ -23,7 +24,6 @@ from random import Random
 from raft_store_files import flipped, opened
 from tidelog_controller.core.raft_log import Stored
 
-from crash_points.promises import write_tree
 from crash_points.recording import Call, missing, record
 from crash_points.replay import TESTS, Replayed, scratch
 from crash_points.store_script import history, states
@@ -102,7 +102,7 @@ class Checker:
         self._seen.add(key)
         self.checked += 1
         allowed = self._states[self._done : self._done + 2]
-        with scratch_tree(tree, self._folder) as store:
+        with laid_out(tree, self._folder) as store:
             found = opened(store)
             assert found is not None, f"commit {self._done} is done, and the store is called damaged"
             assert found in allowed, f"commit {self._done} is done, and {_number(self._states, found)} is found"
@@ -112,24 +112,23 @@ class Checker:
             data = tree[path]
             assert data is not None
             place = self._random.randrange(len(data))
-            with scratch_tree({**tree, path: flipped(data, place, self._random.randrange(8))}, self._folder) as store:
+            with laid_out({**tree, path: flipped(data, place, self._random.randrange(8))}, self._folder) as store:
                 found = opened(store)
             number = _number(self._states, found)
             assert found is None or found in allowed, f"commit {self._done}, a flip in {path}: {number} is found"
 
 
-class scratch_tree:  # noqa: N801 (a context manager that is used like a function)
-    """The tree as a directory; the folder of the store in it."""
-
-    def __init__(self, tree: Tree, folder: Path) -> None:
-        self._tree, self._folder = tree, folder / "left"
-
-    def __enter__(self) -> Path:
-        write_tree(self._tree, self._folder)
-        return self._folder / "c1"
-
-    def __exit__(self, *_: object) -> None:
-        shutil.rmtree(self._folder)
+@contextmanager
+def laid_out(tree: Tree, folder: Path) -> Iterator[Path]:
+    """The tree as a directory meanwhile; the folder of the store in it."""
+    root = folder / "left"
+    root.mkdir()
+    for path, data in sorted(tree.items()):
+        (root / path).mkdir() if data is None else (root / path).write_bytes(data)
+    try:
+        yield root / "c1"
+    finally:
+        shutil.rmtree(root)
 
 
 def _number(known: Sequence[Stored], found: Stored | None) -> str:
@@ -147,12 +146,17 @@ def run(seed: int, losses: int, mutant: str = "", *, flips: bool = True) -> Repl
             arguments = [str(root), str(beside), str(seed), kind, end, *([mutant] if mutant else [])]
             calls += record([sys.executable, "-m", "crash_points.store_script", *arguments], TESTS, folder / "calls")
             calls += [Call("close", (str(number),), 0) for number in range(3, _DESCRIPTORS)]
-        return _replay(calls, str(root), str(beside), Checker(seed, folder, LIVES[seed % len(LIVES)][0][0], flips), Random(seed), losses)
+        return _replay(
+            calls,
+            str(root),
+            str(beside),
+            Checker(seed, folder, LIVES[seed % len(LIVES)][0][0], flips),
+            Random(seed),
+            losses,
+        )
 
 
-def _replay(
-    calls: Sequence[Call], root: str, beside: str, checker: Checker, random: Random, losses: int
-) -> Replayed:
+def _replay(calls: Sequence[Call], root: str, beside: str, checker: Checker, random: Random, losses: int) -> Replayed:
     volume, changed = Volume(root, beside, checker.take), 0
     for number, call in enumerate(calls):
         if not volume.apply(call):
@@ -175,7 +179,9 @@ def main() -> int:
     """See the module."""
     parser = argparse.ArgumentParser(prog="python -m crash_points.store", description=__doc__)
     parser.add_argument("--seeds", default="0:40", help="first:end")
-    parser.add_argument("--losses", type=int, default=30, help="random power losses at each call, besides the subsets")
+    parser.add_argument(
+        "--losses", type=int, default=30, help="random power losses at each call, besides the subsets"
+    )
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     options = parser.parse_args()
     if why := missing():

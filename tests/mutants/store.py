@@ -35,7 +35,11 @@ LAST = "(number, checksum) != (last.number, last.checksum)"
 @breaks("decision 18", "A store that is behind its last commit is damaged.", tests=ROT)
 def open_an_older_store(patch: Patch) -> None:
     """Only a store that is ahead is looked at."""
-    _change(patch, "_check_last_commit", ("if number < last.number:", "if number < last.number: return\n        if False:"))
+    _change(
+        patch,
+        "_check_last_commit",
+        ("if number < last.number:", "if number < last.number: return\n        if False:"),
+    )
 
 
 @breaks("decision 18", "A store is at most one commit ahead of the last one that is known.", tests=ROT)
@@ -80,7 +84,11 @@ def never_sync_the_last_commit(patch: Patch) -> None:
     patch.setattr(LastCommitFile, "write", write)
 
 
-@breaks("decision 18", "A commit of an earlier process that is only in the page cache is synced before it is believed.", store=True)
+@breaks(
+    "decision 18",
+    "A commit of an earlier process that is only in the page cache is synced before it is believed.",
+    store=True,
+)
 def believe_the_page_cache_of_the_dead(patch: Patch) -> None:
     """The WAL that a killed process left is read, and not synced."""
     _change(patch, "_sync_leftovers", ("if wal.exists():", "if False:"))
