@@ -1,14 +1,14 @@
-"""What a power loss has left is opened by the real code and held against what was promised.
+"""Promises of the recorded program, and the check that what a power loss has left keeps them.
 
-A promise is a JSON object; a newer one replaces what the older ones say of the same thing:
+A promise is a JSON object. A newer one replaces older ones about the same thing:
 
-    logs      by directory: its settings, the ``lines`` that it may be found on, and how far it is remembered to have
-              been committed (``once``, the least and the most). A log is found on a line when it begins at one of the
-              ``starts``, ends at ``durable`` or later, holds in between the line's batches, and its producers are
-              those of these batches
+    logs      by directory: the settings of the log, its possible ``histories``, and the least and the greatest value
+              of the highest committed offset that it remembers. A log matches a history when it begins at one of the
+              ``starts``, ends at ``durable`` or later, holds exactly the batches of the history in between, and its
+              producers are in the state that these batches lead to
     headers   by digest: the header of a batch
-    lives     the names of lives, the cluster and the answer to "was the end in order", each one of those listed
-    deleting, deleted   logs that may be gone, and that must be
+    lives     possible names of lives, clusters, and answers to "did the last life end in order"
+    deleted   logs that must be gone
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class Promises:
         """How many different outcomes were opened."""
 
     def take(self, data: bytes) -> None:
-        """One more line."""
+        """Take one more line in."""
         words = json.loads(data)
         for digest, header in words.get("headers", {}).items():
             self._headers[digest] = bytes.fromhex(header)
@@ -96,8 +96,8 @@ class Promises:
         self._deleted.update(words.get("deleted", ()))
 
     def check(self, tree: Tree, folder: Path) -> None:
-        """Everything that was promised is there. ``folder`` is a directory for what is opened. Raises
-        ``BrokenPromise``, and whatever the real code says of what it finds."""
+        """Open what a power loss has left, in a directory below ``folder``. Raises ``BrokenPromise``, and what the
+        opening raises."""
         for name in self._deleted:
             if name in tree:
                 raise BrokenPromise(f"{name} is there again, though it was deleted")
@@ -112,7 +112,7 @@ class Promises:
                 self._check_lives(place, self._lives)
 
     def _is_new(self, name: str, part: Tree) -> bool:
-        """Whether this outcome was not yet held against this promise."""
+        """Whether this outcome and this promise were not checked together before."""
         key = name, self._versions[name], hash(frozenset(part.items()))
         if key in self._seen:
             return False
@@ -127,33 +127,33 @@ class Promises:
         log = Log.open(disk, str(directory), config.of_topic())
         try:
             sound(log)
-            faults = [self._fault_of(log, line) for line in promise["lines"]]
+            faults = [self._fault_of(log, history) for history in promise["histories"]]
             if all(faults):
                 raise BrokenPromise(f"{directory.name}: {'; or: '.join(filter(None, faults))}")
-            least, most = promise["once"]
+            least, most = promise["highest_committed"]
             if not least <= log.written_high_watermark <= most:
-                once = log.written_high_watermark
-                raise BrokenPromise(f"{directory.name}: once committed to {once}, not between {least} and {most}")
+                found = log.written_high_watermark
+                raise BrokenPromise(f"{directory.name}: committed up to {found}, not between {least} and {most}")
         finally:
             log.close(for_good=True)
 
-    def _fault_of(self, log: Log, line: dict[str, Any]) -> str | None:
-        """Why the log is not found on this line."""
-        if log.start not in line["starts"]:
-            return f"it begins at {log.start}, not one of {line['starts']}"
-        if log.end < line["durable"]:
-            return f"it ends at {log.end}, but {line['durable']} was durable"
-        batches = [batch for batch in line["batches"] if log.start <= batch[0] < log.end]
+    def _fault_of(self, log: Log, history: dict[str, Any]) -> str | None:
+        """Why the log does not match this history."""
+        if log.start not in history["starts"]:
+            return f"it begins at {log.start}, not one of {history['starts']}"
+        if log.end < history["durable"]:
+            return f"it ends at {log.end}, but {history['durable']} was durable"
+        batches = [batch for batch in history["batches"] if log.start <= batch[0] < log.end]
         found = content(log, from_disk=True)
-        for batch, (base, digests) in zip(found, batches, strict=False):
+        for batch, (base, _, digests) in zip(found, batches, strict=False):
             if digest_of(batch) not in digests:
                 return f"the batch at {base} is {read_header(batch)}, which is none of the promised ones"
         if len(found) != len(batches):
             return f"it has {len(found)} batches, not {len(batches)}"
-        past = ProducerState.from_bytes(bytes.fromhex(line["past"])) if line["past"] else ProducerState()
-        for base, digests in line["batches"]:
+        past = ProducerState.from_bytes(bytes.fromhex(history["past"])) if history["past"] else ProducerState()
+        for base, original, _ in history["batches"]:
             if base < log.end:
-                past.record(read_header(self._headers[digests[0]]), base)
+                past.record(read_header(self._headers[original]), base)
         if log.producers.snapshot() != past.snapshot():
             return f"its producers are {log.producers.snapshot()}, not {past.snapshot()}"
         return None

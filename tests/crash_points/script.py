@@ -1,8 +1,8 @@
 """The program that is recorded: ``python -m crash_points.script FOLDER PROMISES SEED ROUNDS [MUTANT]``.
 
-It drives logs and the identity of a data directory over the real ``Disk`` of a replica server, and writes to the
-file PROMISES, one JSON object a line, what must be found if the power goes from then on. Before it does something it
-says what may be found meanwhile; when that is done, what must be. The words of these lines are in ``promises``.
+It drives logs and the identity of a data directory over the real ``Disk`` of a replica server. It writes promises to
+the file PROMISES, one JSON object a line (``promises.py``): what must be found if the power is lost from then on.
+Before an action it promises what may be found during the action, after it what must be found.
 """
 
 from __future__ import annotations
@@ -33,36 +33,34 @@ OPEN_FILES = 3
 """So few files stay open that some are closed and opened again."""
 
 
-class Teller:
+class PromiseWriter:
     """Writes promises down, each with one system call."""
 
     def __init__(self, path: str) -> None:
         self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
-    def say(self, **words: object) -> None:
-        """From now on this holds."""
-        os.write(self._fd, json.dumps(words).encode() + b"\n")
+    def write(self, **promise: object) -> None:
+        """This holds from now on."""
+        os.write(self._fd, json.dumps(promise).encode() + b"\n")
 
 
 @dataclass(slots=True)
-class Line:
-    """A log as it may be found."""
+class History:
+    """The batches of a log, and how much of them may be found."""
 
-    first: int
-    """Where its first batch begins that is known, not necessarily kept."""
     past: bytes
-    """What the producers had written before ``first``."""
-    batches: list[tuple[int, list[str]]]
-    """Base offset and digests of each batch: of the original first, then of what compaction made of it."""
+    """State of the producers before the first batch; b"" for none."""
+    batches: list[tuple[int, str, list[str]]]
+    """Base offset of each batch, also of those that retention has removed, digest of the original, and the digests
+    that may be found: compaction adds one and then removes the others."""
     starts: list[int]
-    """Where it may begin."""
+    """Log start offsets that may be found."""
     durable: int
-    """It ends there or later."""
+    """Lowest log end offset that may be found."""
 
     def to_map(self) -> dict[str, object]:
         """As ``promises`` reads it."""
         return {
-            "first": self.first,
             "past": self.past.hex(),
             "batches": self.batches,
             "starts": self.starts,
@@ -71,10 +69,12 @@ class Line:
 
 
 class DrivenLog:
-    """One log with all that happens to it."""
+    """One log, and everything that is done to it."""
 
-    def __init__(self, teller: Teller, disk: OpenFiles, data: str, name: str, config: Config, random: Random) -> None:
-        self._teller = teller
+    def __init__(
+        self, promises: PromiseWriter, disk: OpenFiles, data: str, name: str, config: Config, random: Random
+    ) -> None:
+        self._promises = promises
         self._disk = config.over(disk)
         self._directory = f"{data}/{name}"
         self._name = name
@@ -82,9 +82,9 @@ class DrivenLog:
         self._random = random
         self._epoch = 0
         self._sequences: dict[int, int] = {}
-        self._line = Line(0, b"", [], [0], 0)
-        self._once = [0, 0]
-        self._told = set[str]()
+        self._history = History(b"", [], [0], 0)
+        self._highest_committed = [0, 0]
+        self._registered = set[str]()
         self._log: Log | None = None
         self.open()
 
@@ -95,7 +95,7 @@ class DrivenLog:
         return self._log
 
     def actions(self) -> list[Callable[[], None]]:
-        """All that can happen to the log in a round."""
+        """What is done to the log in a round."""
         log_actions = [
             *([self.append] * 3),
             *([self.flush] * 3),
@@ -110,32 +110,36 @@ class DrivenLog:
         ]
         return [*log_actions, *([self.compact] if self._config.cleanup == "compact" else [self.reset])]
 
-    # --- what is promised --------------------------------------------------------------------------------
+    # --- promises ----------------------------------------------------------------------------------------
 
-    def _say(self, *others: Line) -> None:
-        lines = [self._line, *others]
-        promise = {"config": self._config._asdict(), "once": self._once, "lines": [line.to_map() for line in lines]}
-        self._teller.say(logs={self._name: promise})
+    def _promise(self, *others: History) -> None:
+        histories = [self._history, *others]
+        promise = {
+            "config": self._config._asdict(),
+            "highest_committed": self._highest_committed,
+            "histories": [history.to_map() for history in histories],
+        }
+        self._promises.write(logs={self._name: promise})
 
-    def _tell_durable(self) -> None:
+    def _promise_durable(self) -> None:
         lazy = self._config.flush == "os"
-        self._line.durable = max(self._line.durable, self.log.start if lazy else self.log.durable)
-        self._say()
+        self._history.durable = max(self._history.durable, self.log.start if lazy else self.log.durable)
+        self._promise()
 
-    def _note(self, batch: bytes) -> str:
+    def _register(self, batch: bytes) -> str:
         digest = digest_of(batch)
-        if digest not in self._told:
-            self._told.add(digest)
-            self._teller.say(headers={digest: batch[: read_header(batch).header_length].hex()})
+        if digest not in self._registered:
+            self._registered.add(digest)
+            self._promises.write(headers={digest: batch[: read_header(batch).header_length].hex()})
         return digest
 
-    # --- what happens ------------------------------------------------------------------------------------
+    # --- actions -----------------------------------------------------------------------------------------
 
     def open(self) -> None:
-        """Open the log; what is there counts as durable then."""
-        self._say()
+        """Open the log; everything in it is durable afterwards."""
+        self._promise()
         self._log = Log.open(self._disk, self._directory, self._config.of_topic())
-        self._tell_durable()
+        self._promise_durable()
         self._epoch += 1
         self.log.assign_epoch(self._epoch)
 
@@ -157,8 +161,10 @@ class DrivenLog:
     def append(self) -> None:
         """Append some batches: nothing more is durable."""
         made = self._make(self._random.randrange(1, 4))
-        self._line.batches += [(read_header(batch).base_offset, [self._note(batch)]) for batch in made]
-        self._say()
+        for batch in made:
+            digest = self._register(batch)
+            self._history.batches.append((read_header(batch).base_offset, digest, [digest]))
+        self._promise()
         self.log.append(made)
         self._take_snapshot()
 
@@ -174,10 +180,10 @@ class DrivenLog:
         if pending is not None:
             pending.run()
             self.log.complete_flush(pending)
-            self._tell_durable()
+            self._promise_durable()
 
     def flush_beside_appends(self) -> None:
-        """Batches that come during a flush are the next flush's."""
+        """Append during a flush: those batches belong to the next one."""
         self.append()
         pending = self.log.begin_flush()
         self.append()
@@ -185,7 +191,7 @@ class DrivenLog:
             pending.run()
             self.append()
             self.log.complete_flush(pending)
-            self._tell_durable()
+            self._promise_durable()
 
     def roll(self) -> None:
         """Begin a segment."""
@@ -194,22 +200,22 @@ class DrivenLog:
         self._take_snapshot()
 
     def sync_all(self) -> None:
-        """Whatever the policy, everything is durable."""
+        """Make everything durable, whatever the flush policy."""
         self.log.sync_all()
-        self._line.durable = self.log.end
-        self._say()
+        self._history.durable = self.log.end
+        self._promise()
 
     def truncate(self) -> None:
         """Cut the end off, and go on in another leader epoch."""
         log = self.log
         end = max(log.start, log.end - self._random.randrange(1, 12))
-        old = self._line
+        old = self._history
         old.durable = min(old.durable, log.chain_at(end)[0])
-        self._say()
+        self._promise()
         log.truncate(end)
         kept = [batch for batch in old.batches if batch[0] < log.end]
-        self._line = Line(old.first, old.past, kept, old.starts, log.end)
-        self._say()
+        self._history = History(old.past, kept, old.starts, log.end)
+        self._promise()
         self._sequences = {
             id: (batches[-1].base_sequence + batches[-1].record_count) % 2**32
             for id, (_, batches) in log.producers.snapshot().items()
@@ -223,32 +229,38 @@ class DrivenLog:
         advance = self.log.begin_advance(bases[max(0, len(bases) - 2)])
         if advance is None:
             return
-        self._line.starts = [*self._line.starts, self.log.start]
-        self._say()
+        self._history.starts = [*self._history.starts, self.log.start]
+        self._promise()
         advance.run()
         self.log.complete_advance(advance)
-        self._line.starts, self._line.durable = [self.log.start], max(self._line.durable, self.log.start)
-        self._say()
+        self._history.starts, self._history.durable = [self.log.start], max(self._history.durable, self.log.start)
+        self._promise()
 
     def write_high_watermark(self) -> None:
         """The HW as a leader or follower writes it down, durably or not."""
         high_watermark = self._random.randint(self.log.start, self.log.durable)
         sync = self._random.random() < 0.5 and self._config.flush != "os"
-        self._once = [min(self._once[0], high_watermark), max(self._once[1], high_watermark)]
-        self._say()
+        self._highest_committed = [
+            min(self._highest_committed[0], high_watermark),
+            max(self._highest_committed[1], high_watermark),
+        ]
+        self._promise()
         self.log.write_high_watermark(high_watermark, sync=sync)
         if sync:
-            self._once[0] = high_watermark
-            self._say()
+            self._highest_committed[0] = high_watermark
+            self._promise()
 
     def lower_high_watermark(self) -> None:
         """The HW goes back."""
         high_watermark = self._random.randint(self.log.start, self.log.durable)
-        self._once = [min(self._once[0], high_watermark), max(self._once[1], high_watermark)]
-        self._say()
+        self._highest_committed = [
+            min(self._highest_committed[0], high_watermark),
+            max(self._highest_committed[1], high_watermark),
+        ]
+        self._promise()
         self.log.lower_high_watermark(high_watermark)
-        self._once = [high_watermark, high_watermark]
-        self._say()
+        self._highest_committed = [high_watermark, high_watermark]
+        self._promise()
 
     def compact(self) -> None:
         """One pass over the closed segments."""
@@ -257,36 +269,36 @@ class DrivenLog:
         while compaction is not None:
             cleaned = compaction.run()
             if cleaned is not None:
-                thinned = self._tell_thinned(compaction)
+                thinned = self._promise_thinned(compaction)
             going_on = self.log.complete_compaction(compaction, cleaned)
             if cleaned is not None:
-                for batch in self._line.batches:
+                for batch in self._history.batches:
                     if batch[0] in thinned:
-                        del batch[1][1:-1]
-            self._say()
+                        del batch[2][:-1]
+            self._promise()
             compaction = compaction if going_on else None
 
-    def _tell_thinned(self, compaction: Compaction) -> set[int]:
+    def _promise_thinned(self, compaction: Compaction) -> set[int]:
         source = compaction.source
         assert source is not None
         data = self._disk.read(f"{self._directory}/{source.base:020d}.log{CLEANED}")
-        thinned = {header.base_offset: self._note(bytes(batch)) for header, batch in split(data)}
-        for base, digests in self._line.batches:
+        thinned = {header.base_offset: self._register(bytes(batch)) for header, batch in split(data)}
+        for base, _, digests in self._history.batches:
             if base in thinned and thinned[base] not in digests:
                 digests.append(thinned[base])
-        self._say()
+        self._promise()
         return set(thinned)
 
     def reset(self) -> None:
         """Throw the log away and begin it later, with what its producers had written until then."""
         start = self.log.end + self._random.randrange(5)
         past = ProducerState.from_bytes(self.log.producers.to_bytes())
-        new = Line(start, past.to_bytes(), [], [start], start)
-        self._once = [0, max(self._once[1], start)]
-        self._say(new)
+        new = History(past.to_bytes(), [], [start], start)
+        self._highest_committed = [0, max(self._highest_committed[1], start)]
+        self._promise(new)
         self.log.reset(Beginning(start, self._epoch, bytes(16), new.past), past)
-        self._line = new
-        self._say()
+        self._history = new
+        self._promise()
 
     def reopen(self) -> None:
         """Close the log and open it again, as a restart does."""
@@ -294,18 +306,18 @@ class DrivenLog:
         self.open()
 
     def delete(self) -> None:
-        """The topic is deleted: nothing of the log is promised from now on, until it is gone."""
+        """Delete the log: nothing is promised while this goes on, then that the log is gone."""
         self.log.close(for_good=True)
-        self._teller.say(logs={self._name: None}, deleting=[self._name])
+        self._promises.write(logs={self._name: None})
         DeleteLog(self._disk, self._directory).run()
-        self._teller.say(deleted=[self._name])
+        self._promises.write(deleted=[self._name])
 
 
-class DrivenLives:
-    """The identity of a data directory, over one life after the other."""
+class DrivenIncarnations:
+    """The identity of a data directory, over several lives of its server."""
 
-    def __init__(self, teller: Teller, disk: OpenFiles, data: str) -> None:
-        self._teller = teller
+    def __init__(self, promises: PromiseWriter, disk: OpenFiles, data: str) -> None:
+        self._promises = promises
         self._disk = disk
         self._data = data
         self._numbers = itertools.count(1)
@@ -313,33 +325,33 @@ class DrivenLives:
         self._lives: Lives | None = None
         self._cluster = ""
 
-    def _say(self, names: Sequence[Sequence[str]], clusters: Sequence[str], clean: Sequence[bool]) -> None:
-        self._teller.say(lives={"names": [*map(list, names)], "clusters": [*clusters], "clean": [*clean]})
+    def _promise(self, names: Sequence[Sequence[str]], clusters: Sequence[str], clean: Sequence[bool]) -> None:
+        self._promises.write(lives={"names": [*map(list, names)], "clusters": [*clusters], "clean": [*clean]})
 
     def begin(self) -> None:
-        """A life begins; the one before may have ended in order."""
+        """Begin a life, after one that ended in order or not."""
         before, name = self._names, f"life-{next(self._numbers)}"
         self._lives = Lives(self._disk, self._data, "node", "", BOOT)
         after = [*before[:1], *before[1:], name]
-        self._say([before, after], [self._cluster], [False, True] if before else [False])
+        self._promise([before, after], [self._cluster], [False, True] if before else [False])
         self._lives.begin(name)
         self._names = after
-        self._say([after], [self._cluster], [False])
+        self._promise([after], [self._cluster], [False])
 
     def register(self) -> None:
-        """The controller knows this life."""
+        """The controller has registered this life."""
         assert self._lives is not None
-        self._say([self._names, self._names[-1:]], [self._cluster, "cluster"], [False])
+        self._promise([self._names, self._names[-1:]], [self._cluster, "cluster"], [False])
         self._lives.on_registered("cluster")
         self._names, self._cluster = self._names[-1:], "cluster"
-        self._say([self._names], [self._cluster], [False])
+        self._promise([self._names], [self._cluster], [False])
 
     def end(self) -> None:
-        """The life ends in order."""
+        """End the life in order."""
         assert self._lives is not None
-        self._say([self._names], [self._cluster], [False, True])
+        self._promise([self._names], [self._cluster], [False, True])
         assert self._lives.end(True)
-        self._say([self._names], [self._cluster], [True])
+        self._promise([self._names], [self._cluster], [True])
 
 
 CONFIGS = (
@@ -350,13 +362,13 @@ CONFIGS = (
 )
 
 
-def drive(data: str, teller: Teller, seed: int, rounds: int) -> None:
-    """Everything in turn, in an order that the seed tells."""
+def drive(data: str, promises: PromiseWriter, seed: int, rounds: int) -> None:
+    """Do everything, in an order that depends on the seed."""
     random, disk = Random(seed), OpenFiles(RealDisk(), OPEN_FILES)
-    lives = DrivenLives(teller, disk, data)
+    lives = DrivenIncarnations(promises, disk, data)
     lives.begin()
     lives.register()
-    logs = [DrivenLog(teller, disk, data, config.name, config, random) for config in CONFIGS]
+    logs = [DrivenLog(promises, disk, data, config.name, config, random) for config in CONFIGS]
     for log in logs:
         for _ in range(rounds):
             actions = log.actions()
@@ -373,14 +385,14 @@ def drive(data: str, teller: Teller, seed: int, rounds: int) -> None:
 
 def main() -> None:
     """See the module."""
-    data, promises, seed, rounds, *mutant = sys.argv[1:]
-    teller = Teller(promises)
+    data, path, seed, rounds, *mutant = sys.argv[1:]
+    promises = PromiseWriter(path)
     with pytest.MonkeyPatch.context() as patch:
         for name in mutant:
             from mutants import MUTANTS
 
             MUTANTS[name].apply(patch)
-        drive(data, teller, int(seed), int(rounds))
+        drive(data, promises, int(seed), int(rounds))
 
 
 if __name__ == "__main__":
