@@ -94,6 +94,7 @@ model-check: $(STAMP) spin
 
 crash-points: $(STAMP) strace
 	cd tests && ../$(BIN)/python -m crash_points $(if $(JOBS),--jobs $(JOBS))
+	cd tests && ../$(BIN)/python -m crash_points.store $(if $(JOBS),--jobs $(JOBS))
 
 mutants: $(STAMP) spin strace
 	cd tests && ../$(BIN)/python -m mutants $(if $(JOBS),--jobs $(JOBS))

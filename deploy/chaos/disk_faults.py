@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import shutil
+import tempfile
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from random import Random
@@ -11,6 +12,7 @@ from random import Random
 from chaos import abilities
 from chaos.faults import Begin, fault
 from chaos.stage import Stage, Unfit
+from tidelog_controller.storage import Damaged, RaftStorage
 from tidelog_replica.log.files import EPOCHS, HIGH_WATERMARK
 
 DISKS = (abilities.DISKS,)
@@ -289,16 +291,32 @@ async def _flipped_store(stage: Stage, target: str, random: Random) -> AsyncIter
     """A flip in frames that are in the database too is harmless: nothing is put aside then."""
     await stage.kill(target)
     data = stage.cluster.data(target)
-    wal, aside = data / "raft.db-wal", len(list(data.glob("raft.db.damaged-*")))
+    wal = data / "raft.db-wal"
     if not wal.exists() or not wal.stat().st_size:
         await stage.start(target)
         raise Unfit(f"{target} has nothing in its write-ahead log")
     flip_bit(wal, random.randrange(wal.stat().st_size), random)
+    damaged = _is_damaged(data, stage.cluster.cluster, target)
     await stage.start(target)
     yield
-    await stage.until(stage.cluster.get(target).is_going)
-    if len(list(data.glob("raft.db.damaged-*"))) > aside:
+    if damaged:
         await stage.vote_again(target)
+
+
+def _is_damaged(data: Path, cluster: str, node: str) -> bool:
+    """What a controller will find; seen in a copy of its store, since opening one changes its files."""
+    with tempfile.TemporaryDirectory() as copy:
+        for name in ("raft.db", "raft.db-wal", "raft.db-commits"):
+            shutil.copy(data / name, copy)
+        try:
+            storage = RaftStorage(copy, cluster, node, "")
+            try:
+                storage.load()
+            finally:
+                storage.close()
+        except Damaged:
+            return True
+    return False
 
 
 @fault(

@@ -16,6 +16,7 @@ import os
 import shutil
 import sys
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
@@ -23,7 +24,6 @@ from random import Random
 from raft_store_files import flipped, opened
 from tidelog_controller.core.raft_log import Stored
 
-from crash_points.promises import write_tree
 from crash_points.recording import Call, missing, record
 from crash_points.replay import TESTS, Replayed, scratch
 from crash_points.store_script import history, states
@@ -102,7 +102,7 @@ class Checker:
         self._seen.add(key)
         self.checked += 1
         allowed = self._states[self._done : self._done + 2]
-        with scratch_tree(tree, self._folder) as store:
+        with laid_out(tree, self._folder) as store:
             found = opened(store)
             assert found is not None, f"commit {self._done} is done, and the store is called damaged"
             assert found in allowed, f"commit {self._done} is done, and {_number(self._states, found)} is found"
@@ -112,24 +112,23 @@ class Checker:
             data = tree[path]
             assert data is not None
             place = self._random.randrange(len(data))
-            with scratch_tree({**tree, path: flipped(data, place, self._random.randrange(8))}, self._folder) as store:
+            with laid_out({**tree, path: flipped(data, place, self._random.randrange(8))}, self._folder) as store:
                 found = opened(store)
             number = _number(self._states, found)
             assert found is None or found in allowed, f"commit {self._done}, a flip in {path}: {number} is found"
 
 
-class scratch_tree:
-    """The tree as a directory; the folder of the store in it."""
-
-    def __init__(self, tree: Tree, folder: Path) -> None:
-        self._tree, self._folder = tree, folder / "left"
-
-    def __enter__(self) -> Path:
-        write_tree(self._tree, self._folder)
-        return self._folder / "c1"
-
-    def __exit__(self, *_: object) -> None:
-        shutil.rmtree(self._folder)
+@contextmanager
+def laid_out(tree: Tree, folder: Path) -> Iterator[Path]:
+    """The tree as a directory meanwhile; the folder of the store in it."""
+    root = folder / "left"
+    root.mkdir()
+    for path, data in sorted(tree.items()):
+        (root / path).mkdir() if data is None else (root / path).write_bytes(data)
+    try:
+        yield root / "c1"
+    finally:
+        shutil.rmtree(root)
 
 
 def _number(known: Sequence[Stored], found: Stored | None) -> str:

@@ -1,11 +1,11 @@
 """One life of a controller's store, recorded: ``python -m crash_points.store_script FOLDER PROMISES SEED LIFE END
 [MUTANT]``.
 
-It opens the store in FOLDER/c1 by ``RaftStorage`` and makes ``COMMITS`` more of the commits that follow from SEED. Each line
-that it writes to the file PROMISES is the number of the commit that must be found from then on, or the next one: what
-``load`` returns is promised too, since a controller acts on it. Behind a number ``old`` says that no flip will be noticed. LIFE is ``new``, or ``old`` for a life of the release
-that knew no count of commits. END is ``close``, or ``kill`` for an end between the write of one more commit and its
-sync.
+It opens the store in FOLDER/c1 by ``RaftStorage`` and makes ``COMMITS`` more of the commits that follow from SEED.
+Each line that it writes to the file PROMISES is the number of the commit that must be found from then on, or the next
+one: what ``load`` returns is promised too, since a controller acts on it. Behind a number ``old`` says that no flip
+will be noticed. LIFE is ``new``, or ``old`` for a life of the release that knew no count of commits. END is
+``close``, or ``kill`` for an end between the write of one more commit and its sync.
 """
 
 from __future__ import annotations
@@ -90,16 +90,16 @@ class _Life:
     def new(self, end: str) -> None:
         storage = RaftStorage(self.folder, "harbour", "c1", "s")
         storage._db.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}")
-        number = self._states.index(storage.load())
-        self.promise(number)
-        for number in range(number + 1, number + COMMITS + 1):
+        found = self._states.index(storage.load())
+        self.promise(found)
+        for number in range(found + 1, found + COMMITS + 1):
             storage.perform(self._made[number - 1][0])
             self.promise(number)
         if end == "kill":
             storage._db.execute("PRAGMA wal_autocheckpoint = 0")
             storage._db.execute("PRAGMA synchronous = NORMAL")
             LastCommitFile.write = lambda self, commit: os._exit(0)  # type: ignore[method-assign]
-            storage.perform(self._made[number][0])
+            storage.perform(self._made[found + COMMITS][0])
         storage.close()
 
 

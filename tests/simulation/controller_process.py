@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 
 class RaftStore:
-    """A controller's storage: what ``perform`` took is durable, until the disk rots. That the real one keeps this, and
-    notices when it cannot, is shown by ``crash_points.store`` and ``test_raft_store_rot.py``."""
+    """A controller's storage: what ``perform`` took is durable, until the disk rots. That the real one keeps this,
+    and notices when it cannot, is shown by ``crash_points.store`` and ``test_raft_store_rot.py``."""
 
     def __init__(self, name: str, *, lost: bool = False) -> None:
         self.stored = Stored(store=name, lost=lost)

@@ -3,11 +3,13 @@ store that was put aside."""
 
 from __future__ import annotations
 
+import sqlite3
 from pathlib import Path
 
 import pytest
 from old_raft_store import OldStore
 from raft_store_files import commit, flipped, open_store, opened, quick_folder, read_files, write_files
+from tidelog.errors import ConfigError
 from tidelog_controller.config import ControllerConfig
 from tidelog_controller.core.members import members_of
 from tidelog_controller.core.raft_log import Base, Entry, Persist, Snapshot, Stored, apply_persist
@@ -92,6 +94,25 @@ def test_a_file_of_the_last_commit_that_belongs_to_another_store_says_nothing_of
     assert opened(tmp_path) == Stored(store="t")
 
 
+def test_a_disk_without_room_for_the_taking_over_is_not_damage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The store would be put aside, and the vote with it."""
+    old_files(tmp_path, OLD, killed=False)
+
+    def fill(*_: object) -> None:
+        error = sqlite3.OperationalError("database or disk is full")
+        error.sqlite_errorcode = sqlite3.SQLITE_FULL
+        raise error
+
+    with monkeypatch.context() as patch:
+        patch.setattr(RaftStorage, "_take_over", fill)
+        with pytest.raises(ConfigError, match="cannot be written: database or disk is full") as raised:
+            open_store(tmp_path)
+        assert not isinstance(raised.value, Damaged)
+    assert opened(tmp_path) == OLD
+
+
 # --- what is put aside -----------------------------------------------------------------------------------
 
 
@@ -105,7 +126,7 @@ def test_a_database_that_is_gone_is_damage_as_long_as_its_commits_are_known(tmp_
     storage.perform(commit(1))
     storage.close()
     (tmp_path / "raft.db").unlink()
-    with pytest.raises(Damaged, match="it is gone, and raft.db-commits tells of 2 commits"):
+    with pytest.raises(Damaged, match=r"it is gone, and raft\.db-commits tells of 2 commits"):
         open_store(tmp_path)
     set_aside(tmp_path)
     assert open_store(tmp_path).load() == Stored(store="s")

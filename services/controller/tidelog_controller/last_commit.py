@@ -1,9 +1,9 @@
 """The number and the checksum of a Raft store's last commit, in a small file beside its database.
 
 A write-ahead log ends at its first bad frame: after a flipped bit the database opens as an older one, and nothing in
-it says so. This file says how far the database must reach (decision 18). It is written and synced after each commit of the
-database and before the commit counts, so an honest crash leaves the database at the number in this file or one
-ahead of it, never behind.
+it says so. This file says how far the database must reach (decision 18). It is written and synced after each commit
+of the database and before the commit counts, so an honest crash leaves the database at the number in this file or
+one ahead of it, never behind.
 
 The file has two slots, 4096 bytes apart, so that no torn write and no bad sector hits both. Commit N is written
 to slot N mod 2; the other slot keeps commit N - 1. Each slot carries its own CRC-32. Bytes of a slot, big-endian:

@@ -121,8 +121,8 @@ async def serve(
 
 def open_storage(config: ControllerConfig) -> tuple[RaftStorage, Stored]:
     """Open the store and return it with what it holds. A damaged store is put aside if there are other controllers:
-    this one begins again with an empty store, without a vote until it is added again. That it has lost a store is known
-    too where the process ended between the two."""
+    this one begins again with an empty store, without a vote until it is added again. The empty store is marked as
+    ``lost`` also if the process ends between the two and is started again."""
     storage, name = None, f"{random.SystemRandom().getrandbits(64):016x}"
     lost = len(config.peers) > 1 and was_set_aside(config.data_dir)
     try:

@@ -10,15 +10,15 @@ Damage is noticed when the store is opened (decision 18). SQLite has no checksum
 first bad frame, so the content of the database says by itself whether it is whole and which commit it is:
 
 - every row carries a CRC-32 of its own;
-- ``contents`` is the XOR of the CRCs of all entries and of the snapshot: a row that is missing, or is an older one, shows;
-- ``commits`` counts the commits, and ``checksum`` covers the row of the hard state with ``rolled_back``, ``contents``,
-  ``commits`` and ``previous``, the checksum of the commit before.
+- ``contents`` is the XOR of the CRCs of all entries and of the snapshot: a missing or an older row changes it;
+- ``commits`` counts the commits, and ``checksum`` covers the row of the hard state with ``rolled_back``,
+  ``contents``, ``commits`` and ``previous``, the checksum of the commit before.
 
-The database must be at the commit that ``raft.db-commits`` names, or at the one after it, which was in flight. An older
-one is ``Damaged``. An honest crash never leaves it older, whatever of the unsynced writes reached the disk.
+The database must be at the commit that ``raft.db-commits`` names, or at the one after it, which was in flight. An
+older one is ``Damaged``. An honest crash never leaves it older, whatever of the unsynced writes reached the disk.
 
-Releases before 0.2 know none of these five columns and leave them as they are; the checksum then no longer fits a
-row whose own CRC is right. Such a store is taken over as it is by a commit of its own, as is a new one.
+A release that does not know these five columns leaves them as they are; the checksum then no longer fits a row whose
+own CRC is right. Such a store is taken over as it is by a commit of its own, as is a new one.
 
 The column ``rolled_back`` says whether the disk is an old copy that is not refilled yet (``core/old_copies.py``).
 
@@ -30,6 +30,7 @@ from __future__ import annotations
 
 import operator
 import sqlite3
+import struct
 import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -61,6 +62,8 @@ _STATE = "term, voted_for, base_index, base_term, base_members, last_index"
 _CHAIN = ("rolled_back", "commits", "previous", "contents", "checksum")
 _ROLLED_BACK = 0x0DD15C
 """The value of ``rolled_back`` in an old copy, else it is 0: no flipped bit makes the one of the other."""
+_UNWRITABLE = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM)
+"""Errors that say nothing about what the database holds."""
 _FILES = ("", "-journal", "-wal", "-shm", "-commits")
 """What the names of a store's files add to ``raft.db``."""
 
@@ -292,10 +295,13 @@ class RaftStorage:
         try:
             yield
         except sqlite3.OperationalError as error:
-            if getattr(error, "sqlite_errorcode", 0) & 0xFF != sqlite3.SQLITE_BUSY:
-                raise self._damaged(str(error)) from error
-            raise ConfigError(f"{self.path} is in use by another process: stop that controller first") from error
-        except (sqlite3.Error, OverflowError, UnicodeDecodeError) as error:
+            code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+            if code == sqlite3.SQLITE_BUSY:
+                raise ConfigError(f"{self.path} is in use by another process: stop that controller first") from error
+            if code in _UNWRITABLE:
+                raise ConfigError(f"{self.path} cannot be written: {error}") from error
+            raise self._damaged(str(error)) from error
+        except (sqlite3.Error, OverflowError, UnicodeDecodeError, struct.error) as error:
             raise self._damaged(str(error)) from error
 
     def _beside(self, suffix: str) -> Path:

@@ -36,15 +36,9 @@ class Sender:
         self._tries: dict[int, _Try] = {}
 
     async def send(self, topic_id: str, partition: int, batch: bytes, timeout_s: float) -> None:
-<<<<<<< HEAD
-        """Send a batch and wait for its ack; that it is a copy of one in the log is an ack. Raises what it was
-        refused with, ``Unreachable``, or ``TimedOut``; it may be in the log then, if ``unknown_outcome`` says so.
-        ``DUPLICATE_SEQUENCE`` is no ack: the log had a batch under that sequence, this one or another."""
-=======
         """Send a batch and wait for its ack. Each try sends these very bytes; where the log has them already, that is
         acked, too. Raises what it was refused with, ``Unreachable``, or ``TimedOut``; it may be in the log then, if
         ``unknown_outcome`` says so."""
->>>>>>> producers
         deadline = self._loop.now() + timeout_s
         uncertain = False
         while True:
