@@ -1,8 +1,8 @@
 """Random walks in which controllers come back with old copies of their disks.
 
 What nobody remembers cannot be recognised (docs/decisions/0019-an-old-copy-of-a-disk.md). So a walk puts an old copy
-back where the leader of the newest term knows what is missing, and lets that leader speak first; what the earlier life
-had sent is lost with its links. Everything else is left to chance, before and after."""
+back where the leader of the newest term knows what is missing, and lets that leader speak first; what the earlier
+life had sent is lost with its links. Everything else is left to chance, before and after."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ class OldDiskWalk(Walk):
         del copies[:-COPIES]
 
     def put_back(self) -> None:
-        """A follower comes back with a copy, and hears the leader, if that knows what the copy lacks, and if a majority
-        of disks is left."""
+        """A follower comes back with a copy, and hears the leader, if that knows what the copy lacks, and if a
+        majority of disks is left."""
         nodes = self.net.nodes.values()
         leader = max(nodes, key=lambda node: (node.raft.term, node.raft.role == "leader"))
         old = self.any_node()
