@@ -9,7 +9,7 @@ from model.mutants import by_raft_search
 from model.raft_scopes import SEEN, SMALL
 from model.raft_search import RaftSearch
 
-LEAST = {"two terms": 10_000, "a command and a crash": 8_000, "an addition": 5_000, "an old disk": 8_000}
+LEAST = {"two terms": 5_000, "a command and a crash": 3_000, "an addition": 5_000, "an old disk": 8_000}
 SOON = (
     "vote_twice_in_a_term",
     "forget_the_vote",
