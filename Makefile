@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/installed
 
-.PHONY: upgrade-check venv demo test dist tidy simulate scale model-check spin strace crash-points chromium mutants fuzz bench bench-report bench-check bench-scaling peers bench-peers chaos soak pages lock clean help
+.PHONY: upgrade-check venv demo test dist tidy simulate power scale model-check spin strace crash-points chromium mutants fuzz bench bench-report bench-check bench-scaling peers bench-peers chaos soak pages lock clean help
 
 help:
 	@echo "make demo      a cluster of real processes takes records, loses a leader, loses nothing; Spark reads the result"
@@ -12,6 +12,7 @@ help:
 	@echo "make dist      wheel and source distribution in dist/"
 	@echo "make tidy      style, types, dependency rules"
 	@echo "make simulate SEEDS=1000 [FIRST=0] [RECORD=1]  the deterministic simulation over many seeds, on all cores"
+	@echo "make power [LOSSES=10000]   power losses of all replica servers, with unsynced writes in any order"
 	@echo "make scale [PARTITIONS=10000]   what a large simulated cluster costs: messages, bytes, operations"
 	@echo "make model-check [MINUTES=10]   the larger searches of design and cores, and random walks for so long"
 	@echo "make crash-points   the power is lost at each system call of the real disk, over 20 recorded runs"
@@ -75,6 +76,9 @@ FIRST ?= 0
 simulate: $(STAMP)
 	cd tests && ../$(BIN)/python -m simulation --seeds $(FIRST):$$(($(FIRST) + $(SEEDS))) $(if $(JOBS),--jobs $(JOBS)) $(if $(RECORD),--record)
 	cd tests && ../$(BIN)/python -m simulation --seeds $(FIRST):$$(($(FIRST) + $(SEEDS) / 10)) --bytes $(if $(JOBS),--jobs $(JOBS)) $(if $(RECORD),--record)
+
+power: $(STAMP)
+	cd tests && ../$(BIN)/python -m simulation.power $(if $(LOSSES),--losses $(LOSSES)) $(if $(JOBS),--jobs $(JOBS))
 
 scale: $(STAMP)
 	cd tests && ../$(BIN)/python -m simulation.scale $(if $(PARTITIONS),--partitions $(PARTITIONS))

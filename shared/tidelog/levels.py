@@ -32,9 +32,9 @@ TASK_PRODUCERS = 4
 """Since this level coordinators of transactions remember the producers of numbered batches (``init_task_producer``).
 An older coordinator cannot read such a record of ``__transactions``."""
 RECOVERY = 4
-"""Since this level the partitions of every commit rule are sealed after a rescue, until the replicas have reported what
-they know; and a block of producer ids begins where the active controller says. An older controller would apply these
-entries of the metadata log in another way."""
+"""Since this level the partitions of every commit rule are sealed after a rescue, until the replicas have reported
+what they know; and a block of producer ids begins where the active controller says. An older controller would apply
+these entries of the metadata log in another way."""
 DOUBTFUL_TAILS = 4
 """Since this level a replica server can report that the tail of a log is doubtful. An older controller has no state
 for that, and an older replica server does not answer what others ask it for then."""
@@ -43,8 +43,8 @@ CHANGES = {
     1: "everything before there were levels",
     2: "the level itself in metadata and snapshots; replica servers can be forgotten (tidelog servers forget)",
     3: "followers acknowledge what came with a notice by a message of its own, which needs no answer (progress)",
-    4: "doubtful tails of logs (report_doubt, read_tail); leaders after a rescue from what replicas report; producer ids"
-    " that follow the clock, and those of numbered batches (init_task_producer); validate_batches",
+    4: "doubtful tails of logs (report_doubt, read_tail); leaders after a rescue from what replicas report; producer"
+    " ids that follow the clock, and those of numbered batches (init_task_producer); validate_batches",
 }
 """What each level brought."""
 

@@ -1,4 +1,4 @@
-"""``python -m simulation.power [--losses 10000] [--seed 1]``: power losses of all replica servers, and nothing else.
+"""``python -m simulation.power [--losses 10000]``: power losses of all replica servers, and nothing else.
 
 One small cluster, again and again: records are sent, at some moment all replica servers lose power at once, unsynced
 sectors reach their disks in any order or not at all, and the servers come back one after the other. No bit of what
@@ -15,6 +15,8 @@ lost: nobody can tell a batch that was synced nowhere from one that is damaged e
 from __future__ import annotations
 
 import argparse
+import multiprocessing
+import os
 import sys
 import time
 from collections import Counter
@@ -26,6 +28,8 @@ from simulation.loop import stream
 from simulation.processes import SimProcess
 from simulation.producer import Producer, ProducerOptions
 
+SHARE = 500
+"""So many losses are a job of one process."""
 PER_CLUSTER = 50
 """So many losses before a new cluster begins: histories grow."""
 BACK_S = 40.0
@@ -77,6 +81,11 @@ class PowerLosses(Cluster):
         self.until(self.in_sync, BACK_S)
 
 
+def share(job: tuple[int, int]) -> Counter[str]:
+    """``lose``, of one process."""
+    return lose(*job)
+
+
 def lose(losses: int, seed: int) -> Counter[str]:
     """What was counted in so many losses of power. Raises ``AssertionError`` for one that left something behind."""
     total: Counter[str] = Counter()
@@ -101,9 +110,15 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m simulation.power", description=__doc__)
     parser.add_argument("--losses", type=int, default=10_000)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes; default: one per core")
     arguments = parser.parse_args()
     began = time.monotonic()
-    total = lose(arguments.losses, arguments.seed)
+    starts = range(0, arguments.losses, SHARE)
+    jobs = [(min(SHARE, arguments.losses - done), arguments.seed + done) for done in starts]
+    total: Counter[str] = Counter()
+    with multiprocessing.Pool(arguments.jobs) as pool:
+        for said in pool.imap_unordered(share, jobs):
+            total += said
     for name in ("power losses", "log_doubtful", "log_torn", "records_possibly_lost", "log_damaged"):
         print(f"{total[name]:8} {name.replace('_', ' ')}")
     print(f"{time.monotonic() - began:.0f} s: every partition is led and in sync after each of them")

@@ -345,8 +345,8 @@ class Doubts:
                 self._take(doubt, bytes(batch), header.end_offset)
                 path, position = doubt.edge
                 doubt.edge = (path, position + doubt.log.stored(header.batch_length))
-        except CorruptBatch:
-            pass
+        except CorruptBatch as error:
+            self._outbox.event("fetched_data_refused", reason=error.message)
         return doubt.needed > before
 
     # --- the controller ----------------------------------------------------------------------------------

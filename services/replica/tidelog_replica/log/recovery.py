@@ -150,10 +150,8 @@ def _recover(disk: Disk, directory: str, segments: list[Segment], intact: bool, 
         close(segments[-1])
         cut = False
     else:
-        synced = -1 if mark.value is None else floor
-        held = partial(tail_of, disk, directory, names)
-        judge = _Tail(epochs, promised, tail_start(names), held, has_peers)
-        kept, cut = _check(segments[trusted:], synced, judge)
+        judge = _Tail(epochs, promised, tail_start(names), partial(tail_of, disk, directory, names), has_peers)
+        kept, cut = _check(segments[trusted:], -1 if mark.value is None else floor, judge)
         dropped = segments[trusted + kept :]
         _drop(disk, dropped, segments[trusted + kept - 1], names)
         del segments[trusted + kept :]
