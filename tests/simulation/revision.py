@@ -35,8 +35,8 @@ class Revision:
     tree: str
     """Object id of the whole tree of the commit."""
     source: str
-    """Digest of ``SOURCES`` as they are in the commit, without ``RECORD``: commits that differ in nothing else run
-    the same simulation."""
+    """Digest of ``SOURCES`` as they are in the commit, without ``RECORD`` and the simulation's own tests: commits
+    that differ in nothing else run the same simulation."""
     is_changed: bool
     """The files of ``SOURCES`` differ from the commit."""
 
@@ -62,9 +62,13 @@ def revision() -> Revision:
         is_changed = bool(_git("status", "--porcelain", "--", *SOURCES, f":!{RECORD.relative_to(ROOT)}").strip())
     except (OSError, subprocess.CalledProcessError):
         return Revision("", "", "", False)
-    files = [line for line in listed if not line.endswith(f"\t{RECORD.relative_to(ROOT)}")]
+    files = [line for line in listed if not _is_beside(line.partition("\t")[2])]
     source = hashlib.blake2b("\n".join(files).encode(), digest_size=6).hexdigest()
     return Revision(commit[:10], tree, source, is_changed)
+
+
+def _is_beside(path: str) -> bool:
+    return path == str(RECORD.relative_to(ROOT)) or path.startswith("tests/simulation/test_")
 
 
 def _git(*arguments: str) -> str:

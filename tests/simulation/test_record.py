@@ -59,6 +59,8 @@ def test_what_is_committed_and_what_is_not_is_told_apart(monkeypatch: pytest.Mon
     counted = commit(recorded, "a row")
     assert counted.source == first.source and counted.own_seeds != first.own_seeds
     assert commit(tmp_path / "docs" / "page.md", "x").source == first.source
+    assert commit(recorded.with_name("test_it.py"), "x").source == first.source
+    assert commit(recorded.with_name("ghost.py"), "x").source != first.source
     assert commit(tmp_path / "shared" / "code.py", "2").source != first.source
     recorded.write_text("another row")
     assert not revision.__wrapped__().is_changed
