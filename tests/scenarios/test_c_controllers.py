@@ -209,7 +209,7 @@ def group_with_an_old_copy(*away: str, commands: int = 20) -> tuple[Group, str, 
     return stage, first, old, third, gone
 
 
-def test_C20_a_controller_with_an_old_disk_is_refilled_and_then_two_of_three_go_on():
+def test_C21_a_controller_with_an_old_disk_is_refilled_and_then_two_of_three_go_on():
     stage, first, old, third, _ = group_with_an_old_copy()
     stage.until(lambda: bool(stage.happened("controller_refilled", first)))
     assert len(stage.happened("raft_store_rolled_back", old)) == 1
@@ -221,7 +221,7 @@ def test_C20_a_controller_with_an_old_disk_is_refilled_and_then_two_of_three_go_
     assert all(stage.values(node) == [b"m0"] for node in stage.replicas)
 
 
-def test_C20_an_old_copy_of_a_disk_does_not_count_before_it_is_refilled():
+def test_C21_an_old_copy_of_a_disk_does_not_count_before_it_is_refilled():
     """With the third cut off nobody has confirmed that the active controller still leads since the old disk came."""
     stage, first, old, _, _ = group_with_an_old_copy("third")
     leader = stage.controller(first)
@@ -234,7 +234,7 @@ def test_C20_an_old_copy_of_a_disk_does_not_count_before_it_is_refilled():
     assert leader.core.raft.commit_index == committed and not answers, "which does not commit it"
 
 
-def test_C20_an_old_copy_of_a_disk_votes_for_nobody_and_the_disk_that_is_needed_is_named():
+def test_C21_an_old_copy_of_a_disk_votes_for_nobody_and_the_disk_that_is_needed_is_named():
     """Both that are left begin anew, so that only the old disk itself says what it is."""
     stage, first, old, third, gone = group_with_an_old_copy("third")
     stage.until(lambda: stage.controller(old).store.stored.rolled_back)
@@ -253,7 +253,7 @@ def test_C20_an_old_copy_of_a_disk_votes_for_nobody_and_the_disk_that_is_needed_
     stage.settle()
 
 
-def test_C20_an_old_copy_of_a_disk_counts_only_when_it_has_all_that_was_committed():
+def test_C21_an_old_copy_of_a_disk_counts_only_when_it_has_all_that_was_committed():
     """Heartbeats arrive, and the entries that it lacks do not."""
     stage, first, old, _, _ = group_with_an_old_copy(commands=2)
     passing = False
