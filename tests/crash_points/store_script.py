@@ -52,7 +52,11 @@ def history(seed: int) -> Iterator[tuple[Persist, Stored]]:
         entries = [Entry(first + i, term, rng.randbytes(size)) for i, size in enumerate(sizes)]
         if entries and kind == "append" and rng.random() < 0.2:
             entries[-1] = Entry(entries[-1].index, term, encode_members(group), is_members=True)
-        persist = Persist(term, rng.choice([None, "c1", "c3"]), cut, tuple(entries), new_base, snapshot)
+        rolled_back = (
+            term > COMMITS and rng.random() < 0.3
+        )  # an older release, which writes the first, knows no such mark
+        vote = rng.choice([None, "c1", "c3"])
+        persist = Persist(term, vote, cut, tuple(entries), new_base, snapshot, rolled_back)
         stored = apply_persist(stored, persist)
         yield persist, stored
 
