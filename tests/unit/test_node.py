@@ -308,7 +308,7 @@ def test_C13_data_is_deleted_only_when_a_delta_names_its_topic() -> None:
     net.delete()
     for name in net.names:
         assert not net.nodes[name].partitions
-        assert net.disks[name].listdir("/data") == ["meta"]
+        assert net.disks[name].listdir("/data") == ["meta", "meta-copy"]
 
 
 def test_a_topic_deleted_during_a_flush_goes_when_the_flush_is_over() -> None:
@@ -320,4 +320,4 @@ def test_a_topic_deleted_during_a_flush_goes_when_the_flush_is_over() -> None:
     assert len(net.disks["r1"].listdir("/data")) == 2
     net.flush("r1", net.slow_flush["r1"].pop())
     net.run()
-    assert net.disks["r1"].listdir("/data") == ["meta"]
+    assert net.disks["r1"].listdir("/data") == ["meta", "meta-copy"]
