@@ -138,7 +138,8 @@ def test_each_command_says_what_it_did_and_restart_returns_when_it_is_live(folde
 def test_process_that_dies_at_the_start_is_named_and_nothing_is_left(folder: Folder) -> None:
     folder.new()
     folder.down()
-    (folder.path / "r1" / "data" / "meta").write_bytes(b"{")
+    for name in ("meta", "meta-copy"):
+        (folder.path / "r1" / "data" / name).write_bytes(b"{")
     told = folder.refused("up", "--detach")
     assert "r1 ended while starting" in told
     assert "meta is damaged" in told

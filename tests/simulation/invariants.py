@@ -152,8 +152,14 @@ class Invariants(Members):
             end, last = held.chain.before_control(leader_epoch)
             shorter = chain.agrees(log.end, held.chain.last) or (end >= kept and chain.agrees(end, last))
             longer = held.chain.agrees(chain.end, chain.last)  # by what its last step wrote
-            self._demand(shorter or longer, f"{text}, which is not what was appended")
+            filled = self._shared_end(chain, held.chain) >= kept  # a torn end, by what other replicas held
+            self._demand(shorter or longer or filled, f"{text}, which is not what was appended")
         return held
+
+    @staticmethod
+    def _shared_end(one: Chain, other: Chain) -> int:
+        """Up to where two chains are the same."""
+        return next((end for end in reversed(one.ends) if other.at.get(end) == one.at[end]), one.base)
 
     def _cut_unnoticed(self, process: SimProcess, key: TopicPartition) -> bool:
         """Whether a bit of the copy may have flipped, and it is in neither ISR nor ELR: its last batch passes for a

@@ -122,7 +122,7 @@ DOUBLY = {"torn": 6, "no mark": 12, "lacking": 6}
 @pytest.mark.parametrize("state", STATES)
 def test_an_opening_whose_call_fails_leaves_no_file_open_and_is_done_again(state: str, error: int) -> None:
     config = TopicConfig(flush="os") if state == "lacking" else SMALL
-    expected, fails_at = Log.open(STATES[state](), PATH, config), 0
+    expected, fails_at = open_log(STATES[state](), config), 0
     while True:
         disk = Counted(STATES[state](), error, fails_at)
         fails_at += 1
@@ -137,7 +137,7 @@ def test_an_opening_whose_call_fails_leaves_no_file_open_and_is_done_again(state
             assert disk.opened == 0, f"call {fails_at}"
             if missed:
                 break
-        again = Log.open(disk.disk, PATH, config)
+        again = open_log(disk.disk, config)
         sound(again)
         if state in ("to be reset", "half retired") and error == errno.EIO and again.start == 0:
             assert content(again) == STORED, "what tells the start was unreadable"

@@ -343,7 +343,7 @@ def test_C13_data_is_deleted_only_when_a_delta_names_its_topic() -> None:
     net.delete()
     for name in net.names:
         assert not net.nodes[name].partitions
-        assert net.disks[name].listdir("/data") == ["meta"]
+        assert net.disks[name].listdir("/data") == ["meta", "meta-copy"]
 
 
 def test_a_topic_deleted_during_a_flush_goes_when_the_flush_is_over() -> None:
@@ -352,7 +352,7 @@ def test_a_topic_deleted_during_a_flush_goes_when_the_flush_is_over() -> None:
     id = net.send("r1", b"a")
     net.delete()
     assert outcome(net.acks[id]) == ("NOT_LEADER", True)
-    assert len(net.disks["r1"].listdir("/data")) == 2
+    assert len(net.disks["r1"].listdir("/data")) == 3
     net.flush("r1", net.slow_flush["r1"].pop())
     net.run()
-    assert net.disks["r1"].listdir("/data") == ["meta"]
+    assert net.disks["r1"].listdir("/data") == ["meta", "meta-copy"]

@@ -100,7 +100,7 @@ def test_a_topic_deleted_while_its_log_is_being_opened_goes_when_that_is_over() 
     assert {type(effect.job) for effect in opening[:-1]} == {OpenLog}
     work(net, "r2")
     assert net.nodes["r2"].partitions == {}
-    assert net.disks["r2"].listdir("/data") == ["meta"]
+    assert net.disks["r2"].listdir("/data") == ["meta", "meta-copy"]
     assert len([name for name, _ in net.happened("partition_deleted") if name == "r2"]) == AT_ONCE + 1
 
 
@@ -114,7 +114,7 @@ def test_a_partition_reassigned_while_its_log_waits_is_deleted_unopened_and_retu
     assert opened[:AT_ONCE] == list(range(AT_ONCE)), "the first was being opened already"
     work(net, "r3")
     assert TopicPartition(KEY.topic_id, 0) not in net.nodes["r3"].partitions
-    assert len([name for name in net.disks["r3"].listdir("/data") if name != "meta"]) == AT_ONCE - 1
+    assert len([name for name in net.disks["r3"].listdir("/data") if not name.startswith("meta")]) == AT_ONCE - 1
     net.push(AT_ONCE, replicas=("r1", "r2", "r3"))
     net.push(0, replicas=("r1", "r2", "r3"))
     net.run()
@@ -159,7 +159,7 @@ def test_a_log_that_cannot_be_written_ends_the_process_and_a_damaged_one_does_no
     net.delete()
     work(net, "r2")
     work(net, "r2")
-    assert net.disks["r2"].listdir("/data") == ["meta"], "also a damaged log is deleted with its topic"
+    assert net.disks["r2"].listdir("/data") == ["meta", "meta-copy"], "also a damaged log is deleted with its topic"
 
 
 HOLDING_BACK = [errno.EACCES, errno.EMFILE, errno.EIO]
@@ -227,9 +227,9 @@ def test_a_log_that_is_held_back_goes_with_its_topic() -> None:
     net.start("r2")
     net.disks["r2"].heal()
     net.delete()
-    assert net.disks["r2"].listdir("/data") == ["meta"]
+    assert net.disks["r2"].listdir("/data") == ["meta", "meta-copy"]
     net.advance(100)
-    assert net.disks["r2"].listdir("/data") == ["meta"] and net.stopped == []
+    assert net.disks["r2"].listdir("/data") == ["meta", "meta-copy"] and net.stopped == []
 
 
 def test_data_left_over_by_an_earlier_assignment_goes_with_its_topic() -> None:
@@ -239,7 +239,7 @@ def test_data_left_over_by_an_earlier_assignment_goes_with_its_topic() -> None:
     net.start("r3")
     assert KEY not in net.nodes["r3"].partitions
     net.delete()
-    assert net.disks["r3"].listdir("/data") == ["meta"]
+    assert net.disks["r3"].listdir("/data") == ["meta", "meta-copy"]
 
 
 def test_a_deletion_that_fails_is_told() -> None:

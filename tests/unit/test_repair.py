@@ -289,10 +289,10 @@ def test_a_topic_deleted_while_its_log_is_damaged_or_being_closed_goes():
     net.run()
     assert KEY not in net.nodes["r1"].partitions
     net.delete()
-    assert net.disks["r3"].listdir("/data") == ["meta"]
+    assert net.disks["r3"].listdir("/data") == ["meta", "meta-copy"]
     net.flush("r1", net.slow_flush["r1"].pop(0))
     net.run()
-    assert net.disks["r1"].listdir("/data") == ["meta"]
+    assert net.disks["r1"].listdir("/data") == ["meta", "meta-copy"]
     for name, call in net.held:
         net.deliver(name, call)
     net.run()

@@ -64,7 +64,17 @@ class Assignment:
         tails = TailCache(settings.tail_cache_bytes)
         indexes = IndexCache(settings.index_cache_bytes)
         self.openings = Openings(
-            node, disk, directory, tails, indexes, outbox, timers, self._on_open, self._on_broken, session
+            node,
+            disk,
+            directory,
+            tails,
+            indexes,
+            outbox,
+            timers,
+            self._on_open,
+            self._on_broken,
+            session,
+            self._level,
         )
         self.repairs = Repairs(node, disk, self.openings.path, session, settings, outbox, timers, self._reopen)
         self.doubts = Doubts(
@@ -77,7 +87,7 @@ class Assignment:
             timers,
             self._reopen,
             self._repair,
-            lambda: self._image.level,
+            self._level,
         )
         self._session = session
         session.seen = lambda: (self._image.index, self._term)
@@ -132,6 +142,9 @@ class Assignment:
         """Its name as far as it is known here, else its id."""
         topic = self._acted_on.get(topic_id)
         return topic_id if topic is None else topic.name
+
+    def _level(self) -> int:
+        return self._image.level
 
     @property
     def image(self) -> ClusterImage:

@@ -76,6 +76,8 @@ class _Doubt:
     """What was found, consecutive from the start of the doubt up to ``needed``."""
     edge: tuple[str, int] = ("", 0)
     """Path and position where the batch at ``needed`` begins if the log holds it."""
+    last_epoch: int = -1
+    """Leader epoch of the record before ``needed``; -1: there is none."""
     lacking: set[NodeId] = field(default_factory=set)
     """Replicas that do not hold the batch at ``needed``."""
     silent: set[NodeId] = field(default_factory=set)
@@ -145,6 +147,7 @@ class Doubts:
     ) -> None:
         """The log was not opened: its tail is doubtful; or damaged for sure, and must not be cut."""
         self._doubts[key] = _Doubt(config, state, log, log.start, now, damage, edge=(log.path, log.position))
+        self._doubts[key].last_epoch = log.last_epoch
         told = {"start": log.start, "end": log.end, "torn": int(log.torn), "damaged": int(damage is not None)}
         self._event("log_doubtful", key, **told, reason=log.strerror or str(log))
         self._step(key, now)
@@ -180,7 +183,9 @@ class Doubts:
         place = next((place for place in doubt.log.places if place.start == asked.offset and place.anchored), None)
         if asked.offset < doubt.log.start:
             answer(refuse("OFFLINE", f"the log on {self._node} is doubtful and closed"))
-        elif place is None or asked.epoch not in (-1, place.leader_epoch):
+        elif place is None or place.leader_epoch != (
+            doubt.log.epoch_of(place.start) if asked.epoch < 0 else asked.epoch
+        ):
             answer(TailRead(found=False))
         else:
             done = partial(self._on_place_read, answer)
@@ -279,14 +284,17 @@ class Doubts:
             if place.anchored or (place.path, place.position) == doubt.edge:
                 places.setdefault(place.start, place)
         while (found := places.get(doubt.needed)) is not None:
-            self._take(doubt, found, found.end)
+            if self._epoch_of(doubt) < 0 and found.leader_epoch != doubt.last_epoch:
+                return  # the CRC does not cover the epoch, and the epoch file is damaged: another replica has to tell
+            self._take(doubt, found, found.end, found.leader_epoch)
             doubt.edge = (found.path, found.position + found.stored)
             behind = next((p for p in doubt.log.places if (p.path, p.position) == doubt.edge), None)
             if behind is not None:
                 places.setdefault(behind.start, behind)
 
-    def _take(self, doubt: _Doubt, batch: bytes | Place, end: int) -> None:
+    def _take(self, doubt: _Doubt, batch: bytes | Place, end: int, leader_epoch: int) -> None:
         doubt.batches.append(batch)
+        doubt.last_epoch = leader_epoch
         doubt.needed = end
         doubt.lacking.clear()
         doubt.silent.clear()
@@ -300,9 +308,8 @@ class Doubts:
 
     def _ask(self, key: TopicPartition, doubt: _Doubt, state: PartitionState, node: NodeId, now: float) -> None:
         doubt.busy = True
-        message = ReadTail(
-            self._node, self._session.broker_epoch, *key, state.leader_epoch, doubt.needed, self._epoch_of(doubt)
-        )
+        asked = (state.leader_epoch, doubt.needed, self._epoch_of(doubt), doubt.last_epoch)
+        message = ReadTail(self._node, self._session.broker_epoch, *key, *asked)
         done = partial(self._on_read, key, doubt, state, node)
         self._outbox.call(node, message, self._settings.replica_max_leader_timeout_s, done)
 
@@ -342,7 +349,7 @@ class Doubts:
                 header, epoch = check_batch(batch), self._epoch_of(doubt)
                 if header.base_offset != doubt.needed or epoch not in (-1, header.leader_epoch):
                     break
-                self._take(doubt, bytes(batch), header.end_offset)
+                self._take(doubt, bytes(batch), header.end_offset, header.leader_epoch)
                 path, position = doubt.edge
                 doubt.edge = (path, position + doubt.log.stored(header.batch_length))
         except CorruptBatch as error:

@@ -22,6 +22,7 @@ from functools import partial
 
 from tidelog.disk import Disk
 from tidelog.errors import TidelogError, refuse
+from tidelog.levels import DOUBTFUL_TAILS
 from tidelog.types import NodeId, PartitionState, TopicConfig, TopicPartition
 
 from tidelog_replica.core.producers import ProducerState
@@ -154,7 +155,7 @@ class _Wanted:
 
 class Openings:
     """``on_open(key, opened, config, state, now)`` or ``on_broken(key, error, config, state, now)`` is called when a
-    job has ended."""
+    job has ended. ``level()``: the cluster's feature level."""
 
     def __init__(
         self,
@@ -170,6 +171,7 @@ class Openings:
             [TopicPartition, CorruptLog | DoubtfulLog, TopicConfig, PartitionState | None, float], None
         ],
         session: Session,
+        level: Callable[[], int],
     ) -> None:
         self._node = node
         self._disk = disk
@@ -182,6 +184,7 @@ class Openings:
         self._on_open = on_open
         self._on_broken = on_broken
         self._session = session
+        self._level = level
         self._wanted: dict[TopicPartition, _Wanted] = {}
         self._waiting: tuple[dict[TopicPartition, None], ...] = tuple({} for _ in range(NEEDS))
         self._running = 0
@@ -262,7 +265,9 @@ class Openings:
 
     def _counts(self, state: PartitionState | None) -> bool:
         """Whether this copy is relied on, and others can be asked what its torn end was."""
-        return state is not None and self._node in state.isr + state.elr and len(state.replicas) > 1
+        if state is None or self._level() < DOUBTFUL_TAILS:
+            return False
+        return self._node in state.isr + state.elr and len(state.replicas) > 1
 
     def _on_ended(self, key: TopicPartition, result: object, now: float) -> None:
         self._running -= 1

@@ -285,7 +285,7 @@ def _tail_from(partition: Partition, asked: ReadTail) -> TailRead:
     """The batch that begins at that offset, and more behind it, if the log holds it in that leader epoch."""
     log, leading = partition.log, partition.leading
     leads = leading is not None and leading.core.leader_epoch == asked.leader_epoch
-    fits = asked.epoch in (-1, log.epoch_at(asked.offset + 1))
+    fits = asked.epoch in (-1, log.epoch_at(asked.offset + 1)) and asked.last_epoch == log.epoch_at(asked.offset)
     if not (log.start <= asked.offset < log.end and fits):
         return TailRead(found=False, leads=leads)
     batches = log.read(asked.offset, TAIL_BYTES, log.end)

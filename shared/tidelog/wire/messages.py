@@ -1135,7 +1135,8 @@ class TailRead(Message):
 @dataclass(frozen=True, slots=True)
 class ReadTail(Message):
     """A replica whose log has a doubtful tail asks another replica, in whatever role, for the batch that begins at
-    ``offset`` (feature level 4). ``epoch``: of which leader epoch it must be; -1: any."""
+    ``offset`` (feature level 4). ``epoch``: of which leader epoch it must be; -1: any. ``last_epoch``: of the record
+    before it, so that both logs are the same up to there (log matching); -1: there is none."""
 
     OP: ClassVar[str] = "read_tail"
     ANSWER: ClassVar[type[Message]] = TailRead
@@ -1146,6 +1147,7 @@ class ReadTail(Message):
     leader_epoch: int
     offset: int
     epoch: int = -1
+    last_epoch: int = -1
 
 
 # --- data: client to gateway, and gateway to replica -----------------------------------------------------

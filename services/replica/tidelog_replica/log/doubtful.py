@@ -75,12 +75,15 @@ class DoubtfulLog(OSError):
         fault: str,
         epochs: EpochCache | None = None,
         *,
+        last_epoch: int = -1,
         torn: bool = False,
         end: int = 0,
     ) -> None:
         """``epochs``: what the log's leader-epoch file tells, where that is whole. ``end``: at least so far the log
         was synced."""
         self._epochs = epochs
+        self.last_epoch = last_epoch
+        """Of the record before ``start``; -1: there is none."""
         self.torn = torn
         self.path = path = segment.path
         self.start = start = segment.end_offset

@@ -337,12 +337,12 @@ class _Tail:
             return
         doubtful, places = (False, []) if fault is None else find_behind(segments, end, self.epochs.fits)
         known = self.epochs.cache if self.epochs.whole else None
-        text = fault or "nothing follows"
+        text, last_epoch = fault or "nothing follows", self.epochs.cache.epoch_before(end)
         if end < self.promised:
-            doubt = DoubtfulLog(first, places, text, known, end=self.promised)
+            doubt = DoubtfulLog(first, places, text, known, last_epoch=last_epoch, end=self.promised)
             raise _less(first, self.promised, text, doubt)
         if doubtful or self.has_peers:
-            raise DoubtfulLog(first, places, text, known, torn=not doubtful)
+            raise DoubtfulLog(first, places, text, known, last_epoch=last_epoch, torn=not doubtful)
 
 
 def _less(segment: Segment, promised: int, fault: str, doubt: DoubtfulLog | None = None) -> CorruptLog:
