@@ -79,7 +79,7 @@ class DeepChecks(ControllerInvariants):
     def on_producers_forgotten(self, name: str, key: TopicPartition) -> None:
         """A server says that it does not know any more what producers wrote before the log start: only damage may
         have cost it that."""
-        rotten = name in self.cluster.faults.rotten or self.cluster.replica(name).disk.has_rotted
+        rotten = name in self.cluster.faults.rotten or self.cluster.replica(name).disk.rots
         damaged = rotten or self.cluster.counts.get("fault read_error", 0) > 0
         self._demand(damaged, f"R10 {name} {key.partition}: producers are forgotten, and nothing was damaged")
         self.may_forget.add(key)

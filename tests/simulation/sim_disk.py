@@ -303,11 +303,6 @@ class SimDisk:
             inode.turn(0)
 
     @property
-    def has_rotted(self) -> bool:
-        """Some bit has flipped at some time; its file may be gone."""
-        return self._rots
-
-    @property
     def rotten(self) -> list[str]:
         """Files in which some bit has flipped and lies there yet."""
         return [path for path, inode in self._names.items() if inode.flips]

@@ -10,7 +10,7 @@ import trio
 from fake_groups import FakeGroup
 from tidelog.errors import TidelogError, refuse
 from tidelog.link import PROTOCOL_VERSION, Link, serve_links
-from tidelog.records import Record, check_batch, decode_batch, read_header, stamp_prefix
+from tidelog.records import Record, check_batch, decode_batch, read_header, stamp_prefix, with_sent_crc
 from tidelog.types import MAX_TASKS
 from tidelog.websocket import WebSocketTransport
 from tidelog.wire import messages
@@ -56,20 +56,22 @@ class Partition:
         self.batches: list[bytes] = []
         self.end = 0
         self.start = 0
-        self.sequences: dict[int, dict[int, int]] = {}
+        self.sequences: dict[tuple[int, int], dict[int, int]] = {}
+        """By producer id and epoch: base sequence -> base offset."""
 
     def append(self, data: bytes, epoch: int) -> tuple[int, bool]:
         """Base offset, and whether it is a copy."""
         header = check_batch(data)
-        known = self.sequences.setdefault(header.producer_id, {0: -1} if not header.producer_id else {})
+        producer = header.producer_id, header.producer_epoch
+        known = self.sequences.setdefault(producer, {0: -1} if not header.producer_id else {})
         if header.producer_id:
             if header.base_sequence in known:
                 base = known[header.base_sequence]
-                (there,) = [h for h in map(read_header, self.batches) if h.base_offset == base]
-                if there.crc32c != header.crc32c:
+                (there,) = [batch for batch in self.batches if read_header(batch).base_offset == base]
+                if with_sent_crc(read_header(there), there).crc32c != header.crc32c:
                     raise refuse("SEQUENCE_CONFLICT", f"{header.base_sequence} is another batch")
                 return base, True
-            expected = 0 if not known else max(known) + self.counts(header.producer_id, max(known))
+            expected = 0 if not known else max(known) + self.counts(producer, max(known))
             if header.base_sequence != expected:
                 raise refuse("OUT_OF_ORDER_SEQUENCE", f"{header.base_sequence} is not {expected}")
             known[header.base_sequence] = self.end
@@ -78,10 +80,10 @@ class Partition:
         self.end += header.record_count
         return base, False
 
-    def counts(self, producer_id: int, sequence: int) -> int:
+    def counts(self, producer: tuple[int, int], sequence: int) -> int:
         for batch in self.batches:
             header = read_header(batch)
-            if (header.producer_id, header.base_sequence) == (producer_id, sequence):
+            if (header.producer_id, header.producer_epoch, header.base_sequence) == (*producer, sequence):
                 return header.record_count
         raise AssertionError
 

@@ -54,6 +54,7 @@ const partitionInfo = shape({
   target: or([], list(text)),
   read_only: or(false, flag),
   paused: or(false, flag),
+  sealing: or(false, flag),
   doubtful: or([], list(text)),
 });
 
@@ -95,6 +96,8 @@ const controllerInfo = shape({
   voter: or(true, flag),
   match: or(-1, integer),
   lost: or(false, flag),
+  rolled_back: or(false, flag),
+  refill_to: or(0, integer),
 });
 
 const playedMessage = shape({ time_ms: integer, sender: text, receiver: text, op: or("", text), answer: or(false, flag), words: or("", text) });
@@ -107,6 +110,7 @@ export const quorumAnswer = shape({
   commit_index: integer,
   controllers: list(controllerInfo),
   gateways: or([], list(text)),
+  disks_needed: or([], list(text)),
 });
 
 export const metricsAnswer = shape({ page: text, version: or("", text), time_ms: or(-1, integer) });
