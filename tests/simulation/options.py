@@ -156,7 +156,7 @@ class Options:
         drawn = cls.draw(seed)
         topics = tuple(replace(topic, config=_lossless(topic.config)) for topic in drawn.topics)
         rates = {kind: rate for kind, rate in drawn.swarm.rates.items() if kind not in _NOT_BESIDE_A_RESCUE}
-        swarm = replace(drawn.swarm, rates=rates or {"kill": 1.0}, controllers=False, group="")
+        swarm = replace(drawn.swarm, rates=rates or {"kill": 1.0}, controllers=False, group="", rots=0, old_stores=0)
         plain = replace(drawn, spares=0, topics=topics, swarm=swarm, moves=False, timeline=False, pauses=False)
         return replace(plain, upgrade=False, transactions=False, rescue=True)
 

@@ -68,15 +68,15 @@ def elect(
     it led last; ``wiped``: it has certainly lost all of it; having led last says nothing for it, now or later.
     ``doubtful``: the members whose copies are doubtful from now on (default: as before); they are as good as away."""
     assert all(node in partition.replicas for node in isr), "an ISR holds replicas only"
+    doubtful = partition.doubtful if doubtful is None else doubtful
     if is_recovering(partition, config):
-        return _wait_for_reports(partition, config, is_live, lost, wiped)
+        return _wait_for_reports(partition, config, is_live, lost, wiped, doubtful)
     isr = tuple(node for node in partition.replicas if node in isr and node != lost)
     elr = _eligible(partition, config, isr, lost)
     last = partition.leader or partition.last_leader
     last = None if wiped and last == lost else last
     unclean = sealing = False
     leader = partition.leader
-    doubtful = partition.doubtful if doubtful is None else doubtful
     judged = replace(partition, doubtful=doubtful)
     counts = _counting(judged, is_live)
     if renew or leader not in isr or leader is None or not counts(leader):
@@ -129,13 +129,19 @@ def copies_needed(partition: PartitionState, config: TopicConfig) -> int:
 
 
 def _wait_for_reports(
-    partition: PartitionState, config: TopicConfig, is_live: IsLive, lost: NodeId | None, wiped: bool
+    partition: PartitionState,
+    config: TopicConfig,
+    is_live: IsLive,
+    lost: NodeId | None,
+    wiped: bool,
+    doubtful: tuple[NodeId, ...],
 ) -> PartitionState:
     """A recovering partition without the promises of ``lost``. Nobody leads yet; but by an unclean election, where
-    the topic allows it and too few are live for another."""
+    the topic allows it and too few are live for another. A ``doubtful`` copy reports when its doubt is settled."""
     isr, elr = without(partition.isr, lost or ""), without(partition.elr, lost or "")
     last = None if wiped and partition.last_leader == lost else partition.last_leader
-    new = replace(partition, isr=isr, elr=elr, last_leader=last)
+    doubtful = tuple(node for node in partition.replicas if node in doubtful and node in isr + elr)
+    new = replace(partition, isr=isr, elr=elr, last_leader=last, doubtful=doubtful)
     enough = sum(map(is_live, isr + elr)) >= copies_needed(partition, config) and any(map(is_live, isr))
     if config.unclean_election and not enough:
         known = last if last is not None and is_live(last) else None
@@ -161,6 +167,7 @@ def elect_recovered(partition: PartitionState, leader: NodeId, above: int = -1) 
         last_leader=None,
         sealing=False,
         departed=(),
+        doubtful=(),
     )
 
 
