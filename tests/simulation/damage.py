@@ -276,14 +276,16 @@ class Damage:
             target.put_back(copy)
 
     def change_group(self, target: SimProcess, add: bool) -> None:
-        """The operator adds or removes a controller."""
+        """The operator adds or removes a controller; removes none while another runs on an old copy of its disk: of
+        three that would leave one."""
         admin = self.cluster.admin
+        old_copies = [name for name in self.cluster.controllers if self.cluster.controller(name).runs_on_an_old_copy]
         member = self.cluster.invariants.members.find(target.name)
         if not admin.group_is_at_rest or (member is None) is not add:
             return
         if add:
             admin.add_controller(target.name)
-        elif len(self.cluster.invariants.members.voters) > 2:
+        elif len(self.cluster.invariants.members.voters) > 2 and not old_copies:
             admin.remove_controller(target.name)
 
     # --- clocks, topics ----------------------------------------------------------------------------------
