@@ -331,9 +331,10 @@ STORIES: dict[Story, tuple[str, ...]] = {
         "replica_damaged_partitions",
     ),
 }
-ROLLED_BACK = "tidelog_raft_rolled_back"
-TABLES = {*controller.METRICS, *replica.METRICS, *gateway.METRICS} - {*group_metrics.METRICS, ROLLED_BACK}
-"""Those of consumer groups are looked at in ``test_group_metrics.py``. No story has an old copy of a disk."""
+TABLES = {*controller.METRICS, *replica.METRICS, *gateway.METRICS} - {*group_metrics.METRICS}
+"""Those of consumer groups are looked at in ``test_group_metrics.py``."""
+IN_NO_STORY = {"tidelog_raft_rolled_back"}
+"""No story has an old copy of a controller's disk."""
 
 
 @pytest.mark.parametrize("story", STORIES, ids=lambda story: story.__name__)
@@ -345,4 +346,4 @@ def test_the_figures_tell(story: Story, tmp_path: Path) -> None:
 
 def test_no_metric_is_left_out() -> None:
     told = {f"tidelog_{name}" for names in STORIES.values() for name in names}
-    assert {metric.name for metric in TABLES} == told
+    assert {metric.name for metric in TABLES} == told | IN_NO_STORY
