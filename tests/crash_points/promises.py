@@ -21,7 +21,7 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from logs import content, sound
+from logs import content, open_alone, sound
 from tidelog.disk import Disk, RealDisk
 from tidelog.records import read_header
 from tidelog.types import TopicConfig
@@ -124,7 +124,7 @@ class Promises:
         config = Config(**promise["config"])
         disk = config.over(RealDisk())
         finish_deletion(disk, str(directory))
-        log = Log.open(disk, str(directory), config.of_topic())
+        log = open_alone(disk, str(directory), config.of_topic())
         try:
             sound(log)
             faults = [self._fault_of(log, history) for history in promise["histories"]]
