@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import AsyncIterator
 from contextvars import ContextVar
 from itertools import count
@@ -16,7 +17,7 @@ from tidelog.client.trio_loop import connect
 pytest.importorskip("pyspark", reason="PySpark is not installed: pip install 'tidelog[spark]'")
 
 import pyarrow as pa
-from tidelog.spark import sink
+from tidelog.spark import sink, task_input
 from tidelog.spark.errors import SourceError
 from tidelog.spark.sink import TidelogStreamWriter, Written
 from tidelog.spark.write_options import parse
@@ -59,6 +60,7 @@ class Query:
 @pytest.fixture
 async def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[Query, Log]]:
     monkeypatch.setattr(sink, "TaskContext", SimpleNamespace(get=TASK.get))
+    monkeypatch.setattr(task_input, "_input", lambda: io.BufferedReader(io.BytesIO(b"the rows are all there")))
     async with running(tmp_path) as cluster, connect(cluster.gateway) as log:
         await log.create_topic("orders", partitions=2, replication_factor=3)
         yield Query(cluster.gateway), log
