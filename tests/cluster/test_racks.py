@@ -35,6 +35,7 @@ async def test_readers_of_any_replica_are_served_in_the_rack_of_their_gateway(tm
             partition = (await log.create_topic("orders", replication_factor=3)).partitions[0]
             async with log.producer("orders") as producer:
                 await producer.send(b"x")
+        served: set[str] = set()
         for number, near in enumerate(RACKS):
             gateway = f"g{number + 2}"
             cluster.settings[gateway] = {"rack": RACKS[near]}
@@ -44,6 +45,8 @@ async def test_readers_of_any_replica_are_served_in_the_rack_of_their_gateway(tm
                 with trio.fail_after(30):
                     found = log.consume("orders", start="earliest", end={0: 1}, options=any_replica)
                     assert [record.value async for record in found] == [b"x"]
-                    while (after := await reads_of(urls)) == before:
+                    while (after := await reads_of(urls))[near] == before[near]:
                         continue  # a page may be shown again for a while, as it was
-            assert [node for node in RACKS if after[node] > before[node]] == [near], f"{partition.leader} leads"
+            served.add(near)  # of an earlier one the page may show a last read only now
+            grown = {node for node in RACKS if after[node] > before[node]}
+            assert near in grown <= served, f"{partition.leader} leads"

@@ -12,12 +12,14 @@ from tidelog.client.core.partitioner import partition_of
 from tidelog.errors import TidelogError, refuse
 from tidelog.types import GROUPS, TRANSACTIONS, ClusterImage, PartitionState, TopicState
 from tidelog.wire.messages import (
+    CommitOffsets,
     DeleteGroup,
     DescribeGroup,
     Done,
     FetchOffsets,
     FetchOffsetsAnswer,
     GroupInfo,
+    GroupPosition,
     LeaveGroup,
     ListGroups,
     ListGroupsAnswer,
@@ -110,6 +112,18 @@ async def test_what_does_not_pass_is_answered_at_once() -> None:
     with pytest.raises(TidelogError, match="UNKNOWN_MEMBER"):
         await coordination.answer(LEAVE)
     assert len(shell.asked) == 1
+
+
+async def test_a_coordinator_that_has_not_heard_of_a_topic_yet_is_asked_again(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    unknown = refuse("UNKNOWN_TOPIC", "not heard of yet")
+    shell, coordination = gateway(unknown, Done())
+    assert await coordination.answer(CommitOffsets("g", (GroupPosition("id", 0, 5),))) == Done()
+    assert len(shell.asked) == 2
+    _, coordination = gateway(unknown, Done())
+    with pytest.raises(TidelogError, match="UNKNOWN_TOPIC"):
+        await coordination.answer(CommitOffsets("g", (GroupPosition("another", 0, 5),)))
 
 
 async def test_after_a_while_it_is_given_up_and_the_outcome_is_unknown_if_it_ever_was(

@@ -145,11 +145,19 @@ class Coordination:
             if answer.code == "UNKNOWN_GROUP" and isinstance(message, DeleteGroup) and in_doubt:
                 return Done()  # an earlier try did it
             in_doubt = in_doubt or answer.unknown_outcome
-            if not answer.retriable or left_s <= RETRY_S:
+            may_pass = answer.retriable or self._knows_better(message, answer.code)
+            if not may_pass or left_s <= RETRY_S:
                 answer.unknown_outcome = in_doubt
                 raise answer
             with trio.move_on_after(RETRY_S):
                 await self._shell.wait_change()
+
+    def _knows_better(self, message: Message, code: str) -> bool:
+        """Whether the coordinator refuses positions of partitions that it has not heard of yet."""
+        if not isinstance(message, CommitOffsets):
+            return False
+        cluster = self._shell.cluster
+        return all(cluster.knows_better(at.topic_id, at.partition, code) for at in message.positions)
 
     async def _try(self, message: Message, topic_id: str, partition: int, timeout_s: float) -> Message | TidelogError:
         state = self._shell.cluster.state(topic_id, partition)
