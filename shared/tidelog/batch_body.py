@@ -35,6 +35,9 @@ MAX_ZSTD_BLOCKS = 512
 unfold to more than 64 MiB, whatever decompressor a reader has."""
 _MAX_DEPTH = 8  # map, column, record's headers, pair: 4 levels
 _OPTIONAL_BYTES = {bytes, type(None)}
+_LARGE_VALUE_BYTES = 512
+"""From this average size on, to walk over the heads of values costs less than to copy the values."""
+_COLUMN_V = b"\x61v"
 
 
 def check_new_records(
@@ -185,6 +188,56 @@ def items_in(columns: dict[str, Sequence[Any]]) -> int:
     """How many CBOR items a body of these columns has."""
     inside = sum(map(len, columns.get("h", ())))
     return 1 + sum(2 + len(column) for column in columns.values()) + 3 * inside
+
+
+def load_large_values(body: memoryview, count: int) -> dict[str, Any] | None:
+    """As ``load``, with None in place of each of the ``count`` values: of column ``v`` only the heads of the values are
+    read, and nothing is copied. ``check_columns`` comes to the same verdict.
+
+    Returns None where that is not worth it or not possible: the values are small, column ``v`` is not the first, or
+    its form is not the one that ``encode_batch`` writes (sound or not). Then ``load`` decides. Raises ``CorruptBatch``
+    for the other columns."""
+    start = b"%c%b%b" % (body[0], _COLUMN_V, _array_head(count))
+    if len(body) < _LARGE_VALUE_BYTES * count or not 0xA1 <= body[0] <= 0xA4 or body[: len(start)] != start:
+        return None
+    end = _end_of_values(body, len(start), count)
+    if end > len(body):
+        return None
+    columns = load(b"%c%b" % (body[0] - 1, body[end:]), MAX_ITEMS - 2 - count)
+    if "v" in columns:
+        raise CorruptBatch("batch body has column v twice")
+    return columns | {"v": [None] * count}
+
+
+def _array_head(count: int) -> bytes:
+    """The head of a CBOR array of ``count`` items, in its shortest form (RFC 8949, section 3)."""
+    if count < 24:
+        return bytes([0x80 + count])
+    size = 1 if count < 1 << 8 else 2 if count < 1 << 16 else 4
+    return bytes([0x98 + size.bit_length() - 1]) + count.to_bytes(size, "big")
+
+
+def _end_of_values(body: memoryview, at: int, count: int) -> int:
+    """Where ``count`` byte strings or nulls end that begin at ``at``; more than ``len(body)`` where they are not there."""
+    nowhere = len(body) + 1
+    try:
+        for _ in range(count):
+            head = body[at]
+            if head == 0x59:
+                at += 3 + (body[at + 1] << 8) + body[at + 2]
+            elif head == 0x58:
+                at += 2 + body[at + 1]
+            elif 0x40 <= head < 0x58:
+                at += head - 0x3F
+            elif head == 0x5A:
+                at += 5 + int.from_bytes(body[at + 1 : at + 5], "big")
+            elif head == 0xF6:
+                at += 1
+            else:
+                return nowhere
+    except IndexError:
+        return nowhere
+    return at
 
 
 def load(body: Buffer, max_items: int = MAX_ITEMS) -> dict[str, Any]:

@@ -256,6 +256,21 @@ def load_body(header: BatchHeader, buf: Buffer) -> dict[str, Any]:
     return columns
 
 
+def check_body(header: BatchHeader, buf: Buffer) -> None:
+    """Raise ``CorruptBatch`` where a reader could not make records of the batch ``buf``, as ``load_body`` does, at less
+    cost: large values that are not compressed are not copied. ``header`` has passed ``check_fields``; the batch is no
+    control batch."""
+    count = header.record_count
+    if header.attributes & CODEC_MASK or header.is_sparse or not header.body_length:
+        columns = None
+    else:
+        columns = batch_body.load_large_values(memoryview(buf)[header.header_length :], count)
+    if columns is None:
+        load_body(header, buf)
+    else:
+        batch_body.check_columns(columns, count, header.first_timestamp, header.max_timestamp, is_sparse=False)
+
+
 def split(buf: Buffer) -> Iterator[tuple[BatchHeader, memoryview]]:
     """The consecutive batches in ``buf``, by their headers alone. Raises ``CorruptBatch`` where a header is bad or
     the last batch is cut short; what was yielded before stands."""

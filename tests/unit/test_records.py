@@ -21,6 +21,7 @@ from tidelog.records import (
     BatchHeader,
     NewRecord,
     check_batch,
+    check_body,
     declares_size,
     decode_batch,
     decode_columns,
@@ -67,6 +68,19 @@ def with_body(body: bytes, **fields: int) -> bytes:
 def refused(batch: bytes, why: str | None = None) -> None:
     with pytest.raises(CorruptBatch, match=why):
         decode_batch(batch)
+    assert not gateway_accepts(batch)
+
+
+def gateway_accepts(batch: bytes) -> bool:
+    """Whether the checks of the gateway pass, which read only the heads of the values (here: of small ones, too)."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(batch_body, "_LARGE_VALUE_BYTES", 0)
+        try:
+            header = check_batch(batch)
+            check_body(header, batch)
+        except CorruptBatch:
+            return False
+    return True
 
 
 @given(
@@ -103,6 +117,38 @@ def test_what_goes_in_comes_out(written, codec, producer_id, producer_epoch, seq
 def test_any_bytes_are_a_batch_or_refused(data):
     with suppress(CorruptBatch):
         decode_batch(data)
+
+
+@given(
+    st.lists(new_records | st.sampled_from([2, 24, 256, 70_000]).map(lambda n: NewRecord(bytes(n))), min_size=1),
+    st.integers(0, 2**32),
+    st.binary(max_size=3),
+)
+@settings(max_examples=300, deadline=None)
+def test_the_gateway_accepts_what_a_reader_can_read_and_nothing_else(written, place, instead):
+    """The body as it was, and with some bytes replaced, most often in one of the first heads."""
+    batch = encode_batch(written)
+    assert gateway_accepts(batch)
+    body = bytearray(batch[64:])
+    at = place % min(len(body), 40)
+    body[at : at + len(instead)] = instead
+    changed = with_header(batch, bytes(body), body_length=len(body))
+    readable = True
+    try:
+        decode_batch(changed)
+    except CorruptBatch:
+        readable = False
+    assert gateway_accepts(changed) == readable
+
+
+def test_large_values_are_not_decoded_by_the_gateway(monkeypatch):
+    read = []
+    monkeypatch.setattr(batch_body.cbor2, "load", lambda source, **_: read.append(source.read()) or {})
+    for count in (1, 23, 24, 255, 256, 70_000):
+        batch = encode_batch([NewRecord(bytes(512))] * count)
+        header = check_batch(batch)
+        check_body(header, batch)
+    assert read == [b"\xa0"] * 6
 
 
 @pytest.mark.parametrize("codec", records.CODECS)
@@ -198,6 +244,7 @@ def test_the_header_alone_is_read_at_a_position():
         {"v": [b"", b"", b""], "h": [[], [], 5]},
         {"v": [b"", b"", b""], "h": [[], [], [5]]},
         {"v": [b"", b"", b""], "h": {}},
+        *({"v": [wrong, b"", b""]} for wrong in (5, "x", "x" * 30, "x" * 300, "x" * 70_000, [b""])),
         [b"", b"", b""],
         "v",
     ],

@@ -31,7 +31,7 @@ from tidelog.counting import count
 from tidelog.effects import Post, Send
 from tidelog.errors import CorruptBatch, TidelogError, refuse
 from tidelog.levels import VALIDATION
-from tidelog.records import BatchHeader, check_fields, declares_size, load_body, read_header
+from tidelog.records import BatchHeader, check_body, check_fields, declares_size, read_header
 from tidelog.types import INTERNAL_PREFIX, Acks, NodeId, TopicPartition
 from tidelog.wire.messages import ErrorInfo, Produce, ProduceAck, Produced, ProducePart
 
@@ -300,7 +300,7 @@ class Router:
         if self._cluster.image.level < VALIDATION and not declares_size(header, batch):
             text = f"zstd frame does not declare its size, as readers need below feature level {VALIDATION}"
             raise CorruptBatch(text)
-        load_body(header, batch)
+        check_body(header, batch)
 
     def _queue(self, source: int, part: ProducePart, batch: memoryview, idempotent: bool, now: float) -> None:
         key = TopicPartition(part.topic_id, part.partition)
