@@ -73,17 +73,26 @@ def check_columns(
             raise CorruptBatch(f"batch column {name} is not an array of {count}, its record count")
     if not _are_optional_bytes(columns["v"]) or not _are_optional_bytes(columns.get("k", ())):
         raise CorruptBatch("keys and values are bytes or None")
-    deltas = columns.get("t", (0,))
+    latest = max_timestamp - first_timestamp
+    if "t" in columns:
+        _check_deltas(columns["t"], -first_timestamp, latest, is_sparse=is_sparse)
+    elif latest and not is_sparse:
+        raise CorruptBatch("batch timestamps are not those that its header declares")
+    if "h" in columns:
+        of_records = columns["h"]
+        if not set(map(type, of_records)) <= {list} or not _are_pairs(chain.from_iterable(of_records), list):
+            raise CorruptBatch("batch column h does not hold pairs of a text and a byte string")
+
+
+def _check_deltas(deltas: list[Any], earliest: int, latest: int, *, is_sparse: bool) -> None:
+    """Check column ``t``: milliseconds since the header's first timestamp. ``latest`` is the largest of them (of a
+    sparse batch: at least the largest), and none is below ``earliest``. Raises ``CorruptBatch``."""
     if not set(map(type, deltas)) <= {int}:
         raise CorruptBatch("batch column t is not an array of integers")
     if deltas:
-        latest = max_timestamp - first_timestamp
         is_true = max(deltas) <= latest if is_sparse else deltas[0] == 0 and max(deltas) == latest
-        if not is_true or min(deltas) < -first_timestamp:
+        if not is_true or min(deltas) < earliest:
             raise CorruptBatch("batch timestamps are not those that its header declares")
-    pairs_of_records = columns.get("h", ())
-    if not set(map(type, pairs_of_records)) <= {list} or not _are_pairs(chain.from_iterable(pairs_of_records), list):
-        raise CorruptBatch("batch column h does not hold pairs of a text and a byte string")
 
 
 def _is_array(column: Any, length: int) -> bool:
@@ -191,19 +200,21 @@ def items_in(columns: dict[str, Sequence[Any]]) -> int:
 
 
 def load_large_values(body: memoryview, count: int) -> dict[str, Any] | None:
-    """As ``load``, with None in place of each of the ``count`` values: of column ``v`` only the heads of the values are
-    read, and nothing is copied. ``check_columns`` comes to the same verdict.
+    """As ``load``, with None in place of each of the ``count`` values: only the heads of the values are read, and
+    nothing is copied. ``check_columns`` comes to the same verdict.
 
     Returns None where that is not worth it or not possible: the values are small, column ``v`` is not the first, or
-    its form is not the one that ``encode_batch`` writes (sound or not). Then ``load`` decides. Raises ``CorruptBatch``
-    for the other columns."""
+    its form is not the one that ``encode_batch`` writes (sound or not). Then ``load`` decides. Raises
+    ``CorruptBatch`` for the other columns."""
+    if len(body) < _LARGE_VALUE_BYTES * count or not 0xA1 <= body[0] <= 0xA4:
+        return None
     start = b"%c%b%b" % (body[0], _COLUMN_V, _array_head(count))
-    if len(body) < _LARGE_VALUE_BYTES * count or not 0xA1 <= body[0] <= 0xA4 or body[: len(start)] != start:
+    if body[: len(start)] != start:
         return None
     end = _end_of_values(body, len(start), count)
     if end > len(body):
         return None
-    columns = load(b"%c%b" % (body[0] - 1, body[end:]), MAX_ITEMS - 2 - count)
+    columns = load(bytes([body[0] - 1]) + body[end:], MAX_ITEMS - 2 - count)
     if "v" in columns:
         raise CorruptBatch("batch body has column v twice")
     return columns | {"v": [None] * count}
@@ -218,7 +229,8 @@ def _array_head(count: int) -> bytes:
 
 
 def _end_of_values(body: memoryview, at: int, count: int) -> int:
-    """Where ``count`` byte strings or nulls end that begin at ``at``; more than ``len(body)`` where they are not there."""
+    """Where ``count`` byte strings or nulls end that begin at ``at``. More than ``len(body)`` where there are not as
+    many, or other items are among them."""
     nowhere = len(body) + 1
     try:
         for _ in range(count):

@@ -257,9 +257,9 @@ def load_body(header: BatchHeader, buf: Buffer) -> dict[str, Any]:
 
 
 def check_body(header: BatchHeader, buf: Buffer) -> None:
-    """Raise ``CorruptBatch`` where a reader could not make records of the batch ``buf``, as ``load_body`` does, at less
-    cost: large values that are not compressed are not copied. ``header`` has passed ``check_fields``; the batch is no
-    control batch."""
+    """Raise ``CorruptBatch`` where a reader could not make records of the batch ``buf``, as ``load_body`` does, at
+    less cost: large values that are not compressed are not copied. ``header`` has passed ``check_fields``; the batch
+    is no control batch."""
     count = header.record_count
     if header.attributes & CODEC_MASK or header.is_sparse or not header.body_length:
         columns = None
