@@ -25,6 +25,7 @@ from collections.abc import Sequence
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
+from tidelog.levels import DOUBTFUL_TAILS
 from tidelog.records import NO_CHAIN, BatchHeader, chain_after, split, with_sent_crc
 from tidelog.types import TopicPartition
 
@@ -146,7 +147,7 @@ class Invariants(Members):
         if before is not None and (process.name, key) not in self.given_up:
             chain, kept = before.chain, 0 if lost or self._cut_unnoticed(process, key) else before.kept
             text = f"R4 {process.name} {key}: recovered to {log.end}"
-            if log.end < kept and self._was_alone(process, key):
+            if log.end < kept and self._asked_nobody(process, key):
                 kept = 0
             self._demand(log.end >= kept, f"{text}, but {kept} was durable")
             end, last = held.chain.before_control(leader_epoch)
@@ -168,14 +169,18 @@ class Invariants(Members):
         member = state is not None and process.name in state.isr + state.elr
         return self.cluster.replica(process.name).disk.rots and not member
 
-    def _was_alone(self, process: SimProcess, key: TopicPartition) -> bool:
-        """Whether a bit of the copy may have flipped, and no other is in ISR or ELR: what it cuts is lost, as by an
-        unclean election that begins the leader epoch in which it leads."""
+    def _asked_nobody(self, process: SimProcess, key: TopicPartition) -> bool:
+        """Whether a bit of the copy may have flipped, and no other is in ISR or ELR, or the feature level does not
+        allow to ask one: what it cuts is lost, as by an unclean election that begins the leader epoch in which it
+        leads."""
         state = self.metadata.partition(*key)
-        if state is None or state.isr + state.elr != (process.name,):
+        if state is None:
+            return False
+        alone = state.isr + state.elr == (process.name,)
+        if not alone and process.core._assignment.image.level >= DOUBTFUL_TAILS:
             return False
         if self.cluster.replica(process.name).disk.rots:
-            self.cluster.count("tails of the only member cut")
+            self.cluster.count("tails of the only member cut" if alone else "tails cut below the feature level")
             epoch = state.leader_epoch + (state.leader != process.name)
             self.unclean.setdefault(key, []).append(epoch)
         return self.cluster.replica(process.name).disk.rots
