@@ -109,7 +109,7 @@ async def _look_closely(url: str, view: View, found: list[Finding]) -> View:
 
 async def _recent(log: Log, metadata: MetadataAnswer) -> Histories:
     """What the controllers remember of partitions, but for what has been known for ``KNOWN_S``."""
-    since = (time.time() - KNOWN_S) * 1000
+    since = time.time_ns() // 1_000_000 - KNOWN_S * 1000
     histories = await ask_histories(log, metadata.topics)
     return {
         place: tuple(e for e in entries if e.event != "records_possibly_lost" or e.time_ms >= since)
