@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import shutil
-import tempfile
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from random import Random
@@ -12,7 +11,6 @@ from random import Random
 from chaos import abilities
 from chaos.faults import Begin, fault
 from chaos.stage import Stage, Unfit
-from tidelog_controller.storage import Damaged, RaftStorage
 from tidelog_replica.log.files import EPOCHS, HIGH_WATERMARK
 
 DISKS = (abilities.DISKS,)
@@ -235,7 +233,8 @@ for _name, _words, _damage, _running in (
         )
 
 
-def _wipe(at: Path) -> None:
+def wipe(at: Path) -> None:
+    """Remove everything on a disk."""
     for path in at.iterdir():
         if path.name != "lost+found":
             shutil.rmtree(path) if path.is_dir() else path.unlink()
@@ -243,7 +242,7 @@ def _wipe(at: Path) -> None:
 
 async def _wiped(stage: Stage, target: str, random: Random) -> AsyncIterator[None]:
     await stage.kill(target)
-    _wipe(stage.cluster.data(target))
+    wipe(stage.cluster.data(target))
     await stage.start(target)
     yield
 
@@ -281,45 +280,6 @@ async def _bad_store(stage: Stage, target: str, random: Random) -> AsyncIterator
 
 
 @fault(
-    "bit-flip-controller",
-    "a controller is killed, one bit of its store's write-ahead log flips, it starts on that and is added again",
-    "controller",
-    hold=(0.0, 0.0),
-    spoils=True,
-)
-async def _flipped_store(stage: Stage, target: str, random: Random) -> AsyncIterator[None]:
-    """A flip in frames that are in the database too is harmless: nothing is put aside then."""
-    await stage.kill(target)
-    data = stage.cluster.data(target)
-    wal = data / "raft.db-wal"
-    if not wal.exists() or not wal.stat().st_size:
-        await stage.start(target)
-        raise Unfit(f"{target} has nothing in its write-ahead log")
-    flip_bit(wal, random.randrange(wal.stat().st_size), random)
-    damaged = _is_damaged(data, stage.cluster.cluster, target)
-    await stage.start(target)
-    yield
-    if damaged:
-        await stage.vote_again(target)
-
-
-def _is_damaged(data: Path, cluster: str, node: str) -> bool:
-    """What a controller will find; seen in a copy of its store, since opening one changes its files."""
-    with tempfile.TemporaryDirectory() as copy:
-        for name in ("raft.db", "raft.db-wal", "raft.db-commits"):
-            shutil.copy(data / name, copy)
-        try:
-            storage = RaftStorage(copy, cluster, node, "")
-            try:
-                storage.load()
-            finally:
-                storage.close()
-        except Damaged:
-            return True
-    return False
-
-
-@fault(
     "wiped-controller",
     "a controller is killed, and comes back with an empty disk; it is added again",
     "controller",
@@ -328,7 +288,7 @@ def _is_damaged(data: Path, cluster: str, node: str) -> bool:
 )
 async def _wiped_controller(stage: Stage, target: str, random: Random) -> AsyncIterator[None]:
     await stage.kill(target)
-    _wipe(stage.cluster.data(target))
+    wipe(stage.cluster.data(target))
     await stage.start(target)
     yield
     await stage.vote_again(target)

@@ -87,6 +87,13 @@ def fault(
 
 def known() -> dict[str, Fault]:
     """Every fault there is."""
-    from chaos import disk_faults, link_faults, process_faults, spark_faults, version_faults  # noqa: F401 (they enter their faults)
+    from chaos import (  # noqa: F401 (they enter their faults)
+        disk_faults,
+        link_faults,
+        process_faults,
+        spark_faults,
+        store_faults,
+        version_faults,
+    )
 
     return FAULTS

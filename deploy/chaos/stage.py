@@ -7,8 +7,8 @@ import itertools
 import math
 import subprocess
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
@@ -19,6 +19,7 @@ from chaos.cluster import ChaosCluster
 from chaos.copier import Copier
 from tidelog.client.log import Log
 from tidelog.errors import TidelogError
+from tidelog.wire.messages import ControllerInfo
 
 ALL = "*"
 """Claims everything: no other fault meanwhile."""
@@ -40,6 +41,21 @@ class Unhealed(Exception):
 def _last_line(log: str) -> str:
     lines = Path(log).read_text(errors="replace").splitlines()
     return lines[-1] if lines else ""
+
+
+def votes(controller: ControllerInfo) -> bool:
+    """It has a vote now."""
+    return controller.voter and not controller.lost and not controller.rolled_back
+
+
+@contextmanager
+def told_before(code: str) -> Iterator[None]:
+    """A request that is repeated may have been done by an earlier try: this error says so."""
+    try:
+        yield
+    except TidelogError as error:
+        if error.code != code:
+            raise
 
 
 class _Claim:
@@ -101,6 +117,7 @@ class Stage:
     """Who is down on purpose: nobody starts it but the fault."""
     ended: list[tuple[float, str, str]] = field(default_factory=list)
     """(when, who, last line of its log) of processes that ended unasked."""
+    _numbers: Iterator[int] = field(default_factory=itertools.count)
     _turn: trio.CapacityLimiter = field(default_factory=lambda: trio.CapacityLimiter(1))
 
     # --- doing -------------------------------------------------------------------------------------------
@@ -153,9 +170,63 @@ class Stage:
         url = self.cluster.get(controller).url
         await self.asked(lambda: self.log.add_controller(controller, url), lambda votes: votes.get(controller, False))
 
+    async def commit(self, topics: int) -> None:
+        """Have the controllers commit entries: so many topics come and go. Raises ``Unhealed``."""
+        for _ in range(topics):
+            name = f"passing-{next(self._numbers)}"
+
+            async def create(name: str = name) -> list[str]:
+                with told_before("TOPIC_EXISTS"):
+                    await self.log.create_topic(name, replication_factor=1)
+                return [name]
+
+            async def delete(name: str = name) -> list[str]:
+                with told_before("UNKNOWN_TOPIC"):
+                    await self.log.delete_topic(name)
+                return [name]
+
+            await self._until(create)
+            await self._until(delete)
+
+    async def acknowledged(self, controller: str) -> None:
+        """Wait until it votes, and has acknowledged what is committed now. Raises ``Unhealed``."""
+        wanted: list[int] = []
+
+        async def find() -> list[str]:
+            quorum = await self.log.quorum()
+            wanted.append(quorum.commit_index)
+            have = [one.node for one in quorum.controllers if votes(one) and one.match >= wanted[0]]
+            return [controller] if controller in have else []
+
+        await self._until(find)
+
+    @asynccontextmanager
+    async def old_copy_named(self, controller: str) -> AsyncIterator[None]:
+        """From the beginning of this block on status is asked, and after it until it has said that the disk of that
+        controller is an old copy. Raises ``Unhealed``."""
+        named = trio.Event()
+
+        async def ask() -> None:
+            while not named.is_set():
+                with suppress(TidelogError):  # asked again
+                    if any(
+                        one.rolled_back for one in (await self.log.quorum()).controllers if one.node == controller
+                    ):
+                        named.set()
+                await trio.sleep(LOOK_S / 10)
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(ask)
+            yield
+            with trio.move_on_after(WHOLE_S):
+                await named.wait()
+            nursery.cancel_scope.cancel()
+        if not named.is_set():
+            raise Unhealed(f"status did not say that the disk of {controller} is an old copy")
+
     async def votes(self) -> dict[str, bool]:
         """Whether each controller of the group has a vote."""
-        return {one.node: one.voter and not one.lost for one in (await self.log.quorum()).controllers}
+        return {one.node: votes(one) for one in (await self.log.quorum()).controllers}
 
     async def supervise(self) -> None:
         """Start again who ends unasked, as systemd or Kubernetes would; for ever."""

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
+
 from tidelog_controller.core import leadership
 from tidelog_replica.core.producers import ProducerState
 from tidelog_replica.core.stable import LogTransactions
 from tidelog_replica.doubts import Doubts
 from tidelog_replica.lives import Lives
-from tidelog_replica.log import advance, recovery
+from tidelog_replica.log import advance, recovery, reset
 from tidelog_replica.log.cleanable import Cleanable
 from tidelog_replica.log.committed import Committed
 from tidelog_replica.log.log import Log
@@ -55,6 +57,12 @@ def lead_with_a_doubtful_tail(patch: Patch) -> None:
         self._report(key, doubt, state, "settled", doubt.log.start, doubt.log.end)
 
     patch.setattr(Doubts, "_search", settle)
+
+
+@breaks("storage", "A log that begins anew takes nothing from an earlier tail file.", tests=("test_doubtful",))
+def keep_the_tail_file_of_an_earlier_log(patch: Patch) -> None:
+    """Throwing a log away leaves its tail file."""
+    patch.setattr(reset, "_OF_THE_LOG", re.compile(reset._OF_THE_LOG.pattern.replace("|tail", "")))
 
 
 @breaks("storage", "A doubtful member is not elected, and makes no majority.")

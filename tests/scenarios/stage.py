@@ -23,6 +23,7 @@ from simulation.sim_disk import SimDisk
 from simulation.sim_network import Frame, SimLink, frozen
 from simulation.views import view
 from tidelog.effects import Event
+from tidelog.levels import ALL, Levels
 from tidelog.types import Acks, PartitionState, TopicPartition
 from tidelog.verify.history import OK
 from tidelog.wire.messages import AlterIsr, HistoryEntry, Message
@@ -79,8 +80,9 @@ class Held:
 
 
 class Stage(Cluster):
-    """Begins in full sync; ``servers``, where they are more than the replicas. ``first`` is the leader then,
-    ``others`` its followers in the order of the replicas."""
+    """Begins in full sync; ``servers``, where they are more than the replicas. ``levels``: the
+    feature levels that the processes understand in their first life. ``first`` is the leader then, ``others`` its
+    followers in the order of the replicas."""
 
     def __init__(
         self,
@@ -90,12 +92,15 @@ class Stage(Cluster):
         partitions: int = 1,
         cluster: str = "sim",
         reserve_bytes: int = 0,
+        levels: Levels = ALL,
         trace: Callable[[str], None] | None = None,
         **config: str,
     ) -> None:
         topic = TopicOptions("t", partitions, replicas, {"replica_max_lag_ms": "2000", **config})
         super().__init__(Options(1, replicas=servers or replicas, topics=(topic,)), trace)
         self.name = cluster
+        for process in self.processes.values():
+            process.levels = levels
         self.replica_settings = replace(self.replica_settings, reserve_bytes=reserve_bytes)
         self.events: list[tuple[str, Event]] = []
         """All that any core said, with its name."""

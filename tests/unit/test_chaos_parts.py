@@ -3,8 +3,10 @@ figures of the report, and the judgement over what processes take."""
 
 from __future__ import annotations
 
+import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -26,6 +28,7 @@ from chaos.resources import Usage
 from chaos.run import main
 from chaos.schedule import schedule
 from chaos.stage import ALL, Claims, Unfit
+from chaos.store_faults import committed_frames
 
 MINUTE = 60.0
 
@@ -42,7 +45,8 @@ def test_every_fault_has_a_name_and_words_of_its_own() -> None:
 MATRIX = (
     "kill pause cut power bit-flip cut-closed bad-index bad-epochs bad-watermark wiped bad-raft-store disk-full "
     "flush-fails flush-slow clock-jumps membership-while-isolated out-of-memory no-descriptors overload "
-    "bit-flip-controller rolling-restart flapping-link loss resets crash"
+    "bit-flip-controller power-bit-flip-controllers old-disk-controller rolling-restart "
+    "flapping-link loss resets crash"
 )
 
 
@@ -54,6 +58,22 @@ def test_the_matrix_has(beginning: str) -> None:
 def test_a_fault_that_there_is_not_is_refused() -> None:
     told = CliRunner().invoke(main, ["--fault", "kill-nobody"])
     assert told.exit_code == 2 and "no fault 'kill-nobody': --list shows all" in told.output
+
+
+def test_bits_flip_in_frames_that_hold_a_commit(tmp_path: Path) -> None:
+    path = tmp_path / "store.db"
+    with closing(sqlite3.connect(path, isolation_level=None)) as db:
+        db.execute("PRAGMA journal_mode = WAL")
+        db.execute("CREATE TABLE t (x)")
+        for number in range(20):
+            db.execute("INSERT INTO t VALUES (?)", (number,))
+        wal = path.with_name("store.db-wal").read_bytes()
+        assert committed_frames(wal) == (32, len(wal)) and committed_frames(b"") == (32, 32)
+        db.execute("PRAGMA wal_checkpoint(RESTART)").fetchall()
+        db.execute("INSERT INTO t VALUES (0)")
+        wal = path.with_name("store.db-wal").read_bytes()
+        start, end = committed_frames(wal)
+        assert start < end < len(wal), "frames of the round before are behind"
 
 
 # --- the schedule -----------------------------------------------------------------------------------------------

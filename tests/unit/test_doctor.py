@@ -14,6 +14,7 @@ from tidelog.types import TopicConfig
 from tidelog.wire.messages import (
     ControllerInfo,
     FeaturesAnswer,
+    HistoryEntry,
     MetadataAnswer,
     PartitionInfo,
     ProcessLevels,
@@ -117,6 +118,61 @@ def test_a_whole_cluster_gives_nothing_to_say() -> None:
 def test_what_is_wrong_has_a_level_and_a_next_step(seen: View, level: str, words: str, step: str) -> None:
     first = examine(seen)[0]
     assert (first.level, words in first.what, step in first.next_step) == (level, True, True), first
+
+
+DOUBTFUL = HistoryEntry(5, 2, 1, "tail_doubtful", "tail_doubtful", evidence={"node": "r1", "start": "3", "end": "9"})
+LOST = replace(DOUBTFUL, event="records_possibly_lost", cause="doubtful_tail")
+AWAITING = replace(
+    DOUBTFUL, event="awaiting", cause="rescue", evidence={"reported": "r1", "awaited": "r2 r3", "down": "r3"}
+)
+OFFLINE = replace(WHOLE, leader="", isr=("r1",), elr=("r2",))
+
+
+@pytest.mark.parametrize(
+    ("partition", "entry", "level", "words", "step"),
+    [
+        (
+            replace(OFFLINE, doubtful=("r1",)),
+            DOUBTFUL,
+            PROBLEM,
+            "doubtful: r1 from offset 3 on; waits for r2, which may hold what is missing",
+            "orders unclean_election=true' cuts the tail",
+        ),
+        (
+            replace(OFFLINE, doubtful=("r1", "r2")),
+            DOUBTFUL,
+            PROBLEM,
+            "doubtful: r1 from offset 3 on, r2; the other replicas are asked for what is missing",
+            "Start the servers",
+        ),
+        (
+            replace(WHOLE, leader="r2", doubtful=("r1",)),
+            DOUBTFUL,
+            WARNING,
+            "doubtful: r1 from offset 3 on; gives up its tail for that of r2",
+            "why orders/0",
+        ),
+        (WHOLE, LOST, WARNING, "possibly lost: offsets 3 up to 9, at", "why orders/0"),
+        (
+            replace(WHOLE, leader="", sealing=True),
+            AWAITING,
+            PROBLEM,
+            "sealed by a rescue: reported: r1; waiting for one or more of r2 r3; down: r3",
+            "have not reported",
+        ),
+    ],
+)
+def test_what_histories_tell_of_tails_is_found(
+    partition: PartitionInfo, entry: HistoryEntry, level: str, words: str, step: str
+) -> None:
+    found = examine(replace(view(partition), histories={("orders", 0): (entry,)}))
+    (one,) = [finding for finding in found if f"orders/0: {words}" in finding.what]
+    assert (one.level, step in one.next_step) == (level, True), one
+
+
+def test_what_a_history_told_earlier_is_no_finding_any_more() -> None:
+    histories = {("orders", 0): (DOUBTFUL, AWAITING)}
+    assert examine(replace(view(), histories=histories)) == []
 
 
 def test_the_clusters_own_topics_get_the_replicas_that_there_were_no_servers_for() -> None:

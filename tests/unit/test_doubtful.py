@@ -24,11 +24,15 @@ from simulation.sim_disk import SimDisk
 from test_encryption import CONFIG, OF_OLD
 from tidelog.records import NewRecord, encode_batch, read_header, stamp_prefix
 from tidelog.types import TopicConfig
+from tidelog_replica.core.producers import ProducerState
 from tidelog_replica.log import log as log_module
 from tidelog_replica.log.checkpoint import Checkpoint
 from tidelog_replica.log.doubtful import DoubtfulLog, WriteTail, read_place, tail_path
+from tidelog_replica.log.files import RESET
 from tidelog_replica.log.log import Log
+from tidelog_replica.log.origin import Origin
 from tidelog_replica.log.recovery import EPOCHS, MARK, recover
+from tidelog_replica.log.reset import begin, finish
 from tidelog_replica.log.sealed import SealedDisk
 
 BIG = TopicConfig(segment_max_bytes=1 << 20)
@@ -159,6 +163,28 @@ def test_a_settled_tail_without_batches_is_cut():
     log.append(batches(1, 2, [1, 1]))
     flush(log)
     sound(log)
+
+
+def test_a_copy_that_begins_anew_takes_nothing_from_an_earlier_tail_file_whenever_the_power_goes():
+    """A log that is damaged, too, is not opened with its tail file: it may be thrown away before that is used."""
+    start = read_header(HELD[1]).base_offset
+    origin = Origin(start, 0, b"c" * 16)
+
+    def prepare() -> SimDisk:
+        disk = one_segment()
+        WriteTail(disk, PATH, start, tuple(HELD[1:])).run()
+        return disk
+
+    def begin_anew(disk: SimDisk) -> None:
+        begin(disk, PATH, origin, ProducerState().to_bytes())
+        finish(disk, PATH)
+
+    for after in after_power_losses(prepare, lambda disk: lambda: begin_anew(disk), seeds=15, changes=6):
+        begun = after.exists(f"{PATH}/{RESET}") or after.exists(f"{PATH}/{start:020d}.log")
+        log = Log.open(after, PATH, BIG)
+        assert content(log) == ([] if begun else HELD)
+        assert (log.start, log.end) == ((start, start) if begun else (0, read_header(HELD[-1]).end_offset))
+        assert not [name for name in after.listdir(PATH) if ".tail" in name]
 
 
 def test_damage_below_the_mark_in_the_tail_is_made_whole_by_a_tail_file_and_never_cut():

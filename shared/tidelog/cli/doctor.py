@@ -14,6 +14,7 @@ import trio
 from rich.console import Console
 
 from tidelog.cli.findings import FEW_FILES, NOTE, PROBLEM, WARNING, Finding, View, examine, in_order
+from tidelog.cli.histories import Histories, ask_histories
 from tidelog.cli.main import NEXT_STEP, connect, gateway_option, json_option, print_json, run
 from tidelog.client.log import Log
 from tidelog.errors import TidelogError
@@ -24,6 +25,8 @@ ASK_S = 5.0
 """How long the controllers may take to answer."""
 MOST_GROUPS = 50
 """Consumer groups that are asked how far they are."""
+KNOWN_S = 7 * 86_400
+"""Records that are possibly lost are named for so long."""
 _SAMPLE = re.compile(r"^([a-z_]+)(?:\{[^}]*\})? ([0-9.e+-]+)", re.MULTILINE)
 _STYLES = {PROBLEM: "bold red", WARNING: "yellow", NOTE: "dim"}
 
@@ -35,9 +38,10 @@ def doctor(as_json: bool, gateways: tuple[str, ...]) -> None:
     """Look for what is wrong with the cluster and this machine, and say the next step for each finding.
 
     It looks at every gateway that is named, the controllers and their majority, replica servers, their disks,
-    versions, feature levels and clocks, each partition's leader and in-sync replicas, how evenly servers are loaded,
-    how far consumer groups are behind, and what this process may open. Exit code 0: nothing but notes; 1: problems or
-    warnings."""
+    versions, feature levels and clocks, each partition's leader and in-sync replicas, copies with a doubtful tail and
+    records that were possibly lost in the last seven days (both of 500 partitions at most), how evenly servers are
+    loaded, how far consumer groups are behind, and what this process may open. Exit code 0: nothing but notes; 1:
+    problems or warnings."""
     found: list[Finding] = []
     seen: dict[str, object] = {"client": _version(), "protocol": PROTOCOL_VERSION}
 
@@ -93,13 +97,24 @@ async def _look_closely(url: str, view: View, found: list[Finding]) -> View:
             features = await _features(log)
             live = any(not server.fenced for server in view.metadata.servers)
             lags = await _lags(log, found) if live else {}
+            histories = await _recent(log, view.metadata)
     except TidelogError as error:
         found.append(Finding(PROBLEM, f"gateway {url}: {error}", NEXT_STEP.get(error.code, "See its log.")))
         return view
     if told.silent:
         what = f"{', '.join(sorted(told.silent))} did not tell of themselves: disk, version and clock are not known"
         found.append(Finding(NOTE, what, "They need 'metrics = true', and you the right to describe the cluster."))
-    return View(view.metadata, view.quorum, told.metrics, told.versions, told.clocks, lags, features)
+    return View(view.metadata, view.quorum, told.metrics, told.versions, told.clocks, lags, histories, features)
+
+
+async def _recent(log: Log, metadata: MetadataAnswer) -> Histories:
+    """What the controllers remember of partitions, but for what has been known for ``KNOWN_S``."""
+    since = time.time_ns() // 1_000_000 - KNOWN_S * 1000
+    histories = await ask_histories(log, metadata.topics)
+    return {
+        place: tuple(e for e in entries if e.event != "records_possibly_lost" or e.time_ms >= since)
+        for place, entries in histories.items()
+    }
 
 
 async def _features(log: Log) -> FeaturesAnswer | None:

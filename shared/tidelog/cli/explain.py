@@ -61,6 +61,34 @@ def state_in_words(topic: TopicInfo, partition: PartitionInfo) -> list[str]:
     return words
 
 
+def doubt_in_words(partition: PartitionInfo, entries: Iterable[HistoryEntry]) -> str:
+    """Which copies have a doubtful tail, from which offset on, and what they wait for; "" where there are none."""
+    if not partition.doubtful:
+        return ""
+    starts = {e.evidence["node"]: e.evidence["start"] for e in entries if e.cause == "tail_doubtful"}
+    named = [f"{node} from offset {starts[node]} on" if node in starts else node for node in partition.doubtful]
+    others = [node for node in (*partition.isr, *partition.elr) if node not in partition.doubtful]
+    if partition.leader:
+        waits = f"gives up its tail for that of {partition.leader}, when that has answered"
+    elif others:
+        waits = f"waits for {' or '.join(others)}, which may hold what is missing"
+    else:
+        waits = "the other replicas are asked for what is missing; those that do not answer are waited for"
+    return f"doubtful: {', '.join(named)}; {waits}"
+
+
+def possibly_lost_in_words(entries: Iterable[HistoryEntry]) -> list[str]:
+    """Which records were reported as possibly lost, by which copy."""
+    lost = [e for e in entries if e.event == "records_possibly_lost"]
+    return [f"possibly lost: offsets {e.evidence['start']} up to {e.evidence['end']}, at {clock(e)}" for e in lost]
+
+
+def awaited_in_words(partition: PartitionInfo, entries: Iterable[HistoryEntry]) -> str:
+    """Which reports a partition waits for that was sealed by a rescue; "" where it waits for none."""
+    told = next((e for e in reversed(tuple(entries)) if e.event == "awaiting"), None)
+    return event_in_words(told) if told is not None and partition.sealing and not partition.leader else ""
+
+
 def refuses_all(topic: TopicInfo, partition: PartitionInfo) -> bool:
     """Writes with acks ``all`` are refused: too few replicas are in sync."""
     return topic.config["commit_rule"] == "isr" and len(partition.isr) < int(topic.config["min_insync_replicas"])

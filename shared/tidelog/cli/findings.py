@@ -6,12 +6,28 @@ something that may well be meant.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 
-from tidelog.cli.explain import refill_in_words, refuses_all, state_in_words
-from tidelog.wire.messages import FeaturesAnswer, MetadataAnswer, PartitionInfo, QuorumAnswer, ServerInfo, TopicInfo
+from tidelog.cli.explain import (
+    awaited_in_words,
+    doubt_in_words,
+    possibly_lost_in_words,
+    refill_in_words,
+    refuses_all,
+    state_in_words,
+)
+from tidelog.cli.histories import Histories
+from tidelog.wire.messages import (
+    FeaturesAnswer,
+    HistoryEntry,
+    MetadataAnswer,
+    PartitionInfo,
+    QuorumAnswer,
+    ServerInfo,
+    TopicInfo,
+)
 
 PROBLEM, WARNING, NOTE = "problem", "warning", "note"
 LITTLE_ROOM_BYTES = 1 << 30
@@ -49,6 +65,8 @@ class View:
     versions: Mapping[str, str] = field(default_factory=dict)
     clocks: Mapping[str, float] = field(default_factory=dict)
     lags: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    histories: Histories = field(default_factory=dict)
+    """What the controllers remember of partitions."""
     features: FeaturesAnswer | None = None
     """None: a release without levels answered, or nobody."""
 
@@ -56,7 +74,7 @@ class View:
 def examine(view: View) -> list[Finding]:
     """Everything that is to be said, the worst first."""
     metadata = view.metadata
-    found = [*_controllers(view.quorum), *_servers(metadata, view.metrics), *_partitions(metadata)]
+    found = [*_controllers(view.quorum), *_servers(metadata, view.metrics), *_partitions(metadata, view.histories)]
     found += [*_processes(view), *_levels(view.features), *_balance(metadata), *_groups(view.lags)]
     return in_order(found)
 
@@ -134,16 +152,37 @@ def _disk(server: ServerInfo, metrics: Mapping[str, float]) -> Iterator[Finding]
         yield Finding(PROBLEM, what, "docs/operations.md, Damage, says what it does by itself, and what is yours.")
 
 
-def _partitions(metadata: MetadataAnswer) -> Iterator[Finding]:
+def _partitions(metadata: MetadataAnswer, histories: Histories) -> Iterator[Finding]:
     live = {server.node for server in metadata.servers if not server.fenced}
     kinds: dict[tuple[str, str, str], list[str]] = {}
     for topic in metadata.topics:
         for partition in topic.partitions:
-            for kind in _kinds(topic, partition, live):
+            history = histories.get((topic.name, partition.partition), ())
+            for kind in (*_kinds(topic, partition, live), *_tails(topic, partition, history)):
                 kinds.setdefault(kind, []).append(f"{topic.name}/{partition.partition}")
     for (level, what, step), names in kinds.items():
         more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
         yield Finding(level, f"{', '.join(names[:MOST_NAMED])}{more}: {what}", step.replace("WHERE", names[0]))
+
+
+def _tails(
+    topic: TopicInfo, partition: PartitionInfo, history: Sequence[HistoryEntry]
+) -> Iterator[tuple[str, str, str]]:
+    """As ``_kinds``, of what only histories tell: doubtful tails, and reports that are waited for."""
+    if awaited := awaited_in_words(partition, history):
+        yield PROBLEM, f"sealed by a rescue: {awaited}", "Start those that have not reported."
+    if doubt := doubt_in_words(partition, history):
+        if partition.leader:
+            yield WARNING, doubt, "Nothing: it fetches from the leader. 'tidelog why WHERE' shows the steps."
+        else:
+            step = (
+                "Start the servers that it names. If one is gone for good, with its disk: 'tidelog topics configure"
+            )
+            allow = f"{topic.name} unclean_election=true' cuts the tail and reports what is possibly lost."
+            yield PROBLEM, doubt, f"{step} {allow}"
+    for lost in possibly_lost_in_words(history):
+        step = "'tidelog why WHERE' says which copy was cut: send again what the source of the records still has."
+        yield WARNING, lost, step
 
 
 def _kinds(topic: TopicInfo, partition: PartitionInfo, live: set[str]) -> Iterator[tuple[str, str, str]]:
@@ -151,6 +190,8 @@ def _kinds(topic: TopicInfo, partition: PartitionInfo, live: set[str]) -> Iterat
     behind = sorted(set(partition.replicas) - set(partition.isr))
     if partition.paused:
         yield NOTE, "paused: nothing is written or read", f"'tidelog topics resume {topic.name}' ends that."
+    elif partition.doubtful and not partition.leader:
+        pass  # ``_tails`` says more
     elif not partition.leader or refuses_all(topic, partition):
         words = state_in_words(topic, partition)[0]
         yield PROBLEM, words, "'tidelog why WHERE' says how that came; start the servers that it names."

@@ -12,12 +12,22 @@ from rich.console import Console
 from rich.table import Table
 
 from tidelog.cli.completion import places, topic_names
-from tidelog.cli.explain import partition_of, state_in_words
+from tidelog.cli.explain import (
+    awaited_in_words,
+    doubt_in_words,
+    partition_of,
+    possibly_lost_in_words,
+    state_in_words,
+)
+from tidelog.cli.histories import Histories, ask_histories
 from tidelog.cli.main import connect, gateway_option, json_option, print_json, run
 from tidelog.client.log import Log
 from tidelog.errors import TidelogError
 from tidelog.types import INTERNAL_PREFIX
-from tidelog.wire.messages import PartitionInfo, PlannedMove, TopicInfo
+from tidelog.wire.messages import HistoryEntry, PartitionInfo, PlannedMove, TopicInfo
+
+IN_FULL = ("doubtful", "possibly lost")
+"""Beginnings of remarks of which the table shows more than the first word."""
 
 
 @click.group()
@@ -36,25 +46,41 @@ def servers_of(text: str) -> tuple[str, ...]:
 @json_option
 @gateway_option
 def list_partitions(topics: tuple[str, ...], internal: bool, as_json: bool, gateways: tuple[str, ...]) -> None:
-    """List partitions with their leaders, replicas and what is remarkable about them; of all topics or of these."""
+    """List partitions with their leaders, replicas and what is remarkable about them; of all topics or of these.
 
-    async def task() -> tuple[TopicInfo, ...]:
+    That also names copies with a doubtful tail and records that are possibly lost; both are told by the controllers,
+    which are asked for 500 partitions at most."""
+
+    async def task() -> tuple[list[TopicInfo], Histories]:
         async with connect(gateways) as log:
-            return tuple([await log.describe(name) for name in topics]) or await log.topics()
+            found = tuple([await log.describe(name) for name in topics]) or await log.topics()
+            shown = [t for t in found if internal or topics or not t.name.startswith(INTERNAL_PREFIX)]
+            return shown, await ask_histories(log, shown)
 
-    shown = [t for t in run(task) if internal or topics or not t.name.startswith(INTERNAL_PREFIX)]
-    rows = [(topic, p, state_in_words(topic, p)) for topic in shown for p in topic.partitions]
+    shown, histories = run(task)
+    rows = [
+        (topic, p, _remarks(topic, p, histories.get((topic.name, p.partition), ())))
+        for topic in shown
+        for p in topic.partitions
+    ]
     if as_json:
         print_json([{"topic": topic.name, **asdict(p), "remarks": words} for topic, p, words in rows])
         return
     table = Table("partition", "leader", "leader epoch", "in sync", "replicas", "remarks", box=None)
     for topic, p, words in rows:
-        remarks = [word.partition(":")[0].partition(";")[0] for word in words]
+        remarks = [word.partition(":")[0].partition(";")[0] for word in words if not word.startswith(IN_FULL)]
+        remarks += [word.partition(";")[0] for word in words if word.startswith(IN_FULL)]
         table.add_row(
             f"{topic.name}/{p.partition}", p.leader or "none", str(p.leader_epoch), " ".join(p.isr) or "nobody",
             " ".join(p.replicas), ", ".join(remarks),
         )  # fmt: skip
     Console().print(table)
+
+
+def _remarks(topic: TopicInfo, partition: PartitionInfo, history: tuple[HistoryEntry, ...]) -> list[str]:
+    words = [*state_in_words(topic, partition), awaited_in_words(partition, history)]
+    words += [doubt_in_words(partition, history), *possibly_lost_in_words(history)]
+    return [word for word in words if word]
 
 
 # --- leadership ------------------------------------------------------------------------------------------

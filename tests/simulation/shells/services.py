@@ -39,7 +39,7 @@ class Services:
         self.exits = 0
         """How often a server has ended itself."""
         self._nursery = nursery
-        self._folder = folder
+        self.folder = folder
         self._rng = rng
         self._scopes: dict[str, trio.CancelScope] = {}
 
@@ -100,7 +100,7 @@ class Services:
                 node=node,
                 cluster="sim",
                 host=node,
-                data_dir=str(self._folder / node),
+                data_dir=str(self.folder / node),
                 peers=CONTROLLERS,
                 settings=self.controller_settings,
             )

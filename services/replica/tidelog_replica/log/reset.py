@@ -26,7 +26,7 @@ from tidelog_replica.log.segment import remove
 from tidelog_replica.log.snapshots import Snapshots
 
 _OF_THE_LOG = re.compile(
-    rf"([0-9]{{20}}\.(log|index)|producers-[0-9]{{20}}|{MARK}|{EPOCHS}|{HIGH_WATERMARK}|{LOG_START}|{COMPACTED})"
+    rf"([0-9]{{20}}\.(log|index|tail)|producers-[0-9]{{20}}|{MARK}|{EPOCHS}|{HIGH_WATERMARK}|{LOG_START}|{COMPACTED})"
     r"(\.new|\.cleaned)?"
 )
 _CRC = struct.Struct(">I")

@@ -1,0 +1,41 @@
+"""Histories of many partitions, for commands that show a whole cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import trio
+
+from tidelog.client.log import Log
+from tidelog.errors import TidelogError
+from tidelog.wire.messages import HistoryEntry, PartitionInfo, TopicInfo
+
+MOST_ASKED = 500
+"""Partitions whose histories are asked for: those that something is wrong with first."""
+ASK_S = 5.0
+"""How long the controllers may take."""
+Histories = Mapping[tuple[str, int], tuple[HistoryEntry, ...]]
+"""By name of the topic and partition."""
+
+
+async def ask_histories(log: Log, topics: Sequence[TopicInfo]) -> Histories:
+    """What the controllers remember of these topics' partitions. Those that they do not tell in time are left out."""
+    places = [(topic, p) for topic in topics for p in topic.partitions]
+    places.sort(key=lambda place: _is_sound(place[1]))
+    wanted: dict[str, list[int]] = {}
+    for topic, p in places[:MOST_ASKED]:
+        wanted.setdefault(topic.name, []).append(p.partition)
+    found: dict[tuple[str, int], tuple[HistoryEntry, ...]] = {}
+    with trio.move_on_after(ASK_S):
+        for topic in topics:
+            if topic.name in wanted:
+                try:
+                    histories = await log.histories(topic, wanted[topic.name])
+                except TidelogError:
+                    continue  # deleted meanwhile; or nobody can be asked, which the rest of the output shows
+                found |= {(topic.name, partition): entries for partition, entries in histories.items()}
+    return found
+
+
+def _is_sound(partition: PartitionInfo) -> bool:
+    return bool(partition.leader) and not partition.doubtful
