@@ -169,8 +169,8 @@ class CorruptBatch(TidelogError):
 class UnreadableBatch(CorruptBatch):
     """A batch of the log that a reader cannot decode. ``detail`` says where it is; the message also says why.
 
-    Usually its producer wrote it so: every replica holds the same bytes, and it stays unreadable. ``is_damaged`` is the
-    other case: the bytes are not those that the producer sent, and another read may get a sound copy."""
+    Usually its producer wrote it so: every replica holds the same bytes, and it stays unreadable. ``is_damaged`` is
+    the other case: the bytes are not those that the producer sent, and another read may get a sound copy."""
 
     @property
     def topic(self) -> str:

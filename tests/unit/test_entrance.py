@@ -15,7 +15,7 @@ from tidelog.errors import BrokerError
 from tidelog.link import Link, connect_link
 from tidelog.transport import Page
 from tidelog.websocket import WebSocketTransport
-from tidelog.wire.messages import Done, Message, Watch
+from tidelog.wire.messages import DescribeMetrics, Done, Message, MetricsAnswer, UnreadablePlace, Watch
 
 
 class Shell:
@@ -74,3 +74,12 @@ async def test_then_what_is_behind_it_answers() -> None:
         reasons.clear()
         ready = await ask_at(url, "/readyz")
         assert (ready.status, ready.body) == (200, b"ready\n")
+
+
+async def test_the_answer_to_describe_metrics_names_batches_that_cannot_be_decoded() -> None:
+    place = UnreadablePlace("t1", 3, 10, 12, 7)
+    async with listening() as (entrance, url):
+        entrance.open(Shell(), lambda accept: Page(b"counts"), tuple, unreadable=lambda: (place,))
+        async with connect_link(WebSocketTransport(), url, HELLO) as link:
+            answer = await link.call(DescribeMetrics("r1"), 30)
+            assert isinstance(answer, MetricsAnswer) and answer.unreadable == (place,)

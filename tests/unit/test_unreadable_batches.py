@@ -104,19 +104,19 @@ async def test_skipping_passes_over_exactly_that_batch_counts_it_and_logs_the_pl
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async with planted(garbage()) as (_, log):
-        async with log.consume("orders", start=0, end="latest", on_unreadable="skip") as consumer:
-            assert [record.offset async for record in consumer] == [0, 1, 2, 6, 7, 8, 9]
-            assert (consumer.skipped_batches, consumer.skipped_offsets) == (1, 3)
-            assert consumer.positions == {0: Position(4, 10)}
+        consumer = log.consume("orders", start=0, end="latest", on_unreadable="skip")
+        assert [record.offset async for record in consumer] == [0, 1, 2, 6, 7, 8, 9]
+        assert (consumer.skipped_batches, consumer.skipped_offsets) == (1, 3)
+        assert consumer.positions == {0: Position(4, 10)}
     (entry,) = [entry for entry in caplog.records if entry.name == "tidelog.client"]
     assert entry.levelname == "WARNING" and "orders/0: the batch at offsets 3 to 5" in entry.getMessage()
 
 
 async def test_only_the_offsets_that_were_to_be_read_count_as_skipped() -> None:
     async with planted(garbage()) as (_, log):
-        async with log.consume("orders", start=4, end=7, on_unreadable="skip") as consumer:
-            assert [record.offset async for record in consumer] == [6]
-            assert (consumer.skipped_batches, consumer.skipped_offsets) == (1, 2)
+        consumer = log.consume("orders", start=4, end=7, on_unreadable="skip")
+        assert [record.offset async for record in consumer] == [6]
+        assert (consumer.skipped_batches, consumer.skipped_offsets) == (1, 2)
 
 
 async def test_a_batch_with_a_wrong_crc_is_never_skipped() -> None:

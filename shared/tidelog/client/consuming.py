@@ -96,10 +96,10 @@ class Consuming(ABC):
         """``async for record in log.consume("orders", start="earliest")``. ``end``: stop there (half-open;
         ``latest``: at what is committed when the consumer is opened), else wait for more for ever. Records come in
         order per partition. ``read_from``, ``consistency``, ``max_staleness_s``, ``isolation`` and ``on_unreadable``
-        take the place of the same in ``options``; raises ``ConfigError`` where they do not go together. ``start`` and ``end`` are the leaders' word
-        in any case. The iterator raises ``UNKNOWN_TOPIC``, ``OFFSET_OUT_OF_RANGE``, ``LOG_TRUNCATED``,
-        ``UnreadableBatch`` (unless ``on_unreadable="skip"``), and ``TOPIC_PAUSED`` as soon as one of its partitions is
-        paused.
+        take the place of the same in ``options``; raises ``ConfigError`` where they do not go together. ``start`` and
+        ``end`` are the leaders' word in any case. The iterator raises ``UNKNOWN_TOPIC``, ``OFFSET_OUT_OF_RANGE``,
+        ``LOG_TRUNCATED``, ``UnreadableBatch`` (unless ``on_unreadable`` is ``skip``), and ``TOPIC_PAUSED`` as soon as
+        one of its partitions is paused.
 
         ``reverse``: newest first, from below ``start`` down to ``end`` (or the log's beginning): the same records, in
         the other order, as from ``end`` to ``start``.
@@ -238,8 +238,8 @@ class Consuming(ABC):
         return dict(sorted(answers.items()))
 
     async def _offset_at(self, request: ListOffset) -> OffsetAnswer:
-        """One offset. The leader knows times by the batch: the record is found in it. Where the batch cannot be decoded
-        its first offset is the answer: a reader that begins there meets it."""
+        """One offset. The leader knows times by the batch: the record is found in it. Where the batch cannot be
+        decoded its first offset is the answer: a reader that begins there meets it."""
         answer = await self._ask(request, OffsetAnswer)
         if not 0 <= answer.timestamp_ms < request.timestamp_ms:
             return answer

@@ -19,7 +19,6 @@ from tidelog.client.reader import Bell
 from tidelog.client.readers import Readers
 from tidelog.client.stream import RecordStream
 from tidelog.errors import Closed, TidelogError, UnreadableBatch, refuse
-from tidelog.records import Record
 from tidelog.types import Position, TopicPartition
 from tidelog.wire.messages import FetchOffsets, FetchOffsetsAnswer, JoinGroup
 
@@ -57,8 +56,8 @@ class GroupConsumer(RecordStream):
 
     The iterator raises ``OFFSET_OUT_OF_RANGE`` and ``LOG_TRUNCATED`` where the committed position is not in the log:
     nothing is reset (``seek`` and ``tidelog groups reset`` do); and ``FENCED_INSTANCE``, ``GROUP_FULL``,
-    ``INVALID_GROUP``. After ``UnreadableBatch`` the position of the group stays before that batch until ``seek``; with
-    ``on_unreadable="skip"`` it moves on behind the batch.
+    ``INVALID_GROUP``. After ``UnreadableBatch`` the position of the group stays before that batch until ``seek``;
+    with ``on_unreadable="skip"`` it moves on behind the batch.
     """
 
     def __init__(

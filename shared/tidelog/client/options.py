@@ -99,8 +99,9 @@ class ConsumerOptions:
     """``committed``: of transactions only what is committed, in the order of the log: what lies behind an open one
     waits for its end. ``uncommitted``: everything, also what is aborted later."""
     on_unreadable: str = "raise"
-    """What happens at a batch that cannot be decoded. ``raise``: the error ``UnreadableBatch``, and the partition stands
-    before it; ``skip``: the batch is passed over, counted and logged. A batch whose CRC is wrong is never skipped."""
+    """What happens at a batch that cannot be decoded. ``raise``: the error ``UnreadableBatch``, and the partition
+    stands before it; ``skip``: the batch is passed over, counted and logged. A batch whose CRC is wrong is never
+    skipped."""
 
     def __post_init__(self) -> None:
         check(

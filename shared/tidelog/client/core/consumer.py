@@ -11,8 +11,8 @@ lane that is *paused* nothing is handed out; what has arrived stays, and with th
 
 A gap between batches, or a leader epoch that goes back, is an error: nothing is ever passed over in silence. So are
 ``OFFSET_OUT_OF_RANGE`` and ``LOG_TRUNCATED`` (KIP-320): the application decides where to go on (``seek``). Until it
-does the lane *failed*: the others go on, and when they are done the error is told again, not an end. The same holds for
-a batch that cannot be decoded, unless it is skipped: the lane then stands before that batch (``fail``).
+does the lane *failed*: the others go on, and when they are done the error is told again, not an end. The same holds
+for a batch that cannot be decoded, unless it is skipped: the lane then stands before that batch (``fail``).
 """
 
 from __future__ import annotations
