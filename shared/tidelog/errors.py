@@ -173,6 +173,16 @@ class UnreadableBatch(CorruptBatch):
     the other case: the bytes are not those that the producer sent, and another read may get a sound copy."""
 
     @property
+    def place(self) -> str:
+        """Topic, partition, offsets and producer id, in words."""
+        return str(self.detail["place"])
+
+    @property
+    def why(self) -> str:
+        """The check that failed."""
+        return str(self.detail["why"])
+
+    @property
     def topic(self) -> str:
         """Name of the topic."""
         return str(self.detail["topic"])

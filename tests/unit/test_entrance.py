@@ -38,10 +38,12 @@ class Shell:
 
 
 @asynccontextmanager
-async def listening() -> AsyncIterator[tuple[Entrance, str]]:
+async def listening(*more: str) -> AsyncIterator[tuple[Entrance, str]]:
+    """Clients may send what they may in these tests, and ``more``."""
     entrance = Entrance("r1", lambda hello: WELCOME)
     async with trio.open_nursery() as nursery:
-        listen = partial(entrance.serve, WebSocketTransport(), "127.0.0.1", 0, ALLOWED)
+        allowed = {role: operations | {*more} for role, operations in ALLOWED.items()}
+        listen = partial(entrance.serve, WebSocketTransport(), "127.0.0.1", 0, allowed)
         yield entrance, await nursery.start(listen)
         nursery.cancel_scope.cancel()
 
@@ -78,7 +80,7 @@ async def test_then_what_is_behind_it_answers() -> None:
 
 async def test_the_answer_to_describe_metrics_names_batches_that_cannot_be_decoded() -> None:
     place = UnreadablePlace("t1", 3, 10, 12, 7)
-    async with listening() as (entrance, url):
+    async with listening("describe_metrics") as (entrance, url):
         entrance.open(Shell(), lambda accept: Page(b"counts"), tuple, unreadable=lambda: (place,))
         async with connect_link(WebSocketTransport(), url, HELLO) as link:
             answer = await link.call(DescribeMetrics("r1"), 30)

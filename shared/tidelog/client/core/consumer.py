@@ -82,7 +82,7 @@ class Fetched:
         base, last = header.base_offset, header.end_offset - 1
         damaged = not has_right_crc(self.data)
         where = (
-            f"{topic}/{self.partition}: the batch at offsets {base} to {last}, of producer id {header.producer_id},"
+            f"{topic}/{self.partition}: the batch at offsets {base} to {last}, of producer id {header.producer_id}"
         )
         how = (
             f"Its bytes were damaged on the way: read again from offset {base}"
@@ -90,13 +90,15 @@ class Fetched:
             else f"Go on at offset {last + 1}, or have such batches skipped (on_unreadable)"
         )
         return UnreadableBatch(
-            f"{where} cannot be read: {error.message}. {how}",
+            f"{where}, cannot be read: {error.message}. {how}",
             topic=topic,
             partition=self.partition,
             offset=base,
             last_offset=last,
             producer_id=header.producer_id,
             damaged=int(damaged),
+            place=where,
+            why=error.message,
         )
 
 
