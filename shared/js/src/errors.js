@@ -69,6 +69,9 @@ export class UnreadableBatch extends CorruptBatch {
       : `Go on at offset ${endOffset}, or have such batches skipped (onUnreadable)`;
     super(`${where}, cannot be read: ${why}. ${how}`);
     this.cause = cause;
+    /** Topic, partition, offsets and producer id, in words; and the check that failed. */
+    this.place = where;
+    this.why = why;
     this.topic = topic;
     this.partition = partition;
     this.baseOffset = baseOffset;

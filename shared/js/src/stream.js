@@ -83,7 +83,7 @@ export class RecordStream {
       const skippedOffsets = fetched.end - fetched.first;
       this.skippedBatches += 1;
       this.skippedOffsets += skippedOffsets;
-      console.warn(`tidelog: skipped: ${error.message}`);
+      console.warn(`tidelog: skipped: ${error.place}: ${error.why}`);
       return { records: [], end, skippedOffsets };
     }
   }

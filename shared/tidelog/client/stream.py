@@ -74,7 +74,7 @@ class RecordStream(ABC):
                 raise
             self.skipped_batches += 1
             self.skipped_offsets += fetched.end - fetched.first
-            log.warning("skipped: %s", error.message)
+            log.warning("skipped: %s: %s", error.place, error.why)
             return []
 
     @abstractmethod
