@@ -6,10 +6,10 @@ One cluster of real processes has two topics for each case, which differ in that
 prebuilt batch to both, one after the other; the next round begins with the other one. So the two halves of a pair are
 seconds apart. Every message holds one batch; replication factor 3, acks ``all``, loopback.
 
-The figure is the ratio of sums: the CPU time per batch of all processes (client, gateway, replica servers, controller)
-over all rounds with the check, divided by that without. The CPU time per MB has the same ratio, since the batches are
-the same. CPU time comes from /proc in ticks of 10 ms, so a case needs some seconds in all. A busy machine disturbs
-the rates more than the CPU time, and both halves of a pair alike.
+The figure is the ratio of sums: the CPU time per batch of all processes (client, gateway, replica servers,
+controller) over all rounds with the check, divided by that without. The CPU time per MB has the same ratio, since the
+batches are the same. CPU time comes from /proc in ticks of 10 ms, so a case needs some seconds in all. A busy machine
+disturbs the rates more than the CPU time, and both halves of a pair alike.
 """
 
 from __future__ import annotations

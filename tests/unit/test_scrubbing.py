@@ -23,7 +23,8 @@ from tidelog.records import (
     stamp_prefix,
 )
 from tidelog.types import TopicConfig, TopicPartition
-from tidelog.wire.messages import UnreadablePlace
+from tidelog.wire import codec
+from tidelog.wire.messages import MetricsAnswer, UnreadablePlace
 from tidelog_replica.log import scrub
 from tidelog_replica.log.log import Log
 from tidelog_replica.log.scrub import Scrub, Target
@@ -349,3 +350,17 @@ def test_what_retention_has_removed_is_not_reported_any_more():
     assert 0 < len(left) < 4 and node.scrubbing.unreadable() == (len(left), tuple(left))
     log.advance_start(log.end)
     assert node.scrubbing.unreadable() == (0, ())
+
+
+def test_a_producer_id_that_no_message_can_hold_is_cut_off():
+    net = filled()
+    header = read_header(counting([b"." * 60], 1))
+    net.send_batch(
+        "r1", seal_batch(header._replace(producer_id=2**64 - 1, record_count=2), bytes(header.body_length))
+    )
+    net.send("r1", b"." * 400)
+    net.advance(FIRST_S)
+    _, (place,) = net.nodes["r1"].scrubbing.unreadable()
+    assert place.producer_id == 2**63 - 1
+    head, _ = codec.encode(MetricsAnswer("", unreadable=(place,)), re=1)
+    assert codec.decode(head, answers=lambda re: MetricsAnswer).message.unreadable == (place,)

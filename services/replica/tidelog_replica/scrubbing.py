@@ -18,6 +18,7 @@ from functools import partial
 
 from tidelog.disk import Disk
 from tidelog.types import TopicPartition
+from tidelog.wire.compiled import MAX_INT
 from tidelog.wire.messages import UnreadablePlace
 
 from tidelog_replica.core.epochs import EpochCache
@@ -207,7 +208,7 @@ class Scrubbing:
             partition = self._partitions.get(key)
             for _, found in [] if partition is None else self._there(partition):
                 count += found.count
-                places += [UnreadablePlace(*key, first, end - 1, producer) for first, end, producer in found.places]
+                places += [UnreadablePlace(*key, first, end - 1, min(id, MAX_INT)) for first, end, id in found.places]
         return count, tuple(places[:MOST_REPORTED])
 
 

@@ -261,8 +261,7 @@ def consume(
     if to_end and (reverse or until is not None):
         raise click.UsageError(f"--to-end does not go with {'--reverse' if reverse else '--until'}")
     end = "latest" if to_end else None if until is None else place(until, "--until")
-    if consistency is None:
-        consistency = "eventual" if max_staleness is None else "bounded"
+    consistency = consistency or ("eventual" if max_staleness is None else "bounded")
     reading: Reading = {
         "read_from": read_from,
         "consistency": consistency,

@@ -1311,7 +1311,8 @@ class Digest(Message):
 
 @dataclass(frozen=True, slots=True)
 class UnreadablePlace:
-    """Part: a batch in a log that no reader can decode, though its CRC is right."""
+    """Part: a batch in a log that no reader can decode, though its CRC is right. ``producer_id`` is at most
+    2^63 - 1, whatever the batch says."""
 
     topic_id: str
     partition: int
