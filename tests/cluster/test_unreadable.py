@@ -1,5 +1,5 @@
-"""A batch that no reader can decode, in a topic that trusts its producers: acknowledged, found by the scrubbers, named by
-``tidelog doctor``, and passed over by a group that asks for that."""
+"""A batch that no reader can decode, in a topic that trusts its producers: it is acknowledged, the scrubbers find it,
+``tidelog doctor`` names it, and a group passes over it on request."""
 
 from __future__ import annotations
 

@@ -25,14 +25,14 @@ class RecordStream(ABC):
 
     topic_id = ""
     """Which topic of that name it is; known when the consumer is open."""
+    skipped_batches = 0
+    """Batches that were passed over since they cannot be decoded."""
+    skipped_offsets = 0
+    """Offsets of these batches that were to be read."""
 
     def __init__(self, topic: str, on_unreadable: str) -> None:
         self.topic = topic
         self._on_unreadable = on_unreadable
-        self.skipped_batches = 0
-        """Batches that were passed over since they cannot be decoded."""
-        self.skipped_offsets = 0
-        """Offsets of these batches that were to be read."""
         self.current: Fetched | None = None
         """The batch that ``next_records`` opened last."""
         self.last: Record | None = None
