@@ -18,7 +18,9 @@ ADVICE = {
     "NOT_ENOUGH_REPLICAS": "Start the servers that `tidelog topics describe TOPIC` shows out of sync.",
     "REQUEST_TIMED_OUT": STAYS,
     "UNREACHABLE": "See whether the server runs, and its name, port, network and certificate.",
-    "CORRUPT_BATCH": "Look at the memory of the machine that sent it; `tidelog verify replicas`.",
+    "CORRUPT_BATCH": "Sent: nothing was written; the producer builds batches wrongly, or its memory is bad. "
+    "Read: the error names the place; go on behind it, or skip such batches "
+    "([more](operations.md#batches-that-cannot-be-decoded)).",
     "BATCH_TOO_LARGE": "A smaller record, or a larger `max_batch_bytes` of the topic (11 MiB at most).",
     "OUT_OF_ORDER_SEQUENCE": NOTHING,
     "SEQUENCE_CONFLICT": "The program gets a new producer id and sends the records again. (Our clients take a new id "

@@ -128,6 +128,8 @@ export interface ConsumeOptions {
   readFrom?: "leader" | "any";
   consistency?: "eventual" | "bounded" | "linearizable";
   maxStalenessS?: number | null;
+  /** At a batch that cannot be decoded: `raise` throws `UnreadableBatch`, `skip` passes over it and counts it. Default `raise`. */
+  onUnreadable?: "raise" | "skip";
 }
 
 /** What all consumers are. Who leaves the loop has closed it. */
@@ -135,6 +137,9 @@ export interface RecordStream extends AsyncIterable<LogRecord> {
   readonly topic: string;
   readonly topicId: string;
   readonly positions: Map<number, Position>;
+  /** Batches that were passed over since they cannot be decoded, and their offsets. */
+  readonly skippedBatches: number;
+  readonly skippedOffsets: number;
   open(): Promise<void>;
   nextRecords(): Promise<LogRecord[]>;
   close(): Promise<void>;
@@ -144,6 +149,9 @@ export class Consumer implements RecordStream {
   readonly topic: string;
   readonly topicId: string;
   readonly positions: Map<number, Position>;
+  /** Batches that were passed over since they cannot be decoded, and their offsets. */
+  readonly skippedBatches: number;
+  readonly skippedOffsets: number;
   readonly bufferedBytes: number;
   readonly paused: number[];
   open(): Promise<void>;
@@ -159,6 +167,9 @@ export class BackwardConsumer implements RecordStream {
   readonly topic: string;
   readonly topicId: string;
   readonly positions: Map<number, Position>;
+  /** Batches that were passed over since they cannot be decoded, and their offsets. */
+  readonly skippedBatches: number;
+  readonly skippedOffsets: number;
   open(): Promise<void>;
   nextRecords(): Promise<LogRecord[]>;
   close(): Promise<void>;
@@ -198,6 +209,8 @@ export interface GroupOptions {
   readFrom?: "leader" | "any";
   consistency?: "eventual" | "bounded" | "linearizable";
   maxStalenessS?: number | null;
+  /** At a batch that cannot be decoded: `raise` throws `UnreadableBatch`, `skip` passes over it and counts it. Default `raise`. */
+  onUnreadable?: "raise" | "skip";
 }
 
 /** A member of a consumer group. Who leaves the loop has left the group. */
@@ -212,6 +225,9 @@ export class GroupConsumer implements AsyncIterable<LogRecord> {
   readonly positions: (Share & Position)[];
   /** Of what is owned, that of which nothing is handed out now. */
   readonly paused: Share[];
+  /** Batches that were passed over since they cannot be decoded, and their offsets. */
+  readonly skippedBatches: number;
+  readonly skippedOffsets: number;
   open(): Promise<void>;
   nextRecords(): Promise<LogRecord[]>;
   /** All that was handed out so far is done: a partition that is to be given up may go. */
@@ -503,6 +519,19 @@ export class TidelogError extends Error {
 export class BrokerError extends TidelogError {}
 export class ProtocolError extends TidelogError {}
 export class CorruptBatch extends TidelogError {}
+/** A batch of the log that cannot be decoded, and where it is. */
+export class UnreadableBatch extends CorruptBatch {
+  readonly topic: string;
+  readonly partition: number;
+  readonly baseOffset: number;
+  readonly lastOffset: number;
+  /** Where reading goes on behind the batch. */
+  readonly nextOffset: number;
+  /** 0: its producer was not idempotent. */
+  readonly producerId: number | bigint;
+  /** Its CRC is wrong: another read may get a sound copy. Such a batch is never skipped. */
+  readonly isDamaged: boolean;
+}
 export class Unreachable extends TidelogError {}
 export class TimedOut extends TidelogError {}
 export class Closed extends TidelogError {}

@@ -29,6 +29,7 @@ export {
   TidelogError,
   TimedOut,
   Unreachable,
+  UnreadableBatch,
 } from "./src/errors.js";
 export { BackwardConsumer } from "./src/backward.js";
 export { Consumer } from "./src/consumer.js";

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from tidelog.client.producer import Ack, DeliveryFailed, Pending, Producer
     from tidelog.client.transacting import Transaction, advice
     from tidelog.client.trio_loop import connect
-    from tidelog.errors import TidelogError
+    from tidelog.errors import TidelogError, UnreadableBatch
     from tidelog.records import Record
     from tidelog.tls import TlsOptions
     from tidelog.types import Position, TopicConfig
@@ -47,6 +47,7 @@ __all__ = [
     "TlsOptions",
     "TopicConfig",
     "Transaction",
+    "UnreadableBatch",
     "advice",
     "connect",
 ]
@@ -69,6 +70,7 @@ _HOMES = {
     "TlsOptions": "tidelog.tls",
     "TopicConfig": "tidelog.types",
     "Transaction": "tidelog.client.transacting",
+    "UnreadableBatch": "tidelog.errors",
     "advice": "tidelog.client.transacting",
     "connect": "tidelog.client.trio_loop",
 }

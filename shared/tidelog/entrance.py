@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Protocol
 
 import trio
@@ -12,7 +13,7 @@ from tidelog.health import WhyNot, health_pages
 from tidelog.link import Link, OnRefused, serve_links
 from tidelog.metrics import told
 from tidelog.transport import Page, Transport
-from tidelog.wire.messages import DescribeMetrics, Hello, Message, MetricsAnswer, Welcome
+from tidelog.wire.messages import DescribeMetrics, Hello, Message, MetricsAnswer, UnreadablePlace, Welcome
 
 METRICS_PATH = "/metrics"
 
@@ -38,6 +39,7 @@ class Entrance:
         self._behind: tuple[Shell, Callable[[str], Page]] | None = None
         self._on_refused: OnRefused = lambda link, message, error: None
         self._why_not_ready: WhyNot = lambda: (f"{node} is starting",)
+        self._unreadable: Callable[[], tuple[UnreadablePlace, ...]] = tuple
 
     def open(
         self,
@@ -45,12 +47,15 @@ class Entrance:
         metrics: Callable[[str], Page],
         why_not_ready: WhyNot,
         on_refused: OnRefused = lambda link, message, error: None,
+        unreadable: Callable[[], tuple[UnreadablePlace, ...]] = tuple,
     ) -> None:
         """From now on ``shell`` is behind it, and ``metrics`` shows its counts. ``on_refused`` hears of hellos and of
-        messages that came no further than here."""
+        messages that came no further than here. ``unreadable`` gives the batches that answers to ``describe_metrics``
+        name as ones that no reader can decode."""
         self._behind = shell, metrics
         self._why_not_ready = why_not_ready
         self._on_refused = on_refused
+        self._unreadable = unreadable
 
     async def serve(
         self,
@@ -95,7 +100,7 @@ class Entrance:
             return refuse("UNKNOWN_SERVER", f"this is {self._node}, not {node}")
         if not self._with_metrics:
             return refuse("UNSUPPORTED", f"{node} shows no metrics: metrics = false")
-        return told(self._show_metrics)
+        return replace(told(self._show_metrics), unreadable=self._unreadable())
 
     def _admit(self, hello: Hello) -> Welcome | TidelogError:
         if self._behind is None:

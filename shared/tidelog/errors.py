@@ -166,6 +166,58 @@ class CorruptBatch(TidelogError):
     code = "CORRUPT_BATCH"
 
 
+class UnreadableBatch(CorruptBatch):
+    """A batch of the log that a reader cannot decode. ``detail`` says where it is; the message also says why.
+
+    Usually its producer wrote it so: every replica holds the same bytes, and it stays unreadable. ``is_damaged`` is
+    the other case: the bytes are not those that the producer sent, and another read may get a sound copy."""
+
+    @property
+    def place(self) -> str:
+        """Topic, partition, offsets and producer id, in words."""
+        return str(self.detail["place"])
+
+    @property
+    def why(self) -> str:
+        """The check that failed."""
+        return str(self.detail["why"])
+
+    @property
+    def topic(self) -> str:
+        """Name of the topic."""
+        return str(self.detail["topic"])
+
+    @property
+    def partition(self) -> int:
+        """Number of the partition."""
+        return int(self.detail["partition"])
+
+    @property
+    def base_offset(self) -> int:
+        """First offset that the batch covers."""
+        return int(self.detail["offset"])
+
+    @property
+    def last_offset(self) -> int:
+        """Last offset that the batch covers."""
+        return int(self.detail["last_offset"])
+
+    @property
+    def next_offset(self) -> int:
+        """Where reading goes on behind the batch."""
+        return self.last_offset + 1
+
+    @property
+    def producer_id(self) -> int:
+        """Producer id of the batch; 0: its producer was not idempotent."""
+        return int(self.detail["producer_id"])
+
+    @property
+    def is_damaged(self) -> bool:
+        """The CRC of the batch is wrong. Such a batch is never skipped."""
+        return bool(self.detail["damaged"])
+
+
 class Unreachable(TidelogError):
     """No connection to the server, or it broke before the answer came."""
 

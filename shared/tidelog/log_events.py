@@ -359,6 +359,12 @@ REPLICA = (
     LogEvent(
         "scrub_failed", "warning", "A segment could not be read, for want of rights or descriptors.", "See reason."
     ),
+    LogEvent(
+        "unreadable_batches",
+        "warning",
+        "A full segment has batches that no reader can decode, though they are whole: their producer wrote them so.",
+        "See 'Batches that cannot be decoded'.",
+    ),
     LogEvent("index_removed", "info", "An index was damaged; it is made again."),
     LogEvent("groups_coordinated", "info", "It coordinates the consumer groups of a partition of __groups."),
     LogEvent(

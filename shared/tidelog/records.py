@@ -209,6 +209,12 @@ def check_batch(buf: Buffer) -> BatchHeader:
     return header
 
 
+def has_right_crc(buf: Buffer) -> bool:
+    """Whether the bytes of one whole batch are those that its CRC was taken over. Raises ``CorruptBatch`` where
+    there is no header."""
+    return bool(crc32c(memoryview(buf)[_CHECKED_FROM:]) == read_header(buf).crc32c)
+
+
 def check_length(header: BatchHeader, buf: Buffer) -> None:
     """Raise ``CorruptBatch`` unless ``buf`` has exactly the bytes that the batch's header declares."""
     size = memoryview(buf).nbytes

@@ -4,7 +4,7 @@
  */
 
 import { appendFileSync } from "node:fs";
-import { decodeBatch, encodeBatch, readHeader, split } from "../../shared/js/src/batch.js";
+import { checkBatch, decodeBatch, encodeBatch, readHeader, split } from "../../shared/js/src/batch.js";
 import { decode, decodePrefix, encodeMessage } from "../../shared/js/src/cbor.js";
 import { toHex } from "./vectors.js";
 
@@ -47,10 +47,8 @@ class Log {
   /** Where the batch begins that has a record of this time or later: leaders know no better. */
   since(timestampMs) {
     for (const batch of this.batches) {
-      const records = decodeBatch(batch);
-      if (records.some((record) => record.timestampMs >= timestampMs)) {
-        return { offset: records[0].offset, leader_epoch: 4, timestamp_ms: records[0].timestampMs };
-      }
+      const { baseOffset, firstTimestamp, maxTimestamp } = checkBatch(batch);
+      if (maxTimestamp >= timestampMs) return { offset: baseOffset, leader_epoch: 4, timestamp_ms: firstTimestamp };
     }
     return { offset: this.end };
   }

@@ -21,7 +21,7 @@ CDDL = (Path(tidelog.wire.__file__).parent / "tidelog.cddl").read_text(encoding=
 OPS = {"hello", "metadata", "produce", "subscribe", "credit", "unsubscribe", "read", "list_offset", "init_producer"}
 OPS |= {"join_group", "group_heartbeat", "leave_group", "commit_offsets", "fetch_offsets"}
 OPS |= {"put_token", "revoke_tokens", "alter_acls", "alter_quotas", "describe_access"}
-TALKING = ("client.test.js", "group.test.js", "securing.test.js")
+TALKING = ("client.test.js", "group.test.js", "securing.test.js", "unreadable.test.js")
 """Tests in which the client talks to gateways."""
 LINES = 400
 

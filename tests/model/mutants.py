@@ -253,6 +253,18 @@ BEYOND: dict[str, str] = {
     "cut_at_any_bad_batch": "storage",
     "believe_the_tail": "storage",
     "cut_below_the_high_watermark": "storage",
+    **dict.fromkeys(
+        (
+            "skip_the_next_batch_too",
+            "leave_the_group_before_a_skipped_batch",
+            "finish_a_batch_that_was_not_read",
+            "go_on_behind_the_error",
+            "skip_a_damaged_batch",
+        ),
+        "consumers",
+    ),
+    "take_a_right_crc_for_readable": "the scrubber",
+    "repair_what_cannot_be_decoded": "the scrubber",
     "keep_uncommitted_reads": "the gateway",
     "forget_a_superseded_try": "the gateway",
     "believe_a_proof_at_once": "readers",

@@ -191,9 +191,9 @@ class FakeCluster:
             case ListOffset(topic_id, partition, at, timestamp_ms):
                 log = self.logs[topic_id, partition]
                 if at == "timestamp":
-                    later = [r for r in log.records() if r.timestamp_ms >= timestamp_ms]
-                    if later:
-                        return OffsetAnswer(later[0].offset, later[0].leader_epoch, later[0].timestamp_ms)
+                    later = [h for h in map(read_header, log.batches) if h.max_timestamp >= timestamp_ms]
+                    if later:  # by the batch, as leaders do
+                        return OffsetAnswer(later[0].base_offset, later[0].leader_epoch, later[0].first_timestamp)
                 if at == "earliest":
                     return OffsetAnswer(log.start)
                 return OffsetAnswer(log.end, read_header(log.batches[-1]).leader_epoch if log.batches else -1)

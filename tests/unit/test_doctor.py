@@ -21,6 +21,7 @@ from tidelog.wire.messages import (
     QuorumAnswer,
     ServerInfo,
     TopicInfo,
+    UnreadablePlace,
 )
 
 SERVERS = tuple(ServerInfo(f"r{n}", f"ws://r{n}", n, False) for n in (1, 2, 3))
@@ -212,3 +213,13 @@ def test_the_report_has_findings_and_what_was_seen() -> None:
         assert done.exit_code == 1 and told["seen"]["cluster"] == "fake" and told["seen"]["protocol"] == 1
         assert all(set(finding) == {"level", "what", "next_step"} for finding in told["findings"])
         assert "no replica server is live" in [finding["what"] for finding in told["findings"]]
+
+
+def test_batches_that_no_reader_can_decode_are_named_with_their_places() -> None:
+    places = [UnreadablePlace("id", n, 10 * n, 10 * n + 3, 7) for n in range(7)]
+    counted = {name: {"tidelog_replica_unreadable_batches": 9.0} for name in ("r1", "r2")}
+    (one,) = examine(replace(view(), unreadable=places[1:2], metrics=with_metric("unreadable_batches", 1).metrics))
+    assert (one.level, "consumers stop there" in one.what) == (WARNING, True)
+    assert "orders/1 offsets 10 to 13 (producer id 7);" in one.what and "on_unreadable" in one.next_step
+    (many,) = examine(replace(view(), unreadable=places, metrics=counted))
+    assert "orders/4 offsets 40 to 43 (producer id 7) and 4 more;" in many.what

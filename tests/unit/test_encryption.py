@@ -193,7 +193,7 @@ def test_a_flipped_bit_is_never_served_and_the_scrubber_finds_it():
 def test_a_sound_segment_passes_the_scrubber():
     log = open_sealed(disk := build())
     target = Target.of(log._segments[0])
-    place, _ = Scrub(SealedDisk(disk, OF_OLD), target, target.beginning, 1 << 20, log.epochs).run()
+    place, *_ = Scrub(SealedDisk(disk, OF_OLD), target, target.beginning, 1 << 20, log.epochs).run()
     assert place.offset == target.end
 
 

@@ -15,7 +15,7 @@ from tidelog.errors import BrokerError
 from tidelog.link import Link, connect_link
 from tidelog.transport import Page
 from tidelog.websocket import WebSocketTransport
-from tidelog.wire.messages import Done, Message, Watch
+from tidelog.wire.messages import DescribeMetrics, Done, Message, MetricsAnswer, UnreadablePlace, Watch
 
 
 class Shell:
@@ -38,10 +38,12 @@ class Shell:
 
 
 @asynccontextmanager
-async def listening() -> AsyncIterator[tuple[Entrance, str]]:
+async def listening(*more: str) -> AsyncIterator[tuple[Entrance, str]]:
+    """Clients may send what they may in these tests, and ``more``."""
     entrance = Entrance("r1", lambda hello: WELCOME)
     async with trio.open_nursery() as nursery:
-        listen = partial(entrance.serve, WebSocketTransport(), "127.0.0.1", 0, ALLOWED)
+        allowed = {role: operations | {*more} for role, operations in ALLOWED.items()}
+        listen = partial(entrance.serve, WebSocketTransport(), "127.0.0.1", 0, allowed)
         yield entrance, await nursery.start(listen)
         nursery.cancel_scope.cancel()
 
@@ -74,3 +76,12 @@ async def test_then_what_is_behind_it_answers() -> None:
         reasons.clear()
         ready = await ask_at(url, "/readyz")
         assert (ready.status, ready.body) == (200, b"ready\n")
+
+
+async def test_the_answer_to_describe_metrics_names_batches_that_cannot_be_decoded() -> None:
+    place = UnreadablePlace("t1", 3, 10, 12, 7)
+    async with listening("describe_metrics") as (entrance, url):
+        entrance.open(Shell(), lambda accept: Page(b"counts"), tuple, unreadable=lambda: (place,))
+        async with connect_link(WebSocketTransport(), url, HELLO) as link:
+            answer = await link.call(DescribeMetrics("r1"), 30)
+            assert isinstance(answer, MetricsAnswer) and answer.unreadable == (place,)

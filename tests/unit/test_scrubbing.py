@@ -4,15 +4,33 @@ from __future__ import annotations
 
 from typing import Any
 
+import cbor2
 import pytest
+import zstandard
 from logs import PATH as LOG_PATH
-from logs import STORED, build, open_log
+from logs import STORED, build, flush, open_log
 from replica_net import KEY, Net, cluster
 from simulation.sim_disk import SimDisk
+from tidelog.compacted import thin_batch
+from tidelog.records import (
+    HEADER_BYTES,
+    NewRecord,
+    decode_columns,
+    encode_batch,
+    encode_marker,
+    read_header,
+    seal_batch,
+    stamp_prefix,
+)
 from tidelog.types import TopicConfig, TopicPartition
+from tidelog.wire import codec
+from tidelog.wire.messages import MetricsAnswer, UnreadablePlace
+from tidelog_replica.log import scrub
+from tidelog_replica.log.log import Log
 from tidelog_replica.log.scrub import Scrub, Target
 from tidelog_replica.outbox import StartJob
 from tidelog_replica.scrubbing import KEY as SCRUBBER
+from tidelog_replica.scrubbing import MOST_PLACES
 from tidelog_replica.settings import ReplicaSettings
 
 PATH = f"/data/{KEY.topic_id}-0"
@@ -199,7 +217,7 @@ def test_a_check_goes_on_where_the_last_piece_ended():
         target = Target.of(segment)
         place, pieces = target.beginning, 0
         while place.position < target.size:
-            place, removed = Scrub(disk, target, place, 50, log.epochs).run()
+            place, removed, _ = Scrub(disk, target, place, 50, log.epochs).run()
             pieces += 1
             assert not removed
         assert pieces > 2 and (place.offset, place.chain) == (target.end, target.chain)
@@ -221,4 +239,128 @@ def test_a_damaged_index_that_a_compaction_removes_meanwhile_is_no_damage_to_the
         return data
 
     monkeypatch.setattr(disk, "read", read_and_lose)
-    assert Scrub(disk, target, target.beginning, 10_000, log.epochs).run()[1]
+    assert Scrub(disk, target, target.beginning, 10_000, log.epochs).run().index_removed
+
+
+# --- batches that no reader can decode -----------------------------------------------------------------------
+
+
+def counting(values: list[bytes], record_count: int, sequence: int = 0) -> bytes:
+    """A batch of producer id 9 with a right CRC whose header counts so many records."""
+    records = [NewRecord(value, None, 1000) for value in values]
+    batch = encode_batch(records, producer_id=9, base_sequence=sequence)
+    return seal_batch(read_header(batch)._replace(record_count=record_count), batch[HEADER_BYTES:])
+
+
+def written(*batches: bytes, segment_max_bytes: int = 400) -> tuple[SimDisk, Log]:
+    """A log of these batches, as leaders took them before gateways checked bodies, with more segments behind."""
+    disk = SimDisk()
+    log = open_log(disk, config=TopicConfig(segment_max_bytes=segment_max_bytes))
+    for batch in (*batches, *(counting([b"." * 90], 1) for _ in range(5))):
+        header = read_header(batch)
+        log.append([stamp_prefix(log.end, 1, header.crc32c) + batch[16:]])
+    flush(log)
+    return disk, log
+
+
+def found_in(disk: SimDisk, log: Log, length: int = 1 << 20) -> list[tuple[int, int, int]]:
+    """Of the first segment; what a piece does not decode is not found."""
+    segment = log.full_segment_after(-1)
+    assert segment is not None
+    target = Target.of(segment)
+    place, found = target.beginning, []
+    while place.position < target.size:
+        checked = Scrub(disk, target, place, length, log.epochs).run()
+        place = checked.place
+        found += checked.unreadable
+    return [tuple(each) for each in found]
+
+
+def test_a_whole_batch_that_no_reader_can_decode_is_found_and_is_no_damage():
+    sound, lying = counting([b"a", b"b"], 2), counting([b"a", b"b"], 3)
+    assert found_in(*written(sound, lying, sound, lying)) == [(2, 5, 9), (7, 10, 9)]
+    assert found_in(*written(sound, lying, sound, lying), length=50) == [(2, 5, 9), (7, 10, 9)]
+    assert found_in(*written(sound, sound, sound, sound)) == []
+
+
+def test_markers_and_compacted_batches_are_readable():
+    whole = encode_batch([NewRecord(b"%d" % n, b"k", 1000) for n in range(4)])
+    whole = stamp_prefix(1, 1, read_header(whole).crc32c) + whole[16:]
+    thin = thin_batch(decode_columns(whole), whole, [2], 5)
+    marker = encode_marker(9, 0, commit=True)
+    odd = seal_batch(read_header(marker)._replace(body_length=1), b"\x00")  # no reader looks into a control batch
+    disk, log = written(marker, thin, odd, odd)
+    assert found_in(disk, log) == []
+
+
+def test_a_piece_decodes_only_so_many_bytes_whatever_they_unfold_to(monkeypatch):
+    large, lying = counting([b"." * 900] * 4, 4), counting([b"a"], 2)
+    body = cbor2.dumps({"v": [b"." * 9000] * 4})
+    bomb = seal_batch(
+        read_header(large)._replace(attributes=1, body_length=len(body)), zstandard.ZstdCompressor().compress(body)
+    )
+    short = seal_batch(read_header(bomb)._replace(record_count=3), bomb[HEADER_BYTES:])
+    monkeypatch.setattr(scrub, "DECODED_BYTES", 40_000)
+    assert found_in(*written(bomb, short, lying)) == [(7, 9, 9)], "the second large one goes beyond"
+    assert found_in(*written(short, bomb, lying)) == [(0, 3, 9), (7, 9, 9)]
+    assert found_in(*written(bomb, short, lying), length=10) == [(4, 7, 9), (7, 9, 9)], "in pieces of their own"
+
+
+def planted(count: int, **settings: Any) -> Net:
+    """Logs with so many unreadable batches, one after each readable one."""
+    net = filled(**settings)
+    for number in range(count):
+        net.send_batch("r1", counting([b"." * 60], 2, 2 * number))
+        net.send("r1", b"." * 60)
+    net.send("r1", b"." * 400)
+    return net
+
+
+def test_a_server_reports_where_its_scrubber_saw_such_batches_and_repairs_nothing():
+    net = planted(2)
+    end = len(VALUES)
+    node = net.nodes["r3"]
+    assert node.scrubbing.unreadable() == (0, ())
+    net.advance(FIRST_S)
+    count, places = node.scrubbing.unreadable()
+    assert count == 2
+    assert places == tuple(UnreadablePlace(*KEY, base, base + 1, 9) for base in (end, end + 3))
+    assert net.happened("segment_quarantined") == [] and net.state().leader == "r1"
+    assert {name for name, _ in net.happened("unreadable_batches")} == set(net.names)
+    net.advance(ROUND_S)
+    assert node.scrubbing.unreadable() == (count, places), "each is counted once, however often it is seen"
+
+
+def test_of_each_partition_the_first_places_are_remembered_and_all_are_counted():
+    net = planted(3 * MOST_PLACES)
+    net.advance(FIRST_S)
+    count, places = net.nodes["r2"].scrubbing.unreadable()
+    assert count == 3 * MOST_PLACES
+    assert [place.base_offset for place in places] == [len(VALUES) + 3 * n for n in range(MOST_PLACES)]
+
+
+def test_what_retention_has_removed_is_not_reported_any_more():
+    net = planted(4)
+    net.advance(FIRST_S)
+    node, log = net.nodes["r1"], net.partition("r1").log
+    count, places = node.scrubbing.unreadable()
+    assert count == len(places) == 4
+    assert log.advance_start(places[-1].base_offset)
+    left = [place for place in places if place.base_offset >= log.start]
+    assert 0 < len(left) < 4 and node.scrubbing.unreadable() == (len(left), tuple(left))
+    log.advance_start(log.end)
+    assert node.scrubbing.unreadable() == (0, ())
+
+
+def test_a_producer_id_that_no_message_can_hold_is_cut_off():
+    net = filled()
+    header = read_header(counting([b"." * 60], 1))
+    net.send_batch(
+        "r1", seal_batch(header._replace(producer_id=2**64 - 1, record_count=2), bytes(header.body_length))
+    )
+    net.send("r1", b"." * 400)
+    net.advance(FIRST_S)
+    _, (place,) = net.nodes["r1"].scrubbing.unreadable()
+    assert place.producer_id == 2**63 - 1
+    head, _ = codec.encode(MetricsAnswer("", unreadable=(place,)), re=1)
+    assert codec.decode(head, answers=lambda re: MetricsAnswer).message.unreadable == (place,)

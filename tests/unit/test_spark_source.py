@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import tidelog.sync
 from serving import served
+from test_unreadable_batches import garbage, plant
 
 pytest.importorskip("pyspark", reason="PySpark is not installed: pip install 'tidelog[spark]'")
 
@@ -185,3 +186,35 @@ def test_the_columns_are_those_of_the_options() -> None:
     assert TidelogDataSource.name() == "tidelog"
     assert "headers" not in TidelogDataSource({"subscribe": "a"}).schema()
     assert "headers" in TidelogDataSource({"subscribe": "a", "includeHeaders": "true"}).schema()
+
+
+def test_a_batch_that_cannot_be_decoded_ends_the_task_with_its_place() -> None:
+    with served() as (cluster, url):
+        plant(cluster.log("orders"), garbage())
+        source = reader(url)
+        with pytest.raises(SourceError, match="TIDELOG_CORRUPT") as raised:
+            rows(source, source.partitions())
+        text = str(raised.value)
+        assert "orders/0: the batch at offsets 3 to 5, of producer id 17, cannot be read" in text
+        assert "Read from offset 6, or set onUnreadable=skip" in text
+
+
+def test_skipping_gives_every_other_row_at_its_offset_and_counts(caplog: pytest.LogCaptureFixture) -> None:
+    with served() as (cluster, url):
+        plant(cluster.log("orders"), garbage())
+        expected = [(0, n, b"%d" % n) for n in (0, 1, 2, 6, 7, 8, 9)]
+        whole, cut = reader(url, onUnreadable="skip"), reader(url, onUnreadable="skip", maxRecordsPerPartition="4")
+        assert rows(whole, whole.partitions()) == expected
+        texts = [entry.getMessage() for entry in caplog.records if entry.name == "tidelog.spark"]
+        assert any("skipped: orders/0: the batch at offsets 3 to 5" in text for text in texts)
+        assert "orders/0: skipped 3 offsets in 1 batches that cannot be decoded" in texts
+        assert len(cut.partitions()) == 3 and rows(cut, cut.partitions()) == expected
+
+
+def test_a_damaged_batch_is_not_skipped() -> None:
+    with served() as (cluster, url):
+        plant(cluster.log("orders"), garbage())
+        cluster.log("orders").batches[1] = cluster.log("orders").batches[1][:-1] + b"."
+        source = reader(url, onUnreadable="skip")
+        with pytest.raises(SourceError, match="damaged on the way"):
+            rows(source, source.partitions())

@@ -158,6 +158,12 @@ REPAIRING = Metric("tidelog_replica_damaged_partitions", "gauge", "partitions", 
 QUARANTINED = Metric(
     "tidelog_replica_quarantined_segments", "counter", "segments", "Damaged segments that were set aside."
 )
+UNREADABLE = Metric(
+    "tidelog_replica_unreadable_batches",
+    "gauge",
+    "batches",
+    "Batches of full segments that no reader can decode though they are whole, as they were scrubbed last.",
+)
 REGISTERED = Metric("tidelog_replica_registered", "gauge", "boolean", "1: registered at the controllers.")
 CONNECTIONS = Metric(
     "tidelog_replica_connections",
@@ -184,7 +190,7 @@ METRICS = (
         OPEN_FILES,
     ),
     *(TRANSACTIONS, OLDEST_TRANSACTION, ENDED_TRANSACTIONS),
-    *(FREE_BYTES, FULL, REPAIRING, QUARANTINED, REGISTERED, CONNECTIONS, EVENTS),
+    *(FREE_BYTES, FULL, REPAIRING, QUARANTINED, UNREADABLE, REGISTERED, CONNECTIONS, EVENTS),
     *group_metrics.METRICS,
 )
 
@@ -227,6 +233,7 @@ def _collect(shell: Shell, files: OpenFiles | None, far: group_metrics.FarEnds) 
     yield FULL, (), node.room.is_full
     yield REPAIRING, (), len(assignment.repairs)
     yield QUARANTINED, (), counts.events.get("segment_quarantined", 0)
+    yield UNREADABLE, (), node.scrubbing.unreadable()[0]
     yield REGISTERED, (), node.broker_epoch >= 0
     for who, count in Counter((link.peer.role, link.peer.node) for link in shell.links).items():
         yield CONNECTIONS, who, count

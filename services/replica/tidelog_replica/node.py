@@ -124,7 +124,7 @@ class ReplicaNode:
         )
         interval_s = settings.checkpoint_interval_s
         self._checkpoints = Checkpoints(self._assignment.partitions, interval_s, self._timers, self._touch)
-        self._scrubbing = Scrubbing(self._assignment.partitions, disk, settings, outbox, self._touch)
+        self.scrubbing = Scrubbing(self._assignment.partitions, disk, settings, outbox, self._touch)
         self._cleaning = Cleaning(self._assignment.partitions, settings, outbox, wall_ms)
         self._tidying = Tidying(disk, outbox)
         self.room = Room(disk, directory, settings.reserve_bytes, outbox)
@@ -138,7 +138,7 @@ class ReplicaNode:
         self._by_timer: dict[str, Groups | Transactions | Marking] = {Groups.TIMER: self._groups}
         self._by_timer |= {Transactions.TIMER: self.transactions, MARKERS_TIMER: self._marking}
         self._by_key = {_SESSION: self._session.on_tick, CHANGES_TIMER: self._assignment.go_on}
-        self._by_key |= {_CLEANING: self._cleaning.on_tick, _SCRUBBING: self._scrubbing.on_tick}
+        self._by_key |= {_CLEANING: self._cleaning.on_tick, _SCRUBBING: self.scrubbing.on_tick}
         self._by_key[CHECKPOINT_TIMER] = self._checkpoints.on_tick
         self._by_key[PROPOSALS_TIMER] = self._proposals.on_tick
         self._coordinating: dict[str, Groups | Transactions] = {}  # by the id of their topic
@@ -173,7 +173,7 @@ class ReplicaNode:
     def start(self, now: float) -> list[Effect]:
         """Begin to live: register. Raises ``ConfigError`` when the data directory is another's, ``OSError``."""
         self._cleaning.start(now)
-        self._scrubbing.start(now)
+        self.scrubbing.start(now)
         self.room.start(now, partial(self._session.start, now))
         self._assignment.start()
         return self._finish(now)
@@ -344,7 +344,7 @@ class ReplicaNode:
         self._tidying.on_input_over()
         self._timers.set(_SESSION, self._session.deadline())
         self._timers.set(_CLEANING, self._cleaning.deadline())
-        self._timers.set(_SCRUBBING, self._scrubbing.deadline())
+        self._timers.set(_SCRUBBING, self.scrubbing.deadline())
         self._timers.set(_ROOM, self.room.deadline())
         if self._outbox.stopping and not self._lives.distrusted:
             self._distrust()

@@ -5,19 +5,24 @@ A round begins every ``scrub_interval_s``, the first one a twenty-fourth of that
 partitions, segment by segment, in jobs of ``PIECE_BYTES``, one at a time for the whole server; pauses between them
 keep it at ``scrub_bytes_per_s``. A segment that is removed, cut or compacted in the middle of its check is passed
 over. What is found goes the way of all damage: the partition goes offline, resigns and is repaired (``repair.py``).
-Nothing is remembered across a restart.
+
+A batch that is whole and that no reader can decode is no damage. Such batches are counted, and the first places of
+each partition are remembered for ``describe_metrics``. Nothing is remembered across a restart.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import partial
 
 from tidelog.disk import Disk
 from tidelog.types import TopicPartition
+from tidelog.wire.compiled import MAX_INT
+from tidelog.wire.messages import UnreadablePlace
 
 from tidelog_replica.core.epochs import EpochCache
-from tidelog_replica.log.scrub import Place, Scrub, Target
+from tidelog_replica.log.scrub import Checked, Place, Scrub, Target, Unreadable
 from tidelog_replica.log.segment import CorruptLog
 from tidelog_replica.outbox import Outbox
 from tidelog_replica.partition import Partition
@@ -25,8 +30,21 @@ from tidelog_replica.settings import ReplicaSettings
 
 PIECE_BYTES = 1 << 20
 """Read by one job; a batch may go beyond that."""
+MOST_PLACES = 5
+"""Places of unreadable batches that are remembered for a partition. All such batches are counted."""
+MOST_REPORTED = 100
+"""Places that a server reports."""
 KEY = TopicPartition("", -1)
 """Of the scrubber's jobs: they only read, so they need not wait for those that work on the log."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """Unreadable batches of one segment."""
+
+    count: int
+    places: tuple[Unreadable, ...]
+    """The first of them, as many as are remembered."""
 
 
 class Scrubbing:
@@ -56,6 +74,11 @@ class Scrubbing:
         """How far; None: it is over."""
         self._segments = self._bytes = 0
         """Checked in this round."""
+        self._unreadable: list[Unreadable] = []
+        self._unreadable_count = 0
+        """Of the segment that is being checked: the first few, and how many."""
+        self._found: dict[TopicPartition, dict[int, _Found]] = {}
+        """By partition and first offset of the segment, as they were checked last."""
         self._busy = False
         self._round_due = 0.0
         self._due: float | None = None
@@ -76,6 +99,7 @@ class Scrubbing:
         if self._partition is None and not self._round:
             self._round_due = now + self._interval_s
             self._round = list(self._partitions)[::-1]
+            self._found = {key: found for key, found in self._found.items() if key in self._partitions}
             self._segments = self._bytes = 0
         if self._place is None or not self._is_there():
             self._find_segment()
@@ -99,6 +123,7 @@ class Scrubbing:
             target = self._full_segment_after(-1 if self._target is None else self._target.base)
             if target is not None:
                 self._target, self._place = target, target.beginning
+                self._unreadable, self._unreadable_count = [], 0
                 return
             self._partition = None
 
@@ -136,16 +161,55 @@ class Scrubbing:
             self._place = None
             self._outbox.event("scrub_failed", reason=f"{target.path}: {result}")
             return
-        assert isinstance(result, tuple)
-        reached, index_removed = result
+        assert isinstance(result, Checked)
+        reached, index_removed, unreadable = result
+        self._unreadable_count += len(unreadable)
+        self._unreadable += unreadable[: MOST_PLACES - len(self._unreadable)]
         self._due = max(now, begun + (reached.position - place.position) / self._rate)
         self._place = reached if reached.position < target.size else None
         if self._place is None:
             self._segments += 1
             self._bytes += target.size
+            self._remember(partition, target.base)
         if index_removed:
             key = partition.key
             self._outbox.event("index_removed", topic_id=key.topic_id, partition=key.partition, segment=target.base)
+
+    # --- batches that no reader can decode -------------------------------------------------------------------
+
+    def _remember(self, partition: Partition, base: int) -> None:
+        """Keep what the segment's check has found, in place of what its last one did."""
+        key = partition.key
+        found = {each: of for each, of in self._there(partition) if each != base}
+        if self._unreadable_count:
+            left = max(0, MOST_PLACES - sum(len(of.places) for of in found.values()))
+            found[base] = _Found(self._unreadable_count, tuple(self._unreadable[:left]))
+            self._outbox.event(
+                "unreadable_batches",
+                topic_id=key.topic_id,
+                partition=key.partition,
+                segment=base,
+                batches=self._unreadable_count,
+                offset=self._unreadable[0].base_offset,
+            )
+        self._found[key] = found
+
+    def _there(self, partition: Partition) -> list[tuple[int, _Found]]:
+        """What was found in the partition's segments, but for those that were removed or merged since."""
+        found = sorted(self._found.get(partition.key, {}).items())
+        segments = ((base, of, partition.log.full_segment_after(base - 1)) for base, of in found)
+        return [(base, of) for base, of, segment in segments if segment is not None and segment.base == base]
+
+    def unreadable(self) -> tuple[int, tuple[UnreadablePlace, ...]]:
+        """How many batches of full segments no reader can decode, and the first places of each partition. Both are as
+        the segments were checked last; what has left the log since does not count."""
+        count, places = 0, []
+        for key in self._found:
+            partition = self._partitions.get(key)
+            for _, found in [] if partition is None else self._there(partition):
+                count += found.count
+                places += [UnreadablePlace(*key, first, end - 1, min(id, MAX_INT)) for first, end, id in found.places]
+        return count, tuple(places[:MOST_REPORTED])
 
 
 def _meet(damage: OSError) -> None:

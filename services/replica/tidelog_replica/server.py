@@ -36,6 +36,7 @@ from tidelog.wire.messages import (
     Progress,
     Read,
     ReadTail,
+    UnreadablePlace,
     Welcome,
     WriteMarker,
 )
@@ -113,7 +114,12 @@ async def _run(
                 listening = await nursery.start(listen)
                 url = config.advertised_url or listening
                 shell = _make_shell(config, transport, disk, clock, url)
-                entrance.open(shell, metrics_page(shell, open_files_of(disk)), partial(why_not_ready, shell))
+                entrance.open(
+                    shell,
+                    metrics_page(shell, open_files_of(disk)),
+                    partial(why_not_ready, shell),
+                    unreadable=partial(_unreadable, shell),
+                )
                 await _start(shell, nursery, config.flush_threads)
                 structlog.get_logger().info("replica_started", node=config.node, url=url)
                 task_status.started((shell.leave, url))
@@ -124,6 +130,10 @@ async def _run(
         raise
     if shell is not None:
         shell.close()
+
+
+def _unreadable(shell: Shell) -> tuple[UnreadablePlace, ...]:
+    return shell.node.scrubbing.unreadable()[1]
 
 
 def _make_shell(

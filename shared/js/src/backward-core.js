@@ -159,6 +159,18 @@ export class BackwardCore {
     return item;
   }
 
+  /**
+   * The application cannot use the batch that was taken last of its partition, and was told why: nothing more of the
+   * partition is read.
+   */
+  fail(fetched, error) {
+    const lane = this.#lanes.get(fetched.partition);
+    lane.taken = { leaderEpoch: -1, offset: fetched.end };
+    lane.batches = [];
+    lane.failed = error;
+    this.#ready = this.#ready.filter((one) => one !== lane);
+  }
+
   /** Every partition was read down to its bound. */
   get isFinished() {
     return ![...this.#lanes.values()].some((lane) => lane.batches.length || lane.wants || lane.failed);

@@ -22,7 +22,7 @@ export class BackwardConsumer extends RecordStream {
   #closed = false;
 
   constructor(connection, topic, options, codecs, plan) {
-    super(topic, codecs);
+    super(topic, codecs, options.onUnreadable);
     this.#connection = connection;
     this.#options = options;
     this.#plan = plan;
@@ -49,6 +49,11 @@ export class BackwardConsumer extends RecordStream {
   /** Stop reading. */
   async close() {
     this.#closed = true;
+  }
+
+  /** The batch that was given last cannot be used: read no further there. */
+  stopBefore(fetched, error) {
+    this.#core.fail(fetched, error);
   }
 
   /** The next batch, not decoded: its records from `first` to `end`, oldest first; null at the end. */

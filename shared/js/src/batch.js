@@ -91,6 +91,11 @@ export function checkBatch(data) {
   return { ...header, firstTimestamp, maxTimestamp };
 }
 
+/** Whether the bytes of one whole batch are those that its CRC was taken over. */
+export function hasRightCrc(data) {
+  return crc32c(data.subarray(CHECKED_FROM)) === readHeader(data).crc32c;
+}
+
 /** The consecutive batches in `data` as `[header, bytes]`. Throws `CorruptBatch` where one is bad or cut short. */
 export function* split(data) {
   let at = 0;

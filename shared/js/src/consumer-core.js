@@ -13,14 +13,15 @@
  *
  * A gap between batches, or a leader epoch that goes back, is an error: nothing is ever passed over in silence. So are
  * OFFSET_OUT_OF_RANGE and LOG_TRUNCATED (KIP-320): the application decides where to go on (`seek`). Until it does the
- * lane *failed*: the others go on, and when they are done the error is told again, not an end.
+ * lane *failed*: the others go on, and when they are done the error is told again, not an end. The same holds for a
+ * batch that cannot be decoded, unless it is skipped: the lane then stands before that batch (`fail`).
  *
  * What is to be done comes back as effects, in that order: `{open: sub, partition, position, credit}`,
  * `{grant: sub, bytes}`, `{stop: sub}`.
  */
 
-import { decodeBatch, split } from "./batch.js";
-import { BrokerError, ProtocolError, TidelogError, fromInfo } from "./errors.js";
+import { decodeBatch, hasRightCrc, split } from "./batch.js";
+import { BrokerError, CorruptBatch, ProtocolError, TidelogError, UnreadableBatch, fromInfo } from "./errors.js";
 
 /** One batch for the application: its records from `first` up to `end` (offsets). */
 export class Fetched {
@@ -32,11 +33,21 @@ export class Fetched {
     this.end = end;
   }
 
-  /** Decode it. A compacted or a control batch covers offsets that have no record. Throws `CorruptBatch`. */
+  /** Decode it. A compacted or a control batch covers offsets that have no record. Throws `UnreadableBatch`. */
   records(topic, codecs) {
-    const records = decodeBatch(this.data, { topic, partition: this.partition, codecs });
+    const records = this.#decoded(topic, codecs);
     if (this.first <= this.header.baseOffset && this.end >= this.header.endOffset) return records;
     return records.filter((record) => this.first <= record.offset && record.offset < this.end);
+  }
+
+  #decoded(topic, codecs) {
+    const { partition, header, data } = this;
+    try {
+      return decodeBatch(data, { topic, partition, codecs });
+    } catch (error) {
+      if (!(error instanceof CorruptBatch)) throw error;
+      throw new UnreadableBatch({ topic, partition, header, isDamaged: !hasRightCrc(data), why: error.message, cause: error });
+    }
   }
 }
 
@@ -57,6 +68,8 @@ class Lane {
     this.partition = partition;
     this.received = start;
     this.taken = start;
+    /** `taken` as it was before the last batch was taken. */
+    this.before = start;
     this.end = end;
     /** Nothing more is wanted: the end is reached, or an error stands at the end of the queue. */
     this.done = end !== undefined && start.offset >= end;
@@ -212,6 +225,7 @@ export class ConsumerCore {
     }
     lane.waiting -= item.data.length;
     lane.owed += item.data.length;
+    lane.before = lane.taken;
     lane.taken = { leaderEpoch: item.header.leaderEpoch, offset: item.end };
     return item;
   }
@@ -232,6 +246,19 @@ export class ConsumerCore {
     const rest = new Fetched(partition, header, data, Math.max(first, position.offset), end);
     if (lane.paused) lane.held.unshift(rest);
     else this.#queue.unshift([lane, rest]);
+  }
+
+  /**
+   * The application cannot use the batch that was taken last of its partition, and was told why: the partition stands
+   * before that batch, and is read no further until `seek`.
+   */
+  fail(fetched, error) {
+    const lane = this.#lanes.get(fetched.partition);
+    const effects = this.#forget(lane);
+    lane.received = lane.taken = lane.before;
+    lane.failed = error;
+    lane.done = true;
+    return effects;
   }
 
   // --- what the application changes ---

@@ -27,7 +27,7 @@ export class Consumer extends RecordStream {
   #closed = false;
 
   constructor(connection, topic, options, codecs, plan) {
-    super(topic, codecs);
+    super(topic, codecs, options.onUnreadable);
     this.#connection = connection;
     this.#options = options;
     this.#plan = plan;
@@ -85,7 +85,8 @@ export class Consumer extends RecordStream {
 
   /**
    * Go on there: with these partitions; none named: with those that `where` names, or all. What was read ahead is
-   * dropped. Also the way on after `OFFSET_OUT_OF_RANGE` and `LOG_TRUNCATED`. Ends stay.
+   * dropped. Also the way on after `OFFSET_OUT_OF_RANGE`, `LOG_TRUNCATED` and `UnreadableBatch` (there: to its
+   * `nextOffset`). Ends stay.
    */
   async seek(where, ...partitions) {
     await this.open();
@@ -138,6 +139,11 @@ export class Consumer extends RecordStream {
       if (this.#core.isFinished) return null;
       await this.#wait();
     }
+  }
+
+  /** The batch that was given last cannot be used: read no further there. */
+  stopBefore(fetched, error) {
+    this.#perform(this.#core.fail(fetched, error));
   }
 
   #chosen(partitions) {

@@ -3,7 +3,7 @@
 import { BackwardConsumer } from "./backward.js";
 import { decodeBatch, split } from "./batch.js";
 import { Consumer } from "./consumer.js";
-import { ConfigError } from "./errors.js";
+import { ConfigError, CorruptBatch } from "./errors.js";
 import { GroupConsumer } from "./group.js";
 import { Grouping } from "./grouping.js";
 import { consumerOptions, creditOf, groupOptions } from "./options.js";
@@ -24,7 +24,8 @@ export class Consuming extends Grouping {
    * `for await (const record of log.consume("orders", {start: "earliest"}))`. `start`, `end`: `earliest`, `latest`, an
    * offset, a Date, or a Map or object of partition to offset or position. `end` is half-open (`latest`: at what is
    * committed when the consumer is opened); without it it waits for more for ever. Records come in order per partition.
-   * The iteration throws `UNKNOWN_TOPIC`, `OFFSET_OUT_OF_RANGE`, `LOG_TRUNCATED`.
+   * The iteration throws `UNKNOWN_TOPIC`, `OFFSET_OUT_OF_RANGE`, `LOG_TRUNCATED`, and `UnreadableBatch` unless
+   * `onUnreadable` is `skip`.
    *
    * `reverse`: newest first, from below `start` down to `end` (or the log's beginning): the same records, in the other
    * order, as from `end` to `start`.
@@ -86,16 +87,20 @@ export class Consuming extends Grouping {
     });
   }
 
-  /** The leader knows times by the batch: find the record in it. */
+  /** The leader knows times by the batch: find the record in it; its first offset where it cannot be decoded. */
   async #withinBatch(topicId, partition, answer, timestampMs) {
     const request = { op: "read", topic_id: topicId, partition, offset: answer.offset, max_bytes: 1 };
     const { payload } = await this.ask(request, words.readAnswer);
-    for (const [, batch] of split(payload)) {
-      for (const record of decodeBatch(batch, { codecs: this.#codecs })) {
-        if (record.offset >= answer.offset && record.timestampMs >= timestampMs) {
-          return { offset: record.offset, leaderEpoch: record.leaderEpoch, timestampMs: record.timestampMs };
+    try {
+      for (const [, batch] of split(payload)) {
+        for (const record of decodeBatch(batch, { codecs: this.#codecs })) {
+          if (record.offset >= answer.offset && record.timestampMs >= timestampMs) {
+            return { offset: record.offset, leaderEpoch: record.leaderEpoch, timestampMs: record.timestampMs };
+          }
         }
       }
+    } catch (error) {
+      if (!(error instanceof CorruptBatch)) throw error;
     }
     return answer;
   }

@@ -10,9 +10,13 @@ export class Desk {
   #allowed;
   #ready = [];
   #records = [];
-  /** `{share, position, settled, down}`: up to `position` it is done when the application comes back; `settled`: it has
-   * said so by `commit`; `down`: it has come back, or lost it. */
+  /** `{share, position, passed, settled, down}`: up to `position` it is done when the application comes back, and up to
+   * `passed`, where batches without records end, when it has come to the end of its batch; `settled`: it has said so by
+   * `commit`; `down`: it has come back, or lost it. */
   #hand = null;
+  /** What the consumers have skipped since it cannot be decoded. */
+  skippedBatches = 0;
+  skippedOffsets = 0;
   #news = deferred();
 
   /** `open` makes the consumer of a share at a position; `allowed` resolves when records may be handed out. */
@@ -54,12 +58,12 @@ export class Desk {
         continue;
       }
       const [next] = this.#ready.splice(at, 1);
-      const { share, records, error, taken } = next;
+      const { share, records, error, taken, passed } = next;
       if (error) {
         this.#ready.push(next); // to be told again, when nothing else is left
         throw error;
       }
-      this.#hand = { share, position: null, settled: false, down: deferred() };
+      this.#hand = { share, position: null, passed, settled: false, down: deferred() };
       taken.resolve();
       return records;
     }
@@ -68,9 +72,10 @@ export class Desk {
   /** The application has done what it had in its hands. */
   comeBack() {
     if (!this.#hand) return;
-    const { share, position, down } = this.#hand;
+    const { share, position, passed, down } = this.#hand;
     if (position) share.done = position;
     if (share.gone) this.#records = [];
+    else if (!this.#records.length && passed) share.done = passed;
     if (this.#records.length) return;
     this.#hand = null;
     down.resolve();
@@ -104,13 +109,23 @@ export class Desk {
     const consumer = this.#open(share, share.done);
     share.consumer = consumer;
     for (;;) {
-      const next = { share, taken: deferred() };
+      const next = { share, taken: deferred(), passed: null };
+      let opened = null;
       try {
-        next.records = await consumer.nextRecords();
+        opened = await consumer.nextOpened();
+        next.records = opened?.records;
       } catch (error) {
         next.error = error;
       }
       if (share.gone || share.consumer !== consumer) return;
+      if (opened?.skippedOffsets) {
+        this.skippedBatches += 1;
+        this.skippedOffsets += opened.skippedOffsets;
+      }
+      if (opened && !opened.records.length) {
+        this.#pass(share, opened.end);
+        continue;
+      }
       this.#ready.push(next);
       this.wake();
       if (next.error) return;
@@ -118,12 +133,21 @@ export class Desk {
     }
   }
 
+  /** A batch of it had no records: its end counts as done together with what was handed out before. */
+  #pass(share, end) {
+    const before = this.#ready.find((next) => next.share === share) ?? (this.#hand?.share === share ? this.#hand : null);
+    if (before) before.passed = end;
+    else share.done = end;
+  }
+
   /** Hand nothing of it out until it is resumed. */
   pause(share) {
     share.paused = true;
     if (this.#hand?.share !== share || !this.#records.length) return;
-    this.#ready.unshift({ share, records: this.#records.reverse(), taken: deferred() });
+    const { passed } = this.#hand;
+    this.#ready.unshift({ share, records: this.#records.reverse(), taken: deferred(), passed });
     this.#records = [];
+    this.#hand.passed = null;
   }
 
   resume(share) {
@@ -138,6 +162,7 @@ export class Desk {
     if (this.#hand?.share === share) {
       this.#records = [];
       this.#hand.position = position;
+      this.#hand.passed = null;
     }
     if (!share.consumer) return; // its beginning is being looked up
     share.consumer.close();

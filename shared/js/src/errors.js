@@ -55,6 +55,36 @@ export class CorruptBatch extends TidelogError {
   }
 }
 
+/**
+ * A batch of the log that a reader cannot decode; `detail` has its place, too. Usually its producer wrote it so, and it
+ * stays unreadable. `isDamaged` is the other case: its CRC is wrong, another read may get a sound copy, and it is never
+ * skipped.
+ */
+export class UnreadableBatch extends CorruptBatch {
+  constructor({ topic, partition, header, isDamaged, why, cause }) {
+    const { baseOffset, endOffset, producerId } = header;
+    const where = `${topic}/${partition}: the batch at offsets ${baseOffset} to ${endOffset - 1}, of producer id ${producerId}`;
+    const how = isDamaged
+      ? `Its bytes were damaged on the way: read again from offset ${baseOffset}`
+      : `Go on at offset ${endOffset}, or have such batches skipped (onUnreadable)`;
+    super(`${where}, cannot be read: ${why}. ${how}`);
+    this.cause = cause;
+    /** Topic, partition, offsets and producer id, in words; and the check that failed. */
+    this.place = where;
+    this.why = why;
+    this.topic = topic;
+    this.partition = partition;
+    this.baseOffset = baseOffset;
+    this.lastOffset = endOffset - 1;
+    /** Where reading goes on behind the batch. */
+    this.nextOffset = endOffset;
+    /** 0: its producer was not idempotent. A BigInt above 2^53. */
+    this.producerId = producerId;
+    this.isDamaged = isDamaged;
+    this.detail = { topic, partition, offset: baseOffset, last_offset: endOffset - 1, producer_id: producerId };
+  }
+}
+
 /** No connection to the server, or it broke before the answer came. */
 export class Unreachable extends TidelogError {
   constructor(message, { unknownOutcome = false } = {}) {

@@ -90,6 +90,16 @@ export class GroupConsumer {
     return this.#kept.filter((share) => share.done).map((share) => ({ ...named(share), ...this.#desk.reached(share) }));
   }
 
+  /** Batches that were passed over since they cannot be decoded (`onUnreadable: "skip"`). */
+  get skippedBatches() {
+    return this.#desk.skippedBatches;
+  }
+
+  /** Offsets of these batches that were to be read. */
+  get skippedOffsets() {
+    return this.#desk.skippedOffsets;
+  }
+
   /** Of what is owned, that of which nothing is handed out now. */
   get paused() {
     return this.#kept.filter((share) => share.paused).map(named);
@@ -128,7 +138,7 @@ export class GroupConsumer {
   /**
    * Go on there, with these partitions or all that are owned: `earliest`, `latest`, an offset, a Date; or with those that
    * `where` names: `[{topic, partition, offset, leaderEpoch}]`, as `positions`. It is what is committed next. Also the way
-   * on after `OFFSET_OUT_OF_RANGE` and `LOG_TRUNCATED`. A partition that goes to another member meanwhile is left out.
+   * on after `OFFSET_OUT_OF_RANGE`, `LOG_TRUNCATED` and `UnreadableBatch` (there: to its `nextOffset`). A partition that goes to another member meanwhile is left out.
    */
   async seek(where, ...partitions) {
     await this.open();

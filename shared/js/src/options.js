@@ -26,6 +26,7 @@ const CONSUMER = {
   readFrom: "leader",
   consistency: "eventual",
   maxStalenessS: null,
+  onUnreadable: "raise",
 };
 
 const GROUP = {
@@ -64,13 +65,14 @@ export function producerOptions(given = {}) {
 /** The options of a consumer, complete. Throws `ConfigError`. */
 export function consumerOptions(given = {}) {
   const options = { ...CONSUMER, ...given };
-  const { consistency, maxStalenessS, readFrom } = options;
+  const { consistency, maxStalenessS, readFrom, onUnreadable } = options;
   check({
     ...unknown(given, CONSUMER),
     "partitionBytes must be at least 1": !(options.partitionBytes >= 1),
     "bufferBytes must be at least partitionBytes": !(options.bufferBytes >= options.partitionBytes),
     "backoffS must be above 0": !(options.backoffS > 0),
     [`readFrom must be leader or any, not ${readFrom}`]: !["leader", "any"].includes(readFrom),
+    [`onUnreadable must be raise or skip, not ${onUnreadable}`]: !["raise", "skip"].includes(onUnreadable),
     [`consistency must be one of ${CONSISTENCIES.join(", ")}, not ${consistency}`]: !CONSISTENCIES.includes(consistency),
     "consistency bounded needs maxStalenessS": consistency === "bounded" && maxStalenessS === null,
     [`maxStalenessS is the bound of consistency bounded, not of ${consistency}`]:

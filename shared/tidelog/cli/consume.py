@@ -18,7 +18,7 @@ from tidelog.cli.completion import topic_names
 from tidelog.cli.main import connect, gateway_option, run
 from tidelog.cli.past import parse_moment
 from tidelog.client.consuming import Reading
-from tidelog.client.options import CONSISTENCIES, ISOLATIONS
+from tidelog.client.options import CONSISTENCIES, ISOLATIONS, ON_UNREADABLE
 from tidelog.client.stream import RecordStream
 from tidelog.records import Record
 from tidelog.timeline.records import decode
@@ -153,6 +153,9 @@ class Output:
             self._left -= 1
             if self._left == 0:
                 break
+        if records.skipped_batches:
+            skipped = f"{records.skipped_offsets} offsets in {records.skipped_batches} batches"
+            click.echo(f"tidelog: skipped {skipped} that cannot be decoded", err=True)
 
     async def print_share(self, log: Log, member: GroupConsumer, topics: list[str], to_end: bool) -> None:
         """Those of a member of a group; what was printed is committed."""
@@ -212,6 +215,13 @@ async def _cancel_at(member: GroupConsumer, ends: Mapping[tuple[str, int], int],
     show_default=True,
     help="Of transactions only what is committed, or everything, also what is aborted later.",
 )
+@click.option(
+    "--on-unreadable",
+    type=click.Choice(ON_UNREADABLE),
+    default="raise",
+    show_default=True,
+    help="At a batch that cannot be decoded: end with an error that names it, or skip it with a warning.",
+)
 @gateway_option
 def consume(
     topic: str,
@@ -229,6 +239,7 @@ def consume(
     consistency: str | None,
     max_staleness: float | None,
     isolation: str,
+    on_unreadable: str,
     gateways: tuple[str, ...],
 ) -> None:
     """Print records, a line each: 'value' the bytes, 'json' an object, 'key-value' the key, a separator and the value
@@ -250,13 +261,13 @@ def consume(
     if to_end and (reverse or until is not None):
         raise click.UsageError(f"--to-end does not go with {'--reverse' if reverse else '--until'}")
     end = "latest" if to_end else None if until is None else place(until, "--until")
-    if consistency is None:
-        consistency = "eventual" if max_staleness is None else "bounded"
+    consistency = consistency or ("eventual" if max_staleness is None else "bounded")
     reading: Reading = {
         "read_from": read_from,
         "consistency": consistency,
         "max_staleness_s": max_staleness,
         "isolation": isolation,
+        "on_unreadable": on_unreadable,
     }
     if key_separator is not None and style != "key-value":
         raise click.UsageError("--key-separator is for --format key-value")

@@ -19,7 +19,7 @@ from tidelog.cli.main import NEXT_STEP, connect, gateway_option, json_option, pr
 from tidelog.client.log import Log
 from tidelog.errors import TidelogError
 from tidelog.link import PROTOCOL_VERSION
-from tidelog.wire.messages import FeaturesAnswer, MetadataAnswer, QuorumAnswer
+from tidelog.wire.messages import FeaturesAnswer, MetadataAnswer, QuorumAnswer, UnreadablePlace
 
 ASK_S = 5.0
 """How long the controllers may take to answer."""
@@ -104,7 +104,17 @@ async def _look_closely(url: str, view: View, found: list[Finding]) -> View:
     if told.silent:
         what = f"{', '.join(sorted(told.silent))} did not tell of themselves: disk, version and clock are not known"
         found.append(Finding(NOTE, what, "They need 'metrics = true', and you the right to describe the cluster."))
-    return View(view.metadata, view.quorum, told.metrics, told.versions, told.clocks, lags, histories, features)
+    return View(
+        view.metadata,
+        view.quorum,
+        told.metrics,
+        told.versions,
+        told.clocks,
+        lags,
+        histories,
+        told.unreadable,
+        features,
+    )
 
 
 async def _recent(log: Log, metadata: MetadataAnswer) -> Histories:
@@ -143,6 +153,7 @@ class _Told:
     versions: dict[str, str] = field(default_factory=dict)
     clocks: dict[str, float] = field(default_factory=dict)
     silent: list[str] = field(default_factory=list)
+    unreadable: set[UnreadablePlace] = field(default_factory=set)
 
     async def ask(self, log: Log, node: str, name: str) -> None:
         """Ask one, through a gateway. A clock is as far off as it is for sure, whenever the answer was made."""
@@ -155,6 +166,7 @@ class _Told:
         came = time.time_ns()
         self.metrics[name] = _summed(answer.page)
         self.versions[name] = answer.version
+        self.unreadable.update(answer.unreadable)
         there = answer.time_ms * 1_000_000
         self.clocks[name] = (max(0, there - came) - max(0, sent - there)) / 1e9
 

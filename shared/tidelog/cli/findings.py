@@ -6,8 +6,8 @@ something that may well be meant.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from statistics import median
 
 from tidelog.cli.explain import (
@@ -27,6 +27,7 @@ from tidelog.wire.messages import (
     QuorumAnswer,
     ServerInfo,
     TopicInfo,
+    UnreadablePlace,
 )
 
 PROBLEM, WARNING, NOTE = "problem", "warning", "note"
@@ -57,7 +58,8 @@ class Finding:
 class View:
     """What was seen. ``quorum`` None: the controllers did not answer. Of those that told it, by name: ``metrics``
     (name of the metric -> value, labels left out, summed up), ``versions``, and ``clocks``: how far their wall clocks
-    are ahead of ours, in seconds. ``lags``: of each consumer group, its members and how many records it is behind."""
+    are ahead of ours, in seconds. ``lags``: of each consumer group, its members and how many records it is behind.
+    ``unreadable``: batches that no reader can decode, as scrubbers saw them."""
 
     metadata: MetadataAnswer
     quorum: QuorumAnswer | None
@@ -67,6 +69,7 @@ class View:
     lags: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     histories: Histories = field(default_factory=dict)
     """What the controllers remember of partitions."""
+    unreadable: Collection[UnreadablePlace] = ()
     features: FeaturesAnswer | None = None
     """None: a release without levels answered, or nobody."""
 
@@ -75,7 +78,13 @@ def examine(view: View) -> list[Finding]:
     """Everything that is to be said, the worst first."""
     metadata = view.metadata
     found = [*_controllers(view.quorum), *_servers(metadata, view.metrics), *_partitions(metadata, view.histories)]
-    found += [*_processes(view), *_levels(view.features), *_balance(metadata), *_groups(view.lags)]
+    found += [
+        *_unreadable(view),
+        *_processes(view),
+        *_levels(view.features),
+        *_balance(metadata),
+        *_groups(view.lags),
+    ]
     return in_order(found)
 
 
@@ -150,6 +159,29 @@ def _disk(server: ServerInfo, metrics: Mapping[str, float]) -> Iterator[Finding]
     if damaged := int(metrics.get("tidelog_replica_damaged_partitions", 0)):
         what = f"{server.node} has {damaged} damaged logs, yet to be repaired"
         yield Finding(PROBLEM, what, "docs/operations.md, Damage, says what it does by itself, and what is yours.")
+
+
+def _unreadable(view: View) -> Iterator[Finding]:
+    """Batches that no reader can decode. Each replica of a partition reports the same ones."""
+    names = {topic.topic_id: topic.name for topic in view.metadata.topics}
+    places = sorted({replace(at, topic_id=names.get(at.topic_id, at.topic_id)) for at in view.unreadable}, key=_order)
+    if not places:
+        return
+    counts = [int(metrics.get("tidelog_replica_unreadable_batches", 0)) for metrics in view.metrics.values()]
+    more = max(len(places), *counts, 0) - MOST_NAMED
+    told = ", ".join(
+        f"{at.topic_id}/{at.partition} offsets {at.base_offset} to {at.last_offset} (producer id {at.producer_id})"
+        for at in places[:MOST_NAMED]
+    )
+    what = (
+        f"no reader can decode these batches: {told}{f' and {more} more' if more > 0 else ''}; consumers stop there"
+    )
+    step = "Consumers skip them with on_unreadable; docs/operations.md, Batches that cannot be decoded, says more."
+    yield Finding(WARNING, what, step)
+
+
+def _order(place: UnreadablePlace) -> tuple[str, int, int]:
+    return place.topic_id, place.partition, place.base_offset
 
 
 def _partitions(metadata: MetadataAnswer, histories: Histories) -> Iterator[Finding]:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import trio
 
-from tidelog.errors import ConfigError, TidelogError
+from tidelog.errors import ConfigError, TidelogError, UnreadableBatch
 from tidelog.tls import TlsOptions
 
 if TYPE_CHECKING:
@@ -127,6 +127,10 @@ NEXT_STEP = {
     "NO_QUORUM": "A majority of the controllers must run: 'tidelog status'.",
 }
 """What a user can do about an error."""
+UNREADABLE_STEP = (
+    "'--on-unreadable skip' passes over such batches; docs/operations.md, Batches that cannot be decoded, says more."
+)
+DAMAGED_STEP = "Read again; if it stays, 'tidelog doctor' and the logs of the servers show where it was damaged."
 
 
 class _Lazy(click.Group):
@@ -150,7 +154,10 @@ class _Lazy(click.Group):
 def fail(error: TidelogError) -> None:
     """Print an error and its next step to stderr, and exit."""
     click.echo(f"tidelog: {error.message if isinstance(error, ConfigError) else error}", err=True)
-    if step := NEXT_STEP.get(error.code):
+    step = NEXT_STEP.get(error.code)
+    if isinstance(error, UnreadableBatch):
+        step = DAMAGED_STEP if error.is_damaged else UNREADABLE_STEP
+    if step:
         click.echo(step, err=True)
     sys.exit(2 if isinstance(error, ConfigError) else 1)
 

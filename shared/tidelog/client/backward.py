@@ -11,7 +11,7 @@ from tidelog.client.core.backward import BackwardCore, Look
 from tidelog.client.core.consumer import Fetched
 from tidelog.client.options import ConsumerOptions
 from tidelog.client.stream import RecordStream
-from tidelog.errors import Closed, TidelogError
+from tidelog.errors import Closed, TidelogError, UnreadableBatch
 from tidelog.records import Record
 from tidelog.types import Position
 from tidelog.wire.messages import Read, ReadAnswer
@@ -27,7 +27,7 @@ class BackwardConsumer(RecordStream):
     def __init__(
         self, connection: Connection, topic: str, options: ConsumerOptions, plan: Callable[[], Awaitable[Plan]]
     ) -> None:
-        super().__init__(topic)
+        super().__init__(topic, options.on_unreadable)
         self._connection = connection
         self._options = options
         self._plan = plan
@@ -63,6 +63,10 @@ class BackwardConsumer(RecordStream):
     async def aclose(self) -> None:
         """Stop reading."""
         self._closed = True
+
+    def _stop_before(self, fetched: Fetched, error: UnreadableBatch) -> None:
+        assert self._core is not None
+        self._core.fail(fetched, error)
 
     async def _open(self) -> BackwardCore:
         if self._closed:

@@ -11,7 +11,7 @@ from tidelog.client.core.consumer import ConsumerCore, Fetched
 from tidelog.client.options import ConsumerOptions
 from tidelog.client.reader import Bell, TopicReader
 from tidelog.client.stream import RecordStream
-from tidelog.errors import Closed, refuse
+from tidelog.errors import Closed, UnreadableBatch, refuse
 from tidelog.types import Position
 
 Where = str | int | datetime | Mapping[int, int | Position]
@@ -44,7 +44,7 @@ class Consumer(RecordStream):
     def __init__(
         self, connection: Connection, topic: str, options: ConsumerOptions, plan: Callable[[], Awaitable[Plan]]
     ) -> None:
-        super().__init__(topic)
+        super().__init__(topic, options.on_unreadable)
         self._connection = connection
         self._options = options
         self._plan = plan
@@ -110,7 +110,8 @@ class Consumer(RecordStream):
 
     async def seek(self, where: Where, *partitions: int) -> None:
         """Go on there: with these partitions; none named: with those that ``where`` names, or all. What was read
-        ahead is dropped. Also the way on after ``OFFSET_OUT_OF_RANGE`` and ``LOG_TRUNCATED``. Ends stay."""
+        ahead is dropped. Also the way on after ``OFFSET_OUT_OF_RANGE``, ``LOG_TRUNCATED`` and ``UnreadableBatch``
+        (there: to its ``next_offset``). Ends stay."""
         reader = await self._open()
         assert self._locate is not None
         named = partitions or (tuple(where) if isinstance(where, Mapping) else ())
@@ -139,6 +140,10 @@ class Consumer(RecordStream):
                 self._connection, self._bell, self.topic, plan.topic_id, self._options, plan.starts, plan.ends
             )
         return self._reader
+
+    def _stop_before(self, fetched: Fetched, error: UnreadableBatch) -> None:
+        assert self._reader is not None
+        self._reader.perform(self._reader.core.fail(fetched, error))
 
     def _chosen(self, core: ConsumerCore, partitions: tuple[int, ...]) -> list[int]:
         unread = set(partitions) - set(core.partitions)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
@@ -18,7 +19,7 @@ from tidelog.client.hooks import NO_HOOKS, Hooks
 from tidelog.client.loop import Loop
 from tidelog.client.options import ConsumerOptions, GroupOptions
 from tidelog.client.stream import RecordStream
-from tidelog.errors import ConfigError, refuse
+from tidelog.errors import ConfigError, CorruptBatch, refuse
 from tidelog.records import BatchHeader, decode_batch, split
 from tidelog.types import Position, TopicPartition
 from tidelog.wire.messages import JoinGroup, ListOffset, Message, OffsetAnswer, Read, ReadAnswer, TopicInfo
@@ -34,6 +35,7 @@ class Reading(TypedDict, total=False):
     consistency: str
     max_staleness_s: float | None
     isolation: str
+    on_unreadable: str
 
 
 class Consuming(ABC):
@@ -93,10 +95,11 @@ class Consuming(ABC):
     def consume(self, topic: str | Iterable[str], *, group: str | None = None, **how: Any) -> RecordStream:
         """``async for record in log.consume("orders", start="earliest")``. ``end``: stop there (half-open;
         ``latest``: at what is committed when the consumer is opened), else wait for more for ever. Records come in
-        order per partition. ``read_from``, ``consistency`` and ``max_staleness_s`` take the place of the same in
-        ``options``; raises ``ConfigError`` where they do not go together. ``start`` and ``end`` are the leaders' word
-        in any case. The iterator raises ``UNKNOWN_TOPIC``, ``OFFSET_OUT_OF_RANGE``, ``LOG_TRUNCATED``,
-        and ``TOPIC_PAUSED`` as soon as one of its partitions is paused.
+        order per partition. ``read_from``, ``consistency``, ``max_staleness_s``, ``isolation`` and ``on_unreadable``
+        take the place of the same in ``options``; raises ``ConfigError`` where they do not go together. ``start`` and
+        ``end`` are the leaders' word in any case. The iterator raises ``UNKNOWN_TOPIC``, ``OFFSET_OUT_OF_RANGE``,
+        ``LOG_TRUNCATED``, ``UnreadableBatch`` (unless ``on_unreadable`` is ``skip``), and ``TOPIC_PAUSED`` as soon as
+        one of its partitions is paused.
 
         ``reverse``: newest first, from below ``start`` down to ``end`` (or the log's beginning): the same records, in
         the other order, as from ``end`` to ``start``.
@@ -235,7 +238,8 @@ class Consuming(ABC):
         return dict(sorted(answers.items()))
 
     async def _offset_at(self, request: ListOffset) -> OffsetAnswer:
-        """One offset. The leader knows times by the batch: the record is found in it."""
+        """One offset. The leader knows times by the batch: the record is found in it. Where the batch cannot be
+        decoded its first offset is the answer: a reader that begins there meets it."""
         answer = await self._ask(request, OffsetAnswer)
         if not 0 <= answer.timestamp_ms < request.timestamp_ms:
             return answer
@@ -243,10 +247,11 @@ class Consuming(ABC):
         read = Read(*place, max_bytes=1, isolation=request.isolation)
         payload = (await self._ask(read, ReadAnswer)).payload
         assert not isinstance(payload, list)
-        for _, batch in split(payload):
-            for record in decode_batch(batch):
-                if record.offset >= answer.offset and record.timestamp_ms >= request.timestamp_ms:
-                    return OffsetAnswer(record.offset, record.leader_epoch, record.timestamp_ms)
+        with suppress(CorruptBatch):
+            for _, batch in split(payload):
+                for record in decode_batch(batch):
+                    if record.offset >= answer.offset and record.timestamp_ms >= request.timestamp_ms:
+                        return OffsetAnswer(record.offset, record.leader_epoch, record.timestamp_ms)
         return answer
 
     async def _positions(

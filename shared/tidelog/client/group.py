@@ -18,8 +18,7 @@ from tidelog.client.options import ConsumerOptions, GroupOptions
 from tidelog.client.reader import Bell
 from tidelog.client.readers import Readers
 from tidelog.client.stream import RecordStream
-from tidelog.errors import Closed, TidelogError, refuse
-from tidelog.records import Record
+from tidelog.errors import Closed, TidelogError, UnreadableBatch, refuse
 from tidelog.types import Position, TopicPartition
 from tidelog.wire.messages import FetchOffsets, FetchOffsetsAnswer, JoinGroup
 
@@ -57,7 +56,8 @@ class GroupConsumer(RecordStream):
 
     The iterator raises ``OFFSET_OUT_OF_RANGE`` and ``LOG_TRUNCATED`` where the committed position is not in the log:
     nothing is reset (``seek`` and ``tidelog groups reset`` do); and ``FENCED_INSTANCE``, ``GROUP_FULL``,
-    ``INVALID_GROUP``.
+    ``INVALID_GROUP``. After ``UnreadableBatch`` the position of the group stays before that batch until ``seek``;
+    with ``on_unreadable="skip"`` it moves on behind the batch.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class GroupConsumer(RecordStream):
         locate: Callable[[TopicPartition, Start], Awaitable[Position]],
         hooks: Hooks,
     ) -> None:
-        super().__init__(join.topics[0])
+        super().__init__(join.topics[0], options.on_unreadable)
         self.group, self.member, self.instance = join.group, join.member, join.instance
         self._connection = connection
         self._loop = connection.loop
@@ -126,16 +126,6 @@ class GroupConsumer(RecordStream):
             hand.settled = None
         return hand is not None and not hand.cut
 
-    async def next_records(self) -> list[Record]:
-        """The records of the next batch, all of one partition."""
-        while True:
-            fetched = await self.next_batch()
-            assert self._hand is not None
-            records = fetched.records(self._member.names[self._hand.key.topic_id])
-            if records:
-                self.current = fetched
-                return records
-
     async def next_batch(self) -> Fetched:
         """The next batch as it came, not decoded. Which topic it is of, ``topic`` tells."""
         await self._open()
@@ -183,7 +173,8 @@ class GroupConsumer(RecordStream):
 
     async def seek(self, where: Start | Mapping[Share, int | Position], *partitions: Share) -> None:
         """Go on there with these partitions; none named: with all that are owned, or as a mapping like ``positions``
-        says. It is what is committed next. Also the way on after ``OFFSET_OUT_OF_RANGE`` and ``LOG_TRUNCATED``."""
+        says. It is what is committed next. Also the way on after ``OFFSET_OUT_OF_RANGE``, ``LOG_TRUNCATED`` and
+        ``UnreadableBatch`` (there: to its ``next_offset``)."""
         await self._open()
         if isinstance(where, Mapping):
             places = [at if isinstance(at, Position) else Position(-1, at) for at in where.values()]
@@ -258,6 +249,13 @@ class GroupConsumer(RecordStream):
                 self._done[self._hand.key] = self._hand.end if whole else self._handed()[self._hand.key]
             self._hand = None
         self._begin_batch()
+        self._put_down.set()
+
+    def _stop_before(self, fetched: Fetched, error: UnreadableBatch) -> None:
+        hand = self._hand
+        assert hand is not None and hand.fetched is fetched
+        self._readers.fail(hand.key, fetched, error)
+        self._hand = None  # nothing of it was handed out: the position stays where the batch before ends
         self._put_down.set()
 
     @property

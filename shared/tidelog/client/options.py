@@ -10,6 +10,7 @@ from tidelog.types import Acks
 
 ISOLATIONS = ("committed", "uncommitted")
 CONSISTENCIES = ("eventual", "bounded", "linearizable")
+ON_UNREADABLE = ("raise", "skip")
 ASSIGNORS = ("sticky", "range")
 ACKS = {"none": Acks.NONE, "leader": Acks.LEADER, "all": Acks.ALL}
 
@@ -97,6 +98,10 @@ class ConsumerOptions:
     isolation: str = "committed"
     """``committed``: of transactions only what is committed, in the order of the log: what lies behind an open one
     waits for its end. ``uncommitted``: everything, also what is aborted later."""
+    on_unreadable: str = "raise"
+    """What happens at a batch that cannot be decoded. ``raise``: the error ``UnreadableBatch``, and the partition
+    stands before it; ``skip``: the batch is passed over, counted and logged. A batch whose CRC is wrong is never
+    skipped."""
 
     def __post_init__(self) -> None:
         check(
@@ -109,6 +114,8 @@ class ConsumerOptions:
                 not in CONSISTENCIES,
                 f"isolation must be one of {', '.join(ISOLATIONS)}, not {self.isolation!r}": self.isolation
                 not in ISOLATIONS,
+                f"on_unreadable must be raise or skip, not {self.on_unreadable!r}": self.on_unreadable
+                not in ON_UNREADABLE,
                 "consistency bounded needs max_staleness_s": self.consistency == "bounded"
                 and self.max_staleness_s is None,
                 f"max_staleness_s is the bound of consistency bounded, not of {self.consistency}": self.consistency

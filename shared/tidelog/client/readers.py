@@ -50,6 +50,11 @@ class Readers:
         """The rest of what was taken last is wanted later."""
         self._readers[key.topic_id].core.put_back(fetched, position)
 
+    def fail(self, key: TopicPartition, fetched: Fetched, error: TidelogError) -> None:
+        """What was taken last of it cannot be used: it is read no further until ``seek``."""
+        reader = self._readers[key.topic_id]
+        reader.perform(reader.core.fail(fetched, error))
+
     def read(self, key: TopicPartition, topic: str, position: Position, shared_by: int) -> None:
         """Read this partition from there on; so many partitions share the bytes that may wait here."""
         reader = self._readers.get(key.topic_id)

@@ -2,24 +2,37 @@
 
 from __future__ import annotations
 
+import logging
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from types import TracebackType
 from typing import Self
 
 from tidelog.client.core.consumer import Fetched
+from tidelog.errors import UnreadableBatch
 from tidelog.records import Record
 from tidelog.types import Position
 
+log = logging.getLogger("tidelog.client")
+
 
 class RecordStream(ABC):
-    """Iterate over it for records, in order per partition; ``next_records`` gives a whole batch at a time."""
+    """Iterate over it for records, in order per partition; ``next_records`` gives a whole batch at a time.
+
+    A batch that cannot be decoded is an ``UnreadableBatch`` error, and the partition stands before it. With
+    ``on_unreadable="skip"`` it is passed over, counted (``skipped_batches``, ``skipped_offsets``) and logged as a
+    warning of the logger ``tidelog.client``."""
 
     topic_id = ""
     """Which topic of that name it is; known when the consumer is open."""
+    skipped_batches = 0
+    """Batches that were passed over since they cannot be decoded."""
+    skipped_offsets = 0
+    """Offsets of these batches that were to be read."""
 
-    def __init__(self, topic: str) -> None:
+    def __init__(self, topic: str, on_unreadable: str) -> None:
         self.topic = topic
+        self._on_unreadable = on_unreadable
         self.current: Fetched | None = None
         """The batch that ``next_records`` opened last."""
         self.last: Record | None = None
@@ -44,11 +57,29 @@ class RecordStream(ABC):
     async def next_records(self) -> list[Record]:
         """The records of the next batch; empty at the end. Do not mix with iteration in the middle of a batch."""
         while (fetched := await self.next_batch()) is not None:
-            records = fetched.records(self.topic)
+            records = self._decoded(fetched)
             if records:
                 self.current = fetched
                 return records
         return []
+
+    def _decoded(self, fetched: Fetched) -> list[Record]:
+        """The records of the batch that ``next_batch`` gave last; none where it is skipped. Raises
+        ``UnreadableBatch``: then the partition stands before it."""
+        try:
+            return fetched.records(self.topic)
+        except UnreadableBatch as error:
+            if self._on_unreadable == "raise" or error.is_damaged:
+                self._stop_before(fetched, error)
+                raise
+            self.skipped_batches += 1
+            self.skipped_offsets += fetched.end - fetched.first
+            log.warning("skipped: %s: %s", error.place, error.why)
+            return []
+
+    @abstractmethod
+    def _stop_before(self, fetched: Fetched, error: UnreadableBatch) -> None:
+        """The batch that was given last cannot be used: read no further there."""
 
     @abstractmethod
     async def next_batch(self) -> Fetched | None:

@@ -67,6 +67,16 @@ class Records(Generic[S]):
         """Which topic of that name it is; known inside ``with``."""
         return self._inner.topic_id
 
+    @property
+    def skipped_batches(self) -> int:
+        """Batches that were passed over since they cannot be decoded (``on_unreadable="skip"``)."""
+        return self._inner.skipped_batches
+
+    @property
+    def skipped_offsets(self) -> int:
+        """Offsets of these batches that were to be read."""
+        return self._inner.skipped_offsets
+
     def _tell(self) -> S:
         """The consumer itself, when it knows what was handed out here."""
         self._inner.last = self._last

@@ -5,7 +5,7 @@ So each begins with a code that stays the same, ``[TIDELOG_DATA_LOSS] …``, and
 
 from __future__ import annotations
 
-from tidelog.errors import TidelogError
+from tidelog.errors import TidelogError, UnreadableBatch
 
 CODES = {
     "TIDELOG_OPTION": "an option is unknown, malformed, or contradicts another",
@@ -14,7 +14,7 @@ CODES = {
     "TIDELOG_UNKNOWN_TOPIC": "a topic or partition does not exist",
     "TIDELOG_TOPIC_CHANGED": "a topic was deleted and created again while it was read",
     "TIDELOG_DATA_LOSS": "records that were asked for are not in the log",
-    "TIDELOG_CORRUPT": "a batch is damaged",
+    "TIDELOG_CORRUPT": "a batch is damaged, or cannot be decoded",
     "TIDELOG_GROUP": "the consumer group of groupId cannot be used",
     "TIDELOG_NOT_WRITTEN": "records were not acknowledged, or not committed",
     "TIDELOG_VALUE": "a row cannot be a record",
@@ -47,6 +47,14 @@ class SourceError(Exception):
 def translated(error: TidelogError) -> SourceError:
     """What the client raised, in the source's words."""
     return SourceError(_FROM_CLIENT.get(error.code, "TIDELOG_FAILED"), f"{error.message} ({error.code})")
+
+
+def unreadable(error: UnreadableBatch) -> SourceError:
+    """A batch that cannot be decoded, and what can be done."""
+    step = f"Read from offset {error.next_offset}, or set onUnreadable=skip to go on with what can be read."
+    if error.is_damaged:
+        step = "Its bytes were damaged on the way: Spark's next attempt reads them again."
+    return SourceError("TIDELOG_CORRUPT", f"{error.place}, cannot be read: {error.why}. {step}")
 
 
 def data_loss(topic: str, partition: int, start: int, end: int, fates: list[tuple[int, int, str]]) -> SourceError:

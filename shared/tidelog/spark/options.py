@@ -66,6 +66,8 @@ class ReadOptions(HowToConnect):
     max_per_partition: int = 0
     """Records in one Spark partition, at most; 0: no bound."""
     fail_on_data_loss: bool = True
+    on_unreadable: str = "raise"
+    """At a batch that cannot be decoded: ``raise``, or ``skip`` it with a warning."""
     include_headers: bool = False
     filter_pushdown: bool = False
     fetch_max_bytes: int = 4 << 20
@@ -94,6 +96,7 @@ _EITHER: Parsers = {
     "minPartitions": ("min_partitions", texts.count(1)),
     "maxRecordsPerPartition": ("max_per_partition", texts.count(1)),
     "failOnDataLoss": ("fail_on_data_loss", texts.flag),
+    "onUnreadable": ("on_unreadable", texts.one_of("raise", "skip")),
     "includeHeaders": ("include_headers", texts.flag),
     "fetchMaxBytes": ("fetch_max_bytes", texts.count(64 << 10)),
 }

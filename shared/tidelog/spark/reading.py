@@ -6,9 +6,9 @@ import logging
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from tidelog.errors import TidelogError
+from tidelog.errors import CorruptBatch, TidelogError
 from tidelog.spark import looking
-from tidelog.spark.errors import SourceError
+from tidelog.spark.errors import SourceError, unreadable
 from tidelog.spark.fates import Extent, lost
 from tidelog.spark.offsets import Range
 from tidelog.spark.options import ReadOptions
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from tidelog.client.core.consumer import Fetched
+    from tidelog.spark.arrow import Rows
     from tidelog.sync import Log
 
 READ_TIMEOUT_S = 120.0
@@ -41,6 +42,7 @@ class _Reading:
         self._wanted = wanted
         self._at = Position(wanted.start_epoch, wanted.start)
         self._rewritten = False
+        self._skipped = self._skipped_offsets = 0
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         from tidelog.spark.arrow import Rows
@@ -51,7 +53,7 @@ class _Reading:
             try:
                 for batch in self._fetch():
                     self._check_epoch(batch)
-                    rows.add(batch.data, batch.first, batch.end)
+                    self._add(rows, batch)
                     self._at = Position(batch.header.leader_epoch, batch.end)
                     if rows.is_enough():
                         yield from rows.take()
@@ -60,6 +62,22 @@ class _Reading:
                     raise
                 self._pass_over(error)
         yield from rows.take()
+        if self._skipped:
+            where = f"{wanted.topic}/{wanted.partition}"
+            text = "%s: skipped %d offsets in %d batches that cannot be decoded"
+            log.warning(text, where, self._skipped_offsets, self._skipped)
+
+    def _add(self, rows: Rows, batch: Fetched) -> None:
+        """Its records, or none where it cannot be decoded and is skipped. Raises ``SourceError``."""
+        try:
+            rows.add(batch.data, batch.first, batch.end)
+        except CorruptBatch as error:
+            found = batch.unreadable(self._wanted.topic, error)
+            if self._options.on_unreadable == "raise" or found.is_damaged:
+                raise unreadable(found) from None
+            self._skipped += 1
+            self._skipped_offsets += batch.end - batch.first
+            log.warning("skipped: %s: %s", found.place, found.why)
 
     def _fetch(self) -> Iterator[Fetched]:
         from tidelog.client.options import ConsumerOptions

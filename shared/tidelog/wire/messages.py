@@ -1310,12 +1310,27 @@ class Digest(Message):
 
 
 @dataclass(frozen=True, slots=True)
+class UnreadablePlace:
+    """Part: a batch in a log that no reader can decode, though its CRC is right. ``producer_id`` is at most
+    2^63 - 1, whatever the batch says."""
+
+    topic_id: str
+    partition: int
+    base_offset: int
+    last_offset: int
+    producer_id: int
+
+
+@dataclass(frozen=True, slots=True)
 class MetricsAnswer(Message):
-    """Answer: a server's metrics in Prometheus' text format (docs/metrics.md), its version, its wall clock (ms)."""
+    """Answer: a server's metrics in Prometheus' text format (docs/metrics.md), its version, its wall clock (ms).
+    ``unreadable``: of a replica server, where its scrubber saw batches that no reader can decode; the first few of
+    each partition."""
 
     page: str
     version: str = ""
     time_ms: int = -1
+    unreadable: tuple[UnreadablePlace, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

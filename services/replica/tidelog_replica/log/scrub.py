@@ -4,6 +4,10 @@ Every batch is checked as its writer checked it: CRC, length, counts. What no CR
 log knows: the offsets follow each other, the leader epochs are those of the epoch cache, and the hash chain from the
 segment's beginning comes out at its end as it was when the segment was written. Last the index file: one that is
 damaged, or describes another segment, is removed, since it can be made again.
+
+Besides, the body of each batch is decoded as a reader does. A body that does not decode is no damage: the CRC is
+right, so its producer wrote it like that, and every replica holds the same bytes. Such batches are only reported. A
+small batch may unfold to many megabytes, so a piece decodes at most ``DECODED_BYTES``.
 """
 
 from __future__ import annotations
@@ -13,13 +17,25 @@ from typing import NamedTuple
 
 from tidelog.disk import Disk, File
 from tidelog.errors import CorruptBatch
-from tidelog.records import HEADER_BYTES, chain_after, check_batch, read_header
+from tidelog.records import HEADER_BYTES, BatchHeader, chain_after, check_batch, check_body, read_header
+from tidelog.types import Buffer
 
 from tidelog_replica.core.epochs import EpochCache
 from tidelog_replica.log.index import SparseIndex, read_summary
 from tidelog_replica.log.sealed import open_beside
 from tidelog_replica.log.segment import OTHER_CHAIN, CorruptLog, Segment, remove
 from tidelog_replica.log.window import lost, open_window
+
+DECODED_BYTES = 8 << 20
+"""Bytes of bodies, decompressed, that one piece decodes at most. A batch that would go beyond is not decoded."""
+
+
+class Unreadable(NamedTuple):
+    """A batch whose CRC is right, and whose body no reader can decode."""
+
+    base_offset: int
+    end_offset: int
+    producer_id: int
 
 
 class Place(NamedTuple):
@@ -61,10 +77,21 @@ class Target:
         return Place(0, self.base, self.chain_before)
 
 
+class Checked(NamedTuple):
+    """What the check of a piece came to."""
+
+    place: Place
+    """Where the next piece begins."""
+    index_removed: bool
+    """At the segment's end: its index file was damaged, and was removed."""
+    unreadable: tuple[Unreadable, ...]
+    """Those of the piece, by offset."""
+
+
 @dataclass(frozen=True, slots=True)
 class Scrub:
-    """Check about ``length`` bytes from ``place`` on. The result is where the next piece begins; at the segment's end
-    also whether its index file was removed. Raises ``CorruptLog``, and other ``OSError``s that say nothing of it."""
+    """Check about ``length`` bytes from ``place`` on. Raises ``CorruptLog``, and other ``OSError``s that say nothing
+    of the segment."""
 
     disk: Disk
     target: Target
@@ -73,7 +100,7 @@ class Scrub:
     epochs: EpochCache
     """A copy: the log goes on."""
 
-    def run(self) -> tuple[Place, bool]:
+    def run(self) -> Checked:
         """See ``Job``."""
         target = self.target
         try:
@@ -83,19 +110,21 @@ class Scrub:
         try:
             if file.size() < target.size:
                 raise CorruptLog(target.path, f"it has {file.size()} bytes, not {target.size}")
-            place = self._check(file)
+            place, unreadable = self._check(file)
             if place.position < target.size:
-                return place, False
+                return Checked(place, False, unreadable)
             if place.offset != target.end:
                 raise CorruptLog(target.path, f"it ends at offset {place.offset}, not {target.end}")
             if place.chain != target.chain:
                 raise CorruptLog(target.path, OTHER_CHAIN)
-            return place, self._removed_index(file)
+            return Checked(place, self._removed_index(file), unreadable)
         finally:
             file.close()
 
-    def _check(self, file: File) -> Place:
+    def _check(self, file: File) -> tuple[Place, tuple[Unreadable, ...]]:
         target, (position, offset, chain) = self.target, self.place
+        unreadable: list[Unreadable] = []
+        left = DECODED_BYTES
         window = open_window(file, target.size, self.length, target.path)
         stop = min(position + self.length, target.size)
         try:
@@ -107,11 +136,15 @@ class Scrub:
                     raise CorruptBatch(f"batch at offset {header.base_offset}, expected {offset}")
                 if header.leader_epoch != self.epochs.epoch_before(offset + 1):
                     raise CorruptBatch(f"batch at offset {offset} names leader epoch {header.leader_epoch}")
+                if not header.is_control and header.body_length <= left:
+                    left -= header.body_length
+                    if not _is_readable(header, batch):
+                        unreadable.append(Unreadable(offset, header.end_offset, header.producer_id))
                 position += window.stored(header.batch_length)
                 offset, chain = header.end_offset, chain_after(chain, batch)
         except CorruptBatch as error:
             raise CorruptLog(target.path, f"at byte {position}: {error.message}") from error
-        return Place(position, offset, chain)
+        return Place(position, offset, chain), tuple(unreadable)
 
     def _removed_index(self, file: File) -> bool:
         target = self.target
@@ -125,3 +158,11 @@ class Scrub:
             return False
         remove(self.disk, target.index_path)  # it may go under our hands
         return True
+
+
+def _is_readable(header: BatchHeader, batch: Buffer) -> bool:
+    try:
+        check_body(header, batch)
+    except CorruptBatch:
+        return False
+    return True

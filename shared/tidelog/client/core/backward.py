@@ -173,6 +173,16 @@ class BackwardCore:
         lane.taken = Position(item.header.leader_epoch if item.first > item.header.base_offset else -1, item.first)
         return item
 
+    def fail(self, fetched: Fetched, error: TidelogError) -> None:
+        """The application cannot use the batch that was taken last of its partition, and was told why: nothing more
+        of the partition is read."""
+        lane = self._lanes[fetched.partition]
+        lane.taken = Position(-1, fetched.end)
+        lane.batches.clear()
+        lane.failed = error
+        if lane in self._ready:
+            self._ready.remove(lane)
+
     @property
     def is_finished(self) -> bool:
         """Every partition was read down to its bound."""

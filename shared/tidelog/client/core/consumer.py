@@ -11,7 +11,8 @@ lane that is *paused* nothing is handed out; what has arrived stays, and with th
 
 A gap between batches, or a leader epoch that goes back, is an error: nothing is ever passed over in silence. So are
 ``OFFSET_OUT_OF_RANGE`` and ``LOG_TRUNCATED`` (KIP-320): the application decides where to go on (``seek``). Until it
-does the lane *failed*: the others go on, and when they are done the error is told again, not an end.
+does the lane *failed*: the others go on, and when they are done the error is told again, not an end. The same holds
+for a batch that cannot be decoded, unless it is skipped: the lane then stands before that batch (``fail``).
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from tidelog.errors import BrokerError, ProtocolError, TidelogError, from_info
-from tidelog.records import BatchHeader, Record, decode_batch, split
+from tidelog.errors import BrokerError, CorruptBatch, ProtocolError, TidelogError, UnreadableBatch, from_info
+from tidelog.records import BatchHeader, Record, decode_batch, has_right_crc, split
 from tidelog.types import Position
 from tidelog.wire.messages import Delivery
 
@@ -66,11 +67,39 @@ class Fetched:
     end: int
 
     def records(self, topic: str) -> list[Record]:
-        """Decode it. Raises ``CorruptBatch``."""
-        records = decode_batch(self.data, topic=topic, partition=self.partition)
+        """Decode it. Raises ``UnreadableBatch``."""
+        try:
+            records = decode_batch(self.data, topic=topic, partition=self.partition)
+        except CorruptBatch as error:
+            raise self.unreadable(topic, error) from None
         if self.first > self.header.base_offset or self.end < self.header.end_offset:
             return [record for record in records if self.first <= record.offset < self.end]
         return records
+
+    def unreadable(self, topic: str, error: CorruptBatch) -> UnreadableBatch:
+        """The error of a batch that does not decode, with its place."""
+        header = self.header
+        base, last = header.base_offset, header.end_offset - 1
+        damaged = not has_right_crc(self.data)
+        where = (
+            f"{topic}/{self.partition}: the batch at offsets {base} to {last}, of producer id {header.producer_id}"
+        )
+        how = (
+            f"Its bytes were damaged on the way: read again from offset {base}"
+            if damaged
+            else f"Go on at offset {last + 1}, or have such batches skipped (on_unreadable)"
+        )
+        return UnreadableBatch(
+            f"{where}, cannot be read: {error.message}. {how}",
+            topic=topic,
+            partition=self.partition,
+            offset=base,
+            last_offset=last,
+            producer_id=header.producer_id,
+            damaged=int(damaged),
+            place=where,
+            why=error.message,
+        )
 
 
 Item = Fetched | TidelogError
@@ -81,14 +110,16 @@ class Lane:
     """The state of one partition."""
 
     __slots__ = (
-        "done", "end", "failed", "held", "not_before", "owed", "partition", "paused", "received", "sub", "taken",
-        "waiting",
+        "before", "done", "end", "failed", "held", "not_before", "owed", "partition", "paused", "received", "sub",
+        "taken", "waiting",
     )  # fmt: skip
 
     def __init__(self, partition: int, start: Position, end: int | None) -> None:
         self.partition = partition
         self.received = start
         self.taken = start
+        self.before = start
+        """``taken`` as it was before the last batch was taken."""
         self.end = end
         self.sub: int | None = None
         self.not_before = 0.0
@@ -256,6 +287,7 @@ class ConsumerCore:
             raise item
         lane.waiting -= item.header.size
         lane.owed += item.header.size
+        lane.before = lane.taken
         lane.taken = Position(item.header.leader_epoch, item.end)
         return item
 
@@ -276,6 +308,16 @@ class ConsumerCore:
                 lane.held.appendleft(rest)
             else:
                 self._queue.appendleft((lane, rest))
+
+    def fail(self, fetched: Fetched, error: TidelogError) -> list[Effect]:
+        """The application cannot use the batch that was taken last of its partition, and was told why: the partition
+        stands before that batch, and is read no further until ``seek``."""
+        lane = self._lanes[fetched.partition]
+        effects = self._forget(lane)
+        lane.received = lane.taken = lane.before
+        lane.failed = error
+        lane.done = True
+        return effects
 
     # --- what the application changes ------------------------------------------------------------------------
 

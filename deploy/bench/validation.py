@@ -1,0 +1,202 @@
+"""What the gateway's check of batches costs: the produce path with the topic setting ``validate_batches`` on and off.
+
+    .venv/bin/python deploy/bench/validation.py [--rounds 30] [--seconds 2] [--case zstd-16k-100] [--json FILE]
+
+One cluster of real processes has two topics for each case, which differ in that setting alone. A round sends the same
+prebuilt batch to both, one after the other; the next round begins with the other one. So the two halves of a pair are
+seconds apart. Every message holds one batch; replication factor 3, acks ``all``, loopback.
+
+The figure is the ratio of sums: the CPU time per batch of all processes (client, gateway, replica servers,
+controller) over all rounds with the check, divided by that without. The CPU time per MB has the same ratio, since the
+batches are the same. CPU time comes from /proc in ticks of 10 ms, so a case needs some seconds in all. A busy machine
+disturbs the rates more than the CPU time, and both halves of a pair alike.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+import tempfile
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from statistics import median
+
+import click
+import tidelog
+import trio
+from bench import PARTITIONS, send_batches
+from processes import end_with_sigterm
+from rich.console import Console
+from rich.table import Table
+from rows import CONSOLE, machine
+from tidelog.batch_body import Codec
+from tidelog.cli.local_cluster import LocalCluster, free_base_port
+from tidelog.records import NewRecord, encode_batch
+
+CODECS: tuple[tuple[Codec, tuple[tuple[int, int], ...]], ...] = (
+    ("none", ((16 << 10, 1024), (128 << 10, 1024), (16 << 10, 100))),
+    ("zstd", ((16 << 10, 100), (16 << 10, 1024), (128 << 10, 100), (128 << 10, 1024))),
+    ("lz4", ((16 << 10, 100), (16 << 10, 1024), (128 << 10, 100), (128 << 10, 1024))),
+)
+"""Codec, (bytes of values in a batch before compression, bytes of a value) of each case."""
+SHAPES = {
+    f"{codec}-{size >> 10}k-{record}": (codec, size, record) for codec, sizes in CODECS for size, record in sizes
+}
+"""Case -> the same."""
+IN_FLIGHT = {16 << 10: 64, 128 << 10: 16}
+_WORDS = ("order", "customer", "amount", "currency", "EUR", "shipped", "pending", "street", "article", "quantity")
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One half of a round. ``cpu_s``: CPU seconds by process."""
+
+    batches: int
+    seconds: float
+    cpu_s: dict[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """Sums over the rounds of a case with one value of the setting."""
+
+    gateway_ms_per_mb: float
+    all_ms_per_mb: float
+    all_us_per_batch: float
+    mb_per_s: float
+
+
+def compressible(size: int, rng: random.Random) -> bytes:
+    """A value like a line of JSON: few words, some digits. zstd and lz4 make about a third of it."""
+    text = ""
+    while len(text) < size:
+        text += f'"{rng.choice(_WORDS)}": {rng.randrange(10_000)}, '
+    return text[:size].encode()
+
+
+def batch_of(codec: Codec, size: int, record_bytes: int) -> bytes:
+    """A batch of ``size`` bytes of values; uncompressed ones are random."""
+    rng = random.Random(size + record_bytes)
+    count = size // record_bytes
+    values = [
+        rng.randbytes(record_bytes) if codec == "none" else compressible(record_bytes, rng) for _ in range(count)
+    ]
+    return encode_batch([NewRecord(value, timestamp_ms=0) for value in values], codec=codec)
+
+
+def cost(samples: Iterable[Sample], value_bytes: int) -> Cost:
+    """``value_bytes``: of the values in one batch."""
+    chosen = list(samples)
+    batches = sum(sample.batches for sample in chosen)
+    mb = batches * value_bytes / 1e6
+    gateway = sum(sample.cpu_s["g1"] for sample in chosen)
+    everything = sum(sum(sample.cpu_s.values()) for sample in chosen)
+    seconds = sum(sample.seconds for sample in chosen)
+    return Cost(gateway * 1e3 / mb, everything * 1e3 / mb, everything * 1e6 / batches, mb / seconds)
+
+
+def pair_ratios(checked: list[Sample], trusted: list[Sample]) -> list[float]:
+    """Of each round: CPU per batch of all processes with the check, over that without."""
+    return [
+        (sum(one.cpu_s.values()) / one.batches) / (sum(other.cpu_s.values()) / other.batches)
+        for one, other in zip(checked, trusted, strict=True)
+    ]
+
+
+async def create(cluster: LocalCluster, name: str, flush: str, validate: bool) -> str:
+    """A topic of a case; its name."""
+    topic = f"{name}-{'checked' if validate else 'trusted'}"
+    config = {"flush": flush, "max_batch_bytes": str(2 << 20), "validate_batches": str(validate).lower()}
+    async with tidelog.connect(cluster.gateways()) as log:
+        await log.create_topic(topic, partitions=PARTITIONS, replication_factor=3, config=config)
+    return topic
+
+
+async def sample(cluster: LocalCluster, topic: str, batch: bytes, window: int, seconds: float) -> Sample:
+    """Send for so long."""
+    batches, took, _, cores = await send_batches(cluster, topic, batch, window, lambda _, passed: passed >= seconds)
+    return Sample(batches, took, {name: used * took for name, used in cores.items()})
+
+
+async def measure(
+    cluster: LocalCluster, name: str, flush: str, rounds: int, seconds: float
+) -> tuple[list[Sample], list[Sample]]:
+    """All rounds of a case: samples with the check, and without."""
+    codec, size, record_bytes = SHAPES[name]
+    batch = batch_of(codec, size, record_bytes)
+    topics = {validate: await create(cluster, name, flush, validate) for validate in (True, False)}
+    found: dict[bool, list[Sample]] = {True: [], False: []}
+    for validate in topics:  # the first batches of a topic are no measure
+        await sample(cluster, topics[validate], batch, IN_FLIGHT[size], min(seconds, 0.5))
+    for number in range(rounds):
+        for validate in (number % 2 == 0, number % 2 == 1):
+            found[validate].append(await sample(cluster, topics[validate], batch, IN_FLIGHT[size], seconds))
+    async with tidelog.connect(cluster.gateways()) as log:
+        for topic in topics.values():
+            await log.delete_topic(topic)
+    return found[True], found[False]
+
+
+async def run(
+    cluster: LocalCluster, names: list[str], flush: str, rounds: int, seconds: float
+) -> dict[str, tuple[list[Sample], list[Sample]]]:
+    """The chosen cases, one after the other."""
+    cluster.start()
+    await cluster.wait_ready()
+    results = {}
+    for name in names:
+        results[name] = await measure(cluster, name, flush, rounds, seconds)
+        CONSOLE.print(f"{name} is done")
+    return results
+
+
+def table(results: dict[str, tuple[list[Sample], list[Sample]]]) -> Table:
+    """A line for each case: without the check -> with it."""
+    made = Table("case", "gateway ms/MB", "all ms/MB", "all µs/batch", "MB/s", "all: ratio", "median pair", box=None)
+    for name, (checked, trusted) in results.items():
+        _, size, record_bytes = SHAPES[name]
+        value_bytes = size // record_bytes * record_bytes
+        on, off = cost(checked, value_bytes), cost(trusted, value_bytes)
+        made.add_row(
+            name,
+            f"{off.gateway_ms_per_mb:.2f} -> {on.gateway_ms_per_mb:.2f}",
+            f"{off.all_ms_per_mb:.2f} -> {on.all_ms_per_mb:.2f}",
+            f"{off.all_us_per_batch:.0f} -> {on.all_us_per_batch:.0f}",
+            f"{off.mb_per_s:.1f} -> {on.mb_per_s:.1f}",
+            f"{on.all_us_per_batch / off.all_us_per_batch:.3f}",
+            f"{median(pair_ratios(checked, trusted)):.3f}",
+        )
+    return made
+
+
+@click.command()
+@click.option("--rounds", type=click.IntRange(1), default=30, show_default=True, help="Pairs of each case.")
+@click.option("--seconds", type=float, default=2.0, show_default=True, help="Length of a half of a round.")
+@click.option("--flush", type=click.Choice(["fsync", "interval", "os"]), default="os", show_default=True)
+@click.option("--case", "names", type=click.Choice(list(SHAPES)), multiple=True, help="Only these.")
+@click.option("--json", "json_file", type=click.Path(path_type=Path), help="Write all samples here too.")
+def main(rounds: int, seconds: float, flush: str, names: tuple[str, ...], json_file: Path | None) -> None:
+    """Measure what the gateway's check of batches costs: a topic with it beside a topic without it."""
+    end_with_sigterm()
+    folder = Path(tempfile.mkdtemp(prefix="tidelog-bench-"))
+    cluster = LocalCluster.create(folder, controllers=1, replicas=3, gateways=1, base_port=free_base_port(5))
+    try:
+        results = trio.run(run, cluster, list(names or SHAPES), flush, rounds, seconds)
+    finally:
+        cluster.stop()
+        shutil.rmtree(folder)
+    CONSOLE.print(f"flush {flush}, {rounds} rounds of {seconds:g} s; load {os.getloadavg()[0]:.1f}; {machine()}")
+    Console(highlight=False, width=max(CONSOLE.width, 140)).print(table(results))
+    if json_file:
+        document = {
+            name: {"checked": [asdict(s) for s in checked], "trusted": [asdict(s) for s in trusted]}
+            for name, (checked, trusted) in results.items()
+        }
+        json_file.write_text(json.dumps({"machine": machine(), "cases": document}, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()
