@@ -132,6 +132,8 @@ def parts(send: Send) -> tuple[ProducePart, ...]:
 
 def test_batches_of_several_clients_travel_in_one_message_per_leader() -> None:
     bench = Bench("r1", "r2")
+    bench.use(OTHER, 8)
+    bench.use(OTHER, 9)
     one, two, three = batch(0), batch(0, producer_id=8), batch(0, producer_id=9)
     bench.router.on_produce(CLIENT, produce(one), bench.now)
     bench.router.on_produce(OTHER, produce(two), bench.now)
