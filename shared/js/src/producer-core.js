@@ -18,7 +18,7 @@
  *   lost with its link: such batches end with their delivery timeout. In a topic that may lose records (`lossy`) they are
  *   numbered anew too, but a batch whose fate was in doubt stays so.
  * - Tickets. A batch that is refused since its producer id was not presented with a valid ticket was not written by that
- *   try. What was not written by any try is numbered anew under a fresh producer id; what may have been is given up.
+ *   try. What no try can have written is numbered anew under a fresh producer id; the rest is given up.
  * - A conditional append (`expectedOffset`) is a batch of one record. Refused with UNEXPECTED_OFFSET it is given up like
  *   any other; a retry of one that was written is a copy, and never refused for what it wrote itself.
  * - Without idempotence nothing is tried twice here: it might write twice or change the order.

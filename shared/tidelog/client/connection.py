@@ -239,8 +239,8 @@ class Connection:
                 self.link.start_call(ReleaseProducer(producer_id), self.request_timeout_s, _ignore)
 
     def _present(self, link: Link, producer_id: int) -> None:
-        """Batches that follow need not wait for the answer. It brings a ticket that is valid for longer. A ticket that
-        is refused makes the batches be refused, too: their producers decide what to do."""
+        """Batches that follow need not wait for the answer, which brings a ticket that is valid for longer. Where the
+        ticket is refused the batches are refused, too, and their producers decide what to do."""
         epoch, ticket = self._tickets[producer_id]
 
         def answered(answer: Message | TidelogError) -> None:

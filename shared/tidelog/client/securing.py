@@ -54,8 +54,8 @@ class Securing(ABC):
         await self._ask(RevokeTokens("", principal), Done, again=False)
 
     async def rotate_ticket_keys(self) -> None:
-        """Have the cluster sign the tickets of producer ids with a new key. Tickets of the key before stay valid until
-        the next rotation. Raises ``UNSUPPORTED_LEVEL`` below feature level 4."""
+        """Have the cluster sign the tickets of producer ids with a new key. Tickets of the key before stay valid
+        until the next rotation. Raises ``UNSUPPORTED_LEVEL`` below feature level 4."""
         await self._ask(RotateTicketKeys(), Done, again=False)
 
     async def alter_acls(self, add: Iterable[Acl] = (), remove: Iterable[Acl] = ()) -> None:

@@ -21,8 +21,8 @@ from tidelog.wire.messages import ProducerTicket, UseProducer
 from tidelog_gateway.core.cluster import ClusterMap
 
 MAX_PRODUCERS = 1000
-"""Producer ids of one connection. A client releases an id that it needs no more. Not more than ``client_max_in_flight``
-by default, so that a client can present all of them at once when it has connected again."""
+"""Producer ids of one connection. A client releases an id that it needs no more. No more than
+``client_max_in_flight`` by default, so that a client can present all at once when it has connected again."""
 
 
 @dataclass(slots=True)

@@ -19,8 +19,8 @@ Each partition is a *lane*: an open batch, a queue of sealed ones, and those in 
   only a leader that was replaced, and its gap proves nothing. Such batches end with their delivery timeout. In a
   topic that may lose records (``lossy``) they are numbered anew too, but a batch whose fate was in doubt stays so: it
   may have been in a log that is lost, and may come back with it.
-- **Tickets.** A batch that is refused since its producer id was not presented with a valid ticket was not written by
-  that try. What was not written by any try is numbered anew under a fresh producer id; what may have been is given up.
+- **Tickets.** A batch that is refused since its producer id was not presented with a valid ticket was not written
+  by that try. What no try can have written is numbered anew under a fresh producer id; the rest is given up.
 - **A conditional append** (``expected_offset``) is a batch of one record. Refused with ``UNEXPECTED_OFFSET`` it is
   given up like any other; a retry of one that was written is a copy, and never refused for what it wrote itself.
 - **In a transaction** producer id and epoch are the transaction's, and nothing is numbered anew: who is given up is
