@@ -27,7 +27,6 @@ prefix keeps a MAC that was made for another purpose from being a ticket.
 
 from __future__ import annotations
 
-import hashlib
 import hmac
 import re
 import struct
@@ -80,12 +79,10 @@ def refuse_ticket(
 def successor(key: TicketKey, key_id: int) -> TicketKey:
     """A key that follows from another, for a rescue: the metadata must get a key with a greater id than any that was
     lost, and a rescue is to be the same wherever it is repeated."""
-    secret = hmac.new(
-        bytes.fromhex(key.secret), b"tidelog ticket key 1\0" + key_id.to_bytes(8, "big"), hashlib.sha256
-    )
-    return TicketKey(key_id, secret.hexdigest())
+    content = b"tidelog ticket key 1\0" + key_id.to_bytes(8, "big")
+    return TicketKey(key_id, hmac.digest(bytes.fromhex(key.secret), content, "sha256").hex())
 
 
 def _mac(key: TicketKey, ids: bytes, epoch: int, principal: str) -> bytes:
     signed = _PREFIX + ids + _EPOCH.pack(epoch) + principal.encode()
-    return hmac.new(bytes.fromhex(key.secret), signed, hashlib.sha256).digest()[:MAC_BYTES]
+    return hmac.digest(bytes.fromhex(key.secret), signed, "sha256")[:MAC_BYTES]

@@ -211,6 +211,7 @@ async def test_a_producer_that_connects_again_goes_on_whatever_became_of_the_key
                 for _ in range(rotations):
                     await operator.rotate_ticket_keys()
                 await cluster.stop("g1")
+                await log.topics()  # at the other gateway
                 await producer.send(b"2")
                 assert (producer._core.producer_ids == before) == (rotations == 1)
             values = [record.value async for record in operator.consume("orders", start="earliest", end="latest")]

@@ -116,7 +116,7 @@ class FakeCluster:
         self.epoch = 4
         self.producer_ids = 100
         self.key = 1
-        """Of tickets. A ticket names its key; this one and the one before are good."""
+        """Of tickets. A ticket names its key; this one and the one before are good. 0: none is needed."""
         self.held: dict[int, dict[int, int]] = {}
         """By link: the epochs of the producer ids that it has presented."""
         self.task_producers: dict[str, ProducerRecord] = {}
@@ -249,7 +249,8 @@ class FakeCluster:
     def append(self, link: Link, part: ProducePart, data: bytes) -> ProduceAck:
         header = read_header(data)
         try:
-            if header.producer_id and self.held.get(link.source, {}).get(header.producer_id) != header.producer_epoch:
+            held = self.held.get(link.source, {})
+            if self.key and header.producer_id and held.get(header.producer_id) != header.producer_epoch:
                 raise refuse("INVALID_TICKET", "not presented")
             refusal = self.refusals.pop(0) if self.refusals else None
             if refusal is not None:

@@ -139,6 +139,7 @@ async def test_a_producer_presents_its_ticket_on_every_connection_and_asks_for_a
             for rotations in (1, 1, 2):
                 cluster.key += rotations
                 cluster.cut()
+                await log.topics()  # on the next connection
                 await producer.send(b"%d" % rotations)
         assert values(cluster) == [b"0", b"1", b"1", b"2"]
         ids = [read_header(batch).producer_id for batch in cluster.log("orders").batches]
