@@ -38,6 +38,9 @@ PRODUCER_ERRORS: tuple[tuple[str, bool, dict[str, str]], ...] = (
     ("CORRUPT_BATCH", False, {}),
     ("UNEXPECTED_OFFSET", False, {"end_offset": "9"}),
     ("FENCED_PRODUCER", False, {}),
+    ("INVALID_TICKET", False, {}),
+    ("INVALID_TICKET", False, {}),
+    ("UNKNOWN_TICKET_KEY", False, {}),
 )
 READER_ERRORS = ("NOT_LEADER", "OFFSET_OUT_OF_RANGE", "LOG_TRUNCATED", "QUOTA_EXCEEDED")
 
@@ -144,8 +147,7 @@ class _Producer:
     def producer_id(self) -> None:
         if self.core.wants_producer_id:
             id = self.rng.randrange(1, 2**40)
-            self.core.on_producer_id(id)
-            self.note("producerId", [id], None)
+            self.note("producerId", [id], self.core.on_producer_id(id))
 
     def seal(self) -> None:
         self.core.seal_all()

@@ -16,6 +16,7 @@ from mutants import (
     storage,
     store,
     task_producers,
+    tickets,
     transactions,
 )
 from mutants.rules import MUTANTS
@@ -36,5 +37,6 @@ __all__ = [
     "storage",
     "store",
     "task_producers",
+    "tickets",
     "transactions",
 ]

@@ -485,7 +485,8 @@ def test_a_cluster_that_cannot_give_producers_is_to_be_upgraded(monkeypatch: pyt
 
     monkeypatch.setattr(FakeCluster, "answer", older)
     wanted = rf"\[TIDELOG_FAILED\].*{code}.*raise its feature level to 4 .*, or use another delivery"
-    with served() as (_, url):
+    with served() as (cluster, url):
+        cluster.key = 0
         with task(monkeypatch, 0, **properties("q", 0)):
             with pytest.raises(SourceError, match=wanted):
                 stream_writer(url, delivery="idempotent").write(iter([ROWS]))

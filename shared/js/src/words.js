@@ -37,7 +37,8 @@ export const welcome = shape({
 
 export const done = shape({});
 export const topicCreated = shape({ topic_id: text });
-export const producerId = shape({ producer_id: integer, count: or(1, integer) });
+export const producerId = shape({ producer_id: integer, count: or(1, integer), ticket: or("", text) });
+export const producerTicket = shape({ ticket: or("", text) });
 
 const partitionInfo = shape({
   partition: integer,
