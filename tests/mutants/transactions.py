@@ -138,11 +138,11 @@ def write_late_markers(patch: Patch) -> None:
     mark = marking.Marking._mark
 
     def write(self, source, id, message, partition, leading, now):
-        partition.producers.fences = lambda producer, epoch: False
+        partition.producers.needs_marker = lambda producer, epoch: True
         try:
             mark(self, source, id, message, partition, leading, now)
         finally:
-            del partition.producers.fences
+            del partition.producers.needs_marker
 
     patch.setattr(marking.Marking, "_mark", write)
 

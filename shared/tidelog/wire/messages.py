@@ -1713,10 +1713,14 @@ class BeginTransaction(Message):
 
 @dataclass(frozen=True, slots=True)
 class TransactionEnded(Message):
-    """Answer: how the transaction ended. That is decided for good; its records become visible, or nobody ever sees
-    them, as soon as the leaders have heard of it."""
+    """Answer: how the transaction ended, which is decided for good. Without ``pending`` a commit is visible: every
+    partition of it has the marker."""
 
     committed: bool = False
+    pending: tuple[TopicShare, ...] = ()
+    """Partitions that did not have the marker of the commit when the coordinator's ``visible_wait_ms`` was over:
+    readers of what is committed wait there. The same request again waits again. A server of an earlier release never
+    names any."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -1750,6 +1754,8 @@ class StagedCommitted(Message):
     aborted, unless it was named then."""
 
     repeated: bool = False
+    pending: tuple[TopicShare, ...] = ()
+    """As of ``end_transaction``: partitions without a marker of one of the transactions that were named."""
 
 
 @dataclass(frozen=True, slots=True)
