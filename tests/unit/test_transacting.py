@@ -275,9 +275,18 @@ def test_what_a_batch_of_a_transaction_must_say() -> None:
     assert isinstance(answer, TidelogError) and answer.code == "INVALID_TRANSACTION"
 
 
-def commit_offset(net: TransactionNet, begun: TransactionBegun, offset: int, name: str = "r2") -> object:
+def of_transaction(begun: TransactionBegun, offset: int, app: str = APP) -> CommitOffsets:
     position = GroupPosition(KEY.topic_id, 0, offset)
-    return net.tell(CommitOffsets("g", (position,), "", -1, "", APP, begun.producer_id, begun.producer_epoch), name)
+    return CommitOffsets("g", (position,), "", -1, "", app, begun.producer_id, begun.producer_epoch)
+
+
+def commit_offset(
+    net: TransactionNet, begun: TransactionBegun, offset: int, name: str = "r2", app: str = APP
+) -> object:
+    id = net.ask(name, of_transaction(begun, offset, app))
+    if id not in net.answers:
+        net.advance(0.5)  # the coordinator proves that nobody else is one
+    return net.answers[id]
 
 
 def offset_of(net: TransactionNet, name: str = "r2") -> object:
@@ -330,6 +339,37 @@ def test_positions_of_a_transaction_outlive_the_coordinator_of_the_group() -> No
     net.end(begun)
     net.advance(0.5)
     assert offset_of(net, "r1") == [7]
+
+
+def test_nobody_adds_positions_to_a_transaction_of_another_application() -> None:
+    """It has a right to an application of its own and to the group, and knows producer id and epoch of another's
+    transaction, which has positions of the group already."""
+    net = TransactionNet()
+    victim, own = net.begin(), net.begin(app="mallory")
+    assert commit_offset(net, victim, 7) == Done()
+    assert commit_offset(net, own, 3, app="mallory") == Done()
+    assert code(commit_offset(net, victim, 99, app="mallory")) == "UNKNOWN_TRANSACTION"
+    assert code(commit_offset(net, own, 99)) == "UNKNOWN_TRANSACTION"
+    net.end(own, commit=False, app="mallory")
+    net.end(victim)
+    net.advance(0.2)
+    assert offset_of(net) == [7]
+
+
+def test_positions_that_a_marker_has_overtaken_are_not_held_though_another_request_names_the_producer() -> None:
+    """Held after the marker they would keep the group's positions unstable for ever."""
+    net = TransactionNet()
+    victim = net.begin()
+    net.hold = lambda name, call: isinstance(call.message, EnrolPartition)
+    waiting = net.ask("r2", of_transaction(victim, 7))
+    (held,) = net.held
+    net.ask("r2", WriteMarker("r3", *GROUP_LOG, victim.producer_id, victim.producer_epoch, False))
+    net.ask("r2", of_transaction(victim, 99, "mallory"))
+    net.hold = lambda name, call: False
+    net.deliver(*held)
+    net.advance(0.5)
+    assert code(net.answers[waiting]) == "NOT_COORDINATOR"
+    assert offset_of(net) == []
 
 
 def test_positions_of_a_producer_without_a_transaction_are_refused() -> None:

@@ -89,7 +89,8 @@ OF_GROUP = {
     DeleteGroup.OP: "group",
     DescribeGroup.OP: "describe",
 }
-"""Ops on the consumer group ``group``."""
+"""Ops on the consumer group ``group``. ``commit_offsets`` with a ``transaction`` also needs to ``transact`` on that
+application (``Guard.judge``)."""
 OF_APP = {
     BeginTransaction.OP: "transact",
     EndTransaction.OP: "transact",
