@@ -222,7 +222,9 @@ class Transactor(Client):
             partition = self.cluster.replica(leader).core.partitions.get(key)
             leads = partition is not None and partition.leading is not None
             if leads and partition.producers.transactions.is_open(*self._identity[1:]):
-                raise Violation(f"T5 {leader} {key}: {self._identity} is open, and its commit was answered as visible")
+                raise Violation(
+                    f"T5 {leader} {key}: {self._identity} is open, and its commit was answered as visible"
+                )
 
     def drop_staged(self, done: Callable[[bool], None]) -> None:
         """An operator drops what the driver has staged and not committed; False: nobody has done it."""

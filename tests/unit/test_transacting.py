@@ -15,8 +15,11 @@ from tidelog.wire.messages import (
     FetchOffsets,
     FetchOffsetsAnswer,
     GroupPosition,
+    ListOffset,
     ListTransactions,
     ListTransactionsAnswer,
+    OffsetAnswer,
+    StableOffset,
     StagedCommitted,
     TopicShare,
     TransactionBegun,
@@ -433,3 +436,33 @@ def test_a_server_knows_how_many_it_coordinates_how_old_they_are_and_how_they_en
     net.advance(1)
     assert (transactions.ages()["committing"], transactions.ended) == ([], {"committed": 1, "aborted": 1})
     assert all(net.nodes[name].transactions.ages()["prepared"] == [] for name in ("r1", "r2"))
+
+
+def test_the_leader_tells_for_how_long_which_transaction_has_kept_the_last_stable_offset() -> None:
+    net = TransactionNet()
+    ask = ListOffset(KEY.topic_id, 0, "latest", isolation="uncommitted")
+
+    def stable() -> object:
+        id = net.ask("r1", ask)
+        net.advance(0.5)
+        return net.answers[id].stable
+
+    net.send("r1", b"before")
+    assert stable() is None
+    begun = net.begin()
+    net.write(begun, b"a")
+    net.advance(3)
+    told = stable()
+    assert isinstance(told, StableOffset)
+    assert (told.offset, told.producer_id, told.producer_epoch) == (1, begun.producer_id, 0)
+    assert 3000 <= told.age_ms <= 3500
+    net.move(KEY, "r2")
+    net.leaders[0] = "r2"
+    id = net.ask("r2", ask)
+    net.advance(0.5)
+    assert net.answers[id].stable.producer_id == begun.producer_id and net.answers[id].stable.age_ms < 3000
+    net.end(begun)
+    net.advance(0.2)
+    id = net.ask("r2", ask)
+    net.advance(0.5)
+    assert net.answers[id] == OffsetAnswer(3, 1), "nobody waits any more"

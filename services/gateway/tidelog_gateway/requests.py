@@ -278,7 +278,7 @@ class Requests:
             topics = [topic for topic in named if topic is not None]
         infos = [_topic_info(topic) for topic in topics if view.of_topic(topic.name)]
         if message.offsets:
-            found: dict[tuple[str, int, str], int] = {}
+            found: dict[tuple[str, int, str], OffsetAnswer] = {}
             async with trio.open_nursery() as nursery:
                 for info in infos:
                     for one in info.partitions:
@@ -291,14 +291,16 @@ class Requests:
         )
         return MetadataAnswer(image.cluster, image.index, tuple(infos), servers)
 
-    async def _offset(self, topic_id: str, partition: int, at: str, found: dict[tuple[str, int, str], int]) -> None:
+    async def _offset(
+        self, topic_id: str, partition: int, at: str, found: dict[tuple[str, int, str], OffsetAnswer]
+    ) -> None:
         """Ask for one offset; unknown when the leader cannot tell."""
         try:
             answer = await self._ask(ListOffset(topic_id, partition, at, isolation="uncommitted"))
         except TidelogError:
             return
         assert isinstance(answer, OffsetAnswer)
-        found[topic_id, partition, at] = answer.offset
+        found[topic_id, partition, at] = answer
 
     async def _ask(self, message: ListOffset) -> Message:
         return await self._call(lambda done: self._shell.ask_leader(message, OFFSETS_TIMEOUT_S, done))
@@ -357,12 +359,14 @@ def _topic_info(topic: TopicState) -> TopicInfo:
     return TopicInfo(topic.topic_id, topic.name, topic.config.texts(), partitions)
 
 
-def _with_offsets(info: TopicInfo, found: dict[tuple[str, int, str], int]) -> TopicInfo:
+def _with_offsets(info: TopicInfo, found: dict[tuple[str, int, str], OffsetAnswer]) -> TopicInfo:
+    unknown = OffsetAnswer(-1)
     partitions = tuple(
         replace(
             one,
-            log_start=found.get((info.topic_id, one.partition, "earliest"), -1),
-            high_watermark=found.get((info.topic_id, one.partition, "latest"), -1),
+            log_start=found.get((info.topic_id, one.partition, "earliest"), unknown).offset,
+            high_watermark=found.get((info.topic_id, one.partition, "latest"), unknown).offset,
+            stable=found.get((info.topic_id, one.partition, "latest"), unknown).stable,
         )
         for one in info.partitions
     )

@@ -93,11 +93,13 @@ class Groups(Coordinated[Coordinator, Stored]):
         if isinstance(message, WriteMarker):
             for enrolment in [one for one in self._enrolling if one.producer_id == message.producer_id]:
                 del self._enrolling[enrolment]
-        if isinstance(message, CommitOffsets) and message.transaction:
-            if not isinstance(self._find(message, now), TidelogError):
-                self._enrol(source, id, message, now)
-                return
+        if isinstance(message, CommitOffsets) and message.transaction and self._coordinates(message, now):
+            self._enrol(source, id, message, now)
+            return
         super().on_request(source, id, message, now)
+
+    def _coordinates(self, message: Message, now: float) -> bool:
+        return not isinstance(self._find(message, now), TidelogError)
 
     def _enrol(self, source: int, id: int | None, message: CommitOffsets, now: float) -> None:
         number, producer, epoch = self._number(message), message.producer_id, message.producer_epoch

@@ -1241,12 +1241,28 @@ class Read(Message):
 
 
 @dataclass(frozen=True, slots=True)
+class StableOffset:
+    """Part: the last stable offset of a partition, where it is below the HW: readers of what is committed wait there
+    for a transaction."""
+
+    offset: int
+    producer_id: int
+    """Of the transaction that begins there."""
+    producer_epoch: int
+    """-1: the marker of the transaction is in the leader's log, and not committed yet."""
+    age_ms: int
+    """For so long the leader has seen the last stable offset there. It counts anew in each leader epoch."""
+
+
+@dataclass(frozen=True, slots=True)
 class OffsetAnswer(Message):
-    """Answer: an offset, and the epoch and timestamp (-1: none) of the record there or before it."""
+    """Answer: an offset, and the epoch and timestamp (-1: none) of the record there or before it. ``stable``: told
+    with the HW (``latest``, ``uncommitted``), where the last stable offset is below it."""
 
     offset: int
     leader_epoch: int = -1
     timestamp_ms: int = -1
+    stable: StableOffset | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -1352,6 +1368,8 @@ class PartitionInfo:
     sealing: bool = False
     """Nobody leads before enough replicas have reported how far their logs reach."""
     doubtful: tuple[str, ...] = ()
+    stable: StableOffset | None = None
+    """Told with ``offsets``, where the last stable offset is below the HW."""
 
 
 @dataclass(frozen=True, slots=True)
