@@ -22,17 +22,16 @@ from tidelog.wire.messages import (
     ListTransactions,
     Message,
     StagedCommitted,
-    TopicShare,
     TransactionEnded,
     WriteMarker,
 )
 
 from tidelog_replica.coordinated import Coordinated, Led, Waiting
-from tidelog_replica.core.groups.records import shares_of
 from tidelog_replica.core.transactions.coordinator import KINDS as KINDS
 from tidelog_replica.core.transactions.coordinator import Coordinator
 from tidelog_replica.core.transactions.records import Stored
 from tidelog_replica.core.transactions.slot import ENDING, LIVE, Marker, Slot
+from tidelog_replica.core.transactions.telling import told_shares
 
 TIMER = "transactions"
 
@@ -159,10 +158,9 @@ class Transactions(Coordinated[Coordinator, Stored]):
             if (pending and now < commit.until) or not commit.led.is_led:
                 kept.append(commit)
                 continue
-            shares = tuple(TopicShare(topic, tuple(numbers)) for topic, numbers in shares_of(pending).items())
             answer = commit.waiting.answer
             assert isinstance(answer, TransactionEnded | StagedCommitted)
-            commit.led.waiting.add(replace(commit.waiting, answer=replace(answer, pending=shares)))
+            commit.led.waiting.add(replace(commit.waiting, answer=replace(answer, pending=told_shares(pending))))
             self._wake(commit.led)
         self._commits = kept
 

@@ -11,7 +11,16 @@ from dataclasses import dataclass, field
 from statistics import median
 
 from tidelog.cli.explain import refill_in_words, refuses_all, state_in_words
-from tidelog.wire.messages import FeaturesAnswer, MetadataAnswer, PartitionInfo, QuorumAnswer, ServerInfo, TopicInfo
+from tidelog.wire.messages import (
+    FeaturesAnswer,
+    MetadataAnswer,
+    PartitionInfo,
+    QuorumAnswer,
+    ServerInfo,
+    StableOffset,
+    TopicInfo,
+    TransactionInfo,
+)
 
 PROBLEM, WARNING, NOTE = "problem", "warning", "note"
 LITTLE_ROOM_BYTES = 1 << 30
@@ -24,6 +33,12 @@ UNEVEN = 0.25
 """So much more than its share, or less, may a server lead or hold; and two partitions besides."""
 FAR_BEHIND = 10_000
 """Records that a group with members may be behind without a word."""
+LONG_TRANSACTION_MS = 60_000
+"""The time-out of a transaction that names none."""
+HANGING = (
+    "docs/transactions.md, A transaction that no coordinator has, says how that comes about and what to do; until then"
+    " 'tidelog consume --isolation uncommitted' shows what lies there."
+)
 MOST_NAMED = 5
 """Partitions of one kind that are named; the others are counted."""
 
@@ -35,6 +50,17 @@ class Finding:
     level: str
     what: str
     next_step: str
+
+
+@dataclass(frozen=True, slots=True)
+class Waits:
+    """A partition in which readers of what is committed have waited for long for a transaction. ``transaction``: what
+    its coordinator says of it; None: no coordinator has it."""
+
+    partition: str
+    leader: str
+    stable: StableOffset
+    transaction: TransactionInfo | None
 
 
 @dataclass(frozen=True)
@@ -49,6 +75,7 @@ class View:
     versions: Mapping[str, str] = field(default_factory=dict)
     clocks: Mapping[str, float] = field(default_factory=dict)
     lags: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    waits: tuple[Waits, ...] = ()
     features: FeaturesAnswer | None = None
     """None: a release without levels answered, or nobody."""
 
@@ -58,6 +85,7 @@ def examine(view: View) -> list[Finding]:
     metadata = view.metadata
     found = [*_controllers(view.quorum), *_servers(metadata, view.metrics), *_partitions(metadata)]
     found += [*_processes(view), *_levels(view.features), *_balance(metadata), *_groups(view.lags)]
+    found += [_wait(one) for one in view.waits]
     return in_order(found)
 
 
@@ -242,3 +270,28 @@ def _groups(lags: Mapping[str, tuple[int, int]]) -> Iterator[Finding]:
         elif behind > FAR_BEHIND:
             what = f"group {group} is {behind} records behind, with {members} member{'s' * (members > 1)}"
             yield Finding(WARNING, what, f"{step} More members, or faster ones, catch up.")
+
+
+def _wait(one: Waits) -> Finding:
+    """Readers wait for a transaction."""
+    stable, known = one.stable, one.transaction
+    since = f"{one.partition}: readers of what is committed have waited at {stable.offset} for {_span(stable.age_ms)}"
+    whose = f"of producer {stable.producer_id} epoch {stable.producer_epoch}"
+    if stable.producer_epoch < 0:
+        what = f"{since}: the end of the transaction of producer {stable.producer_id} is written, and not committed"
+        return Finding(WARNING, what, f"'tidelog why {one.partition}' says which replicas {one.leader} waits for.")
+    if known is None:
+        what = f"{since}: for a transaction {whose} that no coordinator has, so nothing will end it"
+        return Finding(PROBLEM, what, HANGING)
+    named = f"the {'staged ' * bool(known.staged)}transaction of {known.app} ({whose[3:]})"
+    if known.state in ("committing", "aborting"):
+        what = f"{since}: {named} is {known.state}, and {one.leader} has not taken the marker yet"
+        return Finding(PROBLEM, what, f"The coordinator goes on trying: see the log of {one.leader}, and its disk.")
+    level = NOTE if stable.age_ms < LONG_TRANSACTION_MS else WARNING
+    how = f" --staged {known.staged}" if known.staged else ""
+    step = f"It is aborted when its time is over; 'tidelog transactions abort {known.app}{how}' does so now."
+    return Finding(level, f"{since}: {named} is {known.state}", step)
+
+
+def _span(ms: int) -> str:
+    return f"{ms / 1000:.0f} s" if ms < 120_000 else f"{ms / 60_000:.0f} min"

@@ -14,7 +14,7 @@ from rich.table import Table
 from tidelog.cli.main import connect, gateway_option, json_option, print_json, run
 
 if TYPE_CHECKING:
-    from tidelog.wire.messages import ListTransactionsAnswer, TransactionInfo
+    from tidelog.wire.messages import ListTransactionsAnswer, TopicShare, TransactionInfo
 
 SECONDS = 1000
 
@@ -67,7 +67,10 @@ def describe(app: str, as_json: bool, gateways: tuple[str, ...]) -> None:
     found = run(task)
     told, names = found.answer, found.topics
     if as_json:
-        rows = [_document(info) | {"parts": _parts(info, names)} for info in told.transactions]
+        rows = [
+            _document(info) | {"parts": _named(info.parts, names), "pending": _named(info.pending, names)}
+            for info in told.transactions
+        ]
         print_json({"app": app, "transactions": rows, "batches": told.batches})
         return
     if not told.transactions and not told.batches:
@@ -76,7 +79,9 @@ def describe(app: str, as_json: bool, gateways: tuple[str, ...]) -> None:
     _print(told.transactions)
     for info in told.transactions:
         if info.parts:
-            click.echo(f"{info.staged or info.app} has written to {' '.join(_parts(info, names))}")
+            click.echo(f"{info.staged or info.app} has written to {' '.join(_named(info.parts, names))}")
+        if info.pending:
+            click.echo(f"{info.staged or info.app} has yet to be ended in {' '.join(_named(info.pending, names))}")
     if told.batches:
         newest = " ".join(map(str, told.batches[-10:]))
         click.echo(f"committed batches: {newest}" if len(told.batches) <= 10 else f"newest batches: {newest}")
@@ -105,11 +110,11 @@ def abort(app: str, staged: tuple[str, ...], gateways: tuple[str, ...]) -> None:
 
 
 def _document(info: TransactionInfo) -> dict[str, object]:
-    return {name: value for name, value in asdict(info).items() if name != "parts"}
+    return {name: value for name, value in asdict(info).items() if name not in ("parts", "pending")}
 
 
-def _parts(info: TransactionInfo, names: dict[str, str]) -> list[str]:
-    return [f"{names.get(share.topic_id, share.topic_id)}/{p}" for share in info.parts for p in share.partitions]
+def _named(shares: Iterable[TopicShare], names: dict[str, str]) -> list[str]:
+    return [f"{names.get(share.topic_id, share.topic_id)}/{p}" for share in shares for p in share.partitions]
 
 
 def _print(found: Iterable[TransactionInfo]) -> None:

@@ -71,6 +71,11 @@ class Transaction(Feed):
         whose = group if isinstance(group, str) else group._tell()
         self._portal.run(self._inner.commit_offsets, whose, positions)
 
+    @property
+    def pending(self) -> tuple[tuple[str, int], ...]:
+        """Partitions in which the committed transaction was not visible yet; see ``tidelog.Transaction``."""
+        return self._inner.pending
+
     def __enter__(self) -> Self:
         self._inner = self._within.enter_context(self._portal.entered(self._opening))
         self.app, self.id = self._inner.app, self._inner.id
@@ -122,6 +127,11 @@ class Transacting:
         """Commit all these staged transactions together, as batch number ``batch`` of the application, once; see
         ``tidelog.Log.commit``."""
         return self._portal.run(partial(self._portal.log.commit, app, batch, tuple(staged), alone=alone))
+
+    def wait_visible(self, app: str, *, timeout_s: float = TIMEOUT_S) -> None:
+        """Wait until readers see everything that the application has committed by now; see
+        ``tidelog.Log.wait_visible``."""
+        self._portal.run(partial(self._portal.log.wait_visible, app, timeout_s=timeout_s))
 
     def abort(self, app: str, staged: Iterable[str]) -> None:
         """Drop these staged transactions; does nothing to what is committed, or not known."""

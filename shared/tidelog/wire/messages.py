@@ -1850,6 +1850,8 @@ class TransactionInfo:
     """Wall clock: then it is aborted, unless it has ended before."""
     parts: tuple[TopicShare, ...] = ()
     """The partitions; told with ``app`` only."""
+    pending: tuple[TopicShare, ...] = ()
+    """Of one that is decided: partitions that are not known to have its marker. Told with ``app`` only."""
 
 
 @dataclass(frozen=True, slots=True)
