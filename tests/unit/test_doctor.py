@@ -121,7 +121,12 @@ def test_a_whole_cluster_gives_nothing_to_say() -> None:
             "transfer",
         ),
         (replace(view(), lags={"billing": (0, 7)}), NOTE, "billing has no members, and is 7", "describe billing"),
-        (waiting(300, None), PROBLEM, "orders/0: readers of what is committed have waited at 17 for 5 min", "docs/"),
+        (
+            waiting(300, None),
+            PROBLEM,
+            "orders/0: readers of what is committed have waited at 17 for 5 min",
+            "settle orders/0 --producer 4711 --epoch 3 --commit",
+        ),
         (waiting(300, None), PROBLEM, "of producer 4711 epoch 3 that no coordinator has", "transactions.md"),
         (waiting(300, None, -1), WARNING, "of producer 4711 is written, and not committed", "why orders/0"),
         (waiting(20, in_state("open")), NOTE, "the transaction of billing (producer 4711 epoch 3)", "abort billing'"),

@@ -31,7 +31,7 @@ SET_BY_CONSTRUCTORS = {"topic", "topics", "group"}
 """Attributes of objects in Python, where the classes do not tell of them."""
 TRANSACTIONS = (
     *("transaction", "stage", "commit", "wait_visible", "abort"),
-    *("transactions", "describe_transactions", "abort_transaction"),
+    *("transactions", "describe_transactions", "abort_transaction", "settle_transaction"),
 )
 ENDS = "async with"
 SYNC_HAS = {

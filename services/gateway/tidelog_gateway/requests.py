@@ -13,6 +13,7 @@ from typing import Any, Protocol, TypeVar
 import trio
 from tidelog.access import ANONYMOUS
 from tidelog.errors import TidelogError, refuse
+from tidelog.levels import SETTLING
 from tidelog.link import Link
 from tidelog.types import MAX_TASKS, Access, TopicState
 from tidelog.wire.messages import (
@@ -40,6 +41,8 @@ from tidelog.wire.messages import (
     InitProducer,
     InitTaskProducer,
     ListOffset,
+    ListTransactions,
+    ListTransactionsAnswer,
     Message,
     Metadata,
     MetadataAnswer,
@@ -59,11 +62,13 @@ from tidelog.wire.messages import (
     RevokeTokens,
     ServerInfo,
     SetReadOnly,
+    SettleTransaction,
     TaskProducer,
     TokenInfo,
     TopicCreated,
     TopicInfo,
     TransferLeader,
+    WriteMarker,
 )
 
 from tidelog_gateway.coordination import KINDS as GROUP_KINDS
@@ -110,6 +115,7 @@ KINDS = (
     Rebalance,
     RemoveController,
     SetReadOnly,
+    SettleTransaction,
     TransferLeader,
     RevokeTokens,
 )
@@ -195,6 +201,8 @@ class Requests:
                 if not 1 <= count <= MAX_TASKS:
                     raise refuse("INVALID_CONFIG", f"count is {count}; it must be 1 to {MAX_TASKS}")
                 return ProducerId((await self._allocate(count)).start, count)
+            case SettleTransaction():
+                return await self._settle(message)
             case InitTaskProducer():
                 return await self._init_task_producer(message)
             case Play(node, act):
@@ -267,6 +275,30 @@ class Requests:
             return answer
         ids = await self._allocate(MAX_TASKS)
         return await self._coordination.answer(replace(message, first_id=ids.start))
+
+    async def _settle(self, asked: SettleTransaction) -> Message:
+        """Have the leader write the marker, where that takes the place of no coordinator. The coordinators are asked
+        first: a transaction that ends while they are asked is not open any more when the leader is asked."""
+        cluster, id, epoch = self._shell.cluster, asked.producer_id, asked.producer_epoch
+        if cluster.image.level < SETTLING:
+            text = f"settling a transaction needs feature level {SETTLING}, the cluster is at {cluster.image.level}"
+            raise refuse("UNSUPPORTED_LEVEL", text, level=cluster.image.level)
+        listed = await self._coordination.answer(ListTransactions())
+        assert isinstance(listed, ListTransactionsAnswer)
+        known = next((one for one in listed.transactions if one.producer_id == id), None)
+        if known is not None:
+            text = f"the coordinator of {known.app} has the transaction of producer {id}, and ends it"
+            raise refuse("INVALID_TRANSACTION", f"{text}: 'tidelog transactions abort {known.app}'")
+        told = await self._ask(ListOffset(asked.topic_id, asked.partition, "latest", isolation="uncommitted"))
+        assert isinstance(told, OffsetAnswer)
+        if told.stable is None or (told.stable.producer_id, told.stable.producer_epoch) != (id, epoch):
+            raise refuse("UNKNOWN_TRANSACTION", f"readers do not wait for producer {id} epoch {epoch} there")
+        state = cluster.state(asked.topic_id, asked.partition)
+        if state is None or state.leader is None:
+            raise refuse("OFFLINE", f"{asked.topic_id}/{asked.partition} has no leader now")
+        leader = state.leader
+        marker = WriteMarker("", asked.topic_id, asked.partition, id, epoch, asked.commit)
+        return await self._call(lambda done: self._shell.peers.start_call(leader, marker, SERVER_TIMEOUT_S, done))
 
     async def _describe(self, message: Metadata, view: View) -> MetadataAnswer:
         cluster = self._shell.cluster

@@ -36,8 +36,8 @@ FAR_BEHIND = 10_000
 LONG_TRANSACTION_MS = 60_000
 """The time-out of a transaction that names none."""
 HANGING = (
-    "docs/transactions.md, A transaction that no coordinator has, says how that comes about and what to do; until then"
-    " 'tidelog consume --isolation uncommitted' shows what lies there."
+    "Find out whether its program was told that it is committed; then 'tidelog transactions settle WHERE --commit', or"
+    " --abort. docs/transactions.md, A transaction that no coordinator has, says more."
 )
 MOST_NAMED = 5
 """Partitions of one kind that are named; the others are counted."""
@@ -282,7 +282,8 @@ def _wait(one: Waits) -> Finding:
         return Finding(WARNING, what, f"'tidelog why {one.partition}' says which replicas {one.leader} waits for.")
     if known is None:
         what = f"{since}: for a transaction {whose} that no coordinator has, so nothing will end it"
-        return Finding(PROBLEM, what, HANGING)
+        place = f"{one.partition} --producer {stable.producer_id} --epoch {stable.producer_epoch}"
+        return Finding(PROBLEM, what, HANGING.replace("WHERE", place))
     named = f"the {'staged ' * bool(known.staged)}transaction of {known.app} ({whose[3:]})"
     if known.state in ("committing", "aborting"):
         what = f"{since}: {named} is {known.state}, and {one.leader} has not taken the marker yet"

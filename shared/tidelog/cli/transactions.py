@@ -11,6 +11,8 @@ import click
 from rich.console import Console
 from rich.table import Table
 
+from tidelog.cli.completion import places
+from tidelog.cli.explain import partition_of
 from tidelog.cli.main import connect, gateway_option, json_option, print_json, run
 
 if TYPE_CHECKING:
@@ -21,7 +23,7 @@ SECONDS = 1000
 
 @click.group()
 def transactions() -> None:
-    """List, describe and abort transactions."""
+    """List, describe, abort and settle transactions."""
 
 
 @transactions.command("list")
@@ -107,6 +109,29 @@ def abort(app: str, staged: tuple[str, ...], gateways: tuple[str, ...]) -> None:
         click.echo(f"aborted {' '.join(staged) or f'the transaction of {app}'}")
     else:
         raise click.ClickException(f"{app} has no such transaction" if staged else f"{app} has no open transaction")
+
+
+@transactions.command()
+@click.argument("where", metavar="TOPIC/PARTITION", shell_complete=places)
+@click.option(
+    "--producer", type=click.IntRange(1), required=True, help="Its producer id, as 'tidelog doctor' names it."
+)
+@click.option("--epoch", type=click.IntRange(0, 65535), required=True, help="Its producer epoch.")
+@click.option("--commit/--abort", "commit", required=True, default=None, help="Whether its records become visible.")
+@gateway_option
+def settle(where: str, producer: int, epoch: int, commit: bool, gateways: tuple[str, ...]) -> None:
+    """End a transaction that no coordinator has, in one partition where readers of what is committed wait for it.
+
+    'tidelog doctor' finds such a transaction. The program that wrote it may have been told that it is committed:
+    choose --commit where it was, so that what other partitions show is whole. This cannot be taken back."""
+    name, number = partition_of(where)
+
+    async def task() -> None:
+        async with connect(gateways) as log:
+            await log.settle_transaction(name, number, producer, epoch, commit=commit)
+
+    run(task)
+    click.echo(f"{where}: the transaction of producer {producer} is {'committed' if commit else 'aborted'}")
 
 
 def _document(info: TransactionInfo) -> dict[str, object]:

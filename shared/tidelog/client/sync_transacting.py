@@ -148,3 +148,8 @@ class Transacting:
     def abort_transaction(self, app: str) -> bool:
         """Abort the transaction of an application that is open, whoever has it; False where none is."""
         return self._portal.run(self._portal.log.abort_transaction, app)
+
+    def settle_transaction(self, topic: str, partition: int, producer_id: int, epoch: int, *, commit: bool) -> None:
+        """End a hanging transaction in one partition; see ``tidelog.Log.settle_transaction``."""
+        settle = self._portal.log.settle_transaction
+        self._portal.run(partial(settle, topic, partition, producer_id, epoch, commit=commit))

@@ -32,6 +32,7 @@ from tidelog.wire.messages import (
     ListTransactionsAnswer,
     Message,
     PrepareTransaction,
+    SettleTransaction,
     StagedCommitted,
     TopicInfo,
     TransactionBegun,
@@ -282,6 +283,16 @@ class Transacting(ABC):
                 request = EndTransaction(app, info.producer_id, info.producer_epoch, False)
                 return not (await self._ask(request, TransactionEnded)).committed
         return False
+
+    async def settle_transaction(
+        self, topic: str, partition: int, producer_id: int, epoch: int, *, commit: bool
+    ) -> None:
+        """End a hanging transaction in one partition, so that readers of what is committed get on: one that is open
+        in its log, and that no coordinator has. Its records there become visible (``commit``) or are never seen.
+        Raises ``INVALID_TRANSACTION`` where a coordinator has it, ``UNKNOWN_TRANSACTION`` where readers do not wait for
+        it. Takes the right to administer the cluster."""
+        topic_id = (await self.describe(topic)).topic_id
+        await self._ask(SettleTransaction(topic_id, partition, producer_id, epoch, commit), Done)
 
     @asynccontextmanager
     async def _begun(

@@ -1875,6 +1875,22 @@ class ListTransactions(Message):
 
 
 @dataclass(frozen=True, slots=True)
+class SettleTransaction(Message):
+    """End a *hanging* transaction in one partition: one that is open in the log, and that no coordinator has. Refused
+    with ``INVALID_TRANSACTION`` while a coordinator has a transaction of that producer, and with
+    ``UNKNOWN_TRANSACTION`` unless it is the one that keeps the last stable offset where it is. Since feature level
+    4."""
+
+    OP: ClassVar[str] = "settle_transaction"
+    ANSWER: ClassVar[type[Message]] = Done
+    topic_id: str
+    partition: int
+    producer_id: int
+    producer_epoch: int
+    commit: bool
+
+
+@dataclass(frozen=True, slots=True)
 class EnrolPartition(Message):
     """A leader asks the coordinator, before it takes the first batch of a transaction: is it open? The partition is
     part of it from then on."""
