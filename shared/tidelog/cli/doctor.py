@@ -39,8 +39,8 @@ def doctor(as_json: bool, gateways: tuple[str, ...]) -> None:
 
     It looks at every gateway that is named, the controllers and their majority, replica servers, their disks,
     versions, feature levels and clocks, each partition's leader and in-sync replicas, how evenly servers are loaded,
-    how far consumer groups are behind, for which transactions readers have waited for long, and what this process may open. Exit code 0: nothing but notes; 1: problems or
-    warnings."""
+    how far consumer groups are behind, for which transactions readers have waited for long, and what this process may
+    open. Exit code 0: nothing but notes; 1: problems or warnings."""
     found: list[Finding] = []
     seen: dict[str, object] = {"client": _version(), "protocol": PROTOCOL_VERSION}
 
