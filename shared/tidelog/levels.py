@@ -32,8 +32,8 @@ TASK_PRODUCERS = 4
 """Since this level coordinators of transactions remember the producers of numbered batches (``init_task_producer``).
 An older coordinator cannot read such a record of ``__transactions``."""
 SETTLING = 4
-"""Since this level a gateway may tell a leader to end a transaction that no coordinator has. An earlier replica server
-takes markers from other replica servers only, and would close the connection."""
+"""Since this level a gateway may tell a leader to end a transaction that no coordinator has. An earlier replica
+server takes markers from other replica servers only, and would close the connection."""
 RECOVERY = 4
 """Since this level the partitions of every commit rule are sealed after a rescue, until the replicas have reported
 what they know; and a block of producer ids begins where the active controller says. An older controller would apply
@@ -47,7 +47,8 @@ CHANGES = {
     2: "the level itself in metadata and snapshots; replica servers can be forgotten (tidelog servers forget)",
     3: "followers acknowledge what came with a notice by a message of its own, which needs no answer (progress)",
     4: "doubtful tails of logs (report_doubt, read_tail); leaders after a rescue from what replicas report; producer"
-    " ids that follow the clock, and those of numbered batches (init_task_producer); validate_batches; transactions that no coordinator has are ended by hand",
+    " ids that follow the clock, and those of numbered batches (init_task_producer); validate_batches;"
+    " transactions that no coordinator has are ended by hand",
 }
 """What each level brought."""
 

@@ -177,7 +177,7 @@ async def _lags(log: Log, found: list[Finding]) -> dict[str, tuple[int, int]]:
 async def _waits(log: Log, told: _Told, found: list[Finding]) -> tuple[Waits, ...]:
     """Partitions whose last stable offset has stood for ``LONG_MS``, and for which transaction. The leaders are asked
     only where a server says that it has such a partition, or does not tell of itself. They are asked before and after
-    the coordinators: a transaction that is open both times, and that no coordinator has in between, nobody will end."""
+    the coordinators: nobody will end a transaction that is open both times and that no coordinator has in between."""
     ages = [metrics.get(STABLE_AGE, 0.0) for metrics in told.metrics.values()]
     if not told.silent and max(ages, default=0.0) * 1000 < LONG_MS:
         return ()

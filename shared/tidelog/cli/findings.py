@@ -36,8 +36,8 @@ FAR_BEHIND = 10_000
 LONG_TRANSACTION_MS = 60_000
 """The time-out of a transaction that names none."""
 HANGING = (
-    "Find out whether its program was told that it is committed; then 'tidelog transactions settle WHERE --commit', or"
-    " --abort. docs/transactions.md, A transaction that no coordinator has, says more."
+    "Find out whether its program was told that it is committed; then 'tidelog transactions settle WHERE --commit',"
+    " or --abort. docs/transactions.md, A transaction that no coordinator has, says more."
 )
 MOST_NAMED = 5
 """Partitions of one kind that are named; the others are counted."""

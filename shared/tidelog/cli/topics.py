@@ -107,8 +107,9 @@ def list_topics(internal: bool, as_json: bool, gateways: tuple[str, ...]) -> Non
 @json_option
 @gateway_option
 def describe(name: str, as_json: bool, gateways: tuple[str, ...]) -> None:
-    """Show a topic's settings and, per partition, leader, epochs, replicas, where its log starts and ends, and its last
-    stable offset, up to which readers of what is committed get records; then in words what is wrong, and which unclean elections and losses there were."""
+    """Show a topic's settings and, per partition, leader, epochs, replicas, where its log starts and ends, and its
+    last stable offset, up to which readers of what is committed get records; then in words what is wrong, and which
+    unclean elections and losses there were."""
 
     async def task() -> tuple[TopicInfo, dict[int, tuple[HistoryEntry, ...]]]:
         async with connect(gateways) as log:

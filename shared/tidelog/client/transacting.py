@@ -211,9 +211,9 @@ class Transacting(ABC):
     ) -> AsyncIterator[Transaction]:
         """``async with log.transaction("billing") as tx``: all that is sent in the block becomes visible together
         when it ends, or, where it raises, never. ``app`` has one transaction at a time: another process that begins
-        one takes over, and this one ends with ``FENCED_PRODUCER``. After ``timeout_s`` the cluster aborts it. When the
-        block is left all readers can see it, except in partitions that ``tx.pending`` names. Raises what failed; see
-        ``advice``."""
+        one takes over, and this one ends with ``FENCED_PRODUCER``. After ``timeout_s`` the cluster aborts it. When
+        the block is left all readers can see it, except in partitions that ``tx.pending`` names. Raises what failed;
+        see ``advice``."""
         async with self._begun(app, "", timeout_s, options) as tx:
             yield tx
             await tx._settle()
@@ -289,8 +289,8 @@ class Transacting(ABC):
     ) -> None:
         """End a hanging transaction in one partition, so that readers of what is committed get on: one that is open
         in its log, and that no coordinator has. Its records there become visible (``commit``) or are never seen.
-        Raises ``INVALID_TRANSACTION`` where a coordinator has it, ``UNKNOWN_TRANSACTION`` where readers do not wait for
-        it. Takes the right to administer the cluster."""
+        Raises ``INVALID_TRANSACTION`` where a coordinator has it, ``UNKNOWN_TRANSACTION`` where readers do not wait
+        for it. Takes the right to administer the cluster."""
         topic_id = (await self.describe(topic)).topic_id
         await self._ask(SettleTransaction(topic_id, partition, producer_id, epoch, commit), Done)
 
