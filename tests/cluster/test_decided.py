@@ -120,12 +120,13 @@ async def test_positions_go_with_a_transaction_only_of_an_application_that_one_h
             await victim.send("orders", b"a")
             await victim.commit_offsets("biller", {("orders", 0): 1})
             async with mallory.transaction("own") as tx:
-                tx.identity = victim.identity
+                own, tx.identity = tx.identity, victim.identity
                 with pytest.raises(TidelogError) as refused:
                     await tx.commit_offsets("biller", {("orders", 0): 99})
                 assert refused.value.code == "FORBIDDEN" and refused.value.detail["resource"] == "app:billing"
                 tx.identity = victim.identity._replace(app="own")
                 with pytest.raises(TidelogError, match="UNKNOWN_TRANSACTION"):
                     await tx.commit_offsets("biller", {("orders", 0): 99})
+                tx.identity = own
         positions = await log.fetch_offsets("biller", "orders")
         assert positions[0].offset == 1
