@@ -189,6 +189,15 @@ ALERTS = (
         " leader, or none that the coordinator reaches: 'tidelog doctor'.",
     ),
     Alert(
+        "TidelogStableOffsetStands",
+        "max(tidelog_replica_stable_offset_age_seconds) > 900",
+        "1m",
+        "warning",
+        "Readers of what is committed have waited {{ $value | humanizeDuration }} for one transaction",
+        "No transaction may be open for so long, but for staged ones that wait for their commit. 'tidelog doctor'"
+        " names the partition, the producer and the application, and says what to do.",
+    ),
+    Alert(
         "TidelogFewDescriptors",
         "process_open_fds / process_max_fds > 0.85 and on (job, instance)"
         " (tidelog_replica_registered or tidelog_gateway_connections or tidelog_raft_term)",

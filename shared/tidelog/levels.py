@@ -31,6 +31,9 @@ content. Earlier controllers do not know the setting, and earlier clients refuse
 TASK_PRODUCERS = 4
 """Since this level coordinators of transactions remember the producers of numbered batches (``init_task_producer``).
 An older coordinator cannot read such a record of ``__transactions``."""
+SETTLING = 4
+"""Since this level a gateway may tell a leader to end a transaction that no coordinator has. An earlier replica
+server takes markers from other replica servers only, and would close the connection."""
 RECOVERY = 4
 """Since this level the partitions of every commit rule are sealed after a rescue, until the replicas have reported
 what they know; and a block of producer ids begins where the active controller says. An older controller would apply
@@ -48,7 +51,7 @@ CHANGES = {
     3: "followers acknowledge what came with a notice by a message of its own, which needs no answer (progress)",
     4: "doubtful tails of logs (report_doubt, read_tail); leaders after a rescue from what replicas report; producer"
     " ids that follow the clock, and those of numbered batches (init_task_producer); validate_batches; tickets for"
-    " producer ids (use_producer)",
+    " producer ids (use_producer); transactions that no coordinator has are ended by hand",
 }
 """What each level brought."""
 

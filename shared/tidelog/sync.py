@@ -93,9 +93,10 @@ class Log(Administering, Transacting):
         """Every change of a partition that is remembered, with its cause."""
         return self._portal.run(self._portal.log.history, topic, partition)
 
-    def status(self) -> MetadataAnswer:
-        """Cluster, servers and topics as the gateway knows them."""
-        return self._portal.run(self._portal.log.status)
+    def status(self, *, offsets: bool = False) -> MetadataAnswer:
+        """Cluster, servers and topics as the gateway knows them; ``offsets``: with what the leaders tell of each
+        partition."""
+        return self._portal.run(partial(self._portal.log.status, offsets=offsets))
 
     def quorum(self) -> QuorumAnswer:
         """The controllers, and which is the active one."""

@@ -84,7 +84,7 @@ class Leader:
         self._processes[source].on_ack(ProduceAck(part.id))
 
     def mark(self, marker: Marker) -> None:
-        if not self.producers.fences(marker.producer_id, marker.epoch):
+        if self.producers.needs_marker(marker.producer_id, marker.epoch):
             self.admission.on_marker(marker.producer_id)
             header = read_header(encode_marker(marker.producer_id, marker.epoch, commit=marker.commit))
             self.producers.record(header, len(self.log))

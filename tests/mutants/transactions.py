@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import NamedTuple
 
-from tidelog_replica import coordinated, marking
+from tidelog_gateway.core.guard import Guard
+from tidelog_replica import coordinated, coordinating, marking, transacting
 from tidelog_replica.admission import Admission
 from tidelog_replica.core.groups import coordinator as groups
 from tidelog_replica.core.producers import ProducerState
@@ -138,11 +140,11 @@ def write_late_markers(patch: Patch) -> None:
     mark = marking.Marking._mark
 
     def write(self, source, id, message, partition, leading, now):
-        partition.producers.fences = lambda producer, epoch: False
+        partition.producers.needs_marker = lambda producer, epoch: True
         try:
             mark(self, source, id, message, partition, leading, now)
         finally:
-            del partition.producers.fences
+            del partition.producers.needs_marker
 
     patch.setattr(marking.Marking, "_mark", write)
 
@@ -170,3 +172,66 @@ def believe_the_leader_of_an_older_marker(patch: Patch) -> None:
         on_marker(self, marker if slot is None else marker._replace(epoch=slot.epoch), done, now)
 
     patch.setattr(Coordinator, "on_marker", believe)
+
+
+@breaks(
+    "KIP-98",
+    "A marker ends the transaction that is open, whatever else its producer id has written.",
+    tests=("test_stable",),
+)
+def let_a_later_epoch_keep_a_marker_out(patch: Patch) -> None:
+    """A leader takes a later epoch in its log for the marker, also that of a plain batch."""
+    patch.setattr(ProducerState, "needs_marker", lambda self, producer, epoch: not self.fences(producer, epoch))
+
+
+@breaks("KIP-98", "A commit that is answered without pending partitions is visible.")
+def answer_a_commit_when_it_is_decided(patch: Patch) -> None:
+    """The answer does not wait for the markers, and names no partition."""
+    patch.setattr(Transactions, "_holds_back", lambda self, led, message, waiting, now: False)
+
+
+@breaks("KIP-98", "At the time-out the answer to a commit names the partitions without a marker.")
+def call_a_commit_visible_at_the_time_out(patch: Patch) -> None:
+    """It names none."""
+    patch.setattr(transacting, "told_shares", lambda partitions: ())
+
+
+@breaks(
+    "decision 24",
+    "Positions become part of a transaction on the word of the coordinator of the application that is named.",
+    tests=("test_transacting",),
+)
+def take_positions_of_a_known_producer_without_asking(patch: Patch) -> None:
+    """Where the group has positions of that producer and epoch nobody is asked."""
+    enrol = coordinating.Groups._enrol
+
+    def skip(self, source, id, message, now):
+        led = self._find(message, now)
+        group = led.core.groups.get(message.group)
+        held = None if group is None else group.pending.get(message.producer_id)
+        if held is not None and held.epoch == message.producer_epoch:
+            super(coordinating.Groups, self).on_request(source, id, message, now)
+        else:
+            enrol(self, source, id, message, now)
+
+    patch.setattr(coordinating.Groups, "_enrol", skip)
+
+
+@breaks(
+    "decision 24",
+    "A marker takes the meaning of an enrolment away, whoever else asks under that producer id.",
+    tests=("test_transacting",),
+)
+def let_requests_share_an_enrolment(patch: Patch) -> None:
+    """Requests that name one producer id are one."""
+
+    class Enrolment(NamedTuple):
+        producer_id: int
+
+    patch.setattr(coordinating, "_Enrolment", Enrolment)
+
+
+@breaks("decision 24", "Positions of a transaction take the right to its application.", tests=("test_access",))
+def take_positions_without_the_right_to_the_application(patch: Patch) -> None:
+    """The right to the group is enough."""
+    patch.setattr(Guard, "judge_app", lambda self, principal, app: None)

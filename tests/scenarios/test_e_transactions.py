@@ -1,10 +1,11 @@
-"""E10 to E13: transactions, on the toy network of the unit tests."""
+"""E10 to E13, E24 to E26: transactions, on the toy network of the unit tests."""
 
 from __future__ import annotations
 
 import pytest
 from replica_net import code
-from tidelog.wire.messages import EndTransaction, Fetch, TransactionBegun, TransactionEnded, WriteMarker
+from tidelog.records import NewRecord, encode_batch, read_header
+from tidelog.wire.messages import EndTransaction, Fetch, TopicShare, TransactionBegun, TransactionEnded, WriteMarker
 from toy_controller import KEY
 from transaction_net import APP, LOG, TransactionNet
 
@@ -27,7 +28,7 @@ def test_E10_a_leader_ends_with_the_marker_of_a_transaction_that_is_not_committe
     without_followers(net, "r1")
     decided = net.ask("r3", EndTransaction(APP, begun.producer_id, begun.producer_epoch, True))
     net.advance(4)
-    assert net.answers[decided] == TransactionEnded(True)
+    assert net.answers[decided] == TransactionEnded(True, (TopicShare(KEY.topic_id, (0,)),))
     assert net.partition("r1").log.end == 2, "the marker is there"
     told = net.stable()
     with_followers(net)
@@ -85,3 +86,75 @@ def test_E13_a_transaction_is_seen_everywhere_or_nowhere_and_holds_nobody_up() -
     net.advance(0.1)
     assert (net.seen(0), net.seen(1)) == ([b"a", b"behind"], [b"b", b"behind"])
     assert code(net.acks[stranger]) == "UNKNOWN_TRANSACTION"
+
+
+def plant(net: TransactionNet, leader: str, producer_id: int, epoch: int, *, sequence: int = 0) -> None:
+    """Put a plain batch of a producer into a leader's log, past all checks: an earlier release took such batches."""
+    partition = net.partition(leader)
+    leading = partition.leading
+    assert leading is not None
+    batch = encode_batch(
+        [NewRecord(b"foreign")], producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence
+    )
+    header = read_header(batch)
+    partition.producers.record(header, leading.append(batch, header) - 1)
+    net.send(leader, b"behind")  # which writes both, and lets them be committed
+
+
+@pytest.mark.parametrize("epoch", [0, 1, 7, 65535])
+@pytest.mark.parametrize("commit", [True, False])
+def test_E24_a_plain_batch_of_another_epoch_keeps_no_marker_out(epoch: int, commit: bool) -> None:
+    """Somebody writes plain batches under the producer id of an open transaction. Its marker is written all the same,
+    so the last stable offset moves, and the application goes on with its next transaction."""
+    net = TransactionNet()
+    begun = net.begin()
+    net.write(begun, b"a")
+    plant(net, "r1", begun.producer_id, epoch, sequence=1 if epoch == 0 else 0)
+    net.send("r1", b"foreign", producer_id=begun.producer_id, producer_epoch=epoch, base_sequence=0)
+    ended = net.end(begun, commit=commit)
+    assert ended == TransactionEnded(commit)
+    net.advance(0.2)
+    assert net.stable() == net.partition("r1").log.end
+    assert not net.partition("r1").producers.transactions.open
+    assert (b"a" in net.seen()) == commit
+    following = net.begin()
+    assert code(net.acks[net.write(following, b"next")]) == ""
+    net.end(following)
+    net.advance(0.2)
+    assert net.seen()[-1] == b"next"
+
+
+def test_E25_the_answer_to_a_commit_waits_for_the_markers_and_tells_of_those_that_are_missing() -> None:
+    net = TransactionNet()
+    begun = net.begin()
+    net.write(begun, b"a")
+    net.write(begun, b"b", partition=1)
+    net.hold = lambda name, call: isinstance(call.message, WriteMarker) and call.to == "r1"
+    decided = net.ask("r3", EndTransaction(APP, begun.producer_id, begun.producer_epoch, True))
+    assert decided not in net.answers, "one marker is missing"
+    net.advance(net.settings.transactions.visible_wait_ms / 1000 + 0.1)
+    missing = (TopicShare(KEY.topic_id, (0,)),)
+    assert net.answers[decided] == TransactionEnded(True, missing), "decided, and not visible everywhere"
+    assert net.seen(1) == [b"b"] and net.seen(0) == []
+    again = net.ask("r3", EndTransaction(APP, begun.producer_id, begun.producer_epoch, True))
+    assert again not in net.answers, "who asks again waits, too"
+    with_followers(net)
+    for held in net.held:
+        net.deliver(*held)
+    net.advance(0.5)
+    assert net.answers[again] == TransactionEnded(True)
+    assert net.seen(0) == [b"a"]
+
+
+def test_E26_a_commit_is_answered_by_the_next_coordinator_when_its_markers_are_in() -> None:
+    net = TransactionNet()
+    begun = net.begin()
+    net.write(begun, b"a")
+    net.hold = lambda name, call: isinstance(call.message, WriteMarker) and name == "r3"
+    decided = net.ask("r3", EndTransaction(APP, begun.producer_id, begun.producer_epoch, True))
+    net.move(LOG, "r2")
+    assert code(net.answers[decided]) == "NOT_COORDINATOR", "and it is not known whether it is committed"
+    again = net.ask("r2", EndTransaction(APP, begun.producer_id, begun.producer_epoch, True))
+    net.advance(5)
+    assert net.answers[again] == TransactionEnded(True)
+    assert net.seen() == [b"a"]

@@ -11,6 +11,7 @@ from tidelog_controller.core.controller import ControllerSettings
 from tidelog_controller.core.groups_topic import GroupsTopicSettings
 from tidelog_controller.core.raft import RaftSettings
 from tidelog_controller.core.scribe import TimelineSettings
+from tidelog_replica.core.transactions.settings import TransactionSettings
 from tidelog_replica.settings import ReplicaSettings
 
 from simulation.loop import stream
@@ -54,6 +55,7 @@ REPLICA_SETTINGS = ReplicaSettings(
     retention_check_interval_s=0.7,
     scrub_interval_s=24.0,
     reserve_bytes=0,
+    transactions=TransactionSettings(visible_wait_ms=60),
 )
 RESERVE_BYTES = 1 << 16
 """Of servers that keep one, in half of the runs in which disks get full; the others end when a write fails."""

@@ -300,7 +300,9 @@ async def transactions_end(stage: Stage) -> None:
         await tx.send("t", b"x")
         assert value("tidelog_replica_transactions{open}") == 1
         await stage.until(lambda: value("tidelog_replica_oldest_transaction_seconds{open}") >= 1)
+        await stage.until(lambda: value("tidelog_replica_stable_offset_age_seconds") >= 1)
     await stage.until_shown(1.0, "tidelog_replica_ended_transactions{committed}")
+    assert value("tidelog_replica_stable_offset_age_seconds") == 0
     assert value("tidelog_replica_transactions{open}") == value("tidelog_replica_ended_transactions{aborted}") == 0
     with pytest.raises(ZeroDivisionError):
         async with log.transaction("billing"):
@@ -351,7 +353,10 @@ STORIES: dict[Story, tuple[str, ...]] = {
         *("partition_lag_records", "replication_lag_records", "replication_largest_lag_records"),
         *("replication_lag_seconds", "server_lag_seconds", "slow_servers", "catching_up_replicas"),
     ),
-    transactions_end: ("replica_transactions", "replica_oldest_transaction_seconds", "replica_ended_transactions"),
+    transactions_end: (
+        *("replica_transactions", "replica_oldest_transaction_seconds", "replica_ended_transactions"),
+        "replica_stable_offset_age_seconds",
+    ),
     disks_fail: (
         *("replica_waiting_flushes", "replica_disk_free_bytes", "replica_disk_full", "replica_quarantined_segments"),
         "replica_damaged_partitions",

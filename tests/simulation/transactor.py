@@ -40,6 +40,7 @@ from tidelog.wire.messages import (
 )
 
 from simulation.clients import Client
+from simulation.ghost import Violation
 from simulation.sim_network import Frame, SimLink
 
 if TYPE_CHECKING:
@@ -185,6 +186,7 @@ class Transactor(Client):
         if isinstance(answer, TransactionEnded):
             one.fate = COMMITTED
             self.cluster.count("transactions committed")
+            self._check_visible(answer)
         elif isinstance(answer, TidelogError) and answer.code == "TRANSACTION_ABORTED":
             one.fate = ABORTED
             self.cluster.count("transactions aborted")
@@ -203,9 +205,26 @@ class Transactor(Client):
         if isinstance(answer, StagedCommitted):
             one.fate = "" if answer.repeated else COMMITTED
             self.cluster.count("batches repeated" if answer.repeated else "batches committed")
+            if not answer.repeated:
+                self._check_visible(answer)
             if self.rng.random() < 0.7:
                 self._batch += 1
         self.idle = True
+
+    def _check_visible(self, answer: TransactionEnded | StagedCommitted) -> None:
+        """A commit is visible where its answer does not name the partition: no leader has it open."""
+        pending = {TopicPartition(share.topic_id, number) for share in answer.pending for number in share.partitions}
+        self.cluster.count("commits pending" if pending else "commits visible")
+        for key in self._acked:
+            leader = self.cluster.state(key).leader
+            if key in pending or leader is None or not self.cluster.processes[leader].running:
+                continue
+            partition = self.cluster.replica(leader).core.partitions.get(key)
+            leads = partition is not None and partition.leading is not None
+            if leads and partition.producers.transactions.is_open(*self._identity[1:]):
+                raise Violation(
+                    f"T5 {leader} {key}: {self._identity} is open, and its commit was answered as visible"
+                )
 
     def drop_staged(self, done: Callable[[bool], None]) -> None:
         """An operator drops what the driver has staged and not committed; False: nobody has done it."""

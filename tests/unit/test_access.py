@@ -16,6 +16,7 @@ from tidelog.wire.messages import (
     AddController,
     AlterAcls,
     AlterQuotas,
+    CommitOffsets,
     CreateTopic,
     DescribeQuorum,
     EndTransaction,
@@ -221,6 +222,20 @@ def test_a_refusal_says_what_is_missing_and_what_to_do() -> None:
     assert strict.judge("alice", AddController("c9", "ws://x")) is not None
     assert strict.judge("alice", DescribeQuorum()) is not None
     assert strict.judge("alice", Metadata(all_topics=True)) is None, "it tells of what may be described"
+
+
+def test_positions_of_a_transaction_take_the_right_to_the_group_and_to_the_application() -> None:
+    guard = Guard(GuardSettings(authorization=True))
+    guard.update(Access(acls=(Acl("alice", "group", "group:g"), Acl("bob", "transact", "app:billing"))))
+    plain, moved = CommitOffsets("g", ()), CommitOffsets("g", (), transaction="billing", producer_id=5)
+    assert guard.judge("alice", plain) is None
+    refused = guard.judge("alice", moved)
+    assert refused is not None and refused.code == "FORBIDDEN"
+    assert refused.detail["resource"] == "app:billing"
+    refused = guard.judge("bob", moved)
+    assert refused is not None and refused.detail["resource"] == "group:g"
+    guard.update(Access(acls=(Acl("alice", "group", "group:g"), Acl("alice", "transact", "app:billing"))))
+    assert guard.judge("alice", moved) is None
 
 
 def test_nobody_learns_of_a_topic_that_he_may_not_describe() -> None:

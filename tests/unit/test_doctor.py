@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from click.testing import CliRunner
 from serving import served
-from tidelog.cli.findings import NOTE, PROBLEM, WARNING, View, examine
+from tidelog.cli.findings import NOTE, PROBLEM, WARNING, View, Waits, examine
 from tidelog.cli.main import main
 from tidelog.types import TopicConfig
 from tidelog.wire.messages import (
@@ -20,7 +20,9 @@ from tidelog.wire.messages import (
     ProcessLevels,
     QuorumAnswer,
     ServerInfo,
+    StableOffset,
     TopicInfo,
+    TransactionInfo,
     UnreadablePlace,
 )
 
@@ -61,6 +63,14 @@ def with_levels(level: int, **newest: int) -> View:
     """Processes that understand levels up to these; 0: not in touch."""
     processes = tuple(ProcessLevels("replica", node, min(n, 1), n) for node, n in newest.items())
     return replace(view(), features=FeaturesAnswer(level, processes))
+
+
+def waiting(age_s: int, transaction: TransactionInfo | None, epoch: int = 3) -> View:
+    return replace(view(), waits=(Waits("orders/0", "r1", StableOffset(17, 4711, epoch, age_s * 1000), transaction),))
+
+
+def in_state(state: str, staged: str = "") -> TransactionInfo:
+    return TransactionInfo("billing", state, 4711, 3, staged)
 
 
 def test_a_whole_cluster_gives_nothing_to_say() -> None:
@@ -113,6 +123,18 @@ def test_a_whole_cluster_gives_nothing_to_say() -> None:
             "transfer",
         ),
         (replace(view(), lags={"billing": (0, 7)}), NOTE, "billing has no members, and is 7", "describe billing"),
+        (
+            waiting(300, None),
+            PROBLEM,
+            "orders/0: readers of what is committed have waited at 17 for 5 min",
+            "settle orders/0 --producer 4711 --epoch 3 --commit",
+        ),
+        (waiting(300, None), PROBLEM, "of producer 4711 epoch 3 that no coordinator has", "transactions.md"),
+        (waiting(300, None, -1), WARNING, "of producer 4711 is written, and not committed", "why orders/0"),
+        (waiting(20, in_state("open")), NOTE, "the transaction of billing (producer 4711 epoch 3)", "abort billing'"),
+        (waiting(90, in_state("open")), WARNING, "for 90 s: the transaction of billing", "abort billing'"),
+        (waiting(90, in_state("prepared", "7-1")), WARNING, "staged transaction of billing", "billing --staged 7-1'"),
+        (waiting(20, in_state("committing")), PROBLEM, "is committing, and r1 has not taken", "log of r1"),
         (replace(view(), lags={"billing": (2, 20_000)}), WARNING, "20000 records behind, with 2", "More members"),
     ],
 )

@@ -30,8 +30,8 @@ NOT_FOR_APPLICATIONS = {
 SET_BY_CONSTRUCTORS = {"topic", "topics", "group"}
 """Attributes of objects in Python, where the classes do not tell of them."""
 TRANSACTIONS = (
-    *("transaction", "stage", "commit", "abort"),
-    *("transactions", "describe_transactions", "abort_transaction"),
+    *("transaction", "stage", "commit", "wait_visible", "abort"),
+    *("transactions", "describe_transactions", "abort_transaction", "settle_transaction"),
 )
 ENDS = "async with"
 SYNC_HAS = {

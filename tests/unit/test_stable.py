@@ -93,6 +93,23 @@ def test_a_producer_goes_on_in_the_next_epoch() -> None:
     assert bench.log.producers.fences(7, 1) and not bench.log.producers.fences(7, 2)
 
 
+@pytest.mark.parametrize("epoch", [2, 3, 9, 65535])
+def test_a_plain_batch_of_a_later_epoch_keeps_no_marker_out(epoch: int) -> None:
+    """An earlier release took plain batches under the id of an open transaction."""
+    bench = Bench()
+    plain = encode_batch([NewRecord(b"plain")], producer_id=7, producer_epoch=epoch)
+    bench.add(batch(b"a", 7, 2), plain)
+    producers = bench.log.producers
+    assert producers.needs_marker(7, 2)
+    bench.add(commit(7, 2))
+    assert bench.transactions.stable_end(3) == 3
+    assert not producers.needs_marker(7, 2), "told again it is not written again"
+    assert producers.check(read_header(batch(b"b", 7, 3))) is None, "and the next transaction goes on"
+    bench.add(batch(b"b", 7, 3))
+    assert not producers.needs_marker(7, 2), "which a late one does not end"
+    assert producers.needs_marker(7, 3) and producers.needs_marker(8, 0)
+
+
 @pytest.mark.parametrize("clean", [True, False])
 def test_all_of_it_survives_a_restart(clean: bool) -> None:
     bench = Bench()

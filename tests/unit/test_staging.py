@@ -9,9 +9,11 @@ from tidelog.wire.messages import (
     CommitStaged,
     Done,
     StagedCommitted,
+    TopicShare,
     TransactionBegun,
     WriteMarker,
 )
+from toy_controller import KEY
 from transaction_net import APP, LOG, TransactionNet
 
 
@@ -53,12 +55,16 @@ def test_a_batch_stays_committed_when_the_coordinator_ends_in_the_middle() -> No
     net = TransactionNet()
     net.stage("one", b"a")
     net.stage("two", b"b", partition=1)
-    net.hold = lambda name, call: isinstance(call.message, WriteMarker)
-    assert net.tell(CommitStaged(APP, 7, ("one", "two"))) == StagedCommitted(False)
+    net.hold = lambda name, call: isinstance(call.message, WriteMarker) and call.to == "r1"
+    decided = net.ask("r3", CommitStaged(APP, 7, ("one", "two")))
+    assert decided not in net.answers, "it waits for the markers"
+    net.advance(net.settings.transactions.visible_wait_ms / 1000 + 0.1)
+    assert net.answers[decided] == StagedCommitted(False, (TopicShare(KEY.topic_id, (0,)),))
     net.hold = lambda name, call: False
     net.move(LOG, "r1")
-    assert net.tell(CommitStaged(APP, 7, ("one", "two"))) == StagedCommitted(True)
+    again = net.ask("r1", CommitStaged(APP, 7, ("one", "two")))
     net.advance(0.5)
+    assert net.answers[again] == StagedCommitted(True)
     assert (net.seen(0), net.seen(1)) == ([b"a"], [b"b"])
 
 
@@ -89,7 +95,7 @@ def test_a_staged_name_is_free_again_when_every_leader_has_the_end_of_its_first_
     net = TransactionNet()
     net.stage("one", b"a")
     net.hold = lambda name, call: isinstance(call.message, WriteMarker)
-    assert net.tell(CommitStaged(APP, 7, ("one",))) == StagedCommitted(False)
+    assert net.tell(CommitStaged(APP, 7, ("one",))) is None, "it waits for the marker"
     again = BeginTransaction(APP, "another owner", "one", producer_id=5000)
     id = net.ask("r3", again)
     net.hold = lambda name, call: False

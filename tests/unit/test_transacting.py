@@ -15,8 +15,11 @@ from tidelog.wire.messages import (
     FetchOffsets,
     FetchOffsetsAnswer,
     GroupPosition,
+    ListOffset,
     ListTransactions,
     ListTransactionsAnswer,
+    OffsetAnswer,
+    StableOffset,
     StagedCommitted,
     TopicShare,
     TransactionBegun,
@@ -146,7 +149,7 @@ def test_a_new_coordinator_goes_on_where_the_old_one_stopped(coordinator: str) -
     net.write(begun, b"b", partition=1)
     net.hold = lambda name, call: isinstance(call.message, WriteMarker)
     if coordinator != "r1":
-        assert net.end(begun) == TransactionEnded(True)
+        assert net.end(begun) is None, "it waits for the markers"
         assert net.seen() == []
     net.hold = lambda name, call: False
     net.move(LOG, next(n for n in ("r1", "r2", "r3") if n != coordinator))
@@ -275,9 +278,18 @@ def test_what_a_batch_of_a_transaction_must_say() -> None:
     assert isinstance(answer, TidelogError) and answer.code == "INVALID_TRANSACTION"
 
 
-def commit_offset(net: TransactionNet, begun: TransactionBegun, offset: int, name: str = "r2") -> object:
+def of_transaction(begun: TransactionBegun, offset: int, app: str = APP) -> CommitOffsets:
     position = GroupPosition(KEY.topic_id, 0, offset)
-    return net.tell(CommitOffsets("g", (position,), "", -1, "", APP, begun.producer_id, begun.producer_epoch), name)
+    return CommitOffsets("g", (position,), "", -1, "", app, begun.producer_id, begun.producer_epoch)
+
+
+def commit_offset(
+    net: TransactionNet, begun: TransactionBegun, offset: int, name: str = "r2", app: str = APP
+) -> object:
+    id = net.ask(name, of_transaction(begun, offset, app))
+    if id not in net.answers:
+        net.advance(0.5)  # the coordinator proves that nobody else is one
+    return net.answers[id]
 
 
 def offset_of(net: TransactionNet, name: str = "r2") -> object:
@@ -330,6 +342,37 @@ def test_positions_of_a_transaction_outlive_the_coordinator_of_the_group() -> No
     net.end(begun)
     net.advance(0.5)
     assert offset_of(net, "r1") == [7]
+
+
+def test_nobody_adds_positions_to_a_transaction_of_another_application() -> None:
+    """It has a right to an application of its own and to the group, and knows producer id and epoch of another's
+    transaction, which has positions of the group already."""
+    net = TransactionNet()
+    victim, own = net.begin(), net.begin(app="mallory")
+    assert commit_offset(net, victim, 7) == Done()
+    assert commit_offset(net, own, 3, app="mallory") == Done()
+    assert code(commit_offset(net, victim, 99, app="mallory")) == "UNKNOWN_TRANSACTION"
+    assert code(commit_offset(net, own, 99)) == "UNKNOWN_TRANSACTION"
+    net.end(own, commit=False, app="mallory")
+    net.end(victim)
+    net.advance(0.2)
+    assert offset_of(net) == [7]
+
+
+def test_positions_that_a_marker_has_overtaken_are_not_held_though_another_request_names_the_producer() -> None:
+    """Held after the marker they would keep the group's positions unstable for ever."""
+    net = TransactionNet()
+    victim = net.begin()
+    net.hold = lambda name, call: isinstance(call.message, EnrolPartition)
+    waiting = net.ask("r2", of_transaction(victim, 7))
+    (held,) = net.held
+    net.ask("r2", WriteMarker("r3", *GROUP_LOG, victim.producer_id, victim.producer_epoch, False))
+    net.ask("r2", of_transaction(victim, 99, "mallory"))
+    net.hold = lambda name, call: False
+    net.deliver(*held)
+    net.advance(0.5)
+    assert code(net.answers[waiting]) == "NOT_COORDINATOR"
+    assert offset_of(net) == []
 
 
 def test_positions_of_a_producer_without_a_transaction_are_refused() -> None:
@@ -393,3 +436,33 @@ def test_a_server_knows_how_many_it_coordinates_how_old_they_are_and_how_they_en
     net.advance(1)
     assert (transactions.ages()["committing"], transactions.ended) == ([], {"committed": 1, "aborted": 1})
     assert all(net.nodes[name].transactions.ages()["prepared"] == [] for name in ("r1", "r2"))
+
+
+def test_the_leader_tells_for_how_long_which_transaction_has_kept_the_last_stable_offset() -> None:
+    net = TransactionNet()
+    ask = ListOffset(KEY.topic_id, 0, "latest", isolation="uncommitted")
+
+    def stable() -> object:
+        id = net.ask("r1", ask)
+        net.advance(0.5)
+        return net.answers[id].stable
+
+    net.send("r1", b"before")
+    assert stable() is None
+    begun = net.begin()
+    net.write(begun, b"a")
+    net.advance(3)
+    told = stable()
+    assert isinstance(told, StableOffset)
+    assert (told.offset, told.producer_id, told.producer_epoch) == (1, begun.producer_id, 0)
+    assert 3000 <= told.age_ms <= 3500
+    net.move(KEY, "r2")
+    net.leaders[0] = "r2"
+    id = net.ask("r2", ask)
+    net.advance(0.5)
+    assert net.answers[id].stable.producer_id == begun.producer_id and net.answers[id].stable.age_ms < 3000
+    net.end(begun)
+    net.advance(0.2)
+    id = net.ask("r2", ask)
+    net.advance(0.5)
+    assert net.answers[id] == OffsetAnswer(3, 1), "nobody waits any more"

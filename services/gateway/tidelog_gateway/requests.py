@@ -13,6 +13,7 @@ from typing import Any, Protocol, TypeVar
 import trio
 from tidelog.access import ANONYMOUS
 from tidelog.errors import TidelogError, refuse
+from tidelog.levels import SETTLING
 from tidelog.link import Link
 from tidelog.tickets import sign
 from tidelog.types import MAX_TASKS, Access, TopicState
@@ -41,6 +42,8 @@ from tidelog.wire.messages import (
     InitProducer,
     InitTaskProducer,
     ListOffset,
+    ListTransactions,
+    ListTransactionsAnswer,
     Message,
     Metadata,
     MetadataAnswer,
@@ -61,12 +64,14 @@ from tidelog.wire.messages import (
     RotateTicketKeys,
     ServerInfo,
     SetReadOnly,
+    SettleTransaction,
     TaskProducer,
     TokenInfo,
     TopicCreated,
     TopicInfo,
     TransactionBegun,
     TransferLeader,
+    WriteMarker,
 )
 
 from tidelog_gateway.coordination import KINDS as GROUP_KINDS
@@ -113,6 +118,7 @@ KINDS = (
     Rebalance,
     RemoveController,
     SetReadOnly,
+    SettleTransaction,
     TransferLeader,
     RevokeTokens,
     RotateTicketKeys,
@@ -201,6 +207,8 @@ class Requests:
                     raise refuse("INVALID_CONFIG", f"count is {count}; it must be 1 to {MAX_TASKS}")
                 first = (await self._allocate(count)).start
                 return ProducerId(first, count, self._sign(first, count, 0, view))
+            case SettleTransaction():
+                return await self._settle(message)
             case InitTaskProducer():
                 task = await self._init_task_producer(message)
                 return replace(task, ticket=self._sign(task.producer_id, 1, task.producer_epoch, view))
@@ -283,6 +291,30 @@ class Requests:
         assert isinstance(answer, TaskProducer)
         return answer
 
+    async def _settle(self, asked: SettleTransaction) -> Message:
+        """Have the leader write the marker, where that takes the place of no coordinator. The coordinators are asked
+        first: a transaction that ends while they are asked is not open any more when the leader is asked."""
+        cluster, id, epoch = self._shell.cluster, asked.producer_id, asked.producer_epoch
+        if cluster.image.level < SETTLING:
+            text = f"settling a transaction needs feature level {SETTLING}, the cluster is at {cluster.image.level}"
+            raise refuse("UNSUPPORTED_LEVEL", text, level=cluster.image.level)
+        listed = await self._coordination.answer(ListTransactions())
+        assert isinstance(listed, ListTransactionsAnswer)
+        known = next((one for one in listed.transactions if one.producer_id == id), None)
+        if known is not None:
+            text = f"the coordinator of {known.app} has the transaction of producer {id}, and ends it"
+            raise refuse("INVALID_TRANSACTION", f"{text}: 'tidelog transactions abort {known.app}'")
+        told = await self._ask(ListOffset(asked.topic_id, asked.partition, "latest", isolation="uncommitted"))
+        assert isinstance(told, OffsetAnswer)
+        if told.stable is None or (told.stable.producer_id, told.stable.producer_epoch) != (id, epoch):
+            raise refuse("UNKNOWN_TRANSACTION", f"readers do not wait for producer {id} epoch {epoch} there")
+        state = cluster.state(asked.topic_id, asked.partition)
+        if state is None or state.leader is None:
+            raise refuse("OFFLINE", f"{asked.topic_id}/{asked.partition} has no leader now")
+        leader = state.leader
+        marker = WriteMarker("", asked.topic_id, asked.partition, id, epoch, asked.commit)
+        return await self._call(lambda done: self._shell.peers.start_call(leader, marker, SERVER_TIMEOUT_S, done))
+
     async def _describe(self, message: Metadata, view: View) -> MetadataAnswer:
         cluster = self._shell.cluster
         image = cluster.image
@@ -293,7 +325,7 @@ class Requests:
             topics = [topic for topic in named if topic is not None]
         infos = [_topic_info(topic) for topic in topics if view.of_topic(topic.name)]
         if message.offsets:
-            found: dict[tuple[str, int, str], int] = {}
+            found: dict[tuple[str, int, str], OffsetAnswer] = {}
             async with trio.open_nursery() as nursery:
                 for info in infos:
                     for one in info.partitions:
@@ -306,14 +338,16 @@ class Requests:
         )
         return MetadataAnswer(image.cluster, image.index, tuple(infos), servers)
 
-    async def _offset(self, topic_id: str, partition: int, at: str, found: dict[tuple[str, int, str], int]) -> None:
+    async def _offset(
+        self, topic_id: str, partition: int, at: str, found: dict[tuple[str, int, str], OffsetAnswer]
+    ) -> None:
         """Ask for one offset; unknown when the leader cannot tell."""
         try:
             answer = await self._ask(ListOffset(topic_id, partition, at, isolation="uncommitted"))
         except TidelogError:
             return
         assert isinstance(answer, OffsetAnswer)
-        found[topic_id, partition, at] = answer.offset
+        found[topic_id, partition, at] = answer
 
     async def _ask(self, message: ListOffset) -> Message:
         return await self._call(lambda done: self._shell.ask_leader(message, OFFSETS_TIMEOUT_S, done))
@@ -372,12 +406,14 @@ def _topic_info(topic: TopicState) -> TopicInfo:
     return TopicInfo(topic.topic_id, topic.name, topic.config.texts(), partitions)
 
 
-def _with_offsets(info: TopicInfo, found: dict[tuple[str, int, str], int]) -> TopicInfo:
+def _with_offsets(info: TopicInfo, found: dict[tuple[str, int, str], OffsetAnswer]) -> TopicInfo:
+    unknown = OffsetAnswer(-1)
     partitions = tuple(
         replace(
             one,
-            log_start=found.get((info.topic_id, one.partition, "earliest"), -1),
-            high_watermark=found.get((info.topic_id, one.partition, "latest"), -1),
+            log_start=found.get((info.topic_id, one.partition, "earliest"), unknown).offset,
+            high_watermark=found.get((info.topic_id, one.partition, "latest"), unknown).offset,
+            stable=found.get((info.topic_id, one.partition, "latest"), unknown).stable,
         )
         for one in info.partitions
     )

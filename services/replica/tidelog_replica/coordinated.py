@@ -171,6 +171,10 @@ class Coordinated(ABC, Generic[C, S]):
         """Only who leads may answer it, and what it wrote does not prove that."""
         return not self._changes(message)
 
+    def _holds_back(self, led: Led[C, S], message: Message, waiting: Waiting, now: float) -> bool:
+        """Whether the subclass keeps the answer, until something else than the log has come so far."""
+        return False
+
     def _on_due(self, led: Led[C, S], core: C, now: float) -> None:
         """Everything that is due, while something can be written."""
         core.on_tick(now, self._wall_ms())
@@ -223,7 +227,9 @@ class Coordinated(ABC, Generic[C, S]):
         if self._needs_proof(message, led.written > before):
             came = now
             led.leading.core.ask_confirmation(now)
-        led.waiting.add(Waiting(led.written, now + self._settings.ack_timeout_s, source, id, answer, came))
+        waiting = Waiting(led.written, now + self._settings.ack_timeout_s, source, id, answer, came)
+        if not self._holds_back(led, message, waiting, now):
+            led.waiting.add(waiting)
         self._touch(led.partition)
         self._set_timer(now)
 

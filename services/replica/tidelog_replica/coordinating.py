@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from math import inf
 from typing import Any, ClassVar
 
@@ -26,6 +27,13 @@ TOPICS_PAUSE_S = 0.05
 """The topics are looked through when the metadata has been still for so long, at least."""
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _Enrolment:
+    """A request with positions of a transaction, whose coordinator is being asked."""
+
+    producer_id: int
+
+
 class Groups(Coordinated[Coordinator, Stored]):
     """See the module."""
 
@@ -35,8 +43,8 @@ class Groups(Coordinated[Coordinator, Stored]):
     def __init__(self, *arguments: Any, transactions: Transactions) -> None:
         super().__init__(*arguments)
         self._transactions = transactions
-        self._enrolling: dict[int, None] = {}
-        """Producers of transactions whose positions wait until this partition is part of the transaction."""
+        self._enrolling: dict[_Enrolment, None] = {}
+        """Requests whose positions wait until this partition is part of their transaction."""
         self._topics = Topics()
         self._look_at = inf
         self._topics_due = False
@@ -79,23 +87,29 @@ class Groups(Coordinated[Coordinator, Stored]):
 
     def on_request(self, source: int, id: int | None, message: Message, now: float) -> None:
         """A request for a coordinator. Positions of a transaction count with it only where this partition of
-        ``__groups`` is part of it, so that it gets its marker."""
+        ``__groups`` is part of it, so that it gets its marker. The application's coordinator is asked for every such
+        request, also where the transaction has positions here already: it alone knows whether the producer id is that
+        of the application to which the client has the right."""
         if isinstance(message, WriteMarker):
-            self._enrolling.pop(message.producer_id, None)
-        if isinstance(message, CommitOffsets) and message.transaction:
-            led = self._find(message, now)
-            if not isinstance(led, TidelogError) and led.core is not None and not led.core.holds(message):
-                self._enrol(source, id, message, now)
-                return
+            for enrolment in [one for one in self._enrolling if one.producer_id == message.producer_id]:
+                del self._enrolling[enrolment]
+        if isinstance(message, CommitOffsets) and message.transaction and self._coordinates(message, now):
+            self._enrol(source, id, message, now)
+            return
         super().on_request(source, id, message, now)
+
+    def _coordinates(self, message: Message, now: float) -> bool:
+        return not isinstance(self._find(message, now), TidelogError)
 
     def _enrol(self, source: int, id: int | None, message: CommitOffsets, now: float) -> None:
         number, producer, epoch = self._number(message), message.producer_id, message.producer_epoch
         coordinator = self._transactions.coordinator_of(message.transaction)
+        enrolment = _Enrolment(producer)
         request = EnrolPartition(self._node, message.transaction, producer, epoch, self.topic_id, number)
 
         def done(answer: Message | TidelogError, now: float) -> None:
-            known = producer in self._enrolling
+            known = enrolment in self._enrolling
+            self._enrolling.pop(enrolment, None)
             if isinstance(answer, Done) and known:
                 super(Groups, self).on_request(source, id, message, now)
                 return
@@ -109,7 +123,7 @@ class Groups(Coordinated[Coordinator, Stored]):
             return
         if len(self._enrolling) >= MAX_ENROLLING:
             del self._enrolling[next(iter(self._enrolling))]
-        self._enrolling[producer] = None
+        self._enrolling[enrolment] = None
         self._outbox.call(coordinator, request, ASK_TIMEOUT_S, done)
 
     # --- topics ------------------------------------------------------------------------------------------

@@ -91,7 +91,7 @@ class Marking:
     ) -> None:
         producer, epoch = message.producer_id, message.producer_epoch
         end = leading.log_end
-        if not partition.producers.fences(producer, epoch):
+        if partition.producers.needs_marker(producer, epoch):
             try:
                 leading.admit_own()
             except TidelogError as error:

@@ -149,6 +149,13 @@ ENDED_TRANSACTIONS = Metric(
     "Transactions that came to their end here, committed or aborted.",
     ("outcome",),
 )
+STABLE_AGE = Metric(
+    "tidelog_replica_stable_offset_age_seconds",
+    "gauge",
+    "seconds",
+    "For how long the last stable offset has stood below the high watermark, of the worst partition led here: so long"
+    " readers of what is committed have waited for one transaction. 0: nobody waits.",
+)
 FREE_BYTES = Metric(
     "tidelog_replica_disk_free_bytes", "gauge", "bytes", "Free room on the disk of the data; 0 without a reserve."
 )
@@ -189,7 +196,7 @@ METRICS = (
         LOG_BYTES,
         OPEN_FILES,
     ),
-    *(TRANSACTIONS, OLDEST_TRANSACTION, ENDED_TRANSACTIONS),
+    *(TRANSACTIONS, OLDEST_TRANSACTION, ENDED_TRANSACTIONS, STABLE_AGE),
     *(FREE_BYTES, FULL, REPAIRING, QUARANTINED, UNREADABLE, REGISTERED, CONNECTIONS, EVENTS),
     *group_metrics.METRICS,
 )
@@ -253,6 +260,7 @@ class _Led:
         self._roles["opening"] = assignment.unopened
         self._isr_sizes: dict[int, int] = {}
         self._under_replicated = self._under_minimum = self._segments = self._bytes = 0
+        self._stable_age_s = 0.0
         self._lags: dict[NodeId, Lag] = {}
         self._out_of_sync: list[tuple[int, TopicPartition, NodeId]] = []
         for key, partition in node.partitions.items():
@@ -267,6 +275,7 @@ class _Led:
 
     def _look_at(self, key: TopicPartition, leading: Leading, end: int) -> None:
         core = leading.core
+        self._stable_age_s = max(self._stable_age_s, leading.reading.standing.age_s(self._now))
         size = len(core.isr)
         self._isr_sizes[size] = self._isr_sizes.get(size, 0) + 1
         self._under_replicated += size < len(core.replicas)
@@ -288,6 +297,7 @@ class _Led:
         yield from by_label(REPLICAS, self._roles)
         for size, partitions in sorted(self._isr_sizes.items()):
             yield ISR_SIZES, (str(size),), partitions
+        yield STABLE_AGE, (), self._stable_age_s
         yield UNDER_REPLICATED, (), self._under_replicated
         yield UNDER_MINIMUM, (), self._under_minimum
         yield SEGMENTS, (), self._segments

@@ -27,9 +27,10 @@ from typing import Protocol
 
 from tidelog.errors import TidelogError, refuse
 from tidelog.types import NodeId
-from tidelog.wire.messages import ListOffset, OffsetAnswer, Read, ReadAnswer
+from tidelog.wire.messages import ListOffset, OffsetAnswer, Read, ReadAnswer, StableOffset
 
 from tidelog_replica.core.epochs import divergence
+from tidelog_replica.core.stable import Standing
 from tidelog_replica.core.waiters import Waiters, earlier
 from tidelog_replica.log.log import Log
 from tidelog_replica.outbox import Outbox
@@ -101,6 +102,7 @@ class Reading:
         self._leader = leader
         self._unproved: Waiters[_Reader] = Waiters()
         self._for_news: Waiters[_Reader] = Waiters()
+        self.standing = Standing()
         self._proof = (core.confirmed_at, core.knows_end)
         """What the waiting readers have been judged by."""
 
@@ -170,7 +172,9 @@ class Reading:
             end = max(reader.ask.offset, self._core.high_watermark) + 1
             self._for_news.add(replace(reader, end=end, asked=inf, deadline=reader.news_until))
         elif isinstance(reader.ask, ListOffset):
-            self._outbox.answer(reader.source, reader.id, self._offset_of(reader.ask) or self._latest(reader.ask))
+            self._outbox.answer(
+                reader.source, reader.id, self._offset_of(reader.ask) or self._latest(reader.ask, now)
+            )
         else:
             self._answer(reader.source, reader.id, reader.ask)
 
@@ -248,9 +252,17 @@ class Reading:
         found = log.offset_for_timestamp(asked.timestamp_ms, self._visible(asked))
         return None if found is None else OffsetAnswer(found[0], log.epoch_at(found[0]), found[1])
 
-    def _latest(self, asked: ListOffset) -> OffsetAnswer:
+    def _latest(self, asked: ListOffset, now: float) -> OffsetAnswer:
         end = self._visible(asked)
-        return OffsetAnswer(end, self._log.epoch_at(end))
+        stable = self._stable(now) if asked.isolation == "uncommitted" else None
+        return OffsetAnswer(end, self._log.epoch_at(end), stable=stable)
+
+    def _stable(self, now: float) -> StableOffset | None:
+        transactions, end = self._log.producers.transactions, self._core.high_watermark
+        stable = transactions.stable_end(end)
+        if stable >= end:
+            return None
+        return StableOffset(stable, *transactions.at(stable), round(self.standing.age_s(now) * 1000))
 
     # --- refusals ----------------------------------------------------------------------------------------
 
@@ -286,6 +298,7 @@ class Reading:
 
     def settle(self, now: float) -> None:
         """Go on with the readers whom the HW or the proof has reached."""
+        self.standing.look(self._log.producers.transactions, self._core.high_watermark, now)
         for reader in self._for_news.wake(self._core.high_watermark):
             self._step(reader, now)
         if len(self._unproved):

@@ -57,7 +57,7 @@ from tidelog_replica.transacting import KINDS as TRANSACTION_KINDS
 ALLOWED = {
     "replica": frozenset({Fetch.OP, Progress.OP, EpochOffset.OP, Notify.OP, ListOffset.OP, LogSnapshot.OP, Read.OP})
     | {EnrolPartition.OP, WriteMarker.OP, ReadTail.OP},
-    "gateway": frozenset({Produce.OP, Read.OP, ListOffset.OP, Digest.OP, DescribeMetrics.OP})
+    "gateway": frozenset({Produce.OP, Read.OP, ListOffset.OP, Digest.OP, DescribeMetrics.OP, WriteMarker.OP})
     | {kind.OP for kind in (*GROUP_KINDS, *TRANSACTION_KINDS)} - {EnrolPartition.OP},
     "controller": frozenset({Produce.OP, Read.OP, ListOffset.OP}),
 }

@@ -6,7 +6,7 @@ elected later, and so knows at least as much: a topic that it does not know is d
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, ClassVar
 
@@ -21,14 +21,17 @@ from tidelog.wire.messages import (
     InitTaskProducer,
     ListTransactions,
     Message,
+    StagedCommitted,
+    TransactionEnded,
     WriteMarker,
 )
 
-from tidelog_replica.coordinated import Coordinated, Led
+from tidelog_replica.coordinated import Coordinated, Led, Waiting
 from tidelog_replica.core.transactions.coordinator import KINDS as KINDS
 from tidelog_replica.core.transactions.coordinator import Coordinator
 from tidelog_replica.core.transactions.records import Stored
-from tidelog_replica.core.transactions.slot import ENDING, LIVE, Marker
+from tidelog_replica.core.transactions.slot import ENDING, LIVE, Marker, Slot
+from tidelog_replica.core.transactions.telling import told_shares
 
 TIMER = "transactions"
 
@@ -43,6 +46,17 @@ class _Begin:
     deadline: float
 
 
+@dataclass(frozen=True, slots=True)
+class _Commit:
+    """The answer to a commit, which waits for the markers of what it has decided."""
+
+    led: Led[Coordinator, Stored]
+    waiting: Waiting
+    slots: tuple[Slot, ...]
+    until: float
+    """Then it names the partitions that have no marker yet."""
+
+
 class Transactions(Coordinated[Coordinator, Stored]):
     """See the module."""
 
@@ -55,6 +69,7 @@ class Transactions(Coordinated[Coordinator, Stored]):
         self._topics: dict[str, TopicState] = {}
         self._begins: dict[tuple[str, str], _Begin] = {}
         """Transactions that wait for the end of the one before, by application and staged name."""
+        self._commits: list[_Commit] = []
         self.ended = dict.fromkeys(("committed", "aborted"), 0)
         """How many have come to their end here."""
 
@@ -123,6 +138,41 @@ class Transactions(Coordinated[Coordinator, Stored]):
         else:
             super().on_request(source, id, message, now)
 
+    # --- decided, and visible ----------------------------------------------------------------------------
+
+    def _holds_back(self, led: Led[Coordinator, Stored], message: Message, waiting: Waiting, now: float) -> bool:
+        if led.core is None or isinstance(waiting.answer, TidelogError):
+            return False
+        slots = tuple(led.core.decided_by(message))
+        if slots:
+            until = now + self._settings.transactions.visible_wait_ms / 1000
+            self._commits.append(_Commit(led, waiting, slots, until))
+        return bool(slots)
+
+    def _release(self, now: float) -> None:
+        """Answer the commits whose markers are all in, and those that have waited for long enough. That the decision
+        is committed, and that nobody else coordinates, they wait for as any other answer."""
+        kept: list[_Commit] = []
+        for commit in self._commits:
+            pending = {partition for slot in commit.slots for partition in slot.left}
+            if (pending and now < commit.until) or not commit.led.is_led:
+                kept.append(commit)
+                continue
+            answer = commit.waiting.answer
+            assert isinstance(answer, TransactionEnded | StagedCommitted)
+            commit.led.waiting.add(replace(commit.waiting, answer=replace(answer, pending=told_shares(pending))))
+            self._wake(commit.led)
+        self._commits = kept
+
+    def _resign(self, led: Led[Coordinator, Stored]) -> None:
+        mine = [commit for commit in self._commits if commit.led is led]
+        self._commits = [commit for commit in self._commits if commit.led is not led]
+        for commit in mine:
+            led.waiting.add(commit.waiting)  # which are failed with the others
+        super()._resign(led)
+
+    # --- beginnings that wait ----------------------------------------------------------------------------
+
     def _must_wait(self, message: BeginTransaction, now: float) -> bool:
         """The transaction before is at its end, but for leaders who have to hear of it: that takes a moment."""
         led = self._find(message, now)
@@ -142,15 +192,18 @@ class Transactions(Coordinated[Coordinator, Stored]):
         """Nobody waits at the other end of this link any more."""
         super().on_source_closed(source)
         self._begins = {key: begin for key, begin in self._begins.items() if begin.source != source}
+        self._commits = [commit for commit in self._commits if commit.waiting.source != source]
 
     def on_tick(self, now: float) -> None:
         """Everything that is due."""
         for key in [key for key, begin in self._begins.items() if begin.deadline <= now]:
             self._dismiss(key)
+        self._release(now)
         super().on_tick(now)
 
     def _due(self) -> float | None:
-        return min((begin.deadline for begin in self._begins.values()), default=None)
+        times = [begin.deadline for begin in self._begins.values()] + [commit.until for commit in self._commits]
+        return min(times, default=None)
 
     def _on_due(self, led: Led[Coordinator, Stored], core: Coordinator, now: float) -> None:
         super()._on_due(led, core, now)
@@ -171,6 +224,7 @@ class Transactions(Coordinated[Coordinator, Stored]):
         core.on_committed(led.leading.high_watermark)
         for marker in core.take_markers(now):
             self._tell(led, core, marker, now)
+        self._release(now)
         if core.deadline() != before:
             self._set_timer(now)
 
@@ -195,6 +249,7 @@ class Transactions(Coordinated[Coordinator, Stored]):
     ) -> None:
         if led.is_led and led.core is core:
             core.on_marker(marker, isinstance(answer, Done), now)
+            self._release(now)
             self._set_timer(now)
 
 

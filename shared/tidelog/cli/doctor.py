@@ -13,13 +13,13 @@ import click
 import trio
 from rich.console import Console
 
-from tidelog.cli.findings import FEW_FILES, NOTE, PROBLEM, WARNING, Finding, View, examine, in_order
+from tidelog.cli.findings import FEW_FILES, NOTE, PROBLEM, WARNING, Finding, View, Waits, examine, in_order
 from tidelog.cli.histories import Histories, ask_histories
 from tidelog.cli.main import NEXT_STEP, connect, gateway_option, json_option, print_json, run
 from tidelog.client.log import Log
 from tidelog.errors import TidelogError
 from tidelog.link import PROTOCOL_VERSION
-from tidelog.wire.messages import FeaturesAnswer, MetadataAnswer, QuorumAnswer, UnreadablePlace
+from tidelog.wire.messages import FeaturesAnswer, MetadataAnswer, QuorumAnswer, StableOffset, UnreadablePlace
 
 ASK_S = 5.0
 """How long the controllers may take to answer."""
@@ -27,6 +27,9 @@ MOST_GROUPS = 50
 """Consumer groups that are asked how far they are."""
 KNOWN_S = 7 * 86_400
 """Records that are possibly lost are named for so long."""
+LONG_MS = 10_000
+"""A last stable offset that has stood for so long is looked at."""
+STABLE_AGE = "tidelog_replica_stable_offset_age_seconds"
 _SAMPLE = re.compile(r"^([a-z_]+)(?:\{[^}]*\})? ([0-9.e+-]+)", re.MULTILINE)
 _STYLES = {PROBLEM: "bold red", WARNING: "yellow", NOTE: "dim"}
 
@@ -40,8 +43,8 @@ def doctor(as_json: bool, gateways: tuple[str, ...]) -> None:
     It looks at every gateway that is named, the controllers and their majority, replica servers, their disks,
     versions, feature levels and clocks, each partition's leader and in-sync replicas, copies with a doubtful tail and
     records that were possibly lost in the last seven days (both of 500 partitions at most), how evenly servers are
-    loaded, how far consumer groups are behind, and what this process may open. Exit code 0: nothing but notes; 1:
-    problems or warnings."""
+    loaded, how far consumer groups are behind, for which transactions readers have waited for long, and what this
+    process may open. Exit code 0: nothing but notes; 1: problems or warnings."""
     found: list[Finding] = []
     seen: dict[str, object] = {"client": _version(), "protocol": PROTOCOL_VERSION}
 
@@ -98,6 +101,7 @@ async def _look_closely(url: str, view: View, found: list[Finding]) -> View:
             live = any(not server.fenced for server in view.metadata.servers)
             lags = await _lags(log, found) if live else {}
             histories = await _recent(log, view.metadata)
+            waits = await _waits(log, told, found) if live else ()
     except TidelogError as error:
         found.append(Finding(PROBLEM, f"gateway {url}: {error}", NEXT_STEP.get(error.code, "See its log.")))
         return view
@@ -113,6 +117,7 @@ async def _look_closely(url: str, view: View, found: list[Finding]) -> View:
         lags,
         histories,
         told.unreadable,
+        waits,
         features,
     )
 
@@ -195,6 +200,47 @@ async def _lags(log: Log, found: list[Finding]) -> dict[str, tuple[int, int]]:
         what = f"how far consumer groups are is not known: {error}"
         found.append(Finding(NOTE, what, NEXT_STEP.get(error.code, "Try again.")))
     return lags
+
+
+async def _waits(log: Log, told: _Told, found: list[Finding]) -> tuple[Waits, ...]:
+    """Partitions whose last stable offset has stood for ``LONG_MS``, and for which transaction. The leaders are asked
+    only where a server says that it has such a partition, or does not tell of itself. They are asked before and after
+    the coordinators: nobody will end a transaction that is open both times and that no coordinator has in between."""
+    ages = [metrics.get(STABLE_AGE, 0.0) for metrics in told.metrics.values()]
+    if not told.silent and max(ages, default=0.0) * 1000 < LONG_MS:
+        return ()
+    try:
+        if not (before := _standing(await log.status(offsets=True))):
+            return ()
+        listed = {(one.producer_id, one.producer_epoch): one for one in await log.transactions()}
+        after = _standing(await log.status(offsets=True))
+    except TidelogError as error:
+        what = f"for which transactions readers wait is not known: {error}"
+        found.append(Finding(NOTE, what, NEXT_STEP.get(error.code, "Try again.")))
+        return ()
+    return tuple(
+        Waits(place, leader, stable, listed.get((stable.producer_id, stable.producer_epoch)))
+        for place, (leader, stable) in after.items()
+        if place in before and _same(before[place][1], stable)
+    )
+
+
+def _standing(metadata: MetadataAnswer) -> dict[str, tuple[str, StableOffset]]:
+    """Leader and last stable offset, by partition, where that has stood for long."""
+    return {
+        f"{topic.name}/{one.partition}": (one.leader, one.stable)
+        for topic in metadata.topics
+        for one in topic.partitions
+        if one.stable is not None and one.stable.age_ms >= LONG_MS
+    }
+
+
+def _same(one: StableOffset, other: StableOffset) -> bool:
+    return (one.offset, one.producer_id, one.producer_epoch) == (
+        other.offset,
+        other.producer_id,
+        other.producer_epoch,
+    )
 
 
 def _summed(page: str) -> dict[str, float]:

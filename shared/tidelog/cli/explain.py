@@ -206,3 +206,15 @@ def losses_in_words(entries: Iterable[HistoryEntry]) -> list[str]:
     losses = ("records_lost", "records_possibly_lost")
     bad = [entry for entry in entries if entry.event in losses or entry.cause == "unclean_election"]
     return [f"at {clock(entry)} {event_in_words(entry)}" for entry in bad]
+
+
+def waits_in_words(partition: PartitionInfo) -> list[str]:
+    """For which transaction readers of what is committed wait; nothing where they do not."""
+    stable = partition.stable
+    if stable is None:
+        return []
+    if stable.producer_epoch < 0:
+        why = f"the end of the transaction of producer {stable.producer_id} is written, and not committed yet"
+    else:
+        why = f"the transaction of producer {stable.producer_id} epoch {stable.producer_epoch} is open"
+    return [f"readers of what is committed have waited at {stable.offset} for {stable.age_ms / 1000:.1f} s: {why}"]

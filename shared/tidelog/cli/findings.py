@@ -26,7 +26,9 @@ from tidelog.wire.messages import (
     PartitionInfo,
     QuorumAnswer,
     ServerInfo,
+    StableOffset,
     TopicInfo,
+    TransactionInfo,
     UnreadablePlace,
 )
 
@@ -41,6 +43,12 @@ UNEVEN = 0.25
 """So much more than its share, or less, may a server lead or hold; and two partitions besides."""
 FAR_BEHIND = 10_000
 """Records that a group with members may be behind without a word."""
+LONG_TRANSACTION_MS = 60_000
+"""The time-out of a transaction that names none."""
+HANGING = (
+    "Find out whether its program was told that it is committed; then 'tidelog transactions settle WHERE --commit',"
+    " or --abort. docs/transactions.md, A transaction that no coordinator has, says more."
+)
 MOST_NAMED = 5
 """Partitions of one kind that are named; the others are counted."""
 
@@ -52,6 +60,17 @@ class Finding:
     level: str
     what: str
     next_step: str
+
+
+@dataclass(frozen=True, slots=True)
+class Waits:
+    """A partition in which readers of what is committed have waited for long for a transaction. ``transaction``: what
+    its coordinator says of it; None: no coordinator has it."""
+
+    partition: str
+    leader: str
+    stable: StableOffset
+    transaction: TransactionInfo | None
 
 
 @dataclass(frozen=True)
@@ -70,6 +89,7 @@ class View:
     histories: Histories = field(default_factory=dict)
     """What the controllers remember of partitions."""
     unreadable: Collection[UnreadablePlace] = ()
+    waits: tuple[Waits, ...] = ()
     features: FeaturesAnswer | None = None
     """None: a release without levels answered, or nobody."""
 
@@ -85,6 +105,7 @@ def examine(view: View) -> list[Finding]:
         *_balance(metadata),
         *_groups(view.lags),
     ]
+    found += [_wait(one) for one in view.waits]
     return in_order(found)
 
 
@@ -315,3 +336,29 @@ def _groups(lags: Mapping[str, tuple[int, int]]) -> Iterator[Finding]:
         elif behind > FAR_BEHIND:
             what = f"group {group} is {behind} records behind, with {members} member{'s' * (members > 1)}"
             yield Finding(WARNING, what, f"{step} More members, or faster ones, catch up.")
+
+
+def _wait(one: Waits) -> Finding:
+    """Readers wait for a transaction."""
+    stable, known = one.stable, one.transaction
+    since = f"{one.partition}: readers of what is committed have waited at {stable.offset} for {_span(stable.age_ms)}"
+    whose = f"of producer {stable.producer_id} epoch {stable.producer_epoch}"
+    if stable.producer_epoch < 0:
+        what = f"{since}: the end of the transaction of producer {stable.producer_id} is written, and not committed"
+        return Finding(WARNING, what, f"'tidelog why {one.partition}' says which replicas {one.leader} waits for.")
+    if known is None:
+        what = f"{since}: for a transaction {whose} that no coordinator has, so nothing will end it"
+        place = f"{one.partition} --producer {stable.producer_id} --epoch {stable.producer_epoch}"
+        return Finding(PROBLEM, what, HANGING.replace("WHERE", place))
+    named = f"the {'staged ' * bool(known.staged)}transaction of {known.app} ({whose[3:]})"
+    if known.state in ("committing", "aborting"):
+        what = f"{since}: {named} is {known.state}, and {one.leader} has not taken the marker yet"
+        return Finding(PROBLEM, what, f"The coordinator goes on trying: see the log of {one.leader}, and its disk.")
+    level = NOTE if stable.age_ms < LONG_TRANSACTION_MS else WARNING
+    how = f" --staged {known.staged}" if known.staged else ""
+    step = f"It is aborted when its time is over; 'tidelog transactions abort {known.app}{how}' does so now."
+    return Finding(level, f"{since}: {named} is {known.state}", step)
+
+
+def _span(ms: int) -> str:
+    return f"{ms / 1000:.0f} s" if ms < 120_000 else f"{ms / 60_000:.0f} min"

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from tidelog.cli.completion import places, topic_names
-from tidelog.cli.explain import losses_in_words, partition_of, state_in_words
+from tidelog.cli.explain import losses_in_words, partition_of, state_in_words, waits_in_words
 from tidelog.cli.main import connect, gateway_option, json_option, print_json, run
 from tidelog.types import INTERNAL_PREFIX
 from tidelog.wire.messages import HistoryEntry, TopicInfo
@@ -107,8 +107,9 @@ def list_topics(internal: bool, as_json: bool, gateways: tuple[str, ...]) -> Non
 @json_option
 @gateway_option
 def describe(name: str, as_json: bool, gateways: tuple[str, ...]) -> None:
-    """Show a topic's settings and, per partition, leader, epochs, replicas, and where its log starts and ends; then
-    in words what is wrong, and which unclean elections and losses there were."""
+    """Show a topic's settings and, per partition, leader, epochs, replicas, where its log starts and ends, and its
+    last stable offset, up to which readers of what is committed get records; then in words what is wrong, and which
+    unclean elections and losses there were."""
 
     async def task() -> tuple[TopicInfo, dict[int, tuple[HistoryEntry, ...]]]:
         async with connect(gateways) as log:
@@ -137,16 +138,21 @@ def print_topic(topic: TopicInfo, histories: dict[int, tuple[HistoryEntry, ...]]
     for key, value in sorted(topic.config.items()):
         click.echo(f"  {key} = {value}")
     columns = ("partition", "leader", "leader epoch", "epoch", "in sync", "replicas")
-    table = Table(*columns, *(("log start", "HW") if offsets else ()), box=None)
+    table = Table(*columns, *(("log start", "HW", "last stable") if offsets else ()), box=None)
     for p in topic.partitions:
-        start, end = (str(offset) if offset >= 0 else "?" for offset in (p.log_start, p.high_watermark))
+        stable = p.high_watermark if p.stable is None else p.stable.offset
+        start, end, last = (str(offset) if offset >= 0 else "?" for offset in (p.log_start, p.high_watermark, stable))
         table.add_row(
             str(p.partition), p.leader or "none", str(p.leader_epoch), str(p.epoch), " ".join(p.isr) or "nobody",
-            " ".join(p.replicas), *((start, end) if offsets else ()),
+            " ".join(p.replicas), *((start, end, last) if offsets else ()),
         )  # fmt: skip
     Console().print(table)
     for p in topic.partitions:
-        for words in (*state_in_words(topic, p), *losses_in_words(histories.get(p.partition, ()))):
+        for words in (
+            *state_in_words(topic, p),
+            *waits_in_words(p),
+            *losses_in_words(histories.get(p.partition, ())),
+        ):
             click.echo(f"{topic.name}/{p.partition}: {words}")
 
 

@@ -11,17 +11,19 @@ import click
 from rich.console import Console
 from rich.table import Table
 
+from tidelog.cli.completion import places
+from tidelog.cli.explain import partition_of
 from tidelog.cli.main import connect, gateway_option, json_option, print_json, run
 
 if TYPE_CHECKING:
-    from tidelog.wire.messages import ListTransactionsAnswer, TransactionInfo
+    from tidelog.wire.messages import ListTransactionsAnswer, TopicShare, TransactionInfo
 
 SECONDS = 1000
 
 
 @click.group()
 def transactions() -> None:
-    """List, describe and abort transactions."""
+    """List, describe, abort and settle transactions."""
 
 
 @transactions.command("list")
@@ -67,7 +69,10 @@ def describe(app: str, as_json: bool, gateways: tuple[str, ...]) -> None:
     found = run(task)
     told, names = found.answer, found.topics
     if as_json:
-        rows = [_document(info) | {"parts": _parts(info, names)} for info in told.transactions]
+        rows = [
+            _document(info) | {"parts": _named(info.parts, names), "pending": _named(info.pending, names)}
+            for info in told.transactions
+        ]
         print_json({"app": app, "transactions": rows, "batches": told.batches})
         return
     if not told.transactions and not told.batches:
@@ -76,7 +81,9 @@ def describe(app: str, as_json: bool, gateways: tuple[str, ...]) -> None:
     _print(told.transactions)
     for info in told.transactions:
         if info.parts:
-            click.echo(f"{info.staged or info.app} has written to {' '.join(_parts(info, names))}")
+            click.echo(f"{info.staged or info.app} has written to {' '.join(_named(info.parts, names))}")
+        if info.pending:
+            click.echo(f"{info.staged or info.app} has yet to be ended in {' '.join(_named(info.pending, names))}")
     if told.batches:
         newest = " ".join(map(str, told.batches[-10:]))
         click.echo(f"committed batches: {newest}" if len(told.batches) <= 10 else f"newest batches: {newest}")
@@ -104,12 +111,35 @@ def abort(app: str, staged: tuple[str, ...], gateways: tuple[str, ...]) -> None:
         raise click.ClickException(f"{app} has no such transaction" if staged else f"{app} has no open transaction")
 
 
+@transactions.command()
+@click.argument("where", metavar="TOPIC/PARTITION", shell_complete=places)
+@click.option(
+    "--producer", type=click.IntRange(1), required=True, help="Its producer id, as 'tidelog doctor' names it."
+)
+@click.option("--epoch", type=click.IntRange(0, 65535), required=True, help="Its producer epoch.")
+@click.option("--commit/--abort", "commit", required=True, default=None, help="Whether its records become visible.")
+@gateway_option
+def settle(where: str, producer: int, epoch: int, commit: bool, gateways: tuple[str, ...]) -> None:
+    """End a transaction that no coordinator has, in one partition where readers of what is committed wait for it.
+
+    'tidelog doctor' finds such a transaction. The program that wrote it may have been told that it is committed:
+    choose --commit where it was, so that what other partitions show is whole. This cannot be taken back."""
+    name, number = partition_of(where)
+
+    async def task() -> None:
+        async with connect(gateways) as log:
+            await log.settle_transaction(name, number, producer, epoch, commit=commit)
+
+    run(task)
+    click.echo(f"{where}: the transaction of producer {producer} is {'committed' if commit else 'aborted'}")
+
+
 def _document(info: TransactionInfo) -> dict[str, object]:
-    return {name: value for name, value in asdict(info).items() if name != "parts"}
+    return {name: value for name, value in asdict(info).items() if name not in ("parts", "pending")}
 
 
-def _parts(info: TransactionInfo, names: dict[str, str]) -> list[str]:
-    return [f"{names.get(share.topic_id, share.topic_id)}/{p}" for share in info.parts for p in share.partitions]
+def _named(shares: Iterable[TopicShare], names: dict[str, str]) -> list[str]:
+    return [f"{names.get(share.topic_id, share.topic_id)}/{p}" for share in shares for p in share.partitions]
 
 
 def _print(found: Iterable[TransactionInfo]) -> None:

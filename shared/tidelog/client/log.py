@@ -146,9 +146,10 @@ class Log(Consuming, Grouping, Moving, Securing, Transacting, Upgrading):
 
         return {partition: answer.entries for partition, answer in (await self._each(ask, partitions)).items()}
 
-    async def status(self) -> MetadataAnswer:
-        """Cluster, servers and topics as the gateway knows them."""
-        return await self._ask(Metadata(all_topics=True), MetadataAnswer)
+    async def status(self, *, offsets: bool = False) -> MetadataAnswer:
+        """Cluster, servers and topics as the gateway knows them; ``offsets``: with what the leaders tell of each
+        partition."""
+        return await self._ask(Metadata(all_topics=True, offsets=offsets), MetadataAnswer)
 
     async def quorum(self) -> QuorumAnswer:
         """The controllers, and which is the active one."""

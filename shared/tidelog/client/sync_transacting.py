@@ -71,6 +71,11 @@ class Transaction(Feed):
         whose = group if isinstance(group, str) else group._tell()
         self._portal.run(self._inner.commit_offsets, whose, positions)
 
+    @property
+    def pending(self) -> tuple[tuple[str, int], ...]:
+        """Partitions in which the committed transaction was not visible yet; see ``tidelog.Transaction``."""
+        return self._inner.pending
+
     def __enter__(self) -> Self:
         self._inner = self._within.enter_context(self._portal.entered(self._opening))
         self.app, self.id = self._inner.app, self._inner.id
@@ -123,6 +128,11 @@ class Transacting:
         ``tidelog.Log.commit``."""
         return self._portal.run(partial(self._portal.log.commit, app, batch, tuple(staged), alone=alone))
 
+    def wait_visible(self, app: str, *, timeout_s: float = TIMEOUT_S) -> None:
+        """Wait until readers see everything that the application has committed by now; see
+        ``tidelog.Log.wait_visible``."""
+        self._portal.run(partial(self._portal.log.wait_visible, app, timeout_s=timeout_s))
+
     def abort(self, app: str, staged: Iterable[str]) -> None:
         """Drop these staged transactions; does nothing to what is committed, or not known."""
         self._portal.run(partial(self._portal.log.abort, app, tuple(staged)))
@@ -138,3 +148,8 @@ class Transacting:
     def abort_transaction(self, app: str) -> bool:
         """Abort the transaction of an application that is open, whoever has it; False where none is."""
         return self._portal.run(self._portal.log.abort_transaction, app)
+
+    def settle_transaction(self, topic: str, partition: int, producer_id: int, epoch: int, *, commit: bool) -> None:
+        """End a hanging transaction in one partition; see ``tidelog.Log.settle_transaction``."""
+        settle = self._portal.log.settle_transaction
+        self._portal.run(partial(settle, topic, partition, producer_id, epoch, commit=commit))

@@ -19,7 +19,7 @@ from tidelog.client.loop import Loop, Work
 from tidelog.client.options import ProducerOptions
 from tidelog.client.producer import Ack, Headers, Pending, Producer, WallClock, make_producer
 from tidelog.errors import ConfigError, TidelogError, refuse
-from tidelog.types import Position
+from tidelog.types import GROUPS, Position
 from tidelog.wire.messages import (
     AbortStaged,
     BeginTransaction,
@@ -32,6 +32,7 @@ from tidelog.wire.messages import (
     ListTransactionsAnswer,
     Message,
     PrepareTransaction,
+    SettleTransaction,
     StagedCommitted,
     TopicInfo,
     TransactionBegun,
@@ -42,6 +43,8 @@ from tidelog.wire.messages import (
 A = TypeVar("A", bound=Message)
 TIMEOUT_S = 60.0
 """A transaction that is not at its end by then is aborted by the cluster."""
+VISIBLE_PAUSE_S = 0.1
+"""Pause between two looks whether a commit is visible everywhere."""
 _AGAIN = ("TRANSACTION_ABORTED", "UNKNOWN_TRANSACTION", "CLOSED")
 _STOP = ("FENCED_PRODUCER", "INVALID_TRANSACTION", "FORBIDDEN", "UNAUTHENTICATED", "UNKNOWN_TOPIC", "BATCH_TOO_LARGE")
 
@@ -77,8 +80,18 @@ class Transaction:
         self._options = options
         self._wall_ms = wall_ms
         self._start = start
+        self._pending: tuple[tuple[str, int], ...] = ()
         self._producers: dict[str, Producer] = {}
+        self._topics: dict[str, str] = {}
+        """Names of topics by id."""
         self._closed = False
+
+    @property
+    def pending(self) -> tuple[tuple[str, int], ...]:
+        """Known when the block has ended: (topic, partition) of each partition in which the committed transaction was
+        not visible yet when the coordinator answered. It is committed all the same, and becomes visible there by
+        itself; ``Log.wait_visible`` waits for that. A cluster of an earlier release never names any."""
+        return self._pending
 
     async def send(
         self,
@@ -114,6 +127,7 @@ class Transaction:
         if topic not in self._producers:
             found = await self._describe(topic)  # type: ignore[misc]
             assert isinstance(found, TopicInfo)
+            self._topics[found.topic_id] = topic
             if topic not in self._producers:
                 self._check_open()
                 producer = make_producer(self._connection, found, self._options, self._wall_ms, self.identity)
@@ -161,6 +175,15 @@ class Transaction:
             if failure is not None:
                 raise failure
 
+    def _end(self, ended: TransactionEnded) -> None:
+        """It is committed. Positions of groups are in a topic that this transaction has not described: ``GROUPS``."""
+        assert ended.committed
+        self._pending = tuple(
+            (self._topics.get(share.topic_id, GROUPS), number)
+            for share in ended.pending
+            for number in share.partitions
+        )
+
     def _abandon(self) -> None:
         self._closed = True
         for producer in self._producers.values():
@@ -188,13 +211,13 @@ class Transacting(ABC):
     ) -> AsyncIterator[Transaction]:
         """``async with log.transaction("billing") as tx``: all that is sent in the block becomes visible together
         when it ends, or, where it raises, never. ``app`` has one transaction at a time: another process that begins
-        one takes over, and this one ends with ``FENCED_PRODUCER``. After ``timeout_s`` the cluster aborts it. Raises
-        what failed; see ``advice``."""
+        one takes over, and this one ends with ``FENCED_PRODUCER``. After ``timeout_s`` the cluster aborts it. When
+        the block is left all readers can see it, except in partitions that ``tx.pending`` names. Raises what failed;
+        see ``advice``."""
         async with self._begun(app, "", timeout_s, options) as tx:
             yield tx
             await tx._settle()
-            ended = await self._ask(EndTransaction(*tx.identity, True), TransactionEnded)
-            assert ended.committed
+            tx._end(await self._ask(EndTransaction(*tx.identity, True), TransactionEnded))
 
     @asynccontextmanager
     async def stage(
@@ -213,11 +236,31 @@ class Transacting(ABC):
         that batch was committed before: then nothing changes, and what was staged anew is dropped. ``alone``: so is
         whatever else this application has staged, for one that has a batch at a time. Raises
         ``UNKNOWN_TRANSACTION`` where one of them has expired, or is not prepared: nothing is committed, stage all of
-        it again. Without an answer the same may be asked again."""
+        it again. Without an answer the same may be asked again. It waits some seconds at most until readers can see
+        the batch; ``wait_visible`` tells for sure."""
         if batch < 0:
             raise ConfigError(f"batches are numbered from 0, not {batch}")
         answer = await self._ask(CommitStaged(app, batch, tuple(staged), alone), StagedCommitted)
         return not answer.repeated
+
+    async def wait_visible(self, app: str, *, timeout_s: float = TIMEOUT_S) -> None:
+        """Wait until readers see everything that the application has committed by now: every partition of it has the
+        marker. As a rule that is so when the commit returns (``Transaction.pending``). Raises ``REQUEST_TIMED_OUT``
+        with ``detail["partitions"]``, how many do not have it after ``timeout_s``: what is committed stays so."""
+        until = self._loop.now() + timeout_s
+        while True:
+            found = (await self.describe_transactions(app)).transactions
+            left = sum(
+                max(1, sum(len(share.partitions) for share in info.pending))
+                for info in found
+                if info.state == "committing"
+            )
+            if not left:
+                return
+            if self._loop.now() >= until:
+                text = f"what {app} has committed is not visible in {left} partitions after {timeout_s} s"
+                raise refuse("REQUEST_TIMED_OUT", text, partitions=left)
+            await self._loop.sleep(VISIBLE_PAUSE_S)
 
     async def abort(self, app: str, staged: Iterable[str]) -> None:
         """Drop these staged transactions; does nothing to what is committed, or not known."""
@@ -240,6 +283,16 @@ class Transacting(ABC):
                 request = EndTransaction(app, info.producer_id, info.producer_epoch, False)
                 return not (await self._ask(request, TransactionEnded)).committed
         return False
+
+    async def settle_transaction(
+        self, topic: str, partition: int, producer_id: int, epoch: int, *, commit: bool
+    ) -> None:
+        """End a hanging transaction in one partition, so that readers of what is committed get on: one that is open
+        in its log, and that no coordinator has. Its records there become visible (``commit``) or are never seen.
+        Raises ``INVALID_TRANSACTION`` where a coordinator has it, ``UNKNOWN_TRANSACTION`` where readers do not wait
+        for it. Takes the right to administer the cluster."""
+        topic_id = (await self.describe(topic)).topic_id
+        await self._ask(SettleTransaction(topic_id, partition, producer_id, epoch, commit), Done)
 
     @asynccontextmanager
     async def _begun(

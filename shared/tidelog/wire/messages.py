@@ -1253,12 +1253,28 @@ class Read(Message):
 
 
 @dataclass(frozen=True, slots=True)
+class StableOffset:
+    """Part: the last stable offset of a partition, where it is below the HW: readers of what is committed wait there
+    for a transaction."""
+
+    offset: int
+    producer_id: int
+    """Of the transaction that begins there."""
+    producer_epoch: int
+    """-1: the marker of the transaction is in the leader's log, and not committed yet."""
+    age_ms: int
+    """For so long the leader has seen the last stable offset there. It counts anew in each leader epoch."""
+
+
+@dataclass(frozen=True, slots=True)
 class OffsetAnswer(Message):
-    """Answer: an offset, and the epoch and timestamp (-1: none) of the record there or before it."""
+    """Answer: an offset, and the epoch and timestamp (-1: none) of the record there or before it. ``stable``: told
+    with the HW (``latest``, ``uncommitted``), where the last stable offset is below it."""
 
     offset: int
     leader_epoch: int = -1
     timestamp_ms: int = -1
+    stable: StableOffset | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -1379,6 +1395,8 @@ class PartitionInfo:
     sealing: bool = False
     """Nobody leads before enough replicas have reported how far their logs reach."""
     doubtful: tuple[str, ...] = ()
+    stable: StableOffset | None = None
+    """Told with ``offsets``, where the last stable offset is below the HW."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -1775,10 +1793,14 @@ class BeginTransaction(Message):
 
 @dataclass(frozen=True, slots=True)
 class TransactionEnded(Message):
-    """Answer: how the transaction ended. That is decided for good; its records become visible, or nobody ever sees
-    them, as soon as the leaders have heard of it."""
+    """Answer: how the transaction ended, which is decided for good. Without ``pending`` a commit is visible: every
+    partition of it has the marker."""
 
     committed: bool = False
+    pending: tuple[TopicShare, ...] = ()
+    """Partitions that did not have the marker of the commit when the coordinator's ``visible_wait_ms`` was over:
+    readers of what is committed wait there. The same request again waits again. A server of an earlier release never
+    names any."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -1812,6 +1834,8 @@ class StagedCommitted(Message):
     aborted, unless it was named then."""
 
     repeated: bool = False
+    pending: tuple[TopicShare, ...] = ()
+    """As of ``end_transaction``: partitions without a marker of one of the transactions that were named."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -1890,6 +1914,8 @@ class TransactionInfo:
     """Wall clock: then it is aborted, unless it has ended before."""
     parts: tuple[TopicShare, ...] = ()
     """The partitions; told with ``app`` only."""
+    pending: tuple[TopicShare, ...] = ()
+    """Of one that is decided: partitions that are not known to have its marker. Told with ``app`` only."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -1910,6 +1936,22 @@ class ListTransactions(Message):
     app: str = ""
     partition: int = -1
     """Of ``__transactions``: from a gateway to its leader; -1: of all, or the one that ``app`` belongs to."""
+
+
+@dataclass(frozen=True, slots=True)
+class SettleTransaction(Message):
+    """End a *hanging* transaction in one partition: one that is open in the log, and that no coordinator has. Refused
+    with ``INVALID_TRANSACTION`` while a coordinator has a transaction of that producer, and with
+    ``UNKNOWN_TRANSACTION`` unless it is the one that keeps the last stable offset where it is. Since feature level
+    4."""
+
+    OP: ClassVar[str] = "settle_transaction"
+    ANSWER: ClassVar[type[Message]] = Done
+    topic_id: str
+    partition: int
+    producer_id: int
+    producer_epoch: int
+    commit: bool
 
 
 @dataclass(frozen=True, slots=True)

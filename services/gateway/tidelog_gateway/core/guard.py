@@ -18,7 +18,7 @@ from tidelog.access import ANONYMOUS, decide, digest_of, id_of
 from tidelog.errors import TidelogError, refuse
 from tidelog.tls import CLIENT, Identity
 from tidelog.types import Access, Token
-from tidelog.wire.messages import Message, Metadata
+from tidelog.wire.messages import CommitOffsets, Message, Metadata
 
 from tidelog_gateway.core.permissions import BY_ID, resource_of
 
@@ -114,7 +114,9 @@ class Guard:
         if isinstance(message, Metadata):
             return None
         need = resource_of(message, message.OP)
-        return None if need is None or self.may(principal, *need) else forbidden(principal, *need)
+        if need is not None and not self.may(principal, *need):
+            return forbidden(principal, *need)
+        return self.judge_app(principal, message.transaction) if isinstance(message, CommitOffsets) else None
 
     def judge_topic(
         self, principal: str, op: str, topic_id: str, partition: int, name: str | None
@@ -128,7 +130,7 @@ class Guard:
         return forbidden(principal, operation, f"topic:{name}")
 
     def judge_app(self, principal: str, app: str) -> TidelogError | None:
-        """Why a batch of a transaction of ``app`` is refused; "": it is of none."""
+        """Why a batch, or a group's positions, of a transaction of ``app`` are refused; "": they are of none."""
         if not app or self.may(principal, "transact", f"app:{app}"):
             return None
         return forbidden(principal, "transact", f"app:{app}")

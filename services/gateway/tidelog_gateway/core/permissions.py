@@ -59,6 +59,7 @@ from tidelog.wire.messages import (
     RevokeTokens,
     RotateTicketKeys,
     SetReadOnly,
+    SettleTransaction,
     Subscribe,
     TransferLeader,
     Unsubscribe,
@@ -92,7 +93,8 @@ OF_GROUP = {
     DeleteGroup.OP: "group",
     DescribeGroup.OP: "describe",
 }
-"""Ops on the consumer group ``group``."""
+"""Ops on the consumer group ``group``. ``commit_offsets`` with a ``transaction`` also needs to ``transact`` on that
+application (``Guard.judge``)."""
 OF_APP = {
     BeginTransaction.OP: "transact",
     EndTransaction.OP: "transact",
@@ -123,6 +125,7 @@ OF_CLUSTER = {
     PutToken.OP: "cluster",
     RevokeTokens.OP: "cluster",
     RotateTicketKeys.OP: "cluster",
+    SettleTransaction.OP: "cluster",
     AlterAcls.OP: "cluster",
     AlterQuotas.OP: "cluster",
     DescribeAccess.OP: "cluster",

@@ -181,6 +181,14 @@ class ProducerState:
         known, begun = self._producers.get(producer_id), self.transactions.open.get(producer_id)
         return (known is not None and known.epoch > epoch) or (begun is not None and begun.epoch > epoch)
 
+    def needs_marker(self, producer_id: int, epoch: int) -> bool:
+        """Whether the marker that ends this epoch of a producer has to be written: a transaction of that epoch, or of
+        an earlier one, is open in the log, or the log does not fence the epoch yet. Of two markers of one epoch the
+        second one is not needed. A plain batch of a later epoch does not keep a marker out while the transaction is
+        open: the marker then puts the producer's epoch back to the one after the transaction."""
+        begun = self.transactions.open.get(producer_id)
+        return begun.epoch <= epoch if begun is not None else not self.fences(producer_id, epoch)
+
     def snapshot(self) -> dict[int, tuple[int, tuple[Written, ...]]]:
         """By producer id: its epoch and last batches. For comparison with a state rebuilt from the log."""
         return {id: (p.epoch, p.batches) for id, p in self._producers.items()}

@@ -89,6 +89,14 @@ class LogTransactions:
         end = high_watermark if first is None else min(high_watermark, first.start)
         return min((end, *(one.start for one in self._ended)))
 
+    def at(self, stable_end: int) -> tuple[int, int]:
+        """Producer id and epoch of the transaction that keeps the last stable offset where it is, below the HW. The
+        epoch is -1 where the log has the marker already, and that is not committed."""
+        for id, begun in self.open.items():
+            if begun.start == stable_end:
+                return id, begun.epoch
+        return next((one.producer_id for one in self._ended if one.start == stable_end), 0), -1
+
     def forget_below(self, start: int) -> None:
         """The log begins there now."""
         self._aborted = [one for one in self._aborted if one.end >= start]
@@ -139,6 +147,27 @@ class LogTransactions:
         if not all(_is_row(row, (2**64 - 1, MAX_OFFSET, MAX_OFFSET), flag=True) for row in ended):
             raise ProtocolError("an ended transaction is [id, start, end, committed]")
         return cls(((id, Open(epoch, start)) for id, epoch, start in open), (Ended(*row) for row in ended))
+
+
+class Standing:
+    """For how long the last stable offset has not moved although the HW is above it. One per role of a partition, so
+    it counts anew with each leader. ``now`` is the own clock in seconds."""
+
+    def __init__(self) -> None:
+        self._offset = -1
+        self._since: float | None = None
+
+    def look(self, transactions: LogTransactions, high_watermark: int, now: float) -> None:
+        """Something may have moved."""
+        end = high_watermark if transactions.is_idle else transactions.stable_end(high_watermark)
+        if end >= high_watermark:
+            self._since = None
+        elif self._since is None or end != self._offset:
+            self._offset, self._since = end, now
+
+    def age_s(self, now: float) -> float:
+        """Seconds; 0 where the last stable offset is the HW."""
+        return 0.0 if self._since is None else max(0.0, now - self._since)
 
 
 def is_aborted(header: BatchHeader, aborted: Sequence[Ended]) -> bool:

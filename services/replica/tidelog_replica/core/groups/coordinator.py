@@ -322,12 +322,6 @@ class Coordinator:
         self._touch(group)
         return Done()
 
-    def holds(self, asked: CommitOffsets) -> bool:
-        """Its transaction has positions here: the partition is part of it."""
-        group = self.groups.get(asked.group)
-        held = None if group is None else group.pending.get(asked.producer_id)
-        return held is not None and held.epoch == asked.producer_epoch
-
     def _settle(self, asked: WriteMarker) -> Done:
         """A transaction has ended: its positions count, or are forgotten."""
         for group in list(self.groups.values()):

@@ -188,6 +188,16 @@ class Coordinator:
         elif not done:
             self._timers.set(slot.key, now + self._settings.retry_ms / 1000)
 
+    def decided_by(self, asked: Message) -> list[Slot]:
+        """The transactions that a commit has decided and whose markers are not all in; none of another request."""
+        if isinstance(asked, EndTransaction) and asked.commit:
+            found = [self._producers.get(asked.producer_id)]
+        elif isinstance(asked, CommitStaged):
+            found = [self.slots.get((asked.app, name)) for name in dict.fromkeys(asked.staged)]
+        else:
+            return []
+        return [slot for slot in found if slot is not None and slot.state == "committing" and slot.left]
+
     # --- time --------------------------------------------------------------------------------------------
 
     def on_tick(self, now: float, wall_ms: int) -> None:

@@ -26,6 +26,12 @@ class TransactionSettings:
         10,
         1 << 50,
     )
+    visible_wait_ms: int = setting(
+        2000,
+        "The answer to a commit waits so long for its markers, then it names the partitions without one.",
+        0,
+        2500,
+    )
     retry_ms: int = setting(100, "Pause before a leader that did not answer is told again.", 1, 60_000)
     max_transactions: int = setting(
         10_000, "Most transactions and applications of one partition of __transactions.", 1, 1 << 20

@@ -46,7 +46,7 @@ class Slot:
     """The same in the own time."""
     parts: dict[TopicPartition, None] = field(default_factory=dict)
     left: dict[TopicPartition, None] = field(default_factory=dict)
-    """Those whose leaders do not have the marker yet."""
+    """Those whose leaders are not known to have the marker in their committed logs."""
     asked: dict[TopicPartition, None] = field(default_factory=dict)
     """Of those: who is being told."""
     decided_at: int | None = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from tidelog.types import TopicPartition
 from tidelog.wire.messages import ListTransactions, ListTransactionsAnswer, TopicShare, TransactionInfo
 
 from tidelog_replica.core.groups.records import shares_of
@@ -26,7 +27,6 @@ def tell(
 
 
 def _info(slot: Slot, staged_timeout_ms: int, with_parts: bool = False) -> TransactionInfo:
-    parts = tuple(TopicShare(topic_id, tuple(numbers)) for topic_id, numbers in shares_of(slot.parts).items())
     return TransactionInfo(
         slot.app,
         slot.state,
@@ -36,5 +36,11 @@ def _info(slot: Slot, staged_timeout_ms: int, with_parts: bool = False) -> Trans
         len(slot.parts),
         slot.since_ms(staged_timeout_ms),
         slot.until_ms if slot.state in LIVE else -1,
-        parts if with_parts else (),
+        told_shares(slot.parts) if with_parts else (),
+        told_shares(slot.left) if with_parts else (),
     )
+
+
+def told_shares(partitions: Iterable[TopicPartition]) -> tuple[TopicShare, ...]:
+    """Partitions as messages name them, in order."""
+    return tuple(TopicShare(topic_id, tuple(numbers)) for topic_id, numbers in shares_of(partitions).items())
