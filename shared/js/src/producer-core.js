@@ -28,7 +28,7 @@
 import { MAX_RECORDS } from "./batch.js";
 import { BrokerError, TimedOut, Unreachable, fromInfo } from "./errors.js";
 import { Lane } from "./lane.js";
-import { ACKS } from "./options.js";
+import { ACKS, mostInFlight } from "./options.js";
 import { BATCH_OVERHEAD, Batch } from "./outgoing.js";
 
 /** A produce message is closed when it has this much, */
@@ -65,9 +65,14 @@ export class ProducerCore {
     this.nextId = nextId;
     this.maxBatchBytes = maxBatchBytes;
     this.batchBytes = Math.min(options.batchBytes, maxBatchBytes);
-    this.mostBytes = Math.min(this.batchBytes * Math.max(1, Math.floor(options.maxInFlight / 2)), maxBatchBytes);
+    this.#setWindow(0);
     this.codecs = codecs;
     this.lanes = Array.from({ length: partitions }, (_, partition) => new Lane(partition));
+  }
+
+  #setWindow(window) {
+    this.maxInFlight = mostInFlight(this.options, window);
+    this.mostBytes = Math.min(this.batchBytes * Math.max(1, Math.floor(this.maxInFlight / 2)), this.maxBatchBytes);
   }
 
   /** Everything is settled. */
@@ -84,7 +89,7 @@ export class ProducerCore {
     if (!batch || batch.records.length === MAX_RECORDS) return null;
     const total = batch.size + size;
     if (total > this.batchBytes) {
-      if (total > this.mostBytes || lane.sealedPlaces < this.options.maxInFlight) return null;
+      if (total > this.mostBytes || lane.sealedPlaces < this.maxInFlight) return null;
       batch.places = Math.ceil(total / this.batchBytes);
     }
     batch.records.push(record);
@@ -154,7 +159,7 @@ export class ProducerCore {
   #isFull(lane) {
     const following = lane.queue[0] ?? lane.open;
     const places = lane.inFlight.reduce((sum, batch) => sum + batch.places, following?.places ?? 1);
-    return lane.inFlight.length > 0 && places > this.options.maxInFlight;
+    return lane.inFlight.length > 0 && places > this.maxInFlight;
   }
 
   /** When its open batch is to be sent: at once when it is alone or full. */
@@ -335,8 +340,9 @@ export class ProducerCore {
     return settled;
   }
 
-  /** A producer id that nobody has used. */
-  onProducerId(producerId) {
+  /** A producer id that nobody has used, and how many batches may be in flight under it on one partition. */
+  onProducerId(producerId, window = 0) {
+    this.#setWindow(window);
     this.#producerId = producerId;
     this.wantsProducerId = false;
     this.#lookAtAll();

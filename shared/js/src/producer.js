@@ -258,7 +258,7 @@ export class Producer {
     link
       .call({ op: "init_producer" }, words.producerId, this.options.requestTimeoutS)
       .then(
-        ({ producerId }) => this.#core.onProducerId(producerId),
+        ({ producerId, window }) => this.#core.onProducerId(producerId, window),
         (error) => {
           this.#askAfter = now() + this.options.backoffS;
           if (!error.retriable) this.#note(this.#core.failAll(error));

@@ -274,7 +274,7 @@ class Producer:
         self._asking = False
         self._wake.set()
         if isinstance(answer, ProducerId):
-            self._core.on_producer_id(answer.producer_id)
+            self._core.on_producer_id(answer.producer_id, answer.window)
         elif isinstance(answer, TidelogError):
             self._ask_after = self._loop.now() + self.options.backoff_s
             if not answer.retriable:

@@ -248,7 +248,7 @@ class Transacting(ABC):
         wanted = replace(options or ProducerOptions(), acks="all", idempotent=True)
         begin = BeginTransaction(app, random_name(), staged, round(timeout_s * 1000))
         begun = await self._ask(begin, TransactionBegun)
-        identity = Identity(app, begun.producer_id, begun.producer_epoch)
+        identity = Identity(app, begun.producer_id, begun.producer_epoch, begun.window)
         done = False
         async with self._loop.tasks() as start:
             tx = Transaction(self._connection, self.describe, identity, staged, wanted, self._wall_ms, start)

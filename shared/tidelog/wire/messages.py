@@ -710,6 +710,8 @@ class AllocateProducerIds(Message):
     count: int
     client: str = ""
     sequence: int = 0
+    share: int = -1
+    """Not -1: all of these ids are to belong to this share (``tidelog.types.share_of``)."""
 
 
 # --- controller: access (``tidelog.access``) -------------------------------------------------------------
@@ -1405,6 +1407,9 @@ class ProducerId(Message):
 
     producer_id: int
     count: int = 1
+    window: int = 0
+    """Batches that may be in flight under an id on one partition; one more is refused with ``OVERLOADED``. 0: a
+    gateway of an earlier release, which means ``PRODUCER_WINDOW``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -1692,6 +1697,8 @@ class TransactionBegun(Message):
 
     producer_id: int
     producer_epoch: int
+    window: int = 0
+    """Set by the gateway; see ``ProducerId``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -1785,6 +1792,8 @@ class TaskProducer(Message):
     producer_id: int
     producer_epoch: int
     timestamp_ms: int
+    window: int = 0
+    """Set by the gateway; see ``ProducerId``."""
 
 
 @dataclass(frozen=True, slots=True)
