@@ -52,6 +52,14 @@ CODES: dict[str, Meaning] = {
     ),
     "DUPLICATE_SEQUENCE": Meaning("`UNVERIFIED_SEQUENCE`, from a server of an earlier release", unknown_outcome=True),
     "FENCED_PRODUCER": Meaning("a newer epoch of this producer id exists"),
+    "INVALID_TICKET": Meaning(
+        "no valid ticket for that producer id and epoch was presented on this connection: nothing was written; get"
+        " the id and its ticket from the cluster (`init_producer`, `begin_transaction`, `init_task_producer`), and"
+        " present it (`use_producer`)"
+    ),
+    "UNKNOWN_TICKET_KEY": Meaning(
+        "the ticket is signed by a newer key than the gateway has heard of yet: nothing was written", True
+    ),
     "UNEXPECTED_OFFSET": Meaning("the log does not end where the conditional append expects"),
     "UNKNOWN_TOPIC": Meaning("no such topic or partition", False, True),
     "TOPIC_EXISTS": Meaning("a topic of that name exists"),

@@ -38,13 +38,17 @@ these entries of the metadata log in another way."""
 DOUBTFUL_TAILS = 4
 """Since this level a replica server can report that the tail of a log is doubtful. An older controller has no state
 for that, and an older replica server does not answer what others ask it for then."""
+TICKETS = 4
+"""Since this level nothing is written under a producer id without a ticket (``tidelog.tickets``). An older controller
+cannot read the keys in the metadata, and an older client has no ticket."""
 
 CHANGES = {
     1: "everything before there were levels",
     2: "the level itself in metadata and snapshots; replica servers can be forgotten (tidelog servers forget)",
     3: "followers acknowledge what came with a notice by a message of its own, which needs no answer (progress)",
     4: "doubtful tails of logs (report_doubt, read_tail); leaders after a rescue from what replicas report; producer"
-    " ids that follow the clock, and those of numbered batches (init_task_producer); validate_batches",
+    " ids that follow the clock, and those of numbered batches (init_task_producer); validate_batches; tickets for"
+    " producer ids (use_producer)",
 }
 """What each level brought."""
 

@@ -282,6 +282,16 @@ class Access:
     quotas: tuple[Quota, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class TicketKey:
+    """A key that signs tickets for producer ids (``tidelog.tickets``)."""
+
+    key_id: int
+    """Index of the entry of the metadata log that made the key, so a later key has a greater id."""
+    secret: str = field(repr=False)
+    """256 random bits, as 64 hexadecimal digits. Only controllers and gateways know it."""
+
+
 def changed_partitions(before: TopicState | None, after: TopicState) -> Iterator[int]:
     """Numbers of the partitions that are new or not as before, in order. It halves what differs, so that one change
     among many costs few steps, whatever the topic's size."""
@@ -312,3 +322,6 @@ class ClusterImage:
     access: Access = field(default_factory=Access)
     level: int = 1
     """Feature level (``tidelog.levels``)."""
+    ticket_keys: tuple[TicketKey, ...] = ()
+    """The keys of producer tickets, oldest first. The controllers tell them to gateways only; a replica server has
+    none."""

@@ -12,14 +12,24 @@ from tidelog.effects import Post, Send
 from tidelog.errors import refuse
 from tidelog.levels import VALIDATION
 from tidelog.records import NewRecord, encode_batch, read_header, seal_batch
-from tidelog.types import ClusterImage, PartitionState, ServerState, TopicConfig, TopicPartition, TopicState
-from tidelog.wire.messages import Produce, ProduceAck, Produced, ProducePart
+from tidelog.tickets import sign
+from tidelog.types import (
+    ClusterImage,
+    PartitionState,
+    ServerState,
+    TicketKey,
+    TopicConfig,
+    TopicPartition,
+    TopicState,
+)
+from tidelog.wire.messages import Produce, ProduceAck, Produced, ProducePart, ProducerTicket, UseProducer
 from tidelog_gateway.core.cluster import ClusterMap
 from tidelog_gateway.core.router import Router
 from tidelog_gateway.core.settings import RouterSettings
 
 CLIENT, OTHER = 1, 2
 DEFAULTS = TopicConfig()
+KEYS = (TicketKey(1, "5c" * 32),)
 
 
 def image(
@@ -32,7 +42,9 @@ def image(
     nodes = ("r1", "r2", "r3")
     partitions = tuple(PartitionState(nodes, nodes, leader, leader_epoch, leader_epoch) for leader in leaders)
     servers = tuple(ServerState(node, f"ws://{node}", 1, False) for node in nodes)
-    return ClusterImage(index, "c", servers, (TopicState("t", "orders", config, partitions),), level=level)
+    return ClusterImage(
+        index, "c", servers, (TopicState("t", "orders", config, partitions),), level=level, ticket_keys=KEYS
+    )
 
 
 def batch(sequence: int = 0, *, producer_id: int = 7, size: int = 10) -> bytes:
@@ -65,6 +77,14 @@ class Bench:
         for node in ("r1", "r2", "r3"):
             self.router.on_peer_up(node)
         self.lead(1, *(leaders or ("r1",)))
+        for source in (CLIENT, OTHER):
+            self.use(source, 7)
+
+    def use(self, source: int, producer_id: int) -> None:
+        """Let that client write under the producer id."""
+        ticket = sign(KEYS, producer_id, 1, 0, "somebody")
+        answer = self.router.tickets.use(source, "somebody", UseProducer(producer_id, 0, ticket))
+        assert isinstance(answer, ProducerTicket)
 
     def lead(self, index: int, *leaders: str | None) -> None:
         changed = self.cluster.update(
@@ -112,6 +132,8 @@ def parts(send: Send) -> tuple[ProducePart, ...]:
 
 def test_batches_of_several_clients_travel_in_one_message_per_leader() -> None:
     bench = Bench("r1", "r2")
+    bench.use(OTHER, 8)
+    bench.use(OTHER, 9)
     one, two, three = batch(0), batch(0, producer_id=8), batch(0, producer_id=9)
     bench.router.on_produce(CLIENT, produce(one), bench.now)
     bench.router.on_produce(OTHER, produce(two), bench.now)

@@ -57,6 +57,7 @@ from tidelog.wire.messages import (
     ReportLoss,
     RequestVote,
     RevokeTokens,
+    RotateTicketKeys,
     Seal,
     SetReadOnly,
     SnapshotResult,
@@ -89,7 +90,7 @@ ALLOWED = {
     | {TransferLeader.OP, Reassign.OP, CancelReassignment.OP, DrainServer.OP, PlanRebalance.OP, Rebalance.OP}
     | {DescribeFeatures.OP, RaiseLevel.OP, ForgetServer.OP}
     | {History.OP, DescribeMetrics.OP, AllocateProducerIds.OP, Watch.OP, AddController.OP, RemoveController.OP}
-    | {PutToken.OP, RevokeTokens.OP, AlterAcls.OP, AlterQuotas.OP, PrepareAudit.OP},
+    | {PutToken.OP, RevokeTokens.OP, AlterAcls.OP, AlterQuotas.OP, PrepareAudit.OP, RotateTicketKeys.OP},
     "client": _ANYBODY,
 }
 """Who may send what: clients come through a gateway."""

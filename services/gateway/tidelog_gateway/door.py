@@ -16,7 +16,17 @@ from tidelog.errors import TidelogError, refuse
 from tidelog.link import Link
 from tidelog.tls import shown_over
 from tidelog.transport import Connection
-from tidelog.wire.messages import Credit, Hello, Message, Produce, ProduceAck, Produced
+from tidelog.wire.messages import (
+    Credit,
+    Done,
+    Hello,
+    Message,
+    Produce,
+    ProduceAck,
+    Produced,
+    ReleaseProducer,
+    UseProducer,
+)
 
 from tidelog_gateway.audit import Audit
 from tidelog_gateway.core.guard import Client, Guard
@@ -130,7 +140,12 @@ class Door:
                 return
         elif self._guard.settings.authorization:
             self._check(link, principal, message)
-        if isinstance(message, KINDS) and id is not None:
+        if isinstance(message, UseProducer) and id is not None:
+            link.answer(id, self._shell.router.tickets.use(link.source, principal, message))
+        elif isinstance(message, ReleaseProducer) and id is not None:
+            self._shell.router.tickets.release(link.source, message.producer_id)
+            link.answer(id, Done())
+        elif isinstance(message, KINDS) and id is not None:
             self._requests.on_message(link, id, message, View(self._guard, self._audit, principal, link.remote))
         else:
             self._shell.on_message(link, id, message)

@@ -14,14 +14,15 @@ from tidelog.errors import TidelogError
 from tidelog.link import Link
 from tidelog.types import Quota
 from tidelog.wire.codec import payload_size
-from tidelog.wire.messages import Credit, Message, Produce, Read, Subscribe, Unsubscribe
+from tidelog.wire.messages import Credit, Message, Produce, Read, ReleaseProducer, Subscribe, Unsubscribe, UseProducer
 
 from tidelog_gateway.core.quotas import Quotas
 
 MAX_HELD = 10_000
 """Subscriptions of one link for which credit is held back; nobody has more open."""
-FREE = (Credit, Unsubscribe)
-"""Neither counted nor refused: the first lets a client have what it was promised, the second spares us work."""
+FREE = (Credit, Unsubscribe, UseProducer, ReleaseProducer)
+"""Neither counted nor refused: ``Credit`` lets a client have what it was promised, ``Unsubscribe`` and
+``ReleaseProducer`` spare us work, and without ``UseProducer`` the batches behind it would fail for good."""
 
 
 class Metering:

@@ -14,6 +14,7 @@ import trio
 from tidelog.access import ANONYMOUS
 from tidelog.errors import TidelogError, refuse
 from tidelog.link import Link
+from tidelog.tickets import sign
 from tidelog.types import MAX_TASKS, Access, TopicState
 from tidelog.wire.messages import (
     AccessAnswer,
@@ -57,12 +58,14 @@ from tidelog.wire.messages import (
     Rebalance,
     RemoveController,
     RevokeTokens,
+    RotateTicketKeys,
     ServerInfo,
     SetReadOnly,
     TaskProducer,
     TokenInfo,
     TopicCreated,
     TopicInfo,
+    TransactionBegun,
     TransferLeader,
 )
 
@@ -112,6 +115,7 @@ KINDS = (
     SetReadOnly,
     TransferLeader,
     RevokeTokens,
+    RotateTicketKeys,
 )
 
 
@@ -190,13 +194,16 @@ class Requests:
             case DescribeMetrics(node) if any(server.node == node for server in self._shell.cluster.image.servers):
                 return await self._ask_server(node, message)
             case InitProducer(1):
-                return ProducerId(await self._next_producer_id())
+                own = await self._next_producer_id()
+                return ProducerId(own, ticket=self._sign(own, 1, 0, view))
             case InitProducer(count):
                 if not 1 <= count <= MAX_TASKS:
                     raise refuse("INVALID_CONFIG", f"count is {count}; it must be 1 to {MAX_TASKS}")
-                return ProducerId((await self._allocate(count)).start, count)
+                first = (await self._allocate(count)).start
+                return ProducerId(first, count, self._sign(first, count, 0, view))
             case InitTaskProducer():
-                return await self._init_task_producer(message)
+                task = await self._init_task_producer(message)
+                return replace(task, ticket=self._sign(task.producer_id, 1, task.producer_epoch, view))
             case Play(node, act):
                 if self._playground is None:
                     raise refuse("UNSUPPORTED", "only with the nodes of 'tidelog dev' faults can be played")
@@ -207,7 +214,9 @@ class Requests:
                 return await self._delete(message)
             case BeginTransaction():
                 message = replace(message, producer_id=await self._next_producer_id())
-                return await self._coordination.answer(message)
+                begun = await self._coordination.answer(message)
+                assert isinstance(begun, TransactionBegun)
+                return replace(begun, ticket=self._sign(begun.producer_id, 1, begun.producer_epoch, view))
             case _ if isinstance(message, GROUP_KINDS):
                 return await self._coordination.answer(message)
             case DescribeQuorum() if controllers.in_want is not None:
@@ -258,7 +267,11 @@ class Requests:
         assert isinstance(block, ProducerIds)
         return range(block.first, block.first + block.count)
 
-    async def _init_task_producer(self, message: InitTaskProducer) -> Message:
+    def _sign(self, first_id: int, count: int, epoch: int, view: View) -> str:
+        """A ticket for the client; "" while the cluster has none. The caller knows that the ids are the client's."""
+        return sign(self._shell.cluster.image.ticket_keys, first_id, count, epoch, view.principal)
+
+    async def _init_task_producer(self, message: InitTaskProducer) -> TaskProducer:
         """The coordinator's answer. Where that says that the application needs a block of ids, which is rare, the
         controllers give one. Ids that a client brings are not passed on."""
         answer = await self._coordination.answer(replace(message, first_id=0))
@@ -266,7 +279,9 @@ class Requests:
         if answer.producer_id:
             return answer
         ids = await self._allocate(MAX_TASKS)
-        return await self._coordination.answer(replace(message, first_id=ids.start))
+        answer = await self._coordination.answer(replace(message, first_id=ids.start))
+        assert isinstance(answer, TaskProducer)
+        return answer
 
     async def _describe(self, message: Metadata, view: View) -> MetadataAnswer:
         cluster = self._shell.cluster

@@ -50,6 +50,8 @@ def _of_thing(record: Document, about: str) -> str:
             return f"the metadata went back to index {told['index_before']}: a controller goes on alone (rescue)"
         case "cluster_level_raised":
             return f"the cluster is at feature level {told['level']} from now on, after {told['level_before']}"
+        case "ticket_keys_rotated":
+            return f"the key of producer tickets was rotated: key {told['key_id']} signs from now on"
         case "topic_created":
             return f"topic {name} was created with {_partitions(told)}"
         case "topic_deleted":

@@ -1,12 +1,13 @@
 """The cluster's metadata as bytes: the payload of ``MetadataUpdate`` (``metadata-payload`` in ``tidelog.cddl``).
 
-A whole image is a map ``{cluster, servers, topics, access, level}``; a delta is a map ``{servers, topics, partitions,
-deleted, access, level, forgotten}``: a server, a topic that is new or has other settings, or a partition that
-changed, each entire. So a delta is as long as what happened, however large the topics are. ``access`` is there, all
-of it, where any of it changed, ``level`` where the feature level was raised (in an image: where it is not 1),
-``forgotten`` where servers are gone. Both are decoded as strictly as headers are, but not as short: an image of
-10,000 partitions is about 1 MB. A topic's settings are all written out, so that a reader with other defaults sees the
-same topic.
+A whole image is a map ``{cluster, servers, topics, access, level, ticket_keys}``; a delta is a map ``{servers,
+topics, partitions, deleted, access, level, forgotten, ticket_keys}``: a server, a topic that is new or has other
+settings, or a partition that changed, each entire. So a delta is as long as what happened, however large the topics
+are. ``access`` is there, all of it, where any of it changed, ``level`` where the feature level was raised (in an
+image: where it is not 1), ``forgotten`` where servers are gone. ``ticket_keys`` is there, all of them, where any
+changed (in an image: where there are any), and only in what a gateway is sent. Both are decoded as strictly as
+headers are, but not as short: an image of 10,000 partitions is about 1 MB. A topic's settings are all written out, so
+that a reader with other defaults sees the same topic.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from tidelog.types import (
     NodeId,
     PartitionState,
     ServerState,
+    TicketKey,
     TopicConfig,
     TopicPartition,
     TopicState,
@@ -38,7 +40,9 @@ def encode_image(image: ClusterImage) -> bytes:
     servers = [to_map(server) for server in image.servers]
     topics, access = [_topic(t) for t in image.topics], to_map(image.access)
     level = {"level": image.level} if image.level != 1 else {}
-    return cbor2.dumps({"cluster": image.cluster, "servers": servers, "topics": topics, "access": access, **level})
+    keys = {"ticket_keys": [to_map(key) for key in image.ticket_keys]} if image.ticket_keys else {}
+    whole = {"cluster": image.cluster, "servers": servers, "topics": topics, "access": access, **level, **keys}
+    return cbor2.dumps(whole)
 
 
 def encode_delta(
@@ -49,9 +53,10 @@ def encode_delta(
     access: Access | None = None,
     level: int | None = None,
     forgotten: Sequence[NodeId] = (),
+    ticket_keys: Sequence[TicketKey] | None = None,
 ) -> bytes:
     """What changed: servers, topics, and partitions of other topics, as they are now; the ids of topics that are
-    gone; who may do what; the feature level; servers that are gone."""
+    gone; who may do what; the feature level; servers that are gone; the keys of tickets, for gateways only."""
     delta: dict[str, Any] = {
         "servers": [to_map(server) for server in servers],
         "topics": [_topic(topic) for topic in topics],
@@ -64,6 +69,8 @@ def encode_delta(
         delta["level"] = level
     if forgotten:
         delta["forgotten"] = list(forgotten)
+    if ticket_keys is not None:
+        delta["ticket_keys"] = [to_map(key) for key in ticket_keys]
     return cbor2.dumps(delta)
 
 
@@ -82,7 +89,8 @@ def apply_update(image: ClusterImage, update: MetadataUpdate) -> ClusterImage:
         if type(cluster) is not str:
             raise ProtocolError("metadata: cluster is no text")
         access = from_map(Access, content.get("access", {}))
-        return ClusterImage(update.index, cluster, servers, topics, access, _level(content, 1))
+        level, keys = _level(content, 1), _ticket_keys(content, ())
+        return ClusterImage(update.index, cluster, servers, topics, access, level, keys)
     deleted, forgotten = _items(content, "deleted"), _items(content, "forgotten") if "forgotten" in content else []
     if not all([type(name) is str for name in (*deleted, *forgotten)]):
         raise ProtocolError("metadata: deleted holds ids of topics, forgotten names of servers, which are texts")
@@ -101,6 +109,7 @@ def apply_update(image: ClusterImage, update: MetadataUpdate) -> ClusterImage:
         topics=tuple(merged_topics.values()),
         access=from_map(Access, content["access"]) if "access" in content else image.access,
         level=_level(content, image.level),
+        ticket_keys=_ticket_keys(content, image.ticket_keys),
     )
 
 
@@ -109,6 +118,12 @@ def _level(content: dict[Any, Any], default: int) -> int:
     if type(level) is not int or level < 1:
         raise ProtocolError("metadata: level is no feature level")
     return level
+
+
+def _ticket_keys(content: dict[Any, Any], default: tuple[TicketKey, ...]) -> tuple[TicketKey, ...]:
+    if "ticket_keys" not in content:
+        return default
+    return tuple([from_map(TicketKey, key) for key in _items(content, "ticket_keys")])
 
 
 def _topic(topic: TopicState) -> dict[str, Any]:

@@ -770,6 +770,18 @@ class AlterQuotas(Message):
 
 
 @dataclass(frozen=True, slots=True)
+class RotateTicketKeys(Message):
+    """The cluster is to sign producer tickets with a new key (``tidelog.tickets``). Tickets of the key before stay
+    valid, those of older keys do not. Since feature level 4."""
+
+    OP: ClassVar[str] = "rotate_ticket_keys"
+    ANSWER: ClassVar[type[Message]] = Done
+    client: str = ""
+    sequence: int = 0
+    asker: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class TokenInfo:
     """Part: a token, without anything that would help to use it. ``expires_ms`` -1: never."""
 
@@ -1407,9 +1419,42 @@ class ProducerId(Message):
 
     producer_id: int
     count: int = 1
+    ticket: str = field(default="", repr=False)
+    """Shows that the asker may write under each of these ids; to be presented with ``UseProducer``. "": the cluster
+    is below feature level 4, and needs none."""
     window: int = 0
     """Batches that may be in flight under an id on one partition; one more is refused with ``OVERLOADED``. 0: a
     gateway of an earlier release, which means ``PRODUCER_WINDOW``."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerTicket(Message):
+    """Answer: a ticket for the same ids, signed by the cluster's newest key. It takes the place of the one that was
+    presented, and is valid for longer. "": the gateway needs none."""
+
+    ticket: str = field(default="", repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class UseProducer(Message):
+    """Present the ticket of a producer id. For the life of this connection, or until ``ReleaseProducer``, batches may
+    be written under the id at that epoch. Produces that follow on the same connection need not wait for the answer.
+    Raises ``INVALID_TICKET``, ``UNKNOWN_TICKET_KEY`` and ``OVERLOADED`` (too many ids on one connection)."""
+
+    OP: ClassVar[str] = "use_producer"
+    ANSWER: ClassVar[type[Message]] = ProducerTicket
+    producer_id: int
+    producer_epoch: int
+    ticket: str = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseProducer(Message):
+    """Nothing more is written under this id on this connection. It makes room for another id."""
+
+    OP: ClassVar[str] = "release_producer"
+    ANSWER: ClassVar[type[Message]] = Done
+    producer_id: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -1697,6 +1742,8 @@ class TransactionBegun(Message):
 
     producer_id: int
     producer_epoch: int
+    ticket: str = field(default="", repr=False)
+    """As in ``ProducerId``: set by the gateway."""
     window: int = 0
     """Set by the gateway; see ``ProducerId``."""
 
@@ -1792,6 +1839,8 @@ class TaskProducer(Message):
     producer_id: int
     producer_epoch: int
     timestamp_ms: int
+    ticket: str = field(default="", repr=False)
+    """As in ``ProducerId``: set by the gateway."""
     window: int = 0
     """Set by the gateway; see ``ProducerId``."""
 

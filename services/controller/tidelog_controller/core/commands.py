@@ -27,6 +27,9 @@ class Command:
     level: int = field(default=0, kw_only=True)
     """The feature level at which the cluster begins whose first command this is; 0: it is not, or an earlier release
     wrote it."""
+    ticket_key: str = field(default="", kw_only=True, repr=False)
+    """Secret of the ticket key that the cluster gets with this command, if it has none yet. Feature level
+    ``TICKETS``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -356,6 +359,15 @@ class ChangeAccess(Command):
     quotas: tuple[Quota, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class AddTicketKey(Command):
+    """The cluster has a new key for tickets from now on, which signs; the one before still verifies. Feature level
+    ``TICKETS``."""
+
+    KIND: ClassVar[str] = "add_ticket_key"
+    secret: str = field(repr=False)
+
+
 KINDS: dict[str, type[Command]] = {
     kind.KIND: kind
     for kind in (
@@ -385,5 +397,6 @@ KINDS: dict[str, type[Command]] = {
         NoteControllers,
         ForgetEvents,
         ChangeAccess,
+        AddTicketKey,
     )
 }

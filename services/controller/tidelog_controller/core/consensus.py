@@ -49,6 +49,7 @@ from tidelog_controller.core.raft import (
 )
 from tidelog_controller.core.scribe import TimelineSettings, ToServer
 from tidelog_controller.core.state import Applied, MetadataState
+from tidelog_controller.core.ticket_keys import with_first_key
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +126,7 @@ class Consensus(ABC):
     ) -> None:
         self.node_id = node_id
         self.features = Features(node_id, levels)
+        self._dice = rng
         self.settings = settings
         self.raft = Raft(node_id, settings.raft, stored, rng, now)
         self.founding = Founding(self.raft, peers, waits=join or stored.lost, now=now)
@@ -234,6 +236,7 @@ class Consensus(ABC):
     ) -> list[ControllerEffect]:
         if not self.state.level:
             command = replace(command, level=self.features.own.newest)
+        command = with_first_key(self.state, command, self._dice)
         index, effects = self.raft.propose(encode_proposal(command, request), now)
         assert index is not None, "the active controller leads Raft"
         self.counts.proposals += 1

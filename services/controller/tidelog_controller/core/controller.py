@@ -54,6 +54,7 @@ from tidelog.wire.messages import (
     ReportDoubt,
     ReportLeader,
     ReportLoss,
+    RotateTicketKeys,
     Seal,
     SetReadOnly,
     Watch,
@@ -91,6 +92,7 @@ from tidelog_controller.core.refusals import refusal_of
 from tidelog_controller.core.scribe import Scribe
 from tidelog_controller.core.state import Applied, MetadataState
 from tidelog_controller.core.suspending import plan_suspension
+from tidelog_controller.core.ticket_keys import plan_rotation
 from tidelog_controller.core.topics import plan_change, plan_learners, plan_topic, why_internal
 from tidelog_controller.core.turns import Turns
 from tidelog_controller.core.upkeep import Group, Upkeep
@@ -129,7 +131,6 @@ class Controller(Consensus):
         self.lags = Lags(balance.lag_threshold_s, balance.lag_patience_s, balance.leader_min_term_s)
         self.scribe = Scribe(settings.timeline)
         self.upkeep = Upkeep(settings.timeline, rng)
-        self._dice = rng
         self.newer: TidelogError | None = None
         """The refusal of everything, once a replica server has seen newer metadata than there are here."""
         self._group_asker = ""
@@ -289,6 +290,8 @@ class Controller(Consensus):
             return plan_access(self.state, message, self._dice, wall_ms)
         if isinstance(message, FeatureWish):
             return self.features.plan(self.state, message, [m.node for m in self.raft.members.all], wall_ms)
+        if isinstance(message, RotateTicketKeys):
+            return plan_rotation(self.state, message, self._dice, wall_ms)
         if isinstance(message, Move):
             return plan_move(self.state, message, self._dice, wall_ms, self.lags.slow(now))
         match message:
@@ -452,11 +455,15 @@ class Controller(Consensus):
         if not applied.visible or not self._watchers:
             return []
         index = applied.state.index
-        update = MetadataUpdate(index, term=self.raft.log.term_at(index) or 0, payload=delta_of(before, applied))
-        return [Post(source, update) for source in self._watchers]
+        update = MetadataUpdate(index, term=self.raft.log.term_at(index) or 0)
+        told = replace(update, payload=delta_of(before, applied))
+        secret = told
+        if applied.ticket_keys is not None:
+            secret = replace(update, payload=delta_of(before, applied, secrets=True))
+        return [Post(source, secret if self.features.is_gateway(source) else told) for source in self._watchers]
 
     def _image_for(self, source: int) -> Post:
-        image = self.state.image()
+        image = self.state.image(secrets=self.features.is_gateway(source))
         term = self.raft.log.term_at(image.index) or 0
         return Post(source, MetadataUpdate(image.index, whole=True, term=term, payload=encode_image(image)))
 

@@ -32,6 +32,8 @@ class Draft:
         self.access = state.access
         """The same."""
         self.level = state.level
+        self.ticket_keys = state.ticket_keys
+        """Replaced by others where they change."""
         self._forgotten: list[NodeId] = []
         self._index = index
         self._time_ms = time_ms
@@ -214,6 +216,7 @@ class Draft:
             self.queue,
             self.access,
             self.level,
+            self.ticket_keys,
         )
         return Applied(
             state,
@@ -225,6 +228,7 @@ class Draft:
             None if self.access == old.access else self.access,
             None if self.level == max(old.level, 1) else self.level,
             tuple(self._forgotten),
+            None if self.ticket_keys == old.ticket_keys else self.ticket_keys,
         )
 
     def _histories(self) -> dict[str, tuple[tuple[HistoryEntry, ...], ...]]:

@@ -15,8 +15,9 @@ thousand lines take longer than heartbeats may. Of no kind there is none: an err
 partitions' histories have all."""
 
 
-def delta_of(before: MetadataState, applied: Applied) -> bytes:
-    """What watchers lack: as long as what changed, however many partitions the topics have."""
+def delta_of(before: MetadataState, applied: Applied, *, secrets: bool = False) -> bytes:
+    """What watchers lack: as long as what changed, however many partitions the topics have. ``secrets``: with the
+    keys of tickets."""
     whole = []
     for topic in applied.topics:
         old = before.topics.get(topic.topic_id)
@@ -29,7 +30,14 @@ def delta_of(before: MetadataState, applied: Applied) -> bytes:
         if key.topic_id not in told and state is not None and state is not before.partition(*key):
             partitions.append((key, state))
     return encode_delta(
-        applied.servers, whole, applied.deleted_ids, partitions, applied.access, applied.level, applied.forgotten
+        applied.servers,
+        whole,
+        applied.deleted_ids,
+        partitions,
+        applied.access,
+        applied.level,
+        applied.forgotten,
+        applied.ticket_keys if secrets else None,
     )
 
 
@@ -84,4 +92,6 @@ def events_of(before: MetadataState, applied: Applied) -> list[Event]:
     if applied.access is not None:
         kinds = ("tokens", "acls", "quotas")
         events.append(Event("access_changed", {kind: len(getattr(applied.access, kind)) for kind in kinds}))
+    if applied.ticket_keys:
+        events.append(Event("ticket_key_added", {"key_id": applied.ticket_keys[-1].key_id}))
     return events

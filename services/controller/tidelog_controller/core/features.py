@@ -51,6 +51,11 @@ class Features:
         """And closed it."""
         self._linked.pop(source, None)
 
+    def is_gateway(self, source: int) -> bool:
+        """Whether a gateway is at the other end of that link."""
+        linked = self._linked.get(source)
+        return linked is not None and linked.role == "gateway"
+
     def why_unfit(self, source: int, level: int) -> TidelogError | None:
         """Why whoever is at the other end of that link is to be refused; None: no reason."""
         linked = self._linked.get(source)

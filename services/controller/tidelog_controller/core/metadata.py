@@ -44,6 +44,7 @@ from tidelog.wire.messages import AlterIsrAnswer, Done, Message, ProducerIds, Re
 from tidelog_controller.core.access import change_access
 from tidelog_controller.core.commands import (
     AddPartitions,
+    AddTicketKey,
     AddTopic,
     ChangeAccess,
     ChangeIsr,
@@ -88,6 +89,7 @@ from tidelog_controller.core.moving import move, pass_on, with_proposed
 from tidelog_controller.core.noting import forget_events, note_controllers, record_loss
 from tidelog_controller.core.state import Applied, MetadataState
 from tidelog_controller.core.suspending import suspend
+from tidelog_controller.core.ticket_keys import add_first_key, add_key
 
 __all__ = ["Applied", "MetadataState", "apply", "skip"]
 
@@ -100,7 +102,9 @@ def apply(state: MetadataState, command: Command, index: int) -> Applied:
     draft = Draft(state, index, command.time_ms, command.asker)
     if not state.level:
         draft.level = command.level or 1
-    return draft.finish(_answer(draft, command, index))
+    answer = _answer(draft, command, index)
+    add_first_key(draft, command, index)
+    return draft.finish(answer)
 
 
 def skip(state: MetadataState, index: int) -> MetadataState:
@@ -150,6 +154,8 @@ def _answer(draft: Draft, command: Command, index: int) -> Message | TidelogErro
             return forget_server(draft, command)
         case SetLevel():
             return set_level(draft, command)
+        case AddTicketKey():
+            return add_key(draft, command, index)
         case TakeProducerIds():
             first = max(draft.next_producer_id, command.first)
             draft.next_producer_id = first + command.count

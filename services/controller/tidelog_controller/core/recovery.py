@@ -4,9 +4,9 @@ A rescued survivor knows a past of the cluster. What was decided since is lost, 
 clients have acted on it. Two rules keep that from doing harm.
 
 **Every number that must not be given twice jumps** (``recovered``), far beyond what can have been given since: the
-index, and with it broker epochs; epoch and leader epoch of every partition; producer ids; numbers of events. What
-they jump from is the survivor's number or, where that is greater, the time since 2025: so two rescues from one copy
-of a store differ, too. Topic ids are random.
+index, and with it broker epochs and the ids of ticket keys; epoch and leader epoch of every partition; producer ids;
+numbers of events. What they jump from is the survivor's number or, where that is greater, the time since 2025: so two
+rescues from one copy of a store differ, too. Topic ids are random.
 
 **No leader is elected from what the survivor believes** (from feature level ``RECOVERY`` on). Every partition is
 *sealed*, whatever its commit rule: its replicas take nothing of earlier epochs any more, and tell (``SealPart``) how
@@ -59,6 +59,7 @@ from tidelog.wire.messages import Done, SealPart
 from tidelog_controller.core.draft import Draft
 from tidelog_controller.core.leadership import copies_needed
 from tidelog_controller.core.state import MetadataState
+from tidelog_controller.core.ticket_keys import keys_after_rescue
 
 EPOCH_JUMP, MAX_CLOCK_EPOCH = 1 << 18, 1 << 31
 """Of epochs and leader epochs. A leader epoch has 32 bits in a batch; by the clock it is in seconds since 2025."""
@@ -99,6 +100,7 @@ def recovered(state: MetadataState, index: int, wall_ms: int) -> MetadataState:
     draft = Draft(state, index, wall_ms)
     draft.next_producer_id = id_beyond(state.next_producer_id, wall_ms)
     draft.timeline = replace(state.timeline, last=index_beyond(state.timeline.last, wall_ms), pending=())
+    draft.ticket_keys = keys_after_rescue(state.ticket_keys, index)
     evidence = {"index_before": str(state.index), "index": str(index)}
     draft.tell("metadata_recovered", "rescue", evidence, None, None)
     for server in state.servers.values():

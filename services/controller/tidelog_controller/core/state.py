@@ -5,7 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from tidelog.errors import TidelogError
-from tidelog.types import Access, ClusterImage, NodeId, PartitionState, ServerState, TopicPartition, TopicState
+from tidelog.types import (
+    Access,
+    ClusterImage,
+    NodeId,
+    PartitionState,
+    ServerState,
+    TicketKey,
+    TopicPartition,
+    TopicState,
+    later,
+)
 from tidelog.wire.messages import HistoryEntry, Message
 
 from tidelog_controller.core.commands import QueuedMove
@@ -36,11 +46,14 @@ class MetadataState:
     access: Access = field(default_factory=Access)
     level: int = 0
     """Feature level; 0 until the first command, which says at which the cluster begins."""
+    ticket_keys: tuple[TicketKey, ...] = later(())
+    """Keys of producer tickets, oldest first (``ticket_keys.py``)."""
 
-    def image(self) -> ClusterImage:
-        """What watchers see of it."""
+    def image(self, *, secrets: bool = False) -> ClusterImage:
+        """What watchers see of it. ``secrets``: with the keys of tickets, which gateways need."""
         servers, topics = tuple(self.servers.values()), tuple(self.topics.values())
-        return ClusterImage(self.index, self.cluster, servers, topics, self.access, max(self.level, 1))
+        keys = self.ticket_keys if secrets else ()
+        return ClusterImage(self.index, self.cluster, servers, topics, self.access, max(self.level, 1), keys)
 
     def partition(self, topic_id: str, partition: int) -> PartitionState | None:
         """One partition, or None when there is no such topic or partition."""
@@ -77,9 +90,11 @@ class Applied:
     """Where it was raised."""
     forgotten: tuple[NodeId, ...] = ()
     """Servers that are gone."""
+    ticket_keys: tuple[TicketKey, ...] | None = None
+    """All of them, where any of them changed."""
 
     @property
     def visible(self) -> bool:
         """Whether watchers must hear of it."""
-        news = (self.servers, self.topics, self.deleted_ids, self.forgotten)
+        news = (self.servers, self.topics, self.deleted_ids, self.forgotten, self.ticket_keys)
         return any(news) or self.access is not None or self.level is not None

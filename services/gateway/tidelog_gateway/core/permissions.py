@@ -54,12 +54,15 @@ from tidelog.wire.messages import (
     Read,
     Reassign,
     Rebalance,
+    ReleaseProducer,
     RemoveController,
     RevokeTokens,
+    RotateTicketKeys,
     SetReadOnly,
     Subscribe,
     TransferLeader,
     Unsubscribe,
+    UseProducer,
 )
 
 BY_NAME = {
@@ -119,12 +122,13 @@ OF_CLUSTER = {
     RemoveController.OP: "cluster",
     PutToken.OP: "cluster",
     RevokeTokens.OP: "cluster",
+    RotateTicketKeys.OP: "cluster",
     AlterAcls.OP: "cluster",
     AlterQuotas.OP: "cluster",
     DescribeAccess.OP: "cluster",
 }
 """Ops on the cluster."""
-OPEN = frozenset({Metadata.OP, InitProducer.OP, Credit.OP, Unsubscribe.OP})
+OPEN = frozenset({Metadata.OP, InitProducer.OP, UseProducer.OP, ReleaseProducer.OP, Credit.OP, Unsubscribe.OP})
 """Need nothing: ``metadata`` tells of what one may describe, the others touch what is one's own."""
 ASKING = frozenset(
     {DescribeQuorum.OP, DescribeFeatures.OP, DescribeMetrics.OP, DescribeAccess.OP, ListGroups.OP, PlanRebalance.OP}

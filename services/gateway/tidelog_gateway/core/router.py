@@ -14,6 +14,8 @@ names, so that a leader of another epoch refuses it, and it is *settled* by its 
   ``unknown_outcome``. An error at the end of the time says ``unknown_outcome`` when any try may have been written.
 - Leader change: batches in flight under an older leader epoch are withdrawn and sent to the new leader when
   idempotent; others get ``fate_grace_s`` more for the old leader to tell their fate.
+- Authority: a batch under a producer id is taken only from a connection that holds the id at that epoch
+  (``producer_tickets.py``).
 - Bounds: bytes and batches in flight per replica server (beyond: the lane waits, here, where waiting makes no
   follower late), bytes held per client and in all (beyond: ``OVERLOADED``, nothing is queued).
 - Window: of an idempotent producer at most ``PRODUCER_WINDOW`` batches of a lane are unsettled (beyond:
@@ -44,6 +46,7 @@ from tidelog_gateway.core.counts import RouterCounts
 from tidelog_gateway.core.expiry import Expiry
 from tidelog_gateway.core.lanes import Entry, Lane, Pipe, Place
 from tidelog_gateway.core.merge import AckBox, Produces
+from tidelog_gateway.core.producer_tickets import ProducerTickets
 from tidelog_gateway.core.settings import RouterSettings
 
 GAP = "OUT_OF_ORDER_SEQUENCE"
@@ -68,6 +71,7 @@ class Router:
     def __init__(self, cluster: ClusterMap, settings: RouterSettings) -> None:
         self._cluster = cluster
         self._settings = settings
+        self.tickets = ProducerTickets(cluster)
         self._lanes: dict[int, dict[TopicPartition, Lane]] = {}
         self._by_partition: dict[TopicPartition, dict[int, Lane]] = {}
         self._pipes: dict[NodeId, Pipe] = {}
@@ -165,6 +169,7 @@ class Router:
             if not siblings:
                 del self._by_partition[lane.key]
         self._acks.forget(source)
+        self.tickets.on_link_closed(source)
 
     def on_tick(self, now: float) -> None:
         """Time passed: end what is over, try again what was delayed."""
@@ -275,6 +280,10 @@ class Router:
             return refuse("CORRUPT_BATCH", f"batch declares length {header.batch_length}, has {part.size}"), 0
         if header.is_control or (header.is_sparse and part.expected_offset < 0):
             return refuse("CORRUPT_BATCH", "a control batch, or a sparse one without an expected offset"), 0
+        if header.producer_id and source:  # 0: this gateway itself
+            refusal = self.tickets.refuse_batch(source, header.producer_id, header.producer_epoch)
+            if refusal is not None:
+                return refusal, 0
         if not Acks.NONE <= part.acks <= Acks.ALL:
             return refuse("MALFORMED", f"acks must be 0, 1 or 2, not {part.acks}"), 0
         topic = self._cluster.topic(part.topic_id)
