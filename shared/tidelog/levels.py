@@ -38,6 +38,9 @@ these entries of the metadata log in another way."""
 DOUBTFUL_TAILS = 4
 """Since this level a replica server can report that the tail of a log is doubtful. An older controller has no state
 for that, and an older replica server does not answer what others ask it for then."""
+PRODUCER_SHARES = 4
+"""Since this level controllers give the producer ids of a principal from one share (``tidelog.types.share_of``). An
+older controller would give any."""
 TICKETS = 4
 """Since this level nothing is written under a producer id without a ticket (``tidelog.tickets``). An older controller
 cannot read the keys in the metadata, and an older client has no ticket."""

@@ -204,8 +204,8 @@ class Leading:
         return found
 
     def _check_window(self, header: BatchHeader, acks: int) -> None:
-        """Raise ``OVERLOADED`` where the producer has as many batches in flight as are remembered. One more would push
-        a batch out of memory that may be sent again, and that could not be told from another batch then."""
+        """Raise ``OVERLOADED`` where the producer has as many batches in flight as are remembered. One more would
+        push a batch out of memory that may be sent again, and that could not be told from another batch then."""
         if acks == Acks.NONE:
             return
         acked = self.high_watermark if acks == Acks.ALL else self._log.durable

@@ -11,7 +11,7 @@
  *   retry, on this link or the next, so that the leader can tell a copy. The leader accepts a sequence only without a
  *   gap. So whatever follows a batch that is not in the log cannot be in the log either, under the same id.
  * - Errors. After an error the lane *drains*: it sends nothing until each batch in flight has its answer. Then what
- *   remains goes again, in order, with the same sequences. So nothing overtakes, with any number in flight.
+ *   remains goes again, in order, with the same sequences; then new ones follow. So nothing overtakes.
  * - Giving up a batch *spoils* the lane's producer id: the gap would refuse everything behind it. What is in flight is
  *   drained; when the oldest remaining batch comes back OUT_OF_ORDER_SEQUENCE and everything before it is settled,
  *   neither it nor what follows is in the log: those are numbered anew under a fresh producer id. Not where a try was
@@ -21,8 +21,7 @@
  *   any other; a retry of one that was written is a copy, and never refused for what it wrote itself.
  * - Without idempotence nothing is tried twice here: it might write twice or change the order.
  *
- * A producer may have thousands of lanes with something in them, so only what happens to all looks at all: a lane is looked
- * at when something happened to it (`#due`), or its time has come (`#timers`).
+ * A lane is looked at when something happened to it (`#due`), or its time has come (`#timers`): there may be thousands.
  */
 
 import { MAX_RECORDS } from "./batch.js";
@@ -33,8 +32,7 @@ import { BATCH_OVERHEAD, Batch } from "./outgoing.js";
 
 /** A produce message is closed when it has this much, */
 const MESSAGE_BYTES = 1 << 20;
-/** or so many batches. */
-const MESSAGE_PARTS = 128;
+const MESSAGE_PARTS = 128; // or so many batches
 const MAX_SEQUENCE = 2 ** 32 - 1;
 /** How long a gateway may try what is probably behind a gap. */
 const SPOILED_TIMEOUT_S = 1;
@@ -155,9 +153,10 @@ export class ProducerCore {
     return parts.length ? { parts, payload } : null;
   }
 
-  /** What is on its way leaves the next batch no place. */
+  /** What is on its way leaves the next batch no place; behind a repeated batch there is none for a new one. */
   #isFull(lane) {
     const following = lane.queue[0] ?? lane.open;
+    if (lane.inFlight[0]?.repeated && (following?.baseSequence ?? null) === null) return true;
     const places = lane.inFlight.reduce((sum, batch) => sum + batch.places, following?.places ?? 1);
     return lane.inFlight.length > 0 && places > this.maxInFlight;
   }
@@ -176,7 +175,8 @@ export class ProducerCore {
       lane.seal();
     }
     const batch = lane.queue[0];
-    if (this.options.idempotent && batch.baseSequence === null) {
+    batch.repeated = batch.baseSequence !== null;
+    if (this.options.idempotent && !batch.repeated) {
       if (!this.#hasId(lane, batch.count)) return null;
       batch.number(lane.producerId, lane.nextSequence);
       lane.nextSequence += batch.count;

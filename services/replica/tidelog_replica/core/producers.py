@@ -6,11 +6,12 @@ and it is rebuilt after a restart and after a truncation. Where the log no longe
 told is kept as a snapshot (``to_bytes``), which goes to a copy that begins there too. It covers uncommitted batches
 too: a copy of one must not be appended either; it is acked when the original is committed.
 
-A copy is the same bytes of the same kind. The state has the CRC-32C of each remembered batch, which covers all of the
-batch but base offset and leader epoch, and whether the batch is part of a transaction. The kind is compared beside the
-CRC because a CRC can be forged: a batch of a transaction must never be acked for a plain batch of another client. Compaction changes the CRC of a batch; then the CRC counts that the producer sent. Every
-header that comes into this class has that one (``records.with_sent_crc``). So no producer that was given another's id
-is acked for the other's batch: the log keeps the batch that came first, and refuses the second.
+A copy is the same bytes of the same kind. The state has the CRC-32C of each remembered batch, which covers all of
+the batch but base offset and leader epoch, and whether the batch is part of a transaction. The kind is compared
+beside the CRC because a CRC can be forged: a batch of a transaction must never be acked for a plain batch. Compaction
+changes the CRC of a batch; then the CRC counts that the producer sent. Every header that comes into this class has
+that one (``records.with_sent_crc``). So no producer that was given another's id is acked for the other's batch: the
+log keeps the batch that came first, and refuses the second.
 
     unknown producer, or a newer epoch   must begin at sequence 0        else OUT_OF_ORDER_SEQUENCE
     older epoch                          FENCED_PRODUCER
@@ -30,14 +31,14 @@ The producer starts over with a new epoch. Sequences are 32 bits wide and wrap a
 The marker of a transaction begins the producer's next epoch (KIP-890): a batch of that transaction which comes late
 is fenced, and nobody can take it for one of the next.
 
-The *window*: as many batches are remembered as a producer may have in flight on one partition. A batch that may be
-sent again is never pushed out: the leader refuses a batch that would push out one that was not acked yet
+The *window*: as many batches are remembered as a producer may have in flight on one partition. A batch that may
+be sent again is never pushed out: the leader refuses a batch that would push out one that was not acked yet
 (``would_push_out``), and the gateway refuses the batch before.
 
-At most ``MAX_PRODUCERS`` are remembered. A producer id tells the *share* that it belongs to, and the cluster gives all
-ids of a principal from one share (``tidelog.types.share_of``). One producer more than the maximum forgets the oldest
-of the share that has the most. So a principal that takes id after id forgets its own producers, and a share that has
-at most ``MAX_PRODUCERS`` / (shares in use) never loses a producer to another share. This is a function of the log
+At most ``MAX_PRODUCERS`` are remembered. A producer id tells the *share* that it belongs to, and the cluster gives
+all ids of a principal from one share (``tidelog.types.share_of``). One producer more than the maximum makes the
+oldest of the largest share forgotten. So a principal that takes id after id loses its own producers, and a share that
+has at most ``MAX_PRODUCERS`` / (shares in use) never loses a producer to another share. This is a function of the log
 alone, too: every replica forgets the same.
 """
 
@@ -164,8 +165,8 @@ class ProducerState:
         return _compare(header, known.batches)
 
     def would_push_out(self, header: BatchHeader, acked: int) -> bool:
-        """Whether a new batch would push one out of memory that ends above ``acked``: one that has no ack yet, so that
-        it may be sent again. The producer has more batches in flight than the window then."""
+        """Whether a new batch would push one out of memory that ends above ``acked``: one that has no ack yet, so
+        that it may be sent again. The producer has more batches in flight than the window then."""
         known = self._producers.get(header.producer_id)
         if known is None or known.epoch != header.producer_epoch or len(known.batches) < KEPT_BATCHES:
             return False

@@ -61,6 +61,7 @@ class Batch:
         "partition",
         "places",
         "records",
+        "repeated",
         "reported",
         "settled",
         "size",
@@ -82,6 +83,8 @@ class Batch:
         """Records of the batch, from when it is sealed."""
         self.base_sequence: int | None = None
         """None: no sequence given yet, or taken back."""
+        self.repeated = False
+        """The try in flight is not the first one under this sequence."""
         self.uncertain = False
         """A try ended without anyone knowing how: it may be in the log, whatever is answered to later tries, unless
         that is a gap in a topic that loses nothing."""

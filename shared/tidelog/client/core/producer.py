@@ -11,7 +11,8 @@ Each partition is a *lane*: an open batch, a queue of sealed ones, and those in 
   the same (rule 1 of the producer in ``docs/protocol.md``). The leader accepts a sequence only
   without a gap. So whatever follows a batch that is not in the log cannot be in the log either, under the same id.
 - **Errors.** After an error the lane *drains*: it sends nothing until each batch in flight has its answer. Then what
-  remains goes again, in order, with the same sequences. So nothing overtakes, with any number in flight.
+  remains goes again, in order, with the same sequences; new batches follow when all of it is settled. So nothing
+  overtakes, and no batch that may be sent again is further back than the window, which leaders remember.
 - **Giving up** a batch (refused, or its delivery timeout is over) *spoils* the lane's producer id: the gap would
   refuse everything behind it. What is in flight is drained; when the oldest remaining batch comes back
   ``OUT_OF_ORDER_SEQUENCE`` and everything before it is settled, neither it nor what follows is in the log: those
@@ -173,10 +174,15 @@ class ProducerCore:
         return size < MESSAGE_BYTES and len(parts) < MESSAGE_PARTS
 
     def _is_full(self, lane: Lane) -> bool:
-        """What is on its way leaves the next batch no place."""
+        """What is on its way leaves the next batch no place. The window begins with the oldest batch that is not
+        settled. So behind a repeated batch there is no place for a new one: others may be settled between them."""
+        if not lane.in_flight:
+            return False
         following = lane.queue[0] if lane.queue else lane.open
+        if lane.in_flight[0].repeated and (following is None or following.base_sequence is None):
+            return True
         places = sum(batch.places for batch in lane.in_flight) + (1 if following is None else following.places)
-        return bool(lane.in_flight) and places > self._max_in_flight
+        return places > self._max_in_flight
 
     def _due_at(self, lane: Lane, batch: Batch) -> float:
         """When its open batch is to be sent: at once when it is alone or full."""
@@ -193,7 +199,8 @@ class ProducerCore:
                 return None
             lane.seal()
         batch = lane.queue[0]
-        if self._idempotent and batch.base_sequence is None:
+        batch.repeated = batch.base_sequence is not None
+        if self._idempotent and not batch.repeated:
             if not self._has_id(lane, batch.count):
                 return None
             batch.number(lane.producer_id, lane.next_sequence)
