@@ -118,6 +118,21 @@ def test_an_idempotent_producer_keeps_to_the_window_that_was_announced(announced
     assert len(bench.send()) == 1
 
 
+def test_nothing_new_is_sent_behind_a_batch_that_is_repeated() -> None:
+    """Others may be settled between them: the leader would remember the new ones instead of the repeated one."""
+    bench = Bench()
+    for number in range(12):
+        bench.batch(b"%d" % number)
+    assert len(bench.send()) == PRODUCER_WINDOW
+    bench.refuse(0, UNKNOWN)
+    for index in range(1, PRODUCER_WINDOW):
+        bench.ack(index)
+    bench.now += 1
+    assert bench.send() == [[b"0"]]
+    bench.ack(PRODUCER_WINDOW)
+    assert bench.send() == [[b"%d" % number] for number in range(5, 10)]
+
+
 def test_a_producer_without_an_id_has_no_window() -> None:
     bench = Bench(ProducerOptions(max_in_flight=9, idempotent=False))
     for number in range(12):

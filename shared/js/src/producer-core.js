@@ -11,7 +11,7 @@
  *   retry, on this link or the next, so that the leader can tell a copy. The leader accepts a sequence only without a
  *   gap. So whatever follows a batch that is not in the log cannot be in the log either, under the same id.
  * - Errors. After an error the lane *drains*: it sends nothing until each batch in flight has its answer. Then what
- *   remains goes again, in order, with the same sequences; then new ones follow. So nothing overtakes.
+ *   remains goes again, in order, with the same sequences. So nothing overtakes, with any number in flight.
  * - Giving up a batch *spoils* the lane's producer id: the gap would refuse everything behind it. What is in flight is
  *   drained; when the oldest remaining batch comes back OUT_OF_ORDER_SEQUENCE and everything before it is settled,
  *   neither it nor what follows is in the log: those are numbered anew under a fresh producer id. Not where a try was
@@ -34,8 +34,7 @@ import { BATCH_OVERHEAD, Batch } from "./outgoing.js";
 const MESSAGE_BYTES = 1 << 20;
 const MESSAGE_PARTS = 128; // or so many batches
 const MAX_SEQUENCE = 2 ** 32 - 1;
-/** How long a gateway may try what is probably behind a gap. */
-const SPOILED_TIMEOUT_S = 1;
+const SPOILED_TIMEOUT_S = 1; // how long a gateway may try what is probably behind a gap
 
 /**
  * All lanes of one producer. `nextId` gives the numbers by which acks name batches, unique on the link. Methods that
@@ -153,10 +152,11 @@ export class ProducerCore {
     return parts.length ? { parts, payload } : null;
   }
 
-  /** What is on its way leaves the next batch no place; behind a repeated batch there is none for a new one. */
+  /** What is on its way leaves the next batch no place. The window begins with the oldest that is not settled. */
   #isFull(lane) {
     const following = lane.queue[0] ?? lane.open;
-    if (lane.inFlight[0]?.repeated && (following?.baseSequence ?? null) === null) return true;
+    const isNew = (following?.baseSequence ?? null) === null;
+    if (isNew && lane.numbered - (lane.inFlight[0]?.ordinal ?? lane.numbered) >= this.maxInFlight) return true;
     const places = lane.inFlight.reduce((sum, batch) => sum + batch.places, following?.places ?? 1);
     return lane.inFlight.length > 0 && places > this.maxInFlight;
   }
@@ -175,11 +175,11 @@ export class ProducerCore {
       lane.seal();
     }
     const batch = lane.queue[0];
-    batch.repeated = batch.baseSequence !== null;
-    if (this.options.idempotent && !batch.repeated) {
+    if (this.options.idempotent && batch.baseSequence === null) {
       if (!this.#hasId(lane, batch.count)) return null;
       batch.number(lane.producerId, lane.nextSequence);
       lane.nextSequence += batch.count;
+      batch.ordinal = lane.numbered++;
     }
     batch.encode(this.options.compression, this.codecs, lane.producerId);
     return lane.queue.shift();

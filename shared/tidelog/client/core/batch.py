@@ -58,10 +58,10 @@ class Batch:
         "leader_epoch",
         "offset",
         "opened_at",
+        "ordinal",
         "partition",
         "places",
         "records",
-        "repeated",
         "reported",
         "settled",
         "size",
@@ -83,8 +83,8 @@ class Batch:
         """Records of the batch, from when it is sealed."""
         self.base_sequence: int | None = None
         """None: no sequence given yet, or taken back."""
-        self.repeated = False
-        """The try in flight is not the first one under this sequence."""
+        self.ordinal = 0
+        """How many batches of the lane got a sequence before this one."""
         self.uncertain = False
         """A try ended without anyone knowing how: it may be in the log, whatever is answered to later tries, unless
         that is a gap in a topic that loses nothing."""

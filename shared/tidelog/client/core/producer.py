@@ -11,8 +11,9 @@ Each partition is a *lane*: an open batch, a queue of sealed ones, and those in 
   the same (rule 1 of the producer in ``docs/protocol.md``). The leader accepts a sequence only
   without a gap. So whatever follows a batch that is not in the log cannot be in the log either, under the same id.
 - **Errors.** After an error the lane *drains*: it sends nothing until each batch in flight has its answer. Then what
-  remains goes again, in order, with the same sequences; new batches follow when all of it is settled. So nothing
-  overtakes, and no batch that may be sent again is further back than the window, which leaders remember.
+  remains goes again, in order, with the same sequences. So nothing overtakes, with any number in flight.
+- **Window.** Leaders remember the last batches of a producer, as many as the gateway announces. From the oldest batch
+  that is not settled on, no more than these are numbered: a batch that may be sent again is always remembered.
 - **Giving up** a batch (refused, or its delivery timeout is over) *spoils* the lane's producer id: the gap would
   refuse everything behind it. What is in flight is drained; when the oldest remaining batch comes back
   ``OUT_OF_ORDER_SEQUENCE`` and everything before it is settled, neither it nor what follows is in the log: those
@@ -174,12 +175,13 @@ class ProducerCore:
         return size < MESSAGE_BYTES and len(parts) < MESSAGE_PARTS
 
     def _is_full(self, lane: Lane) -> bool:
-        """What is on its way leaves the next batch no place. The window begins with the oldest batch that is not
-        settled. So behind a repeated batch there is no place for a new one: others may be settled between them."""
+        """What is on its way leaves the next batch no place. The window of an idempotent producer begins with the
+        oldest batch that is not settled, also where others behind it are settled."""
         if not lane.in_flight:
             return False
         following = lane.queue[0] if lane.queue else lane.open
-        if lane.in_flight[0].repeated and (following is None or following.base_sequence is None):
+        is_new = following is None or following.base_sequence is None
+        if self._idempotent and is_new and lane.numbered - lane.in_flight[0].ordinal >= self._max_in_flight:
             return True
         places = sum(batch.places for batch in lane.in_flight) + (1 if following is None else following.places)
         return places > self._max_in_flight
@@ -199,12 +201,12 @@ class ProducerCore:
                 return None
             lane.seal()
         batch = lane.queue[0]
-        batch.repeated = batch.base_sequence is not None
-        if self._idempotent and not batch.repeated:
+        if self._idempotent and batch.base_sequence is None:
             if not self._has_id(lane, batch.count):
                 return None
             batch.number(lane.producer_id, lane.next_sequence)
             lane.next_sequence += batch.count
+            batch.ordinal, lane.numbered = lane.numbered, lane.numbered + 1
         return lane.queue.popleft()
 
     def _look(self, lane: Lane) -> None:
