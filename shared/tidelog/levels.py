@@ -51,7 +51,7 @@ CHANGES = {
     3: "followers acknowledge what came with a notice by a message of its own, which needs no answer (progress)",
     4: "doubtful tails of logs (report_doubt, read_tail); leaders after a rescue from what replicas report; producer"
     " ids that follow the clock, and those of numbered batches (init_task_producer); validate_batches; tickets for"
-    " producer ids (use_producer)",
+    " producer ids (use_producer); a share of producer ids for each principal",
 }
 """What each level brought."""
 
