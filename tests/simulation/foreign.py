@@ -66,6 +66,8 @@ class Foreign(Client):
         self._source = 1
         self._numbers, self._values = count(1), count(1)
         self._own_id = 0
+        self._given: set[int] = set()
+        """All ids of its own."""
         self._sequences: dict[tuple[TopicPartition, int, int], int] = {}
         self._recent: list[Lie] = []
         self._up: dict[str, SimLink] = {}
@@ -82,12 +84,12 @@ class Foreign(Client):
     def _act(self) -> None:
         if self.stopped:
             return
-        if self.rng.random() < 0.1:
+        if self.rng.random() < 0.06:
             self._reconnect()
         keys = self.cluster.partitions
         if keys:
             lies = (
-                *((self._write, 4), (self._write_again, 2), (self._write_much, 1), (self._leap, 2), (self._raise, 1)),
+                *((self._write, 7), (self._write_again, 3), (self._write_much, 1), (self._leap, 2), (self._raise, 1)),
                 *((self._steal_an_id, 5), (self._misstate, 4), (self._flag, 3), (self._present_nonsense, 1)),
             )
             chosen = self.rng.choices([lie for lie, _ in lies], [weight for _, weight in lies])[0]
@@ -107,6 +109,7 @@ class Foreign(Client):
         """An id of its own, presented at that epoch with a ticket that is good for it."""
         if not self._own_id:
             self._own_id = self.cluster.new_producer_id()
+            self._given.add(self._own_id)
         self._present(self._own_id, epoch, sign(KEYS, self._own_id, 1, epoch, PRINCIPAL))
         return self._own_id
 
@@ -143,7 +146,10 @@ class Foreign(Client):
         """Bytes that were sent before; or others under the same sequence."""
         if not self._recent:
             return
-        lie = self.rng.choice(self._recent)
+        lie = self._recent[int(len(self._recent) * self.rng.random() ** 2)]  # rather an older one
+        id, epoch, _ = lie.place
+        if id in self._given:
+            self._present(id, epoch, sign(KEYS, id, 1, epoch, PRINCIPAL))
         if self.rng.random() < 0.5:
             self._send(lie.key, self._batch(lie.key, *lie.place))
         else:
