@@ -27,6 +27,10 @@ ADVICE = {
     "again.",
     "DUPLICATE_SEQUENCE": "As for `UNVERIFIED_SEQUENCE`; upgrade the server.",
     "FENCED_PRODUCER": "Two processes write under one name: end the older one.",
+    "INVALID_TICKET": "A client of release 0.1: upgrade it. Our clients get a new id by themselves. If it comes"
+    " often: a program makes up producer ids, or keys are rotated too often (`tidelog tickets rotate`).",
+    "UNKNOWN_TICKET_KEY": "Nothing, unless it stays: then the gateway does not hear from the controllers"
+    " (`tidelog doctor`).",
     "UNEXPECTED_OFFSET": "The program has to read what was written, and decide again.",
     "UNKNOWN_TOPIC": "`tidelog topics list`; rules may hide it (`tidelog acls check`).",
     "TOPIC_EXISTS": "Another name, or use the one that there is.",

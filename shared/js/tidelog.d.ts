@@ -449,6 +449,8 @@ export class Log {
   /** It ends now, and so do the connections that were opened with it. */
   revokeToken(tokenId: string): Promise<void>;
   revokeTokensOf(principal: string): Promise<void>;
+  /** Have the cluster sign the tickets of producer ids with a new key; those of the key before stay valid. */
+  rotateTicketKeys(): Promise<void>;
   alterAcls(changes: { add?: Iterable<Acl>; remove?: Iterable<Acl> }): Promise<void>;
   alterQuotas(quotas: Iterable<Quota>): Promise<void>;
   access(): Promise<Access>;

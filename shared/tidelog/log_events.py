@@ -151,6 +151,7 @@ CONTROLLER = (
     LogEvent("topic_grown", "info", "A topic has more partitions."),
     LogEvent("topic_deleted", "info", "A topic was deleted, with its data."),
     LogEvent("access_changed", "info", "Tokens, rules or quotas were changed."),
+    LogEvent("ticket_key_added", "info", "Tickets of producer ids are signed with another key from now on."),
     LogEvent("partition_leader_elected", "info", "Another leader, or the same in a new leader epoch; see cause."),
     LogEvent(
         "partition_offline",

@@ -29,6 +29,7 @@ from tidelog.wire.messages import (
     Read,
     ReadAnswer,
     TopicCreated,
+    UseProducer,
 )
 from tidelog_controller.config import ControllerConfig
 from tidelog_controller.server import serve as serve_controller
@@ -158,6 +159,7 @@ class Client:
         answer = await self.link.call(InitProducer(), 15)
         assert isinstance(answer, ProducerId)
         self.producer_id = answer.producer_id
+        await self.link.call(UseProducer(answer.producer_id, 0, answer.ticket), 15)
 
     def send(self, topic_id: str, *values: bytes, partition: int = 0, acks: int = 2, timeout_ms: int = 15_000) -> int:
         """Produce one batch; returns the id that its ack will have."""

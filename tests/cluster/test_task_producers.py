@@ -20,7 +20,10 @@ async def test_a_replayed_task_is_the_same_producer_and_writes_nothing_twice(tmp
             topic = await log.create_topic("orders", replication_factor=3)
             own = await log.producer_ids(5)
             first = await log.task_producer("etl", "query", 7, 3, 30.0)
-            assert first.producer_id not in own and first.producer_id not in await log.producer_ids(5)
+            other = await log.producer_ids(5)
+            for ids in (own, other):
+                assert not ids.producer_id <= first.producer_id < ids.producer_id + 5
+            log.use_producer(first.producer_id, first.producer_epoch, first.ticket)
             batch = encode_batch(
                 [NewRecord(b"a", None, first.timestamp_ms)],
                 producer_id=first.producer_id,
@@ -32,6 +35,7 @@ async def test_a_replayed_task_is_the_same_producer_and_writes_nothing_twice(tmp
         await cluster.stop(coordinator)
         async with connect(await cluster.start("g2")) as log:
             assert await log.task_producer("etl", "query", 7, 3, 30.0) == first
+            log.use_producer(first.producer_id, first.producer_epoch, first.ticket)
             await log.sender("all").send(topic.topic_id, 0, batch, 30.0)
             later = await log.task_producer("etl", "query", 8, 3, 30.0)
             assert (later.producer_id, later.producer_epoch) == (first.producer_id, first.producer_epoch + 1)

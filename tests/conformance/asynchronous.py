@@ -134,6 +134,9 @@ class Commands:
     async def revoke_tokens_of(self, command: Json) -> None:
         await self._opened[command["log"]].revoke_tokens_of(command["principal"])
 
+    async def rotate_ticket_keys(self, command: Json) -> None:
+        await self._opened[command["log"]].rotate_ticket_keys()
+
     async def alter_acls(self, command: Json) -> None:
         await self._opened[command["log"]].alter_acls(**shapes.rules(command))
 

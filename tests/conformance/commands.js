@@ -80,6 +80,11 @@ export class Commands {
     return {};
   }
 
+  async rotate_ticket_keys({ log }) {
+    await this.#logs.get(log).rotateTicketKeys();
+    return {};
+  }
+
   async alter_acls({ log, add, remove }) {
     await this.#logs.get(log).alterAcls(given({ add, remove }));
     return {};

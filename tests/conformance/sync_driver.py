@@ -122,6 +122,9 @@ class Commands:
     def revoke_tokens_of(self, command: Json) -> None:
         self._opened[command["log"]].revoke_tokens_of(command["principal"])
 
+    def rotate_ticket_keys(self, command: Json) -> None:
+        self._opened[command["log"]].rotate_ticket_keys()
+
     def alter_acls(self, command: Json) -> None:
         self._opened[command["log"]].alter_acls(**shapes.rules(command))
 

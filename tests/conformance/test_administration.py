@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from drivers import Library, Refused, until
+from drivers import Library, Refused, record, until
 from recording import Traffic
 
 pytestmark = pytest.mark.real
@@ -50,6 +50,19 @@ def test_a_token_opens_connections_until_it_ends(library: Library, traffic: Traf
     with pytest.raises(Refused) as caught:
         connect(second)
     assert caught.value.code == "UNAUTHENTICATED"
+
+
+def test_producers_go_on_while_the_key_of_their_tickets_is_rotated(library: Library) -> None:
+    """One was open before, two come afterwards."""
+    topic = library.topic()
+    before = library.producer(topic)
+    before.send(record(b"1"))
+    for value in (b"2", b"3"):
+        library.do("rotate_ticket_keys")
+        before.send(record(value))
+        library.write(topic, record(b"new " + value))
+    before.close()
+    assert library.values(topic) == [b"1", b"2", b"new 2", b"3", b"new 3"]
 
 
 def test_rules_and_quotas_come_and_go(library: Library) -> None:

@@ -2,6 +2,7 @@
 
 import assert from "node:assert/strict";
 import test from "node:test";
+import { readHeader } from "../../shared/js/src/batch.js";
 import * as tidelog from "../../shared/js/tidelog.js";
 import { FakeCluster, Refusal } from "./fake-gateway.js";
 
@@ -45,6 +46,24 @@ clientTest("what is submitted in one turn leaves in one batch", async (log, clus
   const producer = await log.producer("t");
   await Promise.all(["a", "b", "c"].map((value) => producer.send(value, { partition: 0 })));
   assert.equal(cluster.log("t").batches.length, 1);
+});
+
+clientTest("a producer presents its ticket on every connection, and asks for a new id when it is too old", async (log, cluster) => {
+  const producer = await log.producer("t");
+  await producer.send("1", { partition: 0 });
+  for (const rotations of [1, 1, 2]) {
+    cluster.key += rotations;
+    cluster.cut();
+    await log.topics(); // on the next connection
+    await producer.send(`${rotations}`, { partition: 0 });
+  }
+  await producer.close();
+  const records = cluster.log("t").records().map(text);
+  assert.deepEqual(records, ["1", "1", "1", "2"]);
+  const ids = new Set(cluster.log("t").batches.map((batch) => readHeader(batch).producerId));
+  assert.equal(ids.size, 2);
+  await log.topics(); // what was released before is heard by then
+  assert.deepEqual(cluster.held, []);
 });
 
 clientTest("closing waits for every acknowledgement", async (log, cluster) => {

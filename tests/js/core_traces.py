@@ -38,6 +38,9 @@ PRODUCER_ERRORS: tuple[tuple[str, bool, dict[str, str]], ...] = (
     ("CORRUPT_BATCH", False, {}),
     ("UNEXPECTED_OFFSET", False, {"end_offset": "9"}),
     ("FENCED_PRODUCER", False, {}),
+    ("INVALID_TICKET", False, {}),
+    ("INVALID_TICKET", False, {}),
+    ("UNKNOWN_TICKET_KEY", False, {}),
 )
 READER_ERRORS = ("NOT_LEADER", "OFFSET_OUT_OF_RANGE", "LOG_TRUNCATED", "QUOTA_EXCEEDED")
 
@@ -145,8 +148,7 @@ class _Producer:
         if self.core.wants_producer_id:
             id = self.rng.randrange(1, 2**40)
             window = self.rng.choice((0, 3, 5, 7))
-            self.core.on_producer_id(id, window)
-            self.note("producerId", [id, window], None)
+            self.note("producerId", [id, window], self.core.on_producer_id(id, window))
 
     def seal(self) -> None:
         self.core.seal_all()

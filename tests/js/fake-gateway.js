@@ -92,6 +92,8 @@ export class FakeCluster {
   positions = [];
   #sockets = new Set();
   #producerIds = 100;
+  /** Of tickets. A ticket names its key; this one and the one before are good. */
+  key = 1;
   #waiting = [];
 
   constructor() {
@@ -102,6 +104,11 @@ export class FakeCluster {
         super(cluster, url, protocol);
       }
     };
+  }
+
+  /** Producer ids that clients may write under, as they have presented tickets. */
+  get held() {
+    return [...this.#sockets].flatMap((socket) => [...socket.held]);
   }
 
   addTopic(name, partitions = 1, config = {}) {
@@ -190,7 +197,16 @@ export class FakeCluster {
         if (!this.topics.delete(header.name)) throw new Refusal("UNKNOWN_TOPIC");
         return [{}];
       case "init_producer":
-        return [{ producer_id: ++this.#producerIds }];
+        return [{ producer_id: ++this.#producerIds, ticket: `${this.key} ${this.#producerIds}` }];
+      case "use_producer": {
+        const [key, of] = header.ticket.split(" ").map(Number);
+        if (key < this.key - 1 || of !== header.producer_id || header.producer_epoch) throw new Refusal("INVALID_TICKET");
+        socket.held.add(of);
+        return [{ ticket: `${this.key} ${of}` }];
+      }
+      case "release_producer":
+        if (!socket.held.delete(header.producer_id)) throw new Refusal("MALFORMED");
+        return [{}];
       case "list_offset":
         return [header.at === "timestamp" ? log().since(header.timestamp_ms) : { offset: header.at === "earliest" ? log().start : log().end }];
       case "subscribe":
@@ -244,6 +260,8 @@ export class FakeCluster {
       try {
         const refusal = this.refusals.shift();
         if (refusal) throw refusal;
+        const { producerId } = readHeader(data);
+        if (producerId && !socket.held.has(Number(producerId))) throw new Refusal("INVALID_TICKET");
         const { offset, duplicate } = logs[partition].append(data, this.epoch);
         acks.push({ id, offset, leader_epoch: this.epoch, durability: "all/os", duplicate });
       } catch (refusal) {
@@ -282,6 +300,8 @@ export class FakeCluster {
 class FakeSocket {
   protocol = "";
   subs = new Map();
+  /** Producer ids whose tickets were presented. */
+  held = new Set();
   onopen = null;
   onmessage = null;
   onclose = null;

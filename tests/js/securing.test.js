@@ -46,6 +46,8 @@ clientTest("a token ends when it is said to, and another takes its place", async
   assert.deepEqual(await last(cluster, "revoke_tokens"), { token_id: "00ff00ff00ff00ff" });
   await log.revokeTokensOf("app");
   assert.deepEqual(await last(cluster, "revoke_tokens"), { principal: "app" });
+  await log.rotateTicketKeys();
+  assert.deepEqual(await last(cluster, "rotate_ticket_keys"), {});
 });
 
 clientTest("what may have made a token is not done twice", async (log, cluster) => {

@@ -19,11 +19,12 @@ HERE = Path(__file__).resolve().parent
 CLIENT = HERE.parents[1] / "shared" / "js"
 CDDL = (Path(tidelog.wire.__file__).parent / "tidelog.cddl").read_text(encoding="utf-8")
 OPS = {"hello", "metadata", "produce", "subscribe", "credit", "unsubscribe", "read", "list_offset", "init_producer"}
+OPS |= {"use_producer", "release_producer", "rotate_ticket_keys"}
 OPS |= {"join_group", "group_heartbeat", "leave_group", "commit_offsets", "fetch_offsets"}
 OPS |= {"put_token", "revoke_tokens", "alter_acls", "alter_quotas", "describe_access"}
 TALKING = ("client.test.js", "group.test.js", "securing.test.js")
 """Tests in which the client talks to gateways."""
-LINES = 400
+LINES = 700
 
 pytestmark = needs_node
 

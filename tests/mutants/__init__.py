@@ -15,6 +15,7 @@ from mutants import (
     storage,
     store,
     task_producers,
+    tickets,
     transactions,
 )
 from mutants.rules import MUTANTS
@@ -34,5 +35,6 @@ __all__ = [
     "storage",
     "store",
     "task_producers",
+    "tickets",
     "transactions",
 ]

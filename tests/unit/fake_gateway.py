@@ -34,13 +34,16 @@ from tidelog.wire.messages import (
     Produced,
     ProducePart,
     ProducerId,
+    ProducerTicket,
     Read,
     ReadAnswer,
+    ReleaseProducer,
     Subscribe,
     TaskProducer,
     TopicCreated,
     TopicInfo,
     Unsubscribe,
+    UseProducer,
     Welcome,
 )
 from tidelog_replica.core.transactions.records import ProducerRecord
@@ -112,6 +115,10 @@ class FakeCluster:
         self.produced = trio.Event()
         self.epoch = 4
         self.producer_ids = 100
+        self.key = 1
+        """Of tickets. A ticket names its key; this one and the one before are good."""
+        self.held: dict[int, dict[int, int]] = {}
+        """By link: the epochs of the producer ids that it has presented."""
         self.task_producers: dict[str, ProducerRecord] = {}
         self.wall_ms = 5000
         """Goes on by a second whenever a task asks for its producer."""
@@ -175,14 +182,25 @@ class FakeCluster:
                 del self.topics[name]
                 return Done()
             case InitProducer(count):
-                return ProducerId(self.take_ids(count), count)
+                first = self.take_ids(count)
+                return ProducerId(first, count, f"{self.key} {first} {count} 0")
+            case UseProducer(producer_id, epoch, ticket):
+                key, first, count, of_epoch = map(int, ticket.split())
+                if key < self.key - 1 or not first <= producer_id < first + count or of_epoch != epoch:
+                    raise refuse("INVALID_TICKET", ticket)
+                self.held.setdefault(link.source, {})[producer_id] = epoch
+                return ProducerTicket(f"{self.key} {producer_id} 1 {epoch}")
+            case ReleaseProducer(producer_id):
+                del self.held[link.source][producer_id]
+                return Done()
             case InitTaskProducer(app):
                 self.wall_ms += 1000
                 asked = replace(message, first_id=self.take_ids(MAX_TASKS))
                 record = record_of_batch(self.task_producers.get(app), asked, self.wall_ms)
                 assert record is not None
                 self.task_producers[app] = record
-                return TaskProducer(record.first_id + message.task, record.epoch, record.timestamp_ms)
+                own = record.first_id + message.task
+                return TaskProducer(own, record.epoch, record.timestamp_ms, f"{self.key} {own} 1 {record.epoch}")
             case Unsubscribe(sub):
                 self.subs.pop((link.source, sub), None)
                 return Done()
@@ -220,7 +238,7 @@ class FakeCluster:
         assert not isinstance(message.payload, list)
         payload, at = memoryview(message.payload), 0
         for part in message.parts:
-            ack = self.append(part, bytes(payload[at : at + part.size]))
+            ack = self.append(link, part, bytes(payload[at : at + part.size]))
             at += part.size
             if self.lose_acks:
                 self.lose_acks -= 1
@@ -228,8 +246,11 @@ class FakeCluster:
                 link.post(Produced((ack,)))
         self.produced.set()
 
-    def append(self, part: ProducePart, data: bytes) -> ProduceAck:
+    def append(self, link: Link, part: ProducePart, data: bytes) -> ProduceAck:
+        header = read_header(data)
         try:
+            if header.producer_id and self.held.get(link.source, {}).get(header.producer_id) != header.producer_epoch:
+                raise refuse("INVALID_TICKET", "not presented")
             refusal = self.refusals.pop(0) if self.refusals else None
             if refusal is not None:
                 raise refusal

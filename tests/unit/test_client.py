@@ -15,6 +15,7 @@ from fake_gateway import FakeCluster
 from tidelog.client.connection import RETRY_S, Connection
 from tidelog.client.trio_loop import TrioLoop
 from tidelog.errors import Closed, ConfigError, TidelogError, Unreachable, refuse
+from tidelog.records import read_header
 from tidelog.types import Position
 from tidelog.websocket import WebSocketTransport
 from tidelog.wire.messages import Digest, Message, Subscribe, Unsubscribe
@@ -128,6 +129,33 @@ async def test_many_cuts_under_load_leave_every_record_once_and_in_order() -> No
                     cluster.cut()
         assert values(cluster, 0) == [b"%d" % n for n in range(0, 3000, 2)]
         assert values(cluster, 1) == [b"%d" % n for n in range(1, 3000, 2)]
+
+
+async def test_a_producer_presents_its_ticket_on_every_connection_and_asks_for_a_new_id_when_it_is_too_old() -> None:
+    """A ticket that was presented after a rotation is renewed, so one rotation at a time does no harm."""
+    async with connected() as (cluster, log):
+        async with log.producer("orders") as producer:
+            await producer.send(b"0")
+            for rotations in (1, 1, 2):
+                cluster.key += rotations
+                cluster.cut()
+                await producer.send(b"%d" % rotations)
+        assert values(cluster) == [b"0", b"1", b"1", b"2"]
+        ids = [read_header(batch).producer_id for batch in cluster.log("orders").batches]
+        assert ids[0] == ids[1] == ids[2] != ids[3]
+        await log.topics()  # what was released before is heard by then
+        (held,) = [cluster.held[link.source] for link in cluster.links]
+        assert held == {}
+
+
+async def test_producers_of_one_connection_share_it_and_release_their_ids_one_by_one() -> None:
+    async with connected() as (cluster, log), log.producer("orders") as kept:
+        await kept.send(b"kept")
+        async with log.producer("orders") as other:
+            await other.send(b"other")
+        await kept.send(b"on")
+        (held,) = cluster.held.values()
+        assert list(held) == [read_header(cluster.log("orders").batches[0]).producer_id]
 
 
 async def test_submit_waits_while_the_buffer_is_full() -> None:

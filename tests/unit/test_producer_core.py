@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import pytest
 from producer_bench import GAP, LATER, LOSSY_GAP, LOSSY_GAP_IN_DOUBT, NEVER, OPTIONS, UNKNOWN, Bench
+from tidelog.client.core.batch import Identity
 from tidelog.client.core.producer import ProducerCore
 from tidelog.client.options import ProducerOptions
 from tidelog.errors import TidelogError, from_info, refuse
 from tidelog.records import MAX_RECORDS, NewRecord, split
 from tidelog.types import PRODUCER_WINDOW
-from tidelog.wire.messages import ErrorInfo
+from tidelog.wire.messages import ErrorInfo, ProduceAck
+
+NO_TICKET = refuse("INVALID_TICKET", "not presented")
 
 
 def test_a_lone_record_leaves_at_once() -> None:
@@ -419,3 +422,68 @@ def test_the_bench_reads_what_is_sent() -> None:
     assert message is not None
     assert isinstance(message.payload, list)
     assert [header.record_count for header, _ in split(b"".join(message.payload))] == [1]
+
+
+# --- tickets ---------------------------------------------------------------------------------------------
+
+
+def test_batches_that_were_refused_for_lack_of_a_ticket_go_under_a_new_id_in_order() -> None:
+    bench = Bench()
+    first, second = bench.batch(b"a"), bench.batch(b"b")
+    bench.send()
+    assert bench.refuse(0, NO_TICKET) == [] and bench.refuse(1, NO_TICKET) == []
+    bench.now += 1
+    assert bench.send() == [] and bench.core.wants_producer_id
+    assert bench.core.on_producer_id(8) == []
+    assert bench.send() == [[b"a"], [b"b"]] and bench.sequences(2) == [(8, 0), (8, 1)]
+    assert bench.ack(2) == [first] and bench.ack(3) == [second]
+
+
+def test_a_batch_that_may_have_been_written_does_not_go_under_a_new_id() -> None:
+    """Its try was lost with a link. The one behind it was never sent."""
+    bench = Bench()
+    doubtful = bench.batch(b"a")
+    bench.send()
+    bench.core.on_link_down(bench.now)
+    bench.core.on_link_up()
+    certain = bench.batch(b"b")
+    assert bench.send() == [[b"a"], [b"b"]]
+    assert bench.refuse(1, NO_TICKET) == [doubtful]
+    assert doubtful.error is not None and doubtful.error.code == "INVALID_TICKET" and doubtful.error.unknown_outcome
+    assert bench.refuse(2, NO_TICKET) == []
+    bench.now += 1
+    bench.send()
+    bench.core.on_producer_id(8)
+    assert bench.send() == [[b"b"]] and bench.sequences(3) == [(8, 0)]
+    assert bench.ack(3) == [certain]
+
+
+def test_a_transaction_without_its_ticket_fails() -> None:
+    """Its id is not the producer's to change."""
+    core = ProducerCore("t", 1, OPTIONS, iter(range(1, 9)).__next__, identity=Identity("app", 7, 3))
+    core.on_link_up()
+    batch = core.open(0, (b"a", None, 1, ()), 20, 1.0)
+    message = core.take(1.0)
+    assert message is not None
+    assert core.on_produced([ProduceAck(message.parts[0].id, error=NO_TICKET.to_info())], 1.0) == [batch]
+    assert batch.error is not None and batch.error.code == "INVALID_TICKET" and not batch.error.unknown_outcome
+
+
+def test_an_id_is_released_when_no_partition_is_written_under_it() -> None:
+    bench = Bench(partitions=2)
+    for partition in (0, 1):
+        bench.batch(b"a", partition)
+    bench.send()
+    bench.refuse(0, NO_TICKET)
+    bench.now += 1
+    bench.send()
+    assert bench.core.on_producer_id(8) == [], "partition 1 uses the first, and 0 has yet to change"
+    bench.send()
+    bench.refuse(1, NO_TICKET)
+    bench.now += 1
+    bench.send()
+    assert bench.core.producer_ids == {7, 8}
+    bench.refuse(2, NO_TICKET)
+    bench.now += 1
+    bench.send()
+    assert bench.core.on_producer_id(9) == [7]

@@ -510,3 +510,25 @@ def test_a_deleted_topic_ends_what_waits_for_it() -> None:
     _, acks = bench.flush()
     (ack,) = acks[CLIENT]
     assert ack.error is not None and ack.error.code == "UNKNOWN_TOPIC"
+
+
+def test_no_batch_is_forwarded_under_an_id_and_epoch_that_its_client_does_not_hold() -> None:
+    """Neither first nor after a batch that is taken; of a message only those are refused."""
+    bench = Bench()
+    raised = encode_batch([NewRecord(b"x", timestamp_ms=1)], producer_id=7, producer_epoch=1)
+    wrong = [batch(producer_id=8), raised, batch(producer_id=2**40)]
+    for taken in ([], [batch(0), batch(0, producer_id=0)]):
+        bench.router.on_produce(CLIENT, produce(*taken, *wrong), bench.now)
+        sends, acks = bench.flush()
+        assert [sent_batches(send) for send in sends] == ([taken] if taken else [])
+        errors = [ack.error for ack in acks[CLIENT] if ack.error is not None]
+        assert [error.code for error in errors] == ["INVALID_TICKET"] * 3
+        assert not any(error.unknown_outcome for error in errors)
+
+
+def test_a_client_that_left_holds_nothing() -> None:
+    bench = Bench()
+    bench.router.on_link_closed(CLIENT)
+    bench.router.on_produce(CLIENT, produce(batch()), bench.now)
+    sends, acks = bench.flush()
+    assert not sends and [ack.error.code for ack in acks[CLIENT] if ack.error] == ["INVALID_TICKET"]

@@ -24,8 +24,10 @@ from tidelog.wire.messages import (
     ListOffset,
     Produce,
     Read,
+    ReleaseProducer,
     Subscribe,
     Unsubscribe,
+    UseProducer,
     Welcome,
 )
 
@@ -45,7 +47,7 @@ CLIENT_OPS = frozenset(
     kind.OP
     for kind in (
         *KINDS,
-        *(Credit, ListOffset, Produce, Read, Subscribe, Unsubscribe),
+        *(Credit, ListOffset, Produce, Read, ReleaseProducer, Subscribe, Unsubscribe, UseProducer),
     )
 )
 """The client plane: nothing else is accepted from a client."""

@@ -19,6 +19,8 @@ export const CODES = {
   UNVERIFIED_SEQUENCE: { text: "the log has, or had, a batch with that sequence, and it cannot be compared: it may be this one, or another", retriable: false, refreshMetadata: false, unknownOutcome: true },
   DUPLICATE_SEQUENCE: { text: "`UNVERIFIED_SEQUENCE`, from a server of an earlier release", retriable: false, refreshMetadata: false, unknownOutcome: true },
   FENCED_PRODUCER: { text: "a newer epoch of this producer id exists", retriable: false, refreshMetadata: false },
+  INVALID_TICKET: { text: "no valid ticket for that producer id and epoch was presented on this connection: nothing was written; get the id and its ticket from the cluster (`init_producer`, `begin_transaction`, `init_task_producer`), and present it (`use_producer`)", retriable: false, refreshMetadata: false },
+  UNKNOWN_TICKET_KEY: { text: "the ticket is signed by a newer key than the gateway has heard of yet: nothing was written", retriable: true, refreshMetadata: false },
   UNEXPECTED_OFFSET: { text: "the log does not end where the conditional append expects", retriable: false, refreshMetadata: false },
   UNKNOWN_TOPIC: { text: "no such topic or partition", retriable: false, refreshMetadata: true },
   TOPIC_EXISTS: { text: "a topic of that name exists", retriable: false, refreshMetadata: false },

@@ -37,6 +37,8 @@ export class Connection {
   #attached = new Set();
   #acked = new Map();
   #subs = new Map();
+  /** By producer id that is written under: its ticket. */
+  #tickets = new Map();
 
   constructor(urls, { requestTimeoutS, token = "", WebSocket }) {
     this.urls = urls;
@@ -96,6 +98,7 @@ export class Connection {
   #up(link) {
     this.link = link;
     this.#refusals.clear();
+    for (const producerId of this.#tickets.keys()) this.#present(link, producerId);
     for (const attached of this.attached) attached.onLinkUp();
     this.#noteChange();
   }
@@ -166,6 +169,40 @@ export class Connection {
         await sleep(pause, this.#stop.signal);
       }
     }
+  }
+
+  // --- producer ids ---
+
+  /**
+   * Batches under this producer id will be sent, at epoch 0: present the ticket on this link, and on every later one
+   * before anything else is sent. A ticket "": the cluster needs none.
+   */
+  useProducer(producerId, ticket) {
+    if (!ticket) return;
+    this.#tickets.set(producerId, ticket);
+    if (this.link) this.#present(this.link, producerId);
+  }
+
+  /** Nothing more will be sent under this producer id. */
+  releaseProducer(producerId) {
+    if (!this.#tickets.delete(producerId) || !this.link) return;
+    const request = { op: "release_producer", producer_id: producerId };
+    this.link.call(request, words.done, this.requestTimeoutS).catch(() => null);
+  }
+
+  /**
+   * Batches that follow need not wait for the answer. It brings a ticket that is valid for longer. A ticket that is
+   * refused makes the batches be refused, too: their producers decide what to do.
+   */
+  #present(link, producerId) {
+    const ticket = this.#tickets.get(producerId);
+    const request = { op: "use_producer", producer_id: producerId, producer_epoch: 0, ticket };
+    link.call(request, words.producerTicket, this.requestTimeoutS).then(
+      (answer) => {
+        if (answer.ticket && this.#tickets.get(producerId) === ticket) this.#tickets.set(producerId, answer.ticket);
+      },
+      () => null,
+    );
   }
 
   // --- who listens ---

@@ -17,6 +17,8 @@
  *   neither it nor what follows is in the log: those are numbered anew under a fresh producer id. Not where a try was
  *   lost with its link: such batches end with their delivery timeout. In a topic that may lose records (`lossy`) they are
  *   numbered anew too, but a batch whose fate was in doubt stays so.
+ * - Tickets. A batch that is refused since its producer id was not presented with a valid ticket was not written by that
+ *   try. What no try can have written is numbered anew under a fresh producer id; the rest is given up.
  * - A conditional append (`expectedOffset`) is a batch of one record. Refused with UNEXPECTED_OFFSET it is given up like
  *   any other; a retry of one that was written is a copy, and never refused for what it wrote itself.
  * - Without idempotence nothing is tried twice here: it might write twice or change the order.
@@ -34,6 +36,7 @@ import { BATCH_OVERHEAD, Batch } from "./outgoing.js";
 const MESSAGE_BYTES = 1 << 20;
 const MESSAGE_PARTS = 128; // or so many batches
 const MAX_SEQUENCE = 2 ** 32 - 1;
+const NO_TICKET = "INVALID_TICKET"; // a batch is refused so whose producer id was not presented with a valid ticket
 const SPOILED_TIMEOUT_S = 1; // how long a gateway may try what is probably behind a gap
 
 /**
@@ -54,6 +57,8 @@ export class ProducerCore {
   #unsettled = new Set();
   #sent = new Map();
   #producerId = 0;
+  /** Those that were given for this producer, and that batches may be sent under. */
+  producerIds = new Set();
   #up = false;
 
   constructor({ topicId, partitions, options, nextId, maxBatchBytes = 1 << 20, codecs = {} }) {
@@ -260,7 +265,7 @@ export class ProducerCore {
         settled.push(this.#settle(lane, batch, null));
       } else {
         batch.answer = error;
-        if (this.options.idempotent && error.retriable && now < batch.deadline) lane.draining = true;
+        if (this.options.idempotent && mayPass(batch, error) && now < batch.deadline) lane.draining = true;
         else settled.push(this.#giveUp(lane, batch, error));
       }
       this.#endDrain(lane, now);
@@ -284,6 +289,10 @@ export class ProducerCore {
         batch.number(0, null);
         batch.uncertain &&= lossy;
       }
+      lane.spoiled = true;
+    }
+    if (head.code === NO_TICKET) {
+      for (const batch of lane.queue) if (!batch.uncertain) batch.number(0, null);
       lane.spoiled = true;
     }
   }
@@ -340,12 +349,20 @@ export class ProducerCore {
     return settled;
   }
 
-  /** A producer id that nobody has used, and how many batches may be in flight under it on one partition. */
+  /**
+   * A producer id that nobody has used, and how many batches may be in flight under it on one partition. Returns those
+   * that no batch will be sent under any more.
+   */
   onProducerId(producerId, window = 0) {
     this.#setWindow(window);
     this.#producerId = producerId;
     this.wantsProducerId = false;
     this.#lookAtAll();
+    const used = new Set(this.lanes.map((lane) => lane.producerId));
+    const gone = [...this.producerIds].filter((known) => !used.has(known)).sort((a, b) => a - b);
+    for (const known of gone) this.producerIds.delete(known);
+    this.producerIds.add(producerId);
+    return gone;
   }
 
   /** Give up what is past its delivery timeout. */
@@ -387,6 +404,14 @@ export class ProducerCore {
     if (this.#up && this.#timers.length) time = Math.min(time, this.#timers[0].at);
     return time;
   }
+}
+
+/**
+ * Whether it is worth sending the batch again. A batch that was not written for lack of a ticket can be sent under
+ * another producer id, unless an earlier try may have been written.
+ */
+function mayPass(batch, error) {
+  return error.code === NO_TICKET ? !batch.uncertain : error.retriable;
 }
 
 function later(timer, at, lane) {

@@ -163,6 +163,7 @@ export class Producer {
     this.#timer.clear();
     this.#connection.detach(this);
     this.#note(this.#core.failAll(new Closed("the producer was closed before the acknowledgement came")));
+    for (const producerId of this.#core.producerIds) this.#connection.releaseProducer(producerId);
   }
 
   /** What has failed so far without anyone having been told; null: nothing. */
@@ -258,7 +259,11 @@ export class Producer {
     link
       .call({ op: "init_producer" }, words.producerId, this.options.requestTimeoutS)
       .then(
-        ({ producerId, window }) => this.#core.onProducerId(producerId, window),
+        ({ producerId, ticket, window }) => {
+          if (this.#closed && this.#core.isIdle) return; // nothing will be sent any more
+          for (const gone of this.#core.onProducerId(producerId, window)) this.#connection.releaseProducer(gone);
+          this.#connection.useProducer(producerId, ticket);
+        },
         (error) => {
           this.#askAfter = now() + this.options.backoffS;
           if (!error.retriable) this.#note(this.#core.failAll(error));

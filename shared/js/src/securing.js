@@ -33,6 +33,14 @@ export class Securing extends Moving {
   }
 
   /**
+   * Have the cluster sign the tickets of producer ids with a new key. Tickets of the key before stay valid until the next
+   * rotation. Rejects with `UNSUPPORTED_LEVEL` below feature level 4.
+   */
+  async rotateTicketKeys() {
+    await this.ask({ op: "rotate_ticket_keys" }, words.done, { again: false });
+  }
+
+  /**
    * The rules in `add` are there from now on, those in `remove` are not: `{principal, operation, resource, deny}`. Rejects
    * with `INVALID_CONFIG`.
    */

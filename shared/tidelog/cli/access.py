@@ -1,4 +1,4 @@
-"""``tidelog tokens …``, ``acls …`` and ``quotas …``: who may do what."""
+"""``tidelog tokens …``, ``tickets …``, ``acls …`` and ``quotas …``: who may do what."""
 
 from __future__ import annotations
 
@@ -121,6 +121,27 @@ def rotate(token_id: str, grace: float, expires: float | None, gateways: tuple[s
             return await log.rotate_token(token_id, grace, expires)
 
     _show_token(run(task))
+
+
+@click.group()
+def tickets() -> None:
+    """Tickets of producer ids: nobody writes under an id without one."""
+
+
+@tickets.command("rotate")
+@gateway_option
+def rotate_ticket_keys(gateways: tuple[str, ...]) -> None:
+    """Sign tickets with a new key from now on.
+
+    Tickets of the key before stay valid, so a rotation disturbs nobody. A second rotation ends them: producers that
+    have not connected again in between must ask for a producer id again when they do."""
+
+    async def task() -> None:
+        async with connect(gateways) as log:
+            await log.rotate_ticket_keys()
+
+    run(task)
+    click.echo("the cluster signs tickets of producer ids with a new key")
 
 
 @click.group()

@@ -54,6 +54,7 @@ COMMANDS = {
     "doctor": "doctor",
     "capture": "capture",
     "certs": "certs",
+    "tickets": "access",
     "tokens": "access",
     "acls": "access",
     "quotas": "access",

@@ -15,7 +15,17 @@ from typing import TYPE_CHECKING, Protocol
 
 from tidelog.client.loop import Event, Link, Loop, Work
 from tidelog.errors import TidelogError, TimedOut, Unreachable, refuse
-from tidelog.wire.messages import Delivery, Hello, Message, ProduceAck, Produced, Unsubscribe
+from tidelog.wire.messages import (
+    Delivery,
+    Hello,
+    Message,
+    ProduceAck,
+    Produced,
+    ProducerTicket,
+    ReleaseProducer,
+    Unsubscribe,
+    UseProducer,
+)
 from tidelog.wire.session import PROTOCOL_VERSION
 
 if TYPE_CHECKING:
@@ -80,6 +90,8 @@ class Connection:
         self._consumers: weakref.WeakValueDictionary[int, Subscriber] = weakref.WeakValueDictionary()
         self._subs: weakref.WeakValueDictionary[int, Subscriber] = weakref.WeakValueDictionary()
         self._open_subs: set[int] = set()
+        self._tickets: dict[int, tuple[int, str]] = {}
+        """By producer id that is written under: its epoch and ticket."""
         self.on_close: dict[object, Callable[[], Event]] = {}
         """What is still to be said when the connection is closed: it is begun by the call, and over by the event."""
         self._start: Callable[[Work], None] | None = None
@@ -136,6 +148,8 @@ class Connection:
     def _up(self, link: Link) -> None:
         self.link = link
         self._refusals.clear()
+        for producer_id in self._tickets:
+            self._present(link, producer_id)
         for attached in self._attached():
             attached.on_link_up()
         self._note_change()
@@ -205,6 +219,35 @@ class Connection:
                 if hopeless or self.loop.now() + pause_s >= patient_until:
                     raise
                 await self.loop.sleep(pause_s)
+
+    # --- producer ids ------------------------------------------------------------------------------------
+
+    def use_producer(self, producer_id: int, epoch: int, ticket: str) -> None:
+        """Batches under this producer id and epoch will be sent: present the ticket on this link, and on every later
+        one before anything else is sent. ``ticket`` "": the cluster needs none."""
+        if ticket:
+            self._tickets[producer_id] = epoch, ticket
+            if self.link is not None:
+                self._present(self.link, producer_id)
+
+    def release_producer(self, producer_id: int, epoch: int) -> None:
+        """Nothing more will be sent under this producer id and epoch. Does nothing if the id is used at another
+        epoch by now."""
+        if producer_id in self._tickets and self._tickets[producer_id][0] == epoch:
+            del self._tickets[producer_id]
+            if self.link is not None:
+                self.link.start_call(ReleaseProducer(producer_id), self.request_timeout_s, _ignore)
+
+    def _present(self, link: Link, producer_id: int) -> None:
+        """Batches that follow need not wait for the answer, which brings a ticket that is valid for longer. Where the
+        ticket is refused the batches are refused, too, and their producers decide what to do."""
+        epoch, ticket = self._tickets[producer_id]
+
+        def answered(answer: Message | TidelogError) -> None:
+            if isinstance(answer, ProducerTicket) and self._tickets.get(producer_id) == (epoch, ticket):
+                self._tickets[producer_id] = epoch, answer.ticket or ticket
+
+        link.start_call(UseProducer(producer_id, epoch, ticket), self.request_timeout_s, answered)
 
     # --- who listens -------------------------------------------------------------------------------------
 

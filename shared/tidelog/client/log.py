@@ -193,13 +193,19 @@ class Log(Consuming, Grouping, Moving, Securing, Transacting, Upgrading):
         """For batches that the caller has encoded and numbered; of a transaction of this application, if any."""
         return Sender(self._connection, ACKS[acks], transaction)
 
-    async def producer_ids(self, count: int) -> range:
-        """So many producer ids that nobody else ever gets, for a ``sender``. Raises ``UNSUPPORTED`` where the
-        gateway's release gives one at a time."""
+    async def producer_ids(self, count: int) -> ProducerId:
+        """So many producer ids that nobody else ever gets, for a ``sender``: from ``producer_id`` on, at epoch 0,
+        with one ``ticket`` for ``use_producer``. Raises ``UNSUPPORTED`` where the gateway's release gives one at a
+        time."""
         answer = await self._ask(InitProducer(count), ProducerId)
         if answer.count < count:
             raise refuse("UNSUPPORTED", f"the gateway's release does not give {count} producer ids at a time")
-        return range(answer.producer_id, answer.producer_id + count)
+        return answer
+
+    def use_producer(self, producer_id: int, epoch: int, ticket: str) -> None:
+        """A ``sender`` of this client will send batches under that producer id. ``ticket``: what the cluster gave
+        with the id, perhaps to another process of the same principal; "" where the cluster needs none."""
+        self._connection.use_producer(producer_id, epoch, ticket)
 
     async def task_producer(self, app: str, owner: str, batch: int, task: int, timeout_s: float) -> TaskProducer:
         """The producer of a task of a numbered batch of an application, for a ``sender``: the same for every

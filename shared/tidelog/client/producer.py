@@ -274,7 +274,11 @@ class Producer:
         self._asking = False
         self._wake.set()
         if isinstance(answer, ProducerId):
-            self._core.on_producer_id(answer.producer_id, answer.window)
+            if self._closed and self._core.is_idle:
+                return  # nothing will be sent any more
+            for id in self._core.on_producer_id(answer.producer_id, answer.window):
+                self._connection.release_producer(id, 0)
+            self._connection.use_producer(answer.producer_id, 0, answer.ticket)
         elif isinstance(answer, TidelogError):
             self._ask_after = self._loop.now() + self.options.backoff_s
             if not answer.retriable:
@@ -337,6 +341,8 @@ class Producer:
         self._room.set()
         self._connection.remove_producer(self._number)
         self._note(self._core.fail_all(Closed("the producer was closed before the acknowledgement came")))
+        for id in self._core.producer_ids:
+            self._connection.release_producer(id, 0)
 
 
 def make_producer(

@@ -17,6 +17,7 @@ from tidelog.wire.messages import (
     Message,
     PutToken,
     RevokeTokens,
+    RotateTicketKeys,
 )
 
 A = TypeVar("A", bound=Message)
@@ -51,6 +52,11 @@ class Securing(ABC):
     async def revoke_tokens_of(self, principal: str) -> None:
         """The same for all tokens of a principal."""
         await self._ask(RevokeTokens("", principal), Done, again=False)
+
+    async def rotate_ticket_keys(self) -> None:
+        """Have the cluster sign the tickets of producer ids with a new key. Tickets of the key before stay valid
+        until the next rotation. Raises ``UNSUPPORTED_LEVEL`` below feature level 4."""
+        await self._ask(RotateTicketKeys(), Done, again=False)
 
     async def alter_acls(self, add: Iterable[Acl] = (), remove: Iterable[Acl] = ()) -> None:
         """These rules are there from now on, and those are not. Raises ``INVALID_CONFIG``."""

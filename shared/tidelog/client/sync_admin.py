@@ -122,6 +122,10 @@ class Administering:
         """The same for all tokens of a principal."""
         self._portal.run(self._portal.log.revoke_tokens_of, principal)
 
+    def rotate_ticket_keys(self) -> None:
+        """Have the cluster sign the tickets of producer ids with a new key; those of the key before stay valid."""
+        self._portal.run(self._portal.log.rotate_ticket_keys)
+
     def alter_acls(self, add: Iterable[Acl] = (), remove: Iterable[Acl] = ()) -> None:
         """These rules are there from now on, and those are not."""
         self._portal.run(self._portal.log.alter_acls, tuple(add), tuple(remove))

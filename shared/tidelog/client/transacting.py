@@ -249,6 +249,7 @@ class Transacting(ABC):
         begin = BeginTransaction(app, random_name(), staged, round(timeout_s * 1000))
         begun = await self._ask(begin, TransactionBegun)
         identity = Identity(app, begun.producer_id, begun.producer_epoch, begun.window)
+        self._connection.use_producer(begun.producer_id, begun.producer_epoch, begun.ticket)
         done = False
         async with self._loop.tasks() as start:
             tx = Transaction(self._connection, self.describe, identity, staged, wanted, self._wall_ms, start)
@@ -257,6 +258,7 @@ class Transacting(ABC):
                 done = True
             finally:
                 tx._abandon()
+                self._connection.release_producer(begun.producer_id, begun.producer_epoch)
                 if not done:
                     self._give_up(identity)
 

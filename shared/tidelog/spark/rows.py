@@ -10,7 +10,7 @@ other.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -61,6 +61,8 @@ class Producer:
     """The timestamp of every record of the task."""
     transaction: str = ""
     """The application, where they are part of a transaction."""
+    ticket: str = field(default="", repr=False)
+    """What the cluster gave with the id, for a connection that has not presented it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,12 +81,14 @@ class Reserved:
 
     first_id: int
     timestamp_ms: int
+    ticket: str = field(default="", repr=False)
+    """Of all of the ids."""
 
     def of_task(self, task: int) -> Producer:
         """The same for every attempt of the task. Raises ``TIDELOG_OPTION``: there are more tasks than ids."""
         if task >= MAX_TASKS:
             raise SourceError("TIDELOG_OPTION", f"an idempotent write has at most {MAX_TASKS} tasks: use coalesce()")
-        return Producer(self.first_id + task, 0, self.timestamp_ms)
+        return Producer(self.first_id + task, 0, self.timestamp_ms, ticket=self.ticket)
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,7 +44,8 @@ QUEUED_BATCHES = 4
 def reserve(options: WriteOptions) -> Reserved:
     """Producers of one write, from the cluster. The driver asks, before there are tasks."""
     with _connected(options) as portal, _advised():
-        return Reserved(portal.run(portal.log.producer_ids, MAX_TASKS).start, wall_ms())
+        given = portal.run(portal.log.producer_ids, MAX_TASKS)
+        return Reserved(given.producer_id, wall_ms(), given.ticket)
 
 
 def write(options: WriteOptions, who: Task | Producer | None, start: int, tables: Iterator[pa.RecordBatch]) -> int:
@@ -57,9 +58,12 @@ def write(options: WriteOptions, who: Task | Producer | None, start: int, tables
                 given = portal.run(
                     portal.log.task_producer, who.app, who.owner, who.batch, who.number, SEND_TIMEOUT_S
                 )
-            producer = Producer(given.producer_id, given.producer_epoch, given.timestamp_ms)
+            producer = Producer(given.producer_id, given.producer_epoch, given.timestamp_ms, ticket=given.ticket)
+        elif who is None:
+            new = portal.run(portal.log.producer_ids, 1)
+            producer = Producer(new.producer_id, 0, wall_ms(), ticket=new.ticket)
         else:
-            producer = who or Producer(portal.run(portal.log.producer_ids, 1).start, 0, wall_ms())
+            producer = who
         return _send(portal, options, producer, start, tables)
 
 
@@ -118,6 +122,7 @@ def _send(
     numbering = Numbering(producer, options.compression, options.topic, start)
     sender = portal.log.sender(options.acks, producer.transaction)
     task = _Sending(portal.log, portal.nursery, sender, producer.timestamp_ms)
+    portal.run(task.begin, producer)
     for table in tables:
         for topic in numbering.topics_of(table):
             numbering.know(topic, portal.run(task.look, topic))
@@ -143,6 +148,9 @@ class _Sending:
         self._running = 0
         self._over = trio.Event()
         self._error: SourceError | None = None
+
+    async def begin(self, producer: Producer) -> None:
+        self._log.use_producer(producer.id, producer.epoch, producer.ticket)
 
     async def look(self, topic: str) -> TopicLimits:
         found = await self._log.describe(topic)

@@ -20,8 +20,9 @@ from tidelog.wire.messages import ProducerTicket, UseProducer
 
 from tidelog_gateway.core.cluster import ClusterMap
 
-MAX_PRODUCERS = 10_000
-"""Producer ids of one connection. A client releases an id that it needs no more."""
+MAX_PRODUCERS = 1000
+"""Producer ids of one connection. A client releases an id that it needs no more. No more than
+``client_max_in_flight`` by default, so that a client can present all at once when it has connected again."""
 
 
 @dataclass(slots=True)

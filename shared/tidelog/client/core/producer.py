@@ -21,6 +21,8 @@ Each partition is a *lane*: an open batch, a queue of sealed ones, and those in 
   only a leader that was replaced, and its gap proves nothing. Such batches end with their delivery timeout. In a
   topic that may lose records (``lossy``) they are numbered anew too, but a batch whose fate was in doubt stays so: it
   may have been in a log that is lost, and may come back with it.
+- **Tickets.** A batch that is refused since its producer id was not presented with a valid ticket was not written
+  by that try. What no try can have written is numbered anew under a fresh producer id; the rest is given up.
 - **A conditional append** (``expected_offset``) is a batch of one record. Refused with ``UNEXPECTED_OFFSET`` it is
   given up like any other; a retry of one that was written is a copy, and never refused for what it wrote itself.
 - **In a transaction** producer id and epoch are the transaction's, and nothing is numbered anew: who is given up is
@@ -54,6 +56,8 @@ MESSAGE_BYTES = 1 << 20
 MESSAGE_PARTS = 128
 """or so many batches: its header stays small."""
 MAX_SEQUENCE = 2**32 - 1
+NO_TICKET = "INVALID_TICKET"
+"""What a batch is refused with whose producer id was not presented with a valid ticket."""
 SPOILED_TIMEOUT_S = 1.0
 """How long a gateway may try what is probably behind a gap."""
 
@@ -93,6 +97,8 @@ class ProducerCore:
         self._unsettled: OrderedDict[Batch, None] = OrderedDict()  # by delivery timeout: all have the same
         self._sent: dict[int, Batch] = {}
         self._producer_id = 0
+        self.producer_ids: set[int] = set()
+        """Those that were given for this producer, and that batches may be sent under."""
         self._up = False
 
     @property
@@ -289,12 +295,19 @@ class ProducerCore:
                 self._end_drain(lane, now)
                 continue
             batch.answer = error
-            if self._idempotent and error.retriable and now < batch.deadline:
+            if self._idempotent and self._may_pass(batch, error) and now < batch.deadline:
                 lane.draining = True
             else:
                 settled.append(self._give_up(lane, batch, error))
             self._end_drain(lane, now)
         return settled
+
+    def _may_pass(self, batch: Batch, error: TidelogError) -> bool:
+        """Whether it is worth sending the batch again. A batch that was not written for lack of a ticket can be sent
+        under another producer id, unless an earlier try may have been written."""
+        if error.code == NO_TICKET:
+            return self._identity is None and not batch.uncertain
+        return error.retriable
 
     def _end_drain(self, lane: Lane, now: float) -> None:
         """Every batch in flight has its answer: put what remains back to the front of the queue."""
@@ -314,6 +327,11 @@ class ProducerCore:
             for batch in lane.queue:
                 batch.number(0, None)
                 batch.uncertain = batch.uncertain and lossy
+            lane.spoiled = True
+        if head.code == NO_TICKET:
+            for batch in lane.queue:
+                if not batch.uncertain:
+                    batch.number(0, None)
             lane.spoiled = True
 
     def _give_up(self, lane: Lane, batch: Batch, error: TidelogError) -> Batch:
@@ -371,13 +389,18 @@ class ProducerCore:
         self._max_in_flight = min(most, window or PRODUCER_WINDOW) if self._idempotent else most
         self._most_bytes = min(self._batch_bytes * max(1, self._max_in_flight // 2), self._max_batch_bytes)
 
-    def on_producer_id(self, producer_id: int, window: int = 0) -> None:
-        """A producer id that nobody has used, and how many batches may be in flight under it on one partition."""
+    def on_producer_id(self, producer_id: int, window: int = 0) -> list[int]:
+        """A producer id that nobody has used, and how many batches may be in flight under it on one partition.
+        Returns the ids that no batch will be sent under any more."""
         assert producer_id > 0
         self._set_window(window)
         self._producer_id = producer_id
         self.wants_producer_id = False
         self._look_at_all()
+        used = {lane.producer_id for lane in self._lanes}
+        gone = sorted(self.producer_ids - used)
+        self.producer_ids = (self.producer_ids & used) | {producer_id}
+        return gone
 
     def on_tick(self, now: float) -> list[Batch]:
         """Give up what is past its delivery timeout."""
