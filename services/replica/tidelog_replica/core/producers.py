@@ -176,8 +176,8 @@ class ProducerState:
     def learn(self, header: BatchHeader) -> None:
         """Remember CRC and kind of a batch of the log, which were not known. ``header`` is the one that was sent."""
         known = self._producers[header.producer_id]
-        seen = {"crc32c": header.crc32c, "transactional": header.is_transactional}
-        batches = (b._replace(**seen) if b.base_offset == header.base_offset else b for b in known.batches)
+        at, crc, kind = header.base_offset, header.crc32c, header.is_transactional
+        batches = (b._replace(crc32c=crc, transactional=kind) if b.base_offset == at else b for b in known.batches)
         self._producers[header.producer_id] = known._replace(batches=tuple(batches))
 
     def record(self, header: BatchHeader, base_offset: int) -> None:

@@ -34,9 +34,6 @@ class Identity(NamedTuple):
     app: str
     producer_id: int
     epoch: int
-    window: int = 0
-    """Batches that may be in flight on one partition; 0: the gateway does not say, which means
-    ``PRODUCER_WINDOW``."""
 
 
 class Batch:

@@ -89,7 +89,7 @@ class ProducerCore:
         self._max_batch_bytes = max_batch_bytes
         self._batch_bytes = min(options.batch_bytes, max_batch_bytes)
         self._identity = identity
-        self._set_window(0 if identity is None else identity.window)
+        self._set_window(0)
         self._lanes = [Lane(partition, identity) for partition in range(partitions)]
         self._active: dict[int, Lane] = {}  # lanes with anything unsettled, oldest first
         self._due: deque[Lane] = deque()  # lanes that ``take`` is to look at
