@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from tidelog.client.core.producer import ProducerCore
+from tidelog_controller.core import controller
 from tidelog_gateway.core.lanes import Lane
-from tidelog_gateway.requests import Requests
 from tidelog_replica import leading
 from tidelog_replica.admission import Admission
 from tidelog_replica.core import producers
@@ -132,8 +132,8 @@ def forget_the_oldest_of_all(patch: Patch) -> None:
 @breaks(
     "KIP-936",
     "All producer ids of a principal are of one share.",
-    tests=("test_giving_ids",),
+    tests=("test_recovered_metadata",),
 )
 def give_ids_of_any_share(patch: Patch) -> None:
     """The controllers give the next ids that there are."""
-    patch.setattr(Requests, "_share_of", lambda self, view: -1)
+    patch.setattr(controller, "first_of_share", lambda first, count, share: first)
