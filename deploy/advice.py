@@ -76,7 +76,8 @@ ADVICE = {
     "UNSUPPORTED": "Upgrade whoever is older.",
     "UNSUPPORTED_LEVEL": "Upgrade whoever is older.",
     "MALFORMED": "Find out what sent it: no client or server of ours does.",
-    "OVERLOADED": "If it stays: more gateways, or larger bounds ([sizing](sizing.md)).",
+    "OVERLOADED": "With `window` in its details: the program has more batches of a producer in flight than that, and "
+    "waits for an ack. Else, if it stays: more gateways, or larger bounds ([sizing](sizing.md)).",
     "DISK_FULL": "[Make room](operations.md#a-full-disk).",
     "OFFLINE": "If it stays: that server's log, and [damage](operations.md#damage).",
     "BAD_BACKUP": "What the message says: [backup](backup.md).",

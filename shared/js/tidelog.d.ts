@@ -75,7 +75,8 @@ export interface ProducerOptions {
   /** From `submit` on; then the record has failed, perhaps with unknown outcome. Default 30. */
   deliveryTimeoutS?: number;
   requestTimeoutS?: number;
-  /** Batches of one partition on their way at a time. Default 5. */
+  /** Batches of one partition on their way at a time. Default 5; when idempotent, at most as many as the cluster
+   * allows, which are 5. */
   maxInFlight?: number;
   /** Records that are not acknowledged yet; `submit` waits when there are more. Default 32 MiB. */
   bufferBytes?: number;

@@ -20,7 +20,7 @@ import secrets
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from tidelog.types import INTERNAL_PREFIX, Acl
+from tidelog.types import INTERNAL_PREFIX, SHARES, Acl
 
 ANYBODY = "*"
 ANONYMOUS = "anonymous"
@@ -53,6 +53,11 @@ def new_token() -> NewToken:
     token_id = secrets.token_hex(8)
     text = f"tide_{token_id}_{secrets.token_urlsafe(32)}"
     return NewToken(token_id, text, digest_of(text))
+
+
+def share_of_principal(principal: str) -> int:
+    """The share of producer ids (``tidelog.types.share_of``) that this principal gets its own from."""
+    return hashlib.sha256(principal.encode()).digest()[0] % SHARES
 
 
 def digest_of(text: str) -> str:

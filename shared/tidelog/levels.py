@@ -41,6 +41,9 @@ these entries of the metadata log in another way."""
 DOUBTFUL_TAILS = 4
 """Since this level a replica server can report that the tail of a log is doubtful. An older controller has no state
 for that, and an older replica server does not answer what others ask it for then."""
+PRODUCER_SHARES = 4
+"""Since this level controllers give the producer ids of a principal from one share (``tidelog.types.share_of``). An
+older controller would give any."""
 TICKETS = 4
 """Since this level nothing is written under a producer id without a ticket (``tidelog.tickets``). An older controller
 cannot read the keys in the metadata, and an older client has no ticket."""
@@ -51,7 +54,8 @@ CHANGES = {
     3: "followers acknowledge what came with a notice by a message of its own, which needs no answer (progress)",
     4: "doubtful tails of logs (report_doubt, read_tail); leaders after a rescue from what replicas report; producer"
     " ids that follow the clock, and those of numbered batches (init_task_producer); validate_batches; tickets for"
-    " producer ids (use_producer); transactions that no coordinator has are ended by hand",
+    " producer ids (use_producer); a share of producer ids for each principal; transactions that no coordinator has"
+    " are ended by hand",
 }
 """What each level brought."""
 

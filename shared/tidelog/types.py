@@ -40,6 +40,18 @@ leads that coordinates its transactions (``docs/transactions.md``)."""
 MAX_TASKS = 100_000
 """Most tasks of one numbered batch of an application, and most producer ids that one ``init_producer`` gives."""
 
+PRODUCER_WINDOW = 5
+"""Batches that an idempotent producer may have in flight on one partition: as many as leaders remember of it."""
+SHARE_IDS = 1 << 17
+"""So many consecutive producer ids belong to one share: at least ``MAX_TASKS``."""
+SHARES = 256
+
+
+def share_of(producer_id: int) -> int:
+    """The share that a producer id belongs to: 0 to ``SHARES`` - 1. The cluster gives all ids of one principal from
+    one share, and partitions bound the remembered producers by shares."""
+    return producer_id // SHARE_IDS % SHARES
+
 
 T = TypeVar("T")
 

@@ -73,7 +73,7 @@ class _Producer:
             "linger_s": rng.choice((0.0, 0.25)),
             "batch_bytes": rng.choice((100, 200, 500, 1 << 17)),
             "delivery_timeout_s": rng.choice((2.0, 8.0)),
-            "max_in_flight": rng.choice((1, 2, 5)),
+            "max_in_flight": rng.choice((1, 2, 5, 9)),
             "backoff_s": 0.25,
         }
         options = ProducerOptions(**self.options, buffer_bytes=1 << 20)  # type: ignore[arg-type]
@@ -147,7 +147,8 @@ class _Producer:
     def producer_id(self) -> None:
         if self.core.wants_producer_id:
             id = self.rng.randrange(1, 2**40)
-            self.note("producerId", [id], self.core.on_producer_id(id))
+            window = self.rng.choice((0, 3, 5, 7))
+            self.note("producerId", [id, window], self.core.on_producer_id(id, window))
 
     def seal(self) -> None:
         self.core.seal_all()

@@ -79,7 +79,7 @@ const producerEvents = {
   tick: (core, now) => settled(core.onTick(now)),
   up: (core) => core.onLinkUp(),
   down: (core, now) => settled(core.onLinkDown(now)),
-  producerId: (core, id) => core.onProducerId(id),
+  producerId: (core, id, window) => core.onProducerId(id, window),
   seal: (core) => core.sealAll(),
   failAll: (core) => settled(core.failAll(new Closed("over"))),
 };

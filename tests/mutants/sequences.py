@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from tidelog.client.core.producer import ProducerCore
+from tidelog_controller.core import controller
+from tidelog_gateway.core.lanes import Lane
 from tidelog_replica import leading
+from tidelog_replica.admission import Admission
 from tidelog_replica.core import producers
 from tidelog_replica.core.producers import ProducerState
 from tidelog_replica.leading import Leading
@@ -44,7 +48,7 @@ def believe_the_batch_that_is_to_be_compared(patch: Patch) -> None:
     def look_up(self, header):
         found = self._producers.check(header)
         if getattr(found, "unverified_at", -1) >= self._log.start:
-            self._producers.learn(header.producer_id, found.unverified_at, header.crc32c)
+            self._producers.learn(header._replace(base_offset=found.unverified_at))
             return self._producers.check(header)
         return found
 
@@ -63,3 +67,73 @@ def remember_the_crc_of_a_compacted_batch(patch: Patch) -> None:
     """The CRC that compaction gave it counts."""
     for module in (leading, log, segment):
         patch.setattr(module, "with_sent_crc", lambda header, batch: header)
+
+
+@breaks("KIP-98", "A batch of a transaction is no copy of a plain one, nor the other way.", tests=("test_producers",))
+def compare_no_kinds(patch: Patch) -> None:
+    """The same bytes by their CRC are enough."""
+    _match(patch, lambda written, header: written.crc32c == header.crc32c)
+
+
+@breaks("KIP-98", "A plain batch under the id of a transaction that is open on the partition is refused.")
+def take_plain_batches_under_an_open_transaction(patch: Patch) -> None:
+    """It is taken as any other."""
+    patch.setattr(Admission, "check_plain", lambda self, producer_id: None)
+
+
+@breaks(
+    "KIP-98",
+    "A leader appends no batch that pushes out of memory one that has no ack yet.",
+    tests=("test_producers", "test_window"),
+)
+def append_beyond_the_window(patch: Patch) -> None:
+    """It appends whatever follows in the sequence."""
+    patch.setattr(ProducerState, "would_push_out", lambda self, header, acked: False)
+
+
+@breaks(
+    "KIP-98",
+    "A gateway has as many batches of a producer in flight on a partition as leaders remember.",
+    tests=("test_window",),
+)
+def forward_beyond_the_window(patch: Patch) -> None:
+    """It counts none of them."""
+    patch.setattr(Lane, "occupy", lambda self, producer_id: None)
+    patch.setattr(Lane, "release", lambda self, producer_id: None)
+
+
+@breaks(
+    "KIP-98",
+    "The window of a producer begins with its oldest batch that is not settled.",
+    tests=("test_producer_core",),
+)
+def count_only_what_is_in_flight(patch: Patch) -> None:
+    """Only the number of batches in flight counts."""
+    is_full = ProducerCore._is_full
+
+    def is_full_by_number(self, lane):
+        for batch in lane.in_flight:
+            batch.ordinal = lane.numbered
+        return is_full(self, lane)
+
+    patch.setattr(ProducerCore, "_is_full", is_full_by_number)
+
+
+@breaks(
+    "KIP-936",
+    "A producer more than are remembered makes one of the largest share forgotten.",
+    tests=("test_producers",),
+)
+def forget_the_oldest_of_all(patch: Patch) -> None:
+    """The one that appended longest ago is forgotten, whatever its share."""
+    patch.setattr(ProducerState, "_to_be_forgotten", lambda self, latest_id: next(iter(self._producers)))
+
+
+@breaks(
+    "KIP-936",
+    "All producer ids of a principal are of one share.",
+    tests=("test_recovered_metadata",),
+)
+def give_ids_of_any_share(patch: Patch) -> None:
+    """The controllers give the next ids that there are."""
+    patch.setattr(controller, "first_of_share", lambda first, count, share: first)

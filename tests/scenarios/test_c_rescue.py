@@ -72,7 +72,7 @@ class Rescued(Stage):
 
     def put_as(self, producer_id: int, value: bytes) -> None:
         """A record of an idempotent producer with that id is committed."""
-        self._producer_id = producer_id - 1  # the next that a simulated producer takes
+        self.last_producer_id = producer_id - 1  # the next that a simulated producer takes
         self.put(value, by=f"producer {producer_id}")
 
     def ids(self, count: int = 1000) -> range:

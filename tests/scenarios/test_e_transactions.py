@@ -158,3 +158,43 @@ def test_E26_a_commit_is_answered_by_the_next_coordinator_when_its_markers_are_i
     net.advance(5)
     assert net.answers[again] == TransactionEnded(True)
     assert net.seen() == [b"a"]
+
+
+def plain(net: TransactionNet, begun: TransactionBegun, value: bytes, epoch: int, sequence: int = 0) -> str:
+    """Send a batch outside of any transaction under the producer id of one; the code of its refusal, "" for none."""
+    ids = {"producer_id": begun.producer_id, "producer_epoch": epoch, "base_sequence": sequence}
+    return code(net.acks[net.send("r1", value, **ids)])
+
+
+@pytest.mark.parametrize("epoch", [0, 1, 9])
+def test_E27_a_plain_batch_under_the_id_of_an_open_transaction_is_refused_and_holds_nobody_up(epoch: int) -> None:
+    """It would raise the producer's epoch in the log, so that the marker is refused and the LSO stands for ever."""
+    net = TransactionNet()
+    begun = net.begin()
+    net.write(begun, b"a")
+    assert plain(net, begun, b"stranger's", epoch) == "INVALID_TRANSACTION"
+    assert plain(net, begun, b"stranger's", epoch, sequence=1) == "INVALID_TRANSACTION"
+    assert net.end(begun) == TransactionEnded(True)
+    net.advance(0.1)
+    assert net.seen(0) == [b"a"]
+
+
+def test_E27_a_plain_batch_is_refused_while_the_coordinator_is_asked() -> None:
+    net = TransactionNet()
+    begun = net.begin()
+    net.write(begun, b"a", run=False)
+    ids = {"producer_id": begun.producer_id, "producer_epoch": 3, "base_sequence": 0}
+    stranger = net.send("r1", b"stranger's", **ids)
+    assert code(net.acks[stranger]) == "INVALID_TRANSACTION"
+    assert net.end(begun) == TransactionEnded(True)
+    net.advance(0.1)
+    assert net.seen(0) == [b"a"]
+
+
+def test_E28_a_batch_of_a_transaction_is_never_acked_for_a_plain_one() -> None:
+    """The plain batch came first: the transaction's own batch is refused, and not taken for a copy."""
+    net = TransactionNet()
+    begun = net.begin()
+    assert plain(net, begun, b"a", begun.producer_epoch) == ""
+    id = net.write(begun, b"a")
+    assert (code(net.acks[id]), net.acks[id].duplicate) == ("SEQUENCE_CONFLICT", False)

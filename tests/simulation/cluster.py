@@ -26,6 +26,8 @@ from simulation.applications import Applications
 from simulation.consumer import Consumer
 from simulation.controller_process import ControllerProcess
 from simulation.faults import Faults
+from simulation.foreign import NAME as FOREIGN
+from simulation.foreign import Foreign
 from simulation.ghost import Violation
 from simulation.invariants import Invariants
 from simulation.loop import Loop, stream
@@ -77,10 +79,11 @@ class Cluster:
         """Those of the topic of the applications."""
         self._names: dict[str, str] = {}
         self._rows: dict[bytes, list[tuple[int, bytes | None]]] = {}
-        self._producer_id = 0
+        self.last_producer_id = 0
+        """All producer ids up to here were given."""
         self.controllers = tuple(f"c{i + 1}" for i in range(options.controllers + options.spares))
         self.replicas = tuple(f"r{i + 1}" for i in range(options.replicas))
-        self.clients: list[Producer | Consumer] = []
+        self.clients: list[Producer | Consumer | Foreign] = []
         self.processes: dict[str, SimProcess] = {}
         self.invariants = Invariants(self)
         self.client_names = tuple(
@@ -88,6 +91,7 @@ class Cluster:
             for name in (
                 *(f"p{index + 1}" for index in range(len(options.producers))),
                 *(f"k{index + 1}" for index in range(options.consumers)),
+                *((FOREIGN,) if options.foreign else ()),
             )
             if options.only is None or name in options.only
         )
@@ -109,6 +113,8 @@ class Cluster:
             rng = stream(options.seed, name)
             if name.startswith("p"):
                 self.clients.append(Producer(self, name, rng, options.producers[int(name[1:]) - 1]))
+            elif name == FOREIGN:
+                self.clients.append(Foreign(self, name, rng))
             else:
                 self.clients.append(Consumer(self, name, rng, any_replica=name != "k1"))
         self.applications = Applications(self) if transacts else None
@@ -125,8 +131,8 @@ class Cluster:
 
     def new_producer_id(self) -> int:
         """An id of one's own."""
-        self._producer_id += 1
-        return self._producer_id
+        self.last_producer_id += 1
+        return self.last_producer_id
 
     def partition_name(self, key: TopicPartition) -> str:
         """``topic/partition`` for people and histories."""
@@ -256,9 +262,9 @@ class Cluster:
         self.history.patience = 1.0
         self.run_for(2.0)
         for client in self.clients:
-            if isinstance(client, Producer):
+            if isinstance(client, Producer | Foreign):
                 client.stopped = True
-        self.until(lambda: all(c.idle for c in self.clients if isinstance(c, Producer)), 10.0)
+        self.until(lambda: all(c.idle for c in self.clients if isinstance(c, Producer | Foreign)), 10.0)
         self.until(self.in_sync, self.options.patience)
         self._restart_where_written_segments_rot()
         self.until(self.no_rot, 6 * self.options.patience)  # one damaged segment of a log is found at a time

@@ -103,6 +103,8 @@ class Options:
     """The cluster is upgraded to another feature level (``upgrader.py``)."""
     doubled_ids: bool = False
     """Two more producers use the same producer ids, as after ids were given a second time."""
+    foreign: bool = False
+    """A client lies in every field that it writes (``foreign.py``)."""
     transactions: bool = False
     """Applications have transactions in a topic of their own (``applications.py``)."""
     rescue: bool = False
@@ -147,6 +149,7 @@ class Options:
             encrypted=stream(seed, "encryption").choice((*(False,) * 7, True)),
             upgrade=stream(seed, "upgrade").random() < 0.1,
             doubled_ids=doubled_ids,
+            foreign=stream(seed, "foreign").random() < FOREIGN_SHARE,
             transactions=stream(seed, "transacted").random() < 0.03,
         )
 
@@ -171,6 +174,8 @@ def _lossless(config: dict[str, str]) -> dict[str, str]:
     return {**config, "unclean_election": "false", "commit_rule": rule, "flush": "fsync"}
 
 
+FOREIGN_SHARE = 0.3
+"""The share of seeds with a foreign client."""
 DOUBLED_SHARE = 0.05
 """The share of seeds in which two producers have the same ids."""
 DOUBLED_IDS = 1 << 40

@@ -11,7 +11,7 @@ import trio
 from tidelog.errors import TidelogError, refuse
 from tidelog.link import PROTOCOL_VERSION, Handler, Link, connect_link, serve_links
 from tidelog.records import NewRecord, encode_batch, read_header, stamp_prefix
-from tidelog.types import ClusterImage, PartitionState, ServerState, TopicState
+from tidelog.types import PRODUCER_WINDOW, ClusterImage, PartitionState, ServerState, TopicState
 from tidelog.websocket import WebSocketTransport
 from tidelog.wire.image import encode_delta, encode_image
 from tidelog.wire.messages import (
@@ -269,9 +269,9 @@ async def test_changes_of_a_topic_go_to_the_controller() -> None:
 async def test_producer_ids_come_from_one_block() -> None:
     async with running() as (_, client):
         assert [await client.link.call(InitProducer(), 30) for _ in range(3)] == [
-            ProducerId(100),
-            ProducerId(101),
-            ProducerId(102),
+            ProducerId(100, window=PRODUCER_WINDOW),
+            ProducerId(101, window=PRODUCER_WINDOW),
+            ProducerId(102, window=PRODUCER_WINDOW),
         ]
 
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import trio
 from test_coordination import FakeShell
-from tidelog.access import ANONYMOUS
+from tidelog.access import ANONYMOUS, share_of_principal
 from tidelog.errors import TidelogError
-from tidelog.types import MAX_TASKS, TRANSACTIONS
+from tidelog.levels import PRODUCER_SHARES
+from tidelog.types import MAX_TASKS, PRODUCER_WINDOW, SHARES, TRANSACTIONS, share_of
 from tidelog.wire.messages import (
     AllocateProducerIds,
     InitProducer,
@@ -20,6 +23,7 @@ from tidelog.wire.messages import (
     ProducerIds,
     TaskProducer,
 )
+from tidelog_controller.core.recovery import first_of_share
 from tidelog_gateway.requests import Requests
 from tidelog_replica.core.transactions.records import ProducerRecord
 from tidelog_replica.core.transactions.task_producers import record_of_batch
@@ -39,6 +43,8 @@ class Shell(FakeShell):
         self.record: ProducerRecord | None = None
         self.allocated: list[Message] = []
         self.answers: list[Any] = []
+        self.pushed = 0
+        """1: the next block is of the share behind the one that was asked for."""
 
     def begin(self, link: object, id: int) -> Any:
         return self.answers.append
@@ -46,6 +52,9 @@ class Shell(FakeShell):
     async def call(self, message: Message, timeout_s: float) -> Message:
         assert isinstance(message, AllocateProducerIds) and message.client == "g" and message.sequence
         self.allocated.append(message)
+        if message.share >= 0:
+            self.next_id = first_of_share(self.next_id, message.count, (message.share + self.pushed) % SHARES)
+            self.pushed = 0
         self.next_id += message.count
         return ProducerIds(self.next_id - message.count, message.count)
 
@@ -57,13 +66,25 @@ class Shell(FakeShell):
         done(TaskProducer(record.first_id + message.task, record.epoch, 1000) if record else TaskProducer(0, 0, 0))
 
 
+def view_of(principal: str) -> Any:
+    return SimpleNamespace(principal=principal, tell=lambda request, answer: None)
+
+
 async def answers(*messages: Message) -> tuple[list[Any], Shell]:
     """What the gateway answers, one after the other."""
+    return await answers_to([(message, VIEW) for message in messages])
+
+
+async def answers_to(
+    asked: list[tuple[Message, Any]], prepare: Callable[[Shell], None] = lambda shell: None
+) -> tuple[list[Any], Shell]:
     async with trio.open_nursery() as nursery:
         shell = Shell(nursery)
+        prepare(shell)
         requests = Requests(shell, "g")  # type: ignore[arg-type]
-        for number, message in enumerate(messages, 1):
-            requests.on_message(None, number, message, VIEW)  # type: ignore[arg-type]
+        for number, (message, view) in enumerate(asked, 1):
+            link = SimpleNamespace(peer=SimpleNamespace(node="n"), remote="r")
+            requests.on_message(link, number, message, view)  # type: ignore[arg-type]
             while len(shell.answers) < number:
                 await trio.lowlevel.checkpoint()
     return shell.answers, shell
@@ -88,8 +109,35 @@ async def test_an_application_gets_a_block_of_ids_once_and_none_that_a_client_br
     (single, first, again, later), shell = await answers(
         InitProducer(), asked, asked, InitTaskProducer("app", "query", 8, 3, first_id=777)
     )
-    assert [message.count for message in shell.allocated] == [1000, MAX_TASKS]  # type: ignore[attr-defined]
-    assert (single, first) == (ProducerId(1), TaskProducer(1001 + 3, 0, 1000))
+    assert [message.count for message in shell.allocated] == [MAX_TASKS, MAX_TASKS]  # type: ignore[attr-defined]
+    block = MAX_TASKS + 1
+    assert single == ProducerId(1, window=PRODUCER_WINDOW)
+    assert first == TaskProducer(block + 3, 0, 1000, window=PRODUCER_WINDOW)
     assert again == first
-    assert later == TaskProducer(first.producer_id, 1, 1000)
-    assert [message.first_id for _, message in shell.asked] == [0, 1001, 0, 0]  # type: ignore[attr-defined]
+    assert later == TaskProducer(first.producer_id, 1, 1000, window=PRODUCER_WINDOW)
+    assert [message.first_id for _, message in shell.asked] == [0, block, 0, 0]  # type: ignore[attr-defined]
+
+
+async def test_all_ids_of_a_principal_come_from_its_share_and_no_other_principal_gets_them() -> None:
+    def at_level(shell: Shell) -> None:
+        shell.cluster.image = replace(shell.cluster.image, level=PRODUCER_SHARES)
+
+    asked = [(name, count) for name in ("alice", "bob", "alice") for count in (1, 7, MAX_TASKS, 1)]
+    found, shell = await answers_to([(InitProducer(count), view_of(name)) for name, count in asked], at_level)
+    shares: dict[str, set[int]] = {}
+    for (name, _), given in zip(asked, found, strict=True):
+        ids = given.producer_id, given.producer_id + given.count - 1
+        shares.setdefault(name, set()).update(map(share_of, ids))
+    assert shares == {name: {share_of_principal(name)} for name in ("alice", "bob")}
+    assert shares["alice"] != shares["bob"]
+    assert {message.share for message in shell.allocated} == shares["alice"] | shares["bob"]  # type: ignore[attr-defined]
+
+
+async def test_a_block_outside_of_the_share_is_given_to_nobody() -> None:
+    def at_level(shell: Shell) -> None:
+        shell.cluster.image = replace(shell.cluster.image, level=PRODUCER_SHARES)
+        shell.pushed = 1
+
+    (given,), shell = await answers_to([(InitProducer(), view_of("alice"))], at_level)
+    assert len(shell.allocated) == 2
+    assert share_of(given.producer_id) == share_of_principal("alice")

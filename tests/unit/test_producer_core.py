@@ -9,6 +9,7 @@ from tidelog.client.core.producer import ProducerCore
 from tidelog.client.options import ProducerOptions
 from tidelog.errors import TidelogError, from_info, refuse
 from tidelog.records import MAX_RECORDS, NewRecord, split
+from tidelog.types import PRODUCER_WINDOW
 from tidelog.wire.messages import ErrorInfo, ProduceAck
 
 NO_TICKET = refuse("INVALID_TICKET", "not presented")
@@ -107,6 +108,39 @@ def test_at_most_max_in_flight_batches_of_a_partition_are_on_their_way() -> None
     assert bench.send() == [[b"0"], [b"1"], [b"2"], [b"3"], [b"4"], [b"other"]]
     bench.ack(0)
     assert bench.send() == [[b"5"]]
+
+
+@pytest.mark.parametrize(("announced", "kept"), [(0, PRODUCER_WINDOW), (3, 3), (7, 7), (99, 9)])
+def test_an_idempotent_producer_keeps_to_the_window_that_was_announced(announced: int, kept: int) -> None:
+    bench = Bench(ProducerOptions(max_in_flight=9))
+    bench.core.on_producer_id(8, announced)
+    for number in range(12):
+        bench.batch(b"%d" % number)
+    assert len(bench.send()) == kept
+    bench.ack(0)
+    assert len(bench.send()) == 1
+
+
+def test_nothing_new_is_sent_behind_a_batch_that_is_repeated() -> None:
+    """Others may be settled between them: the leader would remember the new ones instead of the repeated one."""
+    bench = Bench()
+    for number in range(12):
+        bench.batch(b"%d" % number)
+    assert len(bench.send()) == PRODUCER_WINDOW
+    bench.refuse(0, UNKNOWN)
+    for index in range(1, PRODUCER_WINDOW):
+        bench.ack(index)
+    bench.now += 1
+    assert bench.send() == [[b"0"]]
+    bench.ack(PRODUCER_WINDOW)
+    assert bench.send() == [[b"%d" % number] for number in range(5, 10)]
+
+
+def test_a_producer_without_an_id_has_no_window() -> None:
+    bench = Bench(ProducerOptions(max_in_flight=9, idempotent=False))
+    for number in range(12):
+        bench.batch(b"%d" % number)
+    assert len(bench.send()) == 9
 
 
 def test_sequences_count_records_per_partition() -> None:

@@ -19,7 +19,7 @@ def test_a_batch_that_has_to_wait_goes_on_to_fill_and_then_does_not_linger() -> 
 
 def test_it_fills_up_to_half_of_what_may_be_on_its_way_or_to_what_the_topic_takes() -> None:
     for topic_bytes, most in ((1 << 20, 3 * 400), (1000, 1000)):
-        options = ProducerOptions(batch_bytes=400, max_in_flight=6)
+        options = ProducerOptions(batch_bytes=400, max_in_flight=6, idempotent=False)
         core = ProducerCore("t", 1, options, lambda: 1, max_batch_bytes=topic_bytes)
         batches = [core.open(0, (b"", None, 1000, ()), 200, 0.0)]
         while len(batches) < 8:

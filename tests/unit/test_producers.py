@@ -12,20 +12,31 @@ from hypothesis import strategies as st
 from test_cddl import schema
 from tidelog.errors import ProtocolError
 from tidelog.records import MAX_OFFSET, BatchHeader, Codec, NewRecord, encode_batch, read_header
+from tidelog.types import SHARE_IDS
 from tidelog_replica.core import producers
 from tidelog_replica.core.producers import ProducerState, Refused, Written
 from tidelog_replica.core.stable import Open
 
 
 def header(
-    sequence: int, count: int = 1, *, id: int = 7, epoch: int = 0, offset: int = 0, value: bytes = b"v"
+    sequence: int,
+    count: int = 1,
+    *,
+    id: int = 7,
+    epoch: int = 0,
+    offset: int = 0,
+    value: bytes = b"v",
+    transactional: bool = False,
 ) -> BatchHeader:
-    batch = encode_batch([NewRecord(value)] * count, producer_id=id, producer_epoch=epoch, base_sequence=sequence)
+    records = [NewRecord(value)] * count
+    batch = encode_batch(
+        records, producer_id=id, producer_epoch=epoch, base_sequence=sequence, transactional=transactional
+    )
     return read_header(batch)._replace(base_offset=offset)
 
 
 def written(header: BatchHeader, offset: int) -> Written:
-    return Written(header.base_sequence, header.record_count, offset, header.crc32c)
+    return Written(header.base_sequence, header.record_count, offset, header.crc32c, header.is_transactional)
 
 
 def code(verdict: Written | Refused | None) -> str:
@@ -107,7 +118,7 @@ def test_an_unknown_crc_matches_nothing_until_the_log_tells_it() -> None:
     assert (verdict.code, verdict.unverified_at) == ("UNVERIFIED_SEQUENCE", 101)
     assert code(state.check(header(1, value=b"w"))) == "UNVERIFIED_SEQUENCE"
     assert code(state.check(header(1, 2))) == "SEQUENCE_CONFLICT"
-    state.learn(7, 101, header(1).crc32c)
+    state.learn(header(1, offset=101))
     assert state.check(header(1)) == written(header(1), 101)
     assert code(state.check(header(1, value=b"w"))) == "SEQUENCE_CONFLICT"
     assert code(state.check(header(0))) == "UNVERIFIED_SEQUENCE"
@@ -116,8 +127,27 @@ def test_an_unknown_crc_matches_nothing_until_the_log_tells_it() -> None:
 
 def test_what_is_learnt_changes_no_order_of_who_is_forgotten_next() -> None:
     state = ProducerState.from_bytes(of_an_earlier_release(ProducerState([header(0), header(0, id=8, offset=1)])))
-    state.learn(7, 0, 5)
+    state.learn(header(0))
     assert list(state.snapshot()) == [7, 8]
+
+
+@pytest.mark.parametrize("transactional", [True, False])
+def test_a_batch_is_no_copy_of_one_of_the_other_kind_though_the_crc_is_forged(transactional: bool) -> None:
+    first = header(0, transactional=transactional)
+    state = ProducerState([first])
+    forged = header(0, transactional=not transactional)._replace(crc32c=first.crc32c)
+    assert code(state.check(forged)) == "SEQUENCE_CONFLICT"
+    assert state.check(first) == written(first, 0)
+
+
+def test_a_batch_of_unknown_kind_matches_nothing_until_the_log_tells_it() -> None:
+    rows = of_an_earlier_release(filled(0))
+    state = ProducerState.from_bytes(rows + cbor2.dumps({"crcs": [[header(0).crc32c]]}))
+    verdict = state.check(header(0))
+    assert isinstance(verdict, Refused)
+    assert (verdict.code, verdict.unverified_at) == ("UNVERIFIED_SEQUENCE", 100)
+    state.learn(header(0, offset=100))
+    assert state.check(header(0)) == written(header(0), 100)
 
 
 def test_a_newer_producer_epoch_begins_at_0_and_fences_the_older() -> None:
@@ -155,12 +185,62 @@ def test_only_the_latest_producers_are_remembered(monkeypatch: pytest.MonkeyPatc
     assert code(state.check(header(1, id=2))) == "OUT_OF_ORDER_SEQUENCE"
 
 
+def in_share(share: int, number: int) -> int:
+    """A producer id of that share."""
+    return share * SHARE_IDS + number + 1
+
+
+def test_a_producer_never_makes_another_shares_producer_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(producers, "MAX_PRODUCERS", 10)
+    ids = [in_share(3, number) for number in range(5)] + [in_share(4, number) for number in range(500)]
+    state = ProducerState(header(0, id=id, offset=offset) for offset, id in enumerate(ids))
+    assert list(state.snapshot()) == ids[:5] + ids[-5:]
+    assert state.check(header(0, id=ids[0])) == written(header(0, id=ids[0]), 0)
+
+
+def test_a_share_alone_may_use_all_of_the_memory_until_others_come(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(producers, "MAX_PRODUCERS", 10)
+    ids = [in_share(9, number) for number in range(10)] + [in_share(2, number) for number in range(4)]
+    state = ProducerState(header(0, id=id, offset=offset) for offset, id in enumerate(ids))
+    assert list(state.snapshot()) == ids[4:]
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 6)), max_size=60), st.integers(0, 60))
+def test_every_replica_forgets_the_same_also_from_a_snapshot_on(drawn: list[tuple[int, int]], cut: int) -> None:
+    log = [header(0, id=in_share(*each), epoch=at, offset=at) for at, each in enumerate(drawn)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(producers, "MAX_PRODUCERS", 6)
+        state = ProducerState(log)
+        again = ProducerState.from_bytes(ProducerState(log[:cut]).to_bytes()).copy()
+        for each in log[cut:]:
+            again.record(each, each.base_offset)
+        assert list(again.snapshot().items()) == list(state.snapshot().items())
+        assert len(state) <= 6
+        assert {id: share for share, ids in state._shares.items() for id in ids}.keys() == state.snapshot().keys()
+
+
+def test_a_batch_is_not_appended_that_would_push_out_one_without_an_ack() -> None:
+    state = filled(*range(producers.KEPT_BATCHES))
+    following = header(producers.KEPT_BATCHES)
+    assert state.check(following) is None
+    assert state.would_push_out(following, 100)
+    assert not state.would_push_out(following, 101), "the oldest one was acked"
+    assert not filled(*range(producers.KEPT_BATCHES - 1)).would_push_out(header(producers.KEPT_BATCHES - 1), 100)
+    assert not state.would_push_out(header(0, epoch=1), 100), "an earlier epoch is fenced"
+    assert not state.would_push_out(header(5, id=8), 100)
+
+
 # --- as bytes --------------------------------------------------------------------------------------------
 
 CRCS = st.integers(0, 2**32 - 1) | st.none()
 BATCHES = st.lists(
     st.builds(
-        Written, st.integers(0, 2**32 - 1), st.integers(1, 2**32 - 1), st.integers(0, MAX_OFFSET), CRCS
+        Written,
+        st.integers(0, 2**32 - 1),
+        st.integers(1, 2**32 - 1),
+        st.integers(0, MAX_OFFSET),
+        CRCS,
+        st.booleans() | st.none(),
     ),
     min_size=1,
     max_size=producers.KEPT_BATCHES,
@@ -172,7 +252,8 @@ STATES = st.dictionaries(
 
 def state_with(known: dict[int, tuple[int, tuple[Written, ...]]], open: bool = False) -> ProducerState:
     state = ProducerState()
-    state._producers = {id: producers._Producer(epoch, batches) for id, (epoch, batches) in known.items()}
+    for id, (epoch, batches) in known.items():
+        state._put(id, producers._Producer(epoch, batches))
     if open:
         state.transactions.open[7] = Open(1, 3)
     return state
@@ -212,7 +293,7 @@ def test_the_state_of_an_earlier_release_has_no_crcs(
 ) -> None:
     state = state_with(known, open)
     again = ProducerState.from_bytes(of_an_earlier_release(state)).snapshot()
-    unknown = {id: (epoch, tuple(b._replace(crc32c=None) for b in batches)) for id, (epoch, batches) in known.items()}
+    unknown = {id: (epoch, tuple(Written(*b[:3], None) for b in batches)) for id, (epoch, batches) in known.items()}
     assert again == unknown
 
 
@@ -236,6 +317,9 @@ def test_any_bytes_are_a_state_or_a_protocol_error(data: bytes) -> None:
         {"crcs": [[1, 2**32]]},
         {"crcs": [[1, True]]},
         {"crcs": [7]},
+        {"crcs": [[1, 2]], "transactional": [[True]]},
+        {"crcs": [[1, 2]], "transactional": [[True, 1]]},
+        {"crcs": [[1, 2]], "transactional": []},
     ],
     ids=str,
 )

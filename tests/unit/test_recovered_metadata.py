@@ -8,7 +8,7 @@ import pytest
 from controller_net import ControllerNet
 from metadata_log import Log
 from tidelog.levels import RECOVERY, Levels
-from tidelog.types import PRODUCER_IDS_END, REPORTED_IDS_END, YEAR_2025_MS, PartitionState, TopicConfig
+from tidelog.types import PRODUCER_IDS_END, REPORTED_IDS_END, YEAR_2025_MS, PartitionState, TopicConfig, share_of
 from tidelog.wire.messages import AllocateProducerIds, Heartbeat, ProducerIds, Register, Registered, SealPart
 from tidelog_controller.core.machine import Replicated, decode_state, encode_state
 from tidelog_controller.core.recovery import (
@@ -180,6 +180,19 @@ def test_no_id_is_given_that_a_server_knows_from_its_logs() -> None:
     assert ids(net, link)[0] == 5_000_001 > first[-1]
     net.answer(link, Heartbeat("r1", answer.broker_epoch, producer_id=6_000_000))
     assert ids(net, link)[0] == 6_000_001
+
+
+@pytest.mark.parametrize("share", [0, 7, 255])
+def test_a_block_of_ids_of_a_share_has_no_id_of_another(share: int) -> None:
+    net = ControllerNet(1)
+    net.run(3.0)
+    link = net.link("c1")
+    last = ids(net, link)[-1]  # the level of the cluster is raised with the first request
+    for count in (1, 100_000, 100_000, 7):
+        answer = net.answer(link, AllocateProducerIds(count, share=share))
+        assert isinstance(answer, ProducerIds) and answer.first > last
+        last = answer.first + count - 1
+        assert share_of(answer.first) == share == share_of(last)
 
 
 def test_an_id_that_nobody_can_have_been_given_uses_up_none() -> None:

@@ -11,12 +11,12 @@ from dataclasses import replace
 from typing import Any, Protocol, TypeVar
 
 import trio
-from tidelog.access import ANONYMOUS
+from tidelog.access import ANONYMOUS, share_of_principal
 from tidelog.errors import TidelogError, refuse
-from tidelog.levels import SETTLING
+from tidelog.levels import PRODUCER_SHARES, SETTLING
 from tidelog.link import Link
 from tidelog.tickets import sign
-from tidelog.types import MAX_TASKS, Access, TopicState
+from tidelog.types import MAX_TASKS, PRODUCER_WINDOW, Access, TopicState, share_of
 from tidelog.wire.messages import (
     AccessAnswer,
     AddController,
@@ -84,7 +84,11 @@ CONTROLLER_TIMEOUT_S = 10.0
 OFFSETS_TIMEOUT_S = 2.0
 """A leader that does not tell its offsets in this time leaves them unknown (-1) in a metadata answer."""
 SERVER_TIMEOUT_S = 5.0
-PRODUCER_ID_BLOCK = 1000
+PRODUCER_ID_BLOCK = MAX_TASKS
+"""Producer ids that a gateway takes from the controllers at a time, to give them out one by one."""
+ALLOCATE_TRIES = 10
+"""So often the controllers are asked for ids of one share. Another block that is given at the same time can push a
+block out of its share."""
 ASKER_LENGTH = 64
 """Of a client's name so much is passed on."""
 
@@ -157,7 +161,8 @@ class Requests:
         self._metrics = metrics
         self._shell = shell
         self._playground = playground
-        self._ids = range(0)
+        self._ids: dict[int, range] = {}
+        """Producer ids that are not given out yet, by share."""
         self._allocating = trio.Lock()
         self._client = client
         self._sequences = itertools.count(1)
@@ -200,18 +205,19 @@ class Requests:
             case DescribeMetrics(node) if any(server.node == node for server in self._shell.cluster.image.servers):
                 return await self._ask_server(node, message)
             case InitProducer(1):
-                own = await self._next_producer_id()
-                return ProducerId(own, ticket=self._sign(own, 1, 0, view))
+                own = await self._next_producer_id(view)
+                return ProducerId(own, 1, self._sign(own, 1, 0, view), PRODUCER_WINDOW)
             case InitProducer(count):
                 if not 1 <= count <= MAX_TASKS:
                     raise refuse("INVALID_CONFIG", f"count is {count}; it must be 1 to {MAX_TASKS}")
-                first = (await self._allocate(count)).start
-                return ProducerId(first, count, self._sign(first, count, 0, view))
+                first = (await self._allocate(count, self._share_of(view))).start
+                return ProducerId(first, count, self._sign(first, count, 0, view), PRODUCER_WINDOW)
             case SettleTransaction():
                 return await self._settle(message)
             case InitTaskProducer():
-                task = await self._init_task_producer(message)
-                return replace(task, ticket=self._sign(task.producer_id, 1, task.producer_epoch, view))
+                task = await self._init_task_producer(message, view)
+                ticket = self._sign(task.producer_id, 1, task.producer_epoch, view)
+                return replace(task, ticket=ticket, window=PRODUCER_WINDOW)
             case Play(node, act):
                 if self._playground is None:
                     raise refuse("UNSUPPORTED", "only with the nodes of 'tidelog dev' faults can be played")
@@ -221,10 +227,11 @@ class Requests:
             case DeleteTopic():
                 return await self._delete(message)
             case BeginTransaction():
-                message = replace(message, producer_id=await self._next_producer_id())
+                message = replace(message, producer_id=await self._next_producer_id(view))
                 begun = await self._coordination.answer(message)
                 assert isinstance(begun, TransactionBegun)
-                return replace(begun, ticket=self._sign(begun.producer_id, 1, begun.producer_epoch, view))
+                ticket = self._sign(begun.producer_id, 1, begun.producer_epoch, view)
+                return replace(begun, ticket=ticket, window=PRODUCER_WINDOW)
             case _ if isinstance(message, GROUP_KINDS):
                 return await self._coordination.answer(message)
             case DescribeQuorum() if controllers.in_want is not None:
@@ -261,32 +268,42 @@ class Requests:
                 return Done()  # an earlier try did it
             raise
 
-    async def _next_producer_id(self) -> int:
-        async with self._allocating:
-            if not self._ids:
-                self._ids = await self._allocate(PRODUCER_ID_BLOCK)
-            first, self._ids = self._ids[0], self._ids[1:]
-            return first
+    def _share_of(self, view: View) -> int:
+        """The share that the client's producer ids come from; -1 while the cluster has no shares."""
+        if self._shell.cluster.image.level < PRODUCER_SHARES:
+            return -1
+        return share_of_principal(view.principal)
 
-    async def _allocate(self, count: int) -> range:
-        """So many producer ids that nobody else ever gets: from the controllers."""
-        request = self._once(AllocateProducerIds(count))
-        block = await self._shell.controllers.call(request, CONTROLLER_TIMEOUT_S)
-        assert isinstance(block, ProducerIds)
-        return range(block.first, block.first + block.count)
+    async def _next_producer_id(self, view: View) -> int:
+        share = self._share_of(view)
+        async with self._allocating:
+            ids = self._ids.get(share) or await self._allocate(PRODUCER_ID_BLOCK, share)
+            self._ids[share] = ids[1:]
+            return ids[0]
+
+    async def _allocate(self, count: int, share: int) -> range:
+        """So many producer ids that nobody else ever gets, all of this share: from the controllers."""
+        for _ in range(ALLOCATE_TRIES):
+            request = self._once(AllocateProducerIds(count, share=share))
+            block = await self._shell.controllers.call(request, CONTROLLER_TIMEOUT_S)
+            assert isinstance(block, ProducerIds)
+            ids = range(block.first, block.first + block.count)
+            if share < 0 or share_of(ids[0]) == share == share_of(ids[-1]):
+                return ids
+        raise refuse("OVERLOADED", f"no producer ids of share {share}: others are given at the same time")
 
     def _sign(self, first_id: int, count: int, epoch: int, view: View) -> str:
         """A ticket for the client; "" while the cluster has none. The caller knows that the ids are the client's."""
         return sign(self._shell.cluster.image.ticket_keys, first_id, count, epoch, view.principal)
 
-    async def _init_task_producer(self, message: InitTaskProducer) -> TaskProducer:
+    async def _init_task_producer(self, message: InitTaskProducer, view: View) -> TaskProducer:
         """The coordinator's answer. Where that says that the application needs a block of ids, which is rare, the
         controllers give one. Ids that a client brings are not passed on."""
         answer = await self._coordination.answer(replace(message, first_id=0))
         assert isinstance(answer, TaskProducer)
         if answer.producer_id:
             return answer
-        ids = await self._allocate(MAX_TASKS)
+        ids = await self._allocate(MAX_TASKS, self._share_of(view))
         answer = await self._coordination.answer(replace(message, first_id=ids.start))
         assert isinstance(answer, TaskProducer)
         return answer

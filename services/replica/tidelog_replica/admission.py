@@ -5,6 +5,8 @@ the partition will get its marker. What follows waits behind it. From then on th
 (``core/stable.py``), and its batches cost one look. A late batch finds the marker in the log, and is fenced; or,
 where the producer is forgotten here, a coordinator that does not know it. A marker that comes while the coordinator
 is being asked takes the answer's meaning away: what waits is refused.
+
+While a producer has an open transaction on the partition, a plain batch under its id is refused (``check_plain``).
 """
 
 from __future__ import annotations
@@ -88,6 +90,14 @@ class Admission:
             self.questions.append(Question(asked.app, id, epoch, partial(self._on_answer, id, asked)))
         asked.held.append((source, part, bytes(batch)))
         return True
+
+    def check_plain(self, producer_id: int) -> None:
+        """Raise ``INVALID_TRANSACTION`` for a batch outside of a transaction whose producer has one open on this
+        partition, or is about to. Such a batch could raise the producer's epoch here, so that the marker of the
+        transaction would come too late."""
+        if producer_id and (producer_id in self._asked or producer_id in self._producers.transactions.open):
+            text = f"producer {producer_id} has an open transaction here, and the batch is not part of it"
+            raise refuse("INVALID_TRANSACTION", text)
 
     def _on_answer(self, id: int, asked: _Asked, answer: Message | TidelogError, now: float) -> None:
         if self._asked.get(id) is not asked:

@@ -28,7 +28,7 @@ from tidelog.wire.messages import (
 from tidelog_replica.admission import Admission
 from tidelog_replica.core.epochs import divergence
 from tidelog_replica.core.leader import Leader
-from tidelog_replica.core.producers import ProducerState, Refused, Written
+from tidelog_replica.core.producers import KEPT_BATCHES, ProducerState, Refused, Written
 from tidelog_replica.core.progress import Waiting
 from tidelog_replica.core.waiters import Waiters, earlier
 from tidelog_replica.log.log import Log
@@ -128,8 +128,11 @@ class Leading:
         Raises ``OSError``."""
         try:
             header = self._check(part, batch)
-            if (header.is_transactional or part.transaction) and self.admission.holds(source, part, batch, header):
-                return
+            if header.is_transactional or part.transaction:
+                if self.admission.holds(source, part, batch, header):
+                    return
+            else:
+                self.admission.check_plain(header.producer_id)
             sent = with_sent_crc(header, batch)
             written = self._look_up(sent)
             if isinstance(written, Refused):
@@ -140,6 +143,7 @@ class Leading:
                 self._acknowledge(source, part, written.base_offset, header.record_count, epoch, True, now)
                 return
             self.admit(part.acks, part.expected_offset)
+            self._check_window(sent, part.acks)
         except TidelogError as error:
             self._outbox.ack(source, ProduceAck(part.id, error=error.to_info()))
             return
@@ -190,15 +194,24 @@ class Leading:
         return header
 
     def _look_up(self, header: BatchHeader) -> Written | Refused | None:
-        """Whether the batch is new (None), a copy of one in the log, or refused. Where the CRC to compare is not
-        remembered, since the state comes from an earlier release, it is read from the log, unless retention has
+        """Whether the batch is new (None), a copy of one in the log, or refused. Where the CRC or kind to compare is
+        not remembered, since the state comes from an earlier release, it is read from the log, unless retention has
         removed the batch. Raises ``OSError``."""
         found = self._producers.check(header)
         if isinstance(found, Refused) and found.unverified_at >= self._log.start:
-            crc = self._log.sent_crc_at(found.unverified_at)
-            self._producers.learn(header.producer_id, found.unverified_at, crc)
+            self._producers.learn(self._log.sent_header_at(found.unverified_at))
             return self._producers.check(header)
         return found
+
+    def _check_window(self, header: BatchHeader, acks: int) -> None:
+        """Raise ``OVERLOADED`` where the producer has as many batches in flight as are remembered. One more would
+        push a batch out of memory that may be sent again, and that could not be told from another batch then."""
+        if acks == Acks.NONE:
+            return
+        acked = self.high_watermark if acks == Acks.ALL else self._log.durable
+        if self._producers.would_push_out(header, acked):
+            text = f"producer {header.producer_id} has {KEPT_BATCHES} batches in flight, and no more are remembered"
+            raise refuse("OVERLOADED", text, window=KEPT_BATCHES)
 
     def _refuse(self, source: int, part: ProducePart, refused: Refused) -> None:
         """A batch out of its producer's sequence. A gap is certain only when nothing of the epochs before is left in

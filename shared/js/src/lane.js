@@ -11,6 +11,8 @@ export class Lane {
   notBefore = 0;
   producerId = 0;
   nextSequence = 0;
+  /** How many batches got a sequence. */
+  numbered = 0;
   spoiled = false;
   /** Nothing is to be done with it before this time; null: before something happens to it. */
   lookAt = null;

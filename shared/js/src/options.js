@@ -4,6 +4,8 @@ import { CODECS } from "./batch.js";
 import { check } from "./errors.js";
 
 export const ACKS = { none: 0, leader: 1, all: 2 };
+/** Batches of an idempotent producer in flight on one partition, where the gateway does not announce how many. */
+const PRODUCER_WINDOW = 5;
 const CONSISTENCIES = ["eventual", "bounded", "linearizable"];
 
 /** The defaults; each is explained in `tidelog.d.ts`. Times in seconds, sizes in bytes. */
@@ -41,6 +43,11 @@ const GROUP = {
   onRevoked: () => {},
   onLost: () => {},
 };
+
+/** Batches of one partition on their way at a time: an idempotent producer keeps to the `window` of the gateway. */
+export function mostInFlight({ idempotent, maxInFlight }, window) {
+  return idempotent ? Math.min(maxInFlight, window || PRODUCER_WINDOW) : maxInFlight;
+}
 
 /** The options of a producer, complete. Throws `ConfigError`. */
 export function producerOptions(given = {}) {

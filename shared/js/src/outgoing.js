@@ -24,6 +24,8 @@ export class Batch {
   count = 0;
   /** null: no sequence given yet, or taken back. */
   baseSequence = null;
+  /** How many batches of the lane got a sequence before this one. */
+  ordinal = 0;
   /** A try ended without anyone knowing how: it may be in the log, whatever is answered to later tries. */
   uncertain = false;
   /** A try under this sequence was lost with its link. */

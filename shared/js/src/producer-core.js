@@ -23,25 +23,21 @@
  *   any other; a retry of one that was written is a copy, and never refused for what it wrote itself.
  * - Without idempotence nothing is tried twice here: it might write twice or change the order.
  *
- * A producer may have thousands of lanes with something in them, so only what happens to all looks at all: a lane is looked
- * at when something happened to it (`#due`), or its time has come (`#timers`).
+ * A lane is looked at when something happened to it (`#due`), or its time has come (`#timers`): there may be thousands.
  */
 
 import { MAX_RECORDS } from "./batch.js";
 import { BrokerError, TimedOut, Unreachable, fromInfo } from "./errors.js";
 import { Lane } from "./lane.js";
-import { ACKS } from "./options.js";
+import { ACKS, mostInFlight } from "./options.js";
 import { BATCH_OVERHEAD, Batch } from "./outgoing.js";
 
 /** A produce message is closed when it has this much, */
 const MESSAGE_BYTES = 1 << 20;
-/** or so many batches. */
-const MESSAGE_PARTS = 128;
+const MESSAGE_PARTS = 128; // or so many batches
 const MAX_SEQUENCE = 2 ** 32 - 1;
-/** What a batch is refused with whose producer id was not presented with a valid ticket. */
-const NO_TICKET = "INVALID_TICKET";
-/** How long a gateway may try what is probably behind a gap. */
-const SPOILED_TIMEOUT_S = 1;
+const NO_TICKET = "INVALID_TICKET"; // a batch is refused so whose producer id was not presented with a valid ticket
+const SPOILED_TIMEOUT_S = 1; // how long a gateway may try what is probably behind a gap
 
 /**
  * All lanes of one producer. `nextId` gives the numbers by which acks name batches, unique on the link. Methods that
@@ -71,9 +67,14 @@ export class ProducerCore {
     this.nextId = nextId;
     this.maxBatchBytes = maxBatchBytes;
     this.batchBytes = Math.min(options.batchBytes, maxBatchBytes);
-    this.mostBytes = Math.min(this.batchBytes * Math.max(1, Math.floor(options.maxInFlight / 2)), maxBatchBytes);
+    this.#setWindow(0);
     this.codecs = codecs;
     this.lanes = Array.from({ length: partitions }, (_, partition) => new Lane(partition));
+  }
+
+  #setWindow(window) {
+    this.maxInFlight = mostInFlight(this.options, window);
+    this.mostBytes = Math.min(this.batchBytes * Math.max(1, Math.floor(this.maxInFlight / 2)), this.maxBatchBytes);
   }
 
   /** Everything is settled. */
@@ -90,7 +91,7 @@ export class ProducerCore {
     if (!batch || batch.records.length === MAX_RECORDS) return null;
     const total = batch.size + size;
     if (total > this.batchBytes) {
-      if (total > this.mostBytes || lane.sealedPlaces < this.options.maxInFlight) return null;
+      if (total > this.mostBytes || lane.sealedPlaces < this.maxInFlight) return null;
       batch.places = Math.ceil(total / this.batchBytes);
     }
     batch.records.push(record);
@@ -156,11 +157,13 @@ export class ProducerCore {
     return parts.length ? { parts, payload } : null;
   }
 
-  /** What is on its way leaves the next batch no place. */
+  /** What is on its way leaves the next batch no place. The window begins with the oldest that is not settled. */
   #isFull(lane) {
     const following = lane.queue[0] ?? lane.open;
+    const isNew = (following?.baseSequence ?? null) === null;
+    if (isNew && lane.numbered - (lane.inFlight[0]?.ordinal ?? lane.numbered) >= this.maxInFlight) return true;
     const places = lane.inFlight.reduce((sum, batch) => sum + batch.places, following?.places ?? 1);
-    return lane.inFlight.length > 0 && places > this.options.maxInFlight;
+    return lane.inFlight.length > 0 && places > this.maxInFlight;
   }
 
   /** When its open batch is to be sent: at once when it is alone or full. */
@@ -181,6 +184,7 @@ export class ProducerCore {
       if (!this.#hasId(lane, batch.count)) return null;
       batch.number(lane.producerId, lane.nextSequence);
       lane.nextSequence += batch.count;
+      batch.ordinal = lane.numbered++;
     }
     batch.encode(this.options.compression, this.codecs, lane.producerId);
     return lane.queue.shift();
@@ -345,8 +349,12 @@ export class ProducerCore {
     return settled;
   }
 
-  /** A producer id that nobody has used. Returns those that no batch will be sent under any more. */
-  onProducerId(producerId) {
+  /**
+   * A producer id that nobody has used, and how many batches may be in flight under it on one partition. Returns those
+   * that no batch will be sent under any more.
+   */
+  onProducerId(producerId, window = 0) {
+    this.#setWindow(window);
     this.#producerId = producerId;
     this.wantsProducerId = false;
     this.#lookAtAll();

@@ -259,9 +259,9 @@ export class Producer {
     link
       .call({ op: "init_producer" }, words.producerId, this.options.requestTimeoutS)
       .then(
-        ({ producerId, ticket }) => {
+        ({ producerId, ticket, window }) => {
           if (this.#closed && this.#core.isIdle) return; // nothing will be sent any more
-          for (const gone of this.#core.onProducerId(producerId)) this.#connection.releaseProducer(gone);
+          for (const gone of this.#core.onProducerId(producerId, window)) this.#connection.releaseProducer(gone);
           this.#connection.useProducer(producerId, ticket);
         },
         (error) => {

@@ -37,7 +37,7 @@ export const welcome = shape({
 
 export const done = shape({});
 export const topicCreated = shape({ topic_id: text });
-export const producerId = shape({ producer_id: integer, count: or(1, integer), ticket: or("", text) });
+export const producerId = shape({ producer_id: integer, count: or(1, integer), ticket: or("", text), window: or(0, integer) });
 export const producerTicket = shape({ ticket: or("", text) });
 
 const partitionInfo = shape({

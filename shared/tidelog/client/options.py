@@ -45,7 +45,8 @@ class ProducerOptions:
     request_timeout_s: float = 10.0
     """How long a gateway may try one batch before the producer asks again."""
     max_in_flight: int = 5
-    """Batches of one partition on their way at a time. Order is kept with any number when idempotent."""
+    """Batches of one partition on their way at a time. When idempotent, order is kept with any number, and there are
+    at most as many as the cluster allows (``window``, 5)."""
     buffer_bytes: int = 32 << 20
     """Records that are not acknowledged yet; ``submit`` waits when there are more."""
     idempotent: bool | None = None

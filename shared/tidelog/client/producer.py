@@ -276,7 +276,7 @@ class Producer:
         if isinstance(answer, ProducerId):
             if self._closed and self._core.is_idle:
                 return  # nothing will be sent any more
-            for id in self._core.on_producer_id(answer.producer_id):
+            for id in self._core.on_producer_id(answer.producer_id, answer.window):
                 self._connection.release_producer(id, 0)
             self._connection.use_producer(answer.producer_id, 0, answer.ticket)
         elif isinstance(answer, TidelogError):

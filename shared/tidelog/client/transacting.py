@@ -301,6 +301,8 @@ class Transacting(ABC):
         wanted = replace(options or ProducerOptions(), acks="all", idempotent=True)
         begin = BeginTransaction(app, random_name(), staged, round(timeout_s * 1000))
         begun = await self._ask(begin, TransactionBegun)
+        if begun.window:
+            wanted = replace(wanted, max_in_flight=min(wanted.max_in_flight, begun.window))
         identity = Identity(app, begun.producer_id, begun.producer_epoch)
         self._connection.use_producer(begun.producer_id, begun.producer_epoch, begun.ticket)
         done = False

@@ -710,6 +710,8 @@ class AllocateProducerIds(Message):
     count: int
     client: str = ""
     sequence: int = 0
+    share: int = -1
+    """Not -1: all of these ids are to belong to this share (``tidelog.types.share_of``)."""
 
 
 # --- controller: access (``tidelog.access``) -------------------------------------------------------------
@@ -1453,6 +1455,9 @@ class ProducerId(Message):
     ticket: str = field(default="", repr=False)
     """Shows that the asker may write under each of these ids; to be presented with ``UseProducer``. "": the cluster
     is below feature level 4, and needs none."""
+    window: int = 0
+    """Batches that may be in flight under an id on one partition; one more is refused with ``OVERLOADED``. 0: a
+    gateway of an earlier release, which means ``PRODUCER_WINDOW``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -1772,6 +1777,8 @@ class TransactionBegun(Message):
     producer_epoch: int
     ticket: str = field(default="", repr=False)
     """As in ``ProducerId``: set by the gateway."""
+    window: int = 0
+    """Set by the gateway; see ``ProducerId``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -1873,6 +1880,8 @@ class TaskProducer(Message):
     timestamp_ms: int
     ticket: str = field(default="", repr=False)
     """As in ``ProducerId``: set by the gateway."""
+    window: int = 0
+    """Set by the gateway; see ``ProducerId``."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,16 @@ from tidelog.counting import count
 from tidelog.effects import Event, Post
 from tidelog.errors import TidelogError, refuse
 from tidelog.levels import ALL, RECOVERY, Levels
-from tidelog.types import GROUPS, PRODUCER_IDS_END, REPORTED_IDS_END, TRANSACTIONS, NodeId, TopicPartition
+from tidelog.types import (
+    GROUPS,
+    PRODUCER_IDS_END,
+    REPORTED_IDS_END,
+    SHARE_IDS,
+    SHARES,
+    TRANSACTIONS,
+    NodeId,
+    TopicPartition,
+)
 from tidelog.wire.image import encode_image
 from tidelog.wire.messages import (
     AddController,
@@ -87,7 +96,7 @@ from tidelog_controller.core.moves import Move, plan_move
 from tidelog_controller.core.once import RequestId
 from tidelog_controller.core.placement import Dice
 from tidelog_controller.core.raft import Entry, Persist, Stored
-from tidelog_controller.core.recovery import awaited, first_free_id
+from tidelog_controller.core.recovery import awaited, first_free_id, first_of_share
 from tidelog_controller.core.refusals import refusal_of
 from tidelog_controller.core.scribe import Scribe
 from tidelog_controller.core.state import Applied, MetadataState
@@ -328,15 +337,20 @@ class Controller(Consensus):
             case AllocateProducerIds():
                 if not 1 <= message.count <= MAX_PRODUCER_IDS:
                     return refuse("INVALID_CONFIG", f"count is {message.count}; it must be 1 to {MAX_PRODUCER_IDS}")
-                return self._take_ids(message.count, wall_ms)
+                if message.share >= 0 and (message.share >= SHARES or message.count > SHARE_IDS):
+                    return refuse("INVALID_CONFIG", f"a share is below {SHARES}, and gives {SHARE_IDS} ids at a time")
+                return self._take_ids(message.count, message.share, wall_ms)
             case _:
                 return refuse("UNSUPPORTED", f"a controller does not know {message.OP or type(message).__name__}")
 
-    def _take_ids(self, count: int, wall_ms: int) -> TakeProducerIds | TidelogError:
-        """The command that gives a block of producer ids."""
+    def _take_ids(self, count: int, share: int, wall_ms: int) -> TakeProducerIds | TidelogError:
+        """The command that gives a block of producer ids, of this share unless it is -1. A block that is given at the
+        same time can push it out of its share: the gateway asks again then."""
         if self.state.level < RECOVERY:
             return TakeProducerIds(wall_ms, count)
         first = first_free_id(self.state.next_producer_id, wall_ms)
+        if share >= 0:
+            first = first_of_share(first, count, share)
         if first + count > PRODUCER_IDS_END:
             return refuse("INVALID_CONFIG", f"all producer ids below {PRODUCER_IDS_END} are used up")
         return TakeProducerIds(wall_ms, count, first)

@@ -48,11 +48,14 @@ from dataclasses import dataclass, replace
 from tidelog.levels import RECOVERY
 from tidelog.types import (
     REPORTED_IDS_END,
+    SHARE_IDS,
+    SHARES,
     YEAR_2025_MS,
     NodeId,
     PartitionState,
     TopicConfig,
     TopicPartition,
+    share_of,
 )
 from tidelog.wire.messages import Done, SealPart
 
@@ -78,6 +81,16 @@ def first_free_id(next_id: int, wall_ms: int) -> int:
     """The first id of a block that is given now: never below the counter, never below the clock. A clock that is
     wrong by decades does not use up the ids."""
     return max(next_id, min(_since_2025(wall_ms) << 12, MAX_CLOCK_ID))
+
+
+def first_of_share(first: int, count: int, share: int) -> int:
+    """The lowest id from ``first`` on with which a block of ``count`` ids begins that all belong to this share
+    (``tidelog.types.share_of``). At most ``SHARES`` x ``SHARE_IDS`` ids are skipped: 8 s by the clock."""
+    if share_of(first) == share and first % SHARE_IDS + count <= SHARE_IDS:
+        return first
+    cycle = SHARES * SHARE_IDS
+    begin = first - first % cycle + share * SHARE_IDS
+    return begin if begin >= first else begin + cycle
 
 
 def id_beyond(next_id: int, wall_ms: int) -> int:

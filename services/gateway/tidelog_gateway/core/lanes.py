@@ -41,7 +41,8 @@ class Entry:
     arrival: int
     part: ProducePart
     batch: Buffer
-    idempotent: bool
+    producer_id: int
+    """0: the producer is not idempotent."""
     deadline: float
     since: float = 0.0
     bucket: int = 0
@@ -52,6 +53,8 @@ class Entry:
     """Server and leader epoch of the try in flight."""
     doubt: int = -1
     """Last leader epoch in which a try ended without a word on whether it was written; -1: none did."""
+    repeated: bool = False
+    """The gateway itself has sent it, or will send it, more than once."""
     last_error: ErrorInfo | None = None
 
 
@@ -66,8 +69,22 @@ class Lane:
     place: Place = Place.IDLE
     not_before: float = 0.0
     retry_s: float = 0.0
+    unsettled: dict[int, int] = field(default_factory=dict)
+    """How many batches of each idempotent producer are waiting or sent."""
     closed: bool = False
     """The client is gone: nothing of it is sent any more, nobody hears of what is in flight."""
+
+    def occupy(self, producer_id: int) -> None:
+        """A batch of that producer came: it has a place in the producer's window until it is settled."""
+        if producer_id:
+            self.unsettled[producer_id] = self.unsettled.get(producer_id, 0) + 1
+
+    def release(self, producer_id: int) -> None:
+        """A batch of that producer is settled."""
+        if producer_id:
+            self.unsettled[producer_id] -= 1
+            if not self.unsettled[producer_id]:
+                del self.unsettled[producer_id]
 
     def is_oldest(self, entry: Entry) -> bool:
         """Nothing that came before it is unsettled. It is not in the lane itself at the moment."""
@@ -78,6 +95,7 @@ class Lane:
     def put_back(self, entry: Entry) -> None:
         """A try was refused or withdrawn: the batch waits again, in its old place among the others."""
         entry.attempt = 0
+        entry.repeated = True
         if not self.waiting or entry.arrival > self.waiting[-1].arrival:
             self.waiting.append(entry)
         else:

@@ -18,6 +18,10 @@ names, so that a leader of another epoch refuses it, and it is *settled* by its 
   (``producer_tickets.py``).
 - Bounds: bytes and batches in flight per replica server (beyond: the lane waits, here, where waiting makes no
   follower late), bytes held per client and in all (beyond: ``OVERLOADED``, nothing is queued).
+- Window: of an idempotent producer at most ``PRODUCER_WINDOW`` batches of a lane are unsettled (beyond:
+  ``OVERLOADED``, nothing is queued). So many batches the leader remembers. All of them may be repeated here, after a
+  lost link or under another leader, and each of them is known as a copy then. ``duplicate`` of an ack tells that the
+  client has sent the batch more than once: it is not set where only the gateway has.
 
 Inputs only note what happened; ``flush`` returns what is to be done. The shell calls it once per turn, which is what
 merges: batches of many clients for one leader travel in one ``Produce``, acks of one client in one ``Produced``.
@@ -34,7 +38,7 @@ from tidelog.effects import Post, Send
 from tidelog.errors import CorruptBatch, TidelogError, refuse
 from tidelog.levels import VALIDATION
 from tidelog.records import BatchHeader, check_body, check_fields, declares_size, read_header
-from tidelog.types import INTERNAL_PREFIX, Acks, NodeId, TopicPartition
+from tidelog.types import INTERNAL_PREFIX, PRODUCER_WINDOW, Acks, NodeId, TopicPartition
 from tidelog.wire.messages import ErrorInfo, Produce, ProduceAck, Produced, ProducePart
 
 from tidelog_gateway.core.cluster import ClusterMap
@@ -95,11 +99,11 @@ class Router:
         for part in message.parts:
             batch = payload[position : position + part.size]
             position += part.size
-            refusal, idempotent = self._judge(source, part, batch)
+            refusal, producer_id = self._judge(source, part, batch)
             if refusal is not None:
                 self._acks.add(source, ProduceAck(part.id, error=refusal.to_info()))
                 continue
-            self._queue(source, part, batch, idempotent, now)
+            self._queue(source, part, batch, producer_id, now)
 
     def on_produced(self, node: NodeId, message: Produced, now: float) -> None:
         """A leader acked. An ack of a try that was withdrawn meanwhile is ignored."""
@@ -113,9 +117,10 @@ class Router:
             if ack.error is None:
                 lane.retry_s = 0.0
                 self.counts.acks.observe(now - entry.since)
+                duplicate = ack.duplicate and not entry.repeated
                 self._finish(
                     entry,
-                    ProduceAck(entry.part.id, ack.offset, ack.leader_epoch, ack.durability, ack.duplicate),
+                    ProduceAck(entry.part.id, ack.offset, ack.leader_epoch, ack.durability, duplicate),
                 )
             elif ack.error.code == GAP and not ack.error.unknown_outcome and lane.is_oldest(entry):
                 self._end_at_gap(entry, ack.error)
@@ -263,44 +268,48 @@ class Router:
 
     # --- one batch ------------------------------------------------------------------------------------------
 
-    def _judge(self, source: int, part: ProducePart, batch: memoryview) -> tuple[TidelogError | None, bool]:
-        """Why a batch is refused by sight, and whether its producer is idempotent."""
+    def _judge(self, source: int, part: ProducePart, batch: memoryview) -> tuple[TidelogError | None, int]:
+        """Why a batch is refused by sight, and its producer id (0: it is not idempotent)."""
         if len(batch) != part.size:
-            return refuse("CORRUPT_BATCH", "the payload is shorter than its parts say"), False
+            return refuse("CORRUPT_BATCH", "the payload is shorter than its parts say"), 0
         try:
             header = read_header(batch)
         except CorruptBatch as error:
-            return error, False
+            return error, 0
         if header.batch_length != part.size:
-            return refuse("CORRUPT_BATCH", f"batch declares length {header.batch_length}, has {part.size}"), False
+            return refuse("CORRUPT_BATCH", f"batch declares length {header.batch_length}, has {part.size}"), 0
         if header.is_control or (header.is_sparse and part.expected_offset < 0):
-            return refuse("CORRUPT_BATCH", "a control batch, or a sparse one without an expected offset"), False
+            return refuse("CORRUPT_BATCH", "a control batch, or a sparse one without an expected offset"), 0
         if header.producer_id and source:  # 0: this gateway itself
             refusal = self.tickets.refuse_batch(source, header.producer_id, header.producer_epoch)
             if refusal is not None:
-                return refusal, False
+                return refusal, 0
         if not Acks.NONE <= part.acks <= Acks.ALL:
-            return refuse("MALFORMED", f"acks must be 0, 1 or 2, not {part.acks}"), False
+            return refuse("MALFORMED", f"acks must be 0, 1 or 2, not {part.acks}"), 0
         topic = self._cluster.topic(part.topic_id)
         if topic is None or not 0 <= part.partition < len(topic.partitions):
-            return refuse("UNKNOWN_TOPIC", f"no partition {part.topic_id}/{part.partition}"), False
+            return refuse("UNKNOWN_TOPIC", f"no partition {part.topic_id}/{part.partition}"), 0
         if source and topic.name.startswith(INTERNAL_PREFIX):  # 0: this gateway itself
-            return refuse("FORBIDDEN", f"{topic.name} is the cluster's own topic: it can only be read"), False
+            return refuse("FORBIDDEN", f"{topic.name} is the cluster's own topic: it can only be read"), 0
         if part.size > (limit := topic.config.max_batch_bytes):
-            return refuse("BATCH_TOO_LARGE", f"the batch has {part.size} bytes, the limit is {limit}"), False
+            return refuse("BATCH_TOO_LARGE", f"the batch has {part.size} bytes, the limit is {limit}"), 0
         limits = self._settings
         if (
             self.held.get(source, 0) + part.size > limits.client_max_bytes
             or self.held_bytes + part.size > limits.total_max_bytes
         ):
-            return refuse("OVERLOADED", "too many bytes wait for their acks: send less at a time"), False
+            return refuse("OVERLOADED", "too many bytes wait for their acks: send less at a time"), 0
+        lane = self._lanes.get(source, {}).get(TopicPartition(part.topic_id, part.partition))
+        if lane is not None and lane.unsettled.get(header.producer_id, 0) >= PRODUCER_WINDOW:
+            text = f"producer {header.producer_id} has {PRODUCER_WINDOW} batches in flight: wait for an ack"
+            return refuse("OVERLOADED", text, window=PRODUCER_WINDOW), 0
         if topic.config.validate_batches:
             try:
                 self._validate(header, batch)
             except CorruptBatch as error:
-                return error, False
+                return error, 0
         self.counts.on_batch(header.record_count, part.size)
-        return None, header.producer_id != 0
+        return None, header.producer_id
 
     def _validate(self, header: BatchHeader, batch: memoryview) -> None:
         """Raise ``CorruptBatch`` where a reader could not decode the batch (``docs/decisions/0021``). The leader
@@ -311,7 +320,7 @@ class Router:
             raise CorruptBatch(text)
         check_body(header, batch)
 
-    def _queue(self, source: int, part: ProducePart, batch: memoryview, idempotent: bool, now: float) -> None:
+    def _queue(self, source: int, part: ProducePart, batch: memoryview, producer_id: int, now: float) -> None:
         key = TopicPartition(part.topic_id, part.partition)
         lanes = self._lanes.setdefault(source, {})
         lane = lanes.get(key)
@@ -320,7 +329,8 @@ class Router:
             self._by_partition.setdefault(key, {})[source] = lane
         self._arrivals += 1
         timeout_ms = min(part.timeout_ms, self._settings.produce_max_timeout_ms)
-        entry = Entry(lane, self._arrivals, part, batch, idempotent, now + timeout_ms / 1000, now)
+        entry = Entry(lane, self._arrivals, part, batch, producer_id, now + timeout_ms / 1000, now)
+        lane.occupy(producer_id)
         entry.bucket = self._expiry.add(entry, entry.deadline)
         self.held[source] = self.held.get(source, 0) + part.size
         self.held_bytes += part.size
@@ -347,7 +357,7 @@ class Router:
         behind = self._cluster.knows_better(*lane.key, error.code)
         if lane.closed or not (error.code in RETRIED or behind):
             return False
-        if error.unknown_outcome and not entry.idempotent:
+        if error.unknown_outcome and not entry.producer_id:
             return False
         count(self.counts.retries, error.code)
         lane.put_back(entry)
@@ -375,7 +385,7 @@ class Router:
     def _supersede(self, entry: Entry, now: float) -> None:
         """The partition's leader changed while this try was in flight."""
         entry.doubt = entry.epoch
-        if entry.idempotent:
+        if entry.producer_id:
             self._take_back(entry)
             entry.lane.put_back(entry)
         elif entry.deadline > now + self._settings.fate_grace_s:
@@ -391,8 +401,9 @@ class Router:
         self._finish(entry, ProduceAck(entry.part.id, error=info))
 
     def _finish(self, entry: Entry, ack: ProduceAck | None) -> None:
-        """The batch is settled; its bytes are free."""
+        """The batch is settled; its bytes, and its place in the producer's window, are free."""
         source = entry.lane.source
+        entry.lane.release(entry.producer_id)
         size = len(entry.batch)
         self._expiry.discard(entry, entry.bucket)
         self.held_bytes -= size

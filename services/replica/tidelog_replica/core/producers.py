@@ -6,19 +6,22 @@ and it is rebuilt after a restart and after a truncation. Where the log no longe
 told is kept as a snapshot (``to_bytes``), which goes to a copy that begins there too. It covers uncommitted batches
 too: a copy of one must not be appended either; it is acked when the original is committed.
 
-A copy is the same bytes. The state has the CRC-32C of each remembered batch, which covers all of the batch but base
-offset and leader epoch. Compaction changes the CRC of a batch; then the CRC counts that the producer sent. Every
-header that comes into this class has that one (``records.with_sent_crc``). So no producer that was given another's id
-is acked for the other's batch: the log keeps the batch that came first, and refuses the second.
+A copy is the same bytes of the same kind. The state has the CRC-32C of each remembered batch, which covers all of
+the batch but base offset and leader epoch, and whether the batch is part of a transaction. The kind is compared
+beside the CRC because a CRC can be forged: a batch of a transaction must never be acked for a plain batch. Compaction
+changes the CRC of a batch; then the CRC counts that the producer sent. Every header that comes into this class has
+that one (``records.with_sent_crc``). So no producer that was given another's id is acked for the other's batch: the
+log keeps the batch that came first, and refuses the second.
 
     unknown producer, or a newer epoch   must begin at sequence 0        else OUT_OF_ORDER_SEQUENCE
     older epoch                          FENCED_PRODUCER
     the next sequence                    append
     one of the last 5 batches, with the
-    same count and CRC                   duplicate: acked with the original's offset
+    same count, CRC and kind             duplicate: acked with the original's offset
     overlaps them, but is none of them   SEQUENCE_CONFLICT: it is not in this log
     older than the last 5 batches, or
-    the CRC to compare is not known      UNVERIFIED_SEQUENCE: it may be in this log, or another batch may
+    CRC or kind of the batch in the log
+    is not known                         UNVERIFIED_SEQUENCE: it may be in this log, or another batch may
     anything else                        OUT_OF_ORDER_SEQUENCE
 
 An unknown producer that does not begin at 0 is refused, as in Kafka before KIP-360: either an earlier batch of it
@@ -28,24 +31,32 @@ The producer starts over with a new epoch. Sequences are 32 bits wide and wrap a
 The marker of a transaction begins the producer's next epoch (KIP-890): a batch of that transaction which comes late
 is fenced, and nobody can take it for one of the next.
 
-At most ``MAX_PRODUCERS`` are remembered, those that appended last: also a function of the log alone.
+The *window*: as many batches are remembered as a producer may have in flight on one partition. A batch that may
+be sent again is never pushed out: the leader refuses a batch that would push out one that was not acked yet
+(``would_push_out``), and the gateway refuses the batch before.
+
+At most ``MAX_PRODUCERS`` are remembered. A producer id tells the *share* that it belongs to, and the cluster gives
+all ids of a principal from one share (``tidelog.types.share_of``). One producer more than the maximum makes the
+oldest of the largest share forgotten. So a principal that takes id after id loses its own producers, and a share that
+has at most ``MAX_PRODUCERS`` / (shares in use) never loses a producer to another share. This is a function of the log
+alone, too: every replica forgets the same.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from io import BytesIO
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import cbor2
 from tidelog.errors import ProtocolError
 from tidelog.records import MAX_OFFSET, BatchHeader
-from tidelog.types import REPORTED_IDS_END, Buffer
+from tidelog.types import PRODUCER_WINDOW, REPORTED_IDS_END, Buffer, share_of
 
 from tidelog_replica.core.stable import LogTransactions
 
-KEPT_BATCHES = 5
-"""Batches remembered per producer: how many a producer may have in flight on one partition."""
+KEPT_BATCHES = PRODUCER_WINDOW
+"""Batches remembered per producer: as many as it may have in flight on one partition."""
 MAX_PRODUCERS = 10_000
 _SEQUENCES = 1 << 32
 
@@ -58,6 +69,8 @@ class Written(NamedTuple):
     base_offset: int
     crc32c: int | None
     """The CRC that the producer sent; None where the state comes from a server of an earlier release."""
+    transactional: bool | None = None
+    """Whether the batch is part of a transaction; None where the state comes from a server of an earlier release."""
 
 
 class _Producer(NamedTuple):
@@ -85,6 +98,9 @@ class ProducerState:
 
     def __init__(self, headers: Iterable[BatchHeader] = ()) -> None:
         self._producers: dict[int, _Producer] = {}
+        """By id, those that appended last at the end."""
+        self._shares: dict[int, dict[int, None]] = {}
+        """The ids of each share that has any, in the same order."""
         self.transactions = LogTransactions()
         self.highest_id = 0
         """The highest id that was recorded, of those below ``REPORTED_IDS_END``, forgotten producers included."""
@@ -104,7 +120,7 @@ class ProducerState:
         for id, epoch, batches in sorted(
             (each for each in kept if each[2]), key=lambda each: each[2][-1].base_offset
         ):
-            state._producers[id] = _Producer(epoch, batches)
+            state._put(id, _Producer(epoch, batches))
         state.transactions = self.transactions.before(offset)
         return state
 
@@ -116,6 +132,7 @@ class ProducerState:
     def rebuild(self, headers: Iterable[BatchHeader], before: ProducerState | None = None) -> None:
         """Forget all, and learn it again from the log's headers, which follow on ``before`` (taken over)."""
         self._producers = {} if before is None else before._producers
+        self._shares = {} if before is None else before._shares
         self.transactions = LogTransactions() if before is None else before.transactions
         self.highest_id = max(self.highest_id, 0 if before is None else before.highest_id)
         for header in headers:
@@ -147,11 +164,21 @@ class ProducerState:
             return Refused("OUT_OF_ORDER_SEQUENCE", f"{sent}, expected {known.next_sequence}")
         return _compare(header, known.batches)
 
-    def learn(self, producer_id: int, base_offset: int, crc32c: int) -> None:
-        """Remember the CRC of the batch at ``base_offset``, which was not known."""
-        known = self._producers[producer_id]
-        batches = (b._replace(crc32c=crc32c) if b.base_offset == base_offset else b for b in known.batches)
-        self._producers[producer_id] = known._replace(batches=tuple(batches))
+    def would_push_out(self, header: BatchHeader, acked: int) -> bool:
+        """Whether a new batch would push one out of memory that ends above ``acked``: one that has no ack yet, so
+        that it may be sent again. The producer has more batches in flight than the window then."""
+        known = self._producers.get(header.producer_id)
+        if known is None or known.epoch != header.producer_epoch or len(known.batches) < KEPT_BATCHES:
+            return False
+        oldest = known.batches[0]
+        return oldest.base_offset + oldest.record_count > acked
+
+    def learn(self, header: BatchHeader) -> None:
+        """Remember CRC and kind of a batch of the log, which were not known. ``header`` is the one that was sent."""
+        known = self._producers[header.producer_id]
+        at, crc, kind = header.base_offset, header.crc32c, header.is_transactional
+        batches = (b._replace(crc32c=crc, transactional=kind) if b.base_offset == at else b for b in known.batches)
+        self._producers[header.producer_id] = known._replace(batches=tuple(batches))
 
     def record(self, header: BatchHeader, base_offset: int) -> None:
         """The batch is in the log, or will be next, at ``base_offset``; that may be said twice."""
@@ -163,18 +190,35 @@ class ProducerState:
         if known is not None:
             if known.batches[-1].base_offset >= base_offset:
                 return
-            del self._producers[header.producer_id]
+            self._drop(header.producer_id)
         epoch, sequence = header.producer_epoch, header.base_sequence
         if header.is_transactional:
             self.transactions.record(header, base_offset)
             if header.is_control:
                 epoch, sequence = epoch + 1, _SEQUENCES - 1
-        written = Written(sequence, header.record_count, base_offset, header.crc32c)
+        written = Written(sequence, header.record_count, base_offset, header.crc32c, header.is_transactional)
         before = () if known is None or known.epoch != epoch else known.batches[1 - KEPT_BATCHES :]
-        # last in the order: the latest to append
-        self._producers[header.producer_id] = _Producer(epoch, (*before, written))
+        self._put(header.producer_id, _Producer(epoch, (*before, written)))
         if len(self._producers) > MAX_PRODUCERS:
-            del self._producers[next(iter(self._producers))]
+            self._drop(self._to_be_forgotten(header.producer_id))
+
+    def _put(self, id: int, producer: _Producer) -> None:
+        """Remember a producer that is not remembered yet as the last in the order."""
+        self._producers[id] = producer
+        self._shares.setdefault(share_of(id), {})[id] = None
+
+    def _drop(self, id: int) -> None:
+        share = share_of(id)
+        del self._producers[id], self._shares[share][id]
+        if not self._shares[share]:
+            del self._shares[share]
+
+    def _to_be_forgotten(self, latest_id: int) -> int:
+        """The oldest producer of the largest share. Among equally large ones that of the latest producer goes first,
+        then the lowest: the choice must not depend on anything but the remembered producers."""
+        own = share_of(latest_id)
+        largest = max(self._shares, key=lambda share: (len(self._shares[share]), share == own, -share))
+        return next(iter(self._shares[largest]))
 
     def fences(self, producer_id: int, epoch: int) -> bool:
         """The log has a later epoch of the producer: also the marker of the transaction of that one."""
@@ -197,6 +241,7 @@ class ProducerState:
         """The state as it is now, for another thread; cheap."""
         copied = ProducerState()
         copied._producers = self._producers.copy()
+        copied._shares = {share: ids.copy() for share, ids in self._shares.items()}
         copied.transactions = self.transactions.copy()
         return copied
 
@@ -211,12 +256,14 @@ class ProducerState:
             parts.append(cbor2.dumps(self.transactions.to_map()))
         parts += (_CRCS_HEAD, _array_head(len(known)))
         parts += (cbor2.dumps(tuple(each.crc32c for each in p.batches)) for p in known.values())
+        parts += (_KINDS_HEAD, _array_head(len(known)))
+        parts += (cbor2.dumps(tuple(each.transactional for each in p.batches)) for p in known.values())
         return b"".join(parts)
 
     @classmethod
     def from_bytes(cls, data: Buffer) -> ProducerState:
-        """The state in ``data``; one that a server of an earlier release wrote has no CRCs. Raises ``ProtocolError``
-        for anything else, and for more than is ever remembered."""
+        """The state in ``data``; one that a server of an earlier release wrote has no CRCs or no kinds. Raises
+        ``ProtocolError`` for anything else, and for more than is ever remembered."""
         stream = BytesIO(data)
         try:
             rows = cbor2.load(stream)
@@ -228,7 +275,8 @@ class ProducerState:
             state.transactions = LogTransactions.from_map(rows.pop())
         if not isinstance(rows, list) or len(rows) > MAX_PRODUCERS:
             raise ProtocolError(f"producers are not an array of at most {MAX_PRODUCERS}")
-        for row, crcs in zip(rows, _crcs_of(more, len(rows)), strict=True):
+        all_crcs, all_kinds = _column_of(more, "crcs", len(rows)), _column_of(more, "transactional", len(rows))
+        for row, crcs, kinds in zip(rows, all_crcs, all_kinds, strict=True):
             if not isinstance(row, list) or len(row) != 3 or not isinstance(row[2], list):
                 raise ProtocolError("a producer is [id, epoch, batches]")
             id, epoch, batches = row
@@ -236,12 +284,10 @@ class ProducerState:
                 raise ProtocolError(f"a producer has 1 to {KEPT_BATCHES} batches of [sequence, count, offset]")
             if not _is_number(id, 2**64 - 1) or not _is_number(epoch, 2**16 - 1) or not id or id in state._producers:
                 raise ProtocolError("a producer has an id of its own, and an epoch")
-            if crcs is None:
-                crcs = [None] * len(batches)
-            if not isinstance(crcs, list) or len(crcs) != len(batches) or not all(map(_is_crc, crcs)):
-                raise ProtocolError("a producer has one CRC for each of its batches")
-            known = (Written._make((*batch, crc)) for batch, crc in zip(batches, crcs, strict=True))
-            state._producers[id] = _Producer(epoch, tuple(known))
+            crcs = _values_of(crcs, len(batches), _is_crc, "CRC")
+            kinds = _values_of(kinds, len(batches), _is_kind, "kind")
+            known = (Written(*batch, *each) for batch, *each in zip(batches, crcs, kinds, strict=True))
+            state._put(id, _Producer(epoch, tuple(known)))
         state.highest_id = max((id for id in state._producers if id < REPORTED_IDS_END), default=0)
         return state
 
@@ -253,9 +299,9 @@ def _compare(header: BatchHeader, batches: Sequence[Written]) -> Written | Refus
     for written in batches:
         if (written.base_sequence, written.record_count) != (sequence, count):
             continue
-        if written.crc32c is None:
-            return _unverified(f"{text}: the CRC of the batch in the log is not known", written.base_offset)
-        if written.crc32c == header.crc32c:
+        if written.crc32c is None or written.transactional is None:
+            return _unverified(f"{text}: CRC or kind of the batch in the log is not known", written.base_offset)
+        if (written.crc32c, written.transactional) == (header.crc32c, header.is_transactional):
             return written
         break
     behind = (batches[0].base_sequence - sequence) % _SEQUENCES
@@ -273,8 +319,10 @@ def _unverified(text: str, offset: int = -1) -> Refused:
     return Refused("UNVERIFIED_SEQUENCE", f"{text}. {advice}", offset)
 
 
-_CRCS_HEAD = b"\xa1" + cbor2.dumps("crcs")
-"""A CBOR map of one pair begins, and the key of that."""
+_CRCS_HEAD = b"\xa2" + cbor2.dumps("crcs")
+"""A CBOR map of two pairs begins, and the key of the first,"""
+_KINDS_HEAD = cbor2.dumps("transactional")
+"""and the key of the second."""
 
 
 def _array_head(length: int) -> bytes:
@@ -295,15 +343,30 @@ def _is_written(batch: object) -> bool:
     return all(map(_is_number, batch, limits)) and batch[1] > 0
 
 
-def _crcs_of(more: object, count: int) -> Sequence[object]:
-    """The CRCs of ``producer-crcs``, producer by producer; None for each where there is no such item."""
+def _column_of(more: object, name: str, count: int) -> Sequence[object]:
+    """One column of ``producer-crcs``, producer by producer; None for each where an earlier release left it out."""
     if more is None:
         return (None,) * count
-    crcs = more.get("crcs") if isinstance(more, dict) else None
-    if not isinstance(crcs, list) or len(crcs) != count:
+    if not isinstance(more, dict) or "crcs" not in more:
         raise ProtocolError("behind the producers stand the CRCs of each of them")
-    return crcs
+    column = more.get(name, [None] * count)
+    if not isinstance(column, list) or len(column) != count:
+        raise ProtocolError(f"{name} has one row for each producer")
+    return column
+
+
+def _values_of(row: object, count: int, fits: Callable[[object], bool], what: str) -> list[Any]:
+    """What a row of such a column says of each batch of a producer; None for each where there is no row."""
+    if row is None:
+        return [None] * count
+    if not isinstance(row, list) or len(row) != count or not all(map(fits, row)):
+        raise ProtocolError(f"a producer has one {what} for each of its batches")
+    return row
 
 
 def _is_crc(crc: object) -> bool:
     return crc is None or _is_number(crc, 2**32 - 1)
+
+
+def _is_kind(transactional: object) -> bool:
+    return transactional is None or type(transactional) is bool

@@ -111,10 +111,10 @@ class Readable:
             for segment in self._segments[self._segment_of(offset) :]:
                 yield from segment.headers(offset)
 
-    def sent_crc_at(self, offset: int) -> int:
-        """The CRC-32C that its producer gave to the batch that holds ``offset``, which is in the log. Raises
-        ``OSError``."""
-        return next(self.headers(offset)).crc32c
+    def sent_header_at(self, offset: int) -> BatchHeader:
+        """The header of the batch that holds ``offset``, which is in the log, with the CRC-32C that its producer
+        sent. Raises ``OSError``."""
+        return next(self.headers(offset))
 
     def chain_at(self, offset: int) -> tuple[int, bytes]:
         """The last end of a batch at or below ``offset``, and the hash chain up to there; the log start, where

@@ -55,6 +55,7 @@ class Batch:
         "leader_epoch",
         "offset",
         "opened_at",
+        "ordinal",
         "partition",
         "places",
         "records",
@@ -79,6 +80,8 @@ class Batch:
         """Records of the batch, from when it is sealed."""
         self.base_sequence: int | None = None
         """None: no sequence given yet, or taken back."""
+        self.ordinal = 0
+        """How many batches of the lane got a sequence before this one."""
         self.uncertain = False
         """A try ended without anyone knowing how: it may be in the log, whatever is answered to later tries, unless
         that is a gap in a topic that loses nothing."""

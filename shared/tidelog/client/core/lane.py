@@ -17,6 +17,7 @@ class Lane:
         "look_at",
         "next_sequence",
         "not_before",
+        "numbered",
         "open",
         "partition",
         "producer_id",
@@ -37,6 +38,8 @@ class Lane:
         """Nothing is sent before this time (back-off)."""
         self.producer_id = 0 if identity is None else identity.producer_id
         self.next_sequence = 0
+        self.numbered = 0
+        """How many batches got a sequence."""
         self.spoiled = False
         self.is_due = False
         self.look_at: float | None = None

@@ -12,6 +12,8 @@ Each partition is a *lane*: an open batch, a queue of sealed ones, and those in 
   without a gap. So whatever follows a batch that is not in the log cannot be in the log either, under the same id.
 - **Errors.** After an error the lane *drains*: it sends nothing until each batch in flight has its answer. Then what
   remains goes again, in order, with the same sequences. So nothing overtakes, with any number in flight.
+- **Window.** Leaders remember the last batches of a producer, as many as the gateway announces. From the oldest batch
+  that is not settled on, no more than these are numbered: a batch that may be sent again is always remembered.
 - **Giving up** a batch (refused, or its delivery timeout is over) *spoils* the lane's producer id: the gap would
   refuse everything behind it. What is in flight is drained; when the oldest remaining batch comes back
   ``OUT_OF_ORDER_SEQUENCE`` and everything before it is settled, neither it nor what follows is in the log: those
@@ -27,7 +29,8 @@ Each partition is a *lane*: an open batch, a queue of sealed ones, and those in 
   given up with all of it.
 - **Without idempotence** nothing is tried twice here: it might write twice or change the order.
 
-Invariants: a lane's batches settle exactly once; at most ``max_in_flight`` of a lane are in flight; sequences of
+Invariants: a lane's batches settle exactly once; at most ``max_in_flight`` of a lane are in flight, and of an
+idempotent producer at most the window that the gateway announced, which is what leaders remember; sequences of
 one id in one lane have no gap and no repeat except copies of the same batch; ``buffered`` is the bytes not settled.
 
 A producer may have thousands of lanes with something in them, so only what happens to all looks at all: a lane is
@@ -45,7 +48,7 @@ from tidelog.client.core.lane import Lane
 from tidelog.client.options import ACKS, ProducerOptions
 from tidelog.errors import BrokerError, TidelogError, TimedOut, Unreachable, from_info, refuse
 from tidelog.records import MAX_RECORDS, Fields
-from tidelog.types import Buffer
+from tidelog.types import PRODUCER_WINDOW, Buffer
 from tidelog.wire.messages import Produce, ProduceAck, ProducePart
 
 MESSAGE_BYTES = 1 << 20
@@ -85,8 +88,8 @@ class ProducerCore:
         self._next_id = next_id
         self._max_batch_bytes = max_batch_bytes
         self._batch_bytes = min(options.batch_bytes, max_batch_bytes)
-        self._most_bytes = min(self._batch_bytes * max(1, options.max_in_flight // 2), max_batch_bytes)
         self._identity = identity
+        self._set_window(0)
         self._lanes = [Lane(partition, identity) for partition in range(partitions)]
         self._active: dict[int, Lane] = {}  # lanes with anything unsettled, oldest first
         self._due: deque[Lane] = deque()  # lanes that ``take`` is to look at
@@ -113,7 +116,7 @@ class ProducerCore:
             return None
         total = batch.size + size
         if total > self._batch_bytes:
-            if total > self._most_bytes or lane.sealed_places < self._options.max_in_flight:
+            if total > self._most_bytes or lane.sealed_places < self._max_in_flight:
                 return None
             batch.places = -(-total // self._batch_bytes)
         batch.records.append(record)
@@ -178,10 +181,16 @@ class ProducerCore:
         return size < MESSAGE_BYTES and len(parts) < MESSAGE_PARTS
 
     def _is_full(self, lane: Lane) -> bool:
-        """What is on its way leaves the next batch no place."""
+        """What is on its way leaves the next batch no place. The window of an idempotent producer begins with the
+        oldest batch that is not settled, also where others behind it are settled."""
+        if not lane.in_flight:
+            return False
         following = lane.queue[0] if lane.queue else lane.open
+        is_new = following is None or following.base_sequence is None
+        if self._idempotent and is_new and lane.numbered - lane.in_flight[0].ordinal >= self._max_in_flight:
+            return True
         places = sum(batch.places for batch in lane.in_flight) + (1 if following is None else following.places)
-        return bool(lane.in_flight) and places > self._options.max_in_flight
+        return places > self._max_in_flight
 
     def _due_at(self, lane: Lane, batch: Batch) -> float:
         """When its open batch is to be sent: at once when it is alone or full."""
@@ -203,6 +212,7 @@ class ProducerCore:
                 return None
             batch.number(lane.producer_id, lane.next_sequence)
             lane.next_sequence += batch.count
+            batch.ordinal, lane.numbered = lane.numbered, lane.numbered + 1
         return lane.queue.popleft()
 
     def _look(self, lane: Lane) -> None:
@@ -373,9 +383,17 @@ class ProducerCore:
                 settled.append(self._give_up(lane, batch, error))
         return settled
 
-    def on_producer_id(self, producer_id: int) -> list[int]:
-        """A producer id that nobody has used. Returns those that no batch will be sent under any more."""
+    def _set_window(self, window: int) -> None:
+        """Keep to the window of an idempotent producer; 0: the gateway did not announce one."""
+        most = self._options.max_in_flight
+        self._max_in_flight = min(most, window or PRODUCER_WINDOW) if self._idempotent else most
+        self._most_bytes = min(self._batch_bytes * max(1, self._max_in_flight // 2), self._max_batch_bytes)
+
+    def on_producer_id(self, producer_id: int, window: int = 0) -> list[int]:
+        """A producer id that nobody has used, and how many batches may be in flight under it on one partition.
+        Returns the ids that no batch will be sent under any more."""
         assert producer_id > 0
+        self._set_window(window)
         self._producer_id = producer_id
         self.wants_producer_id = False
         self._look_at_all()

@@ -1,0 +1,68 @@
+"""A client that lies, beside honest ones, in a whole simulated cluster with everything that can go wrong."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from tidelog_gateway.core.producer_tickets import ProducerTickets
+
+from simulation.cluster import Cluster, Options, TopicOptions
+from simulation.ghost import Violation
+from simulation.loop import stream
+from simulation.producer import ProducerOptions
+from simulation.strikes import Swarm
+
+DURATION = 6.0
+LIES_HEARD = (
+    *("lies acked", "lies in tickets", "lie INVALID_TICKET", "lie CORRUPT_BATCH", "lie OVERLOADED"),
+    *("lie SEQUENCE_CONFLICT", "lie UNVERIFIED_SEQUENCE", "lie OUT_OF_ORDER_SEQUENCE", "lie FENCED_PRODUCER"),
+    "lie INVALID_TRANSACTION",
+)
+"""What must have been answered to the lies: a run in which nobody lies proves nothing."""
+NEVER_HEARD = (
+    *("SEQUENCE_CONFLICT", "UNVERIFIED_SEQUENCE", "FENCED_PRODUCER", "INVALID_TRANSACTION", "INVALID_TICKET"),
+)
+"""What no honest producer hears where nothing that was committed can be lost."""
+
+
+def run(seed: int, transactions: bool = False) -> Cluster:
+    swarm = replace(Swarm.draw(stream(seed, "options"), 0.7 * DURATION), group="")
+    producers = (ProducerOptions(window=5, pace=0.04), ProducerOptions(window=3, pace=0.1))
+    options = Options(
+        seed, topics=(TopicOptions("t"),), producers=producers, consumers=2, swarm=swarm, duration=DURATION
+    )
+    cluster = Cluster(replace(options, foreign=True, transactions=transactions))
+    cluster.run()
+    return cluster
+
+
+def heard(cluster: Cluster) -> dict[str, int]:
+    """What honest producers heard that they must not."""
+    return {code: cluster.counts[f"produce {code}"] for code in NEVER_HEARD if f"produce {code}" in cluster.counts}
+
+
+def test_honest_clients_notice_nothing_of_one_that_lies_in_every_field() -> None:
+    told: dict[str, int] = {}
+    for seed in range(3):
+        cluster = run(seed)
+        assert not heard(cluster)
+        assert cluster.counts["send ok"] > 20 and cluster.counts["rows read"] > 50
+        for name, times in cluster.counts.items():
+            told[name] = told.get(name, 0) + times
+    assert not [name for name in LIES_HEARD if not told.get(name)], told
+
+
+def test_transactions_are_whole_beside_a_client_that_lies() -> None:
+    cluster = run(0, transactions=True)
+    assert cluster.counts["transactions committed"] and cluster.counts["lies acked"]
+
+
+def test_without_tickets_the_lies_do_harm(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So the lies about ids are worth something: what keeps them from the others is the gateway's check."""
+    monkeypatch.setattr(ProducerTickets, "refuse_batch", lambda self, source, producer_id, epoch: None)
+    try:
+        harm: object = heard(run(2))
+    except (Violation, AssertionError) as violation:
+        harm = violation
+    assert harm
