@@ -308,6 +308,8 @@ export interface PartitionInfo {
   target: string[];
   readOnly: boolean;
   paused: boolean;
+  /** Null: nobody waits, or offsets were not asked for. */
+  stable: StableOffset | null;
 }
 
 export interface TopicInfo {
@@ -333,10 +335,21 @@ export interface Status {
   servers: ServerInfo[];
 }
 
+/** Where readers of what is committed wait for a transaction. */
+export interface StableOffset {
+  offset: number;
+  producerId: number;
+  /** -1: the marker of the transaction is in the leader's log, and not committed yet. */
+  producerEpoch: number;
+  ageMs: number;
+}
+
 export interface OffsetAnswer {
   offset: number;
   leaderEpoch: number;
   timestampMs: number;
+  /** Null: nobody waits, or it was not asked for. */
+  stable: StableOffset | null;
 }
 
 export interface HistoryEntry {

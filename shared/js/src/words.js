@@ -40,6 +40,9 @@ export const topicCreated = shape({ topic_id: text });
 export const producerId = shape({ producer_id: integer, count: or(1, integer), ticket: or("", text), window: or(0, integer) });
 export const producerTicket = shape({ ticket: or("", text) });
 
+/** Where readers of what is committed wait for a transaction. */
+const stableOffset = shape({ offset: integer, producer_id: integer, producer_epoch: integer, age_ms: integer });
+
 const partitionInfo = shape({
   partition: integer,
   replicas: list(text),
@@ -57,6 +60,7 @@ const partitionInfo = shape({
   paused: or(false, flag),
   sealing: or(false, flag),
   doubtful: or([], list(text)),
+  stable: or(null, stableOffset),
 });
 
 const topicInfo = shape({ topic_id: text, name: text, config: texts, partitions: list(partitionInfo) });
@@ -148,6 +152,7 @@ export const offsetAnswer = shape({
   offset: integer,
   leader_epoch: or(-1, integer),
   timestamp_ms: or(-1, integer),
+  stable: or(null, stableOffset),
 });
 
 export const readAnswer = shape({
