@@ -11,6 +11,7 @@ import trio
 from tidelog.cli.local_cluster import free_base_port
 from tidelog.link import PROTOCOL_VERSION, Link, connect_link
 from tidelog.records import NewRecord, Record, decode_batch, encode_batch, split
+from tidelog.types import PRODUCER_WINDOW
 from tidelog.websocket import WebSocketTransport
 from tidelog.wire.messages import (
     CreateTopic,
@@ -139,10 +140,19 @@ class Client:
     _news: trio.Event = field(default_factory=trio.Event)
     _next_id: int = 0
     _sequences: dict[tuple[str, int], int] = field(default_factory=dict)
+    _in_flight: dict[int, tuple[str, int]] = field(default_factory=dict)
+    """Topic and partition of each batch of the idempotent producer that has no ack yet, by the id of its ack."""
+    _waiting: list[tuple[tuple[str, int], Produce]] = field(default_factory=list)
+    """Batches for which the producer's window has no room yet."""
 
     def on_message(self, _link: Link, _id: int | None, message: Message) -> None:
         if isinstance(message, Produced):
             self.acks.update({ack.id: ack for ack in message.acks})
+            for ack in message.acks:
+                self._in_flight.pop(ack.id, None)
+            waiting, self._waiting = self._waiting, []
+            for place, produce in waiting:
+                self._post(place, produce)
         elif isinstance(message, Delivery):
             self.deliveries.append(message)
         self._news.set()
@@ -172,8 +182,16 @@ class Client:
             base_sequence=sequence if self.producer_id else 0,
         )
         part = ProducePart(self._next_id, topic_id, partition, acks, timeout_ms, len(data))
-        self.link.post(Produce((part,), data))
+        self._post((topic_id, partition), Produce((part,), data))
         return self._next_id
+
+    def _post(self, place: tuple[str, int], produce: Produce) -> None:
+        if self.producer_id:
+            if list(self._in_flight.values()).count(place) >= PRODUCER_WINDOW:
+                self._waiting.append((place, produce))
+                return
+            self._in_flight[produce.parts[0].id] = place
+        self.link.post(produce)
 
     async def wait_ack(self, id: int) -> ProduceAck:
         """The fate of a batch."""

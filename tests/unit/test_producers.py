@@ -190,10 +190,11 @@ def in_share(share: int, number: int) -> int:
     return share * SHARE_IDS + number + 1
 
 
-def test_a_producer_never_makes_another_shares_producer_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(producers, "MAX_PRODUCERS", 10)
+def test_a_producer_never_makes_another_shares_producer_forgotten() -> None:
     ids = [in_share(3, number) for number in range(5)] + [in_share(4, number) for number in range(500)]
-    state = ProducerState(header(0, id=id, offset=offset) for offset, id in enumerate(ids))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(producers, "MAX_PRODUCERS", 10)
+        state = ProducerState(header(0, id=id, offset=offset) for offset, id in enumerate(ids))
     assert list(state.snapshot()) == ids[:5] + ids[-5:]
     assert state.check(header(0, id=ids[0])) == written(header(0, id=ids[0]), 0)
 

@@ -29,9 +29,9 @@ def numbered(first: int, count: int) -> bytes:
     return encode_batch([NewRecord(b"%d" % n, None, 1000 * n) for n in range(first, first + count)])
 
 
-def garbage(count: int = 3) -> bytes:
-    """A batch with a right CRC whose body is no CBOR map."""
-    header = read_header(encode_batch([NewRecord(b"." * 10, None, 3000)] * count, producer_id=PRODUCER))
+def garbage(producer_id: int = PRODUCER) -> bytes:
+    """A batch of three records with a right CRC whose body is no CBOR map."""
+    header = read_header(encode_batch([NewRecord(b"." * 10, None, 3000)] * 3, producer_id=producer_id))
     header = header._replace(body_length=20, first_timestamp=2500, max_timestamp=3500)
     return seal_batch(header, b"\xff" * 20)
 
