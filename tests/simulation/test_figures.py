@@ -9,11 +9,14 @@ import shutil
 from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
 from tidelog import ProducerOptions
+from tidelog.client.core import batch as client_batch
 from tidelog.errors import TidelogError
+from tidelog.records import encode_batch, read_header, seal_batch
 from tidelog_controller import metrics as controller
 from tidelog_gateway import metrics as gateway
 from tidelog_replica import group_metrics
@@ -293,6 +296,24 @@ async def disks_fail(stage: Stage) -> None:
     await stage.until_shown(0.0, "tidelog_replica_damaged_partitions")
 
 
+def _unreadable(*args: Any, **fields: Any) -> bytes:
+    """A batch with a right CRC and a body that is no CBOR, in place of ``encode_batch``."""
+    header = read_header(encode_batch(*args, **fields))
+    return seal_batch(header, b"\xff" * header.body_length)
+
+
+async def batches_cannot_be_decoded(stage: Stage) -> None:
+    config = {"validate_batches": "false", "segment_max_bytes": "1024"}
+    await stage.log.create_topic("t", replication_factor=3, config=config)
+    await stage.until_in_sync("t")
+    await send(stage, "t", 1)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(client_batch, "encode_batch", _unreadable)
+        await send(stage, "t", 2)
+    await send(stage, "t", 20)  # scrubbers look at full segments
+    await stage.until_shown(6.0, "tidelog_replica_unreadable_batches")
+
+
 async def transactions_end(stage: Stage) -> None:
     log, value = stage.log, stage.value
     await log.create_topic("t")
@@ -353,6 +374,7 @@ STORIES: dict[Story, tuple[str, ...]] = {
         *("partition_lag_records", "replication_lag_records", "replication_largest_lag_records"),
         *("replication_lag_seconds", "server_lag_seconds", "slow_servers", "catching_up_replicas"),
     ),
+    batches_cannot_be_decoded: ("replica_unreadable_batches",),
     transactions_end: (
         *("replica_transactions", "replica_oldest_transaction_seconds", "replica_ended_transactions"),
         "replica_stable_offset_age_seconds",
