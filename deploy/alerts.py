@@ -124,6 +124,15 @@ ALERTS = (
         "No other replica can lead them: bring one back. See docs/operations.md, Damage.",
     ),
     Alert(
+        "TidelogUnreadableBatches",
+        "tidelog_replica_unreadable_batches > 0",
+        "0m",
+        "warning",
+        "{{ $labels.instance }} holds {{ $value }} batches that no reader can decode",
+        "Consumers stop there, unless they skip. 'tidelog doctor' names the batches; docs/operations.md, Batches that"
+        " cannot be decoded, says how to go on.",
+    ),
+    Alert(
         "TidelogDiskFull",
         "tidelog_replica_disk_full == 1",
         "0m",
