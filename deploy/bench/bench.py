@@ -31,6 +31,7 @@ from processes import end_with_sigterm
 from rich.console import Console
 from rows import CONSOLE, Row, machine, middle, percentile, show, table
 from tidelog.cli.local_cluster import LocalCluster, free_base_port
+from tidelog.client.log import Log
 from tidelog.link import PROTOCOL_VERSION, connect_link
 from tidelog.records import NewRecord, encode_batch
 from tidelog.websocket import WebSocketTransport
@@ -201,6 +202,37 @@ async def produce_one_by_one(bench: Bench, topic: str) -> Row:
     )
 
 
+async def transact(bench: Bench, topic: str, whole: bool) -> Row:
+    """Transactions of one record, one after the other: the latency from the begin to the answer to the commit, or
+    that of the commit alone, whose record is acked by then."""
+
+    async def one(log: Log) -> float:
+        began = trio.current_time()
+        async with log.transaction("bench") as tx:
+            await tx.send(topic, b"x" * 100)
+            began = began if whole else trio.current_time()
+        return trio.current_time() - began
+
+    latencies = []
+    async with tidelog.connect(bench.cluster.gateways()) as log:
+        for _ in range(10):  # the very first creates the topic of transactions
+            await one(log)
+        cpu, end = Cpu(bench.cluster), trio.current_time() + bench.seconds
+        while trio.current_time() < end:
+            latencies.append(await one(log))
+        used = cpu.stop()
+    timed = "begin to the answer to its commit" if whole else "its commit alone"
+    return Row(
+        f"transaction of one record of 100 B at a time, {timed}",
+        bench.flush,
+        None,
+        len(latencies) / bench.seconds,
+        percentile(latencies, 0.5) * 1e3,
+        percentile(latencies, 0.99) * 1e3,
+        used,
+    )
+
+
 async def consume(bench: Bench, topic: str, decoded: bool) -> Row:
     """Everything of a topic through the gateway: decoded to records, or batches as they came."""
     count = size = 0
@@ -238,6 +270,8 @@ def cases(smoke: bool) -> dict[str, Case]:
     made["records-1024"] = partial(produce_records, size=1024)
     made["records-100"] = partial(produce_records, size=100)
     made["one"] = produce_one_by_one
+    made["transactions"] = partial(transact, whole=True)
+    made["commit"] = partial(transact, whole=False)
     made["consume"] = partial(consume, decoded=True)
     made["consume-batches"] = partial(consume, decoded=False)
     return {name: case for name, case in made.items() if not smoke or name in ("128k", "one", "consume")}

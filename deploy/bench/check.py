@@ -43,7 +43,7 @@ from verdict import FEWEST, Figure
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from chaos import versions
 
-CASES = ("records-1024", "128k", "16k", "requests", "one", "consume")
+CASES = ("records-1024", "128k", "16k", "requests", "one", "transactions", "commit", "consume")
 FILL_BYTES = 128 << 20
 
 
@@ -130,7 +130,7 @@ def ended(side: Side) -> Iterator[Side]:
 def figures_of(row: Row) -> Iterator[tuple[str, float, bool]]:
     """What counts of a case: unit, value, and whether less is better."""
     assert row.cpu is not None
-    if row.case.startswith("produce, one"):
+    if row.case.startswith(("produce, one", "transaction")):
         assert row.p50_ms is not None
         yield "p50 ms", row.p50_ms, True
     elif row.mb_per_s is not None:

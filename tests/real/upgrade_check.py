@@ -1,11 +1,16 @@
 """``make upgrade-check``: a cluster of an earlier revision is upgraded to the present source under load, forth,
 partly back and forth again, and raised. Fails if a produce fails, if what was acked is not on every replica, the same
-on all, or if a process of the earlier revision is let in afterwards."""
+on all, or if a process of the earlier revision is let in afterwards.
+
+A client of the earlier revision writes before and after the level is raised: first everything, then what needs no
+ticket, and it is told to upgrade for the rest."""
 
 from __future__ import annotations
 
 import argparse
 import io
+import json
+import os
 import subprocess
 import sys
 import tarfile
@@ -20,7 +25,7 @@ from tidelog.cli.local_cluster import LocalCluster, free_base_port
 from tidelog.cli.processes import Process
 from tidelog.client.log import Log
 from tidelog.errors import TidelogError
-from tidelog.levels import NEWEST
+from tidelog.levels import NEWEST, TICKETS
 
 ROOT = Path(__file__).parents[2]
 FIRST = "shared/tidelog/levels.py"
@@ -74,6 +79,22 @@ async def level(log: Log) -> int:
         return 1
 
 
+async def write_by_earlier_client(cluster: Cluster) -> dict[str, str]:
+    """What became of each way of writing: ``acked``, or the error (see ``earlier_client.py``)."""
+    local = cluster.local
+    assert isinstance(local, Mixed)
+    program = Path(__file__).with_name("earlier_client.py")
+    folders = os.pathsep.join(str(local.tree / source) for source in SOURCES)
+    done = await trio.run_process(
+        [sys.executable, str(program), "earlier", *cluster.gateways],
+        env={**os.environ, "PYTHONPATH": folders},
+        capture_stdout=True,
+    )
+    told: dict[str, str] = json.loads(done.stdout)
+    print(f"  a client of the earlier revision: {told}", flush=True)
+    return told
+
+
 async def upgrade(cluster: Cluster) -> None:
     """The whole course."""
     order = [process.id for role in ("controller", "replica", "gateway") for process in cluster.local.of_role(role)]
@@ -88,6 +109,9 @@ async def upgrade(cluster: Cluster) -> None:
             await restart(cluster, node)
             await load.heal()
         async with cluster.connect() as log:
+            await log.create_topic("earlier", partitions=1, replication_factor=3)
+            told = await write_by_earlier_client(cluster)
+            assert set(told.values()) == {"acked"}, told
             before = await level(log)
 
             async def raised() -> bool:
@@ -99,6 +123,10 @@ async def upgrade(cluster: Cluster) -> None:
 
             await until(raised)
             print(f"  feature level {before} -> {NEWEST}", flush=True)
+        told = await write_by_earlier_client(cluster)
+        assert told.pop("plain") == "acked", told
+        if before < TICKETS:
+            assert all("must be upgraded" in error for error in told.values()), told
         await load.more()
     print(f"  {len(load.acked)} records acked, all on every replica; longest wait {load.longest_gap():.2f} s")
 
