@@ -7,6 +7,7 @@ the length that its header was allowed to declare.
 from __future__ import annotations
 
 import io
+import threading
 from collections.abc import Iterable, Sequence
 from itertools import chain
 from operator import itemgetter, lt
@@ -35,8 +36,6 @@ MAX_ZSTD_BLOCKS = 512
 unfold to more than 64 MiB, whatever decompressor a reader has."""
 _MAX_DEPTH = 8  # map, column, record's headers, pair: 4 levels
 _OPTIONAL_BYTES = {bytes, type(None)}
-_LARGE_VALUE_BYTES = 512
-"""From this average size on, to walk over the heads of values costs less than to copy the values."""
 _COLUMN_V = b"\x61v"
 
 
@@ -55,11 +54,18 @@ def check_new_records(
 
 
 def check_columns(
-    columns: dict[str, Any], record_count: int, first_timestamp: int, max_timestamp: int, *, is_sparse: bool
+    columns: dict[str, Any],
+    record_count: int,
+    first_timestamp: int,
+    max_timestamp: int,
+    *,
+    is_sparse: bool,
+    has_values: bool = True,
 ) -> None:
     """Check the columns of a body against the fields of its header that have these names, without building records.
 
-    Raises ``CorruptBatch`` where a reader could not make records of them."""
+    ``has_values`` is false where column ``v`` has been checked already and is left out. Raises ``CorruptBatch`` where
+    a reader could not make records of them."""
     count = record_count
     if is_sparse:
         places = columns.get("o")
@@ -69,9 +75,10 @@ def check_columns(
             raise CorruptBatch(f"batch column o does not rise within the {count} records of the batch")
         count = len(places)
     for name in ("v", "k", "t", "h"):
-        if (name == "v" or name in columns) and not _is_array(columns.get(name), count):
+        is_needed = has_values if name == "v" else name in columns
+        if is_needed and not _is_array(columns.get(name), count):
             raise CorruptBatch(f"batch column {name} is not an array of {count}, its record count")
-    if not _are_optional_bytes(columns["v"]) or not _are_optional_bytes(columns.get("k", ())):
+    if not all(_are_optional_bytes(columns[name]) for name in ("v", "k") if name in columns):
         raise CorruptBatch("keys and values are bytes or None")
     latest = max_timestamp - first_timestamp
     if "t" in columns:
@@ -123,6 +130,16 @@ def compress(codec: Codec, body: bytes) -> bytes:
     raise ValueError(f"unknown codec {codec!r}: one of {', '.join(CODECS)}")
 
 
+class _Decompressors(threading.local):
+    """Those of the present thread. To make one takes 7 µs, and two threads may not use one at the same time."""
+
+    def __init__(self) -> None:
+        self.zstd = zstandard.ZstdDecompressor()
+
+
+_OWN = _Decompressors()
+
+
 def decompress(codec: str, stored: memoryview, length: int) -> Buffer:
     """Decompress a stored body to exactly ``length`` bytes (at most ``MAX_BODY_BYTES``, as the caller has checked).
 
@@ -137,8 +154,7 @@ def decompress(codec: str, stored: memoryview, length: int) -> Buffer:
                 _check_blocks(stored)
             elif declared != length:
                 raise CorruptBatch(f"zstd frame does not declare the {length} bytes of the batch header")
-            decompressor = zstandard.ZstdDecompressor()
-            body: bytes = decompressor.decompress(stored, max_output_size=length, allow_extra_data=False)
+            body: bytes = _OWN.zstd.decompress(stored, max_output_size=length, allow_extra_data=False)
             whole = True
         else:
             frame = lz4.frame.LZ4FrameDecompressor()
@@ -199,14 +215,12 @@ def items_in(columns: dict[str, Sequence[Any]]) -> int:
     return 1 + sum(2 + len(column) for column in columns.values()) + 3 * inside
 
 
-def load_large_values(body: memoryview, count: int) -> dict[str, Any] | None:
-    """As ``load``, with None in place of each of the ``count`` values: only the heads of the values are read, and
-    nothing is copied. ``check_columns`` comes to the same verdict.
+def load_without_values(body: Buffer, count: int) -> dict[str, Any] | None:
+    """As ``load``, without column ``v``: only the heads of its ``count`` values are read, and nothing is copied.
 
-    Returns None where that is not worth it or not possible: the values are small, column ``v`` is not the first, or
-    its form is not the one that ``encode_batch`` writes (sound or not). Then ``load`` decides. Raises
-    ``CorruptBatch`` for the other columns."""
-    if len(body) < _LARGE_VALUE_BYTES * count or not 0xA1 <= body[0] <= 0xA4:
+    Returns None where the body does not have the form that ``encode_batch`` writes (column ``v`` first, each value a
+    byte string or null), sound or not. Then ``load`` decides. Raises ``CorruptBatch`` for the other columns."""
+    if not body or not 0xA1 <= body[0] <= 0xA4:
         return None
     start = b"%c%b%b" % (body[0], _COLUMN_V, _array_head(count))
     if body[: len(start)] != start:
@@ -214,10 +228,10 @@ def load_large_values(body: memoryview, count: int) -> dict[str, Any] | None:
     end = _end_of_values(body, len(start), count)
     if end > len(body):
         return None
-    columns = load(bytes([body[0] - 1]) + body[end:], MAX_ITEMS - 2 - count)
+    columns = load(bytes([body[0] - 1]) + bytes(body[end:]), MAX_ITEMS - 2 - count)
     if "v" in columns:
         raise CorruptBatch("batch body has column v twice")
-    return columns | {"v": [None] * count}
+    return columns
 
 
 def _array_head(count: int) -> bytes:
@@ -228,17 +242,17 @@ def _array_head(count: int) -> bytes:
     return bytes([0x98 + size.bit_length() - 1]) + count.to_bytes(size, "big")
 
 
-def _end_of_values(body: memoryview, at: int, count: int) -> int:
+def _end_of_values(body: Buffer, at: int, count: int) -> int:
     """Where ``count`` byte strings or nulls end that begin at ``at``. More than ``len(body)`` where there are not as
     many, or other items are among them."""
     nowhere = len(body) + 1
     try:
         for _ in range(count):
             head = body[at]
-            if head == 0x59:
-                at += 3 + (body[at + 1] << 8) + body[at + 2]
-            elif head == 0x58:
+            if head == 0x58:
                 at += 2 + body[at + 1]
+            elif head == 0x59:
+                at += 3 + (body[at + 1] << 8) + body[at + 2]
             elif 0x40 <= head < 0x58:
                 at += head - 0x3F
             elif head == 0x5A:

@@ -252,29 +252,43 @@ def load_body(header: BatchHeader, buf: Buffer) -> dict[str, Any]:
     ``header`` has passed ``check_fields``; the batch is no control batch. Returns the columns by name, as
     ``docs/batch-format.md`` has them. Raises ``CorruptBatch`` where a reader could not make records of them; never
     needs more memory than ``MAX_BODY_BYTES`` asks for, whatever the bytes declare."""
-    stored = memoryview(buf)[header.header_length :]
-    count = header.record_count
-    columns = batch_body.load(
-        batch_body.decompress(CODECS[header.attributes & CODEC_MASK], stored, header.body_length),
-        batch_body.MAX_ITEMS + (count if header.is_sparse else 0),
-    )
-    batch_body.check_columns(columns, count, header.first_timestamp, header.max_timestamp, is_sparse=header.is_sparse)
+    columns = _load_columns(header, _decompress(header, buf))
+    _check_columns(header, columns)
     return columns
 
 
 def check_body(header: BatchHeader, buf: Buffer) -> None:
     """Raise ``CorruptBatch`` where a reader could not make records of the batch ``buf``, as ``load_body`` does, at
-    less cost: large values that are not compressed are not copied. ``header`` has passed ``check_fields``; the batch
-    is no control batch."""
-    count = header.record_count
-    if header.attributes & CODEC_MASK or header.is_sparse or not header.body_length:
-        columns = None
-    else:
-        columns = batch_body.load_large_values(memoryview(buf)[header.header_length :], count)
+    less cost: of values only the heads are read where the body has the form that ``encode_batch`` writes. ``header``
+    has passed ``check_fields``; the batch is no control batch."""
+    body = _decompress(header, buf)
+    columns = None if header.is_sparse else batch_body.load_without_values(body, header.record_count)
     if columns is None:
-        load_body(header, buf)
+        _check_columns(header, _load_columns(header, body))
     else:
-        batch_body.check_columns(columns, count, header.first_timestamp, header.max_timestamp, is_sparse=False)
+        _check_columns(header, columns, has_values=False)
+
+
+def _check_columns(header: BatchHeader, columns: dict[str, Any], *, has_values: bool = True) -> None:
+    batch_body.check_columns(
+        columns,
+        header.record_count,
+        header.first_timestamp,
+        header.max_timestamp,
+        is_sparse=header.is_sparse,
+        has_values=has_values,
+    )
+
+
+def _decompress(header: BatchHeader, buf: Buffer) -> Buffer:
+    """The body of a batch before compression. Raises ``CorruptBatch``."""
+    stored = memoryview(buf)[header.header_length :]
+    return batch_body.decompress(CODECS[header.attributes & CODEC_MASK], stored, header.body_length)
+
+
+def _load_columns(header: BatchHeader, body: Buffer) -> dict[str, Any]:
+    """The columns by name, not checked yet. Raises ``CorruptBatch``."""
+    return batch_body.load(body, batch_body.MAX_ITEMS + (header.record_count if header.is_sparse else 0))
 
 
 def split(buf: Buffer) -> Iterator[tuple[BatchHeader, memoryview]]:
