@@ -95,13 +95,13 @@ def opaque_batch(size: int) -> tuple[bytes, int]:
 async def send_batches(
     cluster: LocalCluster,
     topic: str,
-    batch: bytes,
+    encode: Callable[[], bytes],
     window: int,
     enough: Callable[[int, float], bool],
     partitions: int = PARTITIONS,
 ) -> tuple[int, float, list[float], dict[str, float]]:
-    """Send a prebuilt batch again and again, ``window`` in flight, each in a message of its own, until ``enough`` of
-    the number sent and the seconds. Returns how many were acked in how many seconds, latencies in seconds, CPU."""
+    """Send batches that ``encode`` makes, ``window`` in flight, each in a message of its own, until ``enough`` of the
+    number sent and the seconds. Returns how many were acked in how many seconds, latencies in seconds, CPU."""
     room = trio.Semaphore(window)
     sent_at: dict[int, float] = {}
     latencies: list[float] = []
@@ -124,6 +124,7 @@ async def send_batches(
         number = 0
         while not enough(number, trio.current_time() - began):
             await room.acquire()
+            batch = encode()
             part = ProducePart(number, topic_id, number % partitions, 2, ACK_TIMEOUT_MS, len(batch))
             sent_at[number] = trio.current_time()
             await link.send(Produce((part,), batch))
@@ -140,7 +141,7 @@ async def produce_batches(bench: Bench, topic: str, size: int, window: int) -> R
     one = encode_batch([NewRecord(os.urandom(100), timestamp_ms=0)])
     batch, count = opaque_batch(size) if size else (one, 1)
     acked, seconds, latencies, cpu = await send_batches(
-        bench.cluster, topic, batch, window, lambda _, seconds: seconds >= bench.seconds
+        bench.cluster, topic, lambda: batch, window, lambda _, seconds: seconds >= bench.seconds
     )
     kind = f"opaque batches of {size >> 10} KiB" if size else "batches of one record of 100 B"
     return Row(
@@ -241,7 +242,7 @@ async def consume(bench: Bench, topic: str, decoded: bool) -> Row:
         if not sum(state.high_watermark for state in high_watermarks):
             batch, _ = opaque_batch(128 << 10)
             number = max(PARTITIONS, bench.fill_bytes // len(batch))
-            await send_batches(bench.cluster, topic, batch, 16, lambda sent, _: sent == number)
+            await send_batches(bench.cluster, topic, lambda: batch, 16, lambda sent, _: sent == number)
         cpu = Cpu(bench.cluster)
         began = trio.current_time()
         consumer = log.consume(topic, start="earliest", end="latest")

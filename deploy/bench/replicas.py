@@ -61,7 +61,7 @@ async def fill(cluster: LocalCluster, topic: str, size: int) -> float:
     """Produce about ``size`` bytes; the MB of values."""
     batch, count = bench.opaque_batch(BATCH_BYTES)
     number = max(1, size // len(batch))
-    await bench.send_batches(cluster, topic, batch, 16, lambda sent, _: sent == number)
+    await bench.send_batches(cluster, topic, lambda: batch, 16, lambda sent, _: sent == number)
     return number * count * bench.RECORD_BYTES / 1e6
 
 
@@ -197,7 +197,7 @@ async def fill_one(cluster: LocalCluster, topic: str, size: int) -> float:
     """``fill`` for a topic of one partition."""
     batch, count = bench.opaque_batch(BATCH_BYTES)
     number = max(1, size // len(batch))
-    await bench.send_batches(cluster, topic, batch, 16, lambda sent, _: sent == number, partitions=1)
+    await bench.send_batches(cluster, topic, lambda: batch, 16, lambda sent, _: sent == number, partitions=1)
     return number * count * bench.RECORD_BYTES / 1e6
 
 

@@ -1,10 +1,11 @@
 """What the gateway's check of batches costs: the produce path with the topic setting ``validate_batches`` on and off.
 
-    .venv/bin/python deploy/bench/validation.py [--rounds 30] [--seconds 2] [--case zstd-16k-100] [--json FILE]
+    .venv/bin/python deploy/bench/validation.py [--rounds 30] [--seconds 2] [--case NAME] [--encode] [--json FILE]
 
 One cluster of real processes has two topics for each case, which differ in that setting alone. A round sends the same
-prebuilt batch to both, one after the other; the next round begins with the other one. So the two halves of a pair are
-seconds apart. Every message holds one batch; replication factor 3, acks ``all``, loopback.
+batch to both, one after the other; the next round begins with the other one. So the two halves of a pair are seconds
+apart. Every message holds one batch; replication factor 3, acks ``all``, loopback. The client sends a batch that it
+built before, or with ``--encode`` builds each one from its records, as producers must.
 
 The figure is the ratio of sums: the CPU time per batch of all processes (client, gateway, replica servers,
 controller) over all rounds with the check, divided by that without. The CPU time per MB has the same ratio, since the
@@ -19,8 +20,9 @@ import os
 import random
 import shutil
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from statistics import median
 
@@ -77,14 +79,14 @@ def compressible(size: int, rng: random.Random) -> bytes:
     return text[:size].encode()
 
 
-def batch_of(codec: Codec, size: int, record_bytes: int) -> bytes:
-    """A batch of ``size`` bytes of values; uncompressed ones are random."""
+def records_of(codec: Codec, size: int, record_bytes: int) -> list[NewRecord]:
+    """Records with ``size`` bytes of values; those that are not to be compressed are random."""
     rng = random.Random(size + record_bytes)
     count = size // record_bytes
     values = [
         rng.randbytes(record_bytes) if codec == "none" else compressible(record_bytes, rng) for _ in range(count)
     ]
-    return encode_batch([NewRecord(value, timestamp_ms=0) for value in values], codec=codec)
+    return [NewRecord(value, timestamp_ms=0) for value in values]
 
 
 def cost(samples: Iterable[Sample], value_bytes: int) -> Cost:
@@ -115,25 +117,30 @@ async def create(cluster: LocalCluster, name: str, flush: str, validate: bool) -
     return topic
 
 
-async def sample(cluster: LocalCluster, topic: str, batch: bytes, window: int, seconds: float) -> Sample:
+async def sample(
+    cluster: LocalCluster, topic: str, encode: Callable[[], bytes], window: int, seconds: float
+) -> Sample:
     """Send for so long."""
-    batches, took, _, cores = await send_batches(cluster, topic, batch, window, lambda _, passed: passed >= seconds)
+    batches, took, _, cores = await send_batches(cluster, topic, encode, window, lambda _, passed: passed >= seconds)
     return Sample(batches, took, {name: used * took for name, used in cores.items()})
 
 
 async def measure(
-    cluster: LocalCluster, name: str, flush: str, rounds: int, seconds: float
+    cluster: LocalCluster, name: str, flush: str, rounds: int, seconds: float, anew: bool
 ) -> tuple[list[Sample], list[Sample]]:
-    """All rounds of a case: samples with the check, and without."""
+    """All rounds of a case: samples with the check, and without. ``anew``: the client encodes each batch."""
     codec, size, record_bytes = SHAPES[name]
-    batch = batch_of(codec, size, record_bytes)
+    encode = partial(encode_batch, records_of(codec, size, record_bytes), codec=codec)
+    if not anew:
+        batch = encode()
+        encode = lambda: batch  # noqa: E731
     topics = {validate: await create(cluster, name, flush, validate) for validate in (True, False)}
     found: dict[bool, list[Sample]] = {True: [], False: []}
     for validate in topics:  # the first batches of a topic are no measure
-        await sample(cluster, topics[validate], batch, IN_FLIGHT[size], min(seconds, 0.5))
+        await sample(cluster, topics[validate], encode, IN_FLIGHT[size], min(seconds, 0.5))
     for number in range(rounds):
         for validate in (number % 2 == 0, number % 2 == 1):
-            found[validate].append(await sample(cluster, topics[validate], batch, IN_FLIGHT[size], seconds))
+            found[validate].append(await sample(cluster, topics[validate], encode, IN_FLIGHT[size], seconds))
     async with tidelog.connect(cluster.gateways()) as log:
         for topic in topics.values():
             await log.delete_topic(topic)
@@ -141,14 +148,14 @@ async def measure(
 
 
 async def run(
-    cluster: LocalCluster, names: list[str], flush: str, rounds: int, seconds: float
+    cluster: LocalCluster, names: list[str], flush: str, rounds: int, seconds: float, anew: bool
 ) -> dict[str, tuple[list[Sample], list[Sample]]]:
     """The chosen cases, one after the other."""
     cluster.start()
     await cluster.wait_ready()
     results = {}
     for name in names:
-        results[name] = await measure(cluster, name, flush, rounds, seconds)
+        results[name] = await measure(cluster, name, flush, rounds, seconds, anew)
         CONSOLE.print(f"{name} is done")
     return results
 
@@ -177,18 +184,21 @@ def table(results: dict[str, tuple[list[Sample], list[Sample]]]) -> Table:
 @click.option("--seconds", type=float, default=2.0, show_default=True, help="Length of a half of a round.")
 @click.option("--flush", type=click.Choice(["fsync", "interval", "os"]), default="os", show_default=True)
 @click.option("--case", "names", type=click.Choice(list(SHAPES)), multiple=True, help="Only these.")
+@click.option("--encode", "anew", is_flag=True, help="The client encodes each batch anew.")
 @click.option("--json", "json_file", type=click.Path(path_type=Path), help="Write all samples here too.")
-def main(rounds: int, seconds: float, flush: str, names: tuple[str, ...], json_file: Path | None) -> None:
+def main(rounds: int, seconds: float, flush: str, names: tuple[str, ...], anew: bool, json_file: Path | None) -> None:
     """Measure what the gateway's check of batches costs: a topic with it beside a topic without it."""
     end_with_sigterm()
     folder = Path(tempfile.mkdtemp(prefix="tidelog-bench-"))
     cluster = LocalCluster.create(folder, controllers=1, replicas=3, gateways=1, base_port=free_base_port(5))
     try:
-        results = trio.run(run, cluster, list(names or SHAPES), flush, rounds, seconds)
+        results = trio.run(run, cluster, list(names or SHAPES), flush, rounds, seconds, anew)
     finally:
         cluster.stop()
         shutil.rmtree(folder)
-    CONSOLE.print(f"flush {flush}, {rounds} rounds of {seconds:g} s; load {os.getloadavg()[0]:.1f}; {machine()}")
+    built = "encoded anew" if anew else "built before"
+    load = os.getloadavg()[0]
+    CONSOLE.print(f"batches {built}, flush {flush}, {rounds} rounds of {seconds:g} s; load {load:.1f}; {machine()}")
     Console(highlight=False, width=max(CONSOLE.width, 140)).print(table(results))
     if json_file:
         document = {

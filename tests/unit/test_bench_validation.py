@@ -6,10 +6,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from tidelog.records import check_batch, check_body
+from tidelog.records import check_batch, check_body, encode_batch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "deploy" / "bench"))
-from validation import IN_FLIGHT, SHAPES, Sample, batch_of, cost, pair_ratios
+from validation import IN_FLIGHT, SHAPES, Sample, cost, pair_ratios, records_of
 
 
 def sample(batches: int, gateway: float, rest: float) -> Sample:
@@ -29,7 +29,7 @@ def test_a_pair_compares_cpu_per_batch() -> None:
 @pytest.mark.parametrize("name", SHAPES)
 def test_every_case_is_a_sound_batch_of_its_shape(name: str) -> None:
     codec, size, record_bytes = SHAPES[name]
-    batch = batch_of(codec, size, record_bytes)
+    batch = encode_batch(records_of(codec, size, record_bytes), codec=codec)
     header = check_batch(batch)
     check_body(header, batch)
     assert header.record_count == size // record_bytes and size in IN_FLIGHT
