@@ -18,7 +18,7 @@ from tidelog.errors import TidelogError
 async def produce(log: Log, topic: str, *, idempotent: bool) -> None:
     """Write one record. Raises ``TidelogError`` as soon as the cluster has refused it."""
     async with log.producer(topic, tidelog.ProducerOptions(idempotent=idempotent)) as producer:
-        await (await producer.send(b"by an earlier client")).wait()
+        await producer.send(b"by an earlier client")
 
 
 async def transact(log: Log, topic: str) -> None:
