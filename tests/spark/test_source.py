@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import tidelog
 import tidelog.sync
+from test_unreadable_batches import garbage
 
 pytestmark = [
     pytest.mark.spark,
@@ -127,6 +128,25 @@ def test_errors_reach_the_user_with_their_codes(read: Any, options: dict[str, st
     with pytest.raises(Exception) as caught:
         read(**options).count()
     assert text in str(caught.value)
+
+
+def test_a_batch_that_cannot_be_decoded_is_named_or_skipped(read: Any, cluster: Any, log: tidelog.sync.Log) -> None:
+    async def send_garbage(topic_id: str) -> None:
+        async with tidelog.connect(cluster.url) as plain:
+            await plain.sender("all").send(topic_id, 0, garbage(producer_id=0), 30.0)
+
+    topic = log.create_topic("trusting", replication_factor=3, config={"validate_batches": "false"})
+    with log.producer("trusting") as producer:
+        producer.send(b"before")
+    cluster.run(send_garbage, topic.topic_id)
+    with log.producer("trusting") as producer:
+        producer.send(b"behind")
+
+    with pytest.raises(Exception) as caught:
+        read(subscribe="trusting").collect()
+    assert "trusting/0: the batch at offsets 1 to 3" in str(caught.value)
+    rows = read(subscribe="trusting", onUnreadable="skip").select("offset", "value").collect()
+    assert [(row.offset, bytes(row.value)) for row in rows] == [(0, b"before"), (4, b"behind")]
 
 
 def test_a_schema_of_ones_own_is_refused(spark: Any, cluster: Any) -> None:
