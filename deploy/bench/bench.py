@@ -192,15 +192,7 @@ async def produce_one_by_one(bench: Bench, topic: str) -> Row:
             await producer.send(b"x" * 100)
             latencies.append(trio.current_time() - now)
         used = cpu.stop()
-    return Row(
-        "produce, one record of 100 B at a time, Python client",
-        bench.flush,
-        None,
-        len(latencies) / bench.seconds,
-        percentile(latencies, 0.5) * 1e3,
-        percentile(latencies, 0.99) * 1e3,
-        used,
-    )
+    return _row_of_latencies("produce, one record of 100 B at a time, Python client", bench, latencies, used)
 
 
 async def transact(bench: Bench, topic: str, whole: bool) -> Row:
@@ -223,15 +215,14 @@ async def transact(bench: Bench, topic: str, whole: bool) -> Row:
             latencies.append(await one(log))
         used = cpu.stop()
     timed = "begin to the answer to its commit" if whole else "its commit alone"
-    return Row(
-        f"transaction of one record of 100 B at a time, {timed}",
-        bench.flush,
-        None,
-        len(latencies) / bench.seconds,
-        percentile(latencies, 0.5) * 1e3,
-        percentile(latencies, 0.99) * 1e3,
-        used,
-    )
+    return _row_of_latencies(f"transaction of one record of 100 B at a time, {timed}", bench, latencies, used)
+
+
+def _row_of_latencies(case: str, bench: Bench, latencies: list[float], used: dict[str, float]) -> Row:
+    """Of what was done one after the other; latencies in seconds."""
+    rate = len(latencies) / bench.seconds
+    p50, p99 = percentile(latencies, 0.5) * 1e3, percentile(latencies, 0.99) * 1e3
+    return Row(case, bench.flush, None, rate, p50, p99, used)
 
 
 async def consume(bench: Bench, topic: str, decoded: bool) -> Row:
