@@ -33,7 +33,7 @@ class Fault:
     part: str
     """What of the struck process is taken up: ``HOST`` or ``NET``. Faults of different parts may overlap."""
     spoils: bool
-    """It destroys data, and is over when every replica is in sync again."""
+    """It destroys data or takes a controller's vote, and is over when every replica is in sync again."""
     module: str
     begin: Callable[[Stage, str, Random], AbstractAsyncContextManager[None]]
 

@@ -195,6 +195,7 @@ async def _delay(stage: Stage, target: str, random: Random) -> AsyncIterator[Non
     "controller",
     hold=(1.0, 3.0),
     part=NET,
+    spoils=True,  # with another controller that does not vote there would be no majority to take this one out
 )
 async def _membership(stage: Stage, target: str, random: Random) -> AsyncIterator[None]:
     others = [*stage.others(target), CLIENTS]
