@@ -44,6 +44,9 @@ for that, and an older replica server does not answer what others ask it for the
 PRODUCER_SHARES = 4
 """Since this level controllers give the producer ids of a principal from one share (``tidelog.types.share_of``). An
 older controller would give any."""
+POSSIBLE_LOSSES = 4
+"""Since this level the metadata log tells records that were lost from records that may have been committed before they
+were lost (``possible`` of ``report_loss``). Below it both are noted as lost: an older controller knows one kind only."""
 TICKETS = 4
 """Since this level nothing is written under a producer id without a ticket (``tidelog.tickets``). An older controller
 cannot read the keys in the metadata, and an older client has no ticket."""
@@ -55,7 +58,7 @@ CHANGES = {
     4: "doubtful tails of logs (report_doubt, read_tail); leaders after a rescue from what replicas report; producer"
     " ids that follow the clock, and those of numbered batches (init_task_producer); validate_batches; tickets for"
     " producer ids (use_producer); a share of producer ids for each principal; transactions that no coordinator has"
-    " are ended by hand",
+    " are ended by hand; records that were possibly lost, beside those that were lost",
 }
 """What each level brought."""
 

@@ -194,8 +194,8 @@ CONTROLLER = (
     LogEvent(
         "partition_records_possibly_lost",
         "error",
-        "A log was cut where a batch is whole on no member: what followed may have been committed.",
-        "tidelog why TOPIC/PARTITION says which offsets.",
+        "A server cut off records that may have been committed: an unclean election, commit_rule=leader, a doubtful tail.",
+        "tidelog why TOPIC/PARTITION says which offsets, and why.",
     ),
     LogEvent(
         "partition_records_lost",
@@ -311,11 +311,11 @@ REPLICA = (
     LogEvent(
         "records_possibly_lost",
         "error",
-        "The log was cut where a batch is whole on no member: what followed may have been committed.",
+        "Records that may have been committed were cut off: an unclean election, commit_rule=leader, a doubtful tail.",
         "tidelog why TOPIC/PARTITION says which.",
     ),
     LogEvent("copy_restarted", "warning", "The copy starts over, from where the leader's log begins.", "See Damage."),
-    LogEvent("log_truncated", "info", "Records that were never committed were cut off, to agree with the leader."),
+    LogEvent("log_truncated", "info", "Records that the leader does not have were cut off, to agree with it."),
     LogEvent(
         "committed_records_lost",
         "error",

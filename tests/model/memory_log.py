@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from tidelog.records import BatchHeader, read_header
 from tidelog_replica.core.epochs import EpochCache
 from tidelog_replica.core.producers import ProducerState
+from tidelog_replica.log.pending_losses import LostRange
 
 
 @dataclass(slots=True)
@@ -74,10 +75,20 @@ class Flush:
     generation: int
 
 
+class NoPendingLosses:
+    """As ``log.pending_losses.PendingLosses``. What is not reported before a crash is not part of this model."""
+
+    ranges: tuple[LostRange, ...] = ()
+
+    def add(self, ranges: Sequence[LostRange]) -> None:
+        """Remember nothing."""
+
+
 class MemoryLog:
     """``on_append(offset, batch, epoch)`` sees every batch as it is appended."""
 
     start = 0
+    pending_losses = NoPendingLosses()
 
     def __init__(self, disk: Disk, lazy: bool, on_append: Callable[[int, bytes, int, int], None]) -> None:
         self.disk = disk

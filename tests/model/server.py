@@ -82,7 +82,7 @@ class Server:
         self.servers: dict[NodeId, ServerState] = {}
         self.outbox = Outbox()
         session: Any = self
-        self.petitions = Petitions(self.name, session, SETTINGS, self.outbox, Timers())
+        self.petitions = Petitions(self.name, session, SETTINGS, self.outbox, Timers(), {})
         self.flush: Flush | None = None
         self.damaged_in: PartitionState | None = None
         """The newest state of a partition whose log is damaged."""

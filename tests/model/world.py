@@ -127,7 +127,7 @@ class World:
                 self.net.append(Sent(CONTROLLER, body.node, LossNoted(body.broker_epoch, body.parts[0].epoch)))
         elif isinstance(body, ReportLoss):
             part = (body.topic_id, body.partition, body.leader_epoch, body.start, body.end)
-            self.apply(RecordLoss(0, body.node, body.broker_epoch, *part))
+            self.apply(RecordLoss(0, body.node, body.broker_epoch, *part, body.possible))
         else:
             raise AssertionError(body)
 

@@ -13,6 +13,7 @@ from tidelog_replica.log import advance, recovery, reset
 from tidelog_replica.log.cleanable import Cleanable
 from tidelog_replica.log.committed import Committed
 from tidelog_replica.log.log import Log
+from tidelog_replica.log.pending_losses import PendingLosses
 from tidelog_replica.log.readable import Readable
 from tidelog_replica.log.snapshots import Snapshots
 from tidelog_replica.partition import Partition
@@ -83,6 +84,27 @@ def cut_for_a_leader_that_may_be_dead(patch: Patch) -> None:
         step(self, key, now)
 
     patch.setattr(Doubts, "_step", believe)
+
+
+@breaks("R12", "A cut after an unclean election is reported up to the log's end, not up to the known HW only.")
+def report_what_was_known_only(patch: Patch) -> None:
+    """What lies above the HW that the copy knew is cut without a report."""
+    on_loss = Partition._on_loss
+    patch.setattr(
+        Partition,
+        "_on_loss",
+        lambda self, start, committed, end: on_loss(self, start, committed, max(start, committed)),
+    )
+
+
+@breaks("R12", "The report of a loss is durable before the records are cut.", tests=("test_pending_losses",))
+def remember_losses_in_memory(patch: Patch) -> None:
+    """A server that ends before the controllers have answered forgets what it had to report."""
+
+    def keep(self, ranges):
+        self.ranges = (*self.ranges, *ranges)
+
+    patch.setattr(PendingLosses, "add", keep)
 
 
 @breaks("storage", "The recovery mark never names more than what is durable.")

@@ -19,6 +19,7 @@ from tidelog.wire.messages import (
     Read,
     Register,
     ReportLeader,
+    ReportLoss,
     SuspectPart,
 )
 
@@ -250,6 +251,64 @@ def test_C10_after_an_unclean_election_readers_get_the_divergence_point_and_the_
     assert (lost["node"], lost["start"], lost["end"], lost["count"]) == (first, "1", "4", "3")
     stage.until(stage.in_sync)
     assert stage.values(first) == [b"m0", b"y"]
+    stage.settle()
+
+
+@pytest.mark.parametrize("power", [False, True], ids=["killed", "power lost"])
+def test_C10_what_was_acknowledged_after_the_last_checkpoint_and_is_cut_is_reported_as_possibly_lost(power: bool):
+    """A leader that returns knows the high watermark of its last checkpoint only, and none after a power loss that
+    took the checkpoint."""
+    stage = Stage(min_insync_replicas="1", unclean_election="true")
+    first, others = stage.first, stage.others
+    stage.put(b"m0")
+    stage.until(stage.in_sync)
+    stage.kill(*others)
+    stage.until(lambda: stage.now.isr == (first,))
+    stage.put(b"m1", b"m2")
+    stage.until(lambda: stage.partition(first).log.read_high_watermark() == 3)
+    acked = [stage.put(b"m3"), stage.put(b"m4", b"m5")]
+    assert all(batch.result == OK for batch in acked)
+    assert stage.partition(first).log.read_high_watermark() == 3, "the checkpoint does not know of them"
+    if power:
+        stage.lose_power(first)
+    else:
+        stage.kill(first)
+    stage.restart(*others)
+    stage.until(lambda: stage.leader in others and stage.leads(stage.leader))
+    stage.put(b"y", by="other")
+    stage.restart(first)
+    stage.until(lambda: stage.in_sync() and stage.values(first) == [b"m0", b"y"])
+    expected = {"records_possibly_lost": ("1", "6")} if power else {"records_lost": ("1", "3")}
+    if not power:
+        expected["records_possibly_lost"] = ("3", "6")
+    reports = [change for change in stage.changes if change.event.endswith("_lost")]
+    assert {report.event: (report.evidence["start"], report.evidence["end"]) for report in reports} == expected
+    assert all((report.cause, report.evidence["node"]) == ("unclean_election", first) for report in reports)
+    stage.settle()
+
+
+def test_C10_a_loss_that_was_not_reported_yet_is_reported_by_the_next_life():
+    stage = Stage(min_insync_replicas="1", unclean_election="true")
+    first, others = stage.first, stage.others
+    stage.put(b"m0")
+    stage.until(stage.in_sync)
+    stage.kill(*others)
+    stage.until(lambda: stage.now.isr == (first,))
+    stage.put(b"m1")
+    stage.kill(first)
+    stage.restart(*others)
+    stage.until(lambda: stage.leader in others and stage.leads(stage.leader))
+    held = stage.hold(lambda sender, receiver, message: isinstance(message, ReportLoss))
+    stage.restart(first)
+    stage.until(lambda: bool(held.messages) and stage.values(first) == [b"m0"])
+    stage.lose_power(first)
+    held.lose()
+    held.holding = False
+    stage.restart(first)
+    stage.until(lambda: any(change.event.endswith("_lost") for change in stage.changes))
+    found = [change.evidence for change in stage.changes if change.event.endswith("_lost")]
+    assert {(lost["start"], lost["end"]) for lost in found} == {("1", "2")}
+    stage.until(lambda: not stage.partition(first).log.pending_losses.ranges)
     stage.settle()
 
 

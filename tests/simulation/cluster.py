@@ -271,6 +271,7 @@ class Cluster:
         self.until(self.in_sync, self.options.patience)
         self.until(self.all_read, 10.0)
         self.until(self.controllers_agree, self.options.patience)
+        self.until(self.all_reported, self.options.patience)
         if self.upgrader is not None:
             self.until(lambda: self.upgrader.done, self.options.patience)
         if self.options.timeline and may_be_told(self):
@@ -325,6 +326,14 @@ class Cluster:
             for consumer in self.clients
             if isinstance(consumer, Consumer)
             for key in self.living
+        )
+
+    def all_reported(self) -> bool:
+        """The controllers know of everything that replicas had to cut."""
+        return not any(
+            self.replica(node).core.partitions[key].log.pending_losses.ranges
+            for key in self.living
+            for node in self.state(key).replicas
         )
 
     def judge(self) -> None:

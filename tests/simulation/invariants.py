@@ -1,4 +1,4 @@
-"""The invariants R1-R11 of replication, checked after every step of every process.
+"""The invariants R1-R12 of replication, checked after every step of every process.
 
 A *ghost* of the system is kept beside it: each log as a chain of hashes (one per batch, over the batch and all
 before it, so that two logs agree up to a batch if and only if that hash is equal), what leaders had committed, and
@@ -16,6 +16,7 @@ read from where it ended.
     R9   who registers anew is in no ISR beside others, and resumes no leader epoch
     R10  a producer's sequence is in a log at most once
     R11  progress: ``Cluster.run`` demands it
+    R12  what a replica cuts, and was committed, it reports to the controllers, whatever happens to it in between
     RAFT one leader per term, log matching, leader completeness, durable before told, equal state at equal index
 """
 
@@ -204,6 +205,7 @@ class Invariants(Members):
         told = chain.at.get(before.high_watermark, chain.base_digest) if before is not None else None
         if log.epochs is not held.epochs or log.start > chain.end:  # overtaken by retention, or on a lost line
             self.cluster.count("copies started over")
+            self._check_reported(who, key, log, chain, 0)
             chain, held.epochs = self._chain_from(name, key, log), log.epochs
             held.chain = chain
         elif log.start > self._of(key).start:
@@ -212,6 +214,7 @@ class Invariants(Members):
             self.cluster.count("truncations")
             self.cluster.count("records truncated", chain.end - log.end)
             self._happened("truncated", process)
+            self._check_reported(who, key, log, chain, log.end)
             chain.cut(log.end)
             self._demand(chain.end == log.end, f"R5 {who}: cut to {log.end}, not at a batch edge")
         if not (view.start <= view.high_watermark <= view.end and view.durable <= view.end):

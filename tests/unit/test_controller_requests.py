@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from controller_net import ControllerNet
 from tidelog.types import PartitionState
@@ -132,6 +134,13 @@ def test_losses_go_into_the_history(cluster: Cluster) -> None:
     assert isinstance(history, HistoryAnswer)
     assert [entry.event for entry in history.entries] == ["created", "records_lost"]
     assert history.entries[1].evidence["count"] == "3"
+    above = replace(report, start=13, end=15, possible=True)
+    for _ in range(2):
+        assert cluster.answer(cluster.to, above) == Done()
+    history = cluster.answer(cluster.to, History(cluster.topic_id, 0))
+    assert isinstance(history, HistoryAnswer)
+    assert [entry.event for entry in history.entries[1:]] == ["records_lost", "records_possibly_lost"]
+    assert (history.entries[2].cause, history.entries[2].evidence["count"]) == ("unclean_election", "2")
     nothing = ReportLoss(cluster.second, cluster.epochs[cluster.second], cluster.topic_id, 0, 0, 10, 10)
     assert cluster.refusal(cluster.to, nothing).code == "MALFORMED"
 

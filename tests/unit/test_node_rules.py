@@ -214,6 +214,38 @@ def test_under_commit_rule_leader_a_copy_that_was_ahead_is_cut() -> None:
     assert len(net.losses) == 1
 
 
+def test_C10_what_lay_above_the_high_watermark_that_the_follower_knew_is_reported_as_possibly_lost() -> None:
+    net = diverged(unclean_election=True)
+    net.stop("r1")
+    net.start("r2")
+    net.lead("r2", "r2")
+    net.send("r2", b"d")
+    net.stop("r2")  # before the next checkpoint
+    net.start("r1")
+    epoch = net.state().leader_epoch + 1
+    net.push(leader="r1", isr=("r1",), leader_epoch=epoch, unclean_epoch=epoch)
+    net.start("r2")
+    net.advance(1)
+    assert net.values("r2") == [b"a"]
+    assert [(loss.start, loss.end, loss.possible) for loss in net.losses] == [(1, 3, False), (3, 4, True)]
+    assert len(net.happened("committed_records_lost")) == len(net.happened("records_possibly_lost")) == 1
+    assert not net.partition("r2").log.pending_losses.ranges
+
+
+def test_what_is_cut_after_an_election_of_a_member_was_never_committed_and_is_no_loss() -> None:
+    net = cluster(2, config=TopicConfig(min_insync_replicas=2, unclean_election=True))
+    net.send("r1", b"a")
+    net.stop("r2")
+    net.send("r1", b"b")
+    net.stop("r1")
+    net.start("r2")
+    net.lead("r2", "r2")
+    net.start("r1")
+    net.advance(1)
+    assert net.values("r1") == [b"a"] and len(net.happened("log_truncated")) == 1
+    assert not net.losses
+
+
 def test_R7_no_crash_leaves_a_high_watermark_above_the_loss() -> None:
     net = diverged(unclean_election=True)
     net.push(leader="r1", isr=("r1",), leader_epoch=2, unclean_epoch=2)

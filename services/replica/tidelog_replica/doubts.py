@@ -413,8 +413,9 @@ class Doubts:
         self._over(key, doubt)
 
     def _report_loss(self, key: TopicPartition, doubt: _Doubt, state: PartitionState) -> None:
+        """The tail is cut without having been settled. It lies above the HW that was written down."""
         start, end, life = doubt.log.start, doubt.log.end, self._session.broker_epoch
-        message = ReportLoss(self._node, life, *key, state.leader_epoch, start, end)
+        message = ReportLoss(self._node, life, *key, state.leader_epoch, start, end, possible=True)
         doubt.batches.clear()
         self._call(key, doubt, message, partial(self._on_settled, key, doubt, start, end))
 

@@ -74,7 +74,7 @@ class Following:
         settings: ReplicaSettings,
         outbox: Outbox,
         guard: Callable[[Callable[[], None]], object],
-        on_loss: Callable[[int, int], None] = lambda start, end: None,
+        on_loss: Callable[[int, int, int], None] = lambda start, committed, end: None,
     ) -> None:
         self.core = core
         self.reading = Reading(core, log, settings, outbox, core.leader)
@@ -191,7 +191,8 @@ class Following:
             return Outcome("failed", "CORRUPT_BATCH")
         loss = core.loss(log.epochs, log.end, is_all=not len(data))
         if loss is not None:
-            self._on_loss(*loss)
+            start, committed = loss
+            self._on_loss(start, committed, committed)
         core.on_high_watermark(part.high_watermark, log.end)
         if part.confirmed_ms >= 0:
             core.on_proof(part.high_watermark, sent - part.confirmed_ms / 1000)
@@ -297,12 +298,13 @@ class Following:
         self._cut(recall.end, result)
 
     def _cut(self, end: int, recalled: ProducerState | None = None) -> None:
-        """Make the log end at ``end``; also forget empty epochs there, which the leader may not share. Where that
-        cuts committed records, ``on_loss`` (their start and end) comes first: no crash may leave a HW above what is
-        committed."""
+        """Make the log end at ``end``; also forget empty epochs there, which the leader may not share. Where records
+        that are cut may have been committed, ``on_loss`` comes first: no crash may leave a HW above what is committed,
+        or take the report with it."""
         log, high_watermark = self._log, self.core.high_watermark
+        if end < log.end and self.core.may_lose(log.epochs.latest()):
+            self._on_loss(end, high_watermark, log.end)
         if end < high_watermark:
-            self._on_loss(end, high_watermark)
             self.core.on_loss(end)
         if end < log.end:
             self._outbox.event(
@@ -325,8 +327,7 @@ class Following:
         if self._parted:
             self._parted = False
             known = max(self.core.high_watermark, self.core.once)
-            if known > log.start:
-                self._on_loss(log.start, known)
+            self._on_loss(log.start, known, max(known, log.end))
             self.core.on_loss(min(log.start, start))
         payload = bytes(payload_view(answer.payload))
         log.reset(Beginning(start, answer.last_epoch, answer.chain, payload), producers)

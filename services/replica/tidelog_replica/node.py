@@ -128,7 +128,9 @@ class ReplicaNode:
         self._cleaning = Cleaning(self._assignment.partitions, settings, outbox, wall_ms)
         self._tidying = Tidying(disk, outbox)
         self.room = Room(disk, directory, settings.reserve_bytes, outbox)
-        self._petitions = Petitions(node_id, self._session, settings, outbox, self._timers)
+        self._petitions = Petitions(
+            node_id, self._session, settings, outbox, self._timers, self._assignment.partitions
+        )
         self._requests = Requests(node_id, self._assignment, self._session, settings, outbox, self._touch)
         self._proposals = Proposals(node_id, self._session, settings, outbox, self._timers, self._touch)
         about = (node_id, self._assignment, self._session, settings, outbox, self._timers, self._touch, wall_ms)

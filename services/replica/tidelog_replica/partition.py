@@ -30,6 +30,7 @@ from tidelog_replica.core.waiters import earlier
 from tidelog_replica.following import Following, Outcome, Refusal
 from tidelog_replica.leading import Leading
 from tidelog_replica.log.log import Flush, Log
+from tidelog_replica.log.pending_losses import LostRange
 from tidelog_replica.log.segment import CorruptLog
 from tidelog_replica.outbox import Outbox
 from tidelog_replica.reading import Reading
@@ -79,7 +80,7 @@ class Partition:
         """The server is about to end: others are to lead, and not to wait for it."""
         self.petition_at = 0.0
         """When the controller is next told that the log is sealed, or asked to let another lead."""
-        self._losses: list[tuple[int, int, int]] = []
+        self._losses = list(log.pending_losses.ranges)
         self._seen_epoch = -1
         """The highest leader epoch of which the metadata named a leader."""
         self._led: tuple[int, tuple[NodeId, ...]] = (-1, ())
@@ -214,14 +215,25 @@ class Partition:
             self.log.lower_high_watermark(self.log.end)
             self.committed = self.log.end
 
-    def _on_loss(self, start: int, end: int) -> None:
-        """Committed records are about to be cut, or are gone, which an unclean election or the commit rule allows."""
-        end = max(end, self._once)
-        self.log.lower_high_watermark(start)
-        self._checkpoint = self.committed = self._once = start
+    def _on_loss(self, start: int, committed: int, end: int) -> None:
+        """The records from ``start`` up to ``end`` are about to be cut, or are gone, which an unclean election or the
+        commit rule allows. Those below ``committed`` were committed; the others may have been: this copy learns of the
+        leader's HW later than the leader moves it, and remembers after a restart what it had written down. The report
+        is durable before the HW comes down, so that no crash hides the loss."""
         assert self.state is not None
-        self._losses.append((self.state.leader_epoch, start, end))
-        self._event("committed_records_lost", start=start, end=end, leader_epoch=self.state.leader_epoch)
+        epoch = self.state.leader_epoch
+        known = max(committed, self._once) if committed > start else start
+        lost = [LostRange(epoch, start, known, False)] if known > start else []
+        if end > known:
+            lost.append(LostRange(epoch, known, end, True))
+        self.log.pending_losses.add(lost)
+        self._losses += lost
+        if known > start:
+            self.log.lower_high_watermark(start)
+            self._checkpoint = self.committed = self._once = start
+        for one in lost:
+            name = "records_possibly_lost" if one.possible else "committed_records_lost"
+            self._event(name, start=one.start, end=one.end, leader_epoch=epoch)
 
     def _lead(self, state: PartitionState, broker_epoch: int, now: float) -> None:
         log, latest = self.log, self.log.epochs.latest()
@@ -230,7 +242,7 @@ class Partition:
             self._event("leadership_refused", isr=list(state.isr), leader_epoch=state.leader_epoch, latest=latest)
             return
         if state.unclean_epoch > latest and self.committed > log.end:
-            self._on_loss(log.end, self.committed)  # this log is all there is now
+            self._on_loss(log.end, self.committed, self.committed)  # this log is all there is now
         log.assign_epoch(state.leader_epoch)
         core = Leader(
             self._node,
@@ -379,10 +391,15 @@ class Partition:
         wants = leaves or full or (lead is not None and lead.core.stalled)
         return bool(wants and state is not None and self._node in state.isr and len(state.isr) > 1)
 
-    def take_losses(self) -> list[tuple[int, int, int]]:
-        """Committed records that were cut, and are not reported yet: leader epoch, start, end."""
+    def take_losses(self) -> list[LostRange]:
+        """What was lost here and is not reported yet, also by an earlier life of the server. Each is given out once;
+        the log keeps it until ``on_loss_reported``."""
         losses, self._losses = self._losses, []
         return losses
+
+    def on_loss_reported(self, lost: LostRange) -> None:
+        """The controller knows of a loss."""
+        self.guard(self.log.pending_losses.remove, lost)
 
     @property
     def checkpoint_due(self) -> bool:

@@ -5,16 +5,17 @@
                 until they do.
                 A leader that ends takes no more batches and waits for what it has to be committed, but not for long.
                 And ``ready``, where the successor of a transfer has everything; again until it leads
-    ReportLoss  committed records were cut; once, but until it is answered
+    ReportLoss  records were cut that were committed, or may have been; once, but until it is answered
 
 All that is due at the end of one input goes out in as few messages as length allows. Answers of the first two do not
-matter: the metadata tells what came of them. Losses are kept until the controller has them, ``KEPT`` at most, and
-one call is under way at a time.
+matter: the metadata tells what came of them. Losses are kept until the controller has them, on the disk too, and one
+call is under way at a time. After an unclean election of all that a server holds there are as many as partitions.
 """
 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Mapping
 from functools import partial
 
 from tidelog.effects import CONTROLLER
@@ -24,6 +25,7 @@ from tidelog.wire.codec import in_shares
 from tidelog.wire.messages import HandOver, Message, ReportLoss, Seal, SealPart, SuspectPart
 
 from tidelog_replica.core.timers import Timers
+from tidelog_replica.log.pending_losses import LostRange
 from tidelog_replica.outbox import Outbox
 from tidelog_replica.partition import Partition
 from tidelog_replica.session import Session
@@ -33,28 +35,33 @@ TIMER = "petitions"
 """First part of the timer key."""
 TRANSFER = "transfer"
 """Reason of those that are ``ready``."""
-KEPT = 1024
-"""Most losses that wait to be reported; each stands for an unclean election that this server lived through."""
 
-Loss = tuple[TopicPartition, int, int, int]
-"""Where, leader epoch, start, end."""
+Loss = tuple[TopicPartition, LostRange]
 
 
 class Petitions:
-    """``gather`` for every partition that an input touched, then ``send``."""
+    """``gather`` for every partition that an input touched, then ``send``. ``partitions``: all that are open, a live
+    view."""
 
     def __init__(
-        self, node: NodeId, session: Session, settings: ReplicaSettings, outbox: Outbox, timers: Timers
+        self,
+        node: NodeId,
+        session: Session,
+        settings: ReplicaSettings,
+        outbox: Outbox,
+        timers: Timers,
+        partitions: Mapping[TopicPartition, Partition],
     ) -> None:
         self._node = node
         self._session = session
         self._settings = settings
         self._outbox = outbox
         self._timers = timers
+        self._partitions = partitions
         self._seals: list[SealPart] = []
         self._hand_overs: dict[str, list[SuspectPart]] = {}
         """By reason."""
-        self._losses: deque[Loss] = deque(maxlen=KEPT)
+        self._losses: deque[Loss] = deque()
         self._reporting = False
         self._report_at = 0.0
 
@@ -77,8 +84,7 @@ class Petitions:
                 part = SuspectPart(*key, state.epoch, state.leader_epoch)
                 self._hand_overs.setdefault(TRANSFER, []).append(part)
                 partition.petition_at = now + self._settings.isr_retry_s
-        for loss in partition.take_losses():
-            self._losses.append((key, *loss))
+        self._losses += [(key, lost) for lost in partition.take_losses()]
 
     def send(self, now: float) -> None:
         """The end of an input."""
@@ -103,9 +109,9 @@ class Petitions:
         self._outbox.call(CONTROLLER, message, timeout_s, lambda answer, now: None)
 
     def _report(self, loss: Loss, life: int) -> None:
-        key, leader_epoch, start, end = loss
+        key, lost = loss
         self._reporting = True
-        message = ReportLoss(self._node, life, *key, leader_epoch, start, end)
+        message = ReportLoss(self._node, life, *key, lost.leader_epoch, lost.start, lost.end, lost.possible)
         done = partial(self._on_reported, loss)
         self._outbox.call(CONTROLLER, message, self._settings.controller_timeout_s, done)
 
@@ -114,5 +120,10 @@ class Petitions:
         self._reporting = False
         if isinstance(answer, TidelogError) and (answer.retriable or answer.code == "FENCED_BROKER_EPOCH"):
             self._report_at = now + self._settings.controller_retry_s
-        elif self._losses and self._losses[0] is loss:
+            return
+        if self._losses and self._losses[0] is loss:
             self._losses.popleft()
+        key, lost = loss
+        partition = self._partitions.get(key)
+        if partition is not None:
+            partition.on_loss_reported(lost)

@@ -126,18 +126,19 @@ def event_in_words(entry: HistoryEntry) -> str:
     if entry.event == "awaiting":
         down = f"; down: {told['down']}" if told["down"] else ""
         return f"reported: {told['reported'] or 'nobody'}; waiting for one or more of {told['awaited']}{down}"
-    if entry.event == "records_possibly_lost":
+    if entry.event == "records_possibly_lost" and entry.cause == "doubtful_tail":
         return (
             f"{told['node']} opened its log without offsets {told['start']} up to {told['end']}, which may have been"
             " committed: a batch there is whole on no member"
         )
-    if entry.event == "records_lost":
+    if entry.event in ("records_lost", "records_possibly_lost"):
         reason = (
-            "it follows a leader that lacked them (unclean election)"
+            "the leader lacked them (unclean election)"
             if entry.cause == "unclean_election"
-            else "it had them from a leader that did not wait for copies (commit_rule leader)"
+            else "they came from a leader that did not wait for copies (commit_rule leader)"
         )
-        return f"{told['node']} cut {told['count']} records, offsets {told['start']} up to {told['end']}: {reason}"
+        kind = "committed records" if entry.event == "records_lost" else "records that may have been committed"
+        return f"{told['node']} cut {told['count']} {kind}, offsets {told['start']} up to {told['end']}: {reason}"
     if entry.cause == "unclean_election":
         before = told.get("in_sync_before") or "nobody"
         return (

@@ -274,8 +274,9 @@ class ConfirmLeader(Message):
 
 @dataclass(frozen=True, slots=True)
 class ReportLoss(Message):
-    """A follower had to cut the committed records ``start`` to ``end`` to agree with the leader of an unclean
-    election. Kept in the partition's history."""
+    """A replica had to cut the records ``start`` to ``end`` to agree with its leader, after an unclean election or
+    under commit rule ``leader``. Kept in the partition's history. An earlier controller does not know ``possible``, and
+    notes all records as committed ones."""
 
     OP: ClassVar[str] = "report_loss"
     ANSWER: ClassVar[type[Message]] = Done
@@ -286,6 +287,9 @@ class ReportLoss(Message):
     leader_epoch: int
     start: int
     end: int
+    possible: bool = False
+    """The records lay above every high watermark that the replica knew: they may have been committed. Else they
+    were."""
 
 
 @dataclass(frozen=True, slots=True)

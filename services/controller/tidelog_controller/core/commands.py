@@ -179,6 +179,8 @@ class RecordLoss(Command):
     leader_epoch: int
     start: int
     end: int
+    possible: bool = False
+    """The records may have been committed; else they were. Feature level ``POSSIBLE_LOSSES``."""
 
 
 @dataclass(frozen=True, slots=True)

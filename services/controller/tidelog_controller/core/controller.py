@@ -23,7 +23,7 @@ from typing import Any
 from tidelog.counting import count
 from tidelog.effects import Event, Post
 from tidelog.errors import TidelogError, refuse
-from tidelog.levels import ALL, RECOVERY, Levels
+from tidelog.levels import ALL, POSSIBLE_LOSSES, RECOVERY, Levels
 from tidelog.types import (
     GROUPS,
     PRODUCER_IDS_END,
@@ -314,7 +314,8 @@ class Controller(Consensus):
             case ReportLoss():
                 if message.end <= message.start:
                     return refuse("MALFORMED", f"no records from {message.start} to {message.end}")
-                return RecordLoss(wall_ms, **_fields(message))
+                known = message if self.state.level >= POSSIBLE_LOSSES else replace(message, possible=False)
+                return RecordLoss(wall_ms, **_fields(known))
             case ReportDoubt():
                 return plan_doubt(self.state, message, wall_ms)
             case CreateTopic():

@@ -42,7 +42,7 @@ def forget_events(draft: Draft, command: ForgetEvents) -> Done:
 
 
 def record_loss(draft: Draft, command: RecordLoss) -> Done | TidelogError:
-    """A server has cut what was committed: the history says so, once."""
+    """A server has cut what was committed, or what may have been: the history says so, once."""
     key = TopicPartition(command.topic_id, command.partition)
     partition = draft.state.partition(*key)
     if partition is None:
@@ -59,7 +59,8 @@ def record_loss(draft: Draft, command: RecordLoss) -> Done | TidelogError:
         "leader_epoch": str(command.leader_epoch),
     }
     told = draft.state.history[key.topic_id][key.partition]
-    if not any(entry.event == "records_lost" and entry.evidence == evidence for entry in told):
+    event = "records_possibly_lost" if command.possible else "records_lost"
+    if not any(entry.event == event and entry.evidence == evidence for entry in told):
         rule = draft.state.topics[key.topic_id].config.commit_rule
-        draft.note(key, "records_lost", "commit_rule" if rule == "leader" else "unclean_election", evidence)
+        draft.note(key, event, "commit_rule" if rule == "leader" else "unclean_election", evidence)
     return Done()

@@ -37,7 +37,7 @@ from tidelog.types import Buffer
 from tidelog_replica.core.epochs import EpochCache
 from tidelog_replica.log.checkpoint import Checkpoint
 from tidelog_replica.log.committed import Committed
-from tidelog_replica.log.files import COMMITTED_ONCE, read_cache, seed_of
+from tidelog_replica.log.files import COMMITTED_ONCE, PENDING_LOSSES, read_cache, seed_of
 from tidelog_replica.log.origin import Origin, read_origin, write_origin
 from tidelog_replica.log.recovery import EPOCHS, MARK
 from tidelog_replica.log.sealed import stored_size
@@ -161,7 +161,7 @@ class StartOver:
                 _quarantine(disk, path, base)
                 disk.sync_dir(path)
         for name in disk.listdir(path):
-            if not name.endswith(QUARANTINED) and name != COMMITTED_ONCE:
+            if not name.endswith(QUARANTINED) and name not in (COMMITTED_ONCE, PENDING_LOSSES):
                 disk.unlink(f"{path}/{name}")
         disk.sync_dir(path)
 

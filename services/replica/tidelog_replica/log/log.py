@@ -38,6 +38,7 @@ from tidelog_replica.log.files import COMPACTED
 from tidelog_replica.log.flush import Change, Flush
 from tidelog_replica.log.index import INDEX_BYTES, IndexCache
 from tidelog_replica.log.origin import Origin
+from tidelog_replica.log.pending_losses import PendingLosses
 from tidelog_replica.log.readable import Beginning
 from tidelog_replica.log.recovery import Recovered, recover
 from tidelog_replica.log.segment import CorruptLog, Segment, remove
@@ -91,6 +92,7 @@ class Log(Cleanable):
         self._epochs_file = found.epochs_file
         self._mark = found.mark
         self._committed = found.committed
+        self.pending_losses = PendingLosses(self._disk, self._directory, found.names)
         self._compacted = Checkpoint(self._disk, f"{self._directory}/{COMPACTED}", there=COMPACTED in found.names)
         self._synced = self.end
         self._appended = self._marked = 0

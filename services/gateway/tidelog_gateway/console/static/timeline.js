@@ -4,7 +4,7 @@ import { h } from "./dom.js";
 import { clock } from "./format.js";
 
 const SHOWN = 200;
-const BAD = new Set(["offline", "records_lost", "copy_lost", "server_fenced"]);
+const BAD = new Set(["offline", "records_lost", "records_possibly_lost", "copy_lost", "server_fenced"]);
 const WARNING = new Set(["isr_shrunk", "sealing", "isr_refused", "server_draining", "transfer_withdrawn"]);
 
 /** How bad it is: `bad`, `warning` or `plain`. */
