@@ -82,7 +82,8 @@ def configuration() -> str:
     lines += ["", "## Topics", "", TOPICS, ""]
     lines += ["| setting | default | range | meaning |", "|---|---|---|---|"]
     for name, (bounds, help) in TOPIC_SETTINGS.items():
-        default = "2 with 3 replicas or more, else 1" if name == "min_insync_replicas" else DEFAULTS[name]
+        least = "2 with 3 replicas or more, else 1; 1 with commit_rule=leader"
+        default = least if name == "min_insync_replicas" else DEFAULTS[name]
         lines.append(f"| `{name}` | {default} | {bounds} | {help} |")
     return "\n".join(lines) + "\n"
 

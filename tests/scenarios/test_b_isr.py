@@ -332,3 +332,12 @@ def test_B9_a_leader_whose_disk_stalls_hands_over_and_its_followers_stay_in_the_
     assert first not in stage.now.isr, "nobody waits for a disk that does not answer"
     assert stage.read_all() == [b"m0", b"m1", b"m2"]
     stage.settle()
+
+
+def test_B10_with_commit_rule_leader_and_nothing_else_set_all_goes_on_when_both_followers_are_dead():
+    stage = Stage(commit_rule="leader")
+    stage.put(b"m0")
+    stage.kill(*stage.others)
+    stage.until(lambda: stage.partition(stage.first).leading.core.isr == (stage.first,))
+    stage.put(b"m1")
+    stage.settle()

@@ -48,6 +48,8 @@ def test_placement_is_chance_but_the_same_dice_throw_the_same() -> None:
 def test_defaults_tolerate_one_failure_from_three_replicas_on() -> None:
     assert parse_topic_config({}, 3) == (TopicConfig(min_insync_replicas=2), [])
     assert parse_topic_config({}, 2) == (TopicConfig(min_insync_replicas=1), [])
+    assert parse_topic_config({"commit_rule": "leader"}, 3) == (TopicConfig(commit_rule="leader"), [])
+    assert parse_topic_config({"commit_rule": "leader", "min_insync_replicas": "2"}, 3)[0].min_insync_replicas == 2
     assert parse_topic_config({"min_insync_replicas": "1", "flush": "os", "max_batch_bytes": "2048"}, 3) == (
         TopicConfig(min_insync_replicas=1, flush="os", max_batch_bytes=2048),
         [],

@@ -91,7 +91,7 @@ def awaited_in_words(partition: PartitionInfo, entries: Iterable[HistoryEntry]) 
 
 def refuses_all(topic: TopicInfo, partition: PartitionInfo) -> bool:
     """Writes with acks ``all`` are refused: too few replicas are in sync."""
-    return topic.config["commit_rule"] == "isr" and len(partition.isr) < int(topic.config["min_insync_replicas"])
+    return topic.config["commit_rule"] != "quorum" and len(partition.isr) < int(topic.config["min_insync_replicas"])
 
 
 def _why_no_leader(topic: TopicInfo, partition: PartitionInfo) -> str:

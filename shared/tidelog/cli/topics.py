@@ -61,8 +61,8 @@ def create(
 ) -> None:
     """Create a topic; returns when its partitions accept writes.
 
-    Settings: min_insync_replicas (2 when there are 3 or more replicas, else 1), commit_rule (isr, quorum, leader),
-    flush (fsync, interval, os), and more: 'tidelog topics describe' lists all. commit_rule and flush never change."""
+    Settings: min_insync_replicas (2 when there are 3 or more replicas, else 1; 1 with commit_rule=leader),
+    commit_rule (isr, quorum, leader), flush (fsync, interval, os), and more: 'tidelog topics describe' lists all. commit_rule and flush never change."""
 
     async def task() -> TopicInfo:
         async with connect(gateways) as log:
@@ -76,6 +76,12 @@ def create(
         print_json(as_json_topic(topic))
     else:
         click.echo(f"created {name}: {partitions} partitions, {replication_factor} replicas each")
+        given = {setting.partition("=")[0] for setting in settings}
+        if topic.config["commit_rule"] == "leader" and "min_insync_replicas" not in given:
+            click.echo(
+                "min_insync_replicas is 1, the default of commit_rule=leader: writes with acks all go on while the leader"
+                " is alone, and a failover may lose them"
+            )
 
 
 @topics.command("list")

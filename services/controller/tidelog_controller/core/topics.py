@@ -89,11 +89,13 @@ def parse_topic_config(
     ``present``: those of a topic that there is already; what is not given stays, and some must stay.
 
     ``min_insync_replicas`` that is not given for a new topic is 2 with three replicas or more, else 1: one failure
-    may be tolerated without losing either acked records or the ability to write.
+    may be tolerated without losing either acked records or the ability to write. Under ``commit_rule=leader`` it is 1:
+    a record is committed when its leader has it, and a topic with that rule is to go on with its leader alone.
     """
     values: dict[str, int | str | bool] = {}
     if present is None:
-        present = TopicConfig(min_insync_replicas=2 if replication_factor >= 3 else 1)
+        secure = replication_factor >= 3 and texts.get("commit_rule") != "leader"
+        present = TopicConfig(min_insync_replicas=2 if secure else 1)
         fixed: dict[str, str] = {}
     else:
         fixed = {name: text for name, text in present.texts().items() if name in FIXED}
