@@ -24,7 +24,7 @@ from tidelog.wire import codec
 from tidelog.wire.codec import MESSAGES
 from tidelog.wire.compiled import MAX_INT, default_of, hints, is_payload, optional_of
 from tidelog.wire.image import encode_delta, encode_image
-from tidelog.wire.messages import ErrorInfo, Message
+from tidelog.wire.messages import ABSENT, ErrorInfo, Message
 
 CDDL = (Path(tidelog.wire.__file__).parent / "tidelog.cddl").read_text(encoding="utf-8")
 
@@ -54,6 +54,8 @@ def example(cls: type, *, full: bool) -> Any:
     for field, hint in zip(dataclasses.fields(cls), hints(cls).values(), strict=True):
         if not is_payload(hint) and (full or default_of(field) is dataclasses.MISSING):
             values[field.name] = example_value(hint, f"{cls.__name__}.{field.name}", full=full)
+        elif ABSENT in field.metadata:
+            values[field.name] = default_of(field)
     return cls(**values)
 
 

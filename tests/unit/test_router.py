@@ -397,6 +397,17 @@ def test_other_refusals_reach_the_client_unchanged() -> None:
     assert bench.router.deadline() is None and bench.router.held_bytes == 0
 
 
+@pytest.mark.parametrize(("timeout_ms", "waits_s"), [(-1, 3.0), (0, 0.0), (500, 0.5), (10**9, 120.0)])
+def test_a_batch_waits_as_long_as_its_client_says_or_as_the_gateway_is_set(timeout_ms: int, waits_s: float) -> None:
+    bench = Bench(None, settings=RouterSettings(ack_timeout_s=3.0))
+    began = bench.now
+    bench.router.on_produce(CLIENT, produce(batch(0), timeout_ms=timeout_ms), bench.now)
+    bench.advance(200.0)
+    ((ack,),) = bench.flush()[1].values()
+    assert ack.error is not None and ack.error.code == "REQUEST_TIMED_OUT"
+    assert bench.now - began == pytest.approx(waits_s, abs=0.1)
+
+
 def test_the_timeout_says_whether_the_batch_may_have_been_written() -> None:
     bench = Bench(None)
     bench.router.on_produce(CLIENT, produce(batch(0), timeout_ms=500), bench.now)

@@ -45,6 +45,9 @@ class GatewayConfig(Listening):
         _ROUTER.server_max_bytes, "Bytes in flight to one replica server.", LEAST_BYTES, OUTBOX_BYTES // 2
     )
     server_max_batches: int = setting(_ROUTER.server_max_batches, "Batches in flight to one replica server.", 1)
+    ack_timeout_s: float = setting(
+        _ROUTER.ack_timeout_s, "Wait for an ack when the producer names none.", 0.01, _ROUTER.produce_max_timeout_ms / 1000
+    )
     client_max_subscriptions: int = setting(
         _SUBSCRIPTIONS.client_max_subscriptions, "Open subscriptions of one client.", 1
     )
@@ -111,6 +114,7 @@ class GatewayConfig(Listening):
             server_max_batches=self.server_max_batches,
             client_max_bytes=self.client_max_bytes,
             total_max_bytes=self.total_max_bytes,
+            ack_timeout_s=self.ack_timeout_s,
         )
 
     @property

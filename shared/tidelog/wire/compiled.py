@@ -25,7 +25,7 @@ from dataclasses import MISSING, Field, fields, is_dataclass
 from typing import Any
 
 from tidelog.errors import ProtocolError
-from tidelog.wire.messages import Message, Payload
+from tidelog.wire.messages import ABSENT, Message, Payload
 
 MAX_INT = 2**63 - 1
 """Largest integer of the protocol."""
@@ -81,7 +81,9 @@ def optional_of(hint: Any) -> Any | None:
 
 
 def default_of(field: Field[Any]) -> Any:
-    """A field's default, ``MISSING`` when it has none."""
+    """What a field means that is not there, ``MISSING`` when it must be there."""
+    if ABSENT in field.metadata:
+        return field.metadata[ABSENT]
     if field.default_factory is not MISSING:
         return field.default_factory()
     return field.default
@@ -89,7 +91,7 @@ def default_of(field: Field[Any]) -> Any:
 
 def lowest_of(field: Field[Any]) -> int:
     """The least value of an integer field."""
-    return -1 if field.default == -1 else 0
+    return -1 if default_of(field) == -1 else 0
 
 
 def _compile_encoder(cls: type) -> _Encoder:

@@ -23,6 +23,10 @@ from typing import ClassVar
 
 from tidelog.types import Acl, Buffer, Quota
 
+ABSENT = "absent"
+"""Metadata key of a field that may be left out on the wire but has no default in Python, since fields without a
+default follow it. Its value is what a missing field means; the same value is not sent."""
+
 Payload = Buffer | list[Buffer]
 """Bulk bytes of a message: one buffer, or several that are sent one after the other without joining them."""
 
@@ -1179,7 +1183,9 @@ class ProducePart:
     topic_id: str
     partition: int
     acks: int
-    timeout_ms: int
+    timeout_ms: int = field(metadata={ABSENT: -1})
+    """How long the sender waits for the ack; 0: not at all. Absent or -1: as long as the gateway's ``ack_timeout_s``
+    says, 5 s unless set."""
     size: int
     leader_epoch: int = -1
     """-1 from a client; the gateway sets what it knows, and a leader of another epoch refuses."""

@@ -328,8 +328,10 @@ class Router:
             lane = lanes[key] = Lane(source, key)
             self._by_partition.setdefault(key, {})[source] = lane
         self._arrivals += 1
-        timeout_ms = min(part.timeout_ms, self._settings.produce_max_timeout_ms)
-        entry = Entry(lane, self._arrivals, part, batch, producer_id, now + timeout_ms / 1000, now)
+        settings = self._settings
+        timeout_s = part.timeout_ms / 1000 if part.timeout_ms >= 0 else settings.ack_timeout_s
+        deadline = now + min(timeout_s, settings.produce_max_timeout_ms / 1000)
+        entry = Entry(lane, self._arrivals, part, batch, producer_id, deadline, now)
         lane.occupy(producer_id)
         entry.bucket = self._expiry.add(entry, entry.deadline)
         self.held[source] = self.held.get(source, 0) + part.size

@@ -24,6 +24,8 @@ class RouterSettings:
     retry_max_s: float = 0.5
     fate_grace_s: float = 1.0
     """How long a replaced leader may still tell the fate of a batch that must not be sent twice."""
+    ack_timeout_s: float = 5.0
+    """How long a batch waits for its ack whose client names no timeout."""
     produce_max_timeout_ms: int = 120_000
     """Longer timeouts of clients are cut to this."""
 
