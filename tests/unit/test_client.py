@@ -14,11 +14,11 @@ import trio
 from fake_gateway import FakeCluster
 from tidelog.client.connection import RETRY_S, Connection
 from tidelog.client.trio_loop import TrioLoop
-from tidelog.errors import Closed, ConfigError, TidelogError, Unreachable, refuse
+from tidelog.errors import Closed, ConfigError, TidelogError, TimedOut, Unreachable, refuse
 from tidelog.records import read_header
 from tidelog.types import Position
 from tidelog.websocket import WebSocketTransport
-from tidelog.wire.messages import Digest, Message, Subscribe, Unsubscribe
+from tidelog.wire.messages import Digest, ListOffset, Message, Subscribe, Unsubscribe
 
 
 @asynccontextmanager
@@ -381,6 +381,31 @@ async def test_an_error_that_may_pass_is_waited_out_as_long_as_patience_lasts(au
     with pytest.raises(TidelogError, match="r3 is away"):
         await connection.call(Digest("r3", "t", 0), patience_s=patience_s)
     assert patience_s - RETRY_S <= trio.current_time() <= patience_s
+
+
+@pytest.mark.parametrize(("again", "code"), [(True, "OFFSET_NOT_AVAILABLE"), (False, "REQUEST_TIMED_OUT")])
+async def test_a_request_whose_time_ends_says_why_it_was_refused_before(autojump_clock, again: bool, code: str) -> None:
+    """A gateway that tries again takes the rest of the time. What may be done only once has an unknown outcome then."""
+
+    class Slow:
+        closed = False
+        refused = False
+
+        async def call(self, _request: Message, timeout_s: float) -> Message:
+            if not self.refused:
+                self.refused = True
+                raise refuse("OFFSET_NOT_AVAILABLE", "the leader waits for r3", awaited="r3")
+            waits.extend(connection.waits.values())
+            await trio.sleep(timeout_s)
+            raise TimedOut("no answer")
+
+    waits: list[TidelogError] = []
+    connection = Connection(("ws://g1",), TrioLoop(WebSocketTransport()), "client", request_timeout_s=30.0)
+    connection.link = Slow()  # type: ignore[assignment]
+    with pytest.raises(TidelogError) as caught:
+        await connection.call(ListOffset("t", 0, "latest"), again=again)
+    assert caught.value.code == code and trio.current_time() == pytest.approx(30.0)
+    assert [error.detail["awaited"] for error in waits] == ["r3"] and not connection.waits
 
 
 async def test_a_dead_gateway_in_the_list_does_no_harm() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from replica_net import KEY, cluster, code, outcome
-from tidelog.errors import TimedOut, refuse
+from tidelog.errors import TidelogError, TimedOut, refuse
 from tidelog.types import Acks, TopicConfig
 from tidelog.wire.messages import (
     AlterIsr,
@@ -101,7 +101,12 @@ def test_B17_a_new_leader_does_not_tell_less_than_the_old_one_told() -> None:
     net.hold = lambda name, call: call.to == "r2" and isinstance(call.message, Fetch)
     net.lead("r2", "r1 r2 r3")
     latest = ListOffset(KEY.topic_id, 0, "latest")
-    assert code(net.answers[net.ask("r2", latest)]) == "OFFSET_NOT_AVAILABLE"
+    net.advance(0.3)
+    refusal = net.answers[net.ask("r2", latest)]
+    assert isinstance(refusal, TidelogError) and refusal.code == "OFFSET_NOT_AVAILABLE"
+    assert (refusal.detail["awaited"], refusal.detail["awaited_offset"]) == ("r1 r3", 1)
+    assert 300 <= refusal.detail["waited_ms"] <= 400
+    assert "waits for r1, r3" in refusal.message
     assert code(net.answers[net.read("r2", 1)]) == "OFFSET_NOT_AVAILABLE"
     assert code(net.answers[net.read("r2", 0)]) == "OFFSET_NOT_AVAILABLE"
     net.hold = lambda name, call: False

@@ -285,7 +285,8 @@ class Shell:
         return error.retriable or self.cluster.knows_better(message.topic_id, message.partition, error.code)
 
     async def _ask_again(self, message: Read | ListOffset, last: TidelogError, end: float, done: Answered) -> None:
-        """Slow path of ``ask_leader``: with a pause, or when the metadata changes."""
+        """Slow path of ``ask_leader``: with a pause, or when the metadata changes. Where the time is over, the last
+        refusal is the answer: it says more than that a try was not answered in what was left of the time."""
         while True:
             with trio.move_on_after(RETRY_S):
                 await self.wait_change()
@@ -310,7 +311,8 @@ class Shell:
             if not (isinstance(answer, TidelogError) and self._may_pass(message, answer)):
                 done(answer)
                 return
-            last = answer
+            if answer.code != "REQUEST_TIMED_OUT":
+                last = answer
 
     # --- effects and time -----------------------------------------------------------------------------------
 

@@ -30,6 +30,7 @@ from tidelog.types import NodeId
 from tidelog.wire.messages import ListOffset, OffsetAnswer, Read, ReadAnswer, StableOffset
 
 from tidelog_replica.core.epochs import divergence
+from tidelog_replica.core.leader import Leader
 from tidelog_replica.core.stable import Standing
 from tidelog_replica.core.waiters import Waiters, earlier
 from tidelog_replica.log.log import Log
@@ -120,7 +121,7 @@ class Reading:
 
     def read(self, source: int, id: int | None, read: Read, now: float) -> None:
         """Answer with committed batches, or wait: for the proof that the read asks for, and at the HW for news."""
-        refusal = self._refusal(read)
+        refusal = self._refusal(read, now)
         if refusal is not None:
             self._outbox.answer(source, id, refusal)
             return
@@ -144,7 +145,7 @@ class Reading:
             return
         found = self._offset_of(asked)
         if found is not None or not self._core.knows_end:
-            self._outbox.answer(source, id, found or self._end_not_known())
+            self._outbox.answer(source, id, found or self._end_not_known(now))
             return
         until = now if self._full else now + self._settings.read_proof_max_s
         self._step(_Reader(source, id, asked, now, now, until), now)
@@ -159,7 +160,7 @@ class Reading:
         """Bring a request as far as it gets now."""
         if not self._is_proved(reader, now):
             if now >= reader.until:
-                self._outbox.answer(reader.source, reader.id, self._stale())
+                self._outbox.answer(reader.source, reader.id, self._stale(now))
                 return
             if reader.asked == inf:
                 self._core.ask_confirmation(now)
@@ -176,7 +177,7 @@ class Reading:
                 reader.source, reader.id, self._offset_of(reader.ask) or self._latest(reader.ask, now)
             )
         else:
-            self._answer(reader.source, reader.id, reader.ask)
+            self._answer(reader.source, reader.id, reader.ask, now)
 
     def _is_proved(self, reader: _Reader, now: float) -> bool:
         """Whether nothing can be missing that the request asks for."""
@@ -188,7 +189,7 @@ class Reading:
                 wanted = min(now - ask.max_staleness_ms / 1000, reader.asked)
         return self._core.knows_end and self._core.confirmed_at >= wanted
 
-    def _refusal(self, read: Read) -> TidelogError | None:
+    def _refusal(self, read: Read, now: float) -> TidelogError | None:
         core, log, hw = self._core, self._log, self._core.high_watermark
         if read.consistency not in CONSISTENCIES:
             return refuse("MALFORMED", f"consistency is one of {', '.join(CONSISTENCIES)}, not {read.consistency!r}")
@@ -206,7 +207,7 @@ class Reading:
         if read.offset > hw and self._leader is not None:
             return None  # this server may be behind: it waits
         if read.offset > hw and not core.knows_end:
-            return self._end_not_known()
+            return self._end_not_known(now)
         diverging = divergence(read.offset, read.last_epoch, log.epochs, log.start, log.end)
         if diverging is not None:
             epoch, end = diverging
@@ -219,14 +220,14 @@ class Reading:
             return self._refuse("OFFSET_OUT_OF_RANGE", f"{read.offset} is past the high watermark {hw}")
         return None
 
-    def _answer(self, source: int, id: int | None, read: Read) -> None:
+    def _answer(self, source: int, id: int | None, read: Read, now: float) -> None:
         hw, known, payload = self._core.high_watermark, self._core.knows_end, []
-        refusal = self._refusal(read)  # a follower can tell only now
+        refusal = self._refusal(read, now)  # a follower can tell only now
         if refusal is None and read.offset >= hw:
             if read.offset > hw:
                 refusal = self._refuse("OFFSET_NOT_AVAILABLE", f"committed up to {hw} only")
             elif not known:
-                refusal = self._end_not_known()
+                refusal = self._end_not_known(now)
         if refusal is not None:
             self._outbox.answer(source, id, refusal)
             return
@@ -266,15 +267,31 @@ class Reading:
 
     # --- refusals ----------------------------------------------------------------------------------------
 
-    def _end_not_known(self) -> TidelogError:
-        text = f"committed up to {self._core.high_watermark} at least; not known further yet"
-        return self._refuse("OFFSET_NOT_AVAILABLE", text)
+    def _end_not_known(self, now: float) -> TidelogError:
+        """This server leads, and does not know yet how far the leaders before it have committed: for how long it has
+        led, and which replicas it waits for."""
+        core = self._core
+        text = f"committed up to {core.high_watermark} at least; not known further yet"
+        if not isinstance(core, Leader):
+            return self._refuse("OFFSET_NOT_AVAILABLE", text)
+        waited_s, needed, awaited = max(0.0, now - core.began_at), core.epoch_start, core.awaited
+        if core.has_quorum:
+            waits = f"the leader waits for {', '.join(awaited)} to show that they hold everything up to {needed}"
+        else:
+            waits = f"{len(core.isr)} replicas are in sync, and {core.min_insync} have to be"
+        return self._refuse(
+            "OFFSET_NOT_AVAILABLE",
+            f"{text}, since {waited_s:.1f} s: {waits}",
+            waited_ms=round(waited_s * 1000),
+            awaited=" ".join(awaited),
+            awaited_offset=needed,
+        )
 
     def _not_agreed(self) -> TidelogError:
         text = f"the log here is not known yet to be the beginning of that of {self._leader}, the leader"
         return refuse("OFFSET_NOT_AVAILABLE", text, leader=self._leader or "")
 
-    def _refuse(self, code: str, message: str, **detail: int) -> TidelogError:
+    def _refuse(self, code: str, message: str, **detail: int | str) -> TidelogError:
         """With what the reader needs to know to find its way."""
         core = self._core
         error = refuse(
@@ -287,12 +304,16 @@ class Reading:
         error.detail |= detail
         return error
 
-    def _stale(self) -> TidelogError:
+    def _stale(self, now: float) -> TidelogError:
         if not self._core.knows_end:
-            return self._end_not_known()
+            return self._end_not_known(now)
         if self._leader is None:
             return refuse("STALE_REPLICA", "it cannot be shown that nobody else leads by now")
-        return refuse("STALE_REPLICA", f"the leader, {self._leader}, may have committed more", leader=self._leader)
+        return self._leader_may_have_more(self._leader)
+
+    @staticmethod
+    def _leader_may_have_more(leader: NodeId) -> TidelogError:
+        return refuse("STALE_REPLICA", f"the leader, {leader}, may have committed more", leader=leader)
 
     # --- the end of every input --------------------------------------------------------------------------
 
@@ -314,9 +335,9 @@ class Reading:
             self._step(reader, now)
 
     def give_up(self) -> None:
-        """Nothing is going to be proved soon: who waits for it had better go elsewhere."""
+        """The leader has proved nothing to this follower: readers that wait for that had better go elsewhere."""
         for reader in self._unproved.take_all():
-            self._outbox.answer(reader.source, reader.id, self._stale())
+            self._outbox.answer(reader.source, reader.id, self._leader_may_have_more(self._leader or ""))
 
     def deadline(self) -> float | None:
         """When ``on_tick`` has something to do; perhaps earlier than that."""

@@ -152,13 +152,14 @@ export class Connection {
   async call(request, shape = words.done, { again = true, timeoutS = this.requestTimeoutS, patienceS = Infinity } = {}) {
     const deadline = now() + timeoutS;
     const patientUntil = Math.min(deadline, now() + patienceS);
+    let last = null; // why the last try was refused: it says more than that the next one was not answered in time
     for (;;) {
       const link = await this.waitUp(deadline);
       try {
         return await link.call(request, shape, Math.max(0.001, deadline - now()));
       } catch (error) {
         if (this.closed) throw new Closed("the client was closed");
-        if (error instanceof TimedOut) throw error;
+        if (error instanceof TimedOut) throw (again && last) || error;
         if (error instanceof Unreachable) {
           if (again) continue;
           throw error;
@@ -166,6 +167,7 @@ export class Connection {
         const hopeless = !error.retriable || (error.unknownOutcome && !again);
         const pause = Math.max(RETRY_S, error.pauseS);
         if (hopeless || now() + pause >= patientUntil) throw error;
+        last = error;
         await sleep(pause, this.#stop.signal);
       }
     }

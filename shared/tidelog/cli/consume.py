@@ -20,6 +20,7 @@ from tidelog.cli.past import parse_moment
 from tidelog.client.consuming import Reading
 from tidelog.client.options import CONSISTENCIES, ISOLATIONS, ON_UNREADABLE
 from tidelog.client.stream import RecordStream
+from tidelog.errors import TidelogError
 from tidelog.records import Record
 from tidelog.timeline.records import decode
 from tidelog.types import TIMELINE
@@ -72,6 +73,8 @@ def _as_value(record: Record) -> bytes:
     return record.value or b""
 
 
+TELL_WAITS_S = 2.0
+"""So long nothing may come before it is said why."""
 LOOK_S = 0.05
 """Pause between two looks at whether a member of a group has come to the end."""
 
@@ -142,6 +145,8 @@ class Output:
         self._style = style
         self._left = math.inf if most is None else most
         self._flush = flush
+        self.printed = 0
+        """Records so far."""
 
     async def print(self, records: RecordStream) -> None:
         """All of them."""
@@ -150,6 +155,7 @@ class Output:
             write(self._style(record) + b"\n")
             if self._flush:
                 sys.stdout.buffer.flush()
+            self.printed += 1
             self._left -= 1
             if self._left == 0:
                 break
@@ -171,6 +177,29 @@ class Output:
                 nursery.cancel_scope.cancel()
             sys.stdout.buffer.flush()
             await member.commit()
+
+
+async def tell_waits(log: Log, topics: list[str], output: Output) -> None:
+    """While nothing comes of what is to be read to its end, say on stderr what it waits for, each cause once."""
+    told: set[tuple[str, str]] = set()
+    printed = -1
+    async with trio.open_nursery() as nursery:
+        while True:
+            await trio.sleep(TELL_WAITS_S)
+            for error in log.waits:
+                cause = error.code, str(error.detail.get("awaited", ""))
+                if cause not in told:
+                    told.add(cause)
+                    click.echo(f"tidelog: waiting: {error}", err=True)
+            if output.printed == printed and not log.waits:
+                nursery.start_soon(_ask_ends, log, topics)  # a subscription does not say what it waits for
+            printed = output.printed
+
+
+async def _ask_ends(log: Log, topics: list[str]) -> None:
+    for topic in topics:
+        with suppress(TidelogError):
+            await log.find_positions(topic, "latest")
 
 
 async def _cancel_at(member: GroupConsumer, ends: Mapping[tuple[str, int], int], scope: trio.CancelScope) -> None:
@@ -275,10 +304,11 @@ def consume(
     output = Output(line, most, flush=end is None and not reverse)
 
     async def task() -> None:
-        async with connect(gateways) as log:
-            chosen = partitions or None
+        async with connect(gateways) as log, trio.open_nursery() as nursery:
+            chosen, topics = partitions or None, topic.split(",") if group else [topic]
+            if end is not None:
+                nursery.start_soon(tell_waits, log, topics, output)
             if group:
-                topics = topic.split(",")
                 member = log.consume(topics, group=group, instance=instance, start=begin, **reading)
                 await output.print_share(log, member, topics, to_end)
             elif reverse:
@@ -287,6 +317,7 @@ def consume(
                 )
             else:
                 await output.print(log.consume(topic, start=begin, end=end, partitions=chosen, **reading))
+            nursery.cancel_scope.cancel()
 
     try:
         run(task)

@@ -14,7 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from tidelog.client.loop import Event, Link, Loop, Work
-from tidelog.errors import TidelogError, TimedOut, Unreachable, refuse
+from tidelog.errors import TidelogError, TimedOut, Unreachable, refuse, without_frames
 from tidelog.wire.messages import (
     Delivery,
     Hello,
@@ -92,6 +92,8 @@ class Connection:
         self._open_subs: set[int] = set()
         self._tickets: dict[int, tuple[int, str]] = {}
         """By producer id that is written under: its epoch and ticket."""
+        self.waits: dict[object, TidelogError] = {}
+        """Of each request that is tried again at present: why it was refused last."""
         self.on_close: dict[object, Callable[[], Event]] = {}
         """What is still to be said when the connection is closed: it is begun by the call, and over by the event."""
         self._start: Callable[[Work], None] | None = None
@@ -199,26 +201,34 @@ class Connection:
     ) -> Message:
         """Send a request and wait for its answer, on as many links as it takes. ``again``: doing it twice does no
         harm, so it is tried again after a lost link. Errors that may pass are waited out, for ``patience_s`` at most.
-        Raises ``BrokerError``, ``TimedOut`` or ``Unreachable``."""
+        Raises ``BrokerError``, ``TimedOut`` or ``Unreachable``. Where the last try is not answered in what was left of
+        the time, and doing it twice does no harm, the last refusal is raised: it says what the request waited for."""
         deadline = self.loop.now() + (timeout_s or self.request_timeout_s)
         patient_until = min(deadline, self.loop.now() + patience_s)
-        while True:
-            link = await self.wait_up(deadline)
-            try:
-                return await link.call(request, max(0.001, deadline - self.loop.now()))
-            except Unreachable as error:
-                if not again:
-                    error.unknown_outcome = True
+        key = object()
+        try:
+            while True:
+                link = await self.wait_up(deadline)
+                try:
+                    return await link.call(request, max(0.001, deadline - self.loop.now()))
+                except Unreachable as error:
+                    if not again:
+                        error.unknown_outcome = True
+                        raise
+                    await self.loop.checkpoint()
+                except TimedOut:
+                    if again and key in self.waits:
+                        raise self.waits[key] from None
                     raise
-                await self.loop.checkpoint()
-            except TimedOut:
-                raise
-            except TidelogError as error:
-                hopeless = not error.retriable or (error.unknown_outcome and not again)
-                pause_s = max(RETRY_S, error.pause_s)
-                if hopeless or self.loop.now() + pause_s >= patient_until:
-                    raise
-                await self.loop.sleep(pause_s)
+                except TidelogError as error:
+                    hopeless = not error.retriable or (error.unknown_outcome and not again)
+                    pause_s = max(RETRY_S, error.pause_s)
+                    if hopeless or self.loop.now() + pause_s >= patient_until:
+                        raise
+                    self.waits[key] = without_frames(error)
+                    await self.loop.sleep(pause_s)
+        finally:
+            self.waits.pop(key, None)
 
     # --- producer ids ------------------------------------------------------------------------------------
 

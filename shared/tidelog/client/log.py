@@ -81,6 +81,11 @@ class Log(Consuming, Grouping, Moving, Securing, Transacting, Upgrading):
         """What ``connect`` was given: whether producers trace, and by what."""
         return self._connection.tracing
 
+    @property
+    def waits(self) -> tuple[TidelogError, ...]:
+        """Of each request that is tried again at present, why it was refused last: what its caller waits for."""
+        return tuple(self._connection.waits.values())
+
     # --- topics ----------------------------------------------------------------------------------------------
 
     async def create_topic(

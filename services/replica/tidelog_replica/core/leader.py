@@ -83,6 +83,8 @@ class Leader:
         self._take(state)
         self.epoch_start = log_end
         """Where this leader epoch begins in the log."""
+        self.began_at = now
+        """When this server began to lead in this leader epoch."""
         self.high_watermark = high_watermark
         self.proposal: Proposal | None = None
         """In flight: not settled by a newer epoch yet."""
@@ -142,6 +144,12 @@ class Leader:
     def knows_end(self) -> bool:
         """The HW has reached the start of this epoch: nothing committed before is unknown."""
         return self.high_watermark >= self.epoch_start
+
+    @property
+    def awaited(self) -> tuple[NodeId, ...]:
+        """Members, perhaps this leader too, that have not shown yet that they hold everything that was in the log when
+        this leader epoch began. Before they have, the HW cannot reach ``epoch_start``."""
+        return tuple(node for node in self._counted if self._durable_of(node) < self.epoch_start)
 
     @property
     def has_quorum(self) -> bool:
