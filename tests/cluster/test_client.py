@@ -9,6 +9,7 @@ import pytest
 import tidelog
 import trio
 from tidelog.errors import TidelogError
+from tidelog.wire.messages import ListOffset
 
 from cluster.harness import Cluster, running
 
@@ -45,6 +46,10 @@ async def test_topics_records_and_offsets(tmp_path: Path) -> None:
         assert sum(partition.high_watermark for partition in described.partitions) == 3001
         at = await log.list_offset("orders", 1, datetime.fromtimestamp(11, UTC))
         assert (at.offset, at.timestamp_ms) == (333 + (ack.partition == 1), 11_000)
+        asked = ListOffset(topic.topic_id, 1, "timestamp", 11_000)
+        assert await log._connection.call(asked) == at, "the gateway answers with the record itself"
+        with pytest.raises(TidelogError, match="MALFORMED"):
+            await log._connection.call(ListOffset(topic.topic_id, 1, "timestamp"))
         assert (await log.history("orders", 0))[0].leader_epoch == topic.partitions[0].leader_epoch
         assert len((await log.status()).servers) == 3
         assert (await log.quorum()).active == "c1"

@@ -69,6 +69,7 @@ def test_offsets_by_name_and_time() -> None:
     assert ask(at="timestamp", timestamp_ms=900).offset == 0
     assert ask(at="timestamp", timestamp_ms=2000) == OffsetAnswer(2, 0)
     assert code(ask(at="newest")) == "MALFORMED"
+    assert code(ask(at="timestamp")) == "MALFORMED", "without a time"
 
 
 def test_what_is_wrong_with_a_batch_is_said_before_anything_is_appended() -> None:

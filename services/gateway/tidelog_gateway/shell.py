@@ -42,6 +42,7 @@ from tidelog_gateway.core.router import Router
 from tidelog_gateway.core.settings import RouterSettings, SubscriptionSettings
 from tidelog_gateway.core.spread import Spread
 from tidelog_gateway.core.subscription import Subscriptions
+from tidelog_gateway.timestamp_lookup import find_by_time
 
 READ_TIMEOUT_S = 5.0
 """A read or offset request that fails in a way that may pass is tried again for so long."""
@@ -148,6 +149,9 @@ class Shell:
                 self._perform(self.subscriptions.on_credit(link.source, message, now))
             case Read() if id is not None:
                 self.ask_reader(message, message.max_wait_ms / 1000 + READ_TIMEOUT_S, self.begin(link, id))
+            case ListOffset(at="timestamp") if id is not None:
+                done = self.begin(link, id)
+                self.nursery.start_soon(find_by_time, self.ask_leader, message, READ_TIMEOUT_S, done)
             case ListOffset() if id is not None:
                 self.ask_leader(message, READ_TIMEOUT_S, self.begin(link, id))
             case Subscribe() if id is not None:

@@ -139,6 +139,8 @@ class Reading:
         refusal = self._core.refusal(asked.leader_epoch)
         if refusal is None and asked.at not in ("earliest", "latest", "timestamp"):
             refusal = refuse("MALFORMED", f"at is earliest, latest or timestamp, not {asked.at!r}")
+        if refusal is None and asked.at == "timestamp" and asked.timestamp_ms < 0:
+            refusal = refuse("MALFORMED", "at is timestamp, and timestamp_ms is missing")
         refusal = refusal or _isolation_refusal(asked)
         if refusal is not None:
             self._outbox.answer(source, id, refusal)

@@ -87,7 +87,10 @@ export class Consuming extends Grouping {
     });
   }
 
-  /** The leader knows times by the batch: find the record in it; its first offset where it cannot be decoded. */
+  /**
+   * A gateway of an earlier release answers a time with the beginning of a batch, as leaders do: find the record in it;
+   * its first offset where it cannot be decoded.
+   */
   async #withinBatch(topicId, partition, answer, timestampMs) {
     const request = { op: "read", topic_id: topicId, partition, offset: answer.offset, max_bytes: 1 };
     const { payload } = await this.ask(request, words.readAnswer);

@@ -1291,8 +1291,9 @@ class OffsetAnswer(Message):
 
 @dataclass(frozen=True, slots=True)
 class ListOffset(Message):
-    """``at``: ``earliest`` (log start), ``latest`` (HW), ``timestamp`` (first record at or after it, else HW). The HW
-    is told when the leader has proved that it still leads."""
+    """``at``: ``earliest`` (log start), ``latest`` (HW), ``timestamp`` (first record at or after ``timestamp_ms``, which
+    has to be given; else HW). A replica server answers a timestamp with the beginning of the first batch that has such
+    a record; a gateway finds the record in it. The HW is told when the leader has proved that it still leads."""
 
     OP: ClassVar[str] = "list_offset"
     ANSWER: ClassVar[type[Message]] = OffsetAnswer
