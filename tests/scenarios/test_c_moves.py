@@ -322,6 +322,23 @@ def test_growth_gives_new_partitions_and_leaves_the_old_ones_alone():
     stage.settle()
 
 
+def test_growth_takes_the_replica_count_that_most_partitions_have():
+    """Partition 0 alone was reassigned to two servers."""
+    stage = Stage(partitions=2, min_insync_replicas="1")
+    first, others = stage.first, stage.others
+    wish(stage, Reassign("t", 0, (first, others[0])))
+    stage.until(lambda: len(stage.now.replicas) == 2)
+    wish(stage, GrowTopic("t", 3))
+    stage.until(lambda: len(stage.partitions) == 3 and stage.in_sync())
+    assert [len(stage.state(key).replicas) for key in stage.partitions] == [2, 3, 3]
+    wish(stage, Reassign("t", 1, (first, others[0])))
+    stage.until(lambda: len(stage.state(stage.partitions[1]).replicas) == 2)
+    wish(stage, GrowTopic("t", 4))
+    stage.until(lambda: len(stage.partitions) == 4 and stage.in_sync())
+    assert [len(stage.state(key).replicas) for key in stage.partitions] == [2, 2, 3, 2]
+    stage.settle()
+
+
 # --- what is refused -------------------------------------------------------------------------------------
 
 

@@ -189,15 +189,17 @@ topics.add_command(configure, "alter")
 @click.option("--partitions", type=click.IntRange(1), required=True, help="How many it is to have in all.")
 @gateway_option
 def grow(name: str, partitions: int, gateways: tuple[str, ...]) -> None:
-    """Give a topic more partitions. Those that there are keep their records; keys may go to other partitions."""
+    """Give a topic more partitions. Those that there are keep their records; keys may go to other partitions. New ones
+    have as many replicas as most partitions of the topic."""
 
     async def task() -> TopicInfo:
         async with connect(gateways) as log:
             await log.grow_topic(name, partitions)
             return await log.describe(name)
 
-    run(task)
-    click.echo(f"{name} has {partitions} partitions")
+    topic = run(task)
+    replicas = len(topic.partitions[-1].replicas)
+    click.echo(f"{name} has {partitions} partitions, the new ones with {replicas} replicas each")
 
 
 @topics.command()

@@ -408,7 +408,8 @@ class AlterLearners(Message):
 
 @dataclass(frozen=True, slots=True)
 class GrowTopic(Message):
-    """Give a topic more partitions: ``partitions`` in all. Those that there are keep their records and numbers."""
+    """Give a topic more partitions: ``partitions`` in all. Those that there are keep their records and numbers. A new
+    one has as many replicas as most of them have."""
 
     OP: ClassVar[str] = "grow_topic"
     ANSWER: ClassVar[type[Message]] = Done

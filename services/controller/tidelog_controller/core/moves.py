@@ -3,10 +3,11 @@ wrong with it. What the commands mean is in ``moving.py``; random choices are ma
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection
 
 from tidelog.errors import TidelogError, refuse
-from tidelog.types import NodeId, PartitionState
+from tidelog.types import NodeId, PartitionState, TopicState
 from tidelog.wire.messages import (
     CancelReassignment,
     DrainServer,
@@ -129,8 +130,8 @@ def _plan_cancellation(
 def _plan_growth(
     state: MetadataState, wish: GrowTopic, dice: Dice, wall_ms: int, slow: Collection[NodeId]
 ) -> AddPartitions | TidelogError:
-    """New partitions have as many replicas as the first one. Refusals: ``UNKNOWN_TOPIC``, ``INVALID_CONFIG`` (a topic
-    does not shrink), ``INVALID_REPLICATION_FACTOR``."""
+    """New partitions have as many replicas as most partitions of the topic have. Refusals: ``UNKNOWN_TOPIC``,
+    ``INVALID_CONFIG`` (a topic does not shrink), ``INVALID_REPLICATION_FACTOR``."""
     topic = state.topics.get(state.names.get(wish.name, ""))
     if topic is None:
         return refuse("UNKNOWN_TOPIC", f"there is no topic named {wish.name!r}")
@@ -140,7 +141,7 @@ def _plan_growth(
             "INVALID_CONFIG",
             f"partitions is {wish.partitions}; {wish.name} has {present} and only grows, to {MAX_PARTITIONS} at most",
         )
-    factor = len(topic.partitions[0].target or topic.partitions[0].replicas)
+    factor = _replication_factor(topic)
     servers = candidates(state, factor)
     if len(servers) < factor:
         names = ", ".join(sorted(servers)) or "none"
@@ -153,6 +154,12 @@ def _plan_growth(
     return AddPartitions(
         wall_ms, topic.topic_id, present, placement.place(servers, wish.partitions - present, factor)
     )
+
+
+def _replication_factor(topic: TopicState) -> int:
+    """How many replicas most partitions have, or are to have; of two numbers that are as frequent the larger."""
+    counts = Counter(len(partition.target or partition.replicas) for partition in topic.partitions)
+    return max(counts, key=lambda replicas: (counts[replicas], replicas))
 
 
 def _partition(state: MetadataState, name: str, number: int) -> PartitionState | TidelogError:
