@@ -48,6 +48,30 @@ clientTest("what is submitted in one turn leaves in one batch", async (log, clus
   assert.equal(cluster.log("t").batches.length, 1);
 });
 
+clientTest("without a key a partition that is read-only or paused is passed over", async (log, cluster) => {
+  const producer = await log.producer("t", { acks: "leader", idempotent: false });
+  for (const code of ["TOPIC_READ_ONLY", "TOPIC_PAUSED"]) {
+    cluster.refusals.push(new Refusal(code));
+    const refused = await producer.submit("v");
+    await assert.rejects(refused.wait(), { code });
+    for (let i = 0; i < 4; i++) {
+      const { partition } = await producer.send("v");
+      if (code === "TOPIC_READ_ONLY") assert.notEqual(partition, refused.partition);
+    }
+  }
+  const both = new Set();
+  for (let i = 0; i < 4; i++) both.add((await producer.send("v")).partition);
+  assert.equal(both.size, 2, "where all refuse they have their turns, one after the other");
+});
+
+clientTest("a request whose time ends says why it was refused before", async (log, cluster) => {
+  cluster.failures.set("list_offset", [new Refusal("OFFSET_NOT_AVAILABLE")]);
+  const asked = log.listOffset("t", 0);
+  await cluster.heard("list_offset");
+  cluster.deaf.add("list_offset"); // the next try is not answered
+  await assert.rejects(asked, { code: "OFFSET_NOT_AVAILABLE" });
+}, { requestTimeoutS: 0.3 });
+
 clientTest("a producer presents its ticket on every connection, and asks for a new id when it is too old", async (log, cluster) => {
   const producer = await log.producer("t");
   await producer.send("1", { partition: 0 });

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -70,6 +71,32 @@ async def test_the_end_of_a_producer_reports_what_nobody_waited_for() -> None:
                 await producer.submit(b"b")
         assert caught.value.failed == 2
         assert caught.value.code == "CORRUPT_BATCH"
+
+
+async def test_without_a_key_partitions_that_are_read_only_or_paused_are_not_chosen() -> None:
+    async with connected(partitions=4) as (cluster, log):
+        topic = cluster.topics["orders"]
+        flags: dict[int, dict[str, bool]] = {1: {"read_only": True}, 2: {"paused": True}}
+        parts = tuple(replace(p, **flags.get(p.partition, {})) for p in topic.partitions)
+        cluster.topics["orders"] = replace(topic, partitions=parts)
+        async with log.producer("orders") as producer:
+            assert {(await producer.send(b"v")).partition for _ in range(8)} == {0, 3}
+            assert (await producer.send(b"v", partition=1)).partition == 1, "who names it wants it"
+
+
+@pytest.mark.parametrize("code", ["TOPIC_READ_ONLY", "TOPIC_PAUSED"])
+async def test_a_partition_that_becomes_read_only_is_passed_over_until_the_metadata_say_otherwise(code: str) -> None:
+    async with connected(partitions=3) as (cluster, log):
+        async with log.producer("orders", tidelog.ProducerOptions(acks="leader", idempotent=False)) as producer:
+            cluster.refusals = [refuse(code, "not now")]
+            pending = await producer.submit(b"v")
+            with pytest.raises(TidelogError, match="not now"):
+                await pending.wait()
+            assert pending.partition not in {(await producer.send(b"v")).partition for _ in range(6)}
+            producer._look_at = 0.0
+            while producer._partitioner.closed:
+                await producer.send(b"v")
+            assert pending.partition in {(await producer.send(b"v")).partition for _ in range(6)}
 
 
 async def test_a_failure_that_was_told_is_not_reported_again() -> None:

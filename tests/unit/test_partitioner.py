@@ -41,3 +41,21 @@ def test_without_a_key_a_partition_is_kept_until_its_batch_is_full() -> None:
     assert partitioner.sticky == 2
     partitioner.move_on()
     assert partitioner.sticky == 0
+
+
+def test_without_a_key_partitions_that_take_no_records_are_passed_over_while_others_do() -> None:
+    partitioner = Partitioner(4, start=1)
+    partitioner.close([1, 2])
+    chosen = []
+    for _ in range(4):
+        chosen.append(partitioner.sticky)
+        partitioner.move_on()
+    assert chosen == [3, 0, 3, 0]
+    assert {partitioner.of_key(b"%d" % n) for n in range(100)} == {0, 1, 2, 3}, "keys stay where they are"
+    partitioner.close([0, 1, 2, 3])
+    before = partitioner.sticky
+    partitioner.move_on()
+    assert partitioner.sticky == (before + 1) % 4, "all refuse: one after the other"
+    partitioner.close([])
+    partitioner.move_on()
+    assert partitioner.sticky == (before + 2) % 4

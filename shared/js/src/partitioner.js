@@ -1,6 +1,7 @@
 /**
  * Which partition a record goes to: murmur2 of the key, as Kafka's clients do it, so that keys land where users of Kafka
- * expect them; without a key, one partition for a whole batch, then the next (KIP-480, "sticky").
+ * expect them; without a key, one partition for a whole batch, then the next (KIP-480, "sticky"). Partitions that take no
+ * records at present, since they are read-only or paused, are passed over while there are others.
  */
 
 const M = 0x5bd1e995;
@@ -36,14 +37,28 @@ export class Partitioner {
     this.partitions = partitions;
     /** Where records without a key go now. */
     this.sticky = start % partitions;
+    /** Partitions that take no records at present. */
+    this.closed = new Set();
   }
 
   ofKey(key) {
     return partitionOf(key, this.partitions);
   }
 
-  /** A batch without keys is full: the next one goes to the next partition. */
+  /** A batch without keys is full: the next one goes to the next partition that takes records. */
   moveOn() {
-    this.sticky = (this.sticky + 1) % this.partitions;
+    const next = (this.sticky + 1) % this.partitions;
+    let partition = next;
+    do {
+      if (!this.closed.has(partition)) break;
+      partition = (partition + 1) % this.partitions;
+    } while (partition !== next);
+    this.sticky = partition;
+  }
+
+  /** These, and no others, take no records at present. A key stays with its partition all the same. */
+  close(partitions) {
+    this.closed = new Set(partitions);
+    if (this.closed.has(this.sticky)) this.moveOn();
   }
 }

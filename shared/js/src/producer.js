@@ -10,6 +10,10 @@ import * as words from "./words.js";
 
 /** Records that `submit` takes before it lets others have their turn. */
 const TURN_EVERY = 256;
+/** What a partition answers that takes no records at present. */
+const CLOSED = new Set(["TOPIC_READ_ONLY", "TOPIC_PAUSED"]);
+/** Seconds between two looks whether such partitions take records again. */
+const LOOK_S = 5;
 /** Failed batches whose records nobody asked about, kept one by one until the producer ends. */
 const REMEMBERED_FAILURES = 1000;
 
@@ -81,6 +85,8 @@ export class Producer {
   #failed = [];
   #forgotten = 0;
   #firstError = null;
+  #looking = false;
+  #lookAt = now() + LOOK_S;
 
   constructor(connection, topic, options, codecs) {
     const partitions = topic.partitions.length;
@@ -92,6 +98,7 @@ export class Producer {
     this.options = options;
     this.#connection = connection;
     this.#partitioner = new Partitioner(partitions, wallMs());
+    this.#partitioner.close(closedOf(topic));
     this.#core = new ProducerCore({
       topicId: topic.topicId,
       partitions,
@@ -240,7 +247,30 @@ export class Producer {
       if (time >= this.#askAfter) this.#askForId(link);
       else deadline = Math.min(deadline, this.#askAfter);
     }
+    if (this.#partitioner.closed.size && link && !this.#looking) {
+      if (time >= this.#lookAt) this.#lookForOpen(link);
+      else deadline = Math.min(deadline, this.#lookAt);
+    }
     this.#timer.set(deadline);
+  }
+
+  /** Which partitions take records by now. */
+  #lookForOpen(link) {
+    this.#looking = true;
+    link
+      .call({ op: "metadata", topics: [this.topic] }, words.metadataAnswer, this.options.requestTimeoutS)
+      .then(
+        ({ topics: [topic] }) => {
+          const count = this.#partitioner.partitions;
+          if (topic) this.#partitioner.close(closedOf(topic).filter((partition) => partition < count));
+        },
+        () => null,
+      )
+      .then(() => {
+        this.#looking = false;
+        this.#lookAt = now() + LOOK_S;
+        this.#wake();
+      });
   }
 
   #send(link, time) {
@@ -298,6 +328,7 @@ export class Producer {
     for (const batch of settled) {
       batch.waiter?.resolve();
       if (batch.error) this.#remember(batch);
+      if (CLOSED.has(batch.error?.code)) this.#partitioner.close([...this.#partitioner.closed, batch.partition]);
     }
     while (this.#waiting.length && this.#core.buffered < this.options.bufferBytes) {
       const { record, partition, expectedOffset, room } = this.#waiting.shift();
@@ -328,4 +359,9 @@ export class Producer {
       room.reject(new Closed(`the producer of ${this.topic} is closed`));
     }
   }
+}
+
+/** The partitions of a topic that take no records at present. */
+function closedOf(topic) {
+  return topic.partitions.filter((one) => one.readOnly || one.paused).map((one) => one.partition);
 }

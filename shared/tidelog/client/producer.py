@@ -15,10 +15,22 @@ from tidelog.client.loop import Loop, Work
 from tidelog.client.options import ProducerOptions
 from tidelog.errors import BrokerError, Closed, ConfigError, TidelogError
 from tidelog.records import Fields, RecordHeaders
-from tidelog.wire.messages import InitProducer, Message, ProduceAck, ProducerId, TopicInfo
+from tidelog.wire.messages import (
+    InitProducer,
+    Message,
+    Metadata,
+    MetadataAnswer,
+    ProduceAck,
+    ProducerId,
+    TopicInfo,
+)
 
 CHECKPOINT_EVERY = 256
 """Records that ``submit`` takes before it lets other tasks run."""
+CLOSED = ("TOPIC_READ_ONLY", "TOPIC_PAUSED")
+"""What a partition answers that takes no records at present."""
+LOOK_S = 5.0
+"""Pause between two looks whether such partitions take records again."""
 REMEMBERED_FAILURES = 1000
 """Failed batches whose records nobody asked about, kept one by one until the producer ends."""
 
@@ -122,6 +134,10 @@ class Producer:
         self._identity = identity
         self._partitions = len(topic.partitions)
         self._partitioner = Partitioner(self._partitions, start=wall_ms())
+        self._partitioner.close(_closed_of(topic))
+        self._looking = False
+        self._look_at = self._loop.now() + LOOK_S
+        """When the metadata is asked again which partitions take records, while some do not."""
         self._wake = self._loop.event()
         self._room = self._loop.event()
         self._quiet = self._loop.event()
@@ -268,7 +284,20 @@ class Producer:
                     link.start_call(InitProducer(), self.options.request_timeout_s, self._on_producer_id)
                     continue
                 deadline = self._ask_after if deadline is None else min(deadline, self._ask_after)
+            if self._partitioner.closed and link is not None and not self._looking:
+                if now >= self._look_at:
+                    self._looking = True
+                    link.start_call(Metadata((self.topic,)), self.options.request_timeout_s, self._on_metadata)
+                    continue
+                deadline = self._look_at if deadline is None else min(deadline, self._look_at)
             await self._loop.wait(self._wake, math.inf if deadline is None else deadline)
+
+    def _on_metadata(self, answer: Message | TidelogError) -> None:
+        """Which partitions take records by now."""
+        self._looking, self._look_at = False, self._loop.now() + LOOK_S
+        self._wake.set()
+        if isinstance(answer, MetadataAnswer) and answer.topics:
+            self._partitioner.close(p for p in _closed_of(answer.topics[0]) if p < self._partitions)
 
     def _on_producer_id(self, answer: Message | TidelogError) -> None:
         self._asking = False
@@ -309,6 +338,8 @@ class Producer:
                 batch.waiter.set()
             if batch.error is not None:
                 self._remember(batch)
+                if batch.error.code in CLOSED:
+                    self._partitioner.close({*self._partitioner.closed, batch.partition})
         if settled and self._core.buffered < self.options.buffer_bytes:
             self._room.set()
         if self._core.is_idle:
@@ -385,6 +416,11 @@ async def open_producer(
         raise failure
     if lost is not None:
         raise lost
+
+
+def _closed_of(topic: TopicInfo) -> list[int]:
+    """The partitions that take no records at present."""
+    return [partition.partition for partition in topic.partitions if partition.read_only or partition.paused]
 
 
 def _bytes(data: bytes | None) -> bytes | None:

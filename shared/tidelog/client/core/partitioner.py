@@ -1,8 +1,11 @@
 """Which partition a record goes to: murmur2 of the key, as Kafka's clients do it, so that keys land where users of
-Kafka expect them; without a key, one partition for a whole batch, then the next (KIP-480, "sticky").
+Kafka expect them; without a key, one partition for a whole batch, then the next (KIP-480, "sticky"). Partitions that take no records at
+present, since they are read-only or paused, are passed over while there are others.
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterable
 
 _MASK = 0xFFFFFFFF
 _M = 0x5BD1E995
@@ -39,6 +42,8 @@ class Partitioner:
         self.partitions = partitions
         self.sticky = start % partitions
         """Where records without a key go now."""
+        self.closed: frozenset[int] = frozenset()
+        """Partitions that take no records at present."""
         self._known: dict[bytes, int] = {}
 
     def of_key(self, key: bytes) -> int:
@@ -51,5 +56,13 @@ class Partitioner:
         return partition
 
     def move_on(self) -> None:
-        """A batch without keys is full: the next one goes to the next partition."""
-        self.sticky = (self.sticky + 1) % self.partitions
+        """A batch without keys is full: the next one goes to the next partition that takes records."""
+        following = ((self.sticky + step) % self.partitions for step in range(1, self.partitions + 1))
+        next_one = (self.sticky + 1) % self.partitions
+        self.sticky = next((partition for partition in following if partition not in self.closed), next_one)
+
+    def close(self, partitions: Iterable[int]) -> None:
+        """These, and no others, take no records at present. A key stays with its partition all the same."""
+        self.closed = frozenset(partitions)
+        if self.sticky in self.closed:
+            self.move_on()
