@@ -7,9 +7,11 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 import tidelog.aio
+from serving import served
 from tidelog.aio.loop import AsyncioLoop
 from tidelog.errors import Closed, ConfigError, Unreachable
 from tidelog.tls import TlsFiles, TlsOptions
+from tidelog.types import TopicPartition
 
 Answer = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
@@ -142,3 +144,27 @@ def test_what_is_no_url_is_refused() -> None:
     run(test())
     with pytest.raises(ConfigError, match="no gateway URL"):
         tidelog.aio.connect([])
+
+
+def test_a_member_of_a_group_whose_task_is_cancelled_leaves_at_once() -> None:
+    async def test() -> None:
+        with served() as (cluster, url):
+            joined = asyncio.Event()
+
+            async def member() -> None:
+                async with tidelog.aio.connect(url) as log, log.consume("orders", group="g") as consumer:
+                    async with log.producer("orders") as producer:
+                        await producer.send(b"v")
+                    await consumer.__anext__()
+                    joined.set()
+                    await asyncio.Event().wait()
+
+            cluster.group.give("", [TopicPartition(cluster.topics["orders"].topic_id, 0)])
+            task = asyncio.create_task(member())
+            await joined.wait()
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            assert len(cluster.group.left) == 1
+
+    run(test())

@@ -4,6 +4,7 @@ given up, and when."""
 from __future__ import annotations
 
 import gc
+from contextlib import nullcontext
 
 import pytest
 import tidelog
@@ -320,3 +321,32 @@ async def test_wrong_usage_is_told() -> None:
             log.consume("orders", group="g", reverse=True)  # type: ignore[call-overload]
         with pytest.raises(ConfigError, match="sticky, range"):
             tidelog.GroupOptions(assignor="best")
+
+
+@pytest.mark.parametrize("closed", [True, False], ids=["in a block", "never closed"])
+async def test_a_member_whose_task_is_cancelled_with_its_connection_leaves_at_once(closed: bool) -> None:
+    async with filled(partitions=1) as (cluster, _), cluster.gateways() as urls:
+        cluster.group.give("", keys(cluster, 0))
+        with trio.CancelScope() as scope:
+            async with tidelog.connect(urls) as log:
+                consumer = log.consume("orders", group="g")
+                async with consumer if closed else nullcontext():
+                    for _ in range(4):
+                        await consumer.__anext__()
+                    scope.cancel()
+                    await trio.sleep_forever()
+        assert [left.member for left in cluster.group.left] == [consumer.member]
+        assert offsets(cluster) == {0: 3 if closed else 0}, "what was finished is committed where it is closed"
+
+
+async def test_a_member_whose_task_is_cancelled_leaves_while_its_connection_stays() -> None:
+    async with filled(partitions=1) as (cluster, log):
+        cluster.group.give("", keys(cluster, 0))
+        with trio.CancelScope() as scope:
+            async with log.consume("orders", group="g") as consumer:
+                await consumer.__anext__()
+                scope.cancel()
+                await trio.sleep_forever()
+        while not cluster.group.left:
+            await until_heard(cluster, 1)
+        assert [left.member for left in cluster.group.left] == [consumer.member]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager, nullcontext, suppress
 from math import inf
 
 from tidelog.aio.link import connect_link
@@ -78,6 +78,10 @@ class AsyncioLoop:
                 task.cancel()
         if failure is not None:
             raise failure
+
+    def shielded(self) -> AbstractContextManager[object]:
+        """A cancellation is raised once, at the await that it meets; what is awaited after that is not cut short."""
+        return nullcontext()
 
     def open_link(self, url: str, hello: Hello, handler: Handler) -> AbstractAsyncContextManager[Link]:
         """A link to a gateway."""

@@ -206,11 +206,12 @@ class GroupConsumer(RecordStream):
         self._readers.close()
         if self._opened:
             gone = self._loop.event()
+            self._connection.on_close[self._membership] = lambda: gone
             self._connection.start(self._say_goodbye, finished, gone)
             await self._loop.wait(gone, self._loop.now() + CLOSE_S)
 
     async def _say_goodbye(self, finished: dict[TopicPartition, Position], gone: Event) -> None:
-        """It is said also when who closes is cancelled meanwhile."""
+        """Commit and leave, also when the task that closes is cancelled meanwhile: the connection waits for it."""
         if self._auto:
             await self._commit_surely(finished)
         await self._membership.go().wait()

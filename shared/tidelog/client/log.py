@@ -286,6 +286,7 @@ async def _running(connection: Connection, connect_timeout_s: float, clock: Wall
         try:
             await connection.wait_up(loop.now() + connect_timeout_s)
             yield Log(connection, clock)
-            await connection.say_goodbye(loop.now() + GOODBYE_S)
         finally:
+            with loop.shielded():  # a member of a group whose task is cancelled still leaves it
+                await connection.say_goodbye(loop.now() + GOODBYE_S)
             connection.end()

@@ -7,7 +7,7 @@ ever wait for is an event, a time, or each other. An object of theirs reaches it
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from math import inf
 from typing import Protocol
 
@@ -75,8 +75,12 @@ class Loop(Protocol):
         """All at once. The first ``TidelogError`` ends the others and is raised, bare."""
 
     def tasks(self) -> AbstractAsyncContextManager[Callable[[Work], None]]:
-        """``async with loop.tasks() as start``: what is started runs beside the block, and is cancelled at its end.
-        What the block raises comes out bare."""
+        """``async with loop.tasks() as start``: what is started runs beside the block, and is cancelled at its end. Where
+        the block is cancelled it goes on until the block has ended: something may have to be said yet. What the block
+        raises comes out bare."""
+
+    def shielded(self) -> AbstractContextManager[object]:
+        """``with loop.shielded()``: what is awaited in the block is not cut short by a cancellation from outside."""
 
     def open_link(self, url: str, hello: Hello, handler: Handler) -> AbstractAsyncContextManager[Link]:
         """A link to a gateway, closed at the end of the block. The block is not cancelled when the link ends. Raises

@@ -72,7 +72,7 @@ class Membership:
                 deadline = self.core.deadline()
                 await self._loop.wait(self._wake, math.inf if deadline is None else deadline)
         finally:
-            del self._connection.on_close[self]
+            self._connection.on_close.pop(self, None)
             self._perform(self.core.stop())
             self._over.set()
             if (owner := self._owner()) is not None:

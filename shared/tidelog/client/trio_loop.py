@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager
 from math import inf
 from typing import TYPE_CHECKING
 
@@ -63,16 +63,37 @@ class TrioLoop:
 
     @asynccontextmanager
     async def tasks(self) -> AsyncIterator[Callable[[Work], None]]:
-        """Tasks beside the block."""
+        """Tasks beside the block. A cancellation of the block reaches all tasks of its nursery at once, in any order. So
+        each has a shield, which is taken away when the block has ended."""
         failure: Exception | None = None
+        scopes: set[trio.CancelScope] = set()
+
+        async def run(work: Work, scope: trio.CancelScope) -> None:
+            try:
+                with scope:
+                    await work()
+            finally:
+                scopes.discard(scope)
+
+        def start(work: Work) -> None:
+            scope = trio.CancelScope(shield=True)
+            scopes.add(scope)
+            nursery.start_soon(run, work, scope)
+
         async with trio.open_nursery() as nursery:
             try:
-                yield nursery.start_soon
+                yield start
             except Exception as error:
                 failure = error  # raised below, bare: a nursery would wrap it in a group
-            nursery.cancel_scope.cancel()
+            finally:
+                for scope in scopes:
+                    scope.cancel()
         if failure is not None:
             raise failure
+
+    def shielded(self) -> AbstractContextManager[object]:
+        """Not cut short by a cancellation from outside."""
+        return trio.CancelScope(shield=True)
 
     def open_link(self, url: str, hello: Hello, handler: Handler) -> AbstractAsyncContextManager[Link]:
         """A link to a gateway."""
