@@ -211,3 +211,21 @@ async def test_dev_serves_keeps_its_data_and_ends_at_ctrl_c(folder: Folder) -> N
         assert folder.ok("consume", "kept", "--from", "earliest", "--to-end") == b"one\ntwo\n"
         process.send_signal(signal.SIGTERM)
         assert await process.wait() == 0
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=["SIGTERM", "Ctrl-C"])
+@pytest.mark.parametrize("line", ["starting 3 controllers", "topic demo"])
+def test_a_demo_that_is_ended_leaves_no_process_and_no_data_behind(
+    tmp_path: Path, line: str, number: signal.Signals
+) -> None:
+    """While its processes start, and while records flow."""
+    command = [sys.executable, "-m", "tidelog.cli", "demo", "--out", str(tmp_path), "--seconds", "600", "--no-spark"]
+    environment = os.environ | {"PYTHONUNBUFFERED": "1"}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, env=environment) as demo:
+        assert demo.stdout is not None
+        while line.encode() not in (said := demo.stdout.readline()):
+            assert said, "it has ended by itself"
+        demo.send_signal(number)
+        assert demo.wait(60) == 128 + number
+    assert not Folder(tmp_path).logging()
+    assert not list(tmp_path.glob("cluster-*")), "nor its data"

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 import shutil
+import signal
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -58,7 +61,26 @@ class Play:
         self.console.print(text)
 
     async def run(self) -> bool:
-        """Play it. True when nothing was lost."""
+        """Play it. True when nothing was lost. Raises ``SystemExit`` after SIGTERM or Ctrl-C, when the processes of the
+        cluster have ended."""
+        ended_by: list[int] = []
+        with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+            async with trio.open_nursery() as nursery:
+
+                async def end() -> None:
+                    async for number in signals:
+                        ended_by.append(number)
+                        nursery.cancel_scope.cancel()
+
+                nursery.start_soon(end)
+                ok = await self._play()
+                nursery.cancel_scope.cancel()
+        if ended_by:
+            sys.exit(128 + ended_by[0])
+        return ok
+
+    async def _play(self) -> bool:
+        """The cluster from its start to its end, and the report."""
         try:
             await self._with_cluster()
         finally:
@@ -246,7 +268,14 @@ class Play:
             await log.create_topic(SECONDS, partitions=1)
         gateway = ",".join(self.cluster.gateways())
         command = [sys.executable, "-m", "tidelog.cli.demo.spark_job", self.pipeline, gateway, str(folder)]
-        done = await trio.run_process(command, capture_stdout=True, capture_stderr=True, check=False)
+        done = await trio.run_process(
+            command,
+            capture_stdout=True,
+            capture_stderr=True,
+            check=False,
+            start_new_session=True,
+            deliver_cancel=_kill_group,
+        )
         if done.returncode != 0:
             tail = "\n".join(done.stderr.decode(errors="replace").splitlines()[-15:])
             self.result.verdict.fault(f"the Spark job failed:\n{tail}")
@@ -255,3 +284,9 @@ class Play:
         self.result.plot = next(folder.glob("*.svg")).read_text()
         if self.result.spark["rows"] != self.result.verdict.stored:
             self.result.verdict.fault(f"Spark saw {self.result.spark['rows']} rows of {self.result.verdict.stored}")
+
+
+async def _kill_group(process: trio.Process) -> None:
+    """End the Spark job with the JVM that it has started."""
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
