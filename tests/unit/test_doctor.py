@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 from click.testing import CliRunner
 from serving import served
+from tidelog.cli.disk_growth import Growth, growth_between, keeps_everything, record_bytes
 from tidelog.cli.findings import NOTE, PROBLEM, WARNING, View, Waits, examine
 from tidelog.cli.main import main
 from tidelog.types import TopicConfig
@@ -235,6 +236,40 @@ def test_the_report_has_findings_and_what_was_seen() -> None:
         assert done.exit_code == 1 and told["seen"]["cluster"] == "fake" and told["seen"]["protocol"] == 1
         assert all(set(finding) == {"level", "what", "next_step"} for finding in told["findings"])
         assert "no replica server is live" in [finding["what"] for finding in told["findings"]]
+
+
+@pytest.mark.parametrize(
+    ("free_gib", "level", "words"),
+    [(1, WARNING, "about 17 minutes"), (500, WARNING, "about 6 days"), (2000, NOTE, "about 24 days"), (9000, None, "")],
+)
+def test_it_says_how_long_until_a_disk_is_full_where_nothing_is_ever_deleted(
+    free_gib: int, level: str | None, words: str
+) -> None:
+    growth = Growth({"r1": 1 << 20, "r3": 1 << 20}, ("orders", "events"))
+    free = {"tidelog_replica_disk_free_bytes": float(free_gib << 30)}
+    found = examine(replace(view(), growth=growth, metrics={"r1": free}))
+    assert [one.level for one in found] == [level] * (level is not None), "of r3 it is not known how much is free"
+    assert all(words in one.what and "no retention is set for orders, events" in one.what for one in found)
+    assert all("configure orders retention_ms" in one.next_step for one in found)
+
+
+def test_the_rate_of_a_disk_is_that_of_its_partitions_of_topics_that_keep_everything() -> None:
+    def topic(name: str, ends: tuple[int, int], **config: object) -> TopicInfo:
+        parts = (WHOLE, replace(WHOLE, partition=1, replicas=("r1",), learners=("r4",)))
+        parts = tuple(replace(p, high_watermark=end) for p, end in zip(parts, ends, strict=True))
+        return TopicInfo(name, name, replace(TopicConfig(), **config).texts(), parts)  # type: ignore[arg-type]
+
+    before, after = topic("a", (10, 20)), topic("a", (40, 80))
+    assert growth_between([before], [after], 3.0, 100.0) == Growth(
+        {"r1": 3000.0, "r2": 1000.0, "r3": 1000.0, "r4": 2000.0}, ("a",)
+    )
+    unknown = [topic("a", (-1, 20))]
+    assert growth_between(unknown, unknown, 3.0, 100.0) == growth_between([before], unknown, 3.0, 100.0) == Growth()
+    assert keeps_everything(before)
+    for setting in ({"retention_ms": 5}, {"retention_bytes": 5}, {"retention_records": 5}, {"cleanup": "compact"}):
+        assert not keeps_everything(topic("a", (1, 1), **setting))
+    produced = {"tidelog_replica_produced_bytes_total": 600.0, "tidelog_replica_produced_records_total": 3.0}
+    assert record_bytes({"r1": produced, "r2": produced, "gateway": {}}) == 200.0 and record_bytes({}) == 0.0
 
 
 def test_batches_that_no_reader_can_decode_are_named_with_their_places() -> None:

@@ -13,6 +13,7 @@ import click
 import trio
 from rich.console import Console
 
+from tidelog.cli.disk_growth import Growth, look_for_growth, record_bytes
 from tidelog.cli.findings import FEW_FILES, NOTE, PROBLEM, WARNING, Finding, View, Waits, examine, in_order
 from tidelog.cli.histories import Histories, ask_histories
 from tidelog.cli.main import NEXT_STEP, connect, gateway_option, json_option, print_json, run
@@ -41,7 +42,7 @@ def doctor(as_json: bool, gateways: tuple[str, ...]) -> None:
     """Look for what is wrong with the cluster and this machine, and say the next step for each finding.
 
     It looks at every gateway that is named, the controllers and their majority, replica servers, their disks,
-    versions, feature levels and clocks, each partition's leader and in-sync replicas, copies with a doubtful tail and
+    and how long until they are full at the present rate, versions, feature levels and clocks, each partition's leader and in-sync replicas, copies with a doubtful tail and
     records that were possibly lost in the last seven days (both of 500 partitions at most), how evenly servers are
     loaded, how far consumer groups are behind, for which transactions readers have waited for long, and what this
     process may open. Exit code 0: nothing but notes; 1: problems or warnings."""
@@ -102,6 +103,8 @@ async def _look_closely(url: str, view: View, found: list[Finding]) -> View:
             lags = await _lags(log, found) if live else {}
             histories = await _recent(log, view.metadata)
             waits = await _waits(log, told, found) if live else ()
+            size = record_bytes(told.metrics)
+            growth = await look_for_growth(log, view.metadata.topics, size) if live else Growth()
     except TidelogError as error:
         found.append(Finding(PROBLEM, f"gateway {url}: {error}", NEXT_STEP.get(error.code, "See its log.")))
         return view
@@ -119,6 +122,7 @@ async def _look_closely(url: str, view: View, found: list[Finding]) -> View:
         told.unreadable,
         waits,
         features,
+        growth,
     )
 
 

@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import median
 
+from tidelog.cli.disk_growth import Growth
 from tidelog.cli.explain import (
     awaited_in_words,
     doubt_in_words,
@@ -34,6 +35,10 @@ from tidelog.wire.messages import (
 
 PROBLEM, WARNING, NOTE = "problem", "warning", "note"
 LITTLE_ROOM_BYTES = 1 << 30
+SOON_FULL_S = 7 * 86_400
+"""A disk that is full so soon is worth a warning;"""
+FAR_FULL_S = 90 * 86_400
+"""one that is full later than this is not worth a word."""
 FEW_FILES = 4096
 OWN_REPLICAS = 3
 """Of the cluster's own topics, as far as there are servers."""
@@ -92,6 +97,8 @@ class View:
     waits: tuple[Waits, ...] = ()
     features: FeaturesAnswer | None = None
     """None: a release without levels answered, or nobody."""
+    growth: Growth = field(default_factory=Growth)
+    """What is written to topics that keep everything."""
 
 
 def examine(view: View) -> list[Finding]:
@@ -99,6 +106,7 @@ def examine(view: View) -> list[Finding]:
     metadata = view.metadata
     found = [*_controllers(view.quorum), *_servers(metadata, view.metrics), *_partitions(metadata, view.histories)]
     found += [
+        *_filling(view),
         *_unreadable(view),
         *_processes(view),
         *_levels(view.features),
@@ -180,6 +188,31 @@ def _disk(server: ServerInfo, metrics: Mapping[str, float]) -> Iterator[Finding]
     if damaged := int(metrics.get("tidelog_replica_damaged_partitions", 0)):
         what = f"{server.node} has {damaged} damaged logs, yet to be repaired"
         yield Finding(PROBLEM, what, "docs/operations.md, Damage, says what it does by itself, and what is yours.")
+
+
+def _filling(view: View) -> Iterator[Finding]:
+    """When disks are full, at the rate at which topics grow that keep everything."""
+    topics = ", ".join(view.growth.topics[:MOST_NAMED])
+    more = len(view.growth.topics) - MOST_NAMED
+    named = f"{topics} and {more} more" if more > 0 else topics
+    for node, rate in sorted(view.growth.rates.items()):
+        free = view.metrics.get(node, {}).get("tidelog_replica_disk_free_bytes", 0.0)
+        if not free or not rate or (left_s := free / rate) > FAR_FULL_S:
+            continue
+        what = (
+            f"the disk of {node} is full in about {_duration(left_s)} at the present rate of {rate / (1 << 20):.1f}"
+            f" MiB/s: {free / (1 << 30):.1f} GiB are free, and no retention is set for {named}"
+        )
+        step = f"'tidelog topics configure {view.growth.topics[0]} retention_ms=604800000' keeps seven days, for example."
+        yield Finding(WARNING if left_s <= SOON_FULL_S else NOTE, what, step)
+
+
+def _duration(seconds: float) -> str:
+    """In one unit, as people say it."""
+    for unit, length in (("days", 86_400), ("hours", 3600), ("minutes", 60)):
+        if seconds >= 2 * length:
+            return f"{seconds / length:.0f} {unit}"
+    return f"{seconds:.0f} seconds"
 
 
 def _unreadable(view: View) -> Iterator[Finding]:

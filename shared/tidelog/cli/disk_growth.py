@@ -1,0 +1,87 @@
+"""How fast the disks fill: what is written now to topics that keep everything.
+
+Retention is off unless a topic sets it, so such a topic grows until the disk is full. The rate of each server is the
+number of records that its partitions of these topics get per second, seen between two looks at their high
+watermarks, times the average size of a record in the batches that the servers took from producers. A topic with
+retention or compaction is left out: how much of it goes again is not seen in a few seconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import trio
+
+from tidelog.client.log import Log
+from tidelog.errors import TidelogError
+from tidelog.types import TopicConfig
+from tidelog.wire.messages import TopicInfo
+
+LOOK_S = 3.0
+"""Time between the two looks."""
+MOST_PARTITIONS = 1000
+"""Partitions that are looked at."""
+_UNLIMITED = {
+    name: str(getattr(TopicConfig(), name)) for name in ("retention_ms", "retention_bytes", "retention_records")
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Growth:
+    """``rates``: bytes per second by server; ``topics``: those that keep everything and grow, the fastest first."""
+
+    rates: Mapping[str, float] = field(default_factory=dict)
+    topics: tuple[str, ...] = ()
+
+
+def keeps_everything(topic: TopicInfo) -> bool:
+    """Nothing of the topic is ever deleted or compacted."""
+    return topic.config.get("cleanup") == "delete" and all(
+        topic.config.get(name) == text for name, text in _UNLIMITED.items()
+    )
+
+
+def record_bytes(metrics: Mapping[str, Mapping[str, float]]) -> float:
+    """Average size of a record in the batches that these servers took from producers; 0: they took none."""
+    sums = [
+        sum(values.get(f"tidelog_replica_produced_{unit}_total", 0.0) for values in metrics.values())
+        for unit in ("bytes", "records")
+    ]
+    return sums[0] / sums[1] if sums[1] else 0.0
+
+
+def growth_between(
+    before: Sequence[TopicInfo], after: Sequence[TopicInfo], seconds: float, bytes_per_record: float
+) -> Growth:
+    """What two looks at the same topics tell, so many seconds apart."""
+    ends = {(t.topic_id, p.partition): p.high_watermark for t in before for p in t.partitions if p.high_watermark >= 0}
+    rates: dict[str, float] = {}
+    by_topic: dict[str, float] = {}
+    for topic in after:
+        for partition in topic.partitions:
+            end = ends.get((topic.topic_id, partition.partition), partition.high_watermark)
+            rate = max(0, partition.high_watermark - end) * bytes_per_record / seconds
+            if rate:
+                by_topic[topic.name] = by_topic.get(topic.name, 0.0) + rate
+                for node in (*partition.replicas, *partition.learners):
+                    rates[node] = rates.get(node, 0.0) + rate
+    return Growth(rates, tuple(sorted(by_topic, key=lambda name: -by_topic[name])))
+
+
+async def look_for_growth(log: Log, topics: Sequence[TopicInfo], bytes_per_record: float) -> Growth:
+    """Look twice at those of these topics that keep everything; nothing where there are none."""
+    names, partitions = [], 0
+    for topic in topics:
+        partitions += len(topic.partitions)
+        if keeps_everything(topic) and partitions <= MOST_PARTITIONS:
+            names.append(topic.name)
+    if not names or not bytes_per_record:
+        return Growth()
+    try:
+        before, began = [await log.describe(name, offsets=True) for name in names], trio.current_time()
+        await trio.sleep(LOOK_S)
+        after = [await log.describe(name, offsets=True) for name in names]
+    except TidelogError:  # one was deleted meanwhile; what else is wrong, other findings tell
+        return Growth()
+    return growth_between(before, after, trio.current_time() - began, bytes_per_record)
