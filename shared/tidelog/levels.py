@@ -45,8 +45,9 @@ PRODUCER_SHARES = 4
 """Since this level controllers give the producer ids of a principal from one share (``tidelog.types.share_of``). An
 older controller would give any."""
 POSSIBLE_LOSSES = 4
-"""Since this level the metadata log tells records that were lost from records that may have been committed before they
-were lost (``possible`` of ``report_loss``). Below it both are noted as lost: an older controller knows one kind only."""
+"""Since this level the metadata log tells records that were lost from records that may have been committed before
+they were lost (``possible`` of ``report_loss``). Below it both are noted as lost: an older controller knows one kind
+only."""
 TICKETS = 4
 """Since this level nothing is written under a producer id without a ticket (``tidelog.tickets``). An older controller
 cannot read the keys in the metadata, and an older client has no ticket."""

@@ -194,7 +194,8 @@ CONTROLLER = (
     LogEvent(
         "partition_records_possibly_lost",
         "error",
-        "A server cut off records that may have been committed: an unclean election, commit_rule=leader, a doubtful tail.",
+        "A server cut off records that may have been committed: an unclean election, commit_rule=leader, or a"
+        " doubtful tail.",
         "tidelog why TOPIC/PARTITION says which offsets, and why.",
     ),
     LogEvent(
@@ -311,7 +312,8 @@ REPLICA = (
     LogEvent(
         "records_possibly_lost",
         "error",
-        "Records that may have been committed were cut off: an unclean election, commit_rule=leader, a doubtful tail.",
+        "Records that may have been committed were cut off: an unclean election, commit_rule=leader, or a doubtful"
+        " tail.",
         "tidelog why TOPIC/PARTITION says which.",
     ),
     LogEvent("copy_restarted", "warning", "The copy starts over, from where the leader's log begins.", "See Damage."),

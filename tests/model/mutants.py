@@ -222,6 +222,8 @@ BEYOND: dict[str, str] = {
     "lead_with_a_doubtful_tail": "the same",
     "elect_the_doubtful": "the same",
     "cut_for_a_leader_that_may_be_dead": "the same",
+    "report_what_was_known_only": "nobody compares reports with what was lost there: scenario C10",
+    "remember_losses_in_memory": "the same",
     "mark_ahead_of_the_sync": "the same",
     "confirm_leadership_at_once": "readers",
     "ignore_the_epochs_of_readers": "readers",

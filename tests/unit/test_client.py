@@ -86,17 +86,17 @@ async def test_without_a_key_partitions_that_are_read_only_or_paused_are_not_cho
 
 @pytest.mark.parametrize("code", ["TOPIC_READ_ONLY", "TOPIC_PAUSED"])
 async def test_a_partition_that_becomes_read_only_is_passed_over_until_the_metadata_say_otherwise(code: str) -> None:
-    async with connected(partitions=3) as (cluster, log):
-        async with log.producer("orders", tidelog.ProducerOptions(acks="leader", idempotent=False)) as producer:
-            cluster.refusals = [refuse(code, "not now")]
-            pending = await producer.submit(b"v")
-            with pytest.raises(TidelogError, match="not now"):
-                await pending.wait()
-            assert pending.partition not in {(await producer.send(b"v")).partition for _ in range(6)}
-            producer._look_at = 0.0
-            while producer._partitioner.closed:
-                await producer.send(b"v")
-            assert pending.partition in {(await producer.send(b"v")).partition for _ in range(6)}
+    plain = tidelog.ProducerOptions(acks="leader", idempotent=False)
+    async with connected(partitions=3) as (cluster, log), log.producer("orders", plain) as producer:
+        cluster.refusals = [refuse(code, "not now")]
+        pending = await producer.submit(b"v")
+        with pytest.raises(TidelogError, match="not now"):
+            await pending.wait()
+        assert pending.partition not in {(await producer.send(b"v")).partition for _ in range(6)}
+        producer._look_at = 0.0
+        while producer._partitioner.closed:
+            await producer.send(b"v")
+        assert pending.partition in {(await producer.send(b"v")).partition for _ in range(6)}
 
 
 async def test_a_failure_that_was_told_is_not_reported_again() -> None:
@@ -411,8 +411,11 @@ async def test_an_error_that_may_pass_is_waited_out_as_long_as_patience_lasts(au
 
 
 @pytest.mark.parametrize(("again", "code"), [(True, "OFFSET_NOT_AVAILABLE"), (False, "REQUEST_TIMED_OUT")])
-async def test_a_request_whose_time_ends_says_why_it_was_refused_before(autojump_clock, again: bool, code: str) -> None:
-    """A gateway that tries again takes the rest of the time. What may be done only once has an unknown outcome then."""
+async def test_a_request_whose_time_ends_says_why_it_was_refused_before(
+    autojump_clock, again: bool, code: str
+) -> None:
+    """A gateway that tries again takes the rest of the time. What may be done only once has an unknown outcome
+    then."""
 
     class Slow:
         closed = False
@@ -423,7 +426,7 @@ async def test_a_request_whose_time_ends_says_why_it_was_refused_before(autojump
                 self.refused = True
                 raise refuse("OFFSET_NOT_AVAILABLE", "the leader waits for r3", awaited="r3")
             waits.extend(connection.waits.values())
-            await trio.sleep(timeout_s)
+            autojump_clock.jump(timeout_s)
             raise TimedOut("no answer")
 
     waits: list[TidelogError] = []

@@ -1,4 +1,5 @@
-"""The contracts that ``docs/protocol.md`` lists: which op serves each of their functions, who sends it and who answers.
+"""The contracts that ``docs/protocol.md`` lists: which op serves each of their functions, who sends it and who
+answers.
 
 ``SERVED`` says it. The page names the same ops; the ports take each from those who send it and refuse it from all
 others; and in a simulated cluster in which all this happens nobody else sends it, and it is answered."""
@@ -34,7 +35,10 @@ SERVED = {
             "controller append_entries controller, controller append_result controller",
             "replica fetch replica, replica notify replica, replica progress replica",
         ),
-        "FetchEntries": ("controller append_entries controller", "replica fetch replica, replica epoch_offset replica"),
+        "FetchEntries": (
+            "controller append_entries controller",
+            "replica fetch replica, replica epoch_offset replica",
+        ),
         "RequestSnapshot": ("controller install_snapshot controller", "replica log_snapshot replica"),
         "ApplySnapshot": (
             "controller install_snapshot controller, controller snapshot_result controller",
@@ -234,9 +238,16 @@ def everything_happens(**config: str) -> Traffic:
     return traffic
 
 
-NOT_HERE = {"install_snapshot", "snapshot_result", "log_snapshot", "timeout_now", "add_controller", "remove_controller"}
-"""What takes more than this stage does. ``test_c_controllers.py``, ``test_copy_restart.py``, ``test_raft_paper.py`` and
-``test_controller_group.py`` have it."""
+NOT_HERE = {
+    "install_snapshot",
+    "snapshot_result",
+    "log_snapshot",
+    "timeout_now",
+    "add_controller",
+    "remove_controller",
+}
+"""What takes more than this stage does. ``test_c_controllers.py``, ``test_copy_restart.py``, ``test_raft_paper.py``
+and ``test_controller_group.py`` have it."""
 
 
 @pytest.fixture(scope="module")

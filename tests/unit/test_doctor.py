@@ -240,7 +240,12 @@ def test_the_report_has_findings_and_what_was_seen() -> None:
 
 @pytest.mark.parametrize(
     ("free_gib", "level", "words"),
-    [(1, WARNING, "about 17 minutes"), (500, WARNING, "about 6 days"), (2000, NOTE, "about 24 days"), (9000, None, "")],
+    [
+        (1, WARNING, "about 17 minutes"),
+        (500, WARNING, "about 6 days"),
+        (2000, NOTE, "about 24 days"),
+        (9000, None, ""),
+    ],
 )
 def test_it_says_how_long_until_a_disk_is_full_where_nothing_is_ever_deleted(
     free_gib: int, level: str | None, words: str

@@ -46,7 +46,10 @@ class GatewayConfig(Listening):
     )
     server_max_batches: int = setting(_ROUTER.server_max_batches, "Batches in flight to one replica server.", 1)
     ack_timeout_s: float = setting(
-        _ROUTER.ack_timeout_s, "Wait for an ack when the producer names none.", 0.01, _ROUTER.produce_max_timeout_ms / 1000
+        _ROUTER.ack_timeout_s,
+        "Wait for an ack when the producer names none.",
+        0.01,
+        _ROUTER.produce_max_timeout_ms / 1000,
     )
     client_max_subscriptions: int = setting(
         _SUBSCRIPTIONS.client_max_subscriptions, "Open subscriptions of one client.", 1

@@ -1,9 +1,9 @@
 """The offset of the first record at or after a time.
 
-A replica server knows times by the batch: it answers where the first batch begins that has such a record, and does not
-decode batches. The gateway reads on from there and finds the record. Batches that bring none, since compaction or an
-abort has taken their records, are passed over. Where a batch cannot be decoded its first offset is the answer: a reader
-that begins there meets it, and can say so. Where nothing is left, the answer is the end of the log, as it is
+A replica server knows times by the batch: it answers where the first batch begins that has such a record, and does
+not decode batches. The gateway reads on from there and finds the record. Batches that bring none, since compaction or
+an abort has taken their records, are passed over. Where a batch cannot be decoded its first offset is the answer: a
+reader that begins there meets it, and can say so. Where nothing is left, the answer is the end of the log, as it is
 where no batch has such a record.
 """
 

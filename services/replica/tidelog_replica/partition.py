@@ -217,9 +217,9 @@ class Partition:
 
     def _on_loss(self, start: int, committed: int, end: int) -> None:
         """The records from ``start`` up to ``end`` are about to be cut, or are gone, which an unclean election or the
-        commit rule allows. Those below ``committed`` were committed; the others may have been: this copy learns of the
-        leader's HW later than the leader moves it, and remembers after a restart what it had written down. The report
-        is durable before the HW comes down, so that no crash hides the loss."""
+        commit rule allows. Those below ``committed`` were committed; the others may have been: this copy learns of
+        the leader's HW later than the leader moves it, and remembers after a restart what it had written down. The
+        report is durable before the HW comes down, so that no crash hides the loss."""
         assert self.state is not None
         epoch = self.state.leader_epoch
         known = max(committed, self._once) if committed > start else start

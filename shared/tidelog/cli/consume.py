@@ -311,12 +311,9 @@ def consume(
             if group:
                 member = log.consume(topics, group=group, instance=instance, start=begin, **reading)
                 await output.print_share(log, member, topics, to_end)
-            elif reverse:
-                await output.print(
-                    log.consume(topic, start=begin, end=end, partitions=chosen, reverse=True, **reading)
-                )
             else:
-                await output.print(log.consume(topic, start=begin, end=end, partitions=chosen, **reading))
+                how: dict[str, Any] = {"start": begin, "end": end, "partitions": chosen, "reverse": reverse}
+                await output.print(log.consume(topic, **how, **reading))
             nursery.cancel_scope.cancel()
 
     try:

@@ -55,7 +55,9 @@ def growth_between(
     before: Sequence[TopicInfo], after: Sequence[TopicInfo], seconds: float, bytes_per_record: float
 ) -> Growth:
     """What two looks at the same topics tell, so many seconds apart."""
-    ends = {(t.topic_id, p.partition): p.high_watermark for t in before for p in t.partitions if p.high_watermark >= 0}
+    ends = {
+        (t.topic_id, p.partition): p.high_watermark for t in before for p in t.partitions if p.high_watermark >= 0
+    }
     rates: dict[str, float] = {}
     by_topic: dict[str, float] = {}
     for topic in after:

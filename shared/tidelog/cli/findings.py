@@ -203,7 +203,9 @@ def _filling(view: View) -> Iterator[Finding]:
             f"the disk of {node} is full in about {_duration(left_s)} at the present rate of {rate / (1 << 20):.1f}"
             f" MiB/s: {free / (1 << 30):.1f} GiB are free, and no retention is set for {named}"
         )
-        step = f"'tidelog topics configure {view.growth.topics[0]} retention_ms=604800000' keeps seven days, for example."
+        step = (
+            f"'tidelog topics configure {view.growth.topics[0]} retention_ms=604800000', for example, keeps a week."
+        )
         yield Finding(WARNING if left_s <= SOON_FULL_S else NOTE, what, step)
 
 

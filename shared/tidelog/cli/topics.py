@@ -62,7 +62,8 @@ def create(
     """Create a topic; returns when its partitions accept writes.
 
     Settings: min_insync_replicas (2 when there are 3 or more replicas, else 1; 1 with commit_rule=leader),
-    commit_rule (isr, quorum, leader), flush (fsync, interval, os), and more: 'tidelog topics describe' lists all. commit_rule and flush never change."""
+    commit_rule (isr, quorum, leader), flush (fsync, interval, os), and more: 'tidelog topics describe' lists all.
+    commit_rule and flush never change."""
 
     async def task() -> TopicInfo:
         async with connect(gateways) as log:
@@ -79,8 +80,8 @@ def create(
         given = {setting.partition("=")[0] for setting in settings}
         if topic.config["commit_rule"] == "leader" and "min_insync_replicas" not in given:
             click.echo(
-                "min_insync_replicas is 1, the default of commit_rule=leader: writes with acks all go on while the leader"
-                " is alone, and a failover may lose them"
+                "min_insync_replicas is 1, the default of commit_rule=leader: writes with acks all go on while the"
+                " leader is alone, and a failover may lose them"
             )
 
 
@@ -189,8 +190,8 @@ topics.add_command(configure, "alter")
 @click.option("--partitions", type=click.IntRange(1), required=True, help="How many it is to have in all.")
 @gateway_option
 def grow(name: str, partitions: int, gateways: tuple[str, ...]) -> None:
-    """Give a topic more partitions. Those that there are keep their records; keys may go to other partitions. New ones
-    have as many replicas as most partitions of the topic."""
+    """Give a topic more partitions. Those that there are keep their records; keys may go to other partitions. New
+    ones have as many replicas as most partitions of the topic."""
 
     async def task() -> TopicInfo:
         async with connect(gateways) as log:

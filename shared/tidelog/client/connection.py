@@ -201,8 +201,9 @@ class Connection:
     ) -> Message:
         """Send a request and wait for its answer, on as many links as it takes. ``again``: doing it twice does no
         harm, so it is tried again after a lost link. Errors that may pass are waited out, for ``patience_s`` at most.
-        Raises ``BrokerError``, ``TimedOut`` or ``Unreachable``. Where the last try is not answered in what was left of
-        the time, and doing it twice does no harm, the last refusal is raised: it says what the request waited for."""
+        Raises ``BrokerError``, ``TimedOut`` or ``Unreachable``. Where the last try is not answered in what was left
+        of the time, and doing it twice does no harm, the last refusal is raised: it says what the request waited
+        for."""
         deadline = self.loop.now() + (timeout_s or self.request_timeout_s)
         patient_until = min(deadline, self.loop.now() + patience_s)
         key = object()

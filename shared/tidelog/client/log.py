@@ -20,7 +20,7 @@ from tidelog.client.securing import Securing
 from tidelog.client.sender import Sender
 from tidelog.client.transacting import Transacting
 from tidelog.client.upgrading import Upgrading
-from tidelog.errors import ConfigError, TimedOut, refuse
+from tidelog.errors import ConfigError, TidelogError, TimedOut, refuse
 from tidelog.tls import TlsOptions
 from tidelog.wire.messages import (
     AddController,

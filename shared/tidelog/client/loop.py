@@ -75,9 +75,9 @@ class Loop(Protocol):
         """All at once. The first ``TidelogError`` ends the others and is raised, bare."""
 
     def tasks(self) -> AbstractAsyncContextManager[Callable[[Work], None]]:
-        """``async with loop.tasks() as start``: what is started runs beside the block, and is cancelled at its end. Where
-        the block is cancelled it goes on until the block has ended: something may have to be said yet. What the block
-        raises comes out bare."""
+        """``async with loop.tasks() as start``: what is started runs beside the block, and is cancelled at its end.
+        Where the block is cancelled it goes on until the block has ended: something may have to be said yet. What the
+        block raises comes out bare."""
 
     def shielded(self) -> AbstractContextManager[object]:
         """``with loop.shielded()``: what is awaited in the block is not cut short by a cancellation from outside."""

@@ -63,8 +63,8 @@ class TrioLoop:
 
     @asynccontextmanager
     async def tasks(self) -> AsyncIterator[Callable[[Work], None]]:
-        """Tasks beside the block. A cancellation of the block reaches all tasks of its nursery at once, in any order. So
-        each has a shield, which is taken away when the block has ended."""
+        """Tasks beside the block. A cancellation of the block reaches all tasks of its nursery at once, in any order.
+        So each has a shield, which is taken away when the block has ended."""
         failure: Exception | None = None
         scopes: set[trio.CancelScope] = set()
 

@@ -279,8 +279,8 @@ class ConfirmLeader(Message):
 @dataclass(frozen=True, slots=True)
 class ReportLoss(Message):
     """A replica had to cut the records ``start`` to ``end`` to agree with its leader, after an unclean election or
-    under commit rule ``leader``. Kept in the partition's history. An earlier controller does not know ``possible``, and
-    notes all records as committed ones."""
+    under commit rule ``leader``. Kept in the partition's history. An earlier controller does not know ``possible``,
+    and notes all records as committed ones."""
 
     OP: ClassVar[str] = "report_loss"
     ANSWER: ClassVar[type[Message]] = Done
@@ -1292,9 +1292,10 @@ class OffsetAnswer(Message):
 
 @dataclass(frozen=True, slots=True)
 class ListOffset(Message):
-    """``at``: ``earliest`` (log start), ``latest`` (HW), ``timestamp`` (first record at or after ``timestamp_ms``, which
-    has to be given; else HW). A replica server answers a timestamp with the beginning of the first batch that has such
-    a record; a gateway finds the record in it. The HW is told when the leader has proved that it still leads."""
+    """``at``: ``earliest`` (log start), ``latest`` (HW), ``timestamp`` (first record at or after ``timestamp_ms``,
+    which has to be given; else HW). A replica server answers a timestamp with the beginning of the first batch that
+    has such a record; a gateway finds the record in it. The HW is told when the leader has proved that it still
+    leads."""
 
     OP: ClassVar[str] = "list_offset"
     ANSWER: ClassVar[type[Message]] = OffsetAnswer

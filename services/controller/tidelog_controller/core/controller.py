@@ -314,8 +314,8 @@ class Controller(Consensus):
             case ReportLoss():
                 if message.end <= message.start:
                     return refuse("MALFORMED", f"no records from {message.start} to {message.end}")
-                known = message if self.state.level >= POSSIBLE_LOSSES else replace(message, possible=False)
-                return RecordLoss(wall_ms, **_fields(known))
+                loss = message if self.state.level >= POSSIBLE_LOSSES else replace(message, possible=False)
+                return RecordLoss(wall_ms, **_fields(loss))
             case ReportDoubt():
                 return plan_doubt(self.state, message, wall_ms)
             case CreateTopic():

@@ -147,8 +147,8 @@ class Leader:
 
     @property
     def awaited(self) -> tuple[NodeId, ...]:
-        """Members, perhaps this leader too, that have not shown yet that they hold everything that was in the log when
-        this leader epoch began. Before they have, the HW cannot reach ``epoch_start``."""
+        """Members, perhaps this leader too, that have not shown yet that they hold everything that was in the log
+        when this leader epoch began. Before they have, the HW cannot reach ``epoch_start``."""
         return tuple(node for node in self._counted if self._durable_of(node) < self.epoch_start)
 
     @property

@@ -61,8 +61,8 @@ class Play:
         self.console.print(text)
 
     async def run(self) -> bool:
-        """Play it. True when nothing was lost. Raises ``SystemExit`` after SIGTERM or Ctrl-C, when the processes of the
-        cluster have ended."""
+        """Play it. True when nothing was lost. Raises ``SystemExit`` after SIGTERM or Ctrl-C, when the processes of
+        the cluster have ended."""
         ended_by: list[int] = []
         with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
             async with trio.open_nursery() as nursery:

@@ -1,6 +1,6 @@
 """Which partition a record goes to: murmur2 of the key, as Kafka's clients do it, so that keys land where users of
-Kafka expect them; without a key, one partition for a whole batch, then the next (KIP-480, "sticky"). Partitions that take no records at
-present, since they are read-only or paused, are passed over while there are others.
+Kafka expect them; without a key, one partition for a whole batch, then the next (KIP-480, "sticky"). Partitions that
+take no records at present, since they are read-only or paused, are passed over while there are others.
 """
 
 from __future__ import annotations
