@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import click
 import pytest
 import tidelog.sync
 from click.testing import CliRunner, Result
 from serving import served
+from tidelog.cli import consume
 from tidelog.cli.main import main
+from tidelog.errors import refuse
+from tidelog.link import Link
+from tidelog.wire.messages import ListOffset, Message
 
 
 def run(url: str, *arguments: str) -> Result:
@@ -33,6 +38,33 @@ def test_a_range_of_records_in_either_order(arguments: str, printed: str) -> Non
                 producer.submit(b"%d" % n, timestamp_ms=1000 * n)
         done = run(url, "orders", *arguments.split())
         assert (done.exit_code, done.stdout.split()) == (0, printed.split()), done.output
+
+
+def test_to_end_says_what_it_waits_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A new leader does not know the end before another replica has shown what it has: until then it is refused."""
+    monkeypatch.setattr(consume, "TELL_WAITS_S", 0.01)
+    told: list[str] = []
+    echo = click.echo
+
+    def listen(text: str, *, err: bool = False) -> None:
+        told.append(text)
+        echo(text, err=err)
+
+    monkeypatch.setattr(consume.click, "echo", listen)
+    with served() as (cluster, url):
+        with tidelog.sync.connect(url) as log, log.producer("orders") as producer:
+            producer.submit(b"v")
+        answer = cluster.answer
+
+        def refuse_until_told(link: Link, message: Message) -> Message:
+            if isinstance(message, ListOffset) and message.at == "latest" and not told:
+                raise refuse("OFFSET_NOT_AVAILABLE", "the leader waits for r3", awaited="r3")
+            return answer(link, message)
+
+        monkeypatch.setattr(cluster, "answer", refuse_until_told)
+        done = run(url, "orders", "--from", "earliest", "--to-end")
+    assert (done.exit_code, done.stdout) == (0, "v\n")
+    assert done.stderr.count("waiting: [OFFSET_NOT_AVAILABLE] the leader waits for r3") == 1
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 from controller_net import ControllerNet
+from tidelog.levels import POSSIBLE_LOSSES, Levels
 from tidelog.types import PartitionState
 from tidelog.wire.messages import (
     AlterLearners,
@@ -143,6 +144,18 @@ def test_losses_go_into_the_history(cluster: Cluster) -> None:
     assert (history.entries[2].cause, history.entries[2].evidence["count"]) == ("unclean_election", "2")
     nothing = ReportLoss(cluster.second, cluster.epochs[cluster.second], cluster.topic_id, 0, 0, 10, 10)
     assert cluster.refusal(cluster.to, nothing).code == "MALFORMED"
+
+
+def test_below_its_feature_level_what_is_possibly_lost_goes_into_the_history_as_lost() -> None:
+    """An earlier controller knows one kind of loss, and its log has no field for the other."""
+    cluster = Cluster(levels={f"c{n}": Levels(1, POSSIBLE_LOSSES - 1) for n in (1, 2, 3)})
+    cluster.begin()
+    where = cluster.second, cluster.epochs[cluster.second], cluster.topic_id
+    assert cluster.answer(cluster.to, ReportLoss(*where, 0, 0, 10, 13, possible=True)) == Done()
+    history = cluster.answer(cluster.to, History(cluster.topic_id, 0))
+    assert isinstance(history, HistoryAnswer) and history.entries[-1].event == "records_lost"
+    entries = [entry.data for node in cluster.disks.values() for entry in node.entries]
+    assert entries and not any(b"possible" in data for data in entries)
 
 
 def test_a_quorum_is_sealed_and_led_again() -> None:
