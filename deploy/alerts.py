@@ -101,11 +101,12 @@ ALERTS = (
     ),
     Alert(
         "TidelogCommittedRecordsLost",
-        'increase(tidelog_replica_events_total{event="committed_records_lost"}[1h]) > 0',
+        'increase(tidelog_replica_events_total{event=~"committed_records_lost|records_possibly_lost"}[1h]) > 0',
         "0m",
         "critical",
-        "{{ $labels.instance }} cut off records that were committed",
-        "Only an unclean election or commit_rule=leader allows that; 'tidelog why TOPIC/PARTITION' says which.",
+        "{{ $labels.instance }} cut off records that were committed, or may have been",
+        "An unclean election, commit_rule=leader or a doubtful tail: 'tidelog why TOPIC/PARTITION' says which, and"
+        " whether they were committed.",
     ),
     Alert(
         "TidelogSegmentsQuarantined",
