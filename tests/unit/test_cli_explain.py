@@ -98,14 +98,18 @@ def test_unclean_elections_and_losses_are_told() -> None:
     )
     log.unfence("r1")
     log.write(RecordLoss(0, "r1", log.epoch_of("r1"), "id", 0, 1, 10, 13))
-    assert last(log).startswith("r1 cut 3 records, offsets 10 up to 13: it follows a leader that lacked them")
-    assert len(losses_in_words(log.state.history["id"][0])) == 2
+    assert last(log).startswith("r1 cut 3 committed records, offsets 10 up to 13: the leader lacked them")
+    log.write(RecordLoss(0, "r1", log.epoch_of("r1"), "id", 0, 1, 13, 15, possible=True))
+    assert last(log).startswith(
+        "r1 cut 2 records that may have been committed, offsets 13 up to 15: the leader lacked"
+    )
+    assert len(losses_in_words(log.state.history["id"][0])) == 3
 
 
 def test_with_commit_rule_leader_a_loss_is_no_wonder() -> None:
     log = cluster(commit_rule="leader")
     log.write(RecordLoss(0, "r1", log.epoch_of("r1"), "id", 0, 1, 10, 13))
-    assert last(log).endswith("it had them from a leader that did not wait for copies (commit_rule leader)")
+    assert last(log).endswith("they came from a leader that did not wait for copies (commit_rule leader)")
 
 
 def test_learners_are_named() -> None:

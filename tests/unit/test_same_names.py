@@ -17,7 +17,16 @@ DECLARED = (Path(__file__).resolve().parents[2] / "shared" / "js" / "tidelog.d.t
 KINDS = ("Log", "Producer", "Pending", "Consumer", "BackwardConsumer", "GroupConsumer", "Transaction")
 READERS = ("Consumer", "BackwardConsumer", "GroupConsumer")
 NOT_FOR_APPLICATIONS = {
-    "Log": {"sender", "producer_ids", "task_producer", "use_producer", "appender", "read_batches", "tracing"},
+    "Log": {
+        "sender",
+        "producer_ids",
+        "task_producer",
+        "use_producer",
+        "appender",
+        "read_batches",
+        "tracing",
+        "waits",
+    },
     "Producer": {"abandon", "begin", "on_acks", "on_link_down", "on_link_up"},
     "Consumer": {"reached", "current", "last"},
     "BackwardConsumer": {"reached", "current", "last"},

@@ -231,9 +231,9 @@ class Partition:
         if known > start:
             self.log.lower_high_watermark(start)
             self._checkpoint = self.committed = self._once = start
-        for one in lost:
-            name = "records_possibly_lost" if one.possible else "committed_records_lost"
-            self._event(name, start=one.start, end=one.end, leader_epoch=epoch)
+            self._event("committed_records_lost", start=start, end=known, leader_epoch=epoch)
+        if end > known:
+            self._event("records_possibly_lost", start=known, end=end, leader_epoch=epoch)
 
     def _lead(self, state: PartitionState, broker_epoch: int, now: float) -> None:
         log, latest = self.log, self.log.epochs.latest()
