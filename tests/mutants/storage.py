@@ -86,7 +86,7 @@ def cut_for_a_leader_that_may_be_dead(patch: Patch) -> None:
     patch.setattr(Doubts, "_step", believe)
 
 
-@breaks("R12", "A cut after an unclean election is reported up to the log's end, not up to the known HW only.")
+@breaks("R13", "A cut after an unclean election is reported up to the log's end, not up to the known HW only.")
 def report_what_was_known_only(patch: Patch) -> None:
     """What lies above the HW that the copy knew is cut without a report."""
     on_loss = Partition._on_loss
@@ -97,7 +97,7 @@ def report_what_was_known_only(patch: Patch) -> None:
     )
 
 
-@breaks("R12", "The report of a loss is durable before the records are cut.", tests=("test_pending_losses",))
+@breaks("R13", "The report of a loss is durable before the records are cut.", tests=("test_pending_losses",))
 def remember_losses_in_memory(patch: Patch) -> None:
     """A server that ends before the controllers have answered forgets what it had to report."""
 

@@ -16,7 +16,7 @@ read from where it ended.
     R9   who registers anew is in no ISR beside others, and resumes no leader epoch
     R10  a producer's sequence is in a log at most once
     R11  progress: ``Cluster.run`` demands it
-    R12  what a replica cuts, and was committed, it reports to the controllers, whatever happens to it in between
+    R13  what a replica cuts, and was committed, it reports to the controllers, whatever happens to it in between
     RAFT one leader per term, log matching, leader completeness, durable before told, equal state at equal index
 """
 

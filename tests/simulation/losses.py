@@ -61,7 +61,7 @@ class Losses(ClientInvariants):
 
     def _check_reported(self, who: str, key: TopicPartition, log: Log, chain: Chain, end: int) -> None:
         """Of the log that was ``chain`` nothing from ``end`` on is left: every record there that was committed and
-        may be gone is in a report that is on the disk until the controllers have it (R12)."""
+        may be gone is in a report that is on the disk until the controllers have it (R13)."""
         committed = self._of(key)
         for header in reversed(chain.headers):
             if header.end_offset <= end:
@@ -73,7 +73,7 @@ class Losses(ClientInvariants):
             offsets, reported = range(header.base_offset, header.end_offset), log.pending_losses.ranges
             missing = [offset for offset in offsets if not any(one.start <= offset < one.end for one in reported)]
             self._demand(
-                not missing, f"R12 {who}: cut offset {missing[:1]}, which was committed, and reports {reported}"
+                not missing, f"R13 {who}: cut offset {missing[:1]}, which was committed, and reports {reported}"
             )
 
     def _allow_loss(self, key: TopicPartition, before_epoch: int, start: int) -> None:
