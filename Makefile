@@ -18,7 +18,7 @@ help:
 	@echo "make crash-points   the power is lost at each system call of the real disk, over 20 recorded runs"
 	@echo "make upgrade-check [BASE=revision]   a cluster of an earlier revision is upgraded to this one under load"
 	@echo "make fuzz [MINUTES=10]   hostile bytes at everything that reads a stranger's"
-	@echo "make chaos [MINUTES=10] [SEED=1] [FAULT=name] [SPARK=1] [LINKS=proxies] [OLD=revision]   faults against a cluster of real processes; a report in chaos.html"
+	@echo "make chaos [MINUTES=10] [SEED=1] [FAULT=name] [SPARK=1] [LINKS=proxies] [OLD=revision] [HOLD=seconds]   faults against a cluster of real processes; a report in chaos.html"
 	@echo "make soak [MINUTES=60] [SEED=1]   the same for long with Spark, and what every process takes; a report in soak.html"
 	@echo "make mutants   every rule broken on purpose: who notices?"
 	@echo "make bench     throughput and latency of the whole path"
@@ -152,7 +152,7 @@ bench-peers: peers
 # Hosts and disks of their own take root; without it those faults are left out, and the report says so.
 SEED ?= 1
 chaos: $(STAMP)
-	$(BIN)/python deploy/chaos/run.py --seed $(SEED) --report chaos.html $(if $(SPARK),--spark) $(if $(LINKS),--links $(LINKS)) $(if $(OLD),--old $(OLD)) $(if $(FAULT),--fault $(FAULT),--minutes $(MINUTES))
+	$(BIN)/python deploy/chaos/run.py --seed $(SEED) --report chaos.html $(if $(SPARK),--spark) $(if $(LINKS),--links $(LINKS)) $(if $(OLD),--old $(OLD)) $(if $(HOLD),--hold $(HOLD)) $(if $(FAULT),--fault $(FAULT),--minutes $(MINUTES))
 
 soak: MINUTES = 60
 soak: $(STAMP)
