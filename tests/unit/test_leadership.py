@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from replica_net import KEY, Net, cluster, code
-from tidelog.errors import TidelogError
+from tidelog.errors import TidelogError, refuse
 from tidelog.types import Acks, TopicConfig
 from tidelog.wire.messages import ConfirmLeader, Fetch, ListOffset, Read, Register
 from tidelog_replica.settings import ReplicaSettings
@@ -104,24 +104,24 @@ def test_a_confirmation_is_good_for_the_session_time_out(age_s: float, refusal: 
 
 def test_who_left_the_isr_is_no_voter() -> None:
     net = cluster()
-    net.lead("r1", "r1 r2")
     silence(net, "r3")
+    net.lead("r1", "r1 r2")
     lapsed(net)
     assert tried(net) == ""
 
 
 def test_who_is_eligible_is_a_voter() -> None:
     net = cluster()
-    net.push(isr=("r1", "r2"), elr=("r3",), leader="r1", leader_epoch=1)
     silence(net, "r3")
+    net.push(isr=("r1", "r2"), elr=("r3",), leader="r1", leader_epoch=1)
     lapsed(net)
     assert tried(net, acks=Acks.LEADER) == "NOT_LEADER" and "r3" in why(net)
 
 
 def test_everybody_is_a_voter_where_unclean_elections_are_allowed() -> None:
     net = cluster(config=TopicConfig(min_insync_replicas=1, unclean_election=True))
-    net.lead("r1", "r1 r2")
     silence(net, "r3")
+    net.lead("r1", "r1 r2")
     lapsed(net)
     assert tried(net) == "NOT_LEADER" and "r3" in why(net)
 
@@ -138,8 +138,8 @@ def test_with_commit_rule_quorum_a_majority_decides(silent: tuple[str, ...], ref
 
 def test_an_isr_that_is_too_small_refuses_all() -> None:
     net = cluster(config=TopicConfig(min_insync_replicas=2))
+    net.refuse_isr = refuse("REQUEST_TIMED_OUT", "the controllers are busy")
     net.push(isr=("r1",), elr=("r2", "r3"), leader="r1", leader_epoch=1)
-    net.refuse_isr = TidelogError("REQUEST_TIMED_OUT", "the controllers are busy")
     lapsed(net)
     assert tried(net, acks=Acks.LEADER) == ""
     assert produced(net) == "NOT_ENOUGH_REPLICAS"
