@@ -264,12 +264,14 @@ REPLICA = (
         "warning",
         "The topic was deleted while no controller answered this server. The records from start to end were committed"
         " here meanwhile, and are gone with the topic.",
+        "Send these records to another topic, if they matter and their source still has them.",
     ),
     LogEvent(
         "settings_changed_meanwhile",
         "warning",
         "Settings of the topic changed while no controller answered this server. The records from start to end were"
         " committed here under the former ones.",
+        "See in changes whether these records are kept as you want them: fewer replicas may have had to have them.",
     ),
     LogEvent("life_ended", "warning", "The controllers know a later life of this server: it registers again.", WAIT),
     LogEvent(

@@ -57,7 +57,7 @@ class Ghost:
         self._role: dict[NodeId, Leading] = {}
         self.now = 0.0
         """Grows with every step, too little to matter to anybody who waits."""
-        self._begun: dict[int, float] = {}
+        self._led_since: dict[int, float] = {}
         """When a leader of each leader epoch began."""
 
     # --- what servers do -----------------------------------------------------------------------------------
@@ -91,7 +91,7 @@ class Ghost:
             return
         if self._role.get(server.name) is not leading:
             self._role[server.name] = leading
-            self._begun.setdefault(leading.core.leader_epoch, self.now)
+            self._led_since.setdefault(leading.core.leader_epoch, self.now)
             self._on_leader(server)
         self._commit(server, leading)
         self.check_superset(server)
@@ -100,7 +100,7 @@ class Ghost:
     def _check_confirmed(self, server: Server, leading: Leading) -> None:
         """R12: no leadership is confirmed as of a time at which a newer leader had begun."""
         core = leading.core
-        newer = [at for epoch, at in self._begun.items() if epoch > core.leader_epoch]
+        newer = [at for epoch, at in self._led_since.items() if epoch > core.leader_epoch]
         if newer:
             said = f"R12: {server.name} leads in epoch {core.leader_epoch}, and another has led since {min(newer)};"
             must(core.needs_voters, f"{said} it needs nobody's word")

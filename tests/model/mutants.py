@@ -203,8 +203,6 @@ BEYOND: dict[str, str] = {
     "elect_at_the_first_report": "the reports there are enough, and true",
     "serve_after_the_session": "time",
     "believe_old_confirmations": "time",
-    "believe_the_first_voter": "readers, and time",
-    "confirm_oneself": "readers, and time",
     "ask_the_isr_only": "readers, and time",
     "ask_nobody_who_may_be_elected_uncleanly": "readers, and time",
     "let_a_learner_vote": "readers, and reassignments",

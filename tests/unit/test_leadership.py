@@ -204,6 +204,7 @@ def test_a_leader_whose_partition_has_moved_on_in_the_newest_metadata_is_not_con
     settings = ReplicaSettings(reserve_bytes=0, changes_at_once=1)
     config = TopicConfig(min_insync_replicas=1, unclean_election=True)
     net = cluster(2, partitions=3, config=config, settings=settings)
+    silence(net, "r2")
     for number in range(3):
         net.push(number, isr=("r1",))
     net.advance(1.0)
