@@ -1,6 +1,6 @@
 """C4. Leaders without controllers go on while everybody whom the controllers could elect confirms them.
 
-It makes no difference whether the controllers are dead or on the other side of a broken network: a leader cannot tell.
+It makes no difference whether the controllers are dead or on the other side of a broken network: no leader can tell.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def never(stage: Stage, value: bytes, *, by: str = "hasty", acks: Acks = Acks.LE
 
 
 def hasty(stage: Stage) -> None:
-    """A producer that is content with the leader's word comes while there are controllers to tell it of the leader."""
+    """A producer that is content with the leader's word comes while the controllers can tell it of the leader."""
     assert try_one(stage, b"h", acks=Acks.LEADER, by="hasty").result == OK
 
 

@@ -141,9 +141,7 @@ class Options:
             topics=topics,
             producers=producers,
             consumers=2,
-            swarm=replace(
-                swarm, group=group, mutes=mutes, rots=rots, old_stores=old_stores, majorities=majorities
-            ),
+            swarm=replace(swarm, group=group, mutes=mutes, rots=rots, old_stores=old_stores, majorities=majorities),
             duration=duration,
             recode=seed % 10 == 0,
             moves=stream(seed, "moves").random() < 0.34,

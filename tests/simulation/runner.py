@@ -112,9 +112,7 @@ def run_case(case: Case, trace: Callable[[str], None] | None = None) -> Result:
     return Result(case, fault, cluster.counts, cluster.loop.steps, cluster.loop.now, struck)
 
 
-def run_seed(
-    seed: int, duration: float = DURATION, transactions: bool = False, majority: bool = False
-) -> Result:
+def run_seed(seed: int, duration: float = DURATION, transactions: bool = False, majority: bool = False) -> Result:
     """The whole run of a seed."""
     return run_case(Case(seed, duration, transactions=transactions, majority=majority))
 

@@ -1,8 +1,8 @@
 """What leaders here took while the controllers were away, and what the controllers changed meanwhile.
 
-A leader that goes on without controllers (``leadership.py``) works by the settings that it knows. When the controllers
-are back, the first metadata show what has changed on the other side. This server logs it for each partition that took
-batches since its session lapsed:
+A leader that goes on without controllers (``leadership.py``) works by the settings that it knows. When the
+controllers are back, the first metadata show what has changed on the other side. This server logs it for each
+partition that took batches since its session lapsed:
 
     topic_deleted_meanwhile     the topic is gone, and with it these records, which may have been acknowledged
     settings_changed_meanwhile  the topic has other settings: these records were taken under the settings of before

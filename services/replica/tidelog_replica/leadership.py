@@ -63,7 +63,7 @@ class Leadership:
         self._in_demand: dict[TopicPartition, Partition] = {}
         """Partitions whose voters are asked in the next round."""
         self._refused: dict[TopicPartition, float] = {}
-        """Partitions that refused a request, and when their voters had not confirmed since. Those may just have had no
+        """Partitions that refused a request, and since when their voters have not confirmed. They may have had no
         reason to: they count as silent if they do not answer for ``SILENT_S``."""
         self._reported: dict[NodeId, None] = {}
         """Silent voters that are in this server's log."""

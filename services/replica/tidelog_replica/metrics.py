@@ -182,8 +182,8 @@ UNCONFIRMED = Metric(
     "tidelog_replica_unconfirmed_partitions",
     "gauge",
     "partitions",
-    "Partitions led here that refused their clients when they were asked last, since no controller answers and not all"
-    " replicas that could be elected confirm the leader.",
+    "Partitions led here that refused their clients when they were asked last, since no controller answers and not"
+    " all replicas that could be elected confirm the leader.",
 )
 REGISTERED = Metric("tidelog_replica_registered", "gauge", "boolean", "1: registered at the controllers.")
 CONNECTIONS = Metric(

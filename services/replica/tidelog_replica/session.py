@@ -8,9 +8,9 @@ life is over (a later one registered): the server gives up every role and begins
 
 ``live`` says whether the session may last in the eyes of the controller, counted from when the last answered
 heartbeat was *sent*. A session that has ended in this sense has *lapsed*: the controllers are dead or out of reach.
-This server is registered all the same, and keeps its roles; a leader then serves clients only while its voters confirm
-it (``leadership.py``). A successor may be elected before the session has lapsed, by reports: until then the old leader
-may answer with an old HW, and take records that it can never commit.
+This server is registered all the same, and keeps its roles; a leader then serves clients only while its voters
+confirm it (``leadership.py``). A successor may be elected before the session has lapsed, by reports: until then the
+old leader may answer with an old HW, and take records that it can never commit.
 
 What the data directory says of itself, and whether anything in it may be lost, goes with the registration
 (``lives.py``). A server that registers again without having ended is the same life, and clean. Where a registration

@@ -190,7 +190,9 @@ def _session(server: ServerInfo, metrics: Mapping[str, float]) -> Iterator[Findi
     """A server that no controller answers."""
     lapsed_s = metrics.get("tidelog_replica_session_lapsed_seconds", 0.0)
     if refused := int(metrics.get("tidelog_replica_unconfirmed_partitions", 0)):
-        what = f"{server.node} refuses the clients of {refused} partitions: a voter does not confirm it as their leader"
+        what = (
+            f"{server.node} refuses the clients of {refused} partitions: a voter does not confirm it as their leader"
+        )
         step = f"The log of {server.node} names the voters (leadership_unconfirmed): start them, and the controllers."
         yield Finding(PROBLEM, what, step)
     elif lapsed_s > 0:
