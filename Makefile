@@ -11,7 +11,7 @@ help:
 	@echo "make venv      .venv with everything; .venv/bin/tidelog is the command"
 	@echo "make dist      wheel and source distribution in dist/"
 	@echo "make tidy      style, types, dependency rules"
-	@echo "make simulate SEEDS=1000 [FIRST=0] [RECORD=1]  the deterministic simulation over many seeds, on all cores"
+	@echo "make simulate SEEDS=1000 [FIRST=0] [RECORD=1] [MAJORITY=1]  the deterministic simulation over many seeds, on all cores"
 	@echo "make power [LOSSES=10000]   power losses of all replica servers, with unsynced writes in any order"
 	@echo "make scale [PARTITIONS=10000]   what a large simulated cluster costs: messages, bytes, operations"
 	@echo "make model-check [MINUTES=10]   the larger searches of design and cores, and random walks for so long"
@@ -74,7 +74,7 @@ tidy: $(STAMP)
 SEEDS ?= 1000
 FIRST ?= 0
 simulate: $(STAMP)
-	cd tests && ../$(BIN)/python -m simulation --seeds $(FIRST):$$(($(FIRST) + $(SEEDS))) $(if $(JOBS),--jobs $(JOBS)) $(if $(RECORD),--record)
+	cd tests && ../$(BIN)/python -m simulation --seeds $(FIRST):$$(($(FIRST) + $(SEEDS))) $(if $(MAJORITY),--majority) $(if $(JOBS),--jobs $(JOBS)) $(if $(RECORD),--record)
 	cd tests && ../$(BIN)/python -m simulation --seeds $(FIRST):$$(($(FIRST) + $(SEEDS) / 10)) --bytes $(if $(JOBS),--jobs $(JOBS)) $(if $(RECORD),--record)
 
 power: $(STAMP)

@@ -255,7 +255,10 @@ class Invariants(Members):
         if log.end > chain.end:
             self._grew(process, key, view, chain)
         if view.leads:
-            self._lead(name, key, view, chain, held.told if before is None else before.high_watermark)
+            told = held.told if before is None else before.high_watermark
+            if view.high_watermark > told and process.core.leadership.lapsed_s(self.cluster.loop.now):
+                self.cluster.count("commits without a session")
+            self._lead(name, key, view, chain, told)
         if before is None:
             self._check_members(key, f"when {name} had opened its log")
         self._check_below_hw(who, key, view, chain)

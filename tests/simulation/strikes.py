@@ -208,7 +208,7 @@ class Dice:
         cut = rng.random() < 0.6
         share = rng.choice((0.0, 0.0, 0.3, 0.6))
         beside = [name for name in self.names.replicas if cut and rng.random() < share]
-        seconds = round(FAILURE_S * rng.choice((0.8, 1.6, 3.0)) * rng.uniform(0.9, 1.1), 4)
+        seconds = round(FAILURE_S * rng.choice((1.5, 2.5, 4.0)) * rng.uniform(0.9, 1.1), 4)
         return {"names": names, "cut": cut, "beside": beside, "seconds": seconds}
 
     # --- clocks, topics ----------------------------------------------------------------------------------

@@ -78,6 +78,25 @@ def test_what_only_a_leader_may_answer_is_answered_too() -> None:
     assert net.answers[latest].offset == end
 
 
+def test_followers_answer_bounded_and_eventual_reads_without_controllers() -> None:
+    net = lapsed(cluster())
+    assert tried(net) == ""
+    net.advance(4.0)
+    for how in ({"consistency": "eventual"}, {"consistency": "bounded", "max_staleness_ms": 500}):
+        for _ in range(3):  # a follower asks its leader, which may want a confirmation first
+            asked = net.read("r2", 0, any_replica=True, **how)
+            net.advance(1.5)
+            if not code(net.answers[asked]):
+                break
+        assert not code(net.answers[asked]) and len(net.answers[asked].payload)
+    silence(net, "r3")
+    net.advance(2 * SESSION_S)
+    assert not code(net.answers[net.read("r2", 0, any_replica=True, consistency="eventual")])
+    asked = net.read("r2", 0, any_replica=True, consistency="bounded", max_staleness_ms=500)
+    net.advance(2.0)
+    assert code(net.answers[asked]) == "STALE_REPLICA"
+
+
 def test_a_leader_without_one_of_its_voters_stops_and_says_whom_it_misses() -> None:
     net = lapsed(cluster())
     assert tried(net) == ""
