@@ -82,7 +82,7 @@ def test_followers_answer_bounded_and_eventual_reads_without_controllers() -> No
     net = lapsed(cluster())
     assert tried(net) == ""
     net.advance(4.0)
-    for how in ({"consistency": "eventual"}, {"consistency": "bounded", "max_staleness_ms": 500}):
+    for how in ({"consistency": "eventual"}, {"consistency": "bounded", "max_staleness_ms": 500, "max_wait_ms": 500}):
         for _ in range(3):  # a follower asks its leader, which may want a confirmation first
             asked = net.read("r2", 0, any_replica=True, **how)
             net.advance(1.5)
@@ -92,7 +92,7 @@ def test_followers_answer_bounded_and_eventual_reads_without_controllers() -> No
     silence(net, "r3")
     net.advance(2 * SESSION_S)
     assert not code(net.answers[net.read("r2", 0, any_replica=True, consistency="eventual")])
-    asked = net.read("r2", 0, any_replica=True, consistency="bounded", max_staleness_ms=500)
+    asked = net.read("r2", 0, any_replica=True, consistency="bounded", max_staleness_ms=500, max_wait_ms=500)
     net.advance(2.0)
     assert code(net.answers[asked]) == "STALE_REPLICA"
 
