@@ -40,7 +40,8 @@ class Case:
         drawn = Options.draw(self.seed, self.duration)
         transactions = drawn.transactions or self.transactions
         if self.majority:
-            pause_s = drawn.swarm.mean_pause if self.seed % 2 else 1.0  # a server that restarts meanwhile serves nobody
+            # a server that restarts meanwhile serves nobody
+            pause_s = drawn.swarm.mean_pause if self.seed % 2 else 1.0
             swarm = replace(drawn.swarm, majorities=2, mean_pause=pause_s)
             drawn = replace(drawn, swarm=swarm)
         return replace(drawn, strikes=self.strikes, only=self.clients, transactions=transactions)
