@@ -11,14 +11,14 @@ help:
 	@echo "make venv      .venv with everything; .venv/bin/tidelog is the command"
 	@echo "make dist      wheel and source distribution in dist/"
 	@echo "make tidy      style, types, dependency rules"
-	@echo "make simulate SEEDS=1000 [FIRST=0] [RECORD=1]  the deterministic simulation over many seeds, on all cores"
+	@echo "make simulate SEEDS=1000 [FIRST=0] [RECORD=1] [MAJORITY=1]  the deterministic simulation over many seeds, on all cores"
 	@echo "make power [LOSSES=10000]   power losses of all replica servers, with unsynced writes in any order"
 	@echo "make scale [PARTITIONS=10000]   what a large simulated cluster costs: messages, bytes, operations"
 	@echo "make model-check [MINUTES=10]   the larger searches of design and cores, and random walks for so long"
 	@echo "make crash-points   the power is lost at each system call of the real disk, over 20 recorded runs"
 	@echo "make upgrade-check [BASE=revision]   a cluster of an earlier revision is upgraded to this one under load"
 	@echo "make fuzz [MINUTES=10]   hostile bytes at everything that reads a stranger's"
-	@echo "make chaos [MINUTES=10] [SEED=1] [FAULT=name] [SPARK=1] [LINKS=proxies] [OLD=revision]   faults against a cluster of real processes; a report in chaos.html"
+	@echo "make chaos [MINUTES=10] [SEED=1] [FAULT=name] [SPARK=1] [LINKS=proxies] [OLD=revision] [HOLD=seconds]   faults against a cluster of real processes; a report in chaos.html"
 	@echo "make soak [MINUTES=60] [SEED=1]   the same for long with Spark, and what every process takes; a report in soak.html"
 	@echo "make mutants   every rule broken on purpose: who notices?"
 	@echo "make bench     throughput and latency of the whole path"
@@ -74,7 +74,7 @@ tidy: $(STAMP)
 SEEDS ?= 1000
 FIRST ?= 0
 simulate: $(STAMP)
-	cd tests && ../$(BIN)/python -m simulation --seeds $(FIRST):$$(($(FIRST) + $(SEEDS))) $(if $(JOBS),--jobs $(JOBS)) $(if $(RECORD),--record)
+	cd tests && ../$(BIN)/python -m simulation --seeds $(FIRST):$$(($(FIRST) + $(SEEDS))) $(if $(MAJORITY),--majority) $(if $(JOBS),--jobs $(JOBS)) $(if $(RECORD),--record)
 	cd tests && ../$(BIN)/python -m simulation --seeds $(FIRST):$$(($(FIRST) + $(SEEDS) / 10)) --bytes $(if $(JOBS),--jobs $(JOBS)) $(if $(RECORD),--record)
 
 power: $(STAMP)
@@ -152,7 +152,7 @@ bench-peers: peers
 # Hosts and disks of their own take root; without it those faults are left out, and the report says so.
 SEED ?= 1
 chaos: $(STAMP)
-	$(BIN)/python deploy/chaos/run.py --seed $(SEED) --report chaos.html $(if $(SPARK),--spark) $(if $(LINKS),--links $(LINKS)) $(if $(OLD),--old $(OLD)) $(if $(FAULT),--fault $(FAULT),--minutes $(MINUTES))
+	$(BIN)/python deploy/chaos/run.py --seed $(SEED) --report chaos.html $(if $(SPARK),--spark) $(if $(LINKS),--links $(LINKS)) $(if $(OLD),--old $(OLD)) $(if $(HOLD),--hold $(HOLD)) $(if $(FAULT),--fault $(FAULT),--minutes $(MINUTES))
 
 soak: MINUTES = 60
 soak: $(STAMP)

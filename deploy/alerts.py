@@ -56,7 +56,8 @@ ALERTS = (
         "1m",
         "critical",
         "No controller is active",
-        "Leaders stop serving when their session is over. Start controllers until a majority runs.",
+        "Leaders go on while every replica that could be elected confirms them. One more server that fails stops what"
+        " it has a vote in, and nothing can be changed. Start controllers until a majority runs.",
     ),
     Alert(
         "TidelogTwoActiveControllers",

@@ -66,6 +66,40 @@ async def _kill_majority(stage: Stage, target: str, random: Random) -> AsyncIter
     await stage.start(*gone)
 
 
+def _without_controllers(beside: str) -> Begin:
+    async def begin(stage: Stage, target: str, random: Random) -> AsyncIterator[None]:
+        gone = random.sample(stage.nodes("controller"), 2)
+        await stage.kill(*gone)
+        if beside == "follower":
+            await _restarted(stage, await stage.follower(random))
+        elif beside == "gateway":
+            await _restarted(stage, random.choice(stage.nodes("gateway")))
+        yield
+        await stage.start(*gone)
+
+    return begin
+
+
+async def _restarted(stage: Stage, node: str) -> None:
+    """Kill and start a process after every session has lapsed. It serves nobody before the controllers are back."""
+    await trio.sleep(SESSION_S + 1.0)
+    await stage.kill(node)
+    await stage.start(node)
+
+
+for _beside, _words in (
+    ("", "leaders go on while their voters confirm them"),
+    ("follower", "and a follower is killed and started again meanwhile: what it follows stops until they are back"),
+    ("gateway", "and a gateway is killed and started again meanwhile: its clients go to the other one"),
+):
+    fault(
+        f"controllers-majority-{_beside}".removesuffix("-"),
+        f"kill -9 of two of three controllers, for longer than a session lasts; {_words}",
+        "all",
+        hold=(10.0, 20.0),
+    )(_without_controllers(_beside))
+
+
 @fault("rolling-restart", "every process is stopped in order (SIGTERM) and started again, one after the other", "all")
 async def _rolling(stage: Stage, target: str, random: Random) -> AsyncIterator[None]:
     for node in stage.everyone():

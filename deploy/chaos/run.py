@@ -75,6 +75,7 @@ class Plan:
 )
 @click.option("--times", default=1, show_default=True, type=click.IntRange(min=1), help="Each of them so often.")
 @click.option("--every", "every_s", type=float, metavar="S", help="These begin so many seconds apart, and overlap.")
+@click.option("--hold", "hold_s", type=float, metavar="S", help="Each of them lasts so many seconds.")
 @click.option("--minutes", default=1.0, show_default=True, type=click.FloatRange(min=0.1), help="Of a mixed run.")
 @click.option("--seed", default=1, show_default=True, help="Of the schedule, and of what is chosen.")
 @click.option(
@@ -100,6 +101,7 @@ def main(
     names: tuple[str, ...],
     times: int,
     every_s: float | None,
+    hold_s: float | None,
     minutes: float,
     seed: int,
     soak: bool,
@@ -135,7 +137,8 @@ def main(
         raise click.ClickException(f"{cannot[0]} cannot be done here{_left_out(faults[cannot[0]], lacking)}")
     fit = [fault for fault in faults.values() if not _left_out(fault, lacking)]
     if names:
-        strikes = tuple(_alone(faults[name], n * (every_s or 0.0), seed + n) for n, name in enumerate(names * times))
+        each = enumerate(names * times)
+        strikes = tuple(_alone(faults[name], n * (every_s or 0.0), seed + n, hold_s) for n, name in each)
     else:
         strikes = schedule(seed, minutes * 60, fit, SOAK_GAP_S if soak else GAP_S)
     one_by_one = bool(names) and every_s is None
@@ -157,9 +160,9 @@ def _left_out(fault: Fault, lacking: Mapping[str, str]) -> str:
     return f" (left out: {why})" if why else ""
 
 
-def _alone(fault: Fault, at: float, seed: int) -> Strike:
-    """That fault for a middling time."""
-    return Strike(at, fault.name, sum(fault.hold) / 2, seed)
+def _alone(fault: Fault, at: float, seed: int, hold_s: float | None) -> Strike:
+    """That fault for so long, or for a middling time."""
+    return Strike(at, fault.name, sum(fault.hold) / 2 if hold_s is None else hold_s, seed)
 
 
 def _command() -> list[str]:

@@ -253,6 +253,27 @@ REPLICA = (
         "Another process has this server's name, and is heard of.",
         "End one of them. After a move to another machine it takes a session time-out.",
     ),
+    LogEvent(
+        "leadership_unconfirmed",
+        "error",
+        "No controller answers, and the server named by voter, which they could elect, does not confirm leaders here:"
+        " their clients are refused. Written once for each such server.",
+        "Start controllers until a majority runs, and the server that is named.",
+    ),
+    LogEvent(
+        "topic_deleted_meanwhile",
+        "warning",
+        "The topic was deleted while no controller answered this server. The records from start to end were committed"
+        " here meanwhile, and are gone with the topic.",
+        "Send these records to another topic, if they matter and their source still has them.",
+    ),
+    LogEvent(
+        "settings_changed_meanwhile",
+        "warning",
+        "Settings of the topic changed while no controller answered this server. The records from start to end were"
+        " committed here under the former ones.",
+        "See in changes whether these records are kept as you want them: fewer replicas may have had to have them.",
+    ),
     LogEvent("life_ended", "warning", "The controllers know a later life of this server: it registers again.", WAIT),
     LogEvent(
         "controller_failed",

@@ -1,4 +1,4 @@
-"""What must hold, whatever happens: R1 to R9 of ``docs/architecture.md``, looked at after every step.
+"""What must hold, whatever happens: R1 to R9 and R12 (``simulation/invariants.py``), looked at after every step.
 
 The ghost sees more than any server: every append and every move of a high watermark, everywhere. Log matching (R2) is
 checked at each append against all that was ever appended: a record is known by (offset, leader epoch) and has one
@@ -55,6 +55,10 @@ class Ghost:
         self._told: dict[int, int] = {}
         """HW by leader epoch."""
         self._role: dict[NodeId, Leading] = {}
+        self.now = 0.0
+        """Grows with every step, too little to matter to anybody who waits."""
+        self._led_since: dict[int, float] = {}
+        """When a leader of each leader epoch began."""
 
     # --- what servers do -----------------------------------------------------------------------------------
 
@@ -87,9 +91,20 @@ class Ghost:
             return
         if self._role.get(server.name) is not leading:
             self._role[server.name] = leading
+            self._led_since.setdefault(leading.core.leader_epoch, self.now)
             self._on_leader(server)
         self._commit(server, leading)
         self.check_superset(server)
+        self._check_confirmed(server, leading)
+
+    def _check_confirmed(self, server: Server, leading: Leading) -> None:
+        """R12: no leadership is confirmed as of a time at which a newer leader had begun."""
+        core = leading.core
+        newer = [at for epoch, at in self._led_since.items() if epoch > core.leader_epoch]
+        if newer:
+            said = f"R12: {server.name} leads in epoch {core.leader_epoch}, and another has led since {min(newer)};"
+            must(core.needs_voters, f"{said} it needs nobody's word")
+            must(core._vouched_at() <= min(newer), f"{said} it is confirmed as of {core._vouched_at()}")
 
     def _on_leader(self, server: Server) -> None:
         partition = server.partition

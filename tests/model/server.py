@@ -314,7 +314,7 @@ class Server:
             if isinstance(part, EpochPart):
                 told.append(Told(asked, leading.epoch_end(asked.node, asked.broker_epoch, part)))
             else:
-                fetched, data = leading.fetch(asked.node, asked.broker_epoch, 2, part, 1 << 20, NOW)
+                fetched, data = leading.fetch(asked.node, asked.broker_epoch, 2, part, 1 << 20, self.ghost.now)
                 told.append(Told(asked, fetched, b"".join(data)))
 
         partition.guard(serve)

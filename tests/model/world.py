@@ -39,6 +39,7 @@ NET = 40
 """Most messages in flight: the oldest are lost."""
 MESSAGES = 5000
 """Many times what one round brings about."""
+TICK = 1e-6
 ROUNDS = 60
 """In so many rounds without faults everything must be well again."""
 
@@ -89,6 +90,7 @@ class World:
 
     def do(self, step: Step) -> bool:
         """Whether the step was applicable."""
+        self.ghost.now += TICK
         return self._steps[step[0]](*step[1:])
 
     # --- the controller ----------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from tidelog_replica import leading as leading_module
 from tidelog_replica import reading as reading_module
+from tidelog_replica.assignment import Assignment
 from tidelog_replica.core import leader as leader_module
 from tidelog_replica.core.follower import Follower
 from tidelog_replica.core.leader import Leader
@@ -14,6 +15,7 @@ from tidelog_replica.core.progress import Progress
 from tidelog_replica.core.proposing import propose
 from tidelog_replica.core.vouching import Vouching
 from tidelog_replica.following import Following
+from tidelog_replica.leadership import Leadership
 from tidelog_replica.leading import Leading
 from tidelog_replica.log.log import Log
 from tidelog_replica.partition import Partition
@@ -239,10 +241,72 @@ def ignore_the_epochs_of_readers(patch: Patch) -> None:
     patch.setattr(reading_module, "divergence", lambda *arguments: None)
 
 
-@breaks("S4", "A leader whose session may have ended serves no client.")
+LEASE = "decision 26"
+LEASE_TESTS = ("test_leadership", "test_vouching")
+
+
+@breaks(LEASE, "A leader without a session serves clients only while its voters confirm it.", tests=LEASE_TESTS)
 def serve_after_the_session(patch: Patch) -> None:
     """It serves until it hears of its successor."""
-    patch.setattr(Session, "live", lambda self, now: self.registered)
+    patch.setattr(Leadership, "refuse", lambda self, partition, now: None)
+
+
+@breaks(LEASE, "A confirmation is good for the session time-out, and no longer.", tests=LEASE_TESTS)
+def believe_old_confirmations(patch: Patch) -> None:
+    """One is good for ever."""
+    unconfirmed = Leader.unconfirmed
+    patch.setattr(Leader, "unconfirmed", lambda self, since: unconfirmed(self, -1e9))
+
+
+@breaks(LEASE, "Every voter has to confirm a leadership.", tests=LEASE_TESTS)
+def believe_the_first_voter(patch: Patch) -> None:
+    """One voter is enough."""
+    needed = Leader._needed
+    patch.setattr(Leader, "_needed", lambda self, voters: min(1, needed(self, voters)))
+
+
+@breaks(LEASE, "A leader is confirmed by others, where others could be elected.", tests=LEASE_TESTS)
+def confirm_oneself(patch: Patch) -> None:
+    """It confirms itself."""
+    patch.setattr(Leader, "_needed", lambda self, voters: 0)
+
+
+@breaks(LEASE, "Eligible replicas outside the ISR are voters.", tests=LEASE_TESTS)
+def ask_the_isr_only(patch: Patch) -> None:
+    """The ISR decides alone."""
+    voters = Leader._voters.fget
+
+    def isr(self):
+        others = self._by_majority or self._any_may_lead
+        return tuple(node for node in voters(self) if others or node in self.maximal_isr)
+
+    patch.setattr(Leader, "_voters", property(isr))
+
+
+@breaks(LEASE, "Where unclean election is on, every replica is a voter.", tests=LEASE_TESTS)
+def ask_nobody_who_may_be_elected_uncleanly(patch: Patch) -> None:
+    """Only those are that have everything."""
+    voters = Leader._voters.fget
+
+    def clean(self):
+        known = (*self.maximal_isr, *self.eligible)
+        return tuple(node for node in voters(self) if self._by_majority or node in known)
+
+    patch.setattr(Leader, "_voters", property(clean))
+
+
+@breaks(LEASE, "With commit rule quorum a learner that is about to be a replica is no voter.", tests=LEASE_TESTS)
+def let_a_learner_vote(patch: Patch) -> None:
+    """It is, as soon as it is proposed."""
+    patch.setattr(
+        Leader, "_voters", property(lambda self: tuple(node for node in self._electors if node != self.node))
+    )
+
+
+@breaks(LEASE, "A role that the newest metadata have ended is not confirmed.", tests=LEASE_TESTS)
+def confirm_what_has_moved_on(patch: Patch) -> None:
+    """It is, until the change is acted on."""
+    patch.setattr(Assignment, "has_moved_on", lambda self, key, leader_epoch: False)
 
 
 @breaks("S3", "A new leadership begins without followers: they count when they have fetched in it.")

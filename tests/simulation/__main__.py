@@ -105,7 +105,13 @@ class _Rate(ProgressColumn):
 
 
 def run_range(
-    seeds: range, duration: float, jobs: int, out: Path, byte_level: bool = False, transactions: bool = False
+    seeds: range,
+    duration: float,
+    jobs: int,
+    out: Path,
+    byte_level: bool = False,
+    transactions: bool = False,
+    majority: bool = False,
 ) -> Tally:
     """All of them, with a progress bar, or a line now and then where there is no terminal; failures at once with the
     command that replays them. Ctrl-C ends it: what has run until then counts."""
@@ -113,7 +119,9 @@ def run_range(
     columns = (BarColumn(), MofNCompleteColumn(), _Rate(tally), TextColumn("ETA"), TimeRemainingColumn())
     flags = " --bytes" if byte_level else "" if duration == DURATION else f" --duration {duration}"
     flags += " --transactions" if transactions else ""
-    run = run_bytes if byte_level else partial(run_seed, duration=duration, transactions=transactions)
+    flags += " --majority" if majority else ""
+    plain = partial(run_seed, duration=duration, transactions=transactions, majority=majority)
+    run = run_bytes if byte_level else plain
     terminal = sys.stdout.isatty()
     with Progress(*columns, transient=not terminal) as progress, suppress(KeyboardInterrupt):
         task = progress.add_task("seeds", total=len(seeds))
@@ -168,6 +176,9 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--duration", type=float, default=DURATION, help="virtual seconds of load per seed")
     parser.add_argument("--bytes", action="store_true", help="the byte level: real shells, client and WebSockets")
     parser.add_argument("--transactions", action="store_true", help="applications with transactions in every seed")
+    parser.add_argument(
+        "--majority", action="store_true", help="the majority of the controllers is lost for a while in every seed"
+    )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write a summary of the counts")
     parser.add_argument(
         "--record", type=Path, nargs="?", const=RECORD, metavar="FILE", help="add what the range came to, as CSV"
@@ -190,12 +201,12 @@ def main() -> int:
             seeds = range(arguments.seed, arguments.seed + 1)
         return tell(arguments.capture, seeds, arguments.last, print if arguments.trace else None)
     if arguments.seed is not None or arguments.case is not None:
-        drawn = Case(arguments.seed, arguments.duration, transactions=arguments.transactions)
+        drawn = drawn_case(arguments, arguments.seed)
         case = drawn if arguments.case is None else Case.load(arguments.case)
         again = partial(run_bytes, case.seed) if arguments.bytes else partial(run_case, case)
         return replay(case, arguments.trace, again)
     if arguments.shrink is not None:
-        result = run_case(Case(arguments.shrink, arguments.duration, transactions=arguments.transactions))
+        result = run_case(drawn_case(arguments, arguments.shrink))
         if result.fault is None:
             print(f"seed {arguments.shrink} does not fail")
             return 0
@@ -204,15 +215,22 @@ def main() -> int:
     return run_all(arguments, seeds)
 
 
+def drawn_case(arguments: argparse.Namespace, seed: int) -> Case:
+    """The run of a seed as the command line wants it."""
+    return Case(seed, arguments.duration, transactions=arguments.transactions, majority=arguments.majority)
+
+
 def run_all(arguments: argparse.Namespace, seeds: range) -> int:
     """Run a range, tell what it came to, shrink what failed."""
     this, today = revision(), datetime.now(UTC).date().isoformat()
     mode = "bytes" if arguments.bytes else "transactions" if arguments.transactions else "messages"
+    mode = "majority" if arguments.majority else mode
     if arguments.record is not None and (why := refusal(arguments.record, mode, seeds)):
         print(f"nothing is run, since it could not be recorded: {why}")
         return 2
     where, before = (arguments.jobs, arguments.out), os.times()
-    tally = run_range(seeds, arguments.duration, *where, arguments.bytes, arguments.transactions)
+    flags = arguments.bytes, arguments.transactions, arguments.majority
+    tally = run_range(seeds, arguments.duration, *where, *flags)
     report(tally)
     cpu_s = sum(os.times()[:4]) - sum(before[:4])  # of the processes of the pool, too: it is over
     row = record.row_of(tally, this, mode, seeds, arguments.duration, cpu_s, today)

@@ -275,6 +275,21 @@ class Damage:
             self._stop(target, False, seconds)
             target.put_back(copy)
 
+    def controllers_majority(
+        self, target: SimProcess, names: Sequence[str], cut: bool, beside: Sequence[str], seconds: float
+    ) -> None:
+        """These controllers die, or nobody reaches them but the replica servers beside them. Clients are on the side
+        of the others."""
+        if cut:
+            side = (*names, *beside)
+            everybody = [*self.cluster.processes, *(client.name for client in self.cluster.clients)]
+            there = [name for name in everybody if name not in side]
+            for name in side:
+                self._cut(name, there, seconds)
+        else:
+            for name in names:
+                self._stop(self.cluster.processes[name], False, seconds)
+
     def change_group(self, target: SimProcess, add: bool) -> None:
         """The operator adds or removes a controller; removes none while another runs on an old copy of its disk: of
         three that would leave one."""

@@ -48,6 +48,9 @@ class Faults(Damage):
                 self._plan(stream(seed, "rots"), "rot_store", swarm.rots, cluster.controllers)
             if swarm.mutes:
                 self._plan(stream(seed, "mutes"), "mute", swarm.mutes, (*cluster.controllers, *cluster.replicas))
+            if swarm.majorities:
+                dice = stream(seed, "majorities of controllers")
+                self._plan(dice, "controllers_majority", swarm.majorities, cluster.controllers)
             if swarm.old_stores:
                 self._plan(stream(seed, "old stores"), "old_store", swarm.old_stores, cluster.controllers)
         for strike in given or ():

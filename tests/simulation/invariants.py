@@ -1,4 +1,4 @@
-"""The invariants R1-R12 of replication, checked after every step of every process.
+"""The invariants R1-R13 of replication, checked after every step of every process.
 
 A *ghost* of the system is kept beside it: each log as a chain of hashes (one per batch, over the batch and all
 before it, so that two logs agree up to a batch if and only if that hash is equal), what leaders had committed, and
@@ -16,6 +16,7 @@ read from where it ended.
     R9   who registers anew is in no ISR beside others, and resumes no leader epoch
     R10  a producer's sequence is in a log at most once
     R11  progress: ``Cluster.run`` demands it
+    R12  no leadership is confirmed as of a time at which a newer leader had begun
     R13  what a replica cuts, and was committed, it reports to the controllers, whatever happens to it in between
     RAFT one leader per term, log matching, leader completeness, durable before told, equal state at equal index
 """
@@ -49,6 +50,8 @@ class Invariants(Members):
         self._leaders = {}
         self._led: dict[tuple[TopicPartition, int], dict[int, Digest]] = {}
         """Prefixes that the leader of a leader epoch has had in its log, by end offset."""
+        self._begun: dict[TopicPartition, dict[int, float]] = {}
+        """When a leader of each leader epoch began, s."""
         self._batches = {}
         self._committed = {}
         self._chains, self._producers, self.may_forget = {}, {}, set()
@@ -112,6 +115,8 @@ class Invariants(Members):
             if node == name and held.view is not None and held.view.leads:
                 self._check_last_words(name, key, held, held.view)
         for key, seen in glances(process.core):
+            if seen[4]:
+                self._check_confirmed(process, key, seen[5])
             held = every.get((name, key))
             if held is not None and held.view == seen:
                 continue
@@ -125,6 +130,27 @@ class Invariants(Members):
                 if held.changes % STRIDE == 1:
                     self._check_deep(name, key, process.core.partitions[key], held.chain)
                     self._check_waiting(name, process.core)
+
+    def _check_confirmed(self, process: SimProcess, key: TopicPartition, leader_epoch: int) -> None:
+        """What a leader takes for the time until which nobody else led, is it (R12). Not where an unclean election
+        came about that this leader's settings do not allow yet."""
+        begun, partition = self._begun.get(key), process.core.partitions[key]
+        if begun is None or max(begun) <= leader_epoch:
+            return
+        unclean = max(self.unclean.get(key, ()), default=-1) > leader_epoch
+        if unclean and not partition.config.unclean_election and self._may_be_unclean(key):
+            return
+        core = partition.leading.core
+        newer = min(at for epoch, at in begun.items() if epoch > leader_epoch)
+        who = f"R12 {process.name} {key.partition}: the leader of {leader_epoch}"
+        self.cluster.count("steps of deposed leaders")
+        self._demand(core.needs_voters, f"{who} needs nobody's word, and another has led since {newer}")
+        confirmed = core._vouched_at()
+        self._demand(confirmed <= newer, f"{who} is confirmed as of {confirmed}, and another has led since {newer}")
+
+    def _may_be_unclean(self, key: TopicPartition) -> bool:
+        topic = self.metadata.topics.get(key.topic_id)
+        return topic is not None and topic.config.unclean_election
 
     def _check_last_words(self, name: str, key: TopicPartition, held: Held, before: View) -> None:
         """What a leader committed in the very step in which it failed, it may have acked: it counts."""
@@ -232,7 +258,10 @@ class Invariants(Members):
         if log.end > chain.end:
             self._grew(process, key, view, chain)
         if view.leads:
-            self._lead(name, key, view, chain, held.told if before is None else before.high_watermark)
+            told = held.told if before is None else before.high_watermark
+            if view.high_watermark > told and process.core.leadership.lapsed_s(self.cluster.loop.now):
+                self.cluster.count("commits without a session")
+            self._lead(name, key, view, chain, told)
         if before is None:
             self._check_members(key, f"when {name} had opened its log")
         self._check_below_hw(who, key, view, chain)
@@ -281,6 +310,7 @@ class Invariants(Members):
             f"R1 {process.name} leads {key.partition} in leader epoch {view.leader_epoch}, after {first}",
         )
         self._leaders[key, view.leader_epoch] = (process.name, process.life)
+        self._begun.setdefault(key, {})[view.leader_epoch] = self.cluster.loop.now
         committed = self._of(key)
         late = self._newest_leader(key) > view.leader_epoch
         kept = min(committed.end, view.log.durable)  # the rest it has, but may lose yet: it promises nothing of it

@@ -32,11 +32,18 @@ class Case:
     clients: tuple[str, ...] | None = None
     transactions: bool = False
     """Also where the seed draws none."""
+    majority: bool = False
+    """The majority of the controllers is lost for a while, also where the seed draws that not."""
 
     def options(self) -> Options:
         """What the cluster is told."""
         drawn = Options.draw(self.seed, self.duration)
         transactions = drawn.transactions or self.transactions
+        if self.majority:
+            # a server that restarts meanwhile serves nobody
+            pause_s = drawn.swarm.mean_pause if self.seed % 2 else 1.0
+            swarm = replace(drawn.swarm, majorities=2, mean_pause=pause_s)
+            drawn = replace(drawn, swarm=swarm)
         return replace(drawn, strikes=self.strikes, only=self.clients, transactions=transactions)
 
     def save(self, path: Path) -> None:
@@ -107,9 +114,9 @@ def run_case(case: Case, trace: Callable[[str], None] | None = None) -> Result:
     return Result(case, fault, cluster.counts, cluster.loop.steps, cluster.loop.now, struck)
 
 
-def run_seed(seed: int, duration: float = DURATION, transactions: bool = False) -> Result:
+def run_seed(seed: int, duration: float = DURATION, transactions: bool = False, majority: bool = False) -> Result:
     """The whole run of a seed."""
-    return run_case(Case(seed, duration, transactions=transactions))
+    return run_case(Case(seed, duration, transactions=transactions, majority=majority))
 
 
 def run_bytes(seed: int, trace: Callable[[str], None] | None = None) -> Result:

@@ -198,6 +198,19 @@ class Dice:
     def change_group(self, target: str) -> Values:
         return {"add": self.rng.random() < 0.55}
 
+    def controllers_majority(self, target: str) -> Values:
+        """Dead, or on the other side of a broken network with some of the replica servers; for longer than a session
+        lasts, mostly."""
+        rng, controllers = self.rng, list(self.names.controllers)
+        names = rng.sample(controllers, len(controllers) // 2 + 1)
+        if rng.random() < 0.3:
+            names = controllers
+        cut = rng.random() < 0.6
+        share = rng.choice((0.0, 0.0, 0.3, 0.6))
+        beside = [name for name in self.names.replicas if cut and rng.random() < share]
+        seconds = round(FAILURE_S * rng.choice((1.5, 2.5, 4.0)) * rng.uniform(0.9, 1.1), 4)
+        return {"names": names, "cut": cut, "beside": beside, "seconds": seconds}
+
     # --- clocks, topics ----------------------------------------------------------------------------------
 
     def clock_jump(self, target: str) -> Values:
@@ -276,6 +289,8 @@ class Swarm:
     """How often links go silent without an end, beside all that; from a stream of its own."""
     rots: int = 0
     """How often a controller finds its store damaged when it starts, beside all that; from a stream of its own."""
+    majorities: int = 0
+    """How often the majority of the controllers is dead or cut off, beside all that; from a stream of its own."""
     old_stores: int = 0
     """How often a controller comes back with an old copy of its disk, beside all that; from a stream of its own."""
 

@@ -104,6 +104,8 @@ def test_a_whole_cluster_gives_nothing_to_say() -> None:
         (with_server(draining=True), NOTE, "r3 is drained", "servers resume r3"),
         (with_metric("disk_full", 1), PROBLEM, "disk of r1 is full", "Make room"),
         (with_metric("disk_free_bytes", 5 << 20), WARNING, "r1 has 5 MiB", "Make room"),
+        (with_metric("session_lapsed_seconds", 7.2), WARNING, "no controller has answered r1 for 7 s", "network"),
+        (with_metric("unconfirmed_partitions", 3), PROBLEM, "r1 refuses the clients of 3 partitions", "r1 names"),
         (with_metric("damaged_partitions", 2), PROBLEM, "r1 has 2 damaged logs", "operations.md"),
         (view(replace(WHOLE, leader="")), PROBLEM, "orders/0: no leader", "why orders/0"),
         (view(replace(WHOLE, isr=("r1",))), PROBLEM, "they are refused", "why orders/0"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 from tidelog.types import PartitionState, ServerState
@@ -178,3 +179,28 @@ def test_followers_that_vouch_in_time_spare_the_controller() -> None:
     fetch(leader, "r2", leader.stamp("r2", 2.05), 2.1)
     assert leader.deadline() is None
     assert not leader.due_confirmation(2.2)
+
+
+def test_under_rule_quorum_who_is_about_to_be_a_replica_has_no_vote_yet() -> None:
+    """Of three replicas two may elect without this leader while it hears of the fourth alone."""
+    joining = replace(state("r1 r2 r3"), learners=("r4",), target=("r1", "r2", "r3", "r4"))
+    leader = Leader(
+        "r1",
+        1,
+        joining,
+        {node: ServerState(node, "", life, fenced=False) for node, life in (LIVES | {"r4": 4}).items()},
+        min_insync_replicas=1,
+        max_lag_s=10.0,
+        retry_s=0.5,
+        high_watermark=0,
+        log_end=0,
+        durable=0,
+        now=0.0,
+        commit_rule="quorum",
+    )
+    leader.on_fetch("r4", 4, 0, 1.0, 0)
+    assert leader.proposal is not None and "r4" in leader.maximal_isr
+    leader.on_fetch("r4", 4, 0, 1.2, leader.stamp("r4", 1.1))
+    assert leader.confirmed_at == NEVER and leader.unconfirmed(0.0) == ("r2", "r3")
+    leader.on_fetch("r2", 2, 0, 1.4, leader.stamp("r2", 1.3))
+    assert leader.confirmed_at == 1.3 and leader.unconfirmed(1.0) == ()

@@ -138,6 +138,12 @@ class Assignment:
             return refuse("OFFLINE", f"the partition is being opened on {self._node}", opening=1)
         return refuse("NOT_LEADER", f"{self._node} does not lead it, as far as it knows", leader="")
 
+    def has_moved_on(self, key: TopicPartition, leader_epoch: int) -> bool:
+        """Whether the newest metadata give the partition a newer leader epoch. Where many partitions change, that is
+        known before its own change is acted on."""
+        topic = self._acted_on.get(key.topic_id)
+        return topic is None or topic.partitions[key.partition].leader_epoch > leader_epoch
+
     def topic_name(self, topic_id: str) -> str:
         """Its name as far as it is known here, else its id."""
         topic = self._acted_on.get(topic_id)

@@ -29,10 +29,10 @@ from tidelog.wire.messages import Message
 from tidelog_replica.assignment import Assignment
 from tidelog_replica.core.timers import Timers
 from tidelog_replica.core.waiters import Waiters, earlier
+from tidelog_replica.leadership import Leadership
 from tidelog_replica.leading import Leading
 from tidelog_replica.outbox import Outbox
 from tidelog_replica.partition import Partition
-from tidelog_replica.session import Session
 from tidelog_replica.settings import ReplicaSettings
 
 BITE_BYTES = 256 << 10
@@ -121,7 +121,7 @@ class Coordinated(ABC, Generic[C, S]):
         self,
         node: NodeId,
         assignment: Assignment,
-        session: Session,
+        leadership: Leadership,
         settings: ReplicaSettings,
         outbox: Outbox,
         timers: Timers,
@@ -130,7 +130,7 @@ class Coordinated(ABC, Generic[C, S]):
     ) -> None:
         self._node = node
         self._assignment = assignment
-        self._session = session
+        self._leadership = leadership
         self._settings = settings
         self._outbox = outbox
         self._timers = timers
@@ -271,13 +271,14 @@ class Coordinated(ABC, Generic[C, S]):
 
     def _find(self, message: Message, now: float) -> Led[C, S] | TidelogError:
         """The coordinator that is asked, if it may take the request on now."""
-        if not self.partitions or not self._session.live(now):
-            text = f"{self._node} has no session with the controller, or no {self.TOPIC} yet"
-            return refuse("NOT_COORDINATOR", text)
+        if not self.partitions:
+            return refuse("NOT_COORDINATOR", f"{self._node} knows of no {self.TOPIC} yet")
         number = self._number(message)
         led = self._led.get(TopicPartition(self.topic_id, number))
         if led is None or not led.is_led:
             return refuse("NOT_COORDINATOR", f"{self._node} does not lead {self.TOPIC}/{number}")
+        if (unconfirmed := self._leadership.refuse(led.partition, now)) is not None:
+            return refuse("NOT_COORDINATOR", unconfirmed.message)
         if led.core is None:
             why = led.broken or "it has not read its log yet"
             return refuse("NOT_COORDINATOR", f"{self._node} leads {self.TOPIC}/{number}, but {why}")

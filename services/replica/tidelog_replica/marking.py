@@ -16,10 +16,10 @@ from tidelog_replica.admission import ASK_TIMEOUT_S, Question, enrol
 from tidelog_replica.assignment import Assignment
 from tidelog_replica.core.timers import Timers
 from tidelog_replica.core.waiters import Waiters, earlier
+from tidelog_replica.leadership import Leadership
 from tidelog_replica.leading import Leading
 from tidelog_replica.outbox import Outbox
 from tidelog_replica.partition import Partition
-from tidelog_replica.session import Session
 from tidelog_replica.settings import ReplicaSettings
 from tidelog_replica.transacting import Transactions
 
@@ -51,7 +51,7 @@ class Marking:
         self,
         node: NodeId,
         assignment: Assignment,
-        session: Session,
+        leadership: Leadership,
         settings: ReplicaSettings,
         outbox: Outbox,
         timers: Timers,
@@ -61,7 +61,7 @@ class Marking:
     ) -> None:
         self._node = node
         self._assignment = assignment
-        self._session = session
+        self._leadership = leadership
         self._settings = settings
         self._outbox = outbox
         self._timers = timers
@@ -77,10 +77,12 @@ class Marking:
         """A coordinator says how a transaction has ended."""
         key = TopicPartition(message.topic_id, message.partition)
         partition = self._assignment.partitions.get(key)
-        if not self._session.registered or partition is None:
+        if partition is None:
             refusal = self._assignment.refusal(key)
-        elif partition.leading is None or not self._session.live(now):
+        elif partition.leading is None:
             refusal = partition.refusal()
+        elif (unconfirmed := self._leadership.refuse(partition, now)) is not None:
+            refusal = unconfirmed
         else:
             self._mark(source, id, message, partition, partition.leading, now)
             return

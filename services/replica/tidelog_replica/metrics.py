@@ -171,6 +171,20 @@ UNREADABLE = Metric(
     "batches",
     "Batches of full segments that no reader can decode though they are whole, as they were scrubbed last.",
 )
+LAPSED = Metric(
+    "tidelog_replica_session_lapsed_seconds",
+    "gauge",
+    "seconds",
+    "For how long no controller has answered this server after its session was over. Its leaders go on while the"
+    " replicas that could be elected confirm them. 0: there is a session.",
+)
+UNCONFIRMED = Metric(
+    "tidelog_replica_unconfirmed_partitions",
+    "gauge",
+    "partitions",
+    "Partitions led here that refused their clients when they were asked last, since no controller answers and not"
+    " all replicas that could be elected confirm the leader.",
+)
 REGISTERED = Metric("tidelog_replica_registered", "gauge", "boolean", "1: registered at the controllers.")
 CONNECTIONS = Metric(
     "tidelog_replica_connections",
@@ -197,7 +211,7 @@ METRICS = (
         OPEN_FILES,
     ),
     *(TRANSACTIONS, OLDEST_TRANSACTION, ENDED_TRANSACTIONS, STABLE_AGE),
-    *(FREE_BYTES, FULL, REPAIRING, QUARANTINED, UNREADABLE, REGISTERED, CONNECTIONS, EVENTS),
+    *(FREE_BYTES, FULL, REPAIRING, QUARANTINED, UNREADABLE, REGISTERED, LAPSED, UNCONFIRMED, CONNECTIONS, EVENTS),
     *group_metrics.METRICS,
 )
 
@@ -242,6 +256,8 @@ def _collect(shell: Shell, files: OpenFiles | None, far: group_metrics.FarEnds) 
     yield QUARANTINED, (), counts.events.get("segment_quarantined", 0)
     yield UNREADABLE, (), node.scrubbing.unreadable()[0]
     yield REGISTERED, (), node.broker_epoch >= 0
+    yield LAPSED, (), node.leadership.lapsed_s(shell.now())
+    yield UNCONFIRMED, (), node.leadership.refused(shell.now())
     for who, count in Counter((link.peer.role, link.peer.node) for link in shell.links).items():
         yield CONNECTIONS, who, count
     yield from by_label(EVENTS, counted(REPLICA, Counter(counts.events) + Counter(shell.events)))

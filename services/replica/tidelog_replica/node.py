@@ -9,6 +9,8 @@ Inputs are methods that take ``now`` (seconds); each returns the effects it brin
     Upstreams    the fetch loops to the leaders' servers         ``upstream.py``
     Repairs      logs that are damaged                           ``repair.py``
     Requests     what followers and clients ask                  ``requests.py``
+    Leadership   whether leaders here may serve clients          ``leadership.py``
+    Isolation    what they took without controllers              ``isolation.py``
     Outbox       effects and unanswered calls                    ``outbox.py``
     Petitions    what the controller is asked for partitions     ``petitions.py``
     Proposals    what a leader asks the controller               ``proposals.py``
@@ -60,7 +62,10 @@ from tidelog_replica.coordinating import Groups
 from tidelog_replica.core.groups.group import Group
 from tidelog_replica.core.timers import Timers
 from tidelog_replica.doubts import TIMER as DOUBTS_TIMER
+from tidelog_replica.isolation import Isolation
 from tidelog_replica.jobs import Job
+from tidelog_replica.leadership import TIMER as LEADERSHIP_TIMER
+from tidelog_replica.leadership import Leadership
 from tidelog_replica.lives import Lives
 from tidelog_replica.log.log import Flush
 from tidelog_replica.marking import TIMER as MARKERS_TIMER
@@ -131,9 +136,15 @@ class ReplicaNode:
         self._petitions = Petitions(
             node_id, self._session, settings, outbox, self._timers, self._assignment.partitions
         )
-        self._requests = Requests(node_id, self._assignment, self._session, settings, outbox, self._touch)
+        self.leadership = leadership = Leadership(
+            node_id, self._assignment, self._session, outbox, self._timers, self._touch
+        )
+        self._isolation = Isolation(self._session, outbox)
+        self._requests = Requests(
+            node_id, self._assignment, self._session, leadership, self._isolation, settings, outbox, self._touch
+        )
         self._proposals = Proposals(node_id, self._session, settings, outbox, self._timers, self._touch)
-        about = (node_id, self._assignment, self._session, settings, outbox, self._timers, self._touch, wall_ms)
+        about = (node_id, self._assignment, leadership, settings, outbox, self._timers, self._touch, wall_ms)
         self.transactions = Transactions(*about)
         self._groups = Groups(*about, transactions=self.transactions)
         self._marking = Marking(*about, self.transactions)
@@ -143,6 +154,7 @@ class ReplicaNode:
         self._by_key |= {_CLEANING: self._cleaning.on_tick, _SCRUBBING: self.scrubbing.on_tick}
         self._by_key[CHECKPOINT_TIMER] = self._checkpoints.on_tick
         self._by_key[PROPOSALS_TIMER] = self._proposals.on_tick
+        self._by_key[LEADERSHIP_TIMER] = leadership.on_tick
         self._coordinating: dict[str, Groups | Transactions] = {}  # by the id of their topic
 
     @property
@@ -201,7 +213,9 @@ class ReplicaNode:
 
     def on_metadata(self, update: MetadataUpdate, now: float) -> list[Effect]:
         """News of the cluster, from a watch. Raises ``ProtocolError``."""
+        before = self._assignment.image
         self._assignment.on_metadata(update, now)
+        self._isolation.on_metadata(before, self._assignment.image, now)
         for part in (self._groups, self.transactions):
             part.on_metadata(now)
             if part.topic_id:

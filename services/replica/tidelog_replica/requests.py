@@ -1,7 +1,7 @@
 """What others ask of this server: followers of its leaderships, and clients through a gateway.
 
-Followers are served as long as this life is registered; clients only while its session lasts in the eyes of the
-controller, too: a leader that is cut off must not serve beside its successor for ever (``session.py``).
+Followers are served as long as this life is registered. Clients of a leader are served only while nobody else can
+lead, too: a leader that is cut off must not serve beside its successor for ever (``leadership.py``).
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ from tidelog.wire.messages import (
     NotifyPart,
     Produce,
     ProduceAck,
+    ProducePart,
     Progress,
     Read,
     ReadTail,
@@ -41,6 +42,8 @@ from tidelog.wire.messages import (
 
 from tidelog_replica.assignment import Assignment
 from tidelog_replica.core.throttle import BITE_BYTES
+from tidelog_replica.isolation import Isolation
+from tidelog_replica.leadership import Leadership
 from tidelog_replica.leading import Leading
 from tidelog_replica.outbox import Outbox
 from tidelog_replica.partition import Partition
@@ -75,6 +78,8 @@ class Requests:
         node: NodeId,
         assignment: Assignment,
         session: Session,
+        leadership: Leadership,
+        isolation: Isolation,
         settings: ReplicaSettings,
         outbox: Outbox,
         touch: Callable[[Partition], None],
@@ -82,6 +87,8 @@ class Requests:
         self._node = node
         self._assignment = assignment
         self._session = session
+        self._leadership = leadership
+        self._isolation = isolation
         self._settings = settings
         self._outbox = outbox
         self._touch = touch
@@ -223,21 +230,23 @@ class Requests:
 
     def produce(self, source: int, produce: Produce, now: float) -> None:
         """Append batches; each is acked by its own id, now or later."""
-        lost = self._lost_session(now)
+        live = self._session.live(now)
         data, position = payload_view(produce.payload), 0
         for part in produce.parts:
             batch = data[position : position + part.size]
             position += part.size
-            result = lost or self._lead(part.topic_id, part.partition, Leading.produce, source, part, batch, now)
-            if isinstance(result, TidelogError):
+            result = None if live else self._refuse_batch(part, now)
+            result = result or self._lead(part.topic_id, part.partition, Leading.produce, source, part, batch, now)
+            if result is not None:
                 info = result.to_info()
                 self._outbox.ack(source, ProduceAck(part.id, error=info))
 
     def read(self, source: int, id: int | None, message: Read | ListOffset, now: float) -> None:
         """Answer with committed batches or with an offset, now or later. A follower may, where the read allows it;
-        it needs no session for that: what it knows to be committed is, and how fresh that is it can prove or not."""
+        it needs no confirmation for that: what it knows to be committed is, and how fresh that is it can prove or
+        not."""
         anybody = isinstance(message, Read) and message.any_replica and message.consistency != "linearizable"
-        lost = None if anybody else self._lost_session(now)
+        refused = None if anybody else self._refuse_leader(message.topic_id, message.partition, now)
 
         def serve(reading: Reading) -> None:
             if isinstance(message, Read):
@@ -245,7 +254,7 @@ class Requests:
             else:
                 reading.list_offset(source, id, message, now)
 
-        refused = lost or self._serve(
+        refused = refused or self._serve(
             message.topic_id,
             message.partition,
             lambda p: p.reading if anybody or p.leading is not None else None,
@@ -271,10 +280,18 @@ class Requests:
             answer = found[0] if found else partition.refusal()
         self._outbox.answer(source, id, answer)
 
-    def _lost_session(self, now: float) -> TidelogError | None:
-        if self._session.live(now) or not self._session.registered:
-            return None
-        return refuse("NOT_LEADER", f"{self._node} has lost its session with the controller", leader="")
+    def _refuse_batch(self, part: ProducePart, now: float) -> TidelogError | None:
+        """Return why a leader here may not take a batch without a session. Where it may, that is remembered."""
+        refused = self._refuse_leader(part.topic_id, part.partition, now)
+        partition = self._assignment.partitions.get(TopicPartition(part.topic_id, part.partition))
+        if refused is None and partition is not None and partition.leading is not None:
+            self._isolation.on_batch(partition)
+        return refused
+
+    def _refuse_leader(self, topic_id: str, number: int, now: float) -> TidelogError | None:
+        """Return why a leader here may not serve its clients; None if it may, or if there is none here."""
+        partition = self._assignment.partitions.get(TopicPartition(topic_id, number))
+        return None if partition is None else self._leadership.refuse(partition, now)
 
 
 def _leading(partition: Partition) -> Leading | None:

@@ -7,9 +7,10 @@ Every process start is a new life with a new broker epoch. A heartbeat answered 
 life is over (a later one registered): the server gives up every role and begins another.
 
 ``live`` says whether the session may last in the eyes of the controller, counted from when the last answered
-heartbeat was *sent*: a leader that is cut off from the controller stops serving clients after the session time-out.
-Its successor may be elected sooner, by reports: until then it may answer with an old HW, and take records that it
-can never commit. The price: without any controller nobody is served for longer than that.
+heartbeat was *sent*. A session that has ended in this sense has *lapsed*: the controllers are dead or out of reach.
+This server is registered all the same, and keeps its roles; a leader then serves clients only while its voters
+confirm it (``leadership.py``). A successor may be elected before the session has lapsed, by reports: until then the
+old leader may answer with an old HW, and take records that it can never commit.
 
 What the data directory says of itself, and whether anything in it may be lost, goes with the registration
 (``lives.py``). A server that registers again without having ended is the same life, and clean. Where a registration
@@ -74,6 +75,8 @@ class Session:
         self._on_end = on_end
         self._timeout_s = 0.0
         self._ends_at = 0.0
+        self.resumed_at = -inf
+        """When the controllers last answered again after the session had lapsed, or to a registration."""
         self._due: float | None = None
         self._registering = False
         self._beating = False
@@ -104,6 +107,15 @@ class Session:
     def live(self, now: float) -> bool:
         """Registered, and the controller cannot have ended the session yet."""
         return self.registered and now < self._ends_at
+
+    @property
+    def timeout_s(self) -> float:
+        """After so long without a heartbeat the controller ends the session, s."""
+        return self._timeout_s
+
+    def lapsed_s(self, now: float) -> float:
+        """For how long the session may have been over in the eyes of the controller, s; 0: it is not."""
+        return max(0.0, now - self._ends_at) if self.registered else 0.0
 
     def on_controller_up(self, now: float) -> None:
         """A link to the active controller is there: say at once what it waits for."""
@@ -181,7 +193,7 @@ class Session:
         self.broker_epoch = answer.broker_epoch
         self.index = answer.index
         self._timeout_s = answer.session_timeout_ms / 1000
-        self._ends_at = sent + self._timeout_s
+        self._ends_at, self.resumed_at = sent + self._timeout_s, now
         self._due = now + self._settings.heartbeat_s
         self._outbox.event("registered", broker_epoch=self.broker_epoch, index=self.index, cluster=lives.cluster)
         self._watch()
@@ -233,6 +245,8 @@ class Session:
             return
         if not isinstance(answer, TidelogError):
             self._refused = False
+            if now >= self._ends_at:
+                self.resumed_at = now
             self._ends_at = max(self._ends_at, sent + self._timeout_s)
         elif answer.code == "METADATA_WENT_BACK":
             self._tell_refusal(answer)

@@ -126,7 +126,10 @@ def _controllers(quorum: QuorumAnswer | None) -> Iterator[Finding]:
     if quorum is not None:
         yield from _old_copies(quorum)
     if quorum is None or not quorum.active:
-        what = "no active controller: leaders stay as they are, and nothing about the cluster can be changed"
+        what = (
+            "no active controller: leaders go on while every replica that could be elected confirms them; nobody else"
+            " is elected, a server that restarts serves nobody, and nothing about the cluster can be changed"
+        )
         yield Finding(PROBLEM, what, "Start controllers until a majority runs; their logs say whom they miss.")
         return
     voters = [one for one in quorum.controllers if one.voter and not one.lost]
@@ -175,6 +178,7 @@ def _servers(metadata: MetadataAnswer, metrics: Mapping[str, Mapping[str, float]
             yield Finding(NOTE, what, f"'tidelog servers resume {server.node}' after the maintenance.")
         if not server.fenced and server.node in metrics:
             yield from _disk(server, metrics[server.node])
+            yield from _session(server, metrics[server.node])
 
 
 def _disk(server: ServerInfo, metrics: Mapping[str, float]) -> Iterator[Finding]:
@@ -215,6 +219,21 @@ def _duration(seconds: float) -> str:
         if seconds >= 2 * length:
             return f"{seconds / length:.0f} {unit}"
     return f"{seconds:.0f} seconds"
+
+
+def _session(server: ServerInfo, metrics: Mapping[str, float]) -> Iterator[Finding]:
+    """A server that no controller answers."""
+    lapsed_s = metrics.get("tidelog_replica_session_lapsed_seconds", 0.0)
+    if refused := int(metrics.get("tidelog_replica_unconfirmed_partitions", 0)):
+        what = (
+            f"{server.node} refuses the clients of {refused} partitions: a voter does not confirm it as their leader"
+        )
+        step = f"The log of {server.node} names the voters (leadership_unconfirmed): start them, and the controllers."
+        yield Finding(PROBLEM, what, step)
+    elif lapsed_s > 0:
+        what = f"no controller has answered {server.node} for {lapsed_s:.0f} s after its session was over"
+        step = "Start controllers until a majority runs; if one does, mend the network between them."
+        yield Finding(WARNING, what, step)
 
 
 def _unreadable(view: View) -> Iterator[Finding]:

@@ -279,10 +279,47 @@ class Leader:
         return self._vouched_at() if self.knows_end else -math.inf
 
     def _vouched_at(self) -> float:
-        others = [node for node in self._electors if node != self.node]
-        # a successor needs no seals: it must have vouched itself
-        quorum = self._rule == "quorum" and not self._any_may_lead and self.state.successor is None
-        return self._vouching.since(others, len(self.replicas) // 2 if quorum else len(others))
+        voters = self._voters
+        return self._vouching.since(voters, self._needed(len(voters)))
+
+    @property
+    def _by_majority(self) -> bool:
+        """A new leader needs the seals of a majority. A successor needs none: it must have confirmed itself."""
+        return self._rule == "quorum" and not self._any_may_lead and self.state.successor is None
+
+    @property
+    def _voters(self) -> tuple[NodeId, ...]:
+        """The others that have a say in the next election. Where a majority decides, a learner that is about to be a
+        replica has none: two majorities, of the replicas before and after it joins, meet without it."""
+        electors = self.replicas if self._by_majority else self._electors
+        return tuple(node for node in electors if node != self.node)
+
+    def _needed(self, voters: int) -> int:
+        """How many of so many voters have to confirm this leadership: all, or with this leader a majority."""
+        return len(self.replicas) // 2 if self._by_majority else voters
+
+    def unconfirmed(self, since: float) -> tuple[NodeId, ...]:
+        """The voters that have not confirmed this leadership since then; () where enough of them have. A leader that
+        is the only one whom the controllers could elect needs nobody."""
+        if not self.needs_voters or self._vouched_at() >= since:
+            return ()
+        return tuple(node for node in self._voters if self._vouching.vouched_at(node) < since)
+
+    @property
+    def needs_voters(self) -> bool:
+        """The controllers could elect others, or need their votes."""
+        return self._needed(len(self._voters)) > 0
+
+    def confirm_alone(self, now: float) -> None:
+        """This leader needs no voters: nobody else leads now."""
+        assert not self.needs_voters
+        self._vouching.confirm(now)
+
+    def ask_voters(self, now: float) -> None:
+        """Have the voters confirm this leadership. Unlike ``ask_confirmation`` this never asks the controllers."""
+        self._vouching.asked_at = now
+        for node in self._voters:
+            self._notify(node)
 
     def ask_confirmation(self, now: float) -> None:
         """Somebody waits for ``confirmed_at`` to reach ``now``. (Also one that comes to nothing is asked once.)"""

@@ -1,4 +1,5 @@
-"""When it was last certain that nobody else led: the proof behind linearizable reads.
+"""When it was last certain that nobody else led: the proof behind linearizable reads, and behind leaders that go on
+without controllers (``leadership.py``).
 
 Everything here is about one leader epoch *e* and one replica, its leader. ``confirmed_at`` is a time T of which it is
 proved that no leader of a newer epoch had begun before T. Whatever had been committed by then is therefore in this
@@ -50,7 +51,8 @@ class Vouching:
         self._stamp = 0
         self._told: dict[NodeId, deque[tuple[int, float]]] = {}
         self._vouched: dict[NodeId, float] = {}
-        self._by_controller = -math.inf
+        self._proved = -math.inf
+        """By the controller; or by this leader itself, where nobody else could be elected."""
         self._call_at: float | None = None
         """When the controller is asked, unless the followers have vouched by then."""
         self._calling = False
@@ -72,15 +74,19 @@ class Vouching:
         while told and told[0][0] <= stamp:
             self._vouched[node] = told.popleft()[1]
 
+    def confirm(self, at: float) -> None:
+        """It is proved by other means that no newer leader epoch had begun before ``at``."""
+        self._proved = max(self._proved, at)
+
     def since(self, others: Sequence[NodeId], enough: int) -> float:
         """Since when at least ``enough`` of ``others`` have vouched, or the controller."""
         if not enough:
-            return self._by_controller
-        times = [self._vouched.get(node, -math.inf) for node in others]
+            return self._proved
+        times = [self.vouched_at(node) for node in others]
         if enough == len(times):
-            return max(self._by_controller, min(times))
+            return max(self._proved, min(times))
         times.sort(reverse=True)
-        return max(self._by_controller, times[enough - 1])
+        return max(self._proved, times[enough - 1])
 
     # --- asking ------------------------------------------------------------------------------------------
 
@@ -92,7 +98,11 @@ class Vouching:
 
     def has_vouched(self, node: NodeId) -> bool:
         """Since somebody asked."""
-        return self._vouched.get(node, -math.inf) >= self.asked_at
+        return self.vouched_at(node) >= self.asked_at
+
+    def vouched_at(self, node: NodeId) -> float:
+        """The latest time at which ``node`` is known to have begun no newer leader epoch."""
+        return self._vouched.get(node, -math.inf)
 
     @property
     def asks(self) -> bool:
@@ -115,5 +125,5 @@ class Vouching:
         """It answered what it was asked at ``sent``; or it did not, and is asked again after a pause."""
         self._calling = False
         if confirmed:
-            self._by_controller = max(self._by_controller, sent)
+            self.confirm(sent)
         self._call_at = now if confirmed else now + self._retry_s
