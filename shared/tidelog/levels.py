@@ -47,6 +47,8 @@ older controller would give any."""
 TICKETS = 4
 """Since this level nothing is written under a producer id without a ticket (``tidelog.tickets``). An older controller
 cannot read the keys in the metadata, and an older client has no ticket."""
+MAX_COMPACTION_LAG = 4
+"""Since this level a topic can have a maximal compaction lag. An older controller does not know the setting."""
 
 CHANGES = {
     1: "everything before there were levels",
@@ -55,7 +57,7 @@ CHANGES = {
     4: "doubtful tails of logs (report_doubt, read_tail); leaders after a rescue from what replicas report; producer"
     " ids that follow the clock, and those of numbered batches (init_task_producer); validate_batches; tickets for"
     " producer ids (use_producer); a share of producer ids for each principal; transactions that no coordinator has"
-    " are ended by hand",
+    " are ended by hand; max_compaction_lag_ms",
 }
 """What each level brought."""
 

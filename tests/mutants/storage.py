@@ -9,12 +9,13 @@ from tidelog_replica.core.producers import ProducerState
 from tidelog_replica.core.stable import LogTransactions
 from tidelog_replica.doubts import Doubts
 from tidelog_replica.lives import Lives
-from tidelog_replica.log import advance, recovery, reset
+from tidelog_replica.log import advance, cleanable, log, recovery, reset
 from tidelog_replica.log.cleanable import Cleanable
 from tidelog_replica.log.committed import Committed
 from tidelog_replica.log.log import Log
 from tidelog_replica.log.readable import Readable
 from tidelog_replica.log.snapshots import Snapshots
+from tidelog_replica.log.tail import Tail
 from tidelog_replica.partition import Partition
 
 from mutants.rules import Patch, breaks
@@ -183,3 +184,40 @@ def read_batches_of_any_epoch(patch: Patch) -> None:
 def remember_what_came_later(patch: Patch) -> None:
     """Where no snapshot tells it, the state at the log end passes for that at the earlier offset."""
     patch.setattr(ProducerState, "before", lambda self, offset: self.copy())
+
+
+@breaks(
+    "KIP-354",
+    "What compaction has removed from a segment is not served from memory either.",
+    tests=("test_compacting_servers",),
+)
+def keep_compacted_batches_in_memory(patch: Patch) -> None:
+    """The tail cache keeps the batches of a segment that was rewritten."""
+    put_in_place = Cleanable._put_in_place
+
+    def put(self, compaction, cleaned):
+        tail, self._tail = self._tail, Tail(self.end)
+        put_in_place(self, compaction, cleaned)
+        self._tail = tail
+
+    patch.setattr(Cleanable, "_put_in_place", put)
+
+
+@breaks(
+    "KIP-354",
+    "A record that has waited for the maximal lag is compacted, however small the dirty part of the log.",
+    tests=("test_compacting_servers",),
+)
+def compact_by_the_dirty_part_alone(patch: Patch) -> None:
+    """A pass waits until enough is dirty."""
+    patch.setattr(cleanable, "has_overdue", lambda *_: False)
+
+
+@breaks(
+    "KIP-354",
+    "The segment that is written is closed in time for the maximal lag of compaction.",
+    tests=("test_compacting_servers",),
+)
+def close_segments_by_their_own_age(patch: Patch) -> None:
+    """It is closed when it is full, or at the age that a topic without compaction has."""
+    patch.setattr(log, "roll_age_ms", lambda config: config.segment_max_age_ms)

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from tidelog.disk import Disk, File
 from tidelog.types import TopicConfig
 
-from tidelog_replica.core.compaction import KEYS_AT_ONCE, LatestOffsets, compactable_end, dirty_part
+from tidelog_replica.core.compaction import KEYS_AT_ONCE, LatestOffsets, compactable_end, dirty_part, has_overdue
 from tidelog_replica.core.producers import ProducerState
 from tidelog_replica.log.advance import Advance
 from tidelog_replica.log.checkpoint import Checkpoint
@@ -73,7 +73,7 @@ class Cleanable(Readable):
         del self._segments[:count], self._bases[:count]
         self._synced = max(self._synced, first.base)
         self.epochs.advance_to(first.base)
-        self._tail.advance_to(first.base)
+        self._tail.forget_below(first.base)
         self.producers.transactions.forget_below(first.base)
         self._advance = Advance(
             self._disk, self._directory, origin, tuple(gone), self.producers.copy(), self._generation
@@ -147,12 +147,16 @@ class Cleanable(Readable):
     def begin_compaction(
         self, high_watermark: int, now_ms: int, min_dirty_ratio: float, keys_at_once: int = KEYS_AT_ONCE
     ) -> Compaction | None:
-        """A pass over the closed segments below ``high_watermark``; None where it is not worth it. Run it, call
+        """A pass over the closed segments below ``high_watermark``; None where it is not worth it: the part that was
+        not compacted yet is small, and no record of it is older than ``max_compaction_lag_ms``. Run it, call
         ``complete_compaction``, and again while that says so; where a run failed, nothing any more."""
         extents, transactions = self.extents(), self.producers.transactions
         stable = transactions.stable_end(high_watermark)
         dirty, end = self.compacted_to, compactable_end(extents, stable, self._config, now_ms)
-        if not self._usable or end <= dirty or dirty_part(extents, dirty, end) < min_dirty_ratio:
+        if not self._usable or end <= dirty:
+            return None
+        overdue = has_overdue(extents, dirty, end, self._config, now_ms)
+        if not overdue and dirty_part(extents, dirty, end) < min_dirty_ratio:
             return None
         return Compaction(
             self._disk,
@@ -192,6 +196,7 @@ class Cleanable(Readable):
         self._disk.rename(segment.path + CLEANED, segment.path)
         self._disk.sync_dir(self._directory)
         segment.replace(cleaned.entries, cleaned.size)
+        self._tail.forget_below(segment.end_offset)
 
     def compact(self, high_watermark: int, now_ms: int, keys_at_once: int = KEYS_AT_ONCE) -> None:
         """Whole passes, one after the other, in the caller's thread, whatever the dirty part. Raises ``OSError``."""

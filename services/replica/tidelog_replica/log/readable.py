@@ -55,7 +55,9 @@ class Readable:
 
     def extents(self) -> list[Extent]:
         """Every segment in numbers; the last one is written."""
-        return [Extent(each.base, each.end_offset, each.size, each.max_timestamp) for each in self._segments]
+        return [
+            Extent(each.base, each.end_offset, each.size, each.max_timestamp, each.since_ms) for each in self._segments
+        ]
 
     def extent(self) -> tuple[int, int]:
         """How many segments there are, and their size in bytes."""

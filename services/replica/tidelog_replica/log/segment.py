@@ -56,6 +56,9 @@ class Segment:
         """Largest of all records here, ms; -1 while there are none."""
         self.first_timestamp: int | None = None
         """Of the first record, ms; known of the segment that is written."""
+        self.since_ms: int | None = None
+        """Of a segment that this process closed: when a look at the log first saw its first record, or the look
+        before where none did, by the wall clock; None: not known."""
         self.path = f"{directory}/{base:020d}.log"
         self.index_path = f"{directory}/{base:020d}.index"
         self._disk = disk
