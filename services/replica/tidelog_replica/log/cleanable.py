@@ -14,15 +14,18 @@ from tidelog.disk import Disk, File
 from tidelog.types import TopicConfig
 
 from tidelog_replica.core.compaction import KEYS_AT_ONCE, LatestOffsets, compactable_end, dirty_part, has_overdue
+from tidelog_replica.core.epochs import EpochCache
 from tidelog_replica.core.producers import ProducerState
 from tidelog_replica.log.advance import Advance
 from tidelog_replica.log.checkpoint import Checkpoint
 from tidelog_replica.log.compaction import Cleaned, Compaction, source_of
+from tidelog_replica.log.copy_reading import ReadBatches
 from tidelog_replica.log.files import CLEANED
 from tidelog_replica.log.flush import Change
 from tidelog_replica.log.origin import Origin
 from tidelog_replica.log.readable import Beginning, Readable
 from tidelog_replica.log.recall import Recall
+from tidelog_replica.log.scrub import Target
 from tidelog_replica.log.segment import Segment, remove
 from tidelog_replica.log.snapshots import Snapshots, TakeSnapshot
 
@@ -118,6 +121,24 @@ class Cleanable(Readable):
             return None
         twins = tuple(segment.twin() for segment in self._segments[: self._segment_of(end) + 1])
         return Recall(self._disk, self._directory, twins, end, self.producers.copy(), self._generation)
+
+    def begin_reading(self, offset: int, end: int, length: int) -> ReadBatches | None:
+        """Read about ``length`` bytes of what is synced from the disk, from the batch that holds ``offset`` on and up
+        to ``end``, as a job for a thread; it only reads. None where nothing is synced there. Raises ``OSError``."""
+        if not self.start <= offset < min(end, self._synced):
+            return None
+        segment = self.segment_at(offset)
+        is_full = segment is not self._segments[-1]
+        target = Target.of(segment, None if is_full else self._synced)
+        entry = segment.index.for_offset(offset)
+        epochs = EpochCache(self.epochs.entries)
+        return ReadBatches(
+            self._disk, target, offset, end, length, entry.position, entry.offset, epochs, self._generation
+        )
+
+    def is_still(self, target: Target, generation: int) -> bool:
+        """Whether the log was not cut since that ``generation``, and the segment is there and was not rewritten."""
+        return generation == self._generation and target.is_still(self.segment_after(target.base - 1))
 
     def _starts(self) -> tuple[int, ...]:
         """Where the log begins, and where it begins on the disk: the start may be moving."""

@@ -137,6 +137,11 @@ class Log(Cleanable):
         return self.end if self._lazy else self._synced
 
     @property
+    def synced(self) -> int:
+        """Everything below it is on the disk, whatever the flush policy."""
+        return self._synced
+
+    @property
     def _lazy(self) -> bool:
         return self._config.flush == "os"
 
