@@ -135,6 +135,14 @@ ALERTS = (
         " cannot be decoded, says how to go on.",
     ),
     Alert(
+        "TidelogCopiesDiffer",
+        "tidelog_replica_differing_partitions > 0",
+        "15m",
+        "critical",
+        "{{ $value }} partitions of {{ $labels.instance }} have copies that do not hold the same",
+        "'tidelog doctor' names them. See docs/operations.md, Copies that differ.",
+    ),
+    Alert(
         "TidelogDiskFull",
         "tidelog_replica_disk_full == 1",
         "0m",

@@ -234,8 +234,9 @@ ROWS = (
             _plot(
                 "Damage",
                 "short",
-                "Logs that are damaged, disks that are full, batches that no reader can decode.",
+                "Logs that are damaged, partitions whose copies differ, batches that no reader can decode, full disks.",
                 ("tidelog_replica_damaged_partitions", "damaged {{instance}}"),
+                ("tidelog_replica_differing_partitions", "differing {{instance}}"),
                 ("tidelog_replica_unreadable_batches", "unreadable {{instance}}"),
                 ("tidelog_replica_disk_full", "full {{instance}}"),
             ),

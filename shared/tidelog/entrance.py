@@ -13,7 +13,15 @@ from tidelog.health import WhyNot, health_pages
 from tidelog.link import Link, OnRefused, serve_links
 from tidelog.metrics import told
 from tidelog.transport import Page, Transport
-from tidelog.wire.messages import DescribeMetrics, Hello, Message, MetricsAnswer, UnreadablePlace, Welcome
+from tidelog.wire.messages import (
+    DescribeMetrics,
+    DifferingCopies,
+    Hello,
+    Message,
+    MetricsAnswer,
+    UnreadablePlace,
+    Welcome,
+)
 
 METRICS_PATH = "/metrics"
 
@@ -40,6 +48,7 @@ class Entrance:
         self._on_refused: OnRefused = lambda link, message, error: None
         self._why_not_ready: WhyNot = lambda: (f"{node} is starting",)
         self._unreadable: Callable[[], tuple[UnreadablePlace, ...]] = tuple
+        self._differing: Callable[[], tuple[DifferingCopies, ...]] = tuple
 
     def open(
         self,
@@ -48,14 +57,16 @@ class Entrance:
         why_not_ready: WhyNot,
         on_refused: OnRefused = lambda link, message, error: None,
         unreadable: Callable[[], tuple[UnreadablePlace, ...]] = tuple,
+        differing: Callable[[], tuple[DifferingCopies, ...]] = tuple,
     ) -> None:
         """From now on ``shell`` is behind it, and ``metrics`` shows its counts. ``on_refused`` hears of hellos and of
         messages that came no further than here. ``unreadable`` gives the batches that answers to ``describe_metrics``
-        name as ones that no reader can decode."""
+        name as ones that no reader can decode, and ``differing`` the partitions whose copies are not the same."""
         self._behind = shell, metrics
         self._why_not_ready = why_not_ready
         self._on_refused = on_refused
         self._unreadable = unreadable
+        self._differing = differing
 
     async def serve(
         self,
@@ -100,7 +111,8 @@ class Entrance:
             return refuse("UNKNOWN_SERVER", f"this is {self._node}, not {node}")
         if not self._with_metrics:
             return refuse("UNSUPPORTED", f"{node} shows no metrics: metrics = false")
-        return replace(told(self._show_metrics), unreadable=self._unreadable())
+        shown = told(self._show_metrics)
+        return replace(shown, unreadable=self._unreadable(), differing=self._differing())
 
     def _admit(self, hello: Hello) -> Welcome | TidelogError:
         if self._behind is None:

@@ -51,6 +51,11 @@ only."""
 TICKETS = 4
 """Since this level nothing is written under a producer id without a ticket (``tidelog.tickets``). An older controller
 cannot read the keys in the metadata, and an older client has no ticket."""
+MAX_COMPACTION_LAG = 4
+"""Since this level a topic can have a maximal compaction lag. An older controller does not know the setting."""
+COPY_CHECKS = 4
+"""Since this level replica servers compare their copies, and gateways may have a server read its copy or scrub it
+now. An older replica server would close the connection."""
 
 CHANGES = {
     1: "everything before there were levels",
@@ -59,7 +64,8 @@ CHANGES = {
     4: "doubtful tails of logs (report_doubt, read_tail); leaders after a rescue from what replicas report; producer"
     " ids that follow the clock, and those of numbered batches (init_task_producer); validate_batches; tickets for"
     " producer ids (use_producer); a share of producer ids for each principal; transactions that no coordinator has"
-    " are ended by hand; records that were possibly lost, beside those that were lost",
+    " are ended by hand; records that were possibly lost, beside those that were lost; max_compaction_lag_ms; servers"
+    " compare their copies of partitions, and are asked to read or scrub them (read_copy, scrub_server)",
 }
 """What each level brought."""
 

@@ -379,7 +379,7 @@ REPLICA = (
     LogEvent("log_start_moved", "info", "The oldest records are gone: by retention, or with the leader."),
     LogEvent("log_compacted", "info", "Compaction has written segments anew; how much it saved."),
     LogEvent("compaction_without_room", "warning", "No room to write a segment anew; it waits.", "Make room."),
-    LogEvent("scrubbed", "info", "All full segments were read again, and checked."),
+    LogEvent("scrubbed", "info", "All segments were read again, as far as they were synced, and checked."),
     LogEvent(
         "scrub_failed", "warning", "A segment could not be read, for want of rights or descriptors.", "See reason."
     ),
@@ -388,6 +388,25 @@ REPLICA = (
         "warning",
         "A full segment has batches that no reader can decode, though they are whole: their producer wrote them so.",
         "See 'Batches that cannot be decoded'.",
+    ),
+    LogEvent(
+        "copies_differ",
+        "error",
+        "Copies of a partition do not hold the same. odd: those that a majority of the replicas contradicts.",
+        "See 'Copies that differ'.",
+    ),
+    LogEvent("copies_agree", "info", "Copies that differed hold the same again."),
+    LogEvent(
+        "odd_copy_given_up",
+        "warning",
+        "This server's copy is the odd one: the segment with the first difference is fetched again from the leader.",
+        "Find out what has changed the disk; see 'Copies that differ'.",
+    ),
+    LogEvent(
+        "odd_copy_kept",
+        "warning",
+        "This server's copy is the odd one, and must not be given up now; it is looked at again.",
+        "See reason, and 'Copies that differ'.",
     ),
     LogEvent("index_removed", "info", "An index was damaged; it is made again."),
     LogEvent("groups_coordinated", "info", "It coordinates the consumer groups of a partition of __groups."),

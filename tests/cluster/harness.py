@@ -60,6 +60,8 @@ class Cluster:
         self.gateway = ""
         self.settings: dict[str, dict[str, object]] = {}
         """More settings, by node."""
+        self.gateways_ahead_s = 0.0
+        """How far the gateways' clock is ahead of the others', for the age of what they keep."""
         self._shutdown_s = shutdown_s
 
     async def start(self, node: str) -> str:
@@ -104,7 +106,10 @@ class Cluster:
             more = {"port": 0, "shutdown_s": 0.0} | self.settings.get(node, {})
             gateway = GatewayConfig(node=node, controllers=urls, **more)  # type: ignore[arg-type]
             transport = self.transport if gateway.tls is None else WebSocketTransport(tls=gateway.tls)
-            await serve_gateway(gateway, transport=transport, task_status=task_status)
+            await serve_gateway(gateway, transport=transport, clock=self._gateways_clock, task_status=task_status)
+
+    def _gateways_clock(self) -> float:
+        return trio.current_time() + self.gateways_ahead_s
 
 
 @asynccontextmanager
@@ -199,6 +204,10 @@ class Client:
             while id not in self.acks:
                 await self._news.wait()
         return self.acks.pop(id)
+
+    async def wait_news(self) -> None:
+        """Until something comes."""
+        await self._news.wait()
 
     async def wait_deliveries(self, records: int) -> list[Record]:
         """What was pushed, when it is so many records."""

@@ -27,8 +27,13 @@ class Result(NamedTuple):
 
 
 async def verify(cluster: Cluster, *arguments: str) -> Result:
-    """The command, as a process of its own: the services of this one write to its output, too."""
-    command = [sys.executable, "-m", "tidelog.cli", "verify", "replicas", *arguments, "--gateway", cluster.gateway]
+    """The command."""
+    return await tidelog_command(cluster, "verify", "replicas", *arguments)
+
+
+async def tidelog_command(cluster: Cluster, *arguments: str) -> Result:
+    """A command, as a process of its own: the services of this one write to its output, too."""
+    command = [sys.executable, "-m", "tidelog.cli", *arguments, "--gateway", cluster.gateway]
     done = await trio.run_process(command, capture_stdout=True, capture_stderr=True, check=False)
     return Result(done.returncode, done.stdout.decode(), (done.stdout + done.stderr).decode())
 
@@ -48,9 +53,9 @@ async def in_sync(log: tidelog.Log, topic: str) -> None:
             pass
 
 
-def tamper(folder: Path, topic_id: str, number: int) -> int:
+def tamper(folder: Path, topic_id: str, number: int, *, known: bool = False) -> int:
     """Change what no checksum of its own tells: another timestamp in the header of a batch, with the right CRC.
-    Returns the batch's base offset."""
+    Returns the batch's base offset. ``known``: the index stays, by which the server trusts the file."""
     [path] = folder.glob(f"{topic_id}-0/*.log")
     data, position = bytearray(path.read_bytes()), 0
     for _ in range(number):
@@ -61,7 +66,7 @@ def tamper(folder: Path, topic_id: str, number: int) -> int:
     crc = crc32c(memoryview(data)[position + CHECKED_FROM : end])
     HEADER.pack_into(data, position, *header._replace(max_timestamp=header.max_timestamp + 1, crc32c=crc))
     path.write_bytes(data)
-    for derived in folder.glob("*/*.index"):
+    for derived in [] if known else folder.glob("*/*.index"):
         derived.unlink()
     return header.base_offset
 
@@ -105,7 +110,45 @@ async def test_a_planted_difference_that_only_the_chain_can_tell_is_found_and_pl
         assert len(set(chains.values())) == 1 and odd not in chains.values()
         done = await verify(cluster, "orders")
         assert f"orders/0: replicas differ from offset {offset}" in done.output
-        assert "1 of 1 partitions differ" in done.output
+        assert "1 of 1 partitions differ" in done.output and f"the odd copy is on {victim}" in done.output
+
+
+async def test_the_odd_copy_is_fetched_again_by_a_scrub_and_doctor_reports_it_until_then(tmp_path: Path) -> None:
+    async with running(tmp_path) as cluster, tidelog.connect(cluster.gateway) as log:
+        await fill(log, "orders", 30)
+        topic = await log.describe("orders")
+        victim, other = topic.partitions[0].replicas[-1], topic.partitions[0].replicas[0]
+        await cluster.stop(victim)
+        tamper(tmp_path / victim, topic.topic_id, 17)
+        await wait_registered(cluster, [await cluster.start(victim)])
+        await in_sync(log, "orders")
+        done = await tidelog_command(cluster, "servers", "scrub", other, "--json")
+        assert done.exit_code == 0 and not json.loads(done.stdout)[other]["running"], done.output
+        told = await tidelog_command(cluster, "doctor")
+        assert told.exit_code == 1 and f"orders/0: the copy on {victim} is not what" in told.output
+        done = await tidelog_command(cluster, "servers", "scrub", victim)
+        assert done.exit_code == 0, done.output
+        with trio.fail_after(60):
+            while (await verify(cluster, "orders")).exit_code:
+                pass  # until it is repaired
+        assert list((tmp_path / victim).glob(f"{topic.topic_id}-0/*.quarantined"))
+        assert (await verify(cluster, "orders", "--quick")).exit_code == 0
+
+
+async def test_what_only_the_disk_holds_is_found_by_reading_and_not_by_the_quick_form(tmp_path: Path) -> None:
+    async with running(tmp_path) as cluster, tidelog.connect(cluster.gateway) as log:
+        await fill(log, "orders", 200)
+        topic = await log.describe("orders")
+        victim = topic.partitions[0].replicas[-1]
+        await cluster.stop(victim)
+        offset = tamper(tmp_path / victim, topic.topic_id, 170, known=True)
+        await wait_registered(cluster, [await cluster.start(victim)])
+        await in_sync(log, "orders")
+        quick = await verify(cluster, "orders", "--quick")
+        assert quick.exit_code == 0 and "no difference" in quick.output and "the quick form" in quick.output
+        done = await verify(cluster, "orders", "--rate", "0")
+        assert done.exit_code == 1 and f"replicas differ from offset {offset}" in done.output, done.output
+        assert f"the odd copy is on {victim}" in done.output and "bytes were read from the disks" in done.output
 
 
 async def test_a_replica_that_is_down_is_named_and_the_others_are_compared(tmp_path: Path) -> None:

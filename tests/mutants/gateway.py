@@ -5,7 +5,7 @@ from __future__ import annotations
 from tidelog.wire.messages import ReadAnswer
 from tidelog_gateway.core.router import Router
 from tidelog_gateway.core.subscription import Subscriptions
-from tidelog_gateway.core.tail import Stretch
+from tidelog_gateway.core.tail import Stretch, TailCache
 
 from mutants.rules import Patch, breaks
 
@@ -24,7 +24,7 @@ def keep_uncommitted_reads(patch: Patch) -> None:
         if reading is not None and isinstance(answer, ReadAnswer) and len(answer.payload):
             key, stretch = reading.place[0], Stretch(answer.payload)
             if len(self._by_partition[key]) > 1:
-                self.tails.add(key, reading.before(stretch), stretch)
+                self.tails.add(key, reading.before(stretch), stretch, now)
         return on_answer(self, token, answer, now)
 
     patch.setattr(Subscriptions, "on_answer", keep)
@@ -45,3 +45,13 @@ def forget_a_superseded_try(patch: Patch) -> None:
         entry.doubt = doubt
 
     patch.setattr(Router, "_supersede", forget)
+
+
+@breaks(
+    "KIP-354",
+    "What the gateway keeps of a partition is served for a bounded time, since nobody tells it of a compaction.",
+    tests=("test_shared_reads",),
+)
+def keep_the_tail_for_ever(patch: Patch) -> None:
+    """It is kept until newer batches need the room."""
+    patch.setattr(TailCache, "_forget_old", lambda self, now: None)

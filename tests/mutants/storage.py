@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import re
+from typing import NamedTuple
 
+from tidelog.fingerprints import Fingerprint, fingerprint_of, pack
+from tidelog.records import read_header
 from tidelog_controller.core import leadership
+from tidelog_replica import copy_checks
 from tidelog_replica.core.producers import ProducerState
 from tidelog_replica.core.stable import LogTransactions
 from tidelog_replica.doubts import Doubts
 from tidelog_replica.lives import Lives
-from tidelog_replica.log import advance, recovery, reset
+from tidelog_replica.log import advance, cleanable, log, recovery, reset
 from tidelog_replica.log.cleanable import Cleanable
 from tidelog_replica.log.committed import Committed
+from tidelog_replica.log.copy_reading import BatchesRead
 from tidelog_replica.log.log import Log
 from tidelog_replica.log.pending_losses import PendingLosses
 from tidelog_replica.log.readable import Readable
 from tidelog_replica.log.snapshots import Snapshots
+from tidelog_replica.log.tail import Tail
 from tidelog_replica.partition import Partition
 
 from mutants.rules import Patch, breaks
@@ -205,3 +211,133 @@ def read_batches_of_any_epoch(patch: Patch) -> None:
 def remember_what_came_later(patch: Patch) -> None:
     """Where no snapshot tells it, the state at the log end passes for that at the earlier offset."""
     patch.setattr(ProducerState, "before", lambda self, offset: self.copy())
+
+
+@breaks(
+    "KIP-354",
+    "What compaction has removed from a segment is not served from memory either.",
+    tests=("test_compacting_servers",),
+)
+def keep_compacted_batches_in_memory(patch: Patch) -> None:
+    """The tail cache keeps the batches of a segment that was rewritten."""
+    put_in_place = Cleanable._put_in_place
+
+    def put(self, compaction, cleaned):
+        tail, self._tail = self._tail, Tail(self.end)
+        put_in_place(self, compaction, cleaned)
+        self._tail = tail
+
+    patch.setattr(Cleanable, "_put_in_place", put)
+
+
+@breaks(
+    "KIP-354",
+    "A record that has waited for the maximal lag is compacted, however small the dirty part of the log.",
+    tests=("test_compacting_servers",),
+)
+def compact_by_the_dirty_part_alone(patch: Patch) -> None:
+    """A pass waits until enough is dirty."""
+    patch.setattr(cleanable, "has_overdue", lambda *_: False)
+
+
+@breaks(
+    "KIP-354",
+    "The segment that is written is closed in time for the maximal lag of compaction.",
+    tests=("test_compacting_servers",),
+)
+def close_segments_by_their_own_age(patch: Patch) -> None:
+    """It is closed when it is full, or at the age that a topic without compaction has."""
+    patch.setattr(log, "roll_age_ms", lambda config: config.segment_max_age_ms)
+
+
+@breaks(
+    "storage",
+    "What is synced of the segment that is written is scrubbed, too.",
+    tests=("test_copy_checks",),
+)
+def scrub_full_segments_only(patch: Patch) -> None:
+    """The segment that is written is passed over."""
+    patch.setattr(Readable, "segment_after", Readable.full_segment_after)
+
+
+@breaks(
+    "majority",
+    "A copy is the odd one only by a majority of all replicas that say the same.",
+    tests=("test_copy_checks",),
+)
+def believe_any_other_copy(patch: Patch) -> None:
+    """One other copy, the leader's, is enough."""
+    patch.setattr(copy_checks, "majority_of", lambda edges, state: (state.leader,) if state.leader in edges else ())
+
+
+@breaks(
+    "majority",
+    "The odd copy is given up only where the ISR without it goes on.",
+    tests=("test_copy_checks",),
+)
+def give_up_what_is_needed(patch: Patch) -> None:
+    """It is given up whoever else is in sync."""
+    patch.setattr(copy_checks, "why_kept", lambda *_: None)
+
+
+@breaks(
+    "KIP-320",
+    "Copies are compared only where all are known to agree with one leader, in one leader epoch.",
+    tests=("test_copy_checks",),
+)
+def compare_across_leader_epochs(patch: Patch) -> None:
+    """What a copy says under another leader counts, and before it is known to agree with its own."""
+    patch.setattr(Partition, "agreed_epoch", property(lambda self: -1 if self.role is None else 0))
+
+
+@breaks(
+    "KIP-101",
+    "A log that was cut or closed while others were asked is not judged by their answers.",
+    tests=("test_copy_checks",),
+)
+def judge_a_log_that_was_cut(patch: Patch) -> None:
+    """The answers are held against whatever the log is by then."""
+    patch.setattr(copy_checks._Check, "holds", lambda self, partitions: True)
+
+
+@breaks(
+    "KIP-354",
+    "Batches that compaction has thinned out in some copy are compared by the headers that producers sent.",
+    tests=("test_copy_reading",),
+)
+def compare_thinned_batches_byte_by_byte(patch: Patch) -> None:
+    """All bytes of all copies must be the same."""
+    patch.setattr(Fingerprint, "agrees", lambda self, other: self == other)
+
+
+@breaks(
+    "storage",
+    "Copies are compared by what their disks hold.",
+    tests=("test_copy_reading",),
+)
+def compare_what_servers_remember(patch: Patch) -> None:
+    """A server answers from memory, where it can."""
+    begin = Cleanable.begin_reading
+
+    def from_memory(self, offset, end, length):
+        job = begin(self, offset, end, length)
+        if job is None or self._tail.read(offset, length, end) is None:
+            return job
+        batches = [(read_header(each), each) for each in self._tail.read(offset, length, end)]
+        found = b"".join(pack(fingerprint_of(header, each)) for header, each in batches)
+        size = sum(len(each) for _, each in batches)
+        return Remembered(job.target, job.generation, offset, BatchesRead(batches[-1][0].end_offset, size, found))
+
+    patch.setattr(Cleanable, "begin_reading", from_memory)
+
+
+class Remembered(NamedTuple):
+    """A job that reads nothing."""
+
+    target: object
+    generation: int
+    offset: int
+    result: BatchesRead
+
+    def run(self) -> BatchesRead:
+        return self.result

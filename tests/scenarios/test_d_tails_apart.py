@@ -69,6 +69,7 @@ def below(**config: str) -> Stage:
     for value in VALUES:
         stage.put(value)
     stage.until(stage.in_sync)
+    stage.run_for(1.0)  # every copy is durable, and knows what is committed
     return stage
 
 

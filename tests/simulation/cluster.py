@@ -17,12 +17,15 @@ from tidelog.types import INTERNAL_PREFIX, PartitionState, TopicPartition, Topic
 from tidelog.verify.checker import check
 from tidelog.verify.history import History
 from tidelog.wire.codec import ANSWERS, SERVICE, decode, encode, encode_error
+from tidelog.wire.messages import ScrubServer
 from tidelog_controller.core.leadership import copies_needed, is_recovering
 from tidelog_controller.core.raft_log import RaftLog
+from tidelog_replica.log.log import Log
 
 from simulation import applications
 from simulation.admin import Admin
 from simulation.applications import Applications
+from simulation.clients import Client
 from simulation.consumer import Consumer
 from simulation.controller_process import ControllerProcess
 from simulation.faults import Faults
@@ -266,7 +269,7 @@ class Cluster:
                 client.stopped = True
         self.until(lambda: all(c.idle for c in self.clients if isinstance(c, Producer | Foreign)), 10.0)
         self.until(self.in_sync, self.options.patience)
-        self._restart_where_written_segments_rot()
+        self._scrub_where_written_segments_rot()
         self.until(self.no_rot, 6 * self.options.patience)  # one damaged segment of a log is found at a time
         self.until(self.in_sync, self.options.patience)
         self.until(self.all_read, 10.0)
@@ -306,18 +309,29 @@ class Cluster:
                     return False
         return True
 
-    def _restart_where_written_segments_rot(self) -> None:
-        """Nobody reads from the disk what was written last: it is in memory, and the scrubber reads full segments. So
-        a server whose written segment has rotted is killed and started again."""
+    def _scrub_where_written_segments_rot(self) -> None:
+        """Nobody reads from the disk what was written last: it is in memory. So an operator asks a server whose
+        written segment has rotted for a round of its scrubber. That does not read what the topic's flush policy
+        leaves unsynced: such a server is killed and started again."""
         for name in self.faults.rotten:
             disk = self.replica(name).disk
             logs = [path for path in disk.files() if path.endswith(".log")]
-            last = {path.rpartition("/")[0]: path for path in logs}
-            if set(last.values()) & set(disk.rotten):
+            written = set({path.rpartition("/")[0]: path for path in logs}.values()) & set(disk.rotten)
+            if not written:
+                continue
+            self.count("rounds of scrubbers asked for")
+            operator = Client(self, "operator", stream(self.options.seed, "operator"))
+            operator.call(name, ScrubServer(name, begin=True), 2.0, lambda answer: None)
+            if any(log.synced < log.end for log in self._logs_of(name, written)):
                 self.replica(name).stop(power=False)
                 self.replica(name).start()
                 self.run_for(0.1)
                 self.until(self.full_isr, self.options.patience)
+
+    def _logs_of(self, name: str, paths: set[str]) -> list[Log]:
+        """The open logs that these segments belong to."""
+        partitions = self.replica(name).core.partitions.values()
+        return [one.log for one in partitions if any(segment.path in paths for segment in one.log._segments)]
 
     def all_read(self) -> bool:
         """Every consumer has seen everything."""

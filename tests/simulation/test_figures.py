@@ -22,6 +22,7 @@ from tidelog_gateway import metrics as gateway
 from tidelog_replica import group_metrics
 from tidelog_replica import metrics as replica
 
+from simulation.altered import alter, forget_indexes
 from simulation.shells.staged import Stage, play
 
 LEADER = ProducerOptions(acks="leader")
@@ -310,8 +311,32 @@ async def batches_cannot_be_decoded(stage: Stage) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(client_batch, "encode_batch", _unreadable)
         await send(stage, "t", 2)
-    await send(stage, "t", 20)  # scrubbers look at full segments
+    await send(stage, "t", 20)
     await stage.until_shown(6.0, "tidelog_replica_unreadable_batches")
+
+
+async def copies_differ(stage: Stage) -> None:
+    """Nothing could be written without the odd copy, so it stays until that may be."""
+    config = {"min_insync_replicas": "3"}
+    await stage.log.create_topic("t", replication_factor=3, config=config)
+    await stage.until_in_sync("t")
+    await send(stage, "t", 5)
+    leader = await stage.leader("t")
+    odd = next(node for node in sorted(stage.services.disks) if node != leader)
+    stage.services.kill(odd)
+    disk = stage.services.disks[odd]
+    topic_id = (await stage.log.describe("t")).topic_id
+    path = next(path for path in disk.files() if path.endswith(f"/{topic_id}-0/{0:020d}.log"))
+    alter(disk, path, 3)
+    forget_indexes(disk, path.rpartition("/")[0])
+    stage.services.start(odd)
+    await stage.tick()
+    await stage.until_in_sync("t")
+    await stage.log.scrub_server(leader)
+    await stage.until_shown(1.0, "tidelog_replica_differing_partitions", leader)
+    await stage.log.configure_topic("t", {"min_insync_replicas": "2"})
+    await stage.log.scrub_server(odd)
+    await stage.until_shown(0.0, "tidelog_replica_differing_partitions", leader)
 
 
 async def transactions_end(stage: Stage) -> None:
@@ -375,6 +400,7 @@ STORIES: dict[Story, tuple[str, ...]] = {
         *("replication_lag_seconds", "server_lag_seconds", "slow_servers", "catching_up_replicas"),
     ),
     batches_cannot_be_decoded: ("replica_unreadable_batches",),
+    copies_differ: ("replica_differing_partitions",),
     transactions_end: (
         *("replica_transactions", "replica_oldest_transaction_seconds", "replica_ended_transactions"),
         "replica_stable_offset_age_seconds",

@@ -25,7 +25,7 @@ def stored(offset: int, count: int = 1, epoch: int = 1, value: bytes = b"x") -> 
 class Bench:
     """A gateway's subscriptions to the one partition that there is; every client has one, of its own number."""
 
-    def __init__(self, **settings: int) -> None:
+    def __init__(self, **settings: Any) -> None:
         self.cluster = ClusterMap()
         self.settings = SubscriptionSettings(**settings)
         self.core = Subscriptions(self.cluster, self.settings)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from replica_net import Net
+from replica_net import KEY, Net
 from test_compaction import NOW, records, stored, table
-from tidelog.records import NewRecord, encode_batch
+from tidelog.records import NewRecord, decode_batch, encode_batch, split
 from tidelog.types import TopicConfig
+from tidelog.wire.codec import payload_view
+from tidelog.wire.messages import Read, ReadAnswer
 from tidelog_replica.log.compaction import Compaction
 from tidelog_replica.log.files import CLEANED
+from tidelog_replica.log.log import Log
 from tidelog_replica.settings import ReplicaSettings
 
 
@@ -55,3 +58,96 @@ def test_D6_without_room_for_its_new_files_a_compaction_waits_and_the_server_liv
     disk.full = False
     net.advance(30)
     assert "r1" in {name for name, _ in net.happened("log_compacted")}
+
+
+def read_values(net: Net, name: str) -> list[bytes | None]:
+    """What a reader of that server gets, from the beginning on."""
+    values: list[bytes | None] = []
+    offset, end = 0, net.partition(name).high_watermark
+    while offset < end:
+        answer = net.answers[net.ask(name, Read(*KEY, offset, any_replica=True))]
+        assert isinstance(answer, ReadAnswer)
+        for header, batch in split(payload_view(answer.payload)):
+            values += [record.value for record in decode_batch(batch)]
+            offset = header.end_offset
+    return values
+
+
+def test_a_deleted_value_is_not_served_from_memory_once_it_is_compacted_away():
+    config = TopicConfig(min_insync_replicas=2, segment_max_bytes=600, cleanup="compact")
+    net = Net(config=config, settings=ReplicaSettings(retention_check_interval_s=10))
+    net.wall_ms = NOW
+    net.start()
+    net.create()
+    net.send_batch("r1", encode_batch([NewRecord(b"secret", b"key")]))
+    net.send_batch("r1", encode_batch([NewRecord(None, b"key")]))
+    for number in range(20):
+        net.send_batch("r1", encode_batch([NewRecord(b"%d" % number * 100, b"other")]))
+    net.advance(5)
+    assert all(b"secret" in read_values(net, name) for name in net.names), "every server has it in memory"
+    net.advance(60)
+    assert {name for name, _ in net.happened("log_compacted")} == set(net.names)
+    assert not any(b"secret" in read_values(net, name) for name in net.names)
+
+
+def test_a_deleted_value_goes_within_the_maximal_lag_however_little_is_written():
+    """The segment that is written is far from full, and the producer's clock is years ahead."""
+    config = TopicConfig(min_insync_replicas=2, cleanup="compact", max_compaction_lag_ms=60_000)
+    settings = ReplicaSettings(retention_check_interval_s=10, compaction_min_dirty_ratio=1)
+    net = Net(config=config, settings=settings)
+    net.wall_ms = NOW
+    net.start()
+    net.create()
+    future = 10**13
+    net.send_batch("r1", encode_batch([NewRecord(b"%d" % n, b"key-%d" % n, future) for n in range(50)]))
+    for _ in range(3):
+        net.advance(30)
+        net.wall_ms += 30_000
+    assert len(net.happened("log_compacted")) == 3, "what is clean is a large part from now on"
+    net.send_batch("r1", encode_batch([NewRecord(None, b"key-7", future)]))
+    took_s = 0
+    while took_s < 60 + 2 * 10:
+        assert took_s >= 50 or all(b"7" in read_values(net, name) for name in net.names)
+        net.advance(10)
+        net.wall_ms += 10_000
+        took_s += 10
+    assert not any(b"7" in read_values(net, name) for name in net.names)
+    assert all(read_values(net, name).count(b"8") == 1 for name in net.names)
+
+
+def test_the_maximal_lag_holds_for_segments_that_a_restart_has_found():
+    config = TopicConfig(
+        min_insync_replicas=1, segment_max_bytes=600, cleanup="compact", max_compaction_lag_ms=3_600_000
+    )
+    settings = ReplicaSettings(retention_check_interval_s=10, compaction_min_dirty_ratio=1)
+    net = Net(1, config=config, settings=settings)
+    net.wall_ms = NOW
+    net.start()
+    net.create()
+    net.send_batch("r1", encode_batch([NewRecord(b"secret", b"key", 10**13)]))
+    for number in range(20):
+        net.send_batch("r1", encode_batch([NewRecord(b"%d" % number * 100, b"key-%d" % number, 10**13)]))
+    net.advance(15)
+    net.wall_ms += 15_000
+    net.send_batch("r1", encode_batch([NewRecord(None, b"key", 10**13)]))
+    net.partition("r1").log.roll()
+    net.stop("r1")
+    net.start()
+    net.lead("r1", "r1")
+    net.advance(15)
+    assert b"secret" not in read_values(net, "r1")
+
+
+def test_a_pass_that_cannot_remember_all_keys_is_followed_by_the_next_one_at_once(monkeypatch):
+    monkeypatch.setattr(Log.begin_compaction, "__defaults__", (4,))
+    config = TopicConfig(min_insync_replicas=1, segment_max_bytes=600, cleanup="compact")
+    settings = ReplicaSettings(retention_check_interval_s=10, compaction_min_dirty_ratio=0.01)
+    net = Net(1, config=config, settings=settings)
+    net.wall_ms = NOW
+    net.start()
+    net.create()
+    for number in range(60):
+        net.send_batch("r1", encode_batch([NewRecord(b"%d" % number * 40, b"key-%d" % (number % 20))]))
+    net.advance(11)
+    log = net.partition("r1").log
+    assert len(net.happened("log_compacted")) > 1 and log.compacted_to == log.extents()[-1].base

@@ -26,11 +26,10 @@ from tidelog.records import (
     stamp_prefix,
 )
 from tidelog.types import TopicConfig
-from tidelog_replica.core.compaction import LatestOffsets, compactable_end, dirty_part
+from tidelog_replica.core.compaction import LatestOffsets, compactable_end, dirty_part, has_overdue, roll_age_ms
 from tidelog_replica.core.producers import ProducerState
 from tidelog_replica.core.retention import Extent
 from tidelog_replica.log.log import CorruptLog, Log
-from tidelog_replica.log.tail import Tail
 
 CONFIG = TopicConfig(segment_max_bytes=600, cleanup="compact", tombstone_retention_ms=1000)
 NOW = 10_000
@@ -69,8 +68,16 @@ def changes(count: int, keys: int, seed: int = 1) -> list[bytes]:
 
 
 def stored(log: Log) -> list[bytes]:
-    """All batches, from the disk."""
-    log._tail = Tail(log.end)
+    """All batches, from the disk. Before that, readers get the same from memory."""
+    served = read_all(log)
+    log._tail.shrink_to(0)
+    found = read_all(log)
+    assert served == found, "the tail cache holds what is not on the disk any more"
+    return found
+
+
+def read_all(log: Log) -> list[bytes]:
+    """All batches as readers get them."""
     found, offset = [], log.start
     while offset < log.end:
         for each in log.read(offset, 4096):
@@ -127,6 +134,33 @@ def test_the_dirty_part_counts_bytes_of_segments_that_were_not_compacted_as_a_wh
     assert dirty_part(EXTENTS, 10, 30) == pytest.approx(0.8)
     assert dirty_part(EXTENTS, 15, 30) == pytest.approx(0.8)
     assert dirty_part(EXTENTS, 20, 20) == dirty_part(EXTENTS[:1], 0, 0) == 0
+
+
+def test_a_record_that_has_waited_for_the_maximal_lag_is_overdue():
+    """KIP-354. What is not known counts as overdue: a closed segment that a restart has found."""
+    config = TopicConfig(cleanup="compact", max_compaction_lag_ms=1000)
+    segments = [Extent(0, 10, 100, 0, 5000), Extent(10, 20, 100, 0, 6000), Extent(20, 25, 10, 0, 0)]
+    assert [has_overdue(segments, 0, 20, config, now) for now in (5999, 6000)] == [False, True]
+    assert [has_overdue(segments, 10, 20, config, now) for now in (6999, 7000)] == [False, True]
+    assert not has_overdue(segments, 20, 20, config, 99_999), "all closed segments were compacted"
+    assert not has_overdue(segments, 10, 10, config, 99_999), "what follows must not be compacted yet"
+    assert has_overdue([Extent(0, 10, 100, 0), segments[-1]], 0, 10, config, 1)
+    assert not has_overdue(segments, 0, 20, TopicConfig(cleanup="compact"), 99_999), "there is no bound"
+
+
+def test_no_producers_clock_holds_back_what_is_overdue():
+    config = TopicConfig(cleanup="compact", compaction_min_lag_ms=500, max_compaction_lag_ms=1000)
+    future = [Extent(0, 10, 100, 10**15, 5000), Extent(10, 15, 10, 0)]
+    assert [compactable_end(future, 15, config, now) for now in (5999, 6000)] == [0, 10]
+
+
+def test_the_written_segment_is_closed_in_time_for_the_maximal_lag():
+    for age, lag, least, expected in ((9, 0, 0, 9), (9, 5, 0, 5), (9, 50, 0, 9), (9, 5, 2, 3), (9, 5, 5, 0)):
+        config = TopicConfig(
+            cleanup="compact", segment_max_age_ms=age, max_compaction_lag_ms=lag, compaction_min_lag_ms=least
+        )
+        assert roll_age_ms(config) == expected
+    assert roll_age_ms(TopicConfig(segment_max_age_ms=9, max_compaction_lag_ms=5)) == 9, "it is not compacted"
 
 
 def columns(base: int, *rows: tuple[bytes | None, bytes | None]) -> Columns:

@@ -14,6 +14,7 @@ from tidelog.cli.main import main
 from tidelog.types import TopicConfig
 from tidelog.wire.messages import (
     ControllerInfo,
+    DifferingCopies,
     FeaturesAnswer,
     HistoryEntry,
     MetadataAnswer,
@@ -287,3 +288,14 @@ def test_batches_that_no_reader_can_decode_are_named_with_their_places() -> None
     assert "orders/1 offsets 10 to 13 (producer id 7);" in one.what and "on_unreadable" in one.next_step
     (many,) = examine(replace(view(), unreadable=places, metrics=counted))
     assert "orders/4 offsets 40 to 43 (producer id 7) and 4 more;" in many.what
+
+
+def test_copies_that_differ_are_named_until_they_do_not() -> None:
+    odd = DifferingCopies("id", 0, ("r3",), ("r1", "r2", "r3"), 7, 12)
+    unknown = DifferingCopies("id", 0, (), ("r1", "r3"), 0, 20)
+    (finding,) = examine(replace(view(), differing={unknown, odd}))
+    assert finding.level == PROBLEM and "orders/0: the copy on r3 is not what r1 and r2 hold" in finding.what
+    assert "between offsets 7 and 12" in finding.what and "verify replicas orders/0" in finding.next_step
+    (finding,) = examine(replace(view(), differing={unknown}))
+    assert finding.level == PROBLEM and "the copies on r1 and r3 differ" in finding.what
+    assert "No majority" in finding.next_step

@@ -13,6 +13,7 @@ from logs import END, PATH, STORED, after_power_losses, batch, batches, content,
 from simulation.sim_disk import SimDisk
 from tidelog.disk import RealDisk
 from tidelog.errors import ConfigError
+from tidelog.fingerprints import fingerprint_of, unpack
 from tidelog.records import read_header
 from tidelog.types import TopicConfig
 from tidelog_replica.config import ReplicaConfig
@@ -195,6 +196,25 @@ def test_a_sound_segment_passes_the_scrubber():
     target = Target.of(log._segments[0])
     place, *_ = Scrub(SealedDisk(disk, OF_OLD), target, target.beginning, 1 << 20, log.epochs).run()
     assert place.offset == target.end
+
+
+def test_the_segment_that_is_written_is_scrubbed_and_read_as_far_as_it_is_synced():
+    log = open_sealed(disk := build())
+    written, synced = log._segments[-1], log.end
+    log.append([batch(END, 3, size=200)])
+    target = Target.of(written, log.synced)
+    place, *_ = Scrub(SealedDisk(disk, OF_OLD), target, target.beginning, 1 << 20, log.epochs).run()
+    assert place.offset == target.end == synced < written.end_offset
+    found = log.begin_reading(written.base, log.end, 1 << 20)
+    assert found is not None
+    read = found.run()
+    plain = [each for each in STORED if read_header(each).base_offset >= written.base]
+    assert read.next_offset == synced and read.size == sum(map(len, plain))
+    assert list(unpack(read.fingerprints)) == [fingerprint_of(read_header(each), each) for each in plain]
+    disk.flip(written.path, BEGINNING + 30, 3)
+    for job in (Scrub(SealedDisk(disk, OF_OLD), target, target.beginning, 1 << 20, log.epochs), found):
+        with pytest.raises(CorruptLog):
+            job.run()
 
 
 def test_one_key_page_is_enough_and_without_both_the_segment_is_damaged():

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 from tidelog.errors import TidelogError
-from tidelog.levels import VALIDATION
+from tidelog.levels import MAX_COMPACTION_LAG, VALIDATION
 from tidelog.types import PartitionState, ServerState, TopicConfig, TopicState
 from tidelog.wire.messages import AlterLearners, AlterTopic, CreateTopic
 from tidelog_controller.core.commands import AddTopic, ChangeTopic, SetLearners
@@ -156,6 +156,20 @@ def test_validation_can_be_turned_off_once_the_cluster_knows_the_setting() -> No
             else:
                 assert not isinstance(plan, TidelogError)
         assert not isinstance(plan_change(at, AlterTopic("orders", {"validate_batches": "true"}), 0), TidelogError)
+
+
+def test_a_maximal_compaction_lag_can_be_set_once_the_cluster_knows_the_setting() -> None:
+    bounded = {"max_compaction_lag_ms": "60000"}
+    for level in (MAX_COMPACTION_LAG - 1, MAX_COMPACTION_LAG):
+        at = replace(with_topic(), level=level)
+        for plan in (
+            plan_topic(at, CreateTopic("t", 1, 1, bounded), random.Random(1), 0),
+            plan_change(at, AlterTopic("orders", bounded), 0),
+        ):
+            assert isinstance(plan, TidelogError) is (level < MAX_COMPACTION_LAG)
+            assert level >= MAX_COMPACTION_LAG or "from feature level 4 on" in plan.message  # type: ignore[union-attr]
+    lags = {"compaction_min_lag_ms": "60001", "max_compaction_lag_ms": "60000"}
+    assert "less than compaction_min_lag_ms 60001" in faults(**lags)
 
 
 def test_new_settings_are_checked_like_those_of_a_new_topic() -> None:

@@ -67,6 +67,7 @@ JS_LACKS = {
     ("GroupConsumer", "topic_id"): "assignment and positions tell",
     **{("Log", name): "for the command" for name in ("features", "raise_level", "forget_server")},
     ("Log", "compare_replicas"): "for the command: pages ask digest",
+    **{("Log", name): "for the command" for name in ("read_copy", "compare_copies", "scrub_server")},
     ("Log", "find_positions"): "list_offsets tells",
     ("Log", "group_progress"): "describe_group and list_offsets tell",
 }

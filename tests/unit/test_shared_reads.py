@@ -224,30 +224,55 @@ def test_memory_is_bounded_however_many_do_not_read() -> None:
     assert kept < bound + 4 * size, f"{kept} bytes of {batches * size} that came"
 
 
+def test_what_was_kept_is_served_for_its_time_only() -> None:
+    """Nobody tells the gateway that compaction has rewritten a batch, so what it keeps must not stay for long."""
+    bench = Bench(tail_cache_max_age_s=1.0)
+    bench.subscribe(1)
+    bench.subscribe(2)
+    bench.answer(stored(0, value=b"deleted since"), now=10.0)
+    bench.subscribe(3, now=10.9)
+    assert bench.payloads(3) == stored(0, value=b"deleted since")
+    asked = set(bench.calls)
+    bench.subscribe(4, now=11.0)
+    assert bench.payloads(4) == b"" and len(set(bench.calls) - asked) == 1, "it is read again"
+    assert bench.core.tails.bytes == 0
+
+
+def test_an_answer_without_news_tells_where_the_log_begins_now() -> None:
+    bench = Bench()
+    bench.subscribe(1)
+    bench.subscribe(2)
+    bench.answer(stored(0))
+    token, _ = bench.calls.popitem()
+    bench.take(bench.core.on_answer(token, ReadAnswer(1, 1, 1, b""), 0.0))
+    bench.subscribe(3)
+    assert bench.payloads(3) == b"", "retention has deleted it"
+
+
 # --- the tail itself -----------------------------------------------------------------------------------------
 
 
 def test_a_tail_grows_at_its_end_only() -> None:
-    cache = TailCache(1 << 20)
-    cache.add(KEY, 1, Stretch(stored(5) + stored(6)))
-    cache.add(KEY, 1, Stretch(stored(3)))
-    assert cache.find(KEY, 3, 1) is None, "history is not kept"
-    cache.add(KEY, 1, Stretch(stored(6) + stored(7, epoch=2)))
-    assert [cache.find(KEY, offset, 1) is not None for offset in (5, 6, 7)] == [True] * 3
-    cache.add(KEY, 1, Stretch(stored(8)))
-    assert cache.find(KEY, 5, 1) is None, "it does not continue epoch 2: another line"
-    assert cache.find(KEY, 8, 1) is not None
-    cache.add(KEY, 1, Stretch(stored(20)))
-    assert cache.find(KEY, 8, 1) is None and cache.find(KEY, 20, -1) is not None
+    cache = TailCache(1 << 20, 1.0)
+    cache.add(KEY, 1, Stretch(stored(5) + stored(6)), 0.0)
+    cache.add(KEY, 1, Stretch(stored(3)), 0.0)
+    assert cache.find(KEY, 3, 1, 0.0) is None, "history is not kept"
+    cache.add(KEY, 1, Stretch(stored(6) + stored(7, epoch=2)), 0.0)
+    assert [cache.find(KEY, offset, 1, 0.0) is not None for offset in (5, 6, 7)] == [True] * 3
+    cache.add(KEY, 1, Stretch(stored(8)), 0.0)
+    assert cache.find(KEY, 5, 1, 0.0) is None, "it does not continue epoch 2: another line"
+    assert cache.find(KEY, 8, 1, 0.0) is not None
+    cache.add(KEY, 1, Stretch(stored(20)), 0.0)
+    assert cache.find(KEY, 8, 1, 0.0) is None and cache.find(KEY, 20, -1, 0.0) is not None
 
 
 def test_the_oldest_of_all_partitions_goes_first() -> None:
     size = len(stored(0)) + BATCH_OVERHEAD_BYTES
-    cache, other = TailCache(2 * size), TopicPartition("t", 1)
-    cache.add(KEY, 1, Stretch(stored(0)))
-    cache.add(other, 1, Stretch(stored(0)))
-    cache.add(KEY, 1, Stretch(stored(1)))
-    assert cache.find(KEY, 0, 1) is None
-    assert cache.find(other, 0, 1) is not None and cache.find(KEY, 1, 1) is not None
-    cache.add(KEY, 1, Stretch(stored(2) + stored(3) + stored(4)))
+    cache, other = TailCache(2 * size, 1.0), TopicPartition("t", 1)
+    cache.add(KEY, 1, Stretch(stored(0)), 0.0)
+    cache.add(other, 1, Stretch(stored(0)), 0.0)
+    cache.add(KEY, 1, Stretch(stored(1)), 0.0)
+    assert cache.find(KEY, 0, 1, 0.0) is None
+    assert cache.find(other, 0, 1, 0.0) is not None and cache.find(KEY, 1, 1, 0.0) is not None
+    cache.add(KEY, 1, Stretch(stored(2) + stored(3) + stored(4)), 0.0)
     assert cache.bytes == 2 * size, "what is larger than all of it is not kept"

@@ -305,7 +305,7 @@ def test_the_documentation_tells_of_every_finding_and_of_every_line() -> None:
 def test_the_old_way_to_compare_replicas_is_the_new_one() -> None:
     old, new = (CliRunner().invoke(main, ["verify", how, "--help"]).stdout for how in ("--replicas", "replicas"))
     assert old == new
-    assert "Compare the logs of all live replicas" in new
+    assert "Compare the copies of all live replicas" in new
 
 
 def test_a_file_that_is_there_is_refused_before_anything_is_done(file: Path) -> None:

@@ -62,6 +62,12 @@ class GatewayConfig(Listening):
         "The newest batches of partitions with several subscribers are kept, so that these share reads. 0: none are.",
         0,
     )
+    tail_cache_max_age_s: float = setting(
+        _SUBSCRIPTIONS.tail_cache_max_age_s,
+        "They are kept for so long at most: what compaction or retention has deleted is not served for longer.",
+        0.0,
+        60.0,
+    )
     authentication: bool = setting(
         False, "Refuse clients that show neither a token nor, which takes tls_ca, a certificate that names them."
     )
@@ -127,4 +133,5 @@ class GatewayConfig(Listening):
             client_max_subscriptions=self.client_max_subscriptions,
             read_max_wait_ms=self.read_max_wait_ms,
             tail_cache_bytes=self.tail_cache_bytes,
+            tail_cache_max_age_s=self.tail_cache_max_age_s,
         )

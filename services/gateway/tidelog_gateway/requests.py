@@ -13,7 +13,7 @@ from typing import Any, Protocol, TypeVar
 import trio
 from tidelog.access import ANONYMOUS, share_of_principal
 from tidelog.errors import TidelogError, refuse
-from tidelog.levels import PRODUCER_SHARES, SETTLING
+from tidelog.levels import COPY_CHECKS, PRODUCER_SHARES, SETTLING
 from tidelog.link import Link
 from tidelog.tickets import sign
 from tidelog.types import MAX_TASKS, PRODUCER_WINDOW, Access, TopicState, share_of
@@ -57,11 +57,13 @@ from tidelog.wire.messages import (
     ProducerIds,
     PutToken,
     RaiseLevel,
+    ReadCopy,
     Reassign,
     Rebalance,
     RemoveController,
     RevokeTokens,
     RotateTicketKeys,
+    ScrubServer,
     ServerInfo,
     SetReadOnly,
     SettleTransaction,
@@ -118,9 +120,11 @@ KINDS = (
     Play,
     PutToken,
     RaiseLevel,
+    ReadCopy,
     Reassign,
     Rebalance,
     RemoveController,
+    ScrubServer,
     SetReadOnly,
     SettleTransaction,
     TransferLeader,
@@ -198,6 +202,8 @@ class Requests:
                 return _access_answer(self._shell.cluster.image.access)
             case Digest(node):
                 return await self._ask_server(node, message)
+            case ReadCopy(node) | ScrubServer(node):
+                return await self._ask_about_copies(node, message)
             case DescribeMetrics(""):
                 if self._metrics is None:
                     raise refuse("UNSUPPORTED", "this gateway shows no metrics: metrics = false")
@@ -368,6 +374,13 @@ class Requests:
 
     async def _ask(self, message: ListOffset) -> Message:
         return await self._call(lambda done: self._shell.ask_leader(message, OFFSETS_TIMEOUT_S, done))
+
+    async def _ask_about_copies(self, node: str, message: Message) -> Message:
+        level = self._shell.cluster.image.level
+        if level < COPY_CHECKS:
+            text = f"servers read and scrub copies when asked from feature level {COPY_CHECKS} on; it is {level}"
+            raise refuse("UNSUPPORTED_LEVEL", text, level=level)
+        return await self._ask_server(node, message)
 
     async def _ask_server(self, node: str, message: Message) -> Message:
         peers = self._shell.peers

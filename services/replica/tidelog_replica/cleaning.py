@@ -79,8 +79,12 @@ class Cleaning:
             return
         if self._advance(partition, *self._wanted_start(partition, wall_ms)):
             return
+        self._compact(partition, wall_ms)
+
+    def _compact(self, partition: Partition, wall_ms: int) -> None:
+        """Begin a pass, if it is worth it."""
         if "compact" in partition.config.cleanup and not self._outbox.full:
-            compaction = log.begin_compaction(partition.high_watermark, wall_ms, self._min_dirty_ratio)
+            compaction = partition.log.begin_compaction(partition.high_watermark, wall_ms, self._min_dirty_ratio)
             if compaction is not None:
                 self._run_on(partition, compaction)
 
@@ -159,6 +163,7 @@ class Cleaning:
                     bytes_before=sum(source.size for source in compaction.sources),
                     bytes_after=sum(each.bytes for each in log.extents() if each.end <= compaction.sources[-1].end),
                 )
+                self._compact(partition, self._wall_ms())  # the pass may have ended where its map of keys was full
 
         partition.guard(take)
 

@@ -169,7 +169,13 @@ UNREADABLE = Metric(
     "tidelog_replica_unreadable_batches",
     "gauge",
     "batches",
-    "Batches of full segments that no reader can decode though they are whole, as they were scrubbed last.",
+    "Batches that no reader can decode though they are whole, as they were scrubbed last.",
+)
+DIFFERING = Metric(
+    "tidelog_replica_differing_partitions",
+    "gauge",
+    "partitions",
+    "Partitions whose copies, one of them here, do not hold the same, as they were compared last.",
 )
 LAPSED = Metric(
     "tidelog_replica_session_lapsed_seconds",
@@ -211,7 +217,8 @@ METRICS = (
         OPEN_FILES,
     ),
     *(TRANSACTIONS, OLDEST_TRANSACTION, ENDED_TRANSACTIONS, STABLE_AGE),
-    *(FREE_BYTES, FULL, REPAIRING, QUARANTINED, UNREADABLE, REGISTERED, LAPSED, UNCONFIRMED, CONNECTIONS, EVENTS),
+    *(FREE_BYTES, FULL, REPAIRING, QUARANTINED, UNREADABLE, DIFFERING, REGISTERED, LAPSED, UNCONFIRMED),
+    *(CONNECTIONS, EVENTS),
     *group_metrics.METRICS,
 )
 
@@ -255,6 +262,7 @@ def _collect(shell: Shell, files: OpenFiles | None, far: group_metrics.FarEnds) 
     yield REPAIRING, (), len(assignment.repairs)
     yield QUARANTINED, (), counts.events.get("segment_quarantined", 0)
     yield UNREADABLE, (), node.scrubbing.unreadable()[0]
+    yield DIFFERING, (), len(node.copy_checks.differing())
     yield REGISTERED, (), node.broker_epoch >= 0
     yield LAPSED, (), node.leadership.lapsed_s(shell.now())
     yield UNCONFIRMED, (), node.leadership.refused(shell.now())

@@ -20,7 +20,9 @@ Inputs are methods that take ``now`` (seconds); each returns the effects it brin
     Checkpoints  high watermarks on their way to the disk        ``checkpoints.py``
     Jobs         long disk work in threads                       ``jobs.py``
     Cleaning     retention, compaction                           ``cleaning.py``
-    Scrubbing    full segments are read again                    ``scrubbing.py``
+    Scrubbing    segments are read again                         ``scrubbing.py``
+    CopyChecks   copies are compared with the other replicas'    ``copy_checks.py``
+    CopyReads    copies are read for who compares them           ``copy_reads.py``
     Tidying      files that are never flushed are                ``tidying.py``
     Room         what becomes of a full disk                     ``room.py``
 
@@ -31,6 +33,7 @@ once: flushes begin, waiters are woken in bulk, a due ISR proposal is sent, its 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 
 from tidelog.disk import Disk
@@ -48,7 +51,9 @@ from tidelog.wire.messages import (
     Produce,
     Progress,
     Read,
+    ReadCopy,
     ReadTail,
+    ScrubServer,
     WriteMarker,
 )
 
@@ -59,6 +64,9 @@ from tidelog_replica.checkpoints import Checkpoints
 from tidelog_replica.cleaning import Cleaning
 from tidelog_replica.coordinating import KINDS as GROUP_KINDS
 from tidelog_replica.coordinating import Groups
+from tidelog_replica.copy_checks import TIMER as COPY_CHECKS_TIMER
+from tidelog_replica.copy_checks import CopyChecks
+from tidelog_replica.copy_reads import CopyReads
 from tidelog_replica.core.groups.group import Group
 from tidelog_replica.core.timers import Timers
 from tidelog_replica.doubts import TIMER as DOUBTS_TIMER
@@ -129,7 +137,11 @@ class ReplicaNode:
         )
         interval_s = settings.checkpoint_interval_s
         self._checkpoints = Checkpoints(self._assignment.partitions, interval_s, self._timers, self._touch)
-        self.scrubbing = Scrubbing(self._assignment.partitions, disk, settings, outbox, self._touch)
+        self.copy_checks = CopyChecks(node_id, self._assignment, settings, outbox, self._touch)
+        self._copy_reads = CopyReads(node_id, self._assignment, outbox, self._touch)
+        self.scrubbing = Scrubbing(
+            self._assignment.partitions, disk, settings, outbox, self._touch, self.copy_checks.want
+        )
         self._cleaning = Cleaning(self._assignment.partitions, settings, outbox, wall_ms)
         self._tidying = Tidying(disk, outbox)
         self.room = Room(disk, directory, settings.reserve_bytes, outbox)
@@ -155,6 +167,7 @@ class ReplicaNode:
         self._by_key[CHECKPOINT_TIMER] = self._checkpoints.on_tick
         self._by_key[PROPOSALS_TIMER] = self._proposals.on_tick
         self._by_key[LEADERSHIP_TIMER] = leadership.on_tick
+        self._by_key[COPY_CHECKS_TIMER] = self.copy_checks.on_tick
         self._coordinating: dict[str, Groups | Transactions] = {}  # by the id of their topic
 
     @property
@@ -245,6 +258,10 @@ class ReplicaNode:
                 self._requests.read_tail(source, id, message)
             case Digest():
                 self._requests.digest(source, id, message)
+            case ReadCopy():
+                self._copy_reads.read(source, id, message)
+            case ScrubServer():
+                self._scrub(source, id, message, now)
             case Notify():
                 self._upstreams.on_notify(message, self.partitions, now)
             case WriteMarker() if message.topic_id != self._groups.topic_id:
@@ -255,6 +272,16 @@ class ReplicaNode:
                 self.transactions.on_request(source, id, message, now)
             case _:
                 self._outbox.answer(source, id, refuse("UNSUPPORTED", f"a replica server does not know {message.OP}"))
+
+    def _scrub(self, source: int, id: int | None, message: ScrubServer, now: float) -> None:
+        if message.node != self.node_id:
+            self._outbox.answer(source, id, refuse("NOT_REPLICA", f"this is {self.node_id}, not {message.node}"))
+            return
+        if message.begin:
+            self.scrubbing.begin_round(now)
+        status = self.scrubbing.status()
+        running = status.running or self.copy_checks.is_busy
+        self._outbox.answer(source, id, replace(status, running=running))
 
     def on_link_closed(self, source: int, now: float) -> list[Effect]:
         """An accepted link is gone."""
@@ -361,6 +388,7 @@ class ReplicaNode:
         self._timers.set(_SESSION, self._session.deadline())
         self._timers.set(_CLEANING, self._cleaning.deadline())
         self._timers.set(_SCRUBBING, self.scrubbing.deadline())
+        self._timers.set(COPY_CHECKS_TIMER, self.copy_checks.deadline())
         self._timers.set(_ROOM, self.room.deadline())
         if self._outbox.stopping and not self._lives.distrusted:
             self._distrust()

@@ -108,6 +108,16 @@ class Partition:
         """Who serves readers here, in whichever role."""
         return None if self.role is None else self.role.reading
 
+    @property
+    def agreed_epoch(self) -> int:
+        """The leader epoch in which the log is known to be the leader's, up to the high watermark: this server leads
+        in it, or follows and the last fetch has shown so. -1: in none."""
+        if self.offline is not None or self.role is None:
+            return -1
+        core = self.role.core
+        agrees = isinstance(core, Leader) or (core.asking is None and core.agreed)
+        return core.leader_epoch if agrees else -1
+
     def refusal(self) -> TidelogError:
         """Why a request for the leader is not served here."""
         if self.offline is not None:

@@ -322,4 +322,5 @@ def _digest(partition: Partition, offsets: Sequence[int]) -> DigestAnswer:
         entries,
         log.durable,
         tuple(EpochStart(*entry) for entry in log.epochs.entries[-DIGEST_MAX_EPOCHS:]),
+        partition.agreed_epoch,
     )

@@ -1,10 +1,12 @@
-"""The scrubber: reads every full segment of every log again, slowly, so that damage is found while others still hold
-what was lost.
+"""The scrubber: reads every segment of every log again, slowly, so that damage is found while others still hold what
+was lost. Of the segment that is written it reads what was synced when the check of it began.
 
-A round begins every ``scrub_interval_s``, the first one a twenty-fourth of that after the start, and goes through all
-partitions, segment by segment, in jobs of ``PIECE_BYTES``, one at a time for the whole server; pauses between them
-keep it at ``scrub_bytes_per_s``. A segment that is removed, cut or compacted in the middle of its check is passed
-over. What is found goes the way of all damage: the partition goes offline, resigns and is repaired (``repair.py``).
+A round begins every ``scrub_interval_s``, the first one a twenty-fourth of that after the start, or when an operator
+asks for one. It goes through all partitions, segment by segment, in jobs of ``PIECE_BYTES``, one at a time for the
+whole server; pauses between them keep it at ``scrub_bytes_per_s``. A segment that is removed, cut or compacted in the
+middle of its check is passed over. What is found goes the way of all damage: the partition goes offline, resigns and
+is repaired (``repair.py``). A log whose disk holds what was written is then compared with the other copies of its
+partition (``copy_checks.py``).
 
 A batch that is whole and that no reader can decode is no damage. Such batches are counted, and the first places of
 each partition are remembered for ``describe_metrics``. Nothing is remembered across a restart.
@@ -19,7 +21,7 @@ from functools import partial
 from tidelog.disk import Disk
 from tidelog.types import TopicPartition
 from tidelog.wire.compiled import MAX_INT
-from tidelog.wire.messages import UnreadablePlace
+from tidelog.wire.messages import ScrubStatus, UnreadablePlace
 
 from tidelog_replica.core.epochs import EpochCache
 from tidelog_replica.log.scrub import Checked, Place, Scrub, Target, Unreadable
@@ -34,6 +36,8 @@ MOST_PLACES = 5
 """Places of unreadable batches that are remembered for a partition. All such batches are counted."""
 MOST_REPORTED = 100
 """Places that a server reports."""
+ASKED_BYTES_PER_S = 4 << 20
+"""Pace of a round that is asked for, where ``scrub_bytes_per_s`` is 0."""
 KEY = TopicPartition("", -1)
 """Of the scrubber's jobs: they only read, so they need not wait for those that work on the log."""
 
@@ -48,7 +52,8 @@ class _Found:
 
 
 class Scrubbing:
-    """``partitions`` is a live view; ``touch`` tells the owner that a partition's input has to be settled."""
+    """``partitions`` is a live view; ``touch`` tells the owner that a partition's input has to be settled, and
+    ``compare(key, now)`` that a partition's log was read."""
 
     def __init__(
         self,
@@ -57,19 +62,30 @@ class Scrubbing:
         settings: ReplicaSettings,
         outbox: Outbox,
         touch: Callable[[Partition], None],
+        compare: Callable[[TopicPartition, float], None],
     ) -> None:
         self._partitions = partitions
         self._disk = disk
         self._interval_s = settings.scrub_interval_s
-        self._rate = settings.scrub_bytes_per_s
+        self._by_itself = settings.scrub_bytes_per_s > 0
+        self._rate = settings.scrub_bytes_per_s or ASKED_BYTES_PER_S
         self._outbox = outbox
         self._touch = touch
+        self._compare = compare
+        self._rounds = 0
+        """Begun so far."""
+        self._running = False
+        """A round is under way."""
         self._round: list[TopicPartition] = []
         """Partitions whose turn is still to come, the next one last."""
         self._partition: Partition | None = None
         """The one whose turn it is."""
         self._target: Target | None = None
         """Its segment that is being checked, or was last."""
+        self._generation = 0
+        """Of the log, when that check began."""
+        self._until = 0
+        """The log end when the partition's turn began: what is appended after that has its turn in the next round."""
         self._place: Place | None = None
         """How far; None: it is over."""
         self._segments = self._bytes = 0
@@ -80,13 +96,28 @@ class Scrubbing:
         self._found: dict[TopicPartition, dict[int, _Found]] = {}
         """By partition and first offset of the segment, as they were checked last."""
         self._busy = False
-        self._round_due = 0.0
+        self._round_due: float | None = None
         self._due: float | None = None
 
     def start(self, now: float) -> None:
         """The server begins to live."""
-        if self._rate:
+        if self._by_itself:
             self._due = self._round_due = now + self._interval_s / 24
+
+    def begin_round(self, now: float) -> None:
+        """A round begins now, with all partitions; one that is under way is given up for it."""
+        self._rounds += 1
+        self._running = True
+        self._due, self._round_due = now, now + self._interval_s if self._by_itself else None
+        self._round = list(self._partitions)[::-1]
+        self._found = {key: found for key, found in self._found.items() if key in self._partitions}
+        self._partition = self._target = self._place = None
+        self._segments = self._bytes = 0
+
+    def status(self) -> ScrubStatus:
+        """How far the round is that began last."""
+        left = len(self._round) + (self._partition is not None)
+        return ScrubStatus(self._rounds, self._running, left, self._segments, self._bytes)
 
     def deadline(self) -> float | None:
         """When ``on_tick`` is wanted; None while a job runs, or for ever."""
@@ -96,62 +127,79 @@ class Scrubbing:
         """The next piece, or the next round, if it is time."""
         if self._busy or self._due is None or now < self._due:
             return
-        if self._partition is None and not self._round:
-            self._round_due = now + self._interval_s
-            self._round = list(self._partitions)[::-1]
-            self._found = {key: found for key, found in self._found.items() if key in self._partitions}
-            self._segments = self._bytes = 0
+        if not self._running:
+            self.begin_round(now)
         if self._place is None or not self._is_there():
-            self._find_segment()
+            self._find_segment(now)
         if self._partition is None or self._target is None or self._place is None:
             self._end_round()
             return
         epochs = EpochCache(self._partition.log.epochs.entries)
         job = Scrub(self._disk, self._target, self._place, PIECE_BYTES, epochs)
         self._busy = True
-        self._outbox.jobs.start(KEY, job, partial(self._on_checked, now))
+        self._outbox.jobs.start(KEY, job, partial(self._on_checked, now, self._target))
 
     # --- segment by segment ------------------------------------------------------------------------------
 
-    def _find_segment(self) -> None:
-        """The next full segment there is, of this partition or of the next ones."""
+    def _find_segment(self, now: float) -> None:
+        """The next segment there is, of this partition or of the next ones."""
         self._place = None
         while self._partition is not None or self._round:
             if self._partition is None:
                 self._partition, self._target = self._partitions.get(self._round.pop()), None
+                self._until = 0 if self._partition is None else self._partition.log.end
                 continue
-            target = self._full_segment_after(-1 if self._target is None else self._target.base)
+            target = self._target_after(-1 if self._target is None else self._target.base)
             if target is not None:
                 self._target, self._place = target, target.beginning
+                self._generation = self._partition.log.generation
                 self._unreadable, self._unreadable_count = [], 0
                 return
+            if self._is_open(self._partition):
+                self._compare(self._partition.key, now)
             self._partition = None
 
-    def _full_segment_after(self, base: int) -> Target | None:
+    def _is_open(self, partition: Partition) -> bool:
+        """It was neither deleted nor closed for damage."""
+        return partition.offline is None and self._partitions.get(partition.key) is partition
+
+    def _target_after(self, base: int) -> Target | None:
+        """The next segment of the partition whose turn it is, as far as it is to be checked."""
         partition = self._partition
-        if partition is None or partition.offline is not None:
+        assert partition is not None
+        if not self._is_open(partition):
             return None
-        if self._partitions.get(partition.key) is not partition:
-            return None  # deleted, or damaged
-        segment = partition.log.full_segment_after(base)
-        return None if segment is None else Target.of(segment)
+        log, found = partition.log, list[Target]()
+        segment = log.segment_after(base)
+        if segment is None or segment.base >= self._until:
+            return None
+        if log.full_segment_after(base) is segment:
+            return Target.of(segment)
+        if log.synced > segment.base:
+            partition.guard(lambda: found.append(Target.of(segment, log.synced)))
+            self._touch(partition)
+        return found[0] if found else None
 
     def _is_there(self) -> bool:
-        """The segment is the one whose check began, and nothing has replaced it."""
-        return self._target is not None and self._full_segment_after(self._target.base - 1) == self._target
+        """The segment is the one whose check began, the log was not cut, and nothing has replaced the file."""
+        partition, target = self._partition, self._target
+        if partition is None or target is None or not self._is_open(partition):
+            return False
+        return partition.log.is_still(target, self._generation)
 
     def _end_round(self) -> None:
+        self._running = False
         self._due = self._round_due
         if self._segments:
             self._outbox.event("scrubbed", segments=self._segments, bytes=self._bytes)
 
-    def _on_checked(self, begun: float, result: object, now: float) -> None:
+    def _on_checked(self, begun: float, target: Target, result: object, now: float) -> None:
         self._busy = False
-        partition, target, place = self._partition, self._target, self._place
-        assert partition is not None and target is not None and place is not None
         self._due = now
-        if not self._is_there():
+        partition, place = self._partition, self._place
+        if target is not self._target or not self._is_there():
             return
+        assert partition is not None and place is not None
         if isinstance(result, CorruptLog):
             self._place = None
             partition.guard(partial(_meet, result))
@@ -197,11 +245,11 @@ class Scrubbing:
     def _there(self, partition: Partition) -> list[tuple[int, _Found]]:
         """What was found in the partition's segments, but for those that were removed or merged since."""
         found = sorted(self._found.get(partition.key, {}).items())
-        segments = ((base, of, partition.log.full_segment_after(base - 1)) for base, of in found)
+        segments = ((base, of, partition.log.segment_after(base - 1)) for base, of in found)
         return [(base, of) for base, of, segment in segments if segment is not None and segment.base == base]
 
     def unreadable(self) -> tuple[int, tuple[UnreadablePlace, ...]]:
-        """How many batches of full segments no reader can decode, and the first places of each partition. Both are as
+        """How many batches no reader can decode, and the first places of each partition. Both are as
         the segments were checked last; what has left the log since does not count."""
         count, places = 0, []
         for key in self._found:

@@ -35,7 +35,9 @@ from tidelog.wire.messages import (
     Produce,
     Progress,
     Read,
+    ReadCopy,
     ReadTail,
+    ScrubServer,
     UnreadablePlace,
     Welcome,
     WriteMarker,
@@ -56,8 +58,9 @@ from tidelog_replica.transacting import KINDS as TRANSACTION_KINDS
 
 ALLOWED = {
     "replica": frozenset({Fetch.OP, Progress.OP, EpochOffset.OP, Notify.OP, ListOffset.OP, LogSnapshot.OP, Read.OP})
-    | {EnrolPartition.OP, WriteMarker.OP, ReadTail.OP},
+    | {EnrolPartition.OP, WriteMarker.OP, ReadTail.OP, Digest.OP},
     "gateway": frozenset({Produce.OP, Read.OP, ListOffset.OP, Digest.OP, DescribeMetrics.OP, WriteMarker.OP})
+    | {ReadCopy.OP, ScrubServer.OP}
     | {kind.OP for kind in (*GROUP_KINDS, *TRANSACTION_KINDS)} - {EnrolPartition.OP},
     "controller": frozenset({Produce.OP, Read.OP, ListOffset.OP}),
 }
@@ -119,6 +122,7 @@ async def _run(
                     metrics_page(shell, open_files_of(disk)),
                     partial(why_not_ready, shell),
                     unreadable=partial(_unreadable, shell),
+                    differing=shell.node.copy_checks.differing,
                 )
                 await _start(shell, nursery, config.flush_threads)
                 structlog.get_logger().info("replica_started", node=config.node, url=url)

@@ -26,7 +26,7 @@ from tidelog.link import Link, burst
 from tidelog.peers import Peers
 from tidelog.transport import Transport
 from tidelog.types import NodeId, ServerState, TopicPartition
-from tidelog.wire.messages import Hello, Message, MetadataUpdate
+from tidelog.wire.messages import Digest, Hello, Message, MetadataUpdate
 
 from tidelog_replica.jobs import Job, run_job
 from tidelog_replica.log.log import Flush
@@ -144,9 +144,11 @@ class Shell:
             self._do(self._node.on_link_closed(link.source, self._clock()))
 
     def on_message(self, link: Link, id: int | None, message: Message) -> None:
-        """It sent something. A replica server cannot tell where another one's log ends."""
+        """It sent something. A replica server cannot tell where another one's log ends. ``node`` names the sender,
+        but in ``Digest`` the server that is asked."""
         peer = link.peer
-        if peer.role == "replica" and getattr(message, "node", peer.node) != peer.node:
+        sender = peer.node if isinstance(message, Digest) else getattr(message, "node", peer.node)
+        if peer.role == "replica" and sender != peer.node:
             raise refuse("FORBIDDEN", f"{peer.node} speaks for itself only")
         self._do(self._node.on_request(link.source, id, message, self._clock()))
 

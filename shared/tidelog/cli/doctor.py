@@ -20,7 +20,14 @@ from tidelog.cli.main import NEXT_STEP, connect, gateway_option, json_option, pr
 from tidelog.client.log import Log
 from tidelog.errors import TidelogError
 from tidelog.link import PROTOCOL_VERSION
-from tidelog.wire.messages import FeaturesAnswer, MetadataAnswer, QuorumAnswer, StableOffset, UnreadablePlace
+from tidelog.wire.messages import (
+    DifferingCopies,
+    FeaturesAnswer,
+    MetadataAnswer,
+    QuorumAnswer,
+    StableOffset,
+    UnreadablePlace,
+)
 
 ASK_S = 5.0
 """How long the controllers may take to answer."""
@@ -43,10 +50,10 @@ def doctor(as_json: bool, gateways: tuple[str, ...]) -> None:
 
     It looks at every gateway that is named, the controllers and their majority, replica servers, their disks, and how
     long until they are full at the present rate, versions, feature levels and clocks, each partition's leader and
-    in-sync replicas, copies with a doubtful tail and records that were possibly lost in the last seven days (both of
-    500 partitions at most), how evenly servers are loaded, how far consumer groups are behind, for which transactions
-    readers have waited for long, and what this process may open. Exit code 0: nothing but notes; 1: problems or
-    warnings."""
+    in-sync replicas, copies that differ, copies with a doubtful tail and records that were possibly lost in the last
+    seven days (both of 500 partitions at most), how evenly servers are loaded, how far consumer groups are behind, for
+    which transactions readers have waited for long, and what this process may open. Exit code 0: nothing but notes;
+    1: problems or warnings."""
     found: list[Finding] = []
     seen: dict[str, object] = {"client": _version(), "protocol": PROTOCOL_VERSION}
 
@@ -122,6 +129,7 @@ async def _look_closely(url: str, view: View, found: list[Finding]) -> View:
         histories,
         told.unreadable,
         waits,
+        told.differing,
         features,
         growth,
     )
@@ -164,6 +172,7 @@ class _Told:
     clocks: dict[str, float] = field(default_factory=dict)
     silent: list[str] = field(default_factory=list)
     unreadable: set[UnreadablePlace] = field(default_factory=set)
+    differing: set[DifferingCopies] = field(default_factory=set)
 
     async def ask(self, log: Log, node: str, name: str) -> None:
         """Ask one, through a gateway. A clock is as far off as it is for sure, whenever the answer was made."""
@@ -177,6 +186,7 @@ class _Told:
         self.metrics[name] = _summed(answer.page)
         self.versions[name] = answer.version
         self.unreadable.update(answer.unreadable)
+        self.differing.update(answer.differing)
         there = answer.time_ms * 1_000_000
         self.clocks[name] = (max(0, there - came) - max(0, sent - there)) / 1e9
 

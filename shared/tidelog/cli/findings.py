@@ -21,6 +21,7 @@ from tidelog.cli.explain import (
 )
 from tidelog.cli.histories import Histories
 from tidelog.wire.messages import (
+    DifferingCopies,
     FeaturesAnswer,
     HistoryEntry,
     MetadataAnswer,
@@ -83,7 +84,8 @@ class View:
     """What was seen. ``quorum`` None: the controllers did not answer. Of those that told it, by name: ``metrics``
     (name of the metric -> value, labels left out, summed up), ``versions``, and ``clocks``: how far their wall clocks
     are ahead of ours, in seconds. ``lags``: of each consumer group, its members and how many records it is behind.
-    ``unreadable``: batches that no reader can decode, as scrubbers saw them."""
+    ``unreadable``: batches that no reader can decode, as scrubbers saw them. ``differing``: partitions whose copies
+    do not hold the same, as servers saw them."""
 
     metadata: MetadataAnswer
     quorum: QuorumAnswer | None
@@ -95,6 +97,7 @@ class View:
     """What the controllers remember of partitions."""
     unreadable: Collection[UnreadablePlace] = ()
     waits: tuple[Waits, ...] = ()
+    differing: Collection[DifferingCopies] = ()
     features: FeaturesAnswer | None = None
     """None: a release without levels answered, or nobody."""
     growth: Growth = field(default_factory=Growth)
@@ -108,6 +111,7 @@ def examine(view: View) -> list[Finding]:
     found += [
         *_filling(view),
         *_unreadable(view),
+        *_differing(view),
         *_processes(view),
         *_levels(view.features),
         *_balance(metadata),
@@ -253,6 +257,25 @@ def _unreadable(view: View) -> Iterator[Finding]:
     )
     step = "Consumers skip them with on_unreadable; docs/operations.md, Batches that cannot be decoded, says more."
     yield Finding(WARNING, what, step)
+
+
+def _differing(view: View) -> Iterator[Finding]:
+    """Copies that do not hold the same. Each server that compared them reports it; a majority says more than none."""
+    names = {topic.topic_id: topic.name for topic in view.metadata.topics}
+    found: dict[str, DifferingCopies] = {}
+    for one in sorted(view.differing, key=lambda one: (not one.odd, one.topic_id, one.partition, one.start)):
+        found.setdefault(f"{names.get(one.topic_id, one.topic_id)}/{one.partition}", one)
+    for name, one in sorted(found.items()):
+        place = f"between offsets {one.start} and {one.end}"
+        if one.odd:
+            others = " and ".join(node for node in one.compared if node not in one.odd)
+            what = f"{name}: the copy on {', '.join(one.odd)} is not what {others} hold, from somewhere {place} on"
+            step = f"It is given up and fetched again by itself, once that is safe: see the log of {one.odd[0]}."
+        else:
+            what = f"{name}: the copies on {' and '.join(one.compared)} differ, from somewhere {place} on"
+            step = "No majority says which one is right."
+        more = f"'tidelog verify replicas {name}' shows where; docs/operations.md, Copies that differ, says more."
+        yield Finding(PROBLEM, what, f"{step} {more}")
 
 
 def _order(place: UnreadablePlace) -> tuple[str, int, int]:

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
+
 import click
 import trio
 from rich.console import Console
 from rich.table import Table
 
 from tidelog.cli.main import connect, gateway_option, json_option, print_json, run
-from tidelog.wire.messages import MetadataAnswer
+from tidelog.client.log import Log
+from tidelog.wire.messages import MetadataAnswer, ScrubStatus
 
 _POLL_S = 0.2
 
 
 @click.group()
 def servers() -> None:
-    """List the replica servers; drain one before maintenance; forget one that is gone."""
+    """List the replica servers; drain one before maintenance; read their disks again; forget one that is gone."""
 
 
 @servers.command("list")
@@ -120,3 +123,43 @@ def forget(name: str, gateways: tuple[str, ...]) -> None:
 
     run(task)
     click.echo(f"{name} is none of the cluster any more")
+
+
+@servers.command()
+@click.argument("names", nargs=-1, metavar="[NAME]...")
+@click.option("--no-wait", is_flag=True, help="Return when the rounds have begun.")
+@json_option
+@gateway_option
+def scrub(names: tuple[str, ...], no_wait: bool, as_json: bool, gateways: tuple[str, ...]) -> None:
+    """Have servers, those named or all live ones, read everything on their disks again now, and check it.
+
+    Each goes through its partitions at its scrub_bytes_per_s, compares every log with those of the other replicas,
+    and repairs what is damaged and what is the odd copy of three. A round that is under way begins anew. Exit code 0:
+    the rounds have ended; 'tidelog doctor' says what was found."""
+
+    async def task() -> dict[str, ScrubStatus]:
+        async with connect(gateways) as log:
+            live = [server.node for server in (await log.status()).servers if not server.fenced]
+            begun = {node: await log.scrub_server(node) for node in names or sorted(live)}
+            return begun if no_wait else {node: await _scrubbed(log, node, one) for node, one in begun.items()}
+
+    found = run(task)
+    if as_json:
+        print_json({node: asdict(one) for node, one in found.items()})
+        return
+    for node, one in found.items():
+        if one.running:
+            click.echo(f"{node} has begun: {one.left} partitions")
+        else:
+            click.echo(f"{node} has checked {one.segments} segments, {one.bytes:,} bytes")
+    if not no_wait:
+        click.echo("'tidelog doctor' says what was found")
+
+
+async def _scrubbed(log: Log, node: str, begun: ScrubStatus) -> ScrubStatus:
+    """How the round has ended; a later one may have begun since."""
+    status = begun
+    while status.running and status.round == begun.round:
+        await trio.sleep(_POLL_S)
+        status = await log.scrub_server(node, begin=False)
+    return status

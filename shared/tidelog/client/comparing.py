@@ -6,6 +6,9 @@ the chains differ they differ at every later offset, too: the first difference i
 offsets a question, faster. What is compared is what all of them hold and all of them know to be committed: from the
 greatest log start to the smallest high watermark.
 
+This is the quick form: servers answer from what they keep in memory. What their disks hold says
+``copy_comparison.py``.
+
 The logs may move on meanwhile: what is appended does not matter, and where retention overtakes the search it goes on
 above; a difference that lies below the beginning is known of, and cannot be placed any more.
 """
@@ -55,11 +58,25 @@ class Comparison:
     difference: Difference | None = None
     unasked: dict[str, str] = field(default_factory=dict)
     """Replicas that gave no answer, and why."""
+    bytes_read: int = 0
+    """Of all copies together, from the disks; 0: only what servers have in memory was compared."""
+    thinned: int = 0
+    """Batches that compaction has thinned out in some copy, of which only the original headers were compared."""
+
+    def odd_ones(self, replicas: Sequence[str]) -> tuple[str, ...]:
+        """The copies that a majority of the partition's ``replicas``, at least two of them, contradicts at the first
+        difference; none where no majority says the same."""
+        sides = {} if self.difference is None else self.difference.sides
+        for side in set(sides.values()):
+            same = [node for node in replicas if sides.get(node) == side]
+            if len(same) >= 2 and 2 * len(same) > len(replicas):
+                return tuple(node for node in sides if sides[node] != side)
+        return ()
 
 
 async def compare(loop: Loop, nodes: Sequence[str], ask: Ask) -> Comparison:
     """Compare the logs of ``nodes``. Raises ``TidelogError`` where one stops answering in the middle."""
-    first, unasked = await _bounds(loop, nodes, ask)
+    first, unasked = await ask_bounds(loop, nodes, ask)
     compared = tuple(first)
     if len(first) < 2:
         return Comparison(compared, unasked=unasked)
@@ -69,7 +86,8 @@ async def compare(loop: Loop, nodes: Sequence[str], ask: Ask) -> Comparison:
     return Comparison(compared, start, end, difference, unasked)
 
 
-async def _bounds(loop: Loop, nodes: Sequence[str], ask: Ask) -> tuple[dict[str, DigestAnswer], dict[str, str]]:
+async def ask_bounds(loop: Loop, nodes: Sequence[str], ask: Ask) -> tuple[dict[str, DigestAnswer], dict[str, str]]:
+    """What each replica says of the bounds of its log; and which ones gave no answer, and why."""
     answers: dict[str, DigestAnswer] = {}
     unasked: dict[str, str] = {}
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Collection, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import TYPE_CHECKING, TypeVar
 
@@ -11,6 +11,7 @@ from tidelog.client.clock import wall_ms
 from tidelog.client.comparing import Comparison, compare
 from tidelog.client.connection import Connection
 from tidelog.client.consuming import Consuming, check_partitions
+from tidelog.client.copy_comparison import compare_copies, ignore
 from tidelog.client.grouping import Grouping
 from tidelog.client.loop import Loop
 from tidelog.client.moving import Moving
@@ -26,6 +27,7 @@ from tidelog.wire.messages import (
     AddController,
     AlterLearners,
     AlterTopic,
+    CopyRead,
     CreateTopic,
     DeleteTopic,
     DescribeMetrics,
@@ -47,7 +49,10 @@ from tidelog.wire.messages import (
     PlayedNode,
     ProducerId,
     QuorumAnswer,
+    ReadCopy,
     RemoveController,
+    ScrubServer,
+    ScrubStatus,
     TaskProducer,
     TopicCreated,
     TopicInfo,
@@ -244,6 +249,43 @@ class Log(Consuming, Grouping, Moving, Securing, Transacting, Upgrading):
         return await compare(
             self._loop, nodes, lambda node, offsets: self.digest(topic.topic_id, partition, node, offsets)
         )
+
+    async def read_copy(self, topic_id: str, partition: int, node: str, offset: int) -> CopyRead:
+        """Have a replica server read about 1 MiB of its copy from its disk: fingerprints of the batches from
+        ``offset`` on. Raises ``OFFLINE`` (it is damaged, for one), ``NOT_LEADER`` (it has no such partition),
+        ``OFFSET_OUT_OF_RANGE``, ``UNREACHABLE``, and ``UNSUPPORTED_LEVEL`` below feature level 4."""
+        answer = await self._connection.call(
+            ReadCopy(node, topic_id, partition, offset), patience_s=DIGEST_PATIENCE_S
+        )
+        assert isinstance(answer, CopyRead)
+        return answer
+
+    async def compare_copies(
+        self,
+        topic: TopicInfo,
+        partition: int,
+        live: Collection[str],
+        max_bytes_per_s: float = 0,
+        on_records: Callable[[int], None] = ignore,
+    ) -> Comparison:
+        """Whether the disks of a partition's replicas and learners, as far as they are among ``live``, hold the same
+        batches below all their high watermarks (``tidelog.client.copy_comparison``). ``max_bytes_per_s``: read by
+        each; 0: no limit. ``on_records`` is told how many records more were compared."""
+        info = topic.partitions[partition]
+        nodes = [node for node in (*info.replicas, *info.learners) if node in live]
+        return await compare_copies(
+            self._loop,
+            nodes,
+            lambda node, offsets: self.digest(topic.topic_id, partition, node, offsets),
+            lambda node, offset: self.read_copy(topic.topic_id, partition, node, offset),
+            max_bytes_per_s,
+            on_records,
+        )
+
+    async def scrub_server(self, node: str, *, begin: bool = True) -> ScrubStatus:
+        """How far the scrubber of a replica server is; with ``begin`` it begins a round now. Raises ``UNREACHABLE``,
+        and ``UNSUPPORTED_LEVEL`` below feature level 4."""
+        return await self._ask(ScrubServer(node, begin), ScrubStatus)
 
     # --- how -------------------------------------------------------------------------------------------------
 

@@ -3,20 +3,23 @@ has all of it. What each means, and raises, is said where ``tidelog.Log`` has it
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 
 from tidelog.client.comparing import Comparison
 from tidelog.client.consumer import Where
+from tidelog.client.copy_comparison import ignore
 from tidelog.client.portal import Portal
 from tidelog.types import Acl, Position, Quota
 from tidelog.wire.messages import (
     AccessAnswer,
+    CopyRead,
     DigestAnswer,
     FeaturesAnswer,
     HistoryEntry,
     PartitionInfo,
     PlannedMove,
+    ScrubStatus,
     TopicInfo,
 )
 
@@ -150,6 +153,26 @@ class Administering:
     def digest(self, topic_id: str, partition: int, node: str, offsets: Iterable[int] = ()) -> DigestAnswer:
         """Bounds of the log of one replica, and its hash chain at each of up to 64 offsets."""
         return self._portal.run(self._portal.log.digest, topic_id, partition, node, tuple(offsets))
+
+    def read_copy(self, topic_id: str, partition: int, node: str, offset: int) -> CopyRead:
+        """Have a replica server read about 1 MiB of its copy from its disk."""
+        return self._portal.run(self._portal.log.read_copy, topic_id, partition, node, offset)
+
+    def compare_copies(
+        self,
+        topic: TopicInfo,
+        partition: int,
+        live: Collection[str],
+        max_bytes_per_s: float = 0,
+        on_records: Callable[[int], None] = ignore,
+    ) -> Comparison:
+        """Whether the disks of a partition's replicas and learners, those of them that are ``live``, hold the same
+        batches. ``max_bytes_per_s``: read by each; 0: no limit. ``on_records`` is called in the library's thread."""
+        return self._portal.run(self._portal.log.compare_copies, topic, partition, live, max_bytes_per_s, on_records)
+
+    def scrub_server(self, node: str, *, begin: bool = True) -> ScrubStatus:
+        """How far the scrubber of a replica server is; with ``begin`` it begins a round now."""
+        return self._portal.run(partial(self._portal.log.scrub_server, node, begin=begin))
 
     def compare_replicas(self, topic: TopicInfo, partition: int, live: Collection[str]) -> Comparison:
         """Whether the logs of a partition's replicas and learners, those of them that are ``live``, are the same."""

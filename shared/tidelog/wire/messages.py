@@ -1328,7 +1328,9 @@ class EpochStart:
 @dataclass(frozen=True, slots=True)
 class DigestAnswer(Message):
     """Answer: this replica's log. Below ``comparable_from`` it was compacted: replicas may differ there. Everything
-    below ``durable`` is on its stable storage, as the topic's flush policy has it. ``epochs``: the last 64."""
+    below ``durable`` is on its stable storage, as the topic's flush policy has it. ``epochs``: the last 64.
+    ``role_epoch``: the leader epoch in which this replica leads or follows; -1: in none, or its log is not known yet
+    to agree with the leader's up to the high watermark."""
 
     log_start: int
     log_end: int
@@ -1338,6 +1340,7 @@ class DigestAnswer(Message):
     entries: tuple[DigestEntry, ...] = ()
     durable: int = -1
     epochs: tuple[EpochStart, ...] = ()
+    role_epoch: int = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -1350,6 +1353,71 @@ class Digest(Message):
     topic_id: str
     partition: int
     offsets: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class CopyRead(Message):
+    """Answer: batches of this replica's log, as they are on its disk. ``next_offset``: where to go on; it is the
+    offset that was asked for where the log changed while it was read. ``bytes``: that were read. The payload holds,
+    for each batch, its fingerprint (``tidelog.fingerprints``)."""
+
+    log_start: int
+    high_watermark: int
+    next_offset: int
+    bytes: int
+    payload: Payload = b""
+
+
+@dataclass(frozen=True, slots=True)
+class ReadCopy(Message):
+    """Have replica server ``node`` read batches of its copy from its disk, checking each, from ``offset`` on and
+    below its high watermark: about ``max_bytes`` (1 MiB at most), and a batch at least, if there is one."""
+
+    OP: ClassVar[str] = "read_copy"
+    ANSWER: ClassVar[type[Message]] = CopyRead
+    node: str
+    topic_id: str
+    partition: int
+    offset: int
+    max_bytes: int = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class ScrubStatus(Message):
+    """Answer: how far the scrubber of a replica server is. ``round``: the number of the round that began last, 0 for
+    none; ``running``: it has not ended, or copies are still compared with those of other servers; ``left``:
+    partitions that are still to be checked; ``segments`` and ``bytes``: checked in it so far."""
+
+    round: int
+    running: bool
+    left: int = 0
+    segments: int = 0
+    bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ScrubServer(Message):
+    """How far the scrubber of replica server ``node`` is. With ``begin`` a round begins now; one under way begins
+    anew."""
+
+    OP: ClassVar[str] = "scrub_server"
+    ANSWER: ClassVar[type[Message]] = ScrubStatus
+    node: str
+    begin: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class DifferingCopies:
+    """Part: copies of a partition that do not hold the same. ``odd``: those that a majority of the replicas
+    contradicts; empty where no majority says the same. ``compared``: all that were compared. ``start`` to ``end``:
+    the offsets between which the difference begins."""
+
+    topic_id: str
+    partition: int
+    odd: tuple[str, ...]
+    compared: tuple[str, ...]
+    start: int
+    end: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -1368,12 +1436,13 @@ class UnreadablePlace:
 class MetricsAnswer(Message):
     """Answer: a server's metrics in Prometheus' text format (docs/metrics.md), its version, its wall clock (ms).
     ``unreadable``: of a replica server, where its scrubber saw batches that no reader can decode; the first few of
-    each partition."""
+    each partition. ``differing``: partitions whose copies, this server's among them, do not hold the same."""
 
     page: str
     version: str = ""
     time_ms: int = -1
     unreadable: tuple[UnreadablePlace, ...] = ()
+    differing: tuple[DifferingCopies, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

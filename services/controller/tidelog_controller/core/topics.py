@@ -13,7 +13,7 @@ from dataclasses import fields, replace
 
 from tidelog.compacted import MOST_BYTES
 from tidelog.errors import TidelogError, refuse
-from tidelog.levels import VALIDATION
+from tidelog.levels import MAX_COMPACTION_LAG, VALIDATION
 from tidelog.types import INTERNAL_PREFIX, TOPIC_NAME, NodeId, TopicConfig
 from tidelog.wire.messages import (
     AlterLearners,
@@ -54,6 +54,7 @@ RANGES = {
     "retention_bytes": (-1, 1 << 60),
     "retention_records": (-1, 1 << 60),
     "compaction_min_lag_ms": (0, YEARS_MS),
+    "max_compaction_lag_ms": (0, YEARS_MS),
     "tombstone_retention_ms": (0, YEARS_MS),
 }
 """Least and most of every setting that is a number."""
@@ -123,14 +124,26 @@ def parse_topic_config(
         faults.append(
             f"min_insync_replicas is {config.min_insync_replicas}, more than replication_factor {replication_factor}"
         )
+    if 0 < config.max_compaction_lag_ms < config.compaction_min_lag_ms:
+        faults.append(
+            f"max_compaction_lag_ms is {config.max_compaction_lag_ms}, less than compaction_min_lag_ms"
+            f" {config.compaction_min_lag_ms}"
+        )
     return config, faults
 
 
 def _too_early(config: TopicConfig, level: int) -> list[str]:
     """The settings whose values the cluster's feature level does not allow yet, one fault each."""
-    if config.validate_batches or level >= VALIDATION:
-        return []
-    return [f"validate_batches can be turned off from feature level {VALIDATION} on; the cluster is at {level}"]
+    faults = []
+    if not config.validate_batches and level < VALIDATION:
+        faults.append(
+            f"validate_batches can be turned off from feature level {VALIDATION} on; the cluster is at {level}"
+        )
+    if config.max_compaction_lag_ms and level < MAX_COMPACTION_LAG:
+        faults.append(
+            f"max_compaction_lag_ms can be set from feature level {MAX_COMPACTION_LAG} on; the cluster is at {level}"
+        )
+    return faults
 
 
 def plan_topic(

@@ -42,6 +42,8 @@ class SubscriptionSettings:
     """Asked of a leader at a time; less when the credit is less."""
     tail_cache_bytes: int = 64 << 20
     """The newest batches of all partitions, kept for subscribers that are about to want them."""
+    tail_cache_max_age_s: float = 1.0
+    """They are kept for so long at most: what compaction has removed is not served for longer."""
     read_max_wait_ms: int = 5000
     """A read at the end of the log waits this long at the leader for news, then is asked again."""
     read_grace_s: float = 2.0

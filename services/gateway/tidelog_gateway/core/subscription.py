@@ -120,7 +120,7 @@ class Subscriptions:
         self._delayed: list[tuple[float, int, _Subscription]] = []
         self._tokens = 0
         self._spread = Spread(cluster)
-        self.tails = TailCache(settings.tail_cache_bytes)
+        self.tails = TailCache(settings.tail_cache_bytes, settings.tail_cache_max_age_s)
         self.counts = DeliveryCounts()
 
     @property
@@ -198,6 +198,8 @@ class Subscriptions:
         if isinstance(answer, TidelogError):
             return self._on_error(reading, waiting, answer, now)
         assert isinstance(answer, ReadAnswer) and not isinstance(answer.payload, list)
+        key = reading.place[0]
+        self.tails.note(key, answer.high_watermark, answer.log_start)
         if not len(answer.payload):
             early = now - reading.asked < reading.max_wait_s / 2
             for one in waiting:
@@ -208,10 +210,9 @@ class Subscriptions:
         except TidelogError as fault:
             why = fault
             return self._each(waiting, lambda one: self._end(one, why))
-        key = reading.place[0]
         if len(self._by_partition[key]) > 1 and reading.place[-1] == "committed":
-            self.tails.add(key, reading.before(stretch), stretch)
-        self.tails.note(key, answer.high_watermark, answer.log_start)
+            self.tails.add(key, reading.before(stretch), stretch, now)
+            self.tails.note(key, answer.high_watermark, answer.log_start)
         return self._each(waiting, lambda one: self._serve(one, stretch, answer.high_watermark, now))
 
     def _on_error(
@@ -291,12 +292,15 @@ class Subscriptions:
             return []  # the next leader wakes it
         effects: list[Effect] = []
         if one.consistency == "eventual" and one.isolation == "committed" and not state.paused:
-            while one.credit > 0 and (found := self.tails.find(one.key, one.offset, one.last_epoch)) is not None:
+            while one.credit > 0 and (found := self._kept_for(one, now)) is not None:
                 stretch, number, high_watermark = found
                 effects.append(self._deliver(one, stretch.cut(number, one.credit), high_watermark))
         if one.credit > 0:
             effects.extend(self._join(one, state, now))
         return effects
+
+    def _kept_for(self, one: _Subscription, now: float) -> tuple[Stretch, int, int] | None:
+        return self.tails.find(one.key, one.offset, one.last_epoch, now)
 
     def _join(self, one: _Subscription, state: PartitionState, now: float) -> list[Effect]:
         """Take part in the read that is in flight for the like of it, or ask one."""

@@ -8,6 +8,9 @@ the offset is enough, as for the leader. Anything else is not found here, and is
 - All that is here was below the HW when it was read, under the leader epoch that the metadata still names: the owner
   drops a partition's tail when that changes, and when a server says that a position is gone. Below the highest log
   start that was told nothing is found.
+- What was kept goes by age, too: a stretch is found for ``max_age_s`` after it was read. A replica server does not
+  tell its readers that compaction has rewritten a part of the log. So a deleted value is served from here for at most
+  that long after the servers have stopped serving it.
 - A tail only grows at its end. A stretch that ends within it is history and is not kept, so readers who catch up do
   not push out what the others are about to want. One that begins behind it, or does not continue it, replaces it.
 - All stretches together take at most ``max_bytes``: the oldest of all go first, whoever has yet to read them. Nobody
@@ -102,17 +105,20 @@ class _Tail:
 
 
 class TailCache:
-    """The tails of all partitions of a gateway."""
+    """The tails of all partitions of a gateway. ``now`` of its methods: seconds, of a clock that never goes back."""
 
-    def __init__(self, max_bytes: int) -> None:
+    def __init__(self, max_bytes: int, max_age_s: float) -> None:
         self._max_bytes = max_bytes
+        self._max_age_s = max_age_s
         self._tails: dict[TopicPartition, _Tail] = {}
-        self._ages: OrderedDict[Stretch, TopicPartition] = OrderedDict()
+        self._ages: OrderedDict[Stretch, tuple[TopicPartition, float]] = OrderedDict()
+        """Of each stretch its partition, and when it was read; the oldest first."""
         self.bytes = 0
         """What all of it takes."""
 
-    def add(self, key: TopicPartition, before: int, stretch: Stretch) -> None:
+    def add(self, key: TopicPartition, before: int, stretch: Stretch, now: float) -> None:
         """A read brought this; ``before`` is the epoch of the record before it, -1: not known."""
+        self._forget_old(now)
         if stretch.size > self._max_bytes:
             return
         tail = self._tails.get(key)
@@ -130,7 +136,7 @@ class TailCache:
             tail.batches[offset] = epoch, stretch, number
         tail.end = stretch.end
         tail.last_epoch = stretch.batches()[-1][1]
-        self._ages[stretch] = key
+        self._ages[stretch] = key, now
         self.bytes += stretch.size
         while self.bytes > self._max_bytes:
             self._forget_oldest()
@@ -142,8 +148,9 @@ class TailCache:
             tail.high_watermark = max(tail.high_watermark, high_watermark)
             tail.log_start = max(tail.log_start, log_start)
 
-    def find(self, key: TopicPartition, offset: int, last_epoch: int) -> tuple[Stretch, int, int] | None:
+    def find(self, key: TopicPartition, offset: int, last_epoch: int, now: float) -> tuple[Stretch, int, int] | None:
         """Where the position continues: a stretch, a batch's number there, and the highest HW told."""
+        self._forget_old(now)
         tail = self._tails.get(key)
         found = None if tail is None or offset < tail.log_start else tail.batches.get(offset)
         if tail is None or found is None:
@@ -159,8 +166,12 @@ class TailCache:
                 del self._ages[stretch]
                 self.bytes -= stretch.size
 
+    def _forget_old(self, now: float) -> None:
+        while self._ages and next(iter(self._ages.values()))[1] + self._max_age_s <= now:
+            self._forget_oldest()
+
     def _forget_oldest(self) -> None:
-        stretch, key = self._ages.popitem(last=False)
+        stretch, (key, _) = self._ages.popitem(last=False)
         self.bytes -= stretch.size
         batches = self._tails[key].batches
         for offset, _ in stretch.batches():

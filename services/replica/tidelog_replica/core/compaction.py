@@ -6,7 +6,7 @@ offset of every key there, and then goes over the whole closed log: a record goe
 reader who begins at any offset knows at the end is the same as before.
 
     never touched    the segment that is written, what is not committed, what is younger than
-                     ``compaction_min_lag_ms``
+                     ``compaction_min_lag_ms`` (but see the maximal lag below)
     kept for ever    records without a key (a broker that refused them would have to decode every batch), control
                      batches, batches whose body is not what the format says
     tombstones       go ``tombstone_retention_ms`` after their batch was first compacted: from then on nothing older
@@ -16,7 +16,12 @@ The map of keys is bounded: a pass ends where it is full, at the end of a batch,
 are remembered by their BLAKE2b-128. Segments are rewritten oldest first: when a tombstone is marked as compacted,
 what it deletes is gone, also after a crash in between. A batch that is left without records takes about 95 bytes.
 
-A pass is worth its while when the dirty part of what may be compacted is large enough (``dirty_part``).
+A pass is worth its while when the dirty part of what may be compacted is large enough (``dirty_part``), or when a
+record of it has waited for ``max_compaction_lag_ms`` (KIP-354). For the latter the segment that is written is closed
+early enough (``roll_age_ms``). The age of a segment counts from when this server first saw a record in it, not by
+the producers' timestamps: a wrong clock of a producer delays no deletion. After a restart the closed segments that
+were not compacted count as overdue at once. So a record goes at most ``max_compaction_lag_ms``, two intervals between
+looks (``retention_check_interval_s``) and the time of a pass after it was replaced.
 """
 
 from __future__ import annotations
@@ -38,7 +43,7 @@ def compactable_end(segments: Sequence[Extent], high_watermark: int, config: Top
     end = segments[0].base
     for segment in segments[:-1]:
         young = config.compaction_min_lag_ms > 0 and now_ms - segment.max_timestamp < config.compaction_min_lag_ms
-        if segment.end > high_watermark or young:
+        if segment.end > high_watermark or (young and not _is_overdue(segment, config, now_ms)):
             break
         end = segment.end
     return end
@@ -49,6 +54,27 @@ def dirty_part(segments: Sequence[Extent], compacted_to: int, end: int) -> float
     whole = sum(segment.bytes for segment in segments if segment.end <= end)
     dirty = sum(segment.bytes for segment in segments if compacted_to < segment.end <= end)
     return dirty / whole if whole else 0.0
+
+
+def has_overdue(segments: Sequence[Extent], compacted_to: int, end: int, config: TopicConfig, now_ms: int) -> bool:
+    """Whether a record between ``compacted_to`` and ``end`` has waited for ``max_compaction_lag_ms``."""
+    return any(
+        compacted_to < segment.end <= end and _is_overdue(segment, config, now_ms) for segment in segments[:-1]
+    )
+
+
+def _is_overdue(segment: Extent, config: TopicConfig, now_ms: int) -> bool:
+    if not config.max_compaction_lag_ms:
+        return False
+    return segment.since_ms is None or now_ms - segment.since_ms >= config.max_compaction_lag_ms
+
+
+def roll_age_ms(config: TopicConfig) -> int:
+    """How long after its first record was appended the segment that is written is closed, in ms. Under a maximal
+    compaction lag its last record is then ``compaction_min_lag_ms`` old when the first one has to be compacted."""
+    if "compact" not in config.cleanup or not config.max_compaction_lag_ms:
+        return config.segment_max_age_ms
+    return min(config.segment_max_age_ms, max(0, config.max_compaction_lag_ms - config.compaction_min_lag_ms))
 
 
 class LatestOffsets:

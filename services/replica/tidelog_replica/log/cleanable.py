@@ -13,16 +13,19 @@ from collections.abc import Sequence
 from tidelog.disk import Disk, File
 from tidelog.types import TopicConfig
 
-from tidelog_replica.core.compaction import KEYS_AT_ONCE, LatestOffsets, compactable_end, dirty_part
+from tidelog_replica.core.compaction import KEYS_AT_ONCE, LatestOffsets, compactable_end, dirty_part, has_overdue
+from tidelog_replica.core.epochs import EpochCache
 from tidelog_replica.core.producers import ProducerState
 from tidelog_replica.log.advance import Advance
 from tidelog_replica.log.checkpoint import Checkpoint
 from tidelog_replica.log.compaction import Cleaned, Compaction, source_of
+from tidelog_replica.log.copy_reading import ReadBatches
 from tidelog_replica.log.files import CLEANED
 from tidelog_replica.log.flush import Change
 from tidelog_replica.log.origin import Origin
 from tidelog_replica.log.readable import Beginning, Readable
 from tidelog_replica.log.recall import Recall
+from tidelog_replica.log.scrub import Target
 from tidelog_replica.log.segment import Segment, remove
 from tidelog_replica.log.snapshots import Snapshots, TakeSnapshot
 
@@ -73,7 +76,7 @@ class Cleanable(Readable):
         del self._segments[:count], self._bases[:count]
         self._synced = max(self._synced, first.base)
         self.epochs.advance_to(first.base)
-        self._tail.advance_to(first.base)
+        self._tail.forget_below(first.base)
         self.producers.transactions.forget_below(first.base)
         self._advance = Advance(
             self._disk, self._directory, origin, tuple(gone), self.producers.copy(), self._generation
@@ -119,6 +122,24 @@ class Cleanable(Readable):
         twins = tuple(segment.twin() for segment in self._segments[: self._segment_of(end) + 1])
         return Recall(self._disk, self._directory, twins, end, self.producers.copy(), self._generation)
 
+    def begin_reading(self, offset: int, end: int, length: int) -> ReadBatches | None:
+        """Read about ``length`` bytes of what is synced from the disk, from the batch that holds ``offset`` on and up
+        to ``end``, as a job for a thread; it only reads. None where nothing is synced there. Raises ``OSError``."""
+        if not self.start <= offset < min(end, self._synced):
+            return None
+        segment = self.segment_at(offset)
+        is_full = segment is not self._segments[-1]
+        target = Target.of(segment, None if is_full else self._synced)
+        entry = segment.index.for_offset(offset)
+        epochs = EpochCache(self.epochs.entries)
+        return ReadBatches(
+            self._disk, target, offset, end, length, entry.position, entry.offset, epochs, self._generation
+        )
+
+    def is_still(self, target: Target, generation: int) -> bool:
+        """Whether the log was not cut since that ``generation``, and the segment is there and was not rewritten."""
+        return generation == self._generation and target.is_still(self.segment_after(target.base - 1))
+
     def _starts(self) -> tuple[int, ...]:
         """Where the log begins, and where it begins on the disk: the start may be moving."""
         return self.start, self._origin.start
@@ -147,12 +168,16 @@ class Cleanable(Readable):
     def begin_compaction(
         self, high_watermark: int, now_ms: int, min_dirty_ratio: float, keys_at_once: int = KEYS_AT_ONCE
     ) -> Compaction | None:
-        """A pass over the closed segments below ``high_watermark``; None where it is not worth it. Run it, call
+        """A pass over the closed segments below ``high_watermark``; None where it is not worth it: the part that was
+        not compacted yet is small, and no record of it is older than ``max_compaction_lag_ms``. Run it, call
         ``complete_compaction``, and again while that says so; where a run failed, nothing any more."""
         extents, transactions = self.extents(), self.producers.transactions
         stable = transactions.stable_end(high_watermark)
         dirty, end = self.compacted_to, compactable_end(extents, stable, self._config, now_ms)
-        if not self._usable or end <= dirty or dirty_part(extents, dirty, end) < min_dirty_ratio:
+        if not self._usable or end <= dirty:
+            return None
+        overdue = has_overdue(extents, dirty, end, self._config, now_ms)
+        if not overdue and dirty_part(extents, dirty, end) < min_dirty_ratio:
             return None
         return Compaction(
             self._disk,
@@ -192,6 +217,7 @@ class Cleanable(Readable):
         self._disk.rename(segment.path + CLEANED, segment.path)
         self._disk.sync_dir(self._directory)
         segment.replace(cleaned.entries, cleaned.size)
+        self._tail.forget_below(segment.end_offset)
 
     def compact(self, high_watermark: int, now_ms: int, keys_at_once: int = KEYS_AT_ONCE) -> None:
         """Whole passes, one after the other, in the caller's thread, whatever the dirty part. Raises ``OSError``."""

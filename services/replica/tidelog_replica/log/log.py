@@ -27,6 +27,7 @@ from tidelog.disk import Disk, File
 from tidelog.records import NO_CHAIN, read_header, with_sent_crc
 from tidelog.types import Buffer, TopicConfig
 
+from tidelog_replica.core.compaction import roll_age_ms
 from tidelog_replica.core.epochs import ENTRY_BYTES, EpochCache
 from tidelog_replica.core.producers import ProducerState
 from tidelog_replica.log import reset
@@ -105,6 +106,7 @@ class Log(Cleanable):
         self._rolled = False
         self._due: TakeSnapshot | None = None
         self._active_since_ms: int | None = None
+        self._looked_ms: int | None = None
         self._reopened = self._segments[-1].size > 0
         self._usable = True
 
@@ -135,6 +137,11 @@ class Log(Cleanable):
     def durable(self) -> int:
         """Everything below it is durable under the topic's flush policy; under ``os`` that is the log end."""
         return self.end if self._lazy else self._synced
+
+    @property
+    def synced(self) -> int:
+        """Everything below it is on the disk, whatever the flush policy."""
+        return self._synced
 
     @property
     def _lazy(self) -> bool:
@@ -192,6 +199,7 @@ class Log(Cleanable):
         """Begin a new segment. The order of what reaches the disk does not matter: above the mark a gap or a missing
         file is a torn tail."""
         full = self._segments[-1]
+        full.since_ms = self._looked_ms if self._active_since_ms is None else self._active_since_ms
         full.seal()
         full.rest(self._indexes)
         segment = Segment(self._disk, self._directory, full.end_offset, full.chain)
@@ -203,9 +211,9 @@ class Log(Cleanable):
         return segment
 
     def roll_if_old(self, wall_ms: int) -> bool:
-        """Close the written segment where its first record was appended ``segment_max_age_ms`` ago, as far as was
-        looked: to be called now and then. Raises ``OSError``."""
-        active = self._segments[-1]
+        """Close the written segment where its first record was appended ``roll_age_ms`` ago, as far as was looked: to
+        be called now and then. Raises ``OSError``."""
+        active, self._looked_ms = self._segments[-1], wall_ms
         if not active.size or not self._usable:
             self._active_since_ms = None
             return False
@@ -213,7 +221,7 @@ class Log(Cleanable):
             first = active.first_timestamp
             self._active_since_ms = first if self._reopened and first and first < wall_ms else wall_ms
             self._reopened = False
-        if wall_ms - self._active_since_ms < self._config.segment_max_age_ms:
+        if wall_ms - self._active_since_ms < roll_age_ms(self._config):
             return False
         return self.roll()
 

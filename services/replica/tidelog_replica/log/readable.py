@@ -55,7 +55,10 @@ class Readable:
 
     def extents(self) -> list[Extent]:
         """Every segment in numbers; the last one is written."""
-        return [Extent(each.base, each.end_offset, each.size, each.max_timestamp) for each in self._segments]
+        return [
+            Extent(each.base, each.end_offset, each.size, each.max_timestamp, each.since_ms)
+            for each in self._segments
+        ]
 
     def extent(self) -> tuple[int, int]:
         """How many segments there are, and their size in bytes."""
@@ -87,6 +90,15 @@ class Readable:
         """The first segment that begins later than ``base`` and is not written any more."""
         place = bisect_right(self._bases, base)
         return self._segments[place] if place < len(self._segments) - 1 else None
+
+    def segment_after(self, base: int) -> Segment | None:
+        """The first segment that begins later than ``base``; the last one is written."""
+        place = bisect_right(self._bases, base)
+        return self._segments[place] if place < len(self._segments) else None
+
+    def segment_at(self, offset: int) -> Segment:
+        """The segment that holds ``offset``, which is in the log."""
+        return self._segments[self._segment_of(offset)]
 
     def epoch_at(self, offset: int) -> int:
         """Leader epoch of the record before ``offset``; -1 where there is none."""

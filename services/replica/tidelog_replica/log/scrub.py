@@ -1,9 +1,10 @@
-"""Reading a full segment again, piece by piece, to see whether the disk still has what was written.
+"""Reading a segment again, piece by piece, to see whether the disk still has what was written: a full one, or what is
+synced of the one that is written.
 
 Every batch is checked as its writer checked it: CRC, length, counts. What no CRC covers is checked against what the
 log knows: the offsets follow each other, the leader epochs are those of the epoch cache, and the hash chain from the
-segment's beginning comes out at its end as it was when the segment was written. Last the index file: one that is
-damaged, or describes another segment, is removed, since it can be made again.
+segment's beginning comes out at its end as it was when the segment was written. Last the index file of a full
+segment: one that is damaged, or describes another segment, is removed, since it can be made again.
 
 Besides, the body of each batch is decoded as a reader does. A body that does not decode is no damage: the CRC is
 right, so its producer wrote it like that, and every replica holds the same bytes. Such batches are only reported. A
@@ -48,7 +49,7 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A full segment as it was when its check began."""
+    """A segment as it was when its check began, as far as it is checked."""
 
     path: str
     index_path: str
@@ -57,19 +58,29 @@ class Target:
     size: int
     chain_before: bytes
     chain: bytes
+    rewrites: int
+    is_full: bool
 
     @classmethod
-    def of(cls, segment: Segment) -> Target:
-        """The segment, now."""
+    def of(cls, segment: Segment, synced: int | None = None) -> Target:
+        """The segment, now. ``synced``: it is the one that is written, and is checked up to that offset; None: it is
+        full. Raises ``OSError``."""
+        size, end, chain = segment.place_at(segment.end_offset if synced is None else synced)
         return cls(
             segment.path,
             segment.index_path,
             segment.base,
-            segment.end_offset,
-            segment.size,
+            end,
+            size,
             segment.chain_before,
-            segment.chain,
+            chain,
+            segment.rewrites,
+            synced is None,
         )
+
+    def is_still(self, segment: Segment | None) -> bool:
+        """Whether ``segment`` is the one whose check began, and its file was not replaced. The log was not cut."""
+        return segment is not None and (segment.base, segment.rewrites) == (self.base, self.rewrites)
 
     @property
     def beginning(self) -> Place:
@@ -91,7 +102,7 @@ class Checked(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class Scrub:
     """Check about ``length`` bytes from ``place`` on. Raises ``CorruptLog``, and other ``OSError``s that say nothing
-    of the segment."""
+    of the segment. That the one which is written cannot be read is such a one: see ``window.py``."""
 
     disk: Disk
     target: Target
@@ -106,6 +117,8 @@ class Scrub:
         try:
             file = self.disk.open(target.path)
         except OSError as error:
+            if not target.is_full:
+                raise  # the disk fails
             raise lost(target.path, error) from error
         try:
             if file.size() < target.size:
@@ -117,7 +130,7 @@ class Scrub:
                 raise CorruptLog(target.path, f"it ends at offset {place.offset}, not {target.end}")
             if place.chain != target.chain:
                 raise CorruptLog(target.path, OTHER_CHAIN)
-            return Checked(place, self._removed_index(file), unreadable)
+            return Checked(place, target.is_full and self._removed_index(file), unreadable)
         finally:
             file.close()
 
@@ -125,7 +138,7 @@ class Scrub:
         target, (position, offset, chain) = self.target, self.place
         unreadable: list[Unreadable] = []
         left = DECODED_BYTES
-        window = open_window(file, target.size, self.length, target.path)
+        window = open_window(file, target.size, self.length, target.path if target.is_full else None)
         stop = min(position + self.length, target.size)
         try:
             while position < stop:

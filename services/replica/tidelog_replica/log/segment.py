@@ -56,6 +56,11 @@ class Segment:
         """Largest of all records here, ms; -1 while there are none."""
         self.first_timestamp: int | None = None
         """Of the first record, ms; known of the segment that is written."""
+        self.since_ms: int | None = None
+        """Of a segment that this process closed: when a look at the log first saw its first record, or the look
+        before where none did, by the wall clock; None: not known."""
+        self.rewrites = 0
+        """How often another file took its place."""
         self.path = f"{directory}/{base:020d}.log"
         self.index_path = f"{directory}/{base:020d}.index"
         self._disk = disk
@@ -202,6 +207,7 @@ class Segment:
     def replace(self, index: SparseIndex, size: int) -> None:
         """Another file stands in place of the old one: the same batches, thinned out. Writes the new index."""
         self.size, self._index = size, index
+        self.rewrites += 1
         self.seal()
         self._index = None
         close(self)
@@ -291,15 +297,19 @@ class Segment:
 
     def chain_at(self, offset: int) -> tuple[int, bytes]:
         """The last end of a batch at or below ``offset``, and the hash chain up to there."""
+        return self.place_at(offset)[1:]
+
+    def place_at(self, offset: int) -> tuple[int, int, bytes]:
+        """The last end of a batch at or below ``offset``: its byte, its offset, and the hash chain up to there."""
         if offset >= self.end_offset:
-            return self.end_offset, self.chain
+            return self.size, self.end_offset, self.chain
         begin = self.index.for_offset(offset)
         chain = begin.chain
-        for _, header, head in self._walk(begin):
+        for position, header, head in self._walk(begin):
             if header.end_offset > offset:
-                return header.base_offset, chain
+                return position, header.base_offset, chain
             chain = chain_after(chain, head)
-        return self.end_offset, chain
+        return self.size, self.end_offset, self.chain
 
     def first_since(self, timestamp_ms: int) -> BatchHeader | None:
         """Header of the first batch with a record at or after ``timestamp_ms``."""

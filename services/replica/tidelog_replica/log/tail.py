@@ -1,4 +1,8 @@
-"""The newest batches of a log in memory, so that followers and readers at its end cost no disk read."""
+"""The newest batches of a log in memory, so that followers and readers at its end cost no disk read.
+
+The tail holds batches as they were appended. Retention, truncation and compaction change what the log holds, so each
+of them removes from the tail what it removed from the log: ``forget_below`` and ``truncate_to``.
+"""
 
 from __future__ import annotations
 
@@ -86,9 +90,10 @@ class Tail:
             found.append(batch)
         return found
 
-    def advance_to(self, start: int) -> None:
-        """The log begins at ``start`` now, the beginning of a batch."""
-        place = bisect_left(self._bases, start)
+    def forget_below(self, offset: int) -> None:
+        """Remove the batches below ``offset``, the beginning of a batch or the log end. Retention has deleted them,
+        or compaction has rewritten their segment. Later reads go to the disk."""
+        place = bisect_left(self._bases, offset)
         gone = sum(map(len, self._batches[:place]))
         del self._bases[:place], self._batches[:place]
         self._bytes -= gone

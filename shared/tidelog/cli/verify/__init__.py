@@ -25,7 +25,7 @@ def verify() -> None:
 
     'record' works on a running cluster, while you kill, cut off and restart what you like, and writes down all that
     its clients did and saw; 'check' judges such a file: nothing lost, nothing twice, nothing out of order, nothing
-    stale. 'replicas' compares the copies of what is there now."""
+    stale. 'replicas' reads and compares the copies of what is there now."""
 
 
 for _command in (record, check, replicas):

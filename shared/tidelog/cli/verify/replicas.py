@@ -1,4 +1,5 @@
-"""``tidelog verify replicas``: whether the replicas of each partition hold the same."""
+"""``tidelog verify replicas``: whether the replicas of each partition hold the same, on their disks or, quickly, as
+far as servers remember."""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ from dataclasses import asdict
 import click
 import trio
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
 
 from tidelog.cli.completion import topic_names
 from tidelog.cli.explain import partition_of
@@ -22,29 +23,52 @@ from tidelog.wire.messages import MetadataAnswer, TopicInfo
 AT_ONCE = 8
 """Partitions that are compared at a time."""
 
+MIB_PER_S = 16.0
+"""Read from each copy, unless told otherwise."""
+QUICK = (
+    "This was the quick form: it compared what servers have in memory, and read nothing from their disks. Without"
+    " --quick every copy is read."
+)
+
 Found = tuple[TopicInfo, int, Comparison]
 
 
 @click.command()
 @click.argument("where", nargs=-1, metavar="[TOPIC[/PARTITION]]...", shell_complete=topic_names)
+@click.option("--quick", is_flag=True, help="Read no disks: compare what servers have in memory, their hash chains.")
+@click.option(
+    "--rate",
+    "mib_per_s",
+    type=click.FloatRange(0),
+    default=MIB_PER_S,
+    show_default=True,
+    metavar="MIB",
+    help="MiB per second that are read from each copy of a partition; 0: as fast as it goes.",
+)
 @json_option
 @gateway_option
-def replicas(where: tuple[str, ...], as_json: bool, gateways: tuple[str, ...]) -> None:
-    """Compare the logs of all live replicas of each partition: by their hash chains, of the topics or partitions
-    named, or of all. The first offset from which on replicas differ is named, with both sides.
+def replicas(where: tuple[str, ...], quick: bool, mib_per_s: float, as_json: bool, gateways: tuple[str, ...]) -> None:
+    """Compare the copies of all live replicas of each partition, of the topics or partitions named, or of all.
+
+    Every server reads its copy from its disk and checks each batch; the batches of all copies are compared one by
+    one, up to the smallest high watermark. The first offset from which on copies differ is named, with all sides, and
+    the odd one out of three. Partitions are read one after the other.
 
     Exit code 0: all that could be compared is the same, and every live replica answered."""
 
     async def task() -> list[Found]:
         async with connect(gateways) as log:
             metadata = await log.status()
-            return await _compare_all(log, metadata, list(_chosen(metadata, where)))
+            chosen = list(_chosen(metadata, where))
+            if quick:
+                return await _compare_all(log, metadata, chosen)
+            return await _read_all(log, metadata, chosen, mib_per_s * (1 << 20))
 
     found = run(task)
     if as_json:
-        print_json([_as_json(*one) for one in found])
+        print_json([{"quick": quick, **_as_json(*one)} for one in found])
     else:
-        _print(found)
+        _print(found, quick)
     if any(result.difference or result.unasked for _, _, result in found):
         sys.exit(1)
 
@@ -66,9 +90,7 @@ async def _compare_all(log: Log, metadata: MetadataAnswer, chosen: list[tuple[To
     live = {server.node for server in metadata.servers if not server.fenced}
     found: dict[tuple[str, int], Found] = {}
     limit = trio.CapacityLimiter(AT_ONCE)
-    columns = (TextColumn("comparing replicas"), BarColumn(), MofNCompleteColumn(), TextColumn("partitions"))
-    console = Console(stderr=True)
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+    with _progress("comparing replicas' memory") as progress:
         bar = progress.add_task("", total=len(chosen))
 
         async def one(topic: TopicInfo, partition: int) -> None:
@@ -86,11 +108,50 @@ async def _compare_all(log: Log, metadata: MetadataAnswer, chosen: list[tuple[To
     return [found[topic.name, partition] for topic, partition in chosen]
 
 
+async def _read_all(
+    log: Log, metadata: MetadataAnswer, chosen: list[tuple[TopicInfo, int]], max_bytes_per_s: float
+) -> list[Found]:
+    """One partition after the other, so that each disk is read at that rate at most."""
+    live = {server.node for server in metadata.servers if not server.fenced}
+    found: list[Found] = []
+    sizes = await _records_of(log, chosen)
+    with _progress("reading replicas' disks") as progress:
+        bar = progress.add_task("", total=sum(sizes))
+        for (topic, partition), size in zip(chosen, sizes, strict=True):
+            done = progress.tasks[bar].completed
+            try:
+                result = await log.compare_copies(
+                    topic, partition, live, max_bytes_per_s, lambda records: progress.advance(bar, records)
+                )
+            except* TidelogError as errors:
+                result = Comparison((), unasked={"": str(errors.exceptions[0])})
+            found.append((topic, partition, result))
+            progress.update(bar, completed=done + size)
+    return found
+
+
+async def _records_of(log: Log, chosen: list[tuple[TopicInfo, int]]) -> list[int]:
+    """About how many records each partition holds; 0 where nobody says."""
+    known = {topic.topic_id: topic for topic in (await log.status(offsets=True)).topics}
+    sizes = []
+    for topic, partition in chosen:
+        info = known.get(topic.topic_id, topic).partitions[partition]
+        sizes.append(max(0, info.high_watermark - max(0, info.log_start)))
+    return sizes
+
+
+def _progress(doing: str) -> Progress:
+    console = Console(stderr=True)
+    columns = (TextColumn(doing), BarColumn(), TaskProgressColumn())
+    return Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
+
+
 def _as_json(topic: TopicInfo, partition: int, result: Comparison) -> dict[str, object]:
-    return {"topic": topic.name, "partition": partition, **asdict(result)}
+    odd = result.odd_ones(topic.partitions[partition].replicas)
+    return {"topic": topic.name, "partition": partition, "odd": odd, **asdict(result)}
 
 
-def _print(found: list[Found]) -> None:
+def _print(found: list[Found], quick: bool) -> None:
     records = 0
     for topic, partition, result in found:
         name = f"{topic.name}/{partition}"
@@ -106,6 +167,14 @@ def _print(found: list[Found]) -> None:
             click.echo(f"{name}: replicas differ {place} offset {difference.offset}")
             for node, side in difference.sides.items():
                 click.echo(f"  {node}: {side.chain} at {side.end}")
+            if odd := result.odd_ones(info.replicas):
+                click.echo(f"  the odd copy is on {', '.join(odd)}: 'tidelog servers scrub' has it fetched again")
     differing = sum(result.difference is not None for _, _, result in found)
     verdict = f"{differing} of {len(found)} partitions differ" if differing else "no difference"
     click.echo(f"{verdict}; {len(found)} partitions, {records:,} records compared")
+    if quick:
+        click.echo(QUICK)
+        return
+    click.echo(f"{sum(result.bytes_read for _, _, result in found):,} bytes were read from the disks of all copies")
+    if thinned := sum(result.thinned for _, _, result in found):
+        click.echo(f"of {thinned:,} compacted batches only the original headers were compared")
