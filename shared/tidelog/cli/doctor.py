@@ -51,9 +51,9 @@ def doctor(as_json: bool, gateways: tuple[str, ...]) -> None:
     It looks at every gateway that is named, the controllers and their majority, replica servers, their disks, and how
     long until they are full at the present rate, versions, feature levels and clocks, each partition's leader and
     in-sync replicas, copies that differ, copies with a doubtful tail and records that were possibly lost in the last
-    seven days (both of 500 partitions at most), how evenly servers are loaded, how far consumer groups are behind, for
-    which transactions readers have waited for long, and what this process may open. Exit code 0: nothing but notes;
-    1: problems or warnings."""
+    seven days (both of 500 partitions at most), how evenly servers are loaded, how far consumer groups are behind,
+    for which transactions readers have waited for long, and what this process may open. Exit code 0: nothing but
+    notes; 1: problems or warnings."""
     found: list[Finding] = []
     seen: dict[str, object] = {"client": _version(), "protocol": PROTOCOL_VERSION}
 
