@@ -234,7 +234,7 @@ ROWS = (
             _plot(
                 "Damage",
                 "short",
-                "Logs that are damaged, partitions whose copies differ, batches that no reader can decode, full disks.",
+                "Damaged logs, partitions whose copies differ, batches that no reader can decode, full disks.",
                 ("tidelog_replica_damaged_partitions", "damaged {{instance}}"),
                 ("tidelog_replica_differing_partitions", "differing {{instance}}"),
                 ("tidelog_replica_unreadable_batches", "unreadable {{instance}}"),
