@@ -125,3 +125,22 @@ def test_E9_a_follower_is_as_fresh_as_a_proof_says_when_it_has_reached_the_hw_of
     assert follower.confirmed_at == 100.0, "the first proof is kept until it counts"
     follower.on_proof(5, 300.0)
     assert follower.confirmed_at == 300.0
+
+
+@pytest.mark.parametrize(
+    ("follower", "after", "lost"),
+    [
+        pytest.param(
+            Follower("r1", 3, 10, commit_rule="leader", once=10), [(1, 0), (3, 6)], (6, 10), id="rule leader"
+        ),
+        pytest.param(
+            Follower("r1", 8, 10, unclean_epoch=7, once=10), [(1, 0), (4, 5), (7, 6)], (6, 10), id="unclean"
+        ),
+    ],
+)
+def test_what_is_missing_begins_with_the_first_epoch_that_may_lack_it(
+    follower: Follower, after: list[tuple[int, int]], lost: tuple[int, int]
+) -> None:
+    """Its log, of epoch 1, has lost its end by itself; epoch 4 began in order, and has all that was committed."""
+    follower.begin(EpochCache([(1, 0)]))
+    assert follower.loss(EpochCache(after), 8, is_all=False) == lost

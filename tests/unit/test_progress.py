@@ -11,6 +11,7 @@ from tidelog.effects import Post
 from tidelog.levels import NEWEST, PROGRESS
 from tidelog.types import TopicConfig
 from tidelog.wire.messages import Fetch, FetchPart, Notify, NotifyPart, Progress
+from tidelog_replica.core import progress
 
 
 def sparse(flush: str = "os", level: int = NEWEST, **options: Any) -> Net:
@@ -109,3 +110,11 @@ def test_where_readers_wait_at_a_follower_it_asks() -> None:
     net.advance(net.settings.replica_max_idle_wait_s)
     assert net.messages(Fetch, "r2") and not net.messages(Progress, "r2")
     assert number in net.answers
+
+
+def test_a_follower_that_is_behind_by_just_as_many_records_as_it_may_is_not_overdue() -> None:
+    follower = progress.Progress(
+        caught_up_at=50.0, mark_end=0, mark_time=0.0, durable=90, asked_end=100, asked_at=1.0
+    )
+    assert follower.overdue_at(10.0, 10) == 60.0
+    assert follower.overdue_at(10.0, 9) == 1.0 + progress.RECORDS_PATIENCE * 10.0 < 60.0

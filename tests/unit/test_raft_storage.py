@@ -280,3 +280,12 @@ def test_after_a_failed_write_nothing_more_is_accepted(tmp_path: Path) -> None:
         storage.perform(Persist(8, "c1", None, ()))
     storage.close()
     assert open_storage(tmp_path).load() == stored(7, "c2", entries(1, 3, 3, 7))
+
+
+def test_an_entry_of_an_older_term_than_the_one_before_it_is_damage(tmp_path: Path) -> None:
+    """Also where the one before it is compacted away."""
+    group = members_of("c1")
+    storage = open_storage(tmp_path)
+    storage.perform(Persist(7, None, None, entries(3, 4), Base(2, 5, group), Snapshot(2, 5, group, b"state")))
+    with pytest.raises(Damaged, match="entry 3 of the log"):
+        storage.load()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from replica_net import code
+from replica_net import CLIENT, code
 from tidelog.errors import TidelogError
 from tidelog.wire.messages import (
     BeginTransaction,
@@ -466,3 +466,18 @@ def test_the_leader_tells_for_how_long_which_transaction_has_kept_the_last_stabl
     id = net.ask("r2", ask)
     net.advance(0.5)
     assert net.answers[id] == OffsetAnswer(3, 1), "nobody waits any more"
+
+
+@pytest.mark.parametrize("closed", [CLIENT, CLIENT + 1])
+def test_a_begin_that_waits_is_answered_unless_its_own_link_has_closed(closed: int) -> None:
+    net = TransactionNet()
+    begun = net.begin("one")
+    net.write(begun, b"a")
+    net.hold = lambda name, call: isinstance(call.message, WriteMarker)
+    net.end(begun)
+    waiting = net.ask("r3", BeginTransaction(APP, "two", producer_id=5000))
+    assert waiting not in net.answers
+    net._take("r3", net.nodes["r3"].on_link_closed(closed, net.now))
+    net.hold = lambda name, call: False
+    net.advance(10)
+    assert (waiting in net.answers) == (closed != CLIENT)
