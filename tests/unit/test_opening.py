@@ -122,6 +122,20 @@ def test_a_partition_reassigned_while_its_log_waits_is_deleted_unopened_and_retu
     assert net.partition("r3", 0).following and net.partition("r3", AT_ONCE).following
 
 
+def test_a_partition_reassigned_to_and_fro_while_its_log_is_being_opened_begins_with_an_empty_copy() -> None:
+    net = cluster(3)
+    net.send("r1", b"a")
+    restarted(net, "r3")
+    net.push(0, replicas=("r1", "r2"), isr=("r1", "r2"))
+    net.push(0, replicas=("r1", "r2", "r3"))
+    net.run()
+    assert [type(effect.job) for effect in work(net, "r3")] == [OpenLog]
+    assert [type(effect.job) for effect in work(net, "r3")] == [DeleteLog]
+    assert [type(effect.job) for effect in work(net, "r3")] == [OpenLog]
+    net.advance(1)
+    assert net.values("r3") == [b"a"]
+
+
 def test_the_end_of_the_servers_life_leaves_an_opening_without_a_role() -> None:
     net = cluster(2)
     restarted(net, "r2")
