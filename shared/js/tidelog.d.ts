@@ -400,6 +400,8 @@ export interface Digest {
   durable: number;
   /** Where the last leader epochs begin in this log. */
   epochs: { epoch: number; start: number }[];
+  /** The leader epoch in which the replica leads or follows; -1: in none, or its log is not known yet. */
+  roleEpoch: number;
 }
 
 /** A connected client; may be used by many at a time. */

@@ -175,6 +175,7 @@ export const digestAnswer = shape({
   entries: or([], list(digestEntry)),
   durable: or(-1, integer),
   epochs: or([], list(epochStart)),
+  role_epoch: or(-1, integer),
 });
 
 const topicShare = shape({ topic_id: text, partitions: list(integer), topic: or("", text) });
