@@ -10,7 +10,7 @@ from replica_net import KEY, Net, cluster, code, outcome
 from tidelog.errors import TimedOut, refuse
 from tidelog.types import Acks, TopicConfig
 from tidelog.wire import codec
-from tidelog.wire.messages import EpochOffset, Fetch, HandOver, Produce, ReportLoss, Seal
+from tidelog.wire.messages import EpochOffset, Fetch, HandOver, MetadataUpdate, Produce, ReportLoss, Seal
 from tidelog_replica.settings import ReplicaSettings
 
 QUORUM = TopicConfig(commit_rule="quorum")
@@ -299,6 +299,32 @@ def test_the_answer_to_a_proposal_does_not_tell_who_is_eligible_the_metadata_doe
 
 
 # --- learners --------------------------------------------------------------------------------------------
+
+
+def test_a_follower_whose_fetch_came_before_the_news_of_its_life_joins_with_the_news(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    net = cluster(3)
+    net.stop("r3")
+    net.push(0, isr=("r1", "r2"))
+    net.run()
+    held: list[MetadataUpdate] = []
+    tell = net._tell
+
+    def hold(name: str, update: MetadataUpdate) -> None:
+        if name == "r1":
+            held.append(update)
+        else:
+            tell(name, update)
+
+    monkeypatch.setattr(net, "_tell", hold)
+    net.start("r3")
+    net.advance(0.3)
+    assert net.state().isr == ("r1", "r2"), "r1 does not know that the life in which r3 fetches is registered"
+    for update in held:
+        tell("r1", update)
+    net.run()
+    assert set(net.state().isr) == {"r1", "r2", "r3"}, "no time has passed"
 
 
 def test_a_learner_copies_and_counts_for_nothing() -> None:

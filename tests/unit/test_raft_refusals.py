@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
+
 import cbor2
 import pytest
 from raft_net import LATER, append, core, leader, log, sent, terms_of
 from tidelog.errors import ConfigError, ProtocolError
-from tidelog.wire.messages import AppendEntries, AppendResult, Heartbeat, Message, RequestVote, Vote
+from tidelog.wire.messages import AppendEntries, AppendResult, Heartbeat, InstallSnapshot, Message, RequestVote, Vote
 from tidelog_controller.core.raft import (
     Entry,
     Raft,
@@ -50,6 +52,9 @@ def snapshot(raft: Raft) -> tuple[object, ...]:
         RequestVote(6, 1, 6),
         RequestVote(6, 0, 5),
         RequestVote(0, 0, 0),
+        InstallSnapshot(6, 2, 7, 4, 0, ()),
+        InstallSnapshot(6, 0, 5, 4, 0, ()),
+        InstallSnapshot(6, 2, 5, 0, 0, ()),
         Heartbeat("c2", 1),
     ],
 )
@@ -67,10 +72,11 @@ def test_a_second_leader_of_the_term_is_an_error_and_changes_nothing() -> None:
     """Election safety, Raft figure 3: it cannot be."""
     follower = core(term=5)
     follower.on_message("c2", append(5, (0, 0)), 0.0)
-    for raft in (follower, leader(5)):
+    claims = (append(5, (0, 0), log(5)), InstallSnapshot(5, 2, 5, 4, 0, ()))
+    for raft, claim in itertools.product((follower, leader(5)), claims):
         before = snapshot(raft)
         with pytest.raises(ProtocolError, match="leads term 5"):
-            raft.on_message("c3", append(5, (0, 0), log(5)), 0.0)
+            raft.on_message("c3", claim, 0.0)
         assert snapshot(raft) == before
 
 
