@@ -8,8 +8,22 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
-from logs import END, PATH, SEGMENTS, SMALL, STORED, build, content, open_log, set_mark, sound
+from logs import (
+    END,
+    PATH,
+    SEGMENTS,
+    SMALL,
+    STORED,
+    after_power_losses,
+    build,
+    content,
+    open_log,
+    produced,
+    set_mark,
+    sound,
+)
 from simulation.sim_disk import SimDisk
+from tidelog.records import read_header
 from tidelog.types import TopicConfig
 from tidelog_replica.core.compaction import LatestOffsets
 from tidelog_replica.core.epochs import EpochCache
@@ -161,10 +175,11 @@ def filled(disk: SimDisk) -> Hole:
 
 
 def behind(disk: SimDisk) -> Origin:
-    _, chain = open_log(disk).chain_at(12)
-    epoch = open_log(disk).epoch_at(12)
-    hole(disk)
-    return Origin(12, epoch, chain)
+    """The first segment is set aside; where the second begins."""
+    log = open_log(disk)
+    _, chain = log.chain_at(6)
+    assert isinstance(SetAside(disk, PATH, 0).run(), Hole)
+    return Origin(6, log.epochs.epoch_before(6), chain)
 
 
 def epochs_of(disk: Counted) -> EpochCache:
@@ -244,3 +259,27 @@ def test_a_job_on_an_open_log_whose_call_fails_leaves_no_file_of_its_own_open(nu
             pytest.fail(f"call {fails_at}: nothing was damaged")
         sound(again)
         assert again.end == END and content(again) == STORED[-len(content(again)) :]
+
+
+def test_after_a_power_loss_a_log_that_begins_behind_a_hole_knows_the_producers_of_before() -> None:
+    known = ProducerState([read_header(produced(3, 1, producer=7, sequence=0))]).to_bytes()
+    given, begun = behind(build()), 0
+
+    def damaged() -> SimDisk:
+        disk = build()
+        behind(disk)
+        for name in disk.listdir(PATH):
+            if name.startswith("producers-"):  # as after a power loss: snapshots at rolls are not synced
+                disk.unlink(f"{PATH}/{name}")
+        disk.sync_dir(PATH)
+        return disk
+
+    def begin(disk: SimDisk) -> Callable[[], object]:
+        return BeginBehind(disk, PATH, given, known).run
+
+    for after in after_power_losses(damaged, begin, seeds=25, changes=4):
+        with suppress(CorruptLog):  # it has not begun there yet
+            log = open_log(after)
+            assert log.start == 6 and 7 in log.producers.snapshot()
+            begun += 1
+    assert begun
