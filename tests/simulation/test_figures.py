@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,7 @@ from simulation.shells.staged import Stage, play
 
 LEADER = ProducerOptions(acks="leader")
 BRIEFLY = ProducerOptions(delivery_timeout_s=1.0, request_timeout_s=0.5)
+WITHOUT_ID = ProducerOptions(idempotent=False, delivery_timeout_s=5.0, request_timeout_s=0.5)
 Story = Callable[[Stage], Awaitable[None]]
 
 
@@ -182,6 +184,26 @@ async def controllers_come_and_go(stage: Stage) -> None:
     await stage.until(lambda: value("tidelog_controller_active") == 1)
     assert value("tidelog_raft_term", stage.active) > term
     assert value("tidelog_raft_elections", stage.active) >= value("tidelog_controller_activations", stage.active) >= 1
+
+
+async def the_controllers_are_gone(stage: Stage) -> None:
+    log, services = stage.log, stage.services
+    await log.create_topic("t", replication_factor=3)
+    await stage.until_in_sync("t")
+    leader = await stage.leader("t")
+    for node in ("c1", "c2", "c3"):
+        services.kill(node)
+    await stage.until(lambda: stage.value("tidelog_replica_session_lapsed_seconds", leader) > 0)
+    await send(stage, "t", 1, WITHOUT_ID)
+    assert stage.value("tidelog_replica_unconfirmed_partitions", leader) == 0
+    services.kill(next(node for node in ("r1", "r2", "r3") if node != leader))
+    while not stage.value("tidelog_replica_unconfirmed_partitions", leader):
+        with suppress(TidelogError):
+            await send(stage, "t", 1, WITHOUT_ID)
+    for node in ("c1", "c2", "c3"):
+        services.start(node)
+    await stage.until_shown(0.0, "tidelog_replica_session_lapsed_seconds", leader)
+    await stage.until_shown(0.0, "tidelog_replica_unconfirmed_partitions", leader)
 
 
 async def an_old_disk_comes_back(stage: Stage) -> None:
@@ -393,6 +415,7 @@ STORIES: dict[Story, tuple[str, ...]] = {
         *("controller_refused_requests", "controller_waiting_inputs", "controller_waiting_requests"),
         *("raft_installed_snapshots", "raft_snapshots", "raft_snapshot_bytes"),
     ),
+    the_controllers_are_gone: ("replica_session_lapsed_seconds", "replica_unconfirmed_partitions"),
     an_old_disk_comes_back: ("raft_rolled_back",),
     partitions_are_moved_and_paused: ("reassigning_partitions", "paused_partitions", "read_only_partitions"),
     a_follower_lags: (
