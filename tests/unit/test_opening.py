@@ -139,11 +139,13 @@ def test_a_partition_reassigned_to_and_fro_while_its_log_is_being_opened_begins_
 def test_the_end_of_the_servers_life_leaves_an_opening_without_a_role() -> None:
     net = cluster(2)
     restarted(net, "r2")
+    former = net.servers["r2"].broker_epoch
     net.servers["r2"] = net.servers["r1"]  # a later life has registered
     net.controller_up = True
     net.hold = lambda name, call: name == "r2" and type(call.message).__name__ == "Register"
     net.advance(1)
-    assert net.happened("life_ended")
+    ((_, ended),) = net.happened("life_ended")
+    assert ended.fields["broker_epoch"] == former
     work(net, "r2")
     assert net.partition("r2").role is None and net.partition("r2").state is None
     net.hold = lambda name, call: False
