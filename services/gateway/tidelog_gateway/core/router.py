@@ -343,7 +343,7 @@ class Router:
 
     def _judge_server(self, pipe: Pipe, now: float) -> None:
         """An interval of the server is over."""
-        pipe.limit.judge(now)
+        pipe.limit.judge(pipe.bytes, now)
         if pipe.limit.bytes_s is None:
             self._limited.pop(pipe.node, None)
         else:

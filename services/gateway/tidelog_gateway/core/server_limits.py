@@ -10,6 +10,8 @@ The limit of a slow server follows AIMD (Chiu and Jain, 1989):
 
 - A slow interval sets the limit to ``DECREASE`` of what the server acked in it. What it acks is what it can do, so
   slow intervals that follow each other, while the queue drains, do not lower it again and again.
+- An interval that ends with more in flight than the server acks within the target was one probe too many. The limit
+  becomes what the server acked, before the interval after it is slow.
 - Any other interval raises the limit by ``INCREASE`` of what it was at the last decrease. After ``PATIENCE`` of
   these in a row the cause has probably gone: the limit doubles, and ends as soon as nobody had to wait for it.
 
@@ -30,8 +32,8 @@ from tidelog_gateway.core.quotas import BURST_S, Bucket
 
 INTERVAL_S = 1.0
 """An interval ends with the first acks after this time."""
-DECREASE = 0.7
-INCREASE = 0.05
+DECREASE = 0.5
+INCREASE = 0.1
 PATIENCE = 10
 """Intervals in a row that are not slow before the limit doubles or ends."""
 
@@ -89,15 +91,15 @@ class ServerLimit:
         """The interval is long enough for ``judge``."""
         return now - self._since >= INTERVAL_S
 
-    def judge(self, now: float) -> None:
-        """Set the limit by the interval that ends now. An interval without acks goes on: a server that says nothing
+    def judge(self, in_flight: int, now: float) -> None:
+        """Set the limit by the interval that ends now, with so many bytes in flight. An interval without acks goes on: a server that says nothing
         for a while may have failed, which a lower rate does not change."""
         if not (self._acked or self._empty):
             return
         if not self._empty and self._target_s < self._smallest_s < math.inf:
             self._lower(now)
         elif self.bytes_s is not None:
-            self._raise(self.bytes_s, now)
+            self._raise(self.bytes_s, in_flight, now)
         self._restart(now)
 
     def deadline(self, in_flight: bool) -> float | None:
@@ -118,7 +120,12 @@ class ServerLimit:
         self._step = INCREASE * limit
         self._set(limit, now)
 
-    def _raise(self, limit: float, now: float) -> None:
+    def _raise(self, limit: float, in_flight: int, now: float) -> None:
+        acked_bytes_s = self._acked / (now - self._since)
+        if not self._empty and in_flight > acked_bytes_s * self._target_s:
+            self._calm = 0
+            self._set(max(self._least_bytes_s, min(limit, acked_bytes_s)), now)
+            return
         self._calm += 1
         if self._calm <= PATIENCE:
             self._set(limit + self._step, now)
