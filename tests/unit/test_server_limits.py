@@ -284,7 +284,15 @@ def test_an_interval_without_acks_changes_nothing() -> None:
 
 @pytest.mark.parametrize(
     ("wanted", "share"),
-    [([], 12), ([5], 12), ([math.inf], 12), ([math.inf] * 3, 4), ([2, math.inf], 10), ([2, 3, 4], 7), ([1, 6, 9], 5.5)],
+    [
+        ([], 12),
+        ([5], 12),
+        ([math.inf], 12),
+        ([math.inf] * 3, 4),
+        ([2, math.inf], 10),
+        ([2, 3, 4], 7),
+        ([1, 6, 9], 5.5),
+    ],
 )
 def test_those_who_want_less_leave_the_rest_to_the_others(wanted: list[float], share: float) -> None:
     assert fair_share(12, wanted) == share

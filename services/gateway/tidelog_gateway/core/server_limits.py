@@ -15,9 +15,9 @@ The limit of a slow server follows AIMD (Chiu and Jain, 1989):
 - Any other interval raises the limit by ``INCREASE`` of what it was at the last decrease. After ``PATIENCE`` of
   these in a row the cause has probably gone: the limit doubles, and ends as soon as nobody had to wait for it.
 
-Principals share the limit by max-min fairness. Each gets a token bucket with the same rate, the largest one with which
-the principals together stay within the limit, given what each of them sent in the last interval. A principal below
-that rate never waits.
+Principals share the limit by max-min fairness. Each gets a token bucket with the same rate: the largest with which the
+principals together stay within the limit, given what each of them sent in the last interval. A principal below that
+rate never waits.
 
 Without a limit the cost is two comparisons per ack, and no state is kept per principal.
 """
@@ -81,8 +81,8 @@ class ServerLimit:
         self._empty = True
 
     def on_ack(self, size: int, delay_s: float) -> None:
-        """The server acked a batch of so many bytes so long after it was sent. ``delay_s`` is infinite for an ack that
-        tells nothing of the server's queue (``acks=0``)."""
+        """The server acked a batch of so many bytes so long after it was sent. ``delay_s`` is infinite for an ack
+        that tells nothing of the server's queue (``acks=0``)."""
         self._acked += size
         if delay_s < self._smallest_s:
             self._smallest_s = delay_s
