@@ -87,8 +87,8 @@ class Stage:
         return id
 
     async def sync_late(self, id: int) -> int:
-        """Have the batch whose sync waits synced later than it should be, and the next sync wait in its place; returns
-        for how long the ack asks to pause (ms)."""
+        """Have the batch whose sync waits synced later than it should be, and the next sync wait in its place.
+        Returns for how long the ack asks to pause (ms)."""
         self.cluster.gateways_ahead_s += 1.5
         self.disk.let_one_through()
         ack = await self.client.wait_ack(id)

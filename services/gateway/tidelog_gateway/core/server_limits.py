@@ -15,9 +15,9 @@ The limit of a slow server follows AIMD (Chiu and Jain, 1989):
 - Any other interval raises the limit by ``INCREASE`` of what it was at the last decrease. After ``PATIENCE`` of
   these in a row the cause has probably gone: the limit doubles, and ends as soon as nobody had to wait for it.
 
-Principals share the limit by max-min fairness. Each gets a token bucket with the same rate: the largest with which the
-principals together stay within the limit, given what each of them sent in the last interval. A principal below that
-rate never waits.
+Principals share the limit by max-min fairness. Each gets a token bucket with the same rate: the largest with which
+the principals together stay within the limit, given what each of them sent in the last interval. A principal below
+that rate never waits.
 
 Without a limit the cost is two comparisons per ack, and no state is kept per principal.
 """
@@ -92,8 +92,8 @@ class ServerLimit:
         return now - self._since >= INTERVAL_S
 
     def judge(self, in_flight: int, now: float) -> None:
-        """Set the limit by the interval that ends now, with so many bytes in flight. An interval without acks goes on: a server that says nothing
-        for a while may have failed, which a lower rate does not change."""
+        """Set the limit by the interval that ends now, with so many bytes in flight. An interval without acks goes
+        on: a server that says nothing for a while may have failed, which a lower rate does not change."""
         if not (self._acked or self._empty):
             return
         if not self._empty and self._target_s < self._smallest_s < math.inf:
