@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import math
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import pytest
+import trio
 from producer_bench import Bench as ProducerBench
 from test_router import Bench as RouterBench
 from test_router import batch, produce
+from tidelog.client.sender import Sender
 from tidelog.effects import Post, Send
-from tidelog.types import TopicConfig
+from tidelog.types import Acks, TopicConfig
 from tidelog.wire.messages import Produce, ProduceAck, Produced
 from tidelog_gateway.core.server_limits import INTERVAL_S, PATIENCE, ServerLimit, fair_share
 from tidelog_gateway.core.settings import RouterSettings
@@ -323,3 +326,47 @@ def test_pauses_that_overlap_count_once_and_none_is_endless() -> None:
     bench.core.on_produced([ProduceAck(first, 0, 3, "all/os", throttle_ms=2000)], bench.now)
     bench.core.on_produced([ProduceAck(second, 1, 3, "all/os", throttle_ms=10**9)], bench.now)
     assert (bench.core.throttled_acks, bench.core.throttled_s) == (2, pytest.approx(60))
+
+
+class Gateway:
+    """Connection, loop and link of a ``Sender``: each batch is acked at once, and asks for a pause of two seconds."""
+
+    def __init__(self) -> None:
+        self.loop = self
+        self.time = 100.0
+        self.slept: list[float] = []
+        self.sender: Sender
+
+    def now(self) -> float:
+        return self.time
+
+    def event(self) -> trio.Event:
+        return trio.Event()
+
+    async def wait(self, event: trio.Event, _until: float) -> None:
+        await event.wait()
+
+    async def sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
+        self.time += seconds
+
+    def add_producer(self, _sender: object) -> tuple[int, Callable[[], int]]:
+        return 1, lambda: 7
+
+    async def wait_up(self, _deadline: float) -> Gateway:
+        return self
+
+    async def send(self, message: Produce) -> None:
+        self.sender.on_acks([ProduceAck(message.parts[0].id, 0, 1, "all/os", throttle_ms=2000)])
+
+
+async def test_a_sender_pauses_before_its_next_batch_for_the_partition() -> None:
+    gateway = Gateway()
+    gateway.sender = Sender(gateway, Acks.ALL, "")  # type: ignore[arg-type]
+    await gateway.sender.send("t", 0, DATA, 30.0)
+    await gateway.sender.send("t", 1, DATA, 30.0)
+    assert gateway.slept == [], "the other partition may have another leader"
+    await gateway.sender.send("t", 0, DATA, 30.0)
+    assert gateway.slept == [2.0]
+    await gateway.sender.send("t", 0, DATA, 5.0)
+    assert gateway.slept == [2.0], "there is no time for a pause"
