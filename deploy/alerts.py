@@ -43,6 +43,15 @@ ALERTS = (
         " them and the servers that are missing.",
     ),
     Alert(
+        "TidelogServerLimited",
+        "min by (server) (tidelog_gateway_server_limit_bytes_per_second) >= 0",
+        "10m",
+        "warning",
+        "{{ $labels.server }} is slow: gateways send it at most {{ $value }} bytes a second",
+        "Its acks take longer than throttle_target_s while batches queue, so producers are told to pause. Look at its"
+        " disk, and at the followers of its partitions.",
+    ),
+    Alert(
         "TidelogUnderReplicated",
         "sum(tidelog_under_replicated_partitions) > 0",
         "10m",

@@ -106,6 +106,9 @@ export class Pending {
 
 export class Producer {
   readonly topic: string;
+  /** Acknowledgements that asked for a pause, since a partition's leader is slow, and the sum of these pauses. */
+  readonly throttledAcks: number;
+  readonly throttledS: number;
   send(value: Data | null, options?: SendOptions): Promise<Ack>;
   submit(value: Data | null, options?: SendOptions): Promise<Pending>;
   flush(): Promise<void>;

@@ -116,6 +116,11 @@ MAX_PAUSE_MS = 60_000
 """Nobody waits longer because a server says so."""
 
 
+def pause_s(pause_ms: object) -> float:
+    """The pause in seconds that a server asks for, bounded; 0 for what is no number."""
+    return min(pause_ms, MAX_PAUSE_MS) / 1000 if isinstance(pause_ms, int) else 0.0
+
+
 class TidelogError(Exception):
     """Base of all; ``code`` is a key of ``CODES``. ``detail`` holds the numbers that the code's meaning needs
     (``leader``, ``log_start``, ``end_offset``, ``leader_epoch`` …), as integers or texts."""
@@ -144,8 +149,7 @@ class TidelogError(Exception):
     @property
     def pause_s(self) -> float:
         """How long the server asks to wait before the same is tried again; 0: it does not say."""
-        pause_ms = self.detail.get("pause_ms", 0)
-        return min(pause_ms, MAX_PAUSE_MS) / 1000 if isinstance(pause_ms, int) else 0.0
+        return pause_s(self.detail.get("pause_ms", 0))
 
     def __str__(self) -> str:
         return f"[{self.code}] {self.message}"

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import trio
 from tidelog.cli.local_cluster import free_base_port
+from tidelog.disk import Disk
 from tidelog.link import PROTOCOL_VERSION, Link, connect_link
 from tidelog.records import NewRecord, Record, decode_batch, encode_batch, split
 from tidelog.types import PRODUCER_WINDOW
@@ -60,6 +61,8 @@ class Cluster:
         self.gateway = ""
         self.settings: dict[str, dict[str, object]] = {}
         """More settings, by node."""
+        self.disks: dict[str, Disk] = {}
+        """Disks of replica servers that have another than the real one."""
         self.gateways_ahead_s = 0.0
         """How far the gateways' clock is ahead of the others', for the age of what they keep."""
         self._shutdown_s = shutdown_s
@@ -101,7 +104,8 @@ class Cluster:
             settings = ReplicaSettings(shutdown_s=self._shutdown_s, groups=QUICK_GROUPS)
             more = {"settings": settings} | self.settings.get(node, {})
             replica = ReplicaConfig(node=node, port=0, data_dir=folder, controllers=urls, **more)  # type: ignore[arg-type]
-            await serve_replica(replica, transport=self.transport, task_status=task_status)
+            disk = self.disks.get(node)
+            await serve_replica(replica, transport=self.transport, disk=disk, task_status=task_status)
         else:
             more = {"port": 0, "shutdown_s": 0.0} | self.settings.get(node, {})
             gateway = GatewayConfig(node=node, controllers=urls, **more)  # type: ignore[arg-type]
@@ -120,11 +124,13 @@ async def running(
     replicas: int = 3,
     shutdown_s: float = 0.0,
     settings: Mapping[str, dict[str, object]] | None = None,
+    disks: Mapping[str, Disk] | None = None,
 ) -> AsyncIterator[Cluster]:
-    """A cluster whose gateway listens and knows all the replica servers. ``settings``: see ``Cluster``."""
+    """A cluster whose gateway listens and knows all the replica servers. ``settings``, ``disks``: see ``Cluster``."""
     async with trio.open_nursery() as nursery:
         cluster = Cluster(folder, nursery, controllers, shutdown_s)
         cluster.settings.update(settings or {})
+        cluster.disks.update(disks or {})
         for node in cluster.controllers:
             await cluster.start(node)
         urls = [await cluster.start(f"r{number}") for number in range(1, replicas + 1)]

@@ -92,7 +92,8 @@ class _Producer:
 
     def note(self, event: str, given: list[Any], came: Any) -> None:
         core = self.core
-        state = [core.deadline(), core.buffered, core.wants_producer_id, core.is_idle]
+        throttled = [core.throttled_acks, core.throttled_s]
+        state = [core.deadline(), core.buffered, core.wants_producer_id, core.is_idle, throttled]
         self.steps.append({"event": event, "given": given, "came": came, "state": state})
 
     def add(self) -> None:
@@ -126,7 +127,8 @@ class _Producer:
         for id in chosen:
             self.sent.remove(id)
             if self.rng.random() < 0.6:
-                acks.append(ProduceAck(id, self.rng.randrange(1000), 3, "all/os"))
+                throttle_ms = self.rng.choice((0, 0, 0, 125, 1500, 10**6))
+                acks.append(ProduceAck(id, self.rng.randrange(1000), 3, "all/os", throttle_ms=throttle_ms))
             else:
                 code, unknown, detail = self.rng.choice(PRODUCER_ERRORS)
                 acks.append(ProduceAck(id, error=refuse(code, "no", unknown_outcome=unknown, **detail).to_info()))

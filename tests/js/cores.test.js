@@ -19,7 +19,7 @@ for (const [life, { options, steps }] of vectors.producers.entries()) {
       const did = producerEvents[event](core, ...given);
       assert.deepEqual(did ?? null, came, `what came of step ${step}, ${event}`);
       const due = core.deadline();
-      assert.deepEqual([due === Infinity ? null : due, core.buffered, core.wantsProducerId, core.isIdle], state, `after step ${step}, ${event}`);
+      assert.deepEqual([due === Infinity ? null : due, core.buffered, core.wantsProducerId, core.isIdle, [core.throttledAcks, core.throttledS]], state, `after step ${step}, ${event}`);
     });
   });
 }

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import math
+
+from tidelog.client.core.producer import ProducerCore
 from tidelog.wire.messages import ReadAnswer
 from tidelog_gateway.core.router import Router
+from tidelog_gateway.core.server_limits import ServerLimit
 from tidelog_gateway.core.subscription import Subscriptions
 from tidelog_gateway.core.tail import Stretch, TailCache
 
@@ -55,3 +59,81 @@ def forget_a_superseded_try(patch: Patch) -> None:
 def keep_the_tail_for_ever(patch: Patch) -> None:
     """It is kept until newer batches need the room."""
     patch.setattr(TailCache, "_forget_old", lambda self, now: None)
+
+
+@breaks(
+    "AIMD",
+    "The limit of a slow server rises again when the server is quick, and ends.",
+    tests=("test_server_limits",),
+)
+def limit_for_ever(patch: Patch) -> None:
+    """It stays where it is."""
+    patch.setattr(ServerLimit, "_raise", lambda self, limit, in_flight, now: None)
+
+
+@breaks(
+    "CoDel",
+    "A server is slow by the smallest delay of an interval, so one pause is not taken for a queue that stands.",
+    tests=("test_server_limits",),
+)
+def judge_by_the_largest_delay(patch: Patch) -> None:
+    """It is slow by the largest."""
+
+    def on_ack(self, size, delay_s):
+        self._acked += size
+        largest_s = 0.0 if math.isinf(self._smallest_s) else self._smallest_s
+        self._smallest_s = max(largest_s, delay_s)
+
+    patch.setattr(ServerLimit, "on_ack", on_ack)
+
+
+@breaks(
+    "CoDel",
+    "A server that is slow with a single batch in flight has no queue, and is not limited.",
+    tests=("test_server_limits",),
+)
+def limit_without_a_queue(patch: Patch) -> None:
+    """It is limited."""
+    on_empty = ServerLimit.on_empty
+
+    def forget(self, now):
+        on_empty(self, now)
+        self._empty = self.bytes_s is not None
+
+    patch.setattr(ServerLimit, "on_empty", forget)
+
+
+@breaks(
+    "max-min fairness",
+    "Principals share the limit of a slow server, however many connections each has.",
+    tests=("test_server_limits",),
+)
+def share_by_connection(patch: Patch) -> None:
+    """Connections share it."""
+    tenant = Router._tenant
+    patch.setattr(Router, "_tenant", lambda self, source: (tenant(self, source)[0], source))
+
+
+@breaks(
+    "max-min fairness",
+    "A principal below its fair share of a slow server does not wait.",
+    tests=("test_server_limits",),
+)
+def share_without_buckets(patch: Patch) -> None:
+    """All wait while one of them has used up its share."""
+
+    def pause_s(self, tenant, now):
+        return max((account.bucket.pause_s(now) for account in self._accounts.values()), default=0.0)
+
+    patch.setattr(ServerLimit, "pause_s", pause_s)
+    patch.setattr(ServerLimit, "on_wait", lambda self, tenant: None)
+
+
+@breaks(
+    "KIP-219",
+    "A producer sends nothing for a partition while an ack has asked it to pause.",
+    tests=("test_server_limits",),
+)
+def ignore_throttling(patch: Patch) -> None:
+    """It goes on."""
+    patch.setattr(ProducerCore, "_throttle", lambda self, lane, pause_s, now: None)

@@ -51,6 +51,18 @@ class GatewayConfig(Listening):
         0.01,
         _ROUTER.produce_max_timeout_ms / 1000,
     )
+    throttle_target_s: float = setting(
+        _ROUTER.throttle_target_s,
+        "A replica server whose quickest ack of a second took longer is slow: principals share a lower rate to it"
+        " until it is quick again. 0: no server is slowed down for.",
+        0.0,
+        60.0,
+    )
+    throttle_least_bytes_s: int = setting(
+        _ROUTER.throttle_least_bytes_s,
+        "Bytes a second that a slow server is still sent, for all principals together.",
+        1024,
+    )
     client_max_subscriptions: int = setting(
         _SUBSCRIPTIONS.client_max_subscriptions, "Open subscriptions of one client.", 1
     )
@@ -124,6 +136,8 @@ class GatewayConfig(Listening):
             client_max_bytes=self.client_max_bytes,
             total_max_bytes=self.total_max_bytes,
             ack_timeout_s=self.ack_timeout_s,
+            throttle_target_s=self.throttle_target_s,
+            throttle_least_bytes_s=self.throttle_least_bytes_s,
         )
 
     @property

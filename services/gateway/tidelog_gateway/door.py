@@ -116,7 +116,7 @@ class Door:
         assert isinstance(client, Client), "nothing has happened since it was asked before"
         self._clients[link] = client
         self._metering.on_open(link, client.principal)
-        self._shell.on_open(link)
+        self._shell.on_open(link, client.principal)
 
     def on_close(self, link: Link) -> None:
         """A client went."""

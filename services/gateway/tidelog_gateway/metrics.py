@@ -35,6 +35,38 @@ RETRIES = Metric(
     "Tries that failed and were followed by another, unseen by the client; by the error's code.",
     ("code",),
 )
+LIMIT = Metric(
+    "tidelog_gateway_server_limit_bytes_per_second",
+    "gauge",
+    "bytes per second",
+    "What is sent at most to a replica server that is slow, by server; absent: the server has no limit.",
+    ("server",),
+)
+SLOW = Metric(
+    "tidelog_gateway_server_slow_intervals",
+    "counter",
+    "intervals",
+    "Seconds in which the quickest ack of a replica server took longer than throttle_target_s, by server. Each lowers"
+    " the limit.",
+    ("server",),
+)
+HOLDS = Metric(
+    "tidelog_gateway_throttle_holds",
+    "counter",
+    "waits",
+    "Times that batches for one partition waited here, since their principal had used up its share of a slow server.",
+    ("principal",),
+)
+THROTTLES = Metric(
+    "tidelog_gateway_throttled_acks",
+    "counter",
+    "acks",
+    "Acks that asked their client to pause, since its principal had used up its share of a slow server.",
+    ("principal",),
+)
+THROTTLE_TIME = Metric(
+    "tidelog_gateway_throttle_time_seconds", "counter", "seconds", "The sum of these pauses.", ("principal",)
+)
 IN_FLIGHT = Metric("tidelog_gateway_in_flight_batches", "gauge", "batches", "Batches that leaders have yet to ack.")
 HELD = Metric("tidelog_gateway_held_bytes", "gauge", "bytes", "Batches that are held until they are acked.")
 SUBSCRIPTIONS = Metric("tidelog_gateway_subscriptions", "gauge", "subscriptions", "Open subscriptions.")
@@ -73,6 +105,7 @@ INDEX = Metric("tidelog_gateway_metadata_index", "gauge", "index", "Last Raft en
 
 METRICS = (
     *(CONNECTIONS, REQUESTS, BATCHES_IN, RECORDS_IN, BYTES_IN, LATENCY, ERRORS, RETRIES, IN_FLIGHT, HELD),
+    *(LIMIT, SLOW, HOLDS, THROTTLES, THROTTLE_TIME),
     *(SUBSCRIPTIONS, READS, TAIL_CACHE, DELIVERIES, RECORDS_OUT, BYTES_OUT, AGES, READ_RETRIES, ENDED, LINKS, INDEX),
 )
 
@@ -94,6 +127,13 @@ def _collect(shell: Shell) -> Iterator[Sample]:
     yield from by_label(RETRIES, produced.retries)
     yield IN_FLIGHT, (), router.in_flight
     yield HELD, (), router.held_bytes
+    for node, limit in router.limits.items():
+        if limit.bytes_s is not None:
+            yield LIMIT, (node,), limit.bytes_s
+        yield SLOW, (node,), limit.slow_intervals
+    yield from by_label(HOLDS, produced.holds)
+    yield from by_label(THROTTLES, produced.throttles)
+    yield from by_label(THROTTLE_TIME, produced.throttle_s)
     delivered = shell.subscriptions.counts
     yield SUBSCRIPTIONS, (), shell.subscriptions.open_count
     yield READS, (), delivered.reads

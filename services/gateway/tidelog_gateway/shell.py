@@ -15,6 +15,7 @@ from dataclasses import replace
 
 import structlog
 import trio
+from tidelog.access import ANONYMOUS
 from tidelog.controllers import ActiveController
 from tidelog.effects import Answer, Call, Post, Send
 from tidelog.errors import TidelogError, refuse
@@ -122,8 +123,9 @@ class Shell:
 
     # --- links in -------------------------------------------------------------------------------------------
 
-    def on_open(self, link: Link) -> None:
+    def on_open(self, link: Link, principal: str) -> None:
         """A client came."""
+        self.router.on_link_opened(link.source, principal, named=principal != ANONYMOUS)
         self._links[link.source] = link
         self._requests[link.source] = 0
 

@@ -8,6 +8,11 @@ import { CODES } from "./codes.js";
 /** No server makes anyone wait longer. */
 const MAX_PAUSE_MS = 60_000;
 
+/** The pause in seconds that a server asks for, bounded; 0 for what is no number. */
+export function pauseS(pauseMs) {
+  return typeof pauseMs === "number" ? Math.min(pauseMs, MAX_PAUSE_MS) / 1000 : 0;
+}
+
 /**
  * Base of all. `code` is a key of `CODES`; `detail` holds the numbers and texts that its meaning needs (`leader`,
  * `log_start`, `end_offset`, `leader_epoch` ...); with `unknownOutcome` what was asked may have been done all the same.
@@ -33,8 +38,7 @@ export class TidelogError extends Error {
 
   /** How long to wait before the next try, in seconds, where the server says so (`QUOTA_EXCEEDED`). */
   get pauseS() {
-    const { pause_ms: pauseMs } = this.detail;
-    return typeof pauseMs === "number" ? Math.min(pauseMs, MAX_PAUSE_MS) / 1000 : 0;
+    return pauseS(this.detail.pause_ms);
   }
 
   toString() {

@@ -7,7 +7,7 @@ export class Lane {
   /** Of the batches in the queue and in flight. */
   sealedPlaces = 0;
   draining = false;
-  /** Nothing is sent before this time (back-off). */
+  /** Nothing is sent before this time (back-off, or a pause that the gateway asked for). */
   notBefore = 0;
   producerId = 0;
   nextSequence = 0;

@@ -17,6 +17,8 @@
  *   neither it nor what follows is in the log: those are numbered anew under a fresh producer id. Not where a try was
  *   lost with its link: such batches end with their delivery timeout. In a topic that may lose records (`lossy`) they are
  *   numbered anew too, but a batch whose fate was in doubt stays so.
+ * - Throttling. An ack may ask for a pause (`throttle_ms`), since the partition's leader is slow. The lane sends nothing
+ *   new until the pause is over.
  * - Tickets. A batch that is refused since its producer id was not presented with a valid ticket was not written by that
  *   try. What no try can have written is numbered anew under a fresh producer id; the rest is given up.
  * - A conditional append (`expectedOffset`) is a batch of one record. Refused with UNEXPECTED_OFFSET it is given up like
@@ -27,7 +29,7 @@
  */
 
 import { MAX_RECORDS } from "./batch.js";
-import { BrokerError, TimedOut, Unreachable, fromInfo } from "./errors.js";
+import { BrokerError, TimedOut, Unreachable, fromInfo, pauseS } from "./errors.js";
 import { Lane } from "./lane.js";
 import { ACKS, mostInFlight } from "./options.js";
 import { BATCH_OVERHEAD, Batch } from "./outgoing.js";
@@ -48,6 +50,10 @@ export class ProducerCore {
   buffered = 0;
   /** The shell should ask for a producer id and bring it to `onProducerId`. */
   wantsProducerId = false;
+  /** Acks that asked for a pause, since the partition's leader is slow. */
+  throttledAcks = 0;
+  /** Sum of these pauses in seconds over all partitions, each moment of a partition counted once. */
+  throttledS = 0;
   #active = new Map();
   /** Lanes that `take` is to look at. */
   #due = new Set();
@@ -261,6 +267,7 @@ export class ProducerCore {
         batch.offset = ack.offset;
         batch.leaderEpoch = ack.leaderEpoch;
         batch.durability = ack.durability;
+        if (ack.throttleMs) this.#throttle(lane, pauseS(ack.throttleMs), now);
         remove(lane.inFlight, batch);
         settled.push(this.#settle(lane, batch, null));
       } else {
@@ -271,6 +278,13 @@ export class ProducerCore {
       this.#endDrain(lane, now);
     }
     return settled;
+  }
+
+  /** The gateway asks to send nothing for the partition for so long. */
+  #throttle(lane, pause, now) {
+    this.throttledAcks += 1;
+    this.throttledS += Math.max(0, now + pause - Math.max(lane.notBefore, now));
+    lane.notBefore = Math.max(lane.notBefore, now + pause);
   }
 
   /** Every batch in flight has its answer: put what remains back to the front of the queue. */

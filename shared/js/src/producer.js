@@ -181,6 +181,16 @@ export class Producer {
     return first ? new DeliveryFailed(count, first) : null;
   }
 
+  /** How many acknowledgements asked this producer to pause, since a partition's leader is slow. */
+  get throttledAcks() {
+    return this.#core.throttledAcks;
+  }
+
+  /** How long it paused for that so far, in seconds, all partitions added up. */
+  get throttledS() {
+    return this.#core.throttledS;
+  }
+
   // --- the work ---
 
   async #close() {

@@ -232,6 +232,7 @@ const produceAck = shape({
   durability: or("", text),
   duplicate: or(false, flag),
   error: or(null, errorInfo),
+  throttle_ms: or(0, integer),
 });
 
 /** What comes unasked, by `op`. */

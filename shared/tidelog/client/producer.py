@@ -221,6 +221,16 @@ class Producer:
             await self._quiet.wait()
         await self._loop.checkpoint()
 
+    @property
+    def throttled_acks(self) -> int:
+        """How many acknowledgements asked this producer to pause, since a partition's leader is slow."""
+        return self._core.throttled_acks
+
+    @property
+    def throttled_s(self) -> float:
+        """How long it paused for that so far, in seconds, all partitions added up."""
+        return self._core.throttled_s
+
     # --- the work --------------------------------------------------------------------------------------------
 
     def _check_condition(self, expected_offset: int, key: bytes | None, partition: int | None) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from tidelog.client.connection import Connection
 from tidelog.client.loop import Event
-from tidelog.errors import TidelogError, TimedOut, from_info
+from tidelog.errors import TidelogError, TimedOut, from_info, pause_s
 from tidelog.types import Acks
 from tidelog.wire.messages import Produce, ProduceAck, ProducePart
 
@@ -34,22 +34,32 @@ class Sender:
         self._acks = int(acks)
         self._number, self._next_id = connection.add_producer(self)
         self._tries: dict[int, _Try] = {}
+        self._not_before: dict[tuple[str, int], float] = {}
+        """Until when a gateway has asked to send nothing, by topic id and partition."""
 
     async def send(self, topic_id: str, partition: int, batch: bytes, timeout_s: float) -> None:
         """Send a batch and wait for its ack. Each try sends these very bytes; where the log has them already, that is
         acked, too. Raises what it was refused with, ``Unreachable``, or ``TimedOut``; it may be in the log then, if
         ``unknown_outcome`` says so."""
         deadline = self._loop.now() + timeout_s
+        await self._pause(topic_id, partition, deadline)
         uncertain = False
         while True:
             error = await self._try(topic_id, partition, batch, deadline)
             if error is None:
                 return
             uncertain = error.unknown_outcome = uncertain or error.unknown_outcome
-            pause_s = max(BACKOFF_S, error.pause_s)
-            if not error.retriable or self._loop.now() + pause_s >= deadline:
+            wait_s = max(BACKOFF_S, error.pause_s)
+            if not error.retriable or self._loop.now() + wait_s >= deadline:
                 raise error
-            await self._loop.sleep(pause_s)
+            await self._loop.sleep(wait_s)
+
+    async def _pause(self, topic_id: str, partition: int, deadline: float) -> None:
+        """Wait as long as the last ack of the partition asked for, but leave time to send."""
+        until = self._not_before.pop((topic_id, partition), 0.0)
+        left_s = min(until, deadline - REQUEST_TIMEOUT_S) - self._loop.now()
+        if left_s > 0:
+            await self._loop.sleep(left_s)
 
     async def _try(self, topic_id: str, partition: int, batch: bytes, deadline: float) -> TidelogError | None:
         try:
@@ -71,6 +81,8 @@ class Sender:
             del self._tries[number]
         if tried.ack is None:
             return TimedOut("no acknowledgement came", unknown_outcome=True)
+        if tried.ack.throttle_ms:
+            self._not_before[topic_id, partition] = self._loop.now() + pause_s(tried.ack.throttle_ms)
         return None if tried.ack.error is None else from_info(tried.ack.error)
 
     def close(self) -> None:

@@ -196,6 +196,16 @@ class Producer(Feed):
             expected_offset=expected_offset,
         )
 
+    @property
+    def throttled_acks(self) -> int:
+        """How many acknowledgements asked this producer to pause, since a partition's leader is slow."""
+        return self._inner.throttled_acks
+
+    @property
+    def throttled_s(self) -> float:
+        """How long it paused for that so far, in seconds, all partitions added up."""
+        return self._inner.throttled_s
+
     def flush(self) -> None:
         """Wait until everything submitted so far is acknowledged or has failed."""
         self._portal.run(self._flush)

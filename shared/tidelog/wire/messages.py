@@ -1218,6 +1218,9 @@ class ProduceAck:
     duplicate: bool = False
     """The batch had been written by an earlier try; ``offset`` is that one's."""
     error: ErrorInfo | None = None
+    throttle_ms: int = 0
+    """Gateways tell clients: the partition's leader is slow, and the principal has used up its share of it. Nothing
+    more should be sent for this partition for so long; what is sent all the same waits at the gateway."""
 
 
 @dataclass(frozen=True, slots=True)

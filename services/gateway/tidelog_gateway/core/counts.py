@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from tidelog.counting import LATENCIES_S, Histogram
+from tidelog.counting import LATENCIES_S, Histogram, count
 
 
 def _latencies() -> Histogram:
@@ -25,6 +25,18 @@ class RouterCounts:
     """Seconds from a batch's arrival until its leader acked it."""
     retries: dict[str, int] = field(default_factory=dict)
     """Tries that failed and were followed by another, by the error's code."""
+    holds: dict[str, int] = field(default_factory=dict)
+    """Times that batches for one partition waited since their principal's share of a slow server was used up, by
+    principal."""
+    throttles: dict[str, int] = field(default_factory=dict)
+    """Acks that asked the client to pause, by principal."""
+    throttle_s: dict[str, float] = field(default_factory=dict)
+    """The sum of these pauses, by principal."""
+
+    def on_throttle(self, principal: str, pause_ms: int) -> None:
+        """An ack asks the client to pause for so long."""
+        count(self.throttles, principal)
+        self.throttle_s[principal] = self.throttle_s.get(principal, 0.0) + pause_ms / 1000
 
     def on_batch(self, records: int, size: int) -> None:
         """A batch was taken in."""

@@ -7,7 +7,7 @@ A lane holds its batches in the order in which the client sent them: ``waiting``
     ready    in the router's ready queue, looked at by the next flush
     blocked  its leader's window is full; woken by acks
     parked   no leader, or no link to it; woken by metadata or by the link
-    delayed  a try was refused; woken by time or by metadata
+    delayed  a try was refused, or its client's share of a slow server is used up; woken by time or by metadata
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from enum import Enum
 from tidelog.types import Buffer, NodeId, TopicPartition
 from tidelog.wire.messages import ErrorInfo, ProducePart
 
+from tidelog_gateway.core.server_limits import ServerLimit
 from tidelog_gateway.core.settings import RouterSettings
 
 
@@ -48,6 +49,8 @@ class Entry:
     bucket: int = 0
     attempt: int = 0
     """Number of the try in flight; 0 while it waits."""
+    sent_at: float = 0.0
+    """When the try in flight was sent."""
     server: NodeId = ""
     epoch: int = -1
     """Server and leader epoch of the try in flight."""
@@ -107,6 +110,7 @@ class Pipe:
     """The link to one replica server, as the router sees it."""
 
     node: NodeId
+    limit: ServerLimit
     up: bool = False
     in_flight: dict[int, Entry] = field(default_factory=dict)
     bytes: int = 0

@@ -18,6 +18,9 @@ names, so that a leader of another epoch refuses it, and it is *settled* by its 
   (``producer_tickets.py``).
 - Bounds: bytes and batches in flight per replica server (beyond: the lane waits, here, where waiting makes no
   follower late), bytes held per client and in all (beyond: ``OVERLOADED``, nothing is queued).
+- Slow servers: what is sent to a server whose acks are late is limited, and principals share it
+  (``server_limits.py``). A lane whose client has used up its share waits here. Each ack tells its client how long to
+  pause (``throttle_ms``), so that a client that obeys waits at home.
 - Window: of an idempotent producer at most ``PRODUCER_WINDOW`` batches of a lane are unsettled (beyond:
   ``OVERLOADED``, nothing is queued). So many batches the leader remembers. All of them may be repeated here, after a
   lost link or under another leader, and each of them is known as a copy then. ``duplicate`` of an ack tells that the
@@ -30,6 +33,7 @@ merges: batches of many clients for one leader travel in one ``Produce``, acks o
 from __future__ import annotations
 
 import heapq
+import math
 from collections import deque
 from collections.abc import Iterable
 
@@ -47,6 +51,7 @@ from tidelog_gateway.core.expiry import Expiry
 from tidelog_gateway.core.lanes import Entry, Lane, Pipe, Place
 from tidelog_gateway.core.merge import AckBox, Produces
 from tidelog_gateway.core.producer_tickets import ProducerTickets
+from tidelog_gateway.core.server_limits import ServerLimit, Tenant
 from tidelog_gateway.core.settings import RouterSettings
 
 GAP = "OUT_OF_ORDER_SEQUENCE"
@@ -63,6 +68,8 @@ RETRIED = frozenset(
     }
 )
 """Refusals that the gateway hides by trying again; all others are the client's to know."""
+LEAST_PAUSE_S = 0.001
+"""Of a lane that waits for its client's share of a slow server."""
 
 
 class Router:
@@ -75,6 +82,10 @@ class Router:
         self._lanes: dict[int, dict[TopicPartition, Lane]] = {}
         self._by_partition: dict[TopicPartition, dict[int, Lane]] = {}
         self._pipes: dict[NodeId, Pipe] = {}
+        self._limited: dict[NodeId, Pipe] = {}
+        """Pipes to slow servers."""
+        self._tenants: dict[int, Tenant] = {}
+        """By client: as whom it shares the limit of a slow server."""
         self._ready: deque[Lane] = deque()
         self._parked: dict[Lane, None] = {}
         self._relieved: dict[NodeId, None] = {}
@@ -89,7 +100,16 @@ class Router:
         self._arrivals = 0
         self._attempts = 0
 
+    @property
+    def limits(self) -> dict[NodeId, ServerLimit]:
+        """Of every replica server that something was sent to."""
+        return {node: pipe.limit for node, pipe in self._pipes.items()}
+
     # --- inputs ---------------------------------------------------------------------------------------------
+
+    def on_link_opened(self, source: int, principal: str, *, named: bool) -> None:
+        """A client came. ``named``: it has proved that it is the principal."""
+        self._tenants[source] = principal, 0 if named else source
 
     def on_produce(self, source: int, message: Produce, now: float) -> None:
         """Batches of a client arrived. What is wrong with them by sight is answered at once."""
@@ -117,15 +137,21 @@ class Router:
             if ack.error is None:
                 lane.retry_s = 0.0
                 self.counts.acks.observe(now - entry.since)
+                pipe.limit.on_ack(len(entry.batch), now - entry.sent_at if entry.part.acks else math.inf)
+                pause_ms = self._throttle_ms(pipe, lane.source, now) if self._limited else 0
                 duplicate = ack.duplicate and not entry.repeated
                 self._finish(
                     entry,
-                    ProduceAck(entry.part.id, ack.offset, ack.leader_epoch, ack.durability, duplicate),
+                    ProduceAck(
+                        entry.part.id, ack.offset, ack.leader_epoch, ack.durability, duplicate, throttle_ms=pause_ms
+                    ),
                 )
             elif ack.error.code == GAP and not ack.error.unknown_outcome and lane.is_oldest(entry):
                 self._end_at_gap(entry, ack.error)
             elif not self._try_again(entry, ack.error, now):
                 self._fail(entry, ack.error)
+        if pipe.limit.is_due(now):
+            self._judge_server(pipe, now)
 
     def on_metadata(self, changed: Iterable[TopicPartition], now: float) -> None:
         """These partitions have another leader or leader epoch, or were created or deleted."""
@@ -151,6 +177,8 @@ class Router:
         """The link to a replica server broke: the fate of what was in flight on it is unknown."""
         pipe = self._pipe(node)
         pipe.up = False
+        pipe.limit.end()
+        self._limited.pop(node, None)
         lost = refuse("UNREACHABLE", f"the connection to {node} broke", unknown_outcome=True).to_info()
         for entry in list(pipe.in_flight.values()):
             self._take_back(entry)
@@ -169,6 +197,7 @@ class Router:
             if not siblings:
                 del self._by_partition[lane.key]
         self._acks.forget(source)
+        self._tenants.pop(source, None)
         self.tickets.on_link_closed(source)
 
     def on_tick(self, now: float) -> None:
@@ -185,12 +214,17 @@ class Router:
                 entry.lane.waiting.remove(entry)
             reason = f" (last: {entry.last_error.code}: {entry.last_error.message})" if entry.last_error else ""
             self._fail(entry, refuse("REQUEST_TIMED_OUT", f"no ack within timeout_ms{reason}").to_info())
+        for pipe in list(self._limited.values()):
+            self._tick_server(pipe, now)
 
     def deadline(self) -> float | None:
         """When ``on_tick`` is to be called."""
         while self._delayed and self._delayed[0][2].place is not Place.DELAYED:
             heapq.heappop(self._delayed)
         times = [self._delayed[0][0]] if self._delayed else []
+        for pipe in self._limited.values():
+            if (judged_at := pipe.limit.deadline(bool(pipe.in_flight))) is not None:
+                times.append(judged_at)
         expiry = self._expiry.deadline()
         return min(times if expiry is None else [*times, expiry], default=None)
 
@@ -248,6 +282,8 @@ class Router:
             if taken and taken + size > limits.merge_max_bytes:
                 self._wake(lane)
                 return
+            if self._limited and self._holds(lane, pipe, now):
+                return
             taken += size
             entry = lane.waiting.popleft()
             produces.add(pipe.node, self._launch(entry, pipe, state.leader_epoch, now), entry.batch)
@@ -255,6 +291,11 @@ class Router:
     def _launch(self, entry: Entry, pipe: Pipe, leader_epoch: int, now: float) -> ProducePart:
         self._attempts += 1
         entry.attempt = self._attempts
+        entry.sent_at = now
+        if not pipe.in_flight:
+            pipe.limit.on_empty(now)
+        if pipe.limit.bytes_s is not None:
+            pipe.limit.spend(self._tenant(entry.lane.source), len(entry.batch), now)
         entry.server = pipe.node
         entry.epoch = leader_epoch
         entry.lane.sent[entry.attempt] = entry
@@ -265,6 +306,48 @@ class Router:
         timeout_ms = max(1, int((entry.deadline - now) * 1000))
         what = part.topic_id, part.partition, part.acks, timeout_ms, part.size, leader_epoch
         return ProducePart(entry.attempt, *what, part.expected_offset, part.transaction)
+
+    # --- slow servers ---------------------------------------------------------------------------------------
+
+    def _tenant(self, source: int) -> Tenant:
+        return self._tenants.get(source, ("", source))
+
+    def _holds(self, lane: Lane, pipe: Pipe, now: float) -> bool:
+        """Let the lane wait if its client has used up its share of a slow server."""
+        tenant = self._tenant(lane.source)
+        pause_s = pipe.limit.pause_s(tenant, now)
+        if not pause_s:
+            return False
+        pipe.limit.on_wait(tenant)
+        count(self.counts.holds, tenant[0])
+        lane.not_before = now + max(pause_s, LEAST_PAUSE_S)
+        lane.place = Place.DELAYED
+        heapq.heappush(self._delayed, (lane.not_before, lane.waiting[0].arrival, lane))
+        return True
+
+    def _throttle_ms(self, pipe: Pipe, source: int, now: float) -> int:
+        """How long the client should send nothing more for partitions that the server leads."""
+        tenant = self._tenant(source)
+        pause_ms = math.ceil(1000 * pipe.limit.pause_s(tenant, now))
+        if pause_ms:
+            pipe.limit.on_wait(tenant)
+            self.counts.on_throttle(tenant[0], pause_ms)
+        return pause_ms
+
+    def _tick_server(self, pipe: Pipe, now: float) -> None:
+        """A limit rises again also while nothing is sent."""
+        deadline = pipe.limit.deadline(bool(pipe.in_flight))
+        if deadline is not None and deadline <= now:
+            pipe.limit.on_empty(now)
+            self._judge_server(pipe, now)
+
+    def _judge_server(self, pipe: Pipe, now: float) -> None:
+        """An interval of the server is over."""
+        pipe.limit.judge(pipe.bytes, now)
+        if pipe.limit.bytes_s is None:
+            self._limited.pop(pipe.node, None)
+        else:
+            self._limited[pipe.node] = pipe
 
     # --- one batch ------------------------------------------------------------------------------------------
 
@@ -422,7 +505,8 @@ class Router:
     def _pipe(self, node: NodeId) -> Pipe:
         pipe = self._pipes.get(node)
         if pipe is None:
-            pipe = self._pipes[node] = Pipe(node)
+            limit = ServerLimit(self._settings.throttle_target_s, self._settings.throttle_least_bytes_s)
+            pipe = self._pipes[node] = Pipe(node, limit)
         return pipe
 
     def _wake(self, lane: Lane) -> None:

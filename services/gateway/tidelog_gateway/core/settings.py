@@ -28,6 +28,11 @@ class RouterSettings:
     """How long a batch waits for its ack whose client names no timeout."""
     produce_max_timeout_ms: int = 120_000
     """Longer timeouts of clients are cut to this."""
+    throttle_target_s: float = 1.0
+    """A server whose quickest ack of a second took longer is slow: it is sent less (``server_limits.py``). 0: none
+    is."""
+    throttle_least_bytes_s: int = 1 << 20
+    """A slow server is still sent so many bytes a second, for all principals together."""
 
 
 @dataclass(frozen=True, slots=True)

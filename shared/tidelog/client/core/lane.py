@@ -35,7 +35,7 @@ class Lane:
         """Of the batches in the queue and in flight."""
         self.draining = False
         self.not_before = 0.0
-        """Nothing is sent before this time (back-off)."""
+        """Nothing is sent before this time (back-off, or a pause that the gateway asked for)."""
         self.producer_id = 0 if identity is None else identity.producer_id
         self.next_sequence = 0
         self.numbered = 0

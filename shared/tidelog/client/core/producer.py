@@ -21,6 +21,8 @@ Each partition is a *lane*: an open batch, a queue of sealed ones, and those in 
   only a leader that was replaced, and its gap proves nothing. Such batches end with their delivery timeout. In a
   topic that may lose records (``lossy``) they are numbered anew too, but a batch whose fate was in doubt stays so: it
   may have been in a log that is lost, and may come back with it.
+- **Throttling.** An ack may ask for a pause (``throttle_ms``), since the partition's leader is slow. The lane sends
+  nothing new until the pause is over.
 - **Tickets.** A batch that is refused since its producer id was not presented with a valid ticket was not written
   by that try. What no try can have written is numbered anew under a fresh producer id; the rest is given up.
 - **A conditional append** (``expected_offset``) is a batch of one record. Refused with ``UNEXPECTED_OFFSET`` it is
@@ -46,7 +48,7 @@ from collections.abc import Callable, Sequence
 from tidelog.client.core.batch import BATCH_OVERHEAD, Batch, Identity
 from tidelog.client.core.lane import Lane
 from tidelog.client.options import ACKS, ProducerOptions
-from tidelog.errors import BrokerError, TidelogError, TimedOut, Unreachable, from_info, refuse
+from tidelog.errors import BrokerError, TidelogError, TimedOut, Unreachable, from_info, pause_s, refuse
 from tidelog.records import MAX_RECORDS, Fields
 from tidelog.types import PRODUCER_WINDOW, Buffer
 from tidelog.wire.messages import Produce, ProduceAck, ProducePart
@@ -82,6 +84,10 @@ class ProducerCore:
         """Bytes of records that are not settled."""
         self.wants_producer_id = False
         """The shell should ask for a producer id and bring it to ``on_producer_id``."""
+        self.throttled_acks = 0
+        """Acks that asked for a pause, since the partition's leader is slow."""
+        self.throttled_s = 0.0
+        """Sum of these pauses over all partitions, each moment of a partition counted once."""
         self._options = options
         self._acks = int(ACKS[options.acks])
         self._idempotent = options.is_idempotent
@@ -290,6 +296,8 @@ class ProducerCore:
             batch.uncertain = batch.uncertain or (error is not None and error.unknown_outcome)
             if error is None:
                 batch.offset, batch.leader_epoch, batch.durability = ack.offset, ack.leader_epoch, ack.durability
+                if ack.throttle_ms:
+                    self._throttle(lane, pause_s(ack.throttle_ms), now)
                 lane.in_flight.remove(batch)
                 settled.append(self._settle(lane, batch, None))
                 self._end_drain(lane, now)
@@ -301,6 +309,12 @@ class ProducerCore:
                 settled.append(self._give_up(lane, batch, error))
             self._end_drain(lane, now)
         return settled
+
+    def _throttle(self, lane: Lane, pause_s: float, now: float) -> None:
+        """The gateway asks to send nothing for the partition for so long."""
+        self.throttled_acks += 1
+        self.throttled_s += max(0.0, now + pause_s - max(lane.not_before, now))
+        lane.not_before = max(lane.not_before, now + pause_s)
 
     def _may_pass(self, batch: Batch, error: TidelogError) -> bool:
         """Whether it is worth sending the batch again. A batch that was not written for lack of a ticket can be sent

@@ -1,0 +1,187 @@
+"""How much a gateway sends to a replica server that is slow, and how principals share it.
+
+Theory. A server is *slow* while the smallest time from a batch to its ack, over an interval of at least a second, is
+above a target. A smallest value tells a queue that stands from one that a pause filled and that drains again (CoDel:
+Nichols and Jacobson, "Controlling Queue Delay", 2012). A batch that is sent while none is in flight finds no queue,
+so an interval in which that happens is never slow. A disk that is slow with a single batch in flight is therefore not
+limited: a lower rate would not make it faster.
+
+The limit of a slow server follows AIMD (Chiu and Jain, 1989):
+
+- A slow interval sets the limit to ``DECREASE`` of what the server acked in it. What it acks is what it can do, so
+  slow intervals that follow each other, while the queue drains, do not lower it again and again.
+- An interval that ends with more in flight than the server acks within the target was one probe too many. The limit
+  becomes what the server acked, before the interval after it is slow.
+- Any other interval raises the limit by ``INCREASE`` of what it was at the last decrease. After ``PATIENCE`` of
+  these in a row the cause has probably gone: the limit doubles, and ends as soon as nobody had to wait for it.
+
+Principals share the limit by max-min fairness. Each gets a token bucket with the same rate: the largest with which
+the principals together stay within the limit, given what each of them sent in the last interval. A principal below
+that rate never waits.
+
+Without a limit the cost is two comparisons per ack, and no state is kept per principal.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from tidelog_gateway.core.quotas import BURST_S, Bucket
+
+INTERVAL_S = 1.0
+"""An interval ends with the first acks after this time."""
+DECREASE = 0.5
+INCREASE = 0.1
+PATIENCE = 10
+"""Intervals in a row that are not slow before the limit doubles or ends."""
+
+Tenant = tuple[str, int]
+"""A sharer of a limit: a principal, and 0. Where clients have proved no name each connection shares for itself:
+``anonymous``, and the connection's number."""
+
+
+@dataclass(slots=True)
+class _Account:
+    """What one tenant did since the limit began or was last set."""
+
+    bucket: Bucket
+    spent: int = 0
+    waited: bool = False
+
+
+class ServerLimit:
+    """The limit of one replica server. ``target_s``: 0 means that there never is one. ``least_bytes_s``: it is never
+    lower. Times are seconds of the caller's clock."""
+
+    def __init__(self, target_s: float, least_bytes_s: int) -> None:
+        self.bytes_s: float | None = None
+        """Bytes a second that may be sent; None: there is no limit."""
+        self.slow_intervals = 0
+        """How many intervals were slow so far."""
+        self._target_s = target_s or math.inf
+        self._least_bytes_s = least_bytes_s
+        self._accounts: dict[Tenant, _Account] = {}
+        self._share = 0
+        self._step = 0.0
+        self._calm = 0
+        """Intervals in a row that were not slow."""
+        self._since = -math.inf
+        self._smallest_s = math.inf
+        self._acked = 0
+        self._empty = False
+
+    # --- what the server does ---------------------------------------------------------------------------------
+
+    def on_empty(self, now: float) -> None:
+        """A batch is about to be sent, or time passes, while none is in flight: no queue stands."""
+        if self.bytes_s is None:
+            self._restart(now)
+        self._empty = True
+
+    def on_ack(self, size: int, delay_s: float) -> None:
+        """The server acked a batch of so many bytes so long after it was sent. ``delay_s`` is infinite for an ack
+        that tells nothing of the server's queue (``acks=0``)."""
+        self._acked += size
+        if delay_s < self._smallest_s:
+            self._smallest_s = delay_s
+
+    def is_due(self, now: float) -> bool:
+        """The interval is long enough for ``judge``."""
+        return now - self._since >= INTERVAL_S
+
+    def judge(self, in_flight: int, now: float) -> None:
+        """Set the limit by the interval that ends now, with so many bytes in flight. An interval without acks goes
+        on: a server that says nothing for a while may have failed, which a lower rate does not change."""
+        if not (self._acked or self._empty):
+            return
+        if not self._empty and self._target_s < self._smallest_s < math.inf:
+            self._lower(now)
+        elif self.bytes_s is not None:
+            self._raise(self.bytes_s, in_flight, now)
+        self._restart(now)
+
+    def deadline(self, in_flight: bool) -> float | None:
+        """When time alone ends the interval: only if the queue was empty in it."""
+        if self.bytes_s is None or (in_flight and not self._empty):
+            return None
+        return self._since + INTERVAL_S
+
+    def end(self) -> None:
+        """The limit ends, whatever its reason was."""
+        self.bytes_s = None
+        self._accounts.clear()
+
+    def _lower(self, now: float) -> None:
+        self.slow_intervals += 1
+        self._calm = 0
+        limit = max(self._least_bytes_s, DECREASE * self._acked / (now - self._since))
+        self._step = INCREASE * limit
+        self._set(limit, now)
+
+    def _raise(self, limit: float, in_flight: int, now: float) -> None:
+        acked_bytes_s = self._acked / (now - self._since)
+        if not self._empty and in_flight > acked_bytes_s * self._target_s:
+            self._calm = 0
+            self._set(max(self._least_bytes_s, min(limit, acked_bytes_s)), now)
+            return
+        self._calm += 1
+        if self._calm <= PATIENCE:
+            self._set(limit + self._step, now)
+        elif any(account.waited for account in self._accounts.values()):
+            self._set(2 * limit, now)
+        else:
+            self.end()
+
+    def _restart(self, now: float) -> None:
+        self._since, self._smallest_s, self._acked, self._empty = now, math.inf, 0, False
+
+    # --- what each tenant may have of it ----------------------------------------------------------------------
+
+    def pause_s(self, tenant: Tenant, now: float) -> float:
+        """How long the tenant has to wait before more of it is sent; 0: not at all."""
+        account = self._accounts.get(tenant)
+        return 0.0 if account is None else account.bucket.pause_s(now)
+
+    def on_wait(self, tenant: Tenant) -> None:
+        """It has more to send than its share, and waits."""
+        self._accounts[tenant].waited = True
+
+    def spend(self, tenant: Tenant, size: int, now: float) -> None:
+        """So much of the tenant's was sent."""
+        account = self._accounts.get(tenant)
+        if account is None:
+            bucket = Bucket(self._share, self._share * BURST_S, now)
+            account = self._accounts[tenant] = _Account(bucket)
+        account.bucket.spend(size, now)
+        account.spent += size
+
+    def _set(self, limit: float, now: float) -> None:
+        """Share this limit from now on, by what each tenant sent in the interval that ends. A tenant that sent
+        nothing and owes nothing is forgotten."""
+        self.bytes_s = limit
+        elapsed_s = now - self._since
+        accounts = self._accounts
+        wanted = (math.inf if account.waited else account.spent / elapsed_s for account in accounts.values())
+        self._share = max(1, int(fair_share(limit, wanted)))
+        for tenant, account in list(accounts.items()):
+            if not account.spent and not account.waited and not account.bucket.pause_s(now):
+                del accounts[tenant]
+                continue
+            account.bucket.spend(0, now)  # fills it at the rate until now
+            account.bucket.rate = self._share
+            account.spent, account.waited = 0, False
+
+
+def fair_share(limit: float, wanted: Iterable[float]) -> float:
+    """The rate that each may have, so that all together have ``limit`` at most (max-min fairness): who wants less has
+    what it wants, and the others share the rest equally. Where there is enough for all, what the largest may have."""
+    demands = sorted(wanted)
+    left = share = limit
+    for index, demand in enumerate(demands):
+        share = left / (len(demands) - index)
+        if demand > share:
+            break
+        left -= demand
+    return share
