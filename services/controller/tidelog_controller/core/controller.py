@@ -91,7 +91,7 @@ from tidelog_controller.core.events import delta_of, events_of
 from tidelog_controller.core.features import FeatureWish
 from tidelog_controller.core.groups_topic import plan_coordinated
 from tidelog_controller.core.lagging import Lags
-from tidelog_controller.core.leadership import is_recovering
+from tidelog_controller.core.leadership import is_recovering, ranks_by_server
 from tidelog_controller.core.metadata import apply
 from tidelog_controller.core.moves import Move, plan_move
 from tidelog_controller.core.once import RequestId
@@ -243,7 +243,8 @@ class Controller(Consensus):
         if self.active and self.newer is None:
             for fence in self.elections.expired(self.state, now, wall_ms):
                 effects += self._propose(replace(fence, ranks=self._ranks(now)), now)
-            for transfer in self.balance.due(self.state, now, wall_ms, self.lags.slow(now)):
+            ranks = ranks_by_server(self._ranks(now))
+            for transfer in self.balance.due(self.state, now, wall_ms, self.lags.slow(now), ranks):
                 effects += self._propose(transfer, now)
             for move in self.turns.due(self.state, now, wall_ms):
                 effects += self._propose(move, now)
@@ -399,7 +400,7 @@ class Controller(Consensus):
             if message.lags:
                 self.lags.on_heartbeat(self.state, message.node, message.lags, now)
         elif isinstance(message, Seal):
-            decision = self.elections.on_seal(self.state, message, now, wall_ms)
+            decision = self.elections.on_seal(self.state, message, now, wall_ms, ranks_by_server(self._ranks(now)))
         else:
             decision = self.elections.on_report(self.state, message, now, wall_ms)
             decision = None if decision is None else replace(decision, ranks=self._ranks(now))
@@ -422,6 +423,7 @@ class Controller(Consensus):
                     *self.state.history[request.topic_id][request.partition],
                     *refused,
                     *self._awaited(request),
+                    *self._held_back(request),
                 )
                 return HistoryAnswer(tuple(sorted(entries, key=lambda entry: entry.time_ms)))
             case _:
@@ -442,6 +444,20 @@ class Controller(Consensus):
         return [
             HistoryEntry(
                 time_ms, partition.epoch, partition.leader_epoch, "awaiting", "rescue", "", partition.isr, told
+            )
+        ]
+
+    def _held_back(self, request: History) -> list[HistoryEntry]:
+        """An election that waits since there were too many of late, as the last entry of the partition's history."""
+        key = TopicPartition(request.topic_id, request.partition)
+        partition, evidence = self.state.partition(*key), self.elections.held_back(self.state, key)
+        if partition is None or not evidence:
+            return []
+        time_ms = max((e.time_ms for e in self.state.history[key.topic_id][key.partition]), default=0)
+        leader, isr = partition.leader or "", partition.isr
+        return [
+            HistoryEntry(
+                time_ms, partition.epoch, partition.leader_epoch, "held_back", "damping", leader, isr, evidence
             )
         ]
 

@@ -25,7 +25,7 @@ as soon as its session ends, as it would be without any report. Nothing is held 
 heartbeats is broken, too: its process is dead.
 
 A sealed partition is led again when a majority of its replicas, live and in the ISR, has sealed the old epochs: by
-the one with the greatest (last epoch, log end); among equals by the first that is not being drained. A server that
+the one with the greatest (last epoch, log end); among equals by one that is not being drained, of the lowest rank. A server that
 has handed the partition over, or was reported, does not count while the others are a majority without it.
 
 A decision is in flight from its proposal until it is applied, and is not made again meanwhile.
@@ -54,7 +54,7 @@ from tidelog_controller.core.commands import (
     SealedPart,
     UnfenceServer,
 )
-from tidelog_controller.core.leadership import is_recovering
+from tidelog_controller.core.leadership import ALL_ALIKE, Ranks, is_recovering
 from tidelog_controller.core.recovery import choose
 from tidelog_controller.core.state import MetadataState
 
@@ -124,6 +124,8 @@ class Elections:
         self._in_flight: dict[tuple[str, str, int], None] = {}
         self._replaced: dict[TopicPartition, list[float]] = {}
         """When a partition's leader was replaced because of reports, not long ago."""
+        self._seen_at = 0.0
+        """When the last heartbeat or report came."""
         self._registered_at = 0.0
         """When the last server registered, or this controller became active."""
 
@@ -148,6 +150,7 @@ class Elections:
     ) -> UnfenceServer | None:
         """A heartbeat of the server's present life (the caller checked) over link ``source``; ends its fence, if
         there is one."""
+        self._seen_at = now
         before = self._sessions[node]
         session = self._sessions[node] = self._fresh(now, source)
         session.back_at = now if now - before.heard_at > self._gap_s else before.back_at
@@ -204,6 +207,7 @@ class Elections:
     ) -> ReplaceLeaders | None:
         """Count a report by a server in its present life (the caller checked); perhaps it is the last one needed.
         Parts that are out of date, or not the reporter's to judge, are passed over."""
+        self._seen_at = now
         lost: list[LostLeader] = []
         for part in report.parts:
             key = TopicPartition(part.topic_id, part.partition)
@@ -266,16 +270,22 @@ class Elections:
         suspicion, partition = self._suspicions.get(key), state.partition(*key)
         if partition is None or suspicion is None or suspicion.agreed_at is None or suspicion.epoch != partition.epoch:
             return {}
+        elections = len(self._replaced[key])
+        if elections < FREE_REPLACEMENTS or self._seen_at - suspicion.last_at > self._gap_s:
+            return {}
         return {
             "leader": partition.leader or "",
-            "elections": str(len(self._replaced.get(key, ()))),
+            "elections": str(elections),
             **{f"report_{node}": reason for node, (_, reason) in suspicion.reports.items()},
         }
 
     # --- seals -------------------------------------------------------------------------------------------
 
-    def on_seal(self, state: MetadataState, seal: Seal, now: float, wall_ms: int) -> ElectSealed | None:
+    def on_seal(
+        self, state: MetadataState, seal: Seal, now: float, wall_ms: int, ranks: Ranks = ALL_ALIKE
+    ) -> ElectSealed | None:
         """Take seals of a server in its present life (the caller checked); perhaps they are the last ones needed.
+        ``ranks`` decide between logs that reach equally far.
         Parts of another leader epoch, or that are led again, are passed over."""
         sealed: list[SealedPart] = []
         for part in seal.parts:
@@ -285,7 +295,7 @@ class Elections:
                 continue
             sealing = self._sealing(key, part.leader_epoch)
             sealing.seals[seal.node] = (seal.broker_epoch, part)
-            chosen = self._sealed(state, key, partition, sealing, now)
+            chosen = self._sealed(state, key, partition, sealing, now, ranks)
             if chosen is not None and self._begin(("seal", f"{key.topic_id}/{key.partition}", part.leader_epoch)):
                 sealed.append(chosen)
         return ElectSealed(wall_ms, tuple(sealed)) if sealed else None
@@ -297,7 +307,13 @@ class Elections:
         return sealing
 
     def _sealed(
-        self, state: MetadataState, key: TopicPartition, partition: PartitionState, sealing: _Sealing, now: float
+        self,
+        state: MetadataState,
+        key: TopicPartition,
+        partition: PartitionState,
+        sealing: _Sealing,
+        now: float,
+        ranks: Ranks,
     ) -> SealedPart | None:
         """Who leads next, if a majority has sealed; after a rescue, if that is known."""
         config = state.topics[key.topic_id].config
@@ -316,8 +332,13 @@ class Elections:
         if len(seals) < majority:
             return None
         drains = {node: state.servers[node].draining for node in seals}
-        leader = max(seals, key=lambda node: (seals[node].last_epoch, seals[node].end, not drains[node]))
+
+        def reach(node: NodeId) -> tuple[int, int, bool, int]:
+            return seals[node].last_epoch, seals[node].end, not drains[node], -ranks.get(node, 0)
+
+        leader = max(seals, key=reach)
         told = {f"seal_{node}": f"epoch {part.last_epoch}, end {part.end}" for node, part in seals.items()}
+        told |= {f"rank_{node}": str(ranks[node]) for node in seals if node in ranks}
         evidence = {"seals": str(len(seals)), "replicas": str(len(partition.replicas)), **told}
         sealed_by = tuple(IsrMember(node, sealing.seals[node][0]) for node in seals)
         above = _above(state, partition, seals)

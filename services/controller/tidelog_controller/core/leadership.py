@@ -240,6 +240,11 @@ def _counting(partition: PartitionState, is_live: IsLive) -> IsLive:
     return lambda node: is_live(node) and node not in partition.doubtful
 
 
+def ranks_by_server(ranks: Iterable[RankedServer]) -> Ranks:
+    """The ranks of a command, by server."""
+    return {one.node: one.rank for one in ranks}
+
+
 def passed_over(old: PartitionState, new: PartitionState, ranks: Iterable[RankedServer]) -> dict[str, str]:
     """The evidence of an election for ``why``: the rank of every candidate that has one, and which replicas before
     the new leader in replica order were passed over for their rank. Empty where no new leader was elected."""

@@ -85,6 +85,7 @@ from tidelog_controller.core.leadership import (
     first_state,
     is_recovering,
     passed_over,
+    ranks_by_server,
     without,
 )
 from tidelog_controller.core.moving import move, pass_on, with_proposed
@@ -215,7 +216,7 @@ def _fence(draft: Draft, command: FenceServer) -> Done | TidelogError:
     if server.fenced:
         return Done()
     evidence = {"node": node, "broker_epoch": str(command.broker_epoch), **command.evidence}
-    ranks = {one.node: one.rank for one in command.ranks}
+    ranks = ranks_by_server(command.ranks)
     draft.put_server(replace(server, fenced=True), "server_fenced", "session_expired", evidence)
     for key, partition, config in draft.copies_of(node):
         isr = _remaining(partition, config, node)
@@ -355,7 +356,7 @@ def _replace_leaders(draft: Draft, command: ReplaceLeaders) -> Done:
     """The failed leader leaves the ISR in the same change: nobody fetches in its epoch any more, so it commits
     nothing, and the new leader's HW need not wait for it. A partition that moved on is left alone, as is one in which
     nobody else could lead without loss: a leader that is reported may yet be well."""
-    ranks = {one.node: one.rank for one in command.ranks}
+    ranks = ranks_by_server(command.ranks)
     for part in command.parts:
         key = TopicPartition(part.topic_id, part.partition)
         partition = draft.state.partition(*key)
@@ -392,7 +393,7 @@ def _leave_parts(draft: Draft, command: LeaveParts) -> Done | TidelogError:
         elif command.lost:
             return refuse("STALE_EPOCH", f"partition {key.partition} of {key.topic_id} is not in epoch {part.epoch}")
     evidence = {"node": node, "reason": command.reason}
-    chosen = partial(elect, is_live=draft.is_live, drains=draft.drains, ranks={r.node: r.rank for r in command.ranks})
+    chosen = partial(elect, is_live=draft.is_live, drains=draft.drains, ranks=ranks_by_server(command.ranks))
     for key, partition in parts:
         config = draft.state.topics[key.topic_id].config
         if command.lost:
