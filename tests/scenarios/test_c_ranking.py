@@ -41,7 +41,7 @@ def stop_in_order(stage: Stage, node: str) -> None:
 
 
 def stage_with_a_frozen_follower(**options: object) -> Stage:
-    stage = Stage(replica_max_lag_ms="60000", min_insync_replicas="2", **options)  # type: ignore[arg-type]
+    stage = Stage(ranked=True, replica_max_lag_ms="60000", min_insync_replicas="2", **options)  # type: ignore[arg-type]
     freeze_again_and_again(stage, stage.others[0], cycles=5)
     assert stage.now.isr == stage.now.replicas and stage.leader == stage.first
     return stage
@@ -84,7 +84,7 @@ def long_sessions(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 @pytest.mark.usefixtures("long_sessions")
 @pytest.mark.parametrize("frozen_s", [1.8, 2.4])
 def test_C18_seven_freezes_of_the_leader_make_few_elections(frozen_s: float):
-    stage = Stage(replica_max_lag_ms="60000", min_insync_replicas="2")
+    stage = Stage(ranked=True, replica_max_lag_ms="60000", min_insync_replicas="2")
     epoch = stage.now.leader_epoch
     for _ in range(7):
         hang(stage, stage.leader, frozen_s)
@@ -96,7 +96,7 @@ def test_C18_seven_freezes_of_the_leader_make_few_elections(frozen_s: float):
 
 @pytest.mark.usefixtures("long_sessions")
 def test_C18_a_leader_that_dies_after_several_elections_is_replaced_as_fast_as_ever():
-    stage = Stage(replica_max_lag_ms="60000", min_insync_replicas="2")
+    stage = Stage(ranked=True, replica_max_lag_ms="60000", min_insync_replicas="2")
     for _ in range(4):
         hang(stage, stage.leader, 1.8)
         stage.run_for(2.85)
