@@ -47,7 +47,7 @@ def stage_with_a_frozen_follower(**options: object) -> Stage:
     return stage
 
 
-def test_C17_a_follower_that_is_frozen_most_of_the_time_is_not_chosen_on_an_orderly_stop():
+def test_C22_a_follower_that_is_frozen_most_of_the_time_is_not_chosen_on_an_orderly_stop():
     stage = stage_with_a_frozen_follower()
     frozen, healthy = stage.others
     stop_in_order(stage, stage.first)
@@ -58,7 +58,7 @@ def test_C17_a_follower_that_is_frozen_most_of_the_time_is_not_chosen_on_an_orde
     stage.settle()
 
 
-def test_C17_nor_when_the_leader_dies():
+def test_C22_nor_when_the_leader_dies():
     stage = stage_with_a_frozen_follower()
     stage.kill(stage.first)
     stage.until(lambda: stage.leader not in ("", stage.first))
@@ -66,7 +66,7 @@ def test_C17_nor_when_the_leader_dies():
     stage.settle()
 
 
-def test_C17_below_the_feature_level_the_first_in_replica_order_leads():
+def test_C22_below_the_feature_level_the_first_in_replica_order_leads():
     stage = stage_with_a_frozen_follower(levels=Levels(newest=RANKING - 1))
     stop_in_order(stage, stage.first)
     assert stage.leader == stage.others[0]
@@ -83,7 +83,7 @@ def long_sessions(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.mark.usefixtures("long_sessions")
 @pytest.mark.parametrize("frozen_s", [1.8, 2.4])
-def test_C18_seven_freezes_of_the_leader_make_few_elections(frozen_s: float):
+def test_C23_seven_freezes_of_the_leader_make_few_elections(frozen_s: float):
     stage = Stage(ranked=True, replica_max_lag_ms="60000", min_insync_replicas="2")
     epoch = stage.now.leader_epoch
     for _ in range(7):
@@ -95,7 +95,7 @@ def test_C18_seven_freezes_of_the_leader_make_few_elections(frozen_s: float):
 
 
 @pytest.mark.usefixtures("long_sessions")
-def test_C18_a_leader_that_dies_after_several_elections_is_replaced_as_fast_as_ever():
+def test_C23_a_leader_that_dies_after_several_elections_is_replaced_as_fast_as_ever():
     stage = Stage(ranked=True, replica_max_lag_ms="60000", min_insync_replicas="2")
     for _ in range(4):
         hang(stage, stage.leader, 1.8)
