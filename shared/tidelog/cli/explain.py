@@ -152,7 +152,9 @@ def event_in_words(entry: HistoryEntry) -> str:
         )
     if before := told.get("passed_over"):
         ranks = "; ".join(f"{node}: {told[f'rank_{node}']}" for node in before.split())
-        return f"{before.replace(' ', ', ')} came before {entry.leader} in replica order and was passed over ({ranks})"
+        return (
+            f"{before.replace(' ', ', ')} came before {entry.leader} in replica order and was passed over ({ranks})"
+        )
     if told.get("elected_from") == "elr":
         return f"{entry.leader} was eligible (ELR): nothing committed is missing there"
     if "data" in told:

@@ -58,7 +58,6 @@ from tidelog_controller.core.leadership import ALL_ALIKE, Ranks, is_recovering
 from tidelog_controller.core.recovery import choose
 from tidelog_controller.core.state import MetadataState
 
-
 FREE_REPLACEMENTS = 2
 """So many leaders of a partition are replaced by reports within ``DAMPING_S`` without delay."""
 DAMPING_S = 20.0
@@ -268,7 +267,12 @@ class Elections:
     def held_back(self, state: MetadataState, key: TopicPartition) -> dict[str, str]:
         """The evidence that the election of a new leader is held back now; empty: it is not."""
         suspicion, partition = self._suspicions.get(key), state.partition(*key)
-        if partition is None or suspicion is None or suspicion.agreed_at is None or suspicion.epoch != partition.epoch:
+        if (
+            partition is None
+            or suspicion is None
+            or suspicion.agreed_at is None
+            or suspicion.epoch != partition.epoch
+        ):
             return {}
         elections = len(self._replaced[key])
         if elections < FREE_REPLACEMENTS or self._seen_at - suspicion.last_at > self._gap_s:

@@ -34,7 +34,6 @@ from tidelog.wire.messages import PartitionWeight, PlannedMove, RebalancePlan
 from tidelog_controller.core.placement import racks_of
 from tidelog_controller.core.state import MetadataState
 
-
 TOLERANCE, LEAST = 0.1, 0.01
 
 
