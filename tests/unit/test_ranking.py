@@ -35,7 +35,10 @@ class Seen:
             for node in SERVERS:
                 if node not in frozen:
                     words = (lags or {}).get(node, "").split()
-                    told = [FollowerLag(n, 1, round(1000 * float(s))) for n, s in zip(words[::2], words[1::2])]
+                    told = [
+                        FollowerLag(n, 1, round(1000 * float(s)))
+                        for n, s in zip(words[::2], words[1::2], strict=True)
+                    ]
                     self.ranking.on_heartbeat(node, told, self.now)
 
     def ranks(self, *slow: str) -> dict[str, int]:
