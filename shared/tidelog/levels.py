@@ -68,8 +68,8 @@ CHANGES = {
     " ids that follow the clock, and those of numbered batches (init_task_producer); validate_batches; tickets for"
     " producer ids (use_producer); a share of producer ids for each principal; transactions that no coordinator has"
     " are ended by hand; records that were possibly lost, beside those that were lost; max_compaction_lag_ms; servers"
-    " compare their copies of partitions, and are asked to read or scrub them (read_copy, scrub_server); new leaders by"
-    " the active controller's ranking of the servers",
+    " compare their copies of partitions, and are asked to read or scrub them (read_copy, scrub_server); new"
+    " leaders by the active controller's ranking of the servers",
 }
 """What each level brought."""
 

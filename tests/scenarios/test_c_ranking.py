@@ -1,8 +1,7 @@
-"""C. Which replica leads next: servers that answer badly come last, and short freezes do not move leadership for ever."""
+"""C. Which replica leads next: servers that answer badly come last, and short freezes make few elections."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
@@ -73,18 +72,17 @@ def test_C22_below_the_feature_level_the_first_in_replica_order_leads():
     stage.settle()
 
 
-@pytest.fixture
-def long_sessions(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def with_long_sessions() -> Stage:
     """Sessions last for 3 s, as they do by default: much longer than a follower waits before it reports."""
     settings = replace(cluster.CONTROLLER_SETTINGS, session_timeout_s=3.0, leader_report_window_s=5.0)
-    monkeypatch.setattr(cluster, "CONTROLLER_SETTINGS", settings)
-    yield
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cluster, "CONTROLLER_SETTINGS", settings)
+        return Stage(ranked=True, replica_max_lag_ms="60000", min_insync_replicas="2")
 
 
-@pytest.mark.usefixtures("long_sessions")
 @pytest.mark.parametrize("frozen_s", [1.8, 2.4])
 def test_C23_seven_freezes_of_the_leader_make_few_elections(frozen_s: float):
-    stage = Stage(ranked=True, replica_max_lag_ms="60000", min_insync_replicas="2")
+    stage = with_long_sessions()
     epoch = stage.now.leader_epoch
     for _ in range(7):
         hang(stage, stage.leader, frozen_s)
@@ -94,9 +92,8 @@ def test_C23_seven_freezes_of_the_leader_make_few_elections(frozen_s: float):
     stage.settle()
 
 
-@pytest.mark.usefixtures("long_sessions")
 def test_C23_a_leader_that_dies_after_several_elections_is_replaced_as_fast_as_ever():
-    stage = Stage(ranked=True, replica_max_lag_ms="60000", min_insync_replicas="2")
+    stage = with_long_sessions()
     for _ in range(4):
         hang(stage, stage.leader, 1.8)
         stage.run_for(2.85)

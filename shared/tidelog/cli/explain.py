@@ -150,11 +150,9 @@ def event_in_words(entry: HistoryEntry) -> str:
             f"{entry.leader} is reported, but this partition had {told['elections']} elections in the last 20 s: the"
             " next one waits for a session time-out"
         )
-    if before := told.get("passed_over"):
-        ranks = "; ".join(f"{node}: {told[f'rank_{node}']}" for node in before.split())
-        return (
-            f"{before.replace(' ', ', ')} came before {entry.leader} in replica order and was passed over ({ranks})"
-        )
+    if worse := told.get("passed_over", "").split():
+        ranks = "; ".join(f"{node}: {told[f'rank_{node}']}" for node in worse)
+        return f"{', '.join(worse)} came before {entry.leader} in replica order and was passed over ({ranks})"
     if told.get("elected_from") == "elr":
         return f"{entry.leader} was eligible (ELR): nothing committed is missing there"
     if "data" in told:

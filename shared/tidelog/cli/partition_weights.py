@@ -1,4 +1,4 @@
-"""What the replicas of partitions weigh, for ``tidelog partitions rebalance --by``: their size, or what is written to them.
+"""What the replicas of partitions weigh, for ``tidelog partitions rebalance --by``: their size, or their traffic.
 
 The size is that of the leader's copy on its disk. The traffic is the number of records that the high watermark passes
 between two looks, times the average size of a record in that log. A partition whose leader does not answer weighs

@@ -25,8 +25,8 @@ as soon as its session ends, as it would be without any report. Nothing is held 
 heartbeats is broken, too: its process is dead.
 
 A sealed partition is led again when a majority of its replicas, live and in the ISR, has sealed the old epochs: by
-the one with the greatest (last epoch, log end); among equals by one that is not being drained, of the lowest rank. A server that
-has handed the partition over, or was reported, does not count while the others are a majority without it.
+the one with the greatest (last epoch, log end); among equals by one that is not being drained, of the lowest rank. A
+server that has handed the partition over, or was reported, does not count while the others are a majority without it.
 
 A decision is in flight from its proposal until it is applied, and is not made again meanwhile.
 """

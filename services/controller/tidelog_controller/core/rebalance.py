@@ -13,10 +13,10 @@ the same plan:
 3. **Preferred leaders.** As long as one server is preferred leader of more than another that is a replica of one of
    its partitions, and stays so afterwards, the two change places in that partition's order.
 
-A replica weighs 1, so that the numbers of replicas and of preferred leaders are evened out; or what the caller says, in
-bytes or bytes per second, so that the sums are. Then two servers that differ by less than ``TOLERANCE`` of the average
-count as equal, and a replica of less weight than ``LEAST`` of the average is not worth its move. Each move comes with
-the figures for which it was planned.
+A replica weighs 1, so that the numbers of replicas and of preferred leaders are evened out; or what the caller says,
+in bytes or bytes per second, so that the sums are. Then two servers that differ by less than ``TOLERANCE`` of the
+average count as equal, and a replica of less weight than ``LEAST`` of the average is not worth its move. Each move
+comes with the figures for which it was planned.
 
 Only live servers that are not being drained are judged and get anything; else replicas on others stay where they
 are. Partitions with a reassignment in progress, or waiting for its turn, count as what they will be and are not moved
