@@ -56,6 +56,9 @@ MAX_COMPACTION_LAG = 4
 COPY_CHECKS = 4
 """Since this level replica servers compare their copies, and gateways may have a server read its copy or scrub it
 now. An older replica server would close the connection."""
+RANKING = 4
+"""Since this level the commands that replace leaders carry how the active controller ranks the servers. An older
+controller cannot read the ranks, and would elect in replica order."""
 
 CHANGES = {
     1: "everything before there were levels",
@@ -65,7 +68,8 @@ CHANGES = {
     " ids that follow the clock, and those of numbered batches (init_task_producer); validate_batches; tickets for"
     " producer ids (use_producer); a share of producer ids for each principal; transactions that no coordinator has"
     " are ended by hand; records that were possibly lost, beside those that were lost; max_compaction_lag_ms; servers"
-    " compare their copies of partitions, and are asked to read or scrub them (read_copy, scrub_server)",
+    " compare their copies of partitions, and are asked to read or scrub them (read_copy, scrub_server); new"
+    " leaders by the active controller's ranking of the servers",
 }
 """What each level brought."""
 

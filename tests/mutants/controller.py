@@ -183,3 +183,51 @@ def believe_old_reports(patch: Patch) -> None:
 def elect_at_the_first_report(patch: Patch) -> None:
     """One is enough."""
     patch.setattr(Elections, "_majority", lambda self, state, partition, suspicion, now: {"reports": "1"})
+
+
+@breaks(
+    "decision 30",
+    "A rank orders the replicas that may lead, and never lets another lead.",
+    tests=("test_ranking", "test_metadata_random"),
+)
+def elect_by_rank_alone(patch: Patch) -> None:
+    """Where a command carries ranks, all replicas count as in sync."""
+
+    def change(elect, partition, config, isr, is_live, *, ranks=leadership.ALL_ALIKE, **options):
+        all_of_them = tuple(node for node in partition.replicas if node != options.get("leaving"))
+        return elect(partition, config, all_of_them if ranks else isr, is_live, ranks=ranks, **options)
+
+    elects(patch, change)
+
+
+@breaks("decision 30", "The ISR leads before the ELR, whatever the ranks.", tests=("test_ranking",))
+def rank_the_elr_beside_the_isr(patch: Patch) -> None:
+    """The lowest rank of ISR and ELR leads."""
+    first_live = leadership._first_live
+
+    def mixed(first, then, *options):
+        return first_live((*first, *then), (), *options)
+
+    patch.setattr(leadership, "_first_live", mixed)
+
+
+@breaks("decision 30", "Repeated elections of one partition by reports are held back.", tests=("test_ranking",))
+def replace_a_reported_leader_every_time(patch: Patch) -> None:
+    """Nothing is held back."""
+    held_back = Elections._is_held_back
+
+    def never(self, key, leader, suspicion, now):
+        held_back(self, key, leader, suspicion, now)
+        return False
+
+    patch.setattr(Elections, "_is_held_back", never)
+
+
+@breaks("decision 30", "The rank of a server counts when a leader is replaced.", tests=("test_ranking",))
+def ignore_the_ranks(patch: Patch) -> None:
+    """Leaders are elected in replica order."""
+
+    def in_order(elect, *arguments, **options):
+        return elect(*arguments, **{**options, "ranks": leadership.ALL_ALIKE})
+
+    elects(patch, in_order)

@@ -82,7 +82,10 @@ class Held:
 class Stage(Cluster):
     """Begins in full sync; ``servers``, where they are more than the replicas. ``levels``: the
     feature levels that the processes understand in their first life. ``first`` is the leader then, ``others`` its
-    followers in the order of the replicas."""
+    followers in the order of the replicas.
+
+    New leaders are elected in replica order, as most scenarios script it: the controllers forget what would rank the
+    servers, unless ``ranked``."""
 
     def __init__(
         self,
@@ -93,12 +96,14 @@ class Stage(Cluster):
         cluster: str = "sim",
         reserve_bytes: int = 0,
         levels: Levels = ALL,
+        ranked: bool = False,
         trace: Callable[[str], None] | None = None,
         **config: str,
     ) -> None:
         topic = TopicOptions("t", partitions, replicas, {"replica_max_lag_ms": "2000", **config})
         super().__init__(Options(1, replicas=servers or replicas, topics=(topic,)), trace)
         self.name = cluster
+        self._ranked = ranked
         for process in self.processes.values():
             process.levels = levels
         self.replica_settings = replace(self.replica_settings, reserve_bytes=reserve_bytes)
@@ -129,6 +134,8 @@ class Stage(Cluster):
 
         def check_and_look(process: SimProcess, effects: Any) -> None:
             after_step(process, effects)
+            if not self._ranked and process.name in self.controllers and process.core is not None:
+                process.core.ranking.clear()
             for look in self._always:
                 look()
 

@@ -16,6 +16,7 @@ from tidelog_controller.core.commands import (
     FenceServer,
     LeaveParts,
     LostLeader,
+    RankedServer,
     RecordLoss,
     RegisterServer,
     RemoveTopic,
@@ -65,6 +66,11 @@ move = st.one_of(
 action = st.one_of(session, isr, other, move, move)
 
 
+def ranks_of(number: int) -> tuple[RankedServer, ...]:
+    """Some ranking, another one for each command: also of servers that are not registered."""
+    return tuple(RankedServer(f"r{n}", (number + n) % 4, "test") for n in range(1, 7) if (number + n) % 4)
+
+
 def commands_of(log: Log, number: int, action: tuple[object, ...]) -> list[Command]:
     """The action as commands, to every topic; some of old epochs, some with members of former lives."""
     topics = list(log.state.topics.values())
@@ -74,7 +80,7 @@ def commands_of(log: Log, number: int, action: tuple[object, ...]) -> list[Comma
             lives = (known.life,) if known is not None and directory == "knows" else ()
             return [RegisterServer(number, n, f"ws://{n}", (*lives, f"{n}-{number}"), clean)]
         case ("fence", str(n)) if n in log.state.servers:
-            return [FenceServer(number, n, log.epoch_of(n))]
+            return [FenceServer(number, n, log.epoch_of(n), ranks=ranks_of(number))]
         case ("unfence", str(n)) if n in log.state.servers:
             return [UnfenceServer(number, n, log.epoch_of(n))]
         case ("add", [*order], int(count), str(rule), int(least)):
@@ -105,10 +111,11 @@ def command_to(
             epochs = (log.epoch_of(leader), topic.topic_id, 0, p.leader_epoch, p.epoch + age)
             return ChangeIsr(number, leader, *epochs, members, "test")
         case ("lost", int(age)):
-            return ReplaceLeaders(number, leader, (LostLeader(topic.topic_id, 0, p.leader_epoch, p.epoch + age),))
+            lost_leader = LostLeader(topic.topic_id, 0, p.leader_epoch, p.epoch + age)
+            return ReplaceLeaders(number, leader, (lost_leader,), ranks_of(number))
         case ("leave", str(n), bool(lost), int(age)) if n in servers:
             parts = (SuspectPart(topic.topic_id, 0, p.epoch + age, p.leader_epoch),)
-            return LeaveParts(number, n, log.epoch_of(n), "test", parts, lost)
+            return LeaveParts(number, n, log.epoch_of(n), "test", parts, lost, ranks=ranks_of(number))
         case ("seal", [*order], int(age)):
             sealed = [n for n in order if n in p.isr and n in servers][: len(p.replicas) // 2 + 1]
             if 2 * len(sealed) > len(p.replicas):

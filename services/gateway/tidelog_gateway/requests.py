@@ -444,6 +444,7 @@ def _with_offsets(info: TopicInfo, found: dict[tuple[str, int, str], OffsetAnswe
             log_start=found.get((info.topic_id, one.partition, "earliest"), unknown).offset,
             high_watermark=found.get((info.topic_id, one.partition, "latest"), unknown).offset,
             stable=found.get((info.topic_id, one.partition, "latest"), unknown).stable,
+            bytes=found.get((info.topic_id, one.partition, "earliest"), unknown).bytes,
         )
         for one in info.partitions
     )

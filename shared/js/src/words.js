@@ -61,6 +61,7 @@ const partitionInfo = shape({
   sealing: or(false, flag),
   doubtful: or([], list(text)),
   stable: or(null, stableOffset),
+  bytes: or(-1, integer),
 });
 
 const topicInfo = shape({ topic_id: text, name: text, config: texts, partitions: list(partitionInfo) });
@@ -126,9 +127,14 @@ const plannedMove = shape({
   replicas: list(text),
   target: list(text),
   reason: or("", text),
+  evidence: or("", text),
 });
 
-export const rebalancePlan = shape({ moves: or([], list(plannedMove)), waiting: or([], list(plannedMove)) });
+export const rebalancePlan = shape({
+  moves: or([], list(plannedMove)),
+  waiting: or([], list(plannedMove)),
+  unit: or("", text),
+});
 
 const tokenInfo = shape({ token_id: text, principal: text, created_ms: or(0, integer), expires_ms: or(-1, integer) });
 
@@ -153,6 +159,7 @@ export const offsetAnswer = shape({
   leader_epoch: or(-1, integer),
   timestamp_ms: or(-1, integer),
   stable: or(null, stableOffset),
+  bytes: or(-1, integer),
 });
 
 export const readAnswer = shape({

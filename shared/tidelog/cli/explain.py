@@ -145,6 +145,14 @@ def event_in_words(entry: HistoryEntry) -> str:
             f"unclean election: nobody was live who held everything committed (in sync was {before}); "
             f"{entry.leader} leads with what it has, records may be lost"
         )
+    if entry.event == "held_back":
+        return (
+            f"{entry.leader} is reported, but this partition had {told['elections']} elections in the last 20 s: the"
+            " next one waits for a session time-out"
+        )
+    if worse := told.get("passed_over", "").split():
+        ranks = "; ".join(f"{node}: {told[f'rank_{node}']}" for node in worse)
+        return f"{', '.join(worse)} came before {entry.leader} in replica order and was passed over ({ranks})"
     if told.get("elected_from") == "elr":
         return f"{entry.leader} was eligible (ELR): nothing committed is missing there"
     if "data" in told:

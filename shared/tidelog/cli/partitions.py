@@ -21,10 +21,11 @@ from tidelog.cli.explain import (
 )
 from tidelog.cli.histories import Histories, ask_histories
 from tidelog.cli.main import connect, gateway_option, json_option, print_json, run
+from tidelog.cli.partition_weights import UNITS, weigh_partitions
 from tidelog.client.log import Log
 from tidelog.errors import TidelogError
 from tidelog.types import INTERNAL_PREFIX
-from tidelog.wire.messages import HistoryEntry, PartitionInfo, PlannedMove, TopicInfo
+from tidelog.wire.messages import HistoryEntry, PartitionInfo, PartitionWeight, PlannedMove, TopicInfo
 
 IN_FULL = ("doubtful", "possibly lost")
 """Beginnings of remarks of which the table shows more than the first word."""
@@ -227,13 +228,20 @@ def _waits(move: PlannedMove) -> dict[str, Any]:
 
 @partitions.command()
 @click.option("--dry-run", is_flag=True, help="Show the plan only.")
+@click.option(
+    "--by",
+    type=click.Choice(tuple(UNITS)),
+    default="count",
+    show_default=True,
+    help="What to even out: numbers of replicas, their bytes, or the bytes per second that they get now.",
+)
 @click.option("--empty-drained", is_flag=True, help="Also move all replicas away from drained servers.")
 @click.option("--cancel", "cancels", is_flag=True, help="Drop what waits for its turn; what has begun goes on.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @json_option
 @gateway_option
 def rebalance(
-    dry_run: bool, empty_drained: bool, cancels: bool, yes: bool, as_json: bool, gateways: tuple[str, ...]
+    dry_run: bool, by: str, empty_drained: bool, cancels: bool, yes: bool, as_json: bool, gateways: tuple[str, ...]
 ) -> None:
     """Even out replicas over racks and servers, and preferred leaders over servers; new servers get their share.
 
@@ -243,11 +251,13 @@ def rebalance(
         run(partial(_cancel_rebalance, gateways))
         return
 
-    async def plan() -> tuple[PlannedMove, ...]:
+    async def plan() -> tuple[tuple[PartitionWeight, ...], tuple[PlannedMove, ...]]:
         async with connect(gateways) as log:
-            return await log.plan_rebalance(empty_drained=empty_drained)
+            weights = await weigh_partitions(log, by)
+            planned = log.plan_rebalance(empty_drained=empty_drained, weights=weights, unit=UNITS[by])
+            return weights, await planned
 
-    moves = run(plan)
+    weights, moves = run(plan)
     if as_json:
         print_json([asdict(move) for move in moves])
     else:
@@ -259,7 +269,7 @@ def rebalance(
 
     async def begin() -> None:
         async with connect(gateways) as log:
-            await log.rebalance(empty_drained=empty_drained)
+            await log.rebalance(empty_drained=empty_drained, weights=weights, unit=UNITS[by])
 
     run(begin)
     click.echo("begun, a few at a time; how far it is: 'tidelog partitions reassignments'", err=True)
@@ -276,7 +286,8 @@ def _show_plan(moves: tuple[PlannedMove, ...]) -> None:
     if not moves:
         click.echo("replicas and preferred leaders are spread evenly: nothing to do")
         return
-    table = Table("partition", "replicas", "become", "for the sake of", box=None)
+    table = Table("partition", "replicas", "become", "for the sake of", "since", box=None)
     for move in moves:
-        table.add_row(f"{move.name}/{move.partition}", " ".join(move.replicas), " ".join(move.target), move.reason)
+        place = f"{move.name}/{move.partition}"
+        table.add_row(place, " ".join(move.replicas), " ".join(move.target), move.reason, move.evidence)
     Console().print(table)

@@ -15,6 +15,7 @@ from tidelog.wire.messages import (
     GrowTopic,
     Message,
     PartitionInfo,
+    PartitionWeight,
     PauseTopic,
     PlannedMove,
     PlanRebalance,
@@ -97,15 +98,24 @@ class Moving(ABC):
         ``NO_REASSIGNMENT``."""
         await self._ask(CancelReassignment(topic, partition), Done, again=False)
 
-    async def plan_rebalance(self, *, empty_drained: bool = False) -> tuple[PlannedMove, ...]:
+    async def plan_rebalance(
+        self, *, empty_drained: bool = False, weights: Iterable[PartitionWeight] = (), unit: str = ""
+    ) -> tuple[PlannedMove, ...]:
         """Reassignments that would spread the replicas over racks and servers; none is begun. ``empty_drained``: also
-        away from servers that are being drained."""
-        return (await self._ask(PlanRebalance(empty_drained), RebalancePlan)).moves
+        away from servers that are being drained. ``weights``: what a replica of each partition weighs, in ``unit``,
+        ``B`` or ``B/s``; without ``unit`` each weighs 1. Raises ``UNSUPPORTED`` where the
+        controllers are of a release that counts replicas only."""
+        plan = await self._ask(PlanRebalance(empty_drained, tuple(weights), unit), RebalancePlan)
+        if plan.unit != unit:
+            raise refuse("UNSUPPORTED", "the controllers are of a release that weighs no partitions: upgrade them")
+        return plan.moves
 
-    async def rebalance(self, *, empty_drained: bool = False) -> None:
+    async def rebalance(
+        self, *, empty_drained: bool = False, weights: Iterable[PartitionWeight] = (), unit: str = ""
+    ) -> None:
         """Do what ``plan_rebalance`` says, a few reassignments per server at a time; returns when all of it waits for
         its turn, which it does until it is done or cancelled, whatever becomes of this client."""
-        await self._ask(Rebalance(empty_drained), Done)
+        await self._ask(Rebalance(empty_drained, weights=tuple(weights), unit=unit), Done)
 
     async def cancel_rebalance(self) -> None:
         """Drop all that waits for its turn; what has begun goes on."""

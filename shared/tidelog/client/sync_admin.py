@@ -18,6 +18,7 @@ from tidelog.wire.messages import (
     FeaturesAnswer,
     HistoryEntry,
     PartitionInfo,
+    PartitionWeight,
     PlannedMove,
     ScrubStatus,
     TopicInfo,
@@ -73,13 +74,19 @@ class Administering:
         """Go back to the replicas that there were; one that waits for its turn is dropped."""
         self._portal.run(self._portal.log.cancel_reassignment, topic, partition)
 
-    def plan_rebalance(self, *, empty_drained: bool = False) -> tuple[PlannedMove, ...]:
+    def plan_rebalance(
+        self, *, empty_drained: bool = False, weights: Iterable[PartitionWeight] = (), unit: str = ""
+    ) -> tuple[PlannedMove, ...]:
         """Reassignments that would spread the replicas over racks and servers; none is begun."""
-        return self._portal.run(partial(self._portal.log.plan_rebalance, empty_drained=empty_drained))
+        plan = partial(self._portal.log.plan_rebalance, empty_drained=empty_drained, weights=weights, unit=unit)
+        return self._portal.run(plan)
 
-    def rebalance(self, *, empty_drained: bool = False) -> None:
+    def rebalance(
+        self, *, empty_drained: bool = False, weights: Iterable[PartitionWeight] = (), unit: str = ""
+    ) -> None:
         """Do what ``plan_rebalance`` says, a few reassignments per server at a time."""
-        self._portal.run(partial(self._portal.log.rebalance, empty_drained=empty_drained))
+        begin = partial(self._portal.log.rebalance, empty_drained=empty_drained, weights=weights, unit=unit)
+        self._portal.run(begin)
 
     def cancel_rebalance(self) -> None:
         """Drop all that waits for its turn; what has begun goes on."""

@@ -572,24 +572,40 @@ class PlannedMove:
     replicas: tuple[str, ...]
     target: tuple[str, ...]
     reason: str = ""
+    evidence: str = ""
+    """The figures behind the reason, in words."""
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionWeight:
+    """Part: what one replica of a partition weighs."""
+
+    name: str
+    partition: int
+    weight: int
 
 
 @dataclass(frozen=True, slots=True)
 class RebalancePlan(Message):
-    """Answer: reassignments, none of them begun; and those of earlier rebalances that wait for their turn."""
+    """Answer: reassignments, none of them begun; and those of earlier rebalances that wait for their turn. ``unit``:
+    of the weights that were taken into account."""
 
     moves: tuple[PlannedMove, ...] = ()
     waiting: tuple[PlannedMove, ...] = ()
+    unit: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class PlanRebalance(Message):
     """Which reassignments would spread the replicas over racks and servers? Nothing is changed. ``empty_drained``:
-    also away from servers that are being drained."""
+    also away from servers that are being drained. ``weights``, in ``unit`` (``B``, ``B/s``): the sum of these is
+    spread, and a partition without one weighs nothing. Without ``unit`` each replica weighs 1."""
 
     OP: ClassVar[str] = "plan_rebalance"
     ANSWER: ClassVar[type[Message]] = RebalancePlan
     empty_drained: bool = False
+    weights: tuple[PartitionWeight, ...] = ()
+    unit: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -604,6 +620,10 @@ class Rebalance(Message):
     client: str = ""
     sequence: int = 0
     asker: str = ""
+    weights: tuple[PartitionWeight, ...] = ()
+    """As in ``PlanRebalance``."""
+    unit: str = ""
+    """Likewise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -1291,6 +1311,8 @@ class OffsetAnswer(Message):
     leader_epoch: int = -1
     timestamp_ms: int = -1
     stable: StableOffset | None = None
+    bytes: int = -1
+    """Size of the log on the disk of the server that answers, without indexes; told with ``earliest``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -1484,6 +1506,8 @@ class PartitionInfo:
     doubtful: tuple[str, ...] = ()
     stable: StableOffset | None = None
     """Told with ``offsets``, where the last stable offset is below the HW."""
+    bytes: int = -1
+    """Told with ``offsets``: size of the leader's copy on its disk."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@
     wished    the preferred replica should lead: looked at every ``leader_imbalance_check_interval_s``; of a server
               that has more than ``leader_imbalance_percentage`` of the partitions that prefer it led by others, all
               come back, but none that changed its leader within ``leader_min_term_s``: those would only go to and
-              fro; and none to a server that is slow (``lagging.py``)
+              fro; and none to a server that is slow (``lagging.py``) or ranks lower than the leader (``ranking.py``)
 
 A transfer is a command that names the successor (``moving.py``) and ends with another leader epoch. One that has not
 ended after ``leader_transfer_timeout_s`` is withdrawn, and the partition left alone for a while. Times are volatile,
@@ -25,6 +25,7 @@ from tidelog.config import setting
 from tidelog.types import NodeId, PartitionState, TopicPartition
 
 from tidelog_controller.core.commands import Command, RemoveTopic, SetDraining, SetSuccessor
+from tidelog_controller.core.leadership import ALL_ALIKE, Ranks
 from tidelog_controller.core.state import MetadataState
 
 PAUSE_S = 0.05
@@ -79,6 +80,7 @@ class Balance:
         """When a partition changed its leader, where that is not long ago."""
         self._in_flight: dict[TopicPartition, None] = {}
         self._slow: Collection[NodeId] = ()
+        self._ranks: Ranks = ALL_ALIKE
         self._active_at = 0.0
         self._next_look = 0.0
         self._next_check = 0.0
@@ -144,10 +146,16 @@ class Balance:
     # --- time --------------------------------------------------------------------------------------------
 
     def due(
-        self, state: MetadataState, now: float, wall_ms: int, slow: Collection[NodeId] = ()
+        self,
+        state: MetadataState,
+        now: float,
+        wall_ms: int,
+        slow: Collection[NodeId] = (),
+        ranks: Ranks = ALL_ALIKE,
     ) -> list[SetSuccessor]:
-        """Transfers to begin and to withdraw now. ``slow``: to whom none comes back."""
-        self._slow = slow
+        """Transfers to begin and to withdraw now. No leadership comes back to a server that is in ``slow`` or has a
+        worse rank than the leader; where several servers could take over, the one of the lowest rank does."""
+        self._slow, self._ranks = slow, ranks
         commands = []
         for key in [key for key, until in self._running.items() if until <= now and key not in self._in_flight]:
             partition = state.partition(*key)
@@ -186,7 +194,7 @@ class Balance:
             if now < self._rest.get(key, now):
                 continue
             self._rest.pop(key, None)
-            wanted = _needs_other(state, partition) or self._prefers_other(state, key, partition, now)
+            wanted = _needs_other(state, partition, self._ranks) or self._prefers_other(state, key, partition, now)
             self._wished.pop(key, None)
             if wanted is not None and wanted[0]:
                 server, cause = wanted
@@ -204,7 +212,7 @@ class Balance:
         unfit = partition.target or partition.paused or not _may_lead(state, partition, preferred)
         if partition.leader in (None, preferred) or unfit:
             return None
-        if preferred in self._slow:
+        if preferred in self._slow or self._ranks.get(preferred, 0) > self._ranks.get(partition.leader, 0):
             return None
         if now < self._led_since.get(key, self._active_at) + self._settings.leader_min_term_s:
             return None
@@ -238,16 +246,22 @@ def _may_lead(state: MetadataState, partition: PartitionState, node: NodeId) -> 
     return node in partition.isr and state.is_live(node) and not state.servers[node].draining
 
 
-def _needs_other(state: MetadataState, partition: PartitionState) -> tuple[NodeId, str] | None:
-    """Who must lead instead, "" where nobody can yet, and why; None where all is well."""
+def _needs_other(
+    state: MetadataState, partition: PartitionState, ranks: Ranks = ALL_ALIKE
+) -> tuple[NodeId, str] | None:
+    """Which server must lead instead and why, "" where none can yet; None where all is well."""
+
+    def rank(node: NodeId) -> int:
+        return ranks.get(node, 0)
+
     leader, target = partition.leader, partition.target
     if leader is None or partition.paused:
         return None
     if target and leader not in target and all(node in partition.isr for node in target):
         live = [node for node in target if state.is_live(node)]
         fit = [node for node in live if not state.servers[node].draining]
-        return (fit or live or [""])[0], "reassignment"
+        return min(fit or live, key=rank, default=""), "reassignment"
     if state.servers[leader].draining:
         fit = [node for node in target or partition.replicas if _may_lead(state, partition, node)]
-        return (fit[0], "draining") if fit else None
+        return (min(fit, key=rank), "draining") if fit else None
     return None

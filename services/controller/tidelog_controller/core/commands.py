@@ -46,6 +46,16 @@ class RegisterServer(Command):
 
 
 @dataclass(frozen=True, slots=True)
+class RankedServer:
+    """Part: a server that is to lead only where no other of lower rank can, and the evidence for that, in words
+    (``ranking.py``). Servers of rank 0 are not listed."""
+
+    node: NodeId
+    rank: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class FenceServer(Command):
     """The session of this life ended."""
 
@@ -53,6 +63,8 @@ class FenceServer(Command):
     node: NodeId
     broker_epoch: int
     evidence: dict[str, str] = field(default_factory=dict)
+    ranks: tuple[RankedServer, ...] = ()
+    """By which new leaders are chosen. Feature level ``RANKING``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +129,8 @@ class ReplaceLeaders(Command):
     KIND: ClassVar[str] = "replace_leaders"
     leader: NodeId
     parts: tuple[LostLeader, ...]
+    ranks: tuple[RankedServer, ...] = ()
+    """As in ``FenceServer``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +144,8 @@ class LeaveParts(Command):
     parts: tuple[SuspectPart, ...]
     lost: bool
     ready: bool = False
+    ranks: tuple[RankedServer, ...] = ()
+    """As in ``FenceServer``."""
 
 
 @dataclass(frozen=True, slots=True)

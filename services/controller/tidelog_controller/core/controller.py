@@ -23,7 +23,7 @@ from typing import Any
 from tidelog.counting import count
 from tidelog.effects import Event, Post
 from tidelog.errors import TidelogError, refuse
-from tidelog.levels import ALL, POSSIBLE_LOSSES, RECOVERY, Levels
+from tidelog.levels import ALL, POSSIBLE_LOSSES, RANKING, RECOVERY, Levels
 from tidelog.types import (
     GROUPS,
     PRODUCER_IDS_END,
@@ -79,6 +79,7 @@ from tidelog_controller.core.commands import (
     FenceServer,
     LeaveParts,
     NoteControllers,
+    RankedServer,
     RecordLoss,
     RemoveTopic,
     TakeProducerIds,
@@ -90,12 +91,13 @@ from tidelog_controller.core.events import delta_of, events_of
 from tidelog_controller.core.features import FeatureWish
 from tidelog_controller.core.groups_topic import plan_coordinated
 from tidelog_controller.core.lagging import Lags
-from tidelog_controller.core.leadership import is_recovering
+from tidelog_controller.core.leadership import is_recovering, ranks_by_server
 from tidelog_controller.core.metadata import apply
 from tidelog_controller.core.moves import Move, plan_move
 from tidelog_controller.core.once import RequestId
 from tidelog_controller.core.placement import Dice
 from tidelog_controller.core.raft import Entry, Persist, Stored
+from tidelog_controller.core.ranking import Ranking
 from tidelog_controller.core.recovery import awaited, first_free_id, first_of_share
 from tidelog_controller.core.refusals import refusal_of
 from tidelog_controller.core.scribe import Scribe
@@ -138,6 +140,7 @@ class Controller(Consensus):
         balance = settings.balance
         self.turns = Turns(balance.moves_per_server)
         self.lags = Lags(balance.lag_threshold_s, balance.lag_patience_s, balance.leader_min_term_s)
+        self.ranking = Ranking(settings.session_timeout_s)
         self.scribe = Scribe(settings.timeline)
         self.upkeep = Upkeep(settings.timeline, rng)
         self.newer: TidelogError | None = None
@@ -239,8 +242,9 @@ class Controller(Consensus):
         effects += self._give_up(now)
         if self.active and self.newer is None:
             for fence in self.elections.expired(self.state, now, wall_ms):
-                effects += self._propose(fence, now)
-            for transfer in self.balance.due(self.state, now, wall_ms, self.lags.slow(now)):
+                effects += self._propose(replace(fence, ranks=self._ranks(now)), now)
+            ranks = ranks_by_server(self._ranks(now))
+            for transfer in self.balance.due(self.state, now, wall_ms, self.lags.slow(now), ranks):
                 effects += self._propose(transfer, now)
             for move in self.turns.due(self.state, now, wall_ms):
                 effects += self._propose(move, now)
@@ -310,7 +314,7 @@ class Controller(Consensus):
             case AlterIsr():
                 return ChangeIsr(wall_ms, **_fields(message))
             case HandOver():
-                return LeaveParts(wall_ms, **_fields(message))
+                return LeaveParts(wall_ms, **_fields(message), ranks=() if message.ready else self._ranks(now))
             case ReportLoss():
                 if message.end <= message.start:
                     return refuse("MALFORMED", f"no records from {message.start} to {message.end}")
@@ -392,14 +396,22 @@ class Controller(Consensus):
         decision: Command | None
         if isinstance(message, Heartbeat):
             decision = self.elections.on_heartbeat(self.state, message.node, source, now, wall_ms)
+            self.ranking.on_heartbeat(message.node, message.lags, now)
             if message.lags:
                 self.lags.on_heartbeat(self.state, message.node, message.lags, now)
         elif isinstance(message, Seal):
-            decision = self.elections.on_seal(self.state, message, now, wall_ms)
+            decision = self.elections.on_seal(self.state, message, now, wall_ms, ranks_by_server(self._ranks(now)))
         else:
             decision = self.elections.on_report(self.state, message, now, wall_ms)
+            decision = None if decision is None else replace(decision, ranks=self._ranks(now))
         effects = answer_to(source, id, Done())
         return effects if decision is None else effects + self._propose(decision, now)
+
+    def _ranks(self, now: float) -> tuple[RankedServer, ...]:
+        """How servers rank as leaders now; none below the feature level, where replica order decides."""
+        if self.state.level < RANKING:
+            return ()
+        return self.ranking.ranks(self.state, self.lags.slow(now), now)
 
     def _read_now(self, request: Message) -> Message | TidelogError:
         match request:
@@ -411,6 +423,7 @@ class Controller(Consensus):
                     *self.state.history[request.topic_id][request.partition],
                     *refused,
                     *self._awaited(request),
+                    *self._held_back(request),
                 )
                 return HistoryAnswer(tuple(sorted(entries, key=lambda entry: entry.time_ms)))
             case _:
@@ -434,10 +447,25 @@ class Controller(Consensus):
             )
         ]
 
+    def _held_back(self, request: History) -> list[HistoryEntry]:
+        """An election that waits since there were too many of late, as the last entry of the partition's history."""
+        key = TopicPartition(request.topic_id, request.partition)
+        partition, evidence = self.state.partition(*key), self.elections.held_back(self.state, key)
+        if partition is None or not evidence:
+            return []
+        time_ms = max((e.time_ms for e in self.state.history[key.topic_id][key.partition]), default=0)
+        leader, isr = partition.leader or "", partition.isr
+        return [
+            HistoryEntry(
+                time_ms, partition.epoch, partition.leader_epoch, "held_back", "damping", leader, isr, evidence
+            )
+        ]
+
     # --- what was agreed on --------------------------------------------------------------------------------
 
     def _on_active(self, now: float) -> None:
         self.elections.become_active(self.state, now)
+        self.ranking.become_active(self.state, now)
         self.balance.become_active(self.state, now)
         self.turns.become_active(self.state, now)
         self.scribe.become_active(now)
@@ -446,6 +474,7 @@ class Controller(Consensus):
     def _on_inactive(self) -> None:
         self.newer = None
         self.elections.clear()
+        self.ranking.clear()
         self.balance.clear()
         self.turns.clear()
         self.lags.clear()
@@ -459,6 +488,7 @@ class Controller(Consensus):
             self.on_refused(command, applied.answer, now, wall_ms=command.time_ms)
         self.counts.fences += isinstance(command, FenceServer) and bool(applied.servers)
         self.elections.on_applied(applied.state, command, changed, now)
+        self.ranking.on_applied(before, command, changed, now)
         self.balance.on_applied(before, applied.state, command, changed, now)
         self.turns.on_applied(applied.state, command, changed, now)
         self.upkeep.on_applied(before, applied.state, now)

@@ -17,9 +17,16 @@ A leader is replaced when a majority of the *live* ISR members other than the le
 follower of three that die together would leave one reporter of two for ever. Reports by servers that are not in
 the ISR, or of another epoch, do not count.
 
+Elections by reports are *damped*: after ``FREE_REPLACEMENTS`` of them within ``DAMPING_S`` the reports about a
+partition must go on for a whole session time-out before its leader is replaced again, counted anew when the leader
+heartbeats after a silence. So a server that freezes for
+a moment again and again, or a network that does, costs no election each time; a leader that stays silent is replaced
+as soon as its session ends, as it would be without any report. Nothing is held back where the link of the leader's
+heartbeats is broken, too: its process is dead.
+
 A sealed partition is led again when a majority of its replicas, live and in the ISR, has sealed the old epochs: by
-the one with the greatest (last epoch, log end); among equals by the first that is not being drained. A server that
-has handed the partition over, or was reported, does not count while the others are a majority without it.
+the one with the greatest (last epoch, log end); among equals by one that is not being drained, of the lowest rank. A
+server that has handed the partition over, or was reported, does not count while the others are a majority without it.
 
 A decision is in flight from its proposal until it is applied, and is not made again meanwhile.
 """
@@ -28,6 +35,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from math import inf
 
 from tidelog.errors import TidelogError, refuse
 from tidelog.levels import RECOVERY
@@ -46,9 +54,16 @@ from tidelog_controller.core.commands import (
     SealedPart,
     UnfenceServer,
 )
-from tidelog_controller.core.leadership import is_recovering
+from tidelog_controller.core.leadership import ALL_ALIKE, Ranks, is_recovering
 from tidelog_controller.core.recovery import choose
 from tidelog_controller.core.state import MetadataState
+
+FREE_REPLACEMENTS = 2
+"""So many leaders of a partition are replaced by reports within ``DAMPING_S`` without delay."""
+DAMPING_S = 20.0
+GAPS = 3
+"""Reports go on, and a leader heartbeats without a silence, while the next one comes within this part of a session
+time-out."""
 
 
 def why_not_reported(state: MetadataState, report: ReportLeader) -> TidelogError | None:
@@ -66,6 +81,10 @@ class _Suspicion:
 
     epoch: int
     reports: dict[NodeId, tuple[float, str]] = field(default_factory=dict)
+    last_at: float = 0.0
+    """When the last report came."""
+    agreed_at: float | None = None
+    """Since when a majority has reported without a gap; None: it has not."""
 
 
 @dataclass(slots=True)
@@ -86,6 +105,8 @@ class _Session:
     ends_at: float
     source: int | None
     link_broken: bool = False
+    back_at: float = -inf
+    """When the last silence of more than ``GAPS`` allows ended."""
 
 
 class Elections:
@@ -94,11 +115,16 @@ class Elections:
     def __init__(self, session_timeout_s: float, broken_link_grace_s: float, leader_report_window_s: float) -> None:
         self._session_timeout_s = session_timeout_s
         self._broken_link_grace_s = broken_link_grace_s
+        self._gap_s = session_timeout_s / GAPS
         self._window_s = leader_report_window_s
         self._sessions: dict[NodeId, _Session] = {}
         self._suspicions: dict[TopicPartition, _Suspicion] = {}
         self._sealings: dict[TopicPartition, _Sealing] = {}
         self._in_flight: dict[tuple[str, str, int], None] = {}
+        self._replaced: dict[TopicPartition, list[float]] = {}
+        """When a partition's leader was replaced because of reports, not long ago."""
+        self._seen_at = 0.0
+        """When the last heartbeat or report came."""
         self._registered_at = 0.0
         """When the last server registered, or this controller became active."""
 
@@ -114,6 +140,7 @@ class Elections:
         self._suspicions.clear()
         self._sealings.clear()
         self._in_flight.clear()
+        self._replaced.clear()
 
     # --- sessions ----------------------------------------------------------------------------------------
 
@@ -122,7 +149,10 @@ class Elections:
     ) -> UnfenceServer | None:
         """A heartbeat of the server's present life (the caller checked) over link ``source``; ends its fence, if
         there is one."""
-        self._sessions[node] = self._fresh(now, source)
+        self._seen_at = now
+        before = self._sessions[node]
+        session = self._sessions[node] = self._fresh(now, source)
+        session.back_at = now if now - before.heard_at > self._gap_s else before.back_at
         server = state.servers[node]
         if not server.fenced or not self._begin(("unfence", node, server.broker_epoch)):
             return None
@@ -176,6 +206,7 @@ class Elections:
     ) -> ReplaceLeaders | None:
         """Count a report by a server in its present life (the caller checked); perhaps it is the last one needed.
         Parts that are out of date, or not the reporter's to judge, are passed over."""
+        self._seen_at = now
         lost: list[LostLeader] = []
         for part in report.parts:
             key = TopicPartition(part.topic_id, part.partition)
@@ -185,9 +216,16 @@ class Elections:
             suspicion = self._suspicions.get(key)
             if suspicion is None or suspicion.epoch != part.epoch:
                 suspicion = self._suspicions[key] = _Suspicion(part.epoch)
+            if now - suspicion.last_at > self._gap_s:
+                suspicion.agreed_at = None
+            suspicion.last_at = now
             suspicion.reports[report.node] = (now, report.reason)
             evidence = self._majority(state, partition, suspicion, now)
-            if evidence is not None and self._begin(("replace", f"{key.topic_id}/{key.partition}", part.epoch)):
+            if evidence is None or self._is_held_back(key, report.leader, suspicion, now):
+                continue
+            if suspicion.agreed_at is not None and now > suspicion.agreed_at:
+                evidence["held_back_ms"] = str(round((now - suspicion.agreed_at) * 1000))
+            if self._begin(("replace", f"{key.topic_id}/{key.partition}", part.epoch)):
                 lost.append(LostLeader(*key, part.leader_epoch, part.epoch, evidence))
         return ReplaceLeaders(wall_ms, report.leader, tuple(lost)) if lost else None
 
@@ -217,10 +255,41 @@ class Elections:
         told = {f"report_{node}": suspicion.reports[node][1] for node in fresh}
         return {"leader": partition.leader or "", "reports": str(len(fresh)), "live": str(len(judges)), **told}
 
+    def _is_held_back(self, key: TopicPartition, leader: NodeId, suspicion: _Suspicion, now: float) -> bool:
+        """Whether a majority agrees, but the partition has had too many elections of late."""
+        if suspicion.agreed_at is None:
+            suspicion.agreed_at = now
+        recent = self._replaced[key] = [at for at in self._replaced.get(key, ()) if now - at < DAMPING_S]
+        if len(recent) < FREE_REPLACEMENTS or self._sessions[leader].link_broken:
+            return False
+        return now - max(suspicion.agreed_at, self._sessions[leader].back_at) < self._session_timeout_s
+
+    def held_back(self, state: MetadataState, key: TopicPartition) -> dict[str, str]:
+        """The evidence that the election of a new leader is held back now; empty: it is not."""
+        suspicion, partition = self._suspicions.get(key), state.partition(*key)
+        if (
+            partition is None
+            or suspicion is None
+            or suspicion.agreed_at is None
+            or suspicion.epoch != partition.epoch
+        ):
+            return {}
+        elections = len(self._replaced[key])
+        if elections < FREE_REPLACEMENTS or self._seen_at - suspicion.last_at > self._gap_s:
+            return {}
+        return {
+            "leader": partition.leader or "",
+            "elections": str(elections),
+            **{f"report_{node}": reason for node, (_, reason) in suspicion.reports.items()},
+        }
+
     # --- seals -------------------------------------------------------------------------------------------
 
-    def on_seal(self, state: MetadataState, seal: Seal, now: float, wall_ms: int) -> ElectSealed | None:
+    def on_seal(
+        self, state: MetadataState, seal: Seal, now: float, wall_ms: int, ranks: Ranks = ALL_ALIKE
+    ) -> ElectSealed | None:
         """Take seals of a server in its present life (the caller checked); perhaps they are the last ones needed.
+        ``ranks`` decide between logs that reach equally far.
         Parts of another leader epoch, or that are led again, are passed over."""
         sealed: list[SealedPart] = []
         for part in seal.parts:
@@ -230,7 +299,7 @@ class Elections:
                 continue
             sealing = self._sealing(key, part.leader_epoch)
             sealing.seals[seal.node] = (seal.broker_epoch, part)
-            chosen = self._sealed(state, key, partition, sealing, now)
+            chosen = self._sealed(state, key, partition, sealing, now, ranks)
             if chosen is not None and self._begin(("seal", f"{key.topic_id}/{key.partition}", part.leader_epoch)):
                 sealed.append(chosen)
         return ElectSealed(wall_ms, tuple(sealed)) if sealed else None
@@ -242,7 +311,13 @@ class Elections:
         return sealing
 
     def _sealed(
-        self, state: MetadataState, key: TopicPartition, partition: PartitionState, sealing: _Sealing, now: float
+        self,
+        state: MetadataState,
+        key: TopicPartition,
+        partition: PartitionState,
+        sealing: _Sealing,
+        now: float,
+        ranks: Ranks,
     ) -> SealedPart | None:
         """Who leads next, if a majority has sealed; after a rescue, if that is known."""
         config = state.topics[key.topic_id].config
@@ -261,8 +336,13 @@ class Elections:
         if len(seals) < majority:
             return None
         drains = {node: state.servers[node].draining for node in seals}
-        leader = max(seals, key=lambda node: (seals[node].last_epoch, seals[node].end, not drains[node]))
+
+        def reach(node: NodeId) -> tuple[int, int, bool, int]:
+            return seals[node].last_epoch, seals[node].end, not drains[node], -ranks.get(node, 0)
+
+        leader = max(seals, key=reach)
         told = {f"seal_{node}": f"epoch {part.last_epoch}, end {part.end}" for node, part in seals.items()}
+        told |= {f"rank_{node}": str(ranks[node]) for node in seals if node in ranks}
         evidence = {"seals": str(len(seals)), "replicas": str(len(partition.replicas)), **told}
         sealed_by = tuple(IsrMember(node, sealing.seals[node][0]) for node in seals)
         above = _above(state, partition, seals)
@@ -324,6 +404,8 @@ class Elections:
             case ReplaceLeaders():
                 for part in command.parts:
                     self._in_flight.pop(("replace", f"{part.topic_id}/{part.partition}", part.epoch), None)
+                for key in changed:
+                    self._replaced.setdefault(key, []).append(now)
                 self._avoid(state, changed, command.leader)
             case ElectSealed():
                 for sealed in command.parts:
@@ -332,7 +414,7 @@ class Elections:
             case LeaveParts():
                 self._avoid(state, changed, command.node)
             case RemoveTopic():
-                for known in (self._suspicions, self._sealings):
+                for known in (self._suspicions, self._sealings, self._replaced):
                     for key in [key for key in known if key.topic_id == command.topic_id]:
                         del known[key]
             case _:

@@ -24,6 +24,9 @@ can have committed something has a member among them (Raft 5.4.1, as a vote that
 
 A member whose copy is *doubtful* (``doubt.py``) is as good as away until it has settled that.
 
+Of those that may lead the active controller's ranking takes the best (``ranking.py``); equals, and all of them where
+the command carries no ranks, go in replica order. A rank never makes a replica a candidate.
+
 **Unclean election**, where the topic allows it: with nobody live of whom it is known that it holds everything (with
 ``quorum``: no majority of promises), the last leader leads if it is live and has not lost all that it had: also if it
 has just registered and may lack what it had not flushed, since every other live replica lags further behind. Else the
@@ -34,12 +37,18 @@ unclean election while all members are live and only have to settle their doubt.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from types import MappingProxyType
 
 from tidelog.types import NodeId, PartitionState, TopicConfig
 
+from tidelog_controller.core.commands import RankedServer
+
 IsLive = Callable[[NodeId], bool]
+Ranks = Mapping[NodeId, int]
+"""How fit servers are to lead: the lower the better, 0 for one that is not named (``ranking.py``)."""
+ALL_ALIKE: Ranks = MappingProxyType({})
 
 
 def _nobody(node: NodeId) -> bool:
@@ -58,6 +67,7 @@ def elect(
     lost: NodeId | None = None,
     wiped: bool = False,
     doubtful: tuple[NodeId, ...] | None = None,
+    ranks: Ranks = ALL_ALIKE,
 ) -> PartitionState:
     """The partition with this ISR and the leader that follows from it; the same object when nothing changes.
 
@@ -66,7 +76,8 @@ def elect(
     as good; a leader that does goes on until leadership is transferred. ``leaving`` leads only where nobody else can.
     ``lost`` may have lost what it had: it is in neither ISR nor ELR, and leads only where nobody else is live, or if
     it led last; ``wiped``: it has certainly lost all of it; having led last says nothing for it, now or later.
-    ``doubtful``: the members whose copies are doubtful from now on (default: as before); they are as good as away."""
+    ``doubtful``: the members whose copies are doubtful from now on (default: as before); they are as good as away.
+    ``ranks`` order those that may lead, and never let another lead: first the ISR by rank, then the ELR by rank."""
     assert all(node in partition.replicas for node in isr), "an ISR holds replicas only"
     doubtful = partition.doubtful if doubtful is None else doubtful
     if is_recovering(partition, config):
@@ -83,10 +94,10 @@ def elect(
         renew = True
         quorum = config.commit_rule == "quorum"
         sealing = quorum and can_be_sealed(judged, isr, is_live)
-        leader = None if quorum else _first_live(isr, elr, counts, drains, leaving)
+        leader = None if quorum else _first_live(isr, elr, counts, drains, leaving, ranks)
         settles = any(node in doubtful for node in isr + elr) and all(map(is_live, isr + elr))
         if leader is None and not sealing and config.unclean_election and not settles:
-            others = _first_live(isr, partition.replicas, is_live, drains, lost)
+            others = _first_live(isr, partition.replicas, is_live, drains, lost, ranks)
             leader = last if last is not None and is_live(last) else others
             unclean = leader is not None
         sealing = quorum and leader is None
@@ -229,6 +240,25 @@ def _counting(partition: PartitionState, is_live: IsLive) -> IsLive:
     return lambda node: is_live(node) and node not in partition.doubtful
 
 
+def ranks_by_server(ranks: Iterable[RankedServer]) -> Ranks:
+    """The ranks of a command, by server."""
+    return {one.node: one.rank for one in ranks}
+
+
+def passed_over(old: PartitionState, new: PartitionState, ranks: Iterable[RankedServer]) -> dict[str, str]:
+    """The evidence of an election for ``why``: the rank of every candidate that has one, and which replicas before
+    the new leader in replica order were passed over for their rank. Empty where no new leader was elected."""
+    if new.leader is None or new.leader_epoch == old.leader_epoch:
+        return {}
+    candidates = without((*old.isr, *old.elr), old.leader or "")
+    ranked = {one.node: one for one in ranks if one.node in candidates}
+    evidence = {f"rank_{node}": f"{one.rank} ({one.reason})" for node, one in ranked.items()}
+    best = ranked[new.leader].rank if new.leader in ranked else 0
+    before = old.replicas[: old.replicas.index(new.leader)] if new.leader in old.replicas else ()
+    worse = [node for node in before if node in ranked and ranked[node].rank > best]
+    return evidence | ({"passed_over": " ".join(worse)} if worse else {})
+
+
 def without(nodes: tuple[NodeId, ...], node: NodeId) -> tuple[NodeId, ...]:
     """``nodes`` but for that one."""
     return tuple(member for member in nodes if member != node)
@@ -245,8 +275,18 @@ def _eligible(
 
 
 def _first_live(
-    first: Iterable[NodeId], then: Iterable[NodeId], is_live: IsLive, drains: IsLive, avoided: NodeId | None
+    first: Iterable[NodeId],
+    then: Iterable[NodeId],
+    is_live: IsLive,
+    drains: IsLive,
+    avoided: NodeId | None,
+    ranks: Ranks = ALL_ALIKE,
 ) -> NodeId | None:
-    """The first of ``first`` that is live, else of ``then``; in each who drains is last, and ``avoided`` of all."""
-    live = [*sorted(filter(is_live, first), key=drains), *sorted(filter(is_live, then), key=drains)]
+    """The best of ``first`` that is live, else of ``then``: in each by rank, a draining server after all others, and
+    ``avoided`` last of all."""
+
+    def order(node: NodeId) -> tuple[bool, int]:
+        return drains(node), ranks.get(node, 0)
+
+    live = [*sorted(filter(is_live, first), key=order), *sorted(filter(is_live, then), key=order)]
     return next((node for node in live if node != avoided), live[0] if live else None)

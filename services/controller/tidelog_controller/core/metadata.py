@@ -36,6 +36,7 @@ Sources: KIP-497 (compare-and-set of the ISR), KIP-841 and KIP-903 (fenced membe
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 from tidelog.errors import TidelogError, refuse
 from tidelog.types import NodeId, PartitionState, ServerState, TopicConfig, TopicPartition, TopicState
@@ -83,6 +84,8 @@ from tidelog_controller.core.leadership import (
     elect_sealed,
     first_state,
     is_recovering,
+    passed_over,
+    ranks_by_server,
     without,
 )
 from tidelog_controller.core.moving import move, pass_on, with_proposed
@@ -213,10 +216,12 @@ def _fence(draft: Draft, command: FenceServer) -> Done | TidelogError:
     if server.fenced:
         return Done()
     evidence = {"node": node, "broker_epoch": str(command.broker_epoch), **command.evidence}
+    ranks = ranks_by_server(command.ranks)
     draft.put_server(replace(server, fenced=True), "server_fenced", "session_expired", evidence)
     for key, partition, config in draft.copies_of(node):
-        new = elect(partition, config, _remaining(partition, config, node), draft.is_live, drains=draft.drains)
-        draft.change(key, new, "session_expired", evidence)
+        isr = _remaining(partition, config, node)
+        new = elect(partition, config, isr, draft.is_live, drains=draft.drains, ranks=ranks)
+        draft.change(key, new, "session_expired", evidence | passed_over(partition, new, command.ranks))
     return Done()
 
 
@@ -351,6 +356,7 @@ def _replace_leaders(draft: Draft, command: ReplaceLeaders) -> Done:
     """The failed leader leaves the ISR in the same change: nobody fetches in its epoch any more, so it commits
     nothing, and the new leader's HW need not wait for it. A partition that moved on is left alone, as is one in which
     nobody else could lead without loss: a leader that is reported may yet be well."""
+    ranks = ranks_by_server(command.ranks)
     for part in command.parts:
         key = TopicPartition(part.topic_id, part.partition)
         partition = draft.state.partition(*key)
@@ -364,8 +370,9 @@ def _replace_leaders(draft: Draft, command: ReplaceLeaders) -> Done:
         sealable = config.commit_rule != "quorum" or can_be_sealed(partition, partition.isr, draft.is_live)
         if sealable and any(map(draft.is_live, others)):
             isr = _remaining(partition, config, command.leader)
-            new = elect(partition, config, isr, draft.is_live, drains=draft.drains, renew=True)
-            draft.change(key, new, "leader_reported", part.evidence)
+            new = elect(partition, config, isr, draft.is_live, drains=draft.drains, renew=True, ranks=ranks)
+            evidence = part.evidence | passed_over(partition, new, command.ranks)
+            draft.change(key, new, "leader_reported", evidence)
     return Done()
 
 
@@ -386,20 +393,20 @@ def _leave_parts(draft: Draft, command: LeaveParts) -> Done | TidelogError:
         elif command.lost:
             return refuse("STALE_EPOCH", f"partition {key.partition} of {key.topic_id} is not in epoch {part.epoch}")
     evidence = {"node": node, "reason": command.reason}
+    chosen = partial(elect, is_live=draft.is_live, drains=draft.drains, ranks=ranks_by_server(command.ranks))
     for key, partition in parts:
         config = draft.state.topics[key.topic_id].config
         if command.lost:
-            new = elect(partition, config, partition.isr, draft.is_live, drains=draft.drains, lost=node, wiped=True)
+            new = chosen(partition, config, partition.isr, lost=node, wiped=True)
             new = new if new != partition else replace(partition, epoch=partition.epoch + 1)
-            draft.change(key, new, "data_lost", evidence)
+            draft.change(key, new, "data_lost", evidence | passed_over(partition, new, command.ranks))
         elif is_recovering(partition, config):
             continue  # nobody leads, and its promise holds
         elif node in partition.isr and can_take_over(partition, config, node, draft.is_live):
             quorum = config.commit_rule == "quorum"
             isr = partition.isr if quorum else without(partition.isr, node)
-            renew = partition.leader == node
-            new = elect(partition, config, isr, draft.is_live, drains=draft.drains, renew=renew, leaving=node)
-            draft.change(key, new, "handed_over", evidence)
+            new = chosen(partition, config, isr, renew=partition.leader == node, leaving=node)
+            draft.change(key, new, "handed_over", evidence | passed_over(partition, new, command.ranks))
     return Done()
 
 

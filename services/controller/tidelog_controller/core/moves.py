@@ -13,6 +13,7 @@ from tidelog.wire.messages import (
     DrainServer,
     GrowTopic,
     Message,
+    PlannedMove,
     PlanRebalance,
     Reassign,
     Rebalance,
@@ -55,7 +56,7 @@ def plan_move(
                 return _unknown_server(state, wish.server)
             return SetDraining(wall_ms, wish.server, wish.drain)
         case PlanRebalance():
-            return plan_rebalance(state, wish.empty_drained)
+            return plan_rebalance(state, wish.empty_drained, wish.weights, wish.unit)
         case Rebalance():
             return _plan_queue(state, wish, wall_ms)
 
@@ -96,9 +97,14 @@ def _plan_queue(state: MetadataState, wish: Rebalance, wall_ms: int) -> ChangeQu
     """All of the plan waits for its turn; or nothing does any more."""
     if wish.cancel:
         return ChangeQueue(wall_ms, clear=True)
-    plan = plan_rebalance(state, wish.empty_drained).moves
-    moves = tuple(QueuedMove(state.names[m.name], m.partition, m.target, m.reason, wish.asker) for m in plan)
+    plan = plan_rebalance(state, wish.empty_drained, wish.weights, wish.unit).moves
+    moves = tuple(QueuedMove(state.names[m.name], m.partition, m.target, _sake(m), wish.asker) for m in plan)
     return ChangeQueue(wall_ms, moves)
+
+
+def _sake(move: PlannedMove) -> str:
+    """Why a move was planned, as ``why`` shows it."""
+    return f"{move.reason} ({move.evidence})" if move.evidence else move.reason
 
 
 def _plan_cancellation(

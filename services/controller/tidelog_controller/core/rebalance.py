@@ -7,10 +7,16 @@ the same plan:
    those that have none of the partition, on a rack without one if there is such a server.
 1. **Racks.** Where a partition has two replicas on one rack and there is a server on a rack without one, the replica
    on the more loaded of the two servers moves to the least loaded of those.
-2. **Load.** As long as the fullest server has at least two replicas more than the emptiest, one of a partition that
-   the emptiest has none of moves there, unless that puts two on one rack; then the next fuller or emptier is tried.
-3. **Preferred leaders.** As long as one server is preferred leader of at least two partitions more than another that
-   is a replica of one of them, the two change places in that partition's order.
+2. **Load.** As long as a replica can move from the fullest server to the emptiest so that the emptiest stays the
+   emptier of the two, the one that comes nearest to making them equal moves, if the emptiest has none of its
+   partition and that does not put two on one rack; else the next fuller or emptier server is tried.
+3. **Preferred leaders.** As long as one server is preferred leader of more than another that is a replica of one of
+   its partitions, and stays so afterwards, the two change places in that partition's order.
+
+A replica weighs 1, so that the numbers of replicas and of preferred leaders are evened out; or what the caller says,
+in bytes or bytes per second, so that the sums are. Then two servers that differ by less than ``TOLERANCE`` of the
+average count as equal, and a replica of less weight than ``LEAST`` of the average is not worth its move. Each move
+comes with the figures for which it was planned.
 
 Only live servers that are not being drained are judged and get anything; else replicas on others stay where they
 are. Partitions with a reassignment in progress, or waiting for its turn, count as what they will be and are not moved
@@ -20,16 +26,26 @@ like any other: else a server that goes for good could not be emptied.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+
 from tidelog.types import NodeId, TopicPartition
-from tidelog.wire.messages import PlannedMove, RebalancePlan
+from tidelog.wire.messages import PartitionWeight, PlannedMove, RebalancePlan
 
 from tidelog_controller.core.placement import racks_of
 from tidelog_controller.core.state import MetadataState
 
+TOLERANCE, LEAST = 0.1, 0.01
 
-def plan_rebalance(state: MetadataState, empty_drained: bool = False) -> RebalancePlan:
-    """The plan; empty where all is even. With what waits for its turn from earlier ones."""
-    picture = _Picture(state)
+
+def plan_rebalance(
+    state: MetadataState,
+    empty_drained: bool = False,
+    weights: Iterable[PartitionWeight] = (),
+    unit: str = "",
+) -> RebalancePlan:
+    """The plan; empty where all is even. With what waits for its turn from earlier ones. ``weights`` of partitions
+    in ``unit``; without a unit each replica weighs 1."""
+    picture = _Picture(state, {(one.name, one.partition): max(0, one.weight) for one in weights}, unit)
     if empty_drained:
         picture.empty_drained()
     picture.spread_over_racks()
@@ -47,14 +63,17 @@ def plan_rebalance(state: MetadataState, empty_drained: bool = False) -> Rebalan
         )
         for move in state.queue.values()
     )
-    return RebalancePlan(picture.moves(), waiting)
+    return RebalancePlan(picture.moves(), waiting, unit)
 
 
 class _Picture:
     """Replicas as they are and as they become."""
 
-    def __init__(self, state: MetadataState) -> None:
+    def __init__(self, state: MetadataState, weights: Mapping[tuple[str, int], int], unit: str) -> None:
         self._state = state
+        self._unit = unit
+        self._weights: dict[TopicPartition, int] = {}
+        self._evidence: dict[TopicPartition, list[str]] = {}
         self._servers = sorted(n for n in state.servers if state.is_live(n) and not state.servers[n].draining)
         self._racks = racks_of(state)
         self._replicas: dict[TopicPartition, tuple[NodeId, ...]] = {}
@@ -63,6 +82,7 @@ class _Picture:
         for topic in state.topics.values():
             for number, partition in enumerate(topic.partitions):
                 key = TopicPartition(topic.topic_id, number)
+                self._weights[key] = weights.get((topic.name, number), 0) if unit else 1
                 waits = state.queue.get(f"{key.topic_id}/{key.partition}")
                 queued = () if waits is None else waits.replicas
                 self._replicas[key] = partition.target or queued or partition.replicas
@@ -74,10 +94,10 @@ class _Picture:
         for key, replicas in self._replicas.items():
             for node in replicas:
                 if node in self._load:
-                    self._load[node] += 1
+                    self._load[node] += self._weights[key]
                     self._held[node][key] = None
             if replicas[0] in self._leads:
-                self._leads[replicas[0]] += 1
+                self._leads[replicas[0]] += self._weights[key]
 
     def moves(self) -> tuple[PlannedMove, ...]:
         """What became of it."""
@@ -87,7 +107,8 @@ class _Picture:
             before, after = topic.partitions[key.partition].replicas, self._replicas[key]
             if before != after:
                 told = ", ".join(dict.fromkeys(reasons))
-                planned.append(PlannedMove(topic.name, key.partition, before, after, told))
+                figures = "; ".join(self._evidence.get(key, ()))
+                planned.append(PlannedMove(topic.name, key.partition, before, after, told, figures))
         return tuple(planned)
 
     # --- passes ------------------------------------------------------------------------------------------
@@ -123,10 +144,11 @@ class _Picture:
         by_load = sorted(self._servers, key=lambda node: (self._load[node], node))
         for full in reversed(by_load):
             for empty in by_load:
-                if self._load[full] - self._load[empty] < 2:
+                if self._load[full] - self._load[empty] <= self._least_difference(self._load):
                     break
                 key = self._movable_between(full, empty)
                 if key is not None:
+                    self._tell(key, "holds", self._load, full, empty)
                     self._replace(key, full, empty, "load")
                     return True
         return False
@@ -140,36 +162,64 @@ class _Picture:
                 if replicas[0] != busy or key not in self._movable:
                     continue
                 idle = min((n for n in replicas if n in self._leads), key=lambda n: (self._leads[n], n))
-                if self._leads[busy] - self._leads[idle] >= 2:
+                weight, difference = self._weights[key], self._leads[busy] - self._leads[idle]
+                if self._is_worth_it(weight, self._leads) and difference > max(
+                    weight, self._least_difference(self._leads)
+                ):
+                    self._tell(key, "is preferred leader of", self._leads, busy, idle)
                     self._replicas[key] = (idle, *(n for n in replicas if n != idle))
-                    self._leads[busy] -= 1
-                    self._leads[idle] += 1
+                    self._leads[busy] -= weight
+                    self._leads[idle] += weight
                     self._reasons.setdefault(key, []).append("leaders")
                     return True
         return False
 
     # --- one step ----------------------------------------------------------------------------------------
 
+    def _least_difference(self, loads: Mapping[NodeId, int]) -> float:
+        """Servers that differ by no more than this count as equal."""
+        return TOLERANCE * sum(loads.values()) / len(loads) if self._unit else 1
+
+    def _is_worth_it(self, weight: int, loads: Mapping[NodeId, int]) -> bool:
+        return weight > 0 and (not self._unit or weight >= LEAST * sum(loads.values()) / len(loads))
+
     def _movable_between(self, full: NodeId, empty: NodeId) -> TopicPartition | None:
+        """The replica whose move comes nearest to making the two servers equal."""
+        best: TopicPartition | None = None
+        difference = self._load[full] - self._load[empty]
         for key in self._held[full]:
-            replicas = self._replicas[key]
+            replicas, weight = self._replicas[key], self._weights[key]
             if empty in replicas or key not in self._movable:
                 continue
+            if weight >= difference or not self._is_worth_it(weight, self._load):
+                continue
             others = [self._racks[node] for node in replicas if node != full]
-            if self._racks[empty] not in others or self._racks[full] in others:
-                return key
-        return None
+            if self._racks[empty] in others and self._racks[full] not in others:
+                continue
+            if best is None or abs(difference - 2 * weight) < abs(difference - 2 * self._weights[best]):
+                best = key
+        return best
+
+    def _tell(self, key: TopicPartition, verb: str, loads: Mapping[NodeId, int], full: NodeId, empty: NodeId) -> None:
+        """Note the figures of a move before it counts."""
+        figures = f"{full} {verb} {self._amount(loads[full])}, {empty} {self._amount(loads[empty])}"
+        own = f"; this is {self._amount(self._weights[key])}" if self._unit else ""
+        self._evidence.setdefault(key, []).append(figures + own)
+
+    def _amount(self, weight: int) -> str:
+        return f"{weight / 1_000_000:.1f} M{self._unit}" if self._unit else str(weight)
 
     def _replace(self, key: TopicPartition, source: NodeId, to: NodeId, reason: str) -> None:
         replicas = self._replicas[key]
+        weight = self._weights[key]
         if replicas[0] == source:
-            self._leads[to] += 1
+            self._leads[to] += weight
             if source in self._leads:
-                self._leads[source] -= 1
+                self._leads[source] -= weight
         self._replicas[key] = tuple(to if node == source else node for node in replicas)
-        self._load[to] += 1
+        self._load[to] += weight
         if source in self._load:
-            self._load[source] -= 1
+            self._load[source] -= weight
             del self._held[source][key]
         self._held[to][key] = None
         self._reasons.setdefault(key, []).append(reason)

@@ -1,0 +1,124 @@
+"""How fit each replica server is to lead, as the active controller sees it: volatile, and only a preference.
+
+The metadata decide which replicas *may* lead: live members of the ISR, then of the ELR. The ranking decides which of
+them does. Rank 0 is the best, and most servers have it; replicas of equal rank are taken in replica order, so the
+preferred replica leads where all are well. The ranks travel in the commands that replace leaders (``FenceServer``,
+``ReplaceLeaders``, ``LeaveParts``; feature level ``RANKING``), so every controller that applies them elects the same.
+
+A server's rank is the sum of:
+
+    delay      the longest recent silence between two heartbeats, or the longest lag as a follower that a leader
+               reported, whichever is longer; one for each third of the session time-out, ``MOST_DELAY`` at most
+    slow       ``MOST_DELAY`` where the server is in the slow list (``lagging.py``)
+    replaced   one for each time that it was replaced as a leader because it was silent, in the last
+               ``REMEMBERED_S``: leadership does not go to and fro between two servers that hang now and then
+
+A leader that was silent itself reports lags that say nothing of its followers: these do not count. A controller that
+becomes active knows nothing, and ranks all alike until it has heard more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, field
+
+from tidelog.types import NodeId, TopicPartition
+from tidelog.wire.messages import FollowerLag
+
+from tidelog_controller.core.commands import Command, FenceServer, RankedServer, ReplaceLeaders
+from tidelog_controller.core.state import MetadataState
+
+RECENT_S = 20.0
+"""Delays count for so long. Leaders report lags every 5 s."""
+REMEMBERED_S = 60.0
+"""A leader that was replaced ranks lower for so long."""
+STEPS = 3
+"""A session time-out is so many steps of delay."""
+MOST_DELAY = 6
+
+
+@dataclass(slots=True)
+class _Delays:
+    """One server's delays, each (when it was seen, seconds), and when its last heartbeat came."""
+
+    heard_at: float
+    beats: bool = False
+    """A heartbeat came since this controller is active."""
+    silences: list[tuple[float, float]] = field(default_factory=list)
+    lags: list[tuple[float, float, NodeId]] = field(default_factory=list)
+    """With the leader that reported it."""
+    replaced: list[float] = field(default_factory=list)
+
+
+class Ranking:
+    """Times are seconds of the caller's monotonic clock."""
+
+    def __init__(self, session_timeout_s: float) -> None:
+        self._step_s = session_timeout_s / STEPS
+        self._delays: dict[NodeId, _Delays] = {}
+
+    def become_active(self, state: MetadataState, now: float) -> None:
+        """Begin without evidence against any server."""
+        self._delays = {node: _Delays(now) for node in state.servers}
+
+    def clear(self) -> None:
+        """Forget everything: no longer active."""
+        self._delays.clear()
+
+    def on_heartbeat(self, node: NodeId, lags: Iterable[FollowerLag], now: float) -> None:
+        """A heartbeat of a server in its present life, with the lags of its followers, if it reports them now."""
+        delays = self._of(node, now)
+        silence_s = now - delays.heard_at
+        if delays.beats and silence_s >= self._step_s:
+            delays.silences.append((now, silence_s))
+        delays.heard_at, delays.beats = now, True
+        for lag in lags:
+            if lag.lag_ms >= 1000 * self._step_s:
+                self._of(lag.node, now).lags.append((now, lag.lag_ms / 1000, node))
+
+    def on_applied(
+        self, before: MetadataState, command: Command, changed: Collection[TopicPartition], now: float
+    ) -> None:
+        """``command`` changed these partitions of ``before``."""
+        match command:
+            case FenceServer():
+                suspect = command.node
+            case ReplaceLeaders():
+                suspect = command.leader
+            case _:
+                return
+        led = (before.partition(*key) for key in changed)
+        if any(partition is not None and partition.leader == suspect for partition in led):
+            self._of(suspect, now).replaced.append(now)
+
+    def ranks(self, state: MetadataState, slow: Collection[NodeId], now: float) -> tuple[RankedServer, ...]:
+        """The servers whose rank is not 0, by name, each with the evidence in words."""
+        for delays in self._delays.values():
+            delays.silences = [one for one in delays.silences if now - one[0] < RECENT_S]
+            delays.lags = [one for one in delays.lags if now - one[0] < RECENT_S]
+            delays.replaced = [at for at in delays.replaced if now - at < REMEMBERED_S]
+        silences = {node: self._silence_s(node, now) for node in self._delays}
+        ranked = []
+        for node in sorted(self._delays):
+            if node not in state.servers:
+                continue
+            delays, silence_s = self._delays[node], silences[node]
+            lags = [lag_s for _, lag_s, leader in delays.lags if silences.get(leader, 0.0) < self._step_s]
+            rank = min(MOST_DELAY, int(max(silence_s, *lags, 0.0) / self._step_s)) + len(delays.replaced)
+            reasons = [f"silent for {silence_s:.1f} s"] if silence_s >= self._step_s else []
+            reasons += [f"lagged by {max(lags):.1f} s"] if lags else []
+            reasons += [f"replaced {len(delays.replaced)} times as leader"] if delays.replaced else []
+            if node in slow:
+                rank += MOST_DELAY
+                reasons.append("slow")
+            if rank:
+                ranked.append(RankedServer(node, rank, ", ".join(reasons)))
+        return tuple(ranked)
+
+    def _silence_s(self, node: NodeId, now: float) -> float:
+        """The longest recent time without a heartbeat, the present one included."""
+        delays = self._delays[node]
+        return max(now - delays.heard_at, *(silence_s for _, silence_s in delays.silences), 0.0)
+
+    def _of(self, node: NodeId, now: float) -> _Delays:
+        return self._delays.setdefault(node, _Delays(now))

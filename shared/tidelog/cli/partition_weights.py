@@ -1,0 +1,54 @@
+"""What the replicas of partitions weigh, for ``tidelog partitions rebalance --by``: their size, or their traffic.
+
+The size is that of the leader's copy on its disk. The traffic is the number of records that the high watermark passes
+between two looks, times the average size of a record in that log. A partition whose leader does not answer weighs
+nothing, and stays where it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import trio
+
+from tidelog.client.log import Log
+from tidelog.wire.messages import PartitionWeight, TopicInfo
+
+UNITS = {"count": "", "bytes": "B", "traffic": "B/s"}
+LOOK_S = 3.0
+"""Time between the two looks."""
+
+
+def sizes(topics: Sequence[TopicInfo]) -> tuple[PartitionWeight, ...]:
+    """Bytes on the disk of one replica."""
+    return tuple(
+        PartitionWeight(topic.name, one.partition, one.bytes)
+        for topic in topics
+        for one in topic.partitions
+        if one.bytes > 0
+    )
+
+
+def rates(before: Sequence[TopicInfo], after: Sequence[TopicInfo], seconds: float) -> tuple[PartitionWeight, ...]:
+    """Bytes per second that one replica gets, from two looks so many seconds apart."""
+    ends = {(topic.topic_id, one.partition): one.high_watermark for topic in before for one in topic.partitions}
+    weights = []
+    for topic in after:
+        for one in topic.partitions:
+            end, records = ends.get((topic.topic_id, one.partition), -1), one.high_watermark - one.log_start
+            if end >= 0 and one.high_watermark > end and one.bytes > 0 and records > 0:
+                rate = (one.high_watermark - end) * one.bytes / records / seconds
+                weights.append(PartitionWeight(topic.name, one.partition, round(rate)))
+    return tuple(weights)
+
+
+async def weigh_partitions(log: Log, by: str) -> tuple[PartitionWeight, ...]:
+    """The weights of all partitions ``by`` ``bytes`` or ``traffic``; none by ``count``."""
+    if by == "count":
+        return ()
+    names = [topic.name for topic in await log.topics()]
+    before, began = [await log.describe(name, offsets=True) for name in names], trio.current_time()
+    if by == "bytes":
+        return sizes(before)
+    await trio.sleep(LOOK_S)
+    return rates(before, [await log.describe(name, offsets=True) for name in names], trio.current_time() - began)
