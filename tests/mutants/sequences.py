@@ -71,7 +71,7 @@ def remember_the_crc_of_a_compacted_batch(patch: Patch) -> None:
 
 @breaks("KIP-98", "A batch of a transaction is no copy of a plain one, nor the other way.", tests=("test_producers",))
 def compare_no_kinds(patch: Patch) -> None:
-    """The same bytes by their CRC are enough."""
+    """A batch with the same CRC is a copy, whatever its kind."""
     _match(patch, lambda written, header: written.crc32c == header.crc32c)
 
 

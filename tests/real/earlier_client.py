@@ -28,7 +28,7 @@ async def transact(log: Log, topic: str) -> None:
 
 
 async def main(topic: str, gateways: list[str]) -> None:
-    told = {}
+    outcomes = {}
     async with tidelog.connect(gateways, connect_timeout_s=60, request_timeout_s=60) as log:
         ways = {
             "plain": lambda: produce(log, topic, idempotent=False),
@@ -38,10 +38,10 @@ async def main(topic: str, gateways: list[str]) -> None:
         for way, write in ways.items():
             try:
                 await write()
-                told[way] = "acked"
+                outcomes[way] = "acked"
             except TidelogError as error:
-                told[way] = f"{error.code}: {error}"
-    print(json.dumps(told))
+                outcomes[way] = f"{error.code}: {error}"
+    print(json.dumps(outcomes))
 
 
 if __name__ == "__main__":

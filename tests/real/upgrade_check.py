@@ -2,8 +2,8 @@
 partly back and forth again, and raised. Fails if a produce fails, if what was acked is not on every replica, the same
 on all, or if a process of the earlier revision is let in afterwards.
 
-A client of the earlier revision writes before and after the level is raised: first everything, then what needs no
-ticket, and it is told to upgrade for the rest."""
+A client of the earlier revision writes before and after the level is raised. Before, every way of writing succeeds.
+Afterwards plain batches do, and the errors of the others say that the client must be upgraded."""
 
 from __future__ import annotations
 
@@ -90,9 +90,9 @@ async def write_by_earlier_client(cluster: Cluster) -> dict[str, str]:
         env={**os.environ, "PYTHONPATH": folders},
         capture_stdout=True,
     )
-    told: dict[str, str] = json.loads(done.stdout)
-    print(f"  a client of the earlier revision: {told}", flush=True)
-    return told
+    outcomes: dict[str, str] = json.loads(done.stdout)
+    print(f"  a client of the earlier revision: {outcomes}", flush=True)
+    return outcomes
 
 
 async def upgrade(cluster: Cluster) -> None:
@@ -110,8 +110,8 @@ async def upgrade(cluster: Cluster) -> None:
             await load.heal()
         async with cluster.connect() as log:
             await log.create_topic("earlier", partitions=1, replication_factor=3)
-            told = await write_by_earlier_client(cluster)
-            assert set(told.values()) == {"acked"}, told
+            outcomes = await write_by_earlier_client(cluster)
+            assert set(outcomes.values()) == {"acked"}, outcomes
             before = await level(log)
 
             async def raised() -> bool:
@@ -123,10 +123,10 @@ async def upgrade(cluster: Cluster) -> None:
 
             await until(raised)
             print(f"  feature level {before} -> {NEWEST}", flush=True)
-        told = await write_by_earlier_client(cluster)
-        assert told.pop("plain") == "acked", told
+        outcomes = await write_by_earlier_client(cluster)
+        assert outcomes.pop("plain") == "acked", outcomes
         if before < TICKETS:
-            assert all("must be upgraded" in error for error in told.values()), told
+            assert all("must be upgraded" in error for error in outcomes.values()), outcomes
         await load.more()
     print(f"  {len(load.acked)} records acked, all on every replica; longest wait {load.longest_gap():.2f} s")
 

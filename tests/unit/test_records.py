@@ -138,11 +138,13 @@ def test_the_gateway_accepts_what_a_reader_can_read_and_nothing_else(written, pl
     assert gateway_accepts(changed) == readable
 
 
-def test_large_values_are_not_decoded_by_the_gateway(monkeypatch):
+@pytest.mark.parametrize("codec", records.CODECS)
+@pytest.mark.parametrize("size", [0, 100, 512])
+def test_values_are_not_decoded_by_the_gateway(monkeypatch, codec, size):
     read = []
     monkeypatch.setattr(batch_body.cbor2, "load", lambda source, **_: read.append(source.read()) or {})
     for count in (1, 23, 24, 255, 256, 70_000):
-        batch = encode_batch([NewRecord(bytes(512))] * count)
+        batch = encode_batch([NewRecord(bytes(size))] * count, codec=codec)
         header = check_batch(batch)
         check_body(header, batch)
     assert read == [b"\xa0"] * 6

@@ -205,7 +205,7 @@ class Leading:
 
     def _check_window(self, header: BatchHeader, acks: int) -> None:
         """Raise ``OVERLOADED`` where the producer has as many batches in flight as are remembered. One more would
-        push a batch out of memory that may be sent again, and that could not be told from another batch then."""
+        make the leader forget a batch that may be sent again. The leader could not recognise that copy then."""
         if acks == Acks.NONE:
             return
         acked = self.high_watermark if acks == Acks.ALL else self._log.durable
