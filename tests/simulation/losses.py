@@ -21,6 +21,8 @@ class Losses(ClientInvariants):
 
     _leaders: dict[tuple[TopicPartition, int], tuple[str, int]]
     """Who leads a leader epoch, and in which life."""
+    _lost_at_opening: set[TopicPartition]
+    """Partitions of which a copy cut its end when it was opened, and no other copy was asked what was there."""
 
     def _leads_anew_alone(self, key: TopicPartition, view: View, before: View) -> bool:
         """Where records may be lost, a new leader counts as committed only what it has flushed itself."""
@@ -61,7 +63,10 @@ class Losses(ClientInvariants):
 
     def _check_reported(self, who: str, key: TopicPartition, log: Log, chain: Chain, end: int) -> None:
         """Of the log that was ``chain`` nothing from ``end`` on is left: every record there that was committed and
-        may be gone is in a report that is on the disk until the controllers have it (R13)."""
+        may be gone is in a report that is on the disk until the controllers have it (R13). Not where the leader lost
+        it when it opened its log: no election tells the followers that they cut what was committed."""
+        if key in self._lost_at_opening:
+            return
         committed = self._of(key)
         for header in reversed(chain.headers):
             if header.end_offset <= end:
