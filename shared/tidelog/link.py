@@ -10,7 +10,7 @@ Theory. ``wire.session`` decides, this module moves the bytes. A link is three t
 The outbox is bounded. ``send`` waits below ``ROOM_BYTES``; ``post``, ``answer`` and ``start_call`` never wait, and
 drop the link when ``OUTBOX_BYTES`` are queued: the peer does not read, and what it asked for can be asked for again.
 
-A connection may have more than the seam demands, and the link uses it: ``send_many``; ``ping`` and ``heard_at``;
+A connection may have more than the seam demands, and the link uses it: ``send_many``; what ``Pinging`` has;
 ``send_now`` and ``can_send_now``; ``on_wait``, to be called when all that has arrived is handed out;
 ``on_urgent``, to be called when it has frames of its own to send with the next ``send_many``; ``identities``, whom
 the peer's certificate names (``tls``): a service must be who it says.
@@ -30,9 +30,10 @@ from typing import Unpack
 import trio
 
 from tidelog.errors import ProtocolError, TidelogError, Unreachable, without_frames
+from tidelog.failure_detector import FailureDetector, Patience
 from tidelog.outbox import OUTBOX_BYTES, Outbox, Turn, burst
 from tidelog.tls import CLIENT, check_peer, shown_over
-from tidelog.transport import Accepting, Connection, Transport
+from tidelog.transport import Accepting, Connection, Pinging, Transport
 from tidelog.wire.messages import Hello, Message, Payload, Welcome
 from tidelog.wire.session import PROTOCOL_VERSION, Answered, Close, Deliver, Denied, Effect, Opened, Session, Transmit
 
@@ -40,10 +41,8 @@ __all__ = ["OUTBOX_BYTES", "PROTOCOL_VERSION", "Handler", "Link", "burst", "conn
 
 SEND_TIMEOUT_S = 10.0
 """A send that takes longer drops the link."""
-SILENCE_S = 15.0
-"""A peer that sent nothing for so long, though it was pinged after a third of it, is gone."""
-STALL_S = 1.0
-"""A timer that is later than this was stopped (by the system, a debugger): its own lateness is no one's fault."""
+PATIENCE = Patience(15.0, 15.0)
+"""A peer that is silent for so long is gone, if nobody says otherwise."""
 CLOSE_TIMEOUT_S = 2.0
 SETTLING_TURNS = 5
 """One to hear of what has arrived, one to read it; and some for what this process itself is about to send."""
@@ -71,9 +70,9 @@ class Link:
         on_open: Callable[[Link], None] | None = None,
         on_close: Callable[[Link], None] | None = None,
         on_refused: OnRefused | None = None,
-        silence_s: float = SILENCE_S,
+        patience: Patience = PATIENCE,
     ) -> None:
-        self._silence_s = silence_s
+        self._detector = FailureDetector(patience, trio.current_time())
         self.source = next(_sources)
         """Unique number of this link in this process."""
         self.peer: Hello | Welcome
@@ -311,42 +310,42 @@ class Link:
         scope.cancel()
 
     async def _run_timer(self) -> None:
-        ping = getattr(self._connection, "ping", None)
-        ping_every_s = self._silence_s / 3
-        pinged_at: float | None = None
+        detector = self._detector
+        connection = self._connection if isinstance(self._connection, Pinging) else None
         planned = math.inf
         while True:
             now = trio.current_time()
-            if now > planned + STALL_S:  # it is we who were away: the peer may long have answered
-                pinged_at = None
-                self._outbox.sending_since = None if self._outbox.sending_since is None else now
+            late_s = max(0.0, now - planned)
             if (due := self._session.deadline()) is not None and now >= due:
                 for _ in range(SETTLING_TURNS):  # after a step that was long the answer may be there
                     await trio.lowlevel.checkpoint()
             self._perform(self._session.on_tick(now))
-            heard_at: float = getattr(self._connection, "heard_at", now)
-            if pinged_at is not None and heard_at >= pinged_at:
-                pinged_at = None
-            if pinged_at is not None and now >= pinged_at + self._silence_s - ping_every_s:
-                self._drop(TRY_AGAIN_LATER, Unreachable(f"{self.remote} is silent", unknown_outcome=True))
-            if self._outbox.sending_since is not None and now >= self._outbox.sending_since + SEND_TIMEOUT_S:
-                self._drop(TRY_AGAIN_LATER, Unreachable(f"{self.remote} does not read", unknown_outcome=True))
-            if ping is not None and pinged_at is None and now >= heard_at + ping_every_s:
-                ping()
-                pinged_at = now
+            sending_since = self._outbox.sending_since
+            if sending_since is not None:
+                sending_since = self._outbox.sending_since = min(now, sending_since + late_s)
+                if now >= sending_since + SEND_TIMEOUT_S:
+                    self._drop(TRY_AGAIN_LATER, Unreachable(f"{self.remote} does not read", unknown_outcome=True))
+            planned = now + detector.ping_every_s
+            if connection is not None:
+                verdict = detector.judge(now, late_s, connection.heard_at, connection.answered_at)
+                if verdict == "ping":
+                    connection.ping()
+                elif verdict == "dead":
+                    text = f"{self.remote} is silent, and has answered pings within {detector.slowest_s:.3f} s"
+                    self._drop(TRY_AGAIN_LATER, Unreachable(text, unknown_outcome=True))
+                planned = detector.due_at(now, connection.heard_at)
             due = self._session.deadline()
-            quiet = heard_at + ping_every_s
-            look = quiet if ping is not None and pinged_at is None and quiet > now else now + ping_every_s
-            planned = look if due is None else min(due, look)
+            planned = planned if due is None else min(due, planned)
             with trio.CancelScope(deadline=planned) as self._timer:
                 await trio.sleep_forever()
 
 
 @asynccontextmanager
 async def connect_link(
-    transport: Transport, url: str, hello: Hello, handler: Handler | None = None, silence_s: float = SILENCE_S
+    transport: Transport, url: str, hello: Hello, handler: Handler | None = None, patience: Patience = PATIENCE
 ) -> AsyncIterator[Link]:
-    """An open link to ``url``, closed at the end of the block or when the peer is silent for ``silence_s``. The
+    """An open link to ``url``, closed at the end of the block or when the peer is silent for longer than
+    ``patience`` allows. The
     block is not cancelled when the link breaks: its calls raise ``Unreachable``, and ``wait_closed`` returns. Raises
     ``Unreachable`` when there is no connection, what hello was refused with, or, unless it is a client that says
     hello, why the server is not who it says."""
@@ -354,7 +353,7 @@ async def connect_link(
     identities = shown_over(connection)
     trust = None if hello.role == CLIENT else lambda welcome: check_peer(welcome, identities)
     session = Session(trio.current_time(), trust=trust)
-    link = Link(connection, session, handler, silence_s=silence_s)
+    link = Link(connection, session, handler, patience=patience)
     failure: BaseException | None = None
     async with trio.open_nursery() as nursery:
         nursery.start_soon(link.run)

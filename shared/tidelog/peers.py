@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 import trio
 
 from tidelog.errors import TidelogError, Unreachable
+from tidelog.failure_detector import Patience
 from tidelog.link import Link, connect_link
 from tidelog.transport import Transport
 from tidelog.types import NodeId
@@ -24,7 +25,7 @@ from tidelog.wire.messages import Hello, Message
 WAITING = 1000
 CONNECT_TIMEOUT_S = 2.0
 PAUSE_FIRST_S, PAUSE_MAX_S = 0.02, 0.5
-SILENCE_S = 2.0
+PATIENCE = Patience(2.0, 2.0)
 """A server that is silent for so long on an open link hangs, or its host is cut off: the link is given up."""
 
 OnMessage = Callable[[NodeId, Message], None]
@@ -59,10 +60,10 @@ class Peers:
         on_down: Callable[[NodeId], None],
         on_trouble: Callable[[NodeId, TidelogError], None] = lambda _node, _error: None,
         keep: bool,
-        silence_s: float = SILENCE_S,
+        patience: Patience = PATIENCE,
     ) -> None:
         self._transport = transport
-        self._silence_s = silence_s
+        self._patience = patience
         self._hello = hello
         self._on_message = on_message
         self._on_up = on_up
@@ -167,30 +168,31 @@ class Peers:
             if not peer.gone:
                 self._on_message(peer.node, message)
 
-        was_up = False
         try:
             with trio.move_on_after(CONNECT_TIMEOUT_S) as connecting:
-                async with connect_link(self._transport, peer.url, self._hello, handle, self._silence_s) as link:
+                async with connect_link(self._transport, peer.url, self._hello, handle, self._patience) as link:
                     connecting.deadline = trio.current_time() + 1e9  # the limit is for opening it only
                     if peer.gone:
                         return False
                     if link.peer.node != peer.node:
                         raise Unreachable(f"{peer.url} is {link.peer.node}, not {peer.node}")
-                    was_up = True
                     peer.link = link
                     peer.opening = False
                     peer.trouble = ""
                     self._on_up(peer.node)
                     while peer.waiting:
                         peer.waiting.popleft()(link)
-                    await link.wait_closed()
-        except TidelogError as error:  # refused, not who it should be, or broken: on_down says so
-            was_up = was_up and peer.link is not None
-            if not (was_up or peer.gone) and peer.trouble != str(error):
+                    try:
+                        await link.wait_closed()
+                    finally:
+                        self._end(peer)  # at once: the closing of a silent connection takes a second
+                    return True
+        except TidelogError as error:  # refused, or not who it should be
+            if not peer.gone and peer.trouble != str(error):
                 peer.trouble = str(error)
                 self._on_trouble(peer.node, error)
         self._end(peer)
-        return was_up
+        return False
 
     def _end(self, peer: _Peer) -> None:
         if peer.gone:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Protocol, TypedDict, Unpack
+from typing import Protocol, TypedDict, Unpack, runtime_checkable
 
 import trio
 
@@ -20,6 +20,7 @@ __all__ = [
     "Connection",
     "Page",
     "Pages",
+    "Pinging",
     "Transport",
 ]
 
@@ -67,6 +68,19 @@ class Connection(Protocol):
 
     async def aclose(self, code: int = 1000, reason: str = "") -> None:
         """Close it with a WebSocket close code (RFC 6455 §7.4); bounded in time."""
+
+
+@runtime_checkable
+class Pinging(Protocol):
+    """A connection that can ask the other side for a sign of life. Times are those of trio's clock."""
+
+    heard_at: float
+    """When something came last."""
+    answered_at: float | None
+    """When something came first after the last ping; None: nothing has."""
+
+    def ping(self) -> None:
+        """Ask, without waiting."""
 
 
 class Transport(Protocol):

@@ -12,6 +12,7 @@ from link_peers import HELLO, WELCOME, MemoryConnection, MemoryTransport, Server
 from tidelog import link as link_module
 from tidelog import outbox
 from tidelog.errors import BrokerError, TimedOut, Unreachable, refuse
+from tidelog.failure_detector import Patience
 from tidelog.link import Link, connect_link
 from tidelog.transport import Transport
 from tidelog.websocket import WebSocketTransport
@@ -248,11 +249,13 @@ async def test_a_silent_peer_is_pinged_then_dropped(autojump_clock: MockClock) -
     class Silent(MemoryConnection):
         pings = 0
         heard_at = 0.0
+        answered_at: float | None = None
 
         def ping(self) -> None:
             self.pings += 1
+            self.answered_at = None
             if self.pings < 4:
-                self.heard_at = trio.current_time()
+                self.heard_at = self.answered_at = trio.current_time()
 
     transport = MemoryTransport()
     async with trio.open_nursery() as nursery:
@@ -265,7 +268,7 @@ async def test_a_silent_peer_is_pinged_then_dropped(autojump_clock: MockClock) -
         @nursery.start_soon
         async def run() -> None:
             session = link_module.Session(trio.current_time(), welcome=lambda _: WELCOME)
-            links.append(Link(connection, session, None, silence_s=1.5))
+            links.append(Link(connection, session, None, patience=Patience(1.5, 1.5)))
             await links[0].run()
 
         await there[0].send(codec.encode(HELLO, id=0)[0])

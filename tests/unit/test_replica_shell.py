@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import trio
+from tidelog.failure_detector import Patience
 from tidelog.link import PROTOCOL_VERSION
 from tidelog.types import TopicPartition
 from tidelog.wire.messages import Hello
@@ -37,7 +38,7 @@ def make_shell(**inputs: Any) -> Shell:
     )
     transport: Any = None  # nothing is sent
     hello = Hello(PROTOCOL_VERSION, "replica", "r1", "c")
-    return Shell("r1", node, transport, hello, [], trio.current_time, 2.0)
+    return Shell("r1", node, transport, hello, [], trio.current_time, Patience(2.0, 2.0))
 
 
 async def test_no_flushing_worker_is_lost_when_others_take_its_work() -> None:

@@ -18,6 +18,7 @@ from tidelog.descriptors import raise_open_files
 from tidelog.disk import Disk, RealDisk
 from tidelog.entrance import Entrance
 from tidelog.errors import ConfigError, TidelogError, refuse
+from tidelog.failure_detector import Patience
 from tidelog.levels import service_hello
 from tidelog.link import PROTOCOL_VERSION
 from tidelog.service import Leave, Serving, serve_in_order
@@ -156,8 +157,9 @@ def _make_shell(
         rack=config.rack,
     )
     hello = service_hello("replica", config.node, config.cluster, config.levels)
-    silence_s = config.settings.replica_max_leader_timeout_s
-    return Shell(config.node, node, transport, hello, config.controllers, clock, silence_s, config.job_threads)
+    settings = config.settings
+    patience = Patience(settings.replica_min_leader_timeout_s, settings.replica_max_leader_timeout_s)
+    return Shell(config.node, node, transport, hello, config.controllers, clock, patience, config.job_threads)
 
 
 async def _start(shell: Shell, nursery: trio.Nursery, flush_threads: int) -> None:

@@ -28,9 +28,16 @@ class ReplicaSettings:
         0.01,
         600,
     )
+    replica_min_leader_timeout_s: float = setting(
+        0.6,
+        "A leader whose server has answered at once so far is reported when it is silent for so long; one that was"
+        " seen to be slower gets more, up to replica_max_leader_timeout_s.",
+        0.05,
+        600,
+    )
     replica_max_leader_timeout_s: float = setting(
         1.5,
-        "A leader that is silent for so long is reported; as one with no answer for four times that.",
+        "A leader that is silent for so long is reported in any case; as one with no answer for four times that.",
         0.05,
         600,
     )

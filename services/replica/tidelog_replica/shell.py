@@ -22,6 +22,7 @@ from tidelog.controllers import ActiveController
 from tidelog.counting import LATENCIES_S, Histogram, count
 from tidelog.effects import CONTROLLER, Answer, Call, Event, Post, Send
 from tidelog.errors import TidelogError, refuse
+from tidelog.failure_detector import Patience
 from tidelog.link import Link, burst
 from tidelog.peers import Peers
 from tidelog.transport import Transport
@@ -53,10 +54,10 @@ class Shell:
         hello: Hello,
         controllers: Sequence[str],
         clock: Callable[[], float],
-        silence_s: float,
+        patience: Patience,
         job_threads: int = 2,
     ) -> None:
-        """``silence_s``: how long another server may be silent before its link breaks."""
+        """``patience``: how long another server may be silent before its link breaks."""
         self.node_id = node_id
         self._node = node
         self._clock = clock
@@ -67,7 +68,7 @@ class Shell:
             on_down=self._on_peer_down,
             on_trouble=self._on_peer_trouble,
             keep=False,
-            silence_s=silence_s,
+            patience=patience,
         )
         self.controllers = ActiveController(
             transport,

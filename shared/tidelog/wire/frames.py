@@ -89,6 +89,8 @@ class FrameStream:
         """Whom the peer's certificate names; None where none is asked for."""
         self.heard_at = trio.current_time()
         """When the last bytes came from the peer (trio's clock)."""
+        self.answered_at: float | None = None
+        """When the first bytes came from the peer after the last ping; None: none have, or there was no ping."""
         self._stream = stream
         self._server = server
         self._full_bytes = max_bytes
@@ -232,6 +234,8 @@ class FrameStream:
             raise Unreachable(f"{self.remote} closed the connection without a close frame")
         self._arrived += len(data)
         self.heard_at = trio.current_time()
+        if self.answered_at is None:
+            self.answered_at = self.heard_at
         return data
 
     async def _receive_more(self) -> bytes:
@@ -287,7 +291,8 @@ class FrameStream:
     # --- sending -----------------------------------------------------------------------------------------
 
     def ping(self) -> None:
-        """Queue a ping; ``heard_at`` tells whether anything came back."""
+        """Queue a ping; ``answered_at`` tells when anything came back."""
+        self.answered_at = None
         if not self._urgent:
             self._queue_urgent(PING, b"")
 

@@ -1,0 +1,111 @@
+"""Whether the other side of a connection still lives, judged by how fast it has answered pings.
+
+An accrual failure detector (Hayashibara et al., "The phi accrual failure detector", SRDS 2004): the patience follows
+what was measured on this very connection. A peer that was silent for a third of the least patience is pinged, and
+each answer is a sample. The patience is that third and ``FACTOR`` times the slowest answer of the last
+``REMEMBERED_S``, between ``least_s`` and ``most_s``. So a peer that has always answered at once is given up soon, and
+one on a machine whose cores are all busy gets as long as it was seen to need. The slowest answer stands where the
+paper has a normal distribution: pauses of a process are rare and long, and hardly move a mean.
+
+A connection that is younger than ``LEARNING_S`` has too few samples: its patience is ``most_s``.
+
+An observer that is late itself judges nobody: the time by which it was later than it had planned does not count as
+silence. Where it is late when the patience ends, it looks once more ``LOOK_S`` later: the answer may be waiting in its
+own socket.
+
+Times are seconds of the caller's monotonic clock.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Literal, NamedTuple
+
+Verdict = Literal["", "ping", "dead"]
+
+FACTOR = 4.0
+"""A peer gets so many times as long as its slowest answer took."""
+REMEMBERED_S = 300.0
+"""Answers count for so long."""
+LATE_S = 0.02
+"""An observer that is later than this looks once more."""
+LOOK_S = 0.05
+TICK_S = 1e-4
+"""Less than this of the patience left is nothing left."""
+LEARNING_S = 5.0
+"""A connection is so old before its samples say enough."""
+
+
+class Patience(NamedTuple):
+    """Bounds of the patience, in seconds. Where they are equal, it is fixed."""
+
+    least_s: float
+    most_s: float
+
+
+class FailureDetector:
+    """Of one connection, which was opened ``now``."""
+
+    def __init__(self, bounds: Patience, now: float) -> None:
+        self._least_s = min(bounds)
+        self._most_s = bounds.most_s
+        self.ping_every_s = self._least_s / 3
+        """A peer that is silent for so long is pinged."""
+        self._learnt_at = now + LEARNING_S
+        self._pinged_at: float | None = None
+        """When the ping without an answer was sent, moved on by the observer's own lateness."""
+        self._look_at: float | None = None
+        """When to look once more, after the patience has ended."""
+        self._slowest: deque[tuple[float, float]] = deque()
+        """Answers as (when it came, how long it took), the slowest first; none that is older and faster than another,
+        since it would never decide."""
+
+    def judge(self, now: float, late_s: float, heard_at: float, answered_at: float | None) -> Verdict:
+        """What is to be done: "ping" the peer, give it up ("dead"), or nothing (""). ``late_s``: by how much this
+        call comes later than planned. ``heard_at``: when something came last; ``answered_at``: when something came
+        first after the last ping; None: nothing has."""
+        if self._pinged_at is not None and answered_at is not None:
+            self._observe(answered_at, max(0.0, answered_at - self._pinged_at - late_s))
+            self._pinged_at = None
+        if self._pinged_at is not None:
+            self._pinged_at += late_s
+            if self._left_s(self._pinged_at, now) > TICK_S:
+                return ""
+            if late_s > LATE_S and self._look_at is None:
+                self._look_at = now + LOOK_S
+                return ""
+            return "dead"
+        if now < heard_at + self.ping_every_s:
+            return ""
+        self._pinged_at, self._look_at = now, None
+        return "ping"
+
+    def patience_s(self, now: float) -> float:
+        """For how long the peer may be silent before it counts as dead."""
+        while self._slowest and self._slowest[0][0] < now - REMEMBERED_S:
+            self._slowest.popleft()
+        if now < self._learnt_at:
+            return self._most_s
+        return max(self._least_s, min(self._most_s, self.ping_every_s + FACTOR * self.slowest_s))
+
+    @property
+    def slowest_s(self) -> float:
+        """How long the slowest answer took, of those that count."""
+        return self._slowest[0][1] if self._slowest else 0.0
+
+    def due_at(self, now: float, heard_at: float) -> float:
+        """When to ask for a judgement next."""
+        if self._look_at is not None and self._look_at > now:
+            return self._look_at
+        if self._pinged_at is not None:
+            return now + min(self._left_s(self._pinged_at, now), self.ping_every_s)
+        quiet_at = heard_at + self.ping_every_s
+        return quiet_at if quiet_at > now else now + self.ping_every_s
+
+    def _left_s(self, pinged_at: float, now: float) -> float:
+        return pinged_at + self.patience_s(now) - self.ping_every_s - now
+
+    def _observe(self, at: float, took_s: float) -> None:
+        while self._slowest and self._slowest[-1][1] <= took_s:
+            self._slowest.pop()
+        self._slowest.append((at, took_s))
