@@ -76,7 +76,9 @@ class Reader:
         await self.do(f"location.hash = '#/{place}'")
 
     async def fill(self, form: str, *said: str, **fields: str) -> None:
-        """Open the form of that name, fill it in and send it; returns when it was done, or one of these was said."""
+        """Wait for the form of that name, open it, fill it in and send it; returns when it was done, or one of these
+        was said."""
+        await self.see(f"[...document.querySelectorAll('details')].some((one) => one.innerText.startsWith({form!r}))")
         await self.do(f"""(() => {{
             const one = [...document.querySelectorAll('details')].find((one) => one.innerText.startsWith({form!r}));
             one.open = true;

@@ -482,7 +482,7 @@ clientTest("topics are created, described and deleted", async (log) => {
 
 clientTest("every request of the client", async (log, cluster) => {
   cluster.fill("t", ["a", "b"]);
-  assert.deepEqual(await log.listOffset("t", 0, "earliest"), { offset: 0, leaderEpoch: -1, timestampMs: -1, stable: null });
+  assert.deepEqual(await log.listOffset("t", 0, "earliest"), { offset: 0, leaderEpoch: -1, timestampMs: -1, bytes: -1, stable: null });
   assert.equal((await log.listOffset("t", 0, new Date(5000))).offset, 2);
   cluster.fill("t", ["c", "d"], { times: [6000, 7000] });
   assert.deepEqual(await log.listOffset("t", 0, new Date(6500)), { offset: 3, leaderEpoch: 4, timestampMs: 7000 });

@@ -281,6 +281,31 @@ async def a_follower_lags(stage: Stage) -> None:
     assert f"tidelog_partition_lag_records{{t,0,{follower}}}" not in stage.figures()
 
 
+async def a_server_is_slow(stage: Stage) -> None:
+    """Every ack takes longer than the target, and more is sent than is acked."""
+    log, value = stage.log, stage.value
+    await log.create_topic("t", replication_factor=1)
+    await stage.until_in_sync("t")
+    server, principal = await stage.leader("t"), "anonymous"
+    async with trio.open_nursery() as nursery:
+
+        async def keep_sending() -> None:
+            async with log.producer("t") as producer:
+                while True:
+                    await producer.send(b"x" * 1000)
+
+        for _ in range(8):  # while some are flushed, the others arrive
+            nursery.start_soon(keep_sending)
+        await stage.until(lambda: value("tidelog_gateway_produced_records") > 8)
+        stage.thread_s = 0.5
+        await stage.until(lambda: value(f"tidelog_gateway_server_slow_intervals{{{server}}}") >= 1)
+        await stage.until(lambda: value(f"tidelog_gateway_server_limit_bytes_per_second{{{server}}}") >= 1 << 10)
+        await stage.until(lambda: value(f"tidelog_gateway_throttle_holds{{{principal}}}") >= 1)
+        await stage.until(lambda: value(f"tidelog_gateway_throttled_acks{{{principal}}}") >= 1)
+        assert value(f"tidelog_gateway_throttle_time_seconds{{{principal}}}") > 0
+        nursery.cancel_scope.cancel()
+
+
 async def disks_fail(stage: Stage) -> None:
     log, value, services = stage.log, stage.value, stage.services
     await log.create_topic("many", partitions=12)
@@ -421,6 +446,10 @@ STORIES: dict[Story, tuple[str, ...]] = {
     a_follower_lags: (
         *("partition_lag_records", "replication_lag_records", "replication_largest_lag_records"),
         *("replication_lag_seconds", "server_lag_seconds", "slow_servers", "catching_up_replicas"),
+    ),
+    a_server_is_slow: (
+        *("gateway_server_limit_bytes_per_second", "gateway_server_slow_intervals", "gateway_throttle_holds"),
+        *("gateway_throttled_acks", "gateway_throttle_time_seconds"),
     ),
     batches_cannot_be_decoded: ("replica_unreadable_batches",),
     copies_differ: ("replica_differing_partitions",),

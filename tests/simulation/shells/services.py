@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 
@@ -31,6 +32,7 @@ class Services:
 
     controller_settings = CONTROLLER_SETTINGS
     replica_settings = REPLICA_SETTINGS
+    gateway_config = GatewayConfig(shutdown_s=0.0)
 
     def __init__(self, net: Net, nursery: trio.Nursery, folder: Path, rng: Random) -> None:
         self.net = net
@@ -110,5 +112,5 @@ class Services:
                 node=node, host=node, data_dir="/data", controllers=urls, settings=self.replica_settings
             )
             return lambda: serve_replica(replica, transport=transport, disk=self.disk(node))
-        gateway = GatewayConfig(node=node, host=node, controllers=urls, shutdown_s=0.0)
+        gateway = replace(self.gateway_config, node=node, host=node, controllers=urls)
         return lambda: serve_gateway(gateway, transport=transport)

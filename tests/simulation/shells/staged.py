@@ -37,10 +37,12 @@ Figures = dict[str, float]
 
 
 class Staged(Services):
-    """Replica servers have few descriptors and a reserve of room, are soon scrubbed, and soon pass for slow."""
+    """Replica servers have few descriptors and a reserve of room, are soon scrubbed, and soon pass for slow, with
+    controllers and gateways."""
 
     controller_settings = CONTROLLER
     replica_settings = REPLICA
+    gateway_config = replace(Services.gateway_config, throttle_target_s=0.1, throttle_least_bytes_s=1 << 10)
 
     def disk(self, node: str) -> Disk:
         """What the server gets of its machine's disk."""
