@@ -1,29 +1,37 @@
 """How long a client is without acks when something fails: many runs of each fault, with the default configuration.
 
     .venv/bin/python deploy/bench/failover.py [--runs 20] [--case kill-leader] [--json FILE]
-    .venv/bin/python deploy/bench/failover.py --healthy 60     # minutes without a fault: nothing may change
+    .venv/bin/python deploy/bench/failover.py --healthy 60 [--rate 20000] [--busy 2]
+                       # minutes without a fault: nothing may change
 
     kill-leader        kill -9 of the server that leads the partition
     kill-follower      kill -9 of a server that follows it: it holds the high watermark until it leaves the ISR
     pause-leader       SIGSTOP of the leader's server: its connections stay open, nothing answers
     cut-controllers    the leader's host and the controllers' lose what they send each other
     cut-followers      the leader's host and the followers' do
+    cut-from-leader    what the leader's host sends to the followers' is lost, the other way works
+    cut-to-leader      what the followers' hosts send to the leader's is lost, the other way works
     kill-controller    kill -9 of the active controller: nobody should notice
     kill-both          kill -9 of the leader's server and of the active controller, at once
 
 Three controllers, three replica servers and a gateway, each on a host (network namespace) of its own: it needs
 root. One partition, replication factor 3, acks ``all``; a producer submits records at a steady rate. The gap
 of a run is the longest time between two acks that follow each other, from the fault until 5 s later; then all is
-healed, and the next run begins when every replica is in sync.
+healed, and the next run begins when every replica is in sync, ``APART_S`` after the last one: elections that follow
+each other faster are damped (decision 30), which is not what is measured here.
+
+``--busy`` starts so many processes that do nothing but use a core, beside the cluster.
 """
 
 from __future__ import annotations
 
 import itertools
 import json
+import math
 import random
 import shutil
 import statistics
+import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
@@ -48,6 +56,7 @@ TOPIC = "failover"
 RATE = 200
 """Records per second."""
 WATCH_S = 5.0
+APART_S = 10.5
 CONSOLE = Console(highlight=False, soft_wrap=True)
 
 
@@ -110,8 +119,10 @@ class Failover:
             for case in cases:
                 runs = self.runs_of[case] = []
                 for _ in track(range(self.runs), case, console=CONSOLE, transient=True):
+                    began = trio.current_time()
                     await self._until_healthy(log)
-                    await trio.sleep(1.0 + self.random.random())
+                    await trio.sleep_until(max(began + APART_S - WATCH_S, trio.current_time() + 1.0))
+                    await trio.sleep(self.random.random())
                     runs.append(await self._measure(log, FAULTS[case]))
             nursery.cancel_scope.cancel()
 
@@ -180,6 +191,8 @@ FAULTS: dict[str, Callable[[HostCluster, str, str], None]] = {
         cluster, leader, [process.id for process in cluster.of_role("controller")]
     ),
     "cut-followers": lambda cluster, leader, active: _cut(cluster, leader, _others(cluster, leader)),
+    "cut-from-leader": lambda cluster, leader, active: cluster.cut([leader], _others(cluster, leader)),
+    "cut-to-leader": lambda cluster, leader, active: cluster.cut(_others(cluster, leader), [leader]),
     "kill-controller": lambda cluster, leader, active: cluster.kill(active),
     "kill-both": lambda cluster, leader, active: cluster.kill(leader, active),
 }
@@ -191,10 +204,17 @@ FAULTS: dict[str, Callable[[HostCluster, str, str], None]] = {
 @click.option("--case", "cases", multiple=True, type=click.Choice(list(FAULTS)), help="Only these; default: all.")
 @click.option("--healthy", type=float, help="Minutes under load without a fault, instead of the cases.")
 @click.option("--rate", default=RATE, show_default=True, help="Records per second, with --healthy.")
+@click.option("--busy", default=0, show_default=True, help="Processes that only use a core, beside the cluster.")
 @click.option("--seed", default=1, show_default=True, help="Of the moments at which the faults come.")
 @click.option("--json", "json_file", type=click.Path(path_type=Path), help="Write every run there.")
 def main(
-    runs: int, cases: tuple[str, ...], healthy: float | None, rate: float, seed: int, json_file: Path | None
+    runs: int,
+    cases: tuple[str, ...],
+    healthy: float | None,
+    rate: float,
+    busy: int,
+    seed: int,
+    json_file: Path | None,
 ) -> None:
     """See the module."""
     end_with_sigterm()
@@ -202,6 +222,7 @@ def main(
     folder = Path(tempfile.mkdtemp(prefix="tidelog-failover-"))
     cluster = HostCluster.create(folder, controllers=3, replicas=3, gateways=1)
     bench = Failover(cluster, runs, seed)
+    loops = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(busy)]
     try:
         cluster.start()
         trio.run(cluster.wait_ready)
@@ -212,6 +233,8 @@ def main(
             return
         trio.run(bench.run, list(cases) or list(FAULTS))
     finally:
+        for loop in loops:
+            loop.kill()
         cluster.stop()
         cluster.drop_hosts()
         shutil.rmtree(folder)
@@ -225,12 +248,12 @@ def main(
 
 
 def table(runs_of: dict[str, list[Run]]) -> Table:
-    """Median, ninth of ten, and worst of each case."""
-    made = Table("case", "runs", "median s", "p90 s", "worst s", title="longest time without an ack")
+    """Median, 90th and 99th percentile, and worst of each case."""
+    made = Table("case", "runs", "median s", "p90 s", "p99 s", "worst s", title="longest time without an ack")
     for case, measured in runs_of.items():
         ordered = sorted(run.gap_s for run in measured)
-        p90 = ordered[min(len(ordered) - 1, len(ordered) * 9 // 10)]
-        figures = (statistics.median(ordered), p90, ordered[-1])
+        p90, p99 = (ordered[math.ceil(len(ordered) * part) - 1] for part in (0.9, 0.99))
+        figures = (statistics.median(ordered), p90, p99, ordered[-1])
         made.add_row(case, str(len(ordered)), *(f"{figure:.2f}" for figure in figures))
     return made
 

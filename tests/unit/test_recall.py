@@ -10,8 +10,9 @@ from simulation.sim_disk import SimDisk
 from tidelog.types import Acks, TopicConfig
 from tidelog.wire.messages import EpochOffset, Fetch
 from tidelog_replica.core.producers import ProducerState
+from tidelog_replica.log import log as log_module
 from tidelog_replica.log.recall import Recall
-from tidelog_replica.log.segment import CorruptLog
+from tidelog_replica.log.segment import CorruptLog, Segment
 
 CONFIG = TopicConfig(min_insync_replicas=1, segment_max_bytes=400)
 
@@ -19,7 +20,9 @@ CONFIG = TopicConfig(min_insync_replicas=1, segment_max_bytes=400)
 
 
 @pytest.mark.parametrize("retired", [0, 8])
-def test_the_job_tells_what_the_producers_had_written_below_each_cut(retired):
+@pytest.mark.parametrize("every", [log_module.SNAPSHOT_BATCHES, 3])
+def test_the_job_tells_what_the_producers_had_written_below_each_cut(retired, every, monkeypatch):
+    monkeypatch.setattr(log_module, "SNAPSHOT_BATCHES", every)
     for end in range(8, COUNT):
         log = filled(SimDisk())
         log.advance_start(retired)
@@ -29,6 +32,22 @@ def test_the_job_tells_what_the_producers_had_written_below_each_cut(retired):
         assert recalled.snapshot() == ProducerState(HEADERS[:end]).snapshot()
         log.truncate(end, recalled)
         assert log.producers.snapshot() == ProducerState(HEADERS[:end]).snapshot()
+
+
+def test_the_job_reads_the_headers_behind_the_newest_snapshot_alone(monkeypatch):
+    """In a segment that is far from full."""
+    monkeypatch.setattr(log_module, "SNAPSHOT_BATCHES", 12)  # as many as four for each of the three producers
+    log = filled(SimDisk(), TopicConfig(segment_max_bytes=1 << 20))
+    assert len(log._segments) == 1
+    read = []
+    walk = Segment.headers
+    monkeypatch.setattr(
+        Segment, "headers", lambda self, start: (read.append(each) or each for each in walk(self, start))
+    )
+    recall = log.begin_recall(COUNT - 1)
+    assert recall is not None
+    assert recall.run().snapshot() == ProducerState(HEADERS[: COUNT - 1]).snapshot()
+    assert [header.base_offset for header in read] == [*range(24, COUNT)]
 
 
 def test_what_is_appended_while_the_job_runs_does_it_no_harm():

@@ -1,9 +1,10 @@
 """What the producers of a log had written below some offset, read from its files in a thread.
 
 A log that is cut forgets what its producers wrote behind the cut, and what came before that is not in memory any
-more: it is read from the newest snapshot at or below the cut and from the headers behind that. Snapshots stand where
-segments begin, and only the newest two are kept, so that may be most of a segment, or most of the log. And a snapshot
-of ten thousand producers takes half a second to be understood, also one that a copy gets with which it starts over.
+more: it is read from the newest snapshot at or below the cut and from the headers behind that. There is a snapshot
+for every few thousand batches (``log.py``), but only the newest two are kept: a cut that goes deeper reads most of a
+segment, or most of the log. And a snapshot of ten thousand producers takes half a second to be understood, also one
+that a copy gets with which it starts over.
 
 The segments belong to the job (``Segment.twin``). What is appended meanwhile does it no harm; no other job of the log
 runs beside it, and where the log is cut or thrown away meanwhile, nobody wants its result.

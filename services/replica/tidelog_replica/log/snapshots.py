@@ -9,11 +9,11 @@ memory of the time before that start is taken, and at an opening, the headers fr
 that have written nothing since are forgotten, and of a duplicate of the very first batch of one of them nothing is
 known any more (later ones are refused, as they continue nothing). Both are told as ``producers_forgotten``.
 
-Those at rolls are not synced: they are caches. Of them the newest ``KEPT`` stay. Writing one down takes as long as
-there are producers, up to a tenth of a second, so it is a job (``TakeSnapshot``) with a copy of the state, which is
-cheap. The owner of the log may cut it meanwhile, and remove snapshots too: who finds one gone goes on. One that is
-there stays as it is: it may be that of a log start, which has come there since the roll, and nothing else knows what
-it tells.
+Those at rolls, and within a segment after many batches, are not synced: they are caches. Of them the newest ``KEPT``
+stay. Writing one down takes as long as there are producers, up to a tenth of a second, so it is a job
+(``TakeSnapshot``) with a copy of the state, which is cheap. The owner of the log may cut it meanwhile, and remove
+snapshots too: who finds one gone goes on. One that is there stays as it is: it may be that of a log start, which has
+come there since the roll, and nothing else knows what it tells.
 
 The file, big-endian: magic ``TLPS``, offset i64, chain 16 bytes, CRC32C of all the rest; then the state as
 ``ProducerState.to_bytes`` has it.
