@@ -10,8 +10,8 @@ paper has a normal distribution: pauses of a process are rare and long, and hard
 A connection that is younger than ``LEARNING_S`` has too few samples: its patience is ``most_s``.
 
 An observer that is late itself judges nobody: the time by which it was later than it had planned does not count as
-silence. Where it is late when the patience ends, it looks once more ``LOOK_S`` later: the answer may be waiting in its
-own socket.
+silence. Where it is late when the patience ends, it looks once more, ``LOOK_S`` later: the answer may be waiting in
+its own socket.
 
 Times are seconds of the caller's monotonic clock.
 """

@@ -105,6 +105,11 @@ class Link:
         """All that was sent over it, or waits to be."""
         return self._outbox.taken_bytes
 
+    @property
+    def patience_s(self) -> float:
+        """For how long the peer may be silent before the link is given up, by how fast it has answered so far."""
+        return self._detector.patience_s(trio.current_time())
+
     # --- what its users call -----------------------------------------------------------------------------
 
     async def call(self, request: Message, timeout_s: float) -> Message:

@@ -107,6 +107,10 @@ class Peers:
         peer = self._peers.get(node)
         return peer is not None and peer.link is not None
 
+    def patience_s(self) -> dict[NodeId, float]:
+        """For how long each node to which a link is open may be silent."""
+        return {node: peer.link.patience_s for node, peer in self._peers.items() if peer.link is not None}
+
     def post(self, node: NodeId, message: Message) -> None:
         """Send a one-way message; it is lost when the node cannot be reached."""
         peer = self._peers.get(node)

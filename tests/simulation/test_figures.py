@@ -421,7 +421,7 @@ STORIES: dict[Story, tuple[str, ...]] = {
             "replica_replicated_bytes",
         ),
         *("replica_reads", "replica_read_bytes", "replica_flush_seconds", "replica_segments", "replica_log_bytes"),
-        *("replica_open_files", "replica_connections", "replica_events"),
+        *("replica_open_files", "replica_connections", "replica_events", "replica_peer_patience_seconds"),
         *("controller_requests", "controller_connections", "controller_watchers", "controller_events"),
         *("raft_proposals", "raft_commit_latency_seconds", "raft_persist_seconds", "raft_commit_index"),
         *("raft_applied_index", "raft_log_entries", "raft_log_bytes", "servers", "replica_registered"),

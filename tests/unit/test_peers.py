@@ -11,6 +11,7 @@ from tidelog.controllers import ActiveController
 from tidelog.errors import TidelogError, Unreachable, refuse
 from tidelog.link import PROTOCOL_VERSION, Handler, Link, serve_links
 from tidelog.peers import Peers
+from tidelog.transport import Connection, Transport
 from tidelog.websocket import WebSocketTransport
 from tidelog.wire.messages import (
     ControllerInfo,
@@ -70,11 +71,36 @@ class Watcher:
                 await self._news.wait()
 
 
+class ClosedLast(WebSocketTransport):
+    """Whose connections are not closed before ``told`` is set, or the caller gives up."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.told = trio.Event()
+        self.gave_up = False
+
+    async def connect(self, url: str) -> Connection:
+        connection = await super().connect(url)
+        close = connection.aclose
+
+        async def aclose(code: int = 1000, reason: str = "") -> None:
+            try:
+                await self.told.wait()
+            finally:
+                self.gave_up = not self.told.is_set()
+                await close(code, reason)
+
+        connection.aclose = aclose  # type: ignore[method-assign]
+        return connection
+
+
 @asynccontextmanager
-async def peers(*, keep: bool) -> AsyncIterator[tuple[Peers, Watcher, trio.Nursery]]:
+async def peers(
+    *, keep: bool, transport: Transport = TRANSPORT
+) -> AsyncIterator[tuple[Peers, Watcher, trio.Nursery]]:
     watcher = Watcher()
     made = Peers(
-        TRANSPORT,
+        transport,
         HELLO,
         on_message=lambda _node, _message: None,
         on_up=watcher.tell("up"),
@@ -119,6 +145,21 @@ async def test_a_link_that_broke_is_opened_again_on_demand() -> None:
         links[0].close()
         await watcher.wait("down", "r1")
         assert await ask(one, "r1") == Done()
+
+
+async def test_a_link_is_down_before_its_connection_is_closed() -> None:
+    """The closing takes a second where the other side is silent."""
+    transport = ClosedLast()
+    async with peers(keep=False, transport=transport) as (one, watcher, nursery):
+        links: list[Link] = []
+        one.set_addresses({"r1": await nursery.start(serve, "r1", done, links)})
+        assert await ask(one, "r1") == Done()
+        links[0].close()
+        await watcher.wait("down", "r1")
+        transport.told.set()
+        assert not transport.gave_up
+        assert await ask(one, "r1") == Done()
+        assert watcher.told == [("up", "r1"), ("down", "r1"), ("up", "r1")]
 
 
 @pytest.mark.parametrize("url", [NOWHERE, None])

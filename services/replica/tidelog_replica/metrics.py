@@ -199,6 +199,14 @@ CONNECTIONS = Metric(
     "Accepted connections, by the peer's role and name.",
     ("role", "peer"),
 )
+PATIENCE = Metric(
+    "tidelog_replica_peer_patience_seconds",
+    "gauge",
+    "seconds",
+    "For how long another replica server may be silent before the partitions that it leads are reported: it follows"
+    " how fast that server has answered.",
+    ("peer",),
+)
 EVENTS = Metric("tidelog_replica_events", "counter", "events", "Lines of its log, by event.", ("event",))
 
 METRICS = (
@@ -212,6 +220,7 @@ METRICS = (
         BYTES_READ,
         FLUSHES,
         WAITING_FLUSHES,
+        PATIENCE,
         SEGMENTS,
         LOG_BYTES,
         OPEN_FILES,
@@ -266,6 +275,7 @@ def _collect(shell: Shell, files: OpenFiles | None, far: group_metrics.FarEnds) 
     yield REGISTERED, (), node.broker_epoch >= 0
     yield LAPSED, (), node.leadership.lapsed_s(shell.now())
     yield UNCONFIRMED, (), node.leadership.refused(shell.now())
+    yield from by_label(PATIENCE, shell.peers.patience_s())
     for who, count in Counter((link.peer.role, link.peer.node) for link in shell.links).items():
         yield CONNECTIONS, who, count
     yield from by_label(EVENTS, counted(REPLICA, Counter(counts.events) + Counter(shell.events)))
