@@ -7,7 +7,7 @@ import math
 from tidelog.client.core.producer import ProducerCore
 from tidelog.wire.messages import ReadAnswer
 from tidelog_gateway.core.router import Router
-from tidelog_gateway.core.server_limits import ServerLimit
+from tidelog_gateway.core.server_limits import INTERVAL_S, ServerLimit
 from tidelog_gateway.core.subscription import Subscriptions
 from tidelog_gateway.core.tail import Stretch, TailCache
 
@@ -78,13 +78,24 @@ def limit_for_ever(patch: Patch) -> None:
 )
 def judge_by_the_largest_delay(patch: Patch) -> None:
     """It is slow by the largest."""
+    on_ack = ServerLimit.on_ack
 
-    def on_ack(self, size, delay_s):
-        self._acked += size
+    def take_largest(self, size, delay_s, now):
         largest_s = 0.0 if math.isinf(self._smallest_s) else self._smallest_s
+        on_ack(self, size, delay_s, now)
         self._smallest_s = max(largest_s, delay_s)
 
-    patch.setattr(ServerLimit, "on_ack", on_ack)
+    patch.setattr(ServerLimit, "on_ack", take_largest)
+
+
+@breaks(
+    "CoDel",
+    "A second of a server counts from its first ack, so a pause that begins with it is not all that it holds.",
+    tests=("test_server_limits",),
+)
+def count_from_the_last_interval(patch: Patch) -> None:
+    """It counts from the end of the second before."""
+    patch.setattr(ServerLimit, "is_due", lambda self, now: now >= self._since + INTERVAL_S)
 
 
 @breaks(

@@ -50,13 +50,21 @@ class Model:
     def __init__(self, *clients: Client, capacity: float, settings: RouterSettings = SETTINGS) -> None:
         bench = RouterBench(settings=settings, config=TopicConfig(validate_batches=False))
         self.router, self.now = bench.router, bench.now
-        self.clients = {client.source: client for client in clients}
+        self.clients: dict[int, Client] = {}
         for client in clients:
-            self.router.on_link_opened(client.source, client.principal, named=client.principal != "anonymous")
+            self.open(client)
         self.capacity = capacity
         self.queue: deque[tuple[int, int]] = deque()
         self.done = 0.0
         self.ids = 0
+
+    def open(self, client: Client) -> None:
+        self.clients[client.source] = client
+        self.router.on_link_opened(client.source, client.principal, named=client.principal != "anonymous")
+
+    def close(self, client: Client) -> None:
+        del self.clients[client.source]
+        self.router.on_link_closed(client.source)
 
     @property
     def limit(self) -> float | None:
@@ -120,6 +128,20 @@ class Model:
         client.acked += len(DATA)
         client.throttles += ack.throttle_ms > 0
         client.paused_until = max(client.paused_until, self.now + ack.throttle_ms / 1000)
+
+
+class FlushingModel(Model):
+    """The server acks all that it has done every 100 ms."""
+
+    saved = steps = 0
+
+    def work(self) -> None:
+        self.steps += 1
+        if self.steps % 10:
+            self.saved += self.capacity * STEP_S
+        else:
+            self.done, self.saved = self.done + self.saved, 0
+            super().work()
 
 
 def greedy(source: int, principal: str, *, obeys: bool = True) -> Client:
@@ -230,6 +252,43 @@ def test_one_pause_is_no_slow_server() -> None:
         assert model.limit is None
 
 
+def test_a_pause_that_begins_with_an_interval_is_no_slow_server() -> None:
+    for phase_s in (0.04, 0.28, 0.52, 0.76):
+        model = FlushingModel(greedy(1, "alice"), capacity=20 * MIB)
+        model.run(1 + phase_s)
+        model.capacity = 0
+        model.run(2)
+        model.capacity = 20 * MIB
+        for _ in range(30):
+            model.run(0.1)
+            assert model.limit is None, phase_s
+
+
+def test_an_interval_counts_from_its_first_ack() -> None:
+    limit = ServerLimit(1.0, 1)
+    limit.on_empty(0.0)
+    limit.on_ack(100, 0.1, 0.1)
+    assert limit.is_due(1.1)
+    limit.judge(100, 1.1)
+    assert not limit.is_due(3.0)
+    limit.on_ack(100, 1.9, 3.0)
+    assert not limit.is_due(3.0)
+    limit.on_ack(100, 0.3, 3.5)
+    assert limit.is_due(4.0)
+    limit.judge(100, 4.0)
+    assert limit.bytes_s is None
+
+
+def test_an_interval_in_which_a_batch_finds_no_queue_is_not_slow() -> None:
+    limit = ServerLimit(1.0, 1)
+    limit.on_empty(0.0)
+    limit.on_ack(100, 1.5, 1.5)
+    limit.on_ack(100, 2.9, 3.0)
+    assert limit.is_due(3.0)
+    limit.judge(100, 3.0)
+    assert limit.bytes_s is None
+
+
 def test_a_disk_that_is_slow_with_one_batch_at_a_time_is_not_limited() -> None:
     model = Model(Client(1, "alice", window=1), capacity=len(DATA) / 1.5)
     for _ in range(20):
@@ -264,12 +323,12 @@ def test_an_ack_that_waits_for_nothing_tells_nothing_of_the_queue() -> None:
     limit = ServerLimit(1.0, 1)
     limit.on_empty(0.0)
     limit.judge(0, 1.0)
-    limit.on_ack(100, math.inf)
+    limit.on_ack(100, math.inf, 1.0)
     assert limit.is_due(1.0 + INTERVAL_S)
     limit.judge(0, 1.0 + INTERVAL_S)
     assert limit.bytes_s is None
-    limit.on_ack(100, 1.5)
-    limit.on_ack(100, math.inf)
+    limit.on_ack(100, 1.5, 2.0)
+    limit.on_ack(100, math.inf, 2.0)
     limit.judge(0, 1.0 + 2 * INTERVAL_S)
     assert limit.bytes_s == pytest.approx(100)
 
@@ -278,7 +337,7 @@ def test_an_interval_without_acks_changes_nothing() -> None:
     limit = ServerLimit(1.0, 1)
     limit.on_empty(0.0)
     limit.judge(0, 1.0)
-    limit.on_ack(100, 1.5)
+    limit.on_ack(100, 1.5, 2.0)
     limit.judge(0, 2.0)
     before = limit.bytes_s
     limit.judge(0, 5.0)

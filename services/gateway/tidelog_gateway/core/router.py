@@ -137,7 +137,7 @@ class Router:
             if ack.error is None:
                 lane.retry_s = 0.0
                 self.counts.acks.observe(now - entry.since)
-                pipe.limit.on_ack(len(entry.batch), now - entry.sent_at if entry.part.acks else math.inf)
+                pipe.limit.on_ack(len(entry.batch), now - entry.sent_at if entry.part.acks else math.inf, now)
                 pause_ms = self._throttle_ms(pipe, lane.source, now) if self._limited else 0
                 duplicate = ack.duplicate and not entry.repeated
                 self._finish(

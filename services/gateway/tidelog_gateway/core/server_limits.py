@@ -4,7 +4,8 @@ Theory. A server is *slow* while the smallest time from a batch to its ack, over
 above a target. A smallest value tells a queue that stands from one that a pause filled and that drains again (CoDel:
 Nichols and Jacobson, "Controlling Queue Delay", 2012). A batch that is sent while none is in flight finds no queue,
 so an interval in which that happens is never slow. A disk that is slow with a single batch in flight is therefore not
-limited: a lower rate would not make it faster.
+limited: a lower rate would not make it faster. The second counts from the first ack: where a pause begins with an
+interval, the acks that it made late do not fill the interval alone.
 
 The limit of a slow server follows AIMD (Chiu and Jain, 1989):
 
@@ -19,7 +20,7 @@ Principals share the limit by max-min fairness. Each gets a token bucket with th
 the principals together stay within the limit, given what each of them sent in the last interval. A principal below
 that rate never waits.
 
-Without a limit the cost is two comparisons per ack, and no state is kept per principal.
+Without a limit the cost is three comparisons per ack, and no state is kept per principal.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from dataclasses import dataclass
 from tidelog_gateway.core.quotas import BURST_S, Bucket
 
 INTERVAL_S = 1.0
-"""An interval ends with the first acks after this time."""
+"""An interval ends with the first acks that come so long after its first ack."""
 DECREASE = 0.5
 INCREASE = 0.1
 PATIENCE = 10
@@ -68,6 +69,7 @@ class ServerLimit:
         self._calm = 0
         """Intervals in a row that were not slow."""
         self._since = -math.inf
+        self._due_at = math.inf
         self._smallest_s = math.inf
         self._acked = 0
         self._empty = False
@@ -80,16 +82,18 @@ class ServerLimit:
             self._restart(now)
         self._empty = True
 
-    def on_ack(self, size: int, delay_s: float) -> None:
+    def on_ack(self, size: int, delay_s: float, now: float) -> None:
         """The server acked a batch of so many bytes so long after it was sent. ``delay_s`` is infinite for an ack
         that tells nothing of the server's queue (``acks=0``)."""
+        if not self._acked:
+            self._due_at = now + INTERVAL_S
         self._acked += size
         if delay_s < self._smallest_s:
             self._smallest_s = delay_s
 
     def is_due(self, now: float) -> bool:
         """The interval is long enough for ``judge``."""
-        return now - self._since >= INTERVAL_S
+        return now >= self._due_at
 
     def judge(self, in_flight: int, now: float) -> None:
         """Set the limit by the interval that ends now, with so many bytes in flight. An interval without acks goes
@@ -135,7 +139,7 @@ class ServerLimit:
             self.end()
 
     def _restart(self, now: float) -> None:
-        self._since, self._smallest_s, self._acked, self._empty = now, math.inf, 0, False
+        self._since, self._due_at, self._smallest_s, self._acked, self._empty = now, math.inf, math.inf, 0, False
 
     # --- what each tenant may have of it ----------------------------------------------------------------------
 
