@@ -7,7 +7,7 @@ import math
 from tidelog.client.core.producer import ProducerCore
 from tidelog.wire.messages import ReadAnswer
 from tidelog_gateway.core.router import Router
-from tidelog_gateway.core.server_limits import INTERVAL_S, ServerLimit
+from tidelog_gateway.core.server_limits import INTERVAL_S, LEAST_PAUSE_S, ServerLimit, _Account
 from tidelog_gateway.core.subscription import Subscriptions
 from tidelog_gateway.core.tail import Stretch, TailCache
 
@@ -134,10 +134,29 @@ def share_without_buckets(patch: Patch) -> None:
     """All wait while one of them has used up its share."""
 
     def pause_s(self, tenant, now):
-        return max((account.bucket.pause_s(now) for account in self._accounts.values()), default=0.0)
+        return max((account.pause_s(now) for account in self._accounts.values()), default=0.0)
+
+    def hold(self, tenant, now):
+        return max((account.hold(now) for account in self._accounts.values()), default=now)
 
     patch.setattr(ServerLimit, "pause_s", pause_s)
+    patch.setattr(ServerLimit, "hold", hold)
     patch.setattr(ServerLimit, "on_wait", lambda self, tenant: None)
+
+
+@breaks(
+    "decision 31",
+    "Batches of a principal that waits for its share of a slow server are sent in the order in which they came.",
+    tests=("test_server_limits",),
+)
+def let_newcomers_pass(patch: Patch) -> None:
+    """A batch that comes while others wait takes what has been saved for them."""
+
+    def hold(self, now):
+        pause_s = self.bucket.pause_s(now)
+        return now + max(pause_s, LEAST_PAUSE_S) if pause_s else now
+
+    patch.setattr(_Account, "hold", hold)
 
 
 @breaks(

@@ -231,6 +231,20 @@ def test_connections_without_a_name_share_as_if_each_had_one() -> None:
     assert 0.7 < clients[0].acked / clients[1].acked < 1.4
 
 
+def test_lanes_of_one_principal_look_ten_times_a_second_and_take_turns() -> None:
+    clients = [Client(source, "alice", window=1, obeys=False) for source in range(1, 101)]
+    model = Model(*clients, capacity=2 * MIB)
+    model.run(10)
+    model.watch()
+    before = model.router.counts.holds["alice"]
+    model.run(30)
+    assert model.limit is not None
+    looks = model.router.counts.holds["alice"] - before
+    assert looks < 10 * 30 * len(clients)
+    batches = [client.acked // len(DATA) for client in clients]
+    assert min(batches) > 0.7 * max(batches)
+
+
 def test_a_client_that_obeys_waits_at_home_and_not_at_the_gateway() -> None:
     alice, bob = Client(1, "alice", window=128), Client(2, "bob", window=128, obeys=False)
     model = Model(alice, bob, capacity=MIB)

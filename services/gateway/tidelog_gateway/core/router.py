@@ -68,8 +68,6 @@ RETRIED = frozenset(
     }
 )
 """Refusals that the gateway hides by trying again; all others are the client's to know."""
-LEAST_PAUSE_S = 0.001
-"""Of a lane that waits for its client's share of a slow server."""
 
 
 class Router:
@@ -315,12 +313,12 @@ class Router:
     def _holds(self, lane: Lane, pipe: Pipe, now: float) -> bool:
         """Let the lane wait if its client has used up its share of a slow server."""
         tenant = self._tenant(lane.source)
-        pause_s = pipe.limit.pause_s(tenant, now)
-        if not pause_s:
+        resumes_at = pipe.limit.hold(tenant, now)
+        if resumes_at <= now:
             return False
         pipe.limit.on_wait(tenant)
         count(self.counts.holds, tenant[0])
-        lane.not_before = now + max(pause_s, LEAST_PAUSE_S)
+        lane.not_before = resumes_at
         lane.place = Place.DELAYED
         heapq.heappush(self._delayed, (lane.not_before, lane.waiting[0].arrival, lane))
         return True

@@ -37,6 +37,8 @@ DECREASE = 0.5
 INCREASE = 0.1
 PATIENCE = 10
 """Intervals in a row that are not slow before the limit doubles or ends."""
+LEAST_PAUSE_S = 0.1
+"""A tenant that has to wait waits so long at least, so that looking again costs little. Its bucket collects more."""
 
 Tenant = tuple[str, int]
 """A sharer of a limit: a principal, and 0. Where clients have proved no name each connection shares for itself:
@@ -50,6 +52,18 @@ class _Account:
     bucket: Bucket
     spent: int = 0
     waited: bool = False
+    resumes_at: float = 0.0
+    """Until then the gateway holds back its batches."""
+
+    def pause_s(self, now: float) -> float:
+        """How long it has to wait; 0: not at all."""
+        return max(self.resumes_at - now, self.bucket.pause_s(now))
+
+    def hold(self, now: float) -> float:
+        """Begin to wait if it has to, and return until when; a time that is over: it does not wait."""
+        if self.resumes_at <= now and (pause_s := self.bucket.pause_s(now)):
+            self.resumes_at = now + max(pause_s, LEAST_PAUSE_S)
+        return self.resumes_at
 
 
 class ServerLimit:
@@ -146,7 +160,13 @@ class ServerLimit:
     def pause_s(self, tenant: Tenant, now: float) -> float:
         """How long the tenant has to wait before more of it is sent; 0: not at all."""
         account = self._accounts.get(tenant)
-        return 0.0 if account is None else account.bucket.pause_s(now)
+        return 0.0 if account is None else account.pause_s(now)
+
+    def hold(self, tenant: Tenant, now: float) -> float:
+        """Until when the gateway holds back all batches of the tenant, also those that come meanwhile: its lanes then
+        send in the order in which their batches came. Not later than ``now``: the tenant does not have to wait."""
+        account = self._accounts.get(tenant)
+        return now if account is None else account.hold(now)
 
     def on_wait(self, tenant: Tenant) -> None:
         """It has more to send than its share, and waits."""
