@@ -122,7 +122,23 @@ def limit_without_a_queue(patch: Patch) -> None:
 def share_by_connection(patch: Patch) -> None:
     """Connections share it."""
     tenant = Router._tenant
-    patch.setattr(Router, "_tenant", lambda self, source: (tenant(self, source)[0], source))
+    patch.setattr(Router, "_tenant", lambda self, source: (f"{tenant(self, source)[0]} {source}", 0))
+
+
+@breaks(
+    "max-min fairness",
+    "All connections without an authenticated name together are one principal where the limit of a server is shared.",
+    tests=("test_server_limits",),
+)
+def share_by_connection_without_a_name(patch: Patch) -> None:
+    """Each of them is one."""
+    tenant = Router._tenant
+
+    def alone(self, source):
+        principal, connection = tenant(self, source)
+        return (f"{principal} {connection}" if connection else principal), 0
+
+    patch.setattr(Router, "_tenant", alone)
 
 
 @breaks(

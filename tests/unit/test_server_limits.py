@@ -245,6 +245,30 @@ def test_lanes_of_one_principal_look_ten_times_a_second_and_take_turns() -> None
     assert min(batches) > 0.7 * max(batches)
 
 
+def test_connections_without_a_name_have_together_as_much_as_a_principal() -> None:
+    bob = Client(1000, "bob", window=400, bytes_s=MIB)
+    strangers = [Client(source, "anonymous", window=40, obeys=False) for source in range(1, 21)]
+    model = Model(bob, *strangers, capacity=2 * MIB)
+    model.run(10)
+    model.watch()
+    model.run(30)
+    assert 0.7 < bob.acked / sum(client.acked for client in strangers) < 1.4
+
+
+def test_a_connection_without_a_name_that_comes_again_and_again_takes_nothing_of_a_principal() -> None:
+    bob, stranger = Client(1, "bob", window=400, bytes_s=MIB), Client(2, "anonymous", window=100, obeys=False)
+    model = Model(bob, stranger, capacity=2 * MIB)
+    model.run(5)
+    for turn in range(400):
+        if turn == 100:
+            model.watch()
+        model.run(0.1)
+        model.close(stranger)
+        stranger = Client(stranger.source + 1, "anonymous", window=100, obeys=False)
+        model.open(stranger)
+    assert bob.acked / 30 > 0.4 * model.capacity
+
+
 def test_a_client_that_obeys_waits_at_home_and_not_at_the_gateway() -> None:
     alice, bob = Client(1, "alice", window=128), Client(2, "bob", window=128, obeys=False)
     model = Model(alice, bob, capacity=MIB)

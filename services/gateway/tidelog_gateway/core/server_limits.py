@@ -18,7 +18,8 @@ The limit of a slow server follows AIMD (Chiu and Jain, 1989):
 
 Principals share the limit by max-min fairness. Each gets a token bucket with the same rate: the largest with which
 the principals together stay within the limit, given what each of them sent in the last interval. A principal below
-that rate never waits.
+that rate never waits. All connections without an authenticated name together are one principal, and share its rate in
+the same way: each has a bucket of its own besides. So more of them, or new ones, take nothing from a named principal.
 
 Without a limit the cost is three comparisons per ack, and no state is kept per principal.
 """
@@ -41,13 +42,13 @@ LEAST_PAUSE_S = 0.1
 """A tenant that has to wait waits so long at least, so that looking again costs little. Its bucket collects more."""
 
 Tenant = tuple[str, int]
-"""A sharer of a limit: a principal, and 0. Where clients have proved no name each connection shares for itself:
-``anonymous``, and the connection's number."""
+"""A sharer of a limit: a principal, and 0. A connection without an authenticated name: ``anonymous``, and the
+connection's number. ``anonymous`` and 0 are all of these together."""
 
 
 @dataclass(slots=True)
 class _Account:
-    """What one tenant did since the limit began or was last set."""
+    """What one tenant, or all connections without a name together, did since the limit began or was last set."""
 
     bucket: Bucket
     spent: int = 0
@@ -78,7 +79,7 @@ class ServerLimit:
         self._target_s = target_s or math.inf
         self._least_bytes_s = least_bytes_s
         self._accounts: dict[Tenant, _Account] = {}
-        self._share = 0
+        self._share = self._connection_share = 0
         self._step = 0.0
         self._calm = 0
         """Intervals in a row that were not slow."""
@@ -159,27 +160,33 @@ class ServerLimit:
 
     def pause_s(self, tenant: Tenant, now: float) -> float:
         """How long the tenant has to wait before more of it is sent; 0: not at all."""
-        account = self._accounts.get(tenant)
-        return 0.0 if account is None else account.pause_s(now)
+        return max((account.pause_s(now) for account in self._accounts_of(tenant)), default=0.0)
 
     def hold(self, tenant: Tenant, now: float) -> float:
         """Until when the gateway holds back all batches of the tenant, also those that come meanwhile: its lanes then
         send in the order in which their batches came. Not later than ``now``: the tenant does not have to wait."""
-        account = self._accounts.get(tenant)
-        return now if account is None else account.hold(now)
+        return max((account.hold(now) for account in self._accounts_of(tenant)), default=now)
 
     def on_wait(self, tenant: Tenant) -> None:
         """It has more to send than its share, and waits."""
-        self._accounts[tenant].waited = True
+        for account in self._accounts_of(tenant):
+            account.waited = True
 
     def spend(self, tenant: Tenant, size: int, now: float) -> None:
         """So much of the tenant's was sent."""
-        account = self._accounts.get(tenant)
-        if account is None:
-            bucket = Bucket(self._share, self._share * BURST_S, now)
-            account = self._accounts[tenant] = _Account(bucket)
-        account.bucket.spend(size, now)
-        account.spent += size
+        for key in _levels(tenant):
+            account = self._accounts.get(key)
+            if account is None:
+                rate = self._rate(key)
+                account = self._accounts[key] = _Account(Bucket(rate, rate * BURST_S, now))
+            account.bucket.spend(size, now)
+            account.spent += size
+
+    def _accounts_of(self, tenant: Tenant) -> list[_Account]:
+        return [account for key in _levels(tenant) if (account := self._accounts.get(key)) is not None]
+
+    def _rate(self, key: Tenant) -> int:
+        return self._connection_share if key[1] else self._share
 
     def _set(self, limit: float, now: float) -> None:
         """Share this limit from now on, by what each tenant sent in the interval that ends. A tenant that sent
@@ -187,15 +194,24 @@ class ServerLimit:
         self.bytes_s = limit
         elapsed_s = now - self._since
         accounts = self._accounts
-        wanted = (math.inf if account.waited else account.spent / elapsed_s for account in accounts.values())
-        self._share = max(1, int(fair_share(limit, wanted)))
+        wanted = {key: math.inf if each.waited else each.spent / elapsed_s for key, each in accounts.items()}
+        of_principals = (rate for (_, connection), rate in wanted.items() if not connection)
+        of_connections = (rate for (_, connection), rate in wanted.items() if connection)
+        self._share = max(1, int(fair_share(limit, of_principals)))
+        self._connection_share = max(1, int(fair_share(self._share, of_connections)))
         for tenant, account in list(accounts.items()):
             if not account.spent and not account.waited and not account.bucket.pause_s(now):
                 del accounts[tenant]
                 continue
             account.bucket.spend(0, now)  # fills it at the rate until now
-            account.bucket.rate = self._share
+            account.bucket.rate = self._rate(tenant)
             account.spent, account.waited = 0, False
+
+
+def _levels(tenant: Tenant) -> tuple[Tenant, ...]:
+    """The accounts that the tenant's batches are charged to: a connection's own, and that of all of them."""
+    principal, connection = tenant
+    return ((principal, 0), tenant) if connection else (tenant,)
 
 
 def fair_share(limit: float, wanted: Iterable[float]) -> float:
