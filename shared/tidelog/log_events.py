@@ -443,6 +443,21 @@ GATEWAY = (
         counted=False,
     ),
     LogEvent(
+        "server_limited",
+        "warning",
+        "Acks of this replica server are late while batches queue at it: it is sent bytes_per_s at most, and"
+        " producers are asked to pause. Written once, when the limit begins.",
+        "Look at its disk, its CPU and its followers; see 'A server that is slow'.",
+        counted=False,
+    ),
+    LogEvent(
+        "server_limit_ended",
+        "info",
+        "This replica server is sent as much as clients produce again. It had a limit for so many seconds; reason"
+        " says why that ended.",
+        counted=False,
+    ),
+    LogEvent(
         "client_refused",
         "warning",
         "There is no room for another client; reason says which bound.",

@@ -13,7 +13,7 @@ from producer_bench import Bench as ProducerBench
 from test_router import Bench as RouterBench
 from test_router import batch, produce
 from tidelog.client.sender import Sender
-from tidelog.effects import Post, Send
+from tidelog.effects import Event, Post, Send
 from tidelog.types import Acks, TopicConfig
 from tidelog.wire.messages import Produce, ProduceAck, Produced
 from tidelog_gateway.core.server_limits import INTERVAL_S, PATIENCE, ServerLimit, fair_share
@@ -57,6 +57,7 @@ class Model:
         self.queue: deque[tuple[int, int]] = deque()
         self.done = 0.0
         self.ids = 0
+        self.events: list[Event] = []
 
     @property
     def limit(self) -> float | None:
@@ -109,8 +110,10 @@ class Model:
             if isinstance(effect, Send):
                 assert isinstance(effect.message, Produce)
                 self.queue += [(part.id, part.size) for part in effect.message.parts]
+            elif isinstance(effect, Event):
+                self.events.append(effect)
             else:
-                assert isinstance(effect, Post) and isinstance(effect.message, Produced)
+                assert isinstance(effect.message, Produced)
                 for ack in effect.message.acks:
                     self.on_ack(self.clients[effect.source], ack)
 
@@ -258,6 +261,33 @@ def test_a_server_that_comes_back_has_no_limit() -> None:
     assert model.limit is not None
     model.router.on_peer_down("r1", model.now)
     assert model.limit is None
+
+
+def test_the_log_has_one_line_when_a_limit_begins_and_one_when_it_ends() -> None:
+    model = Model(greedy(1, "alice"), greedy(2, "bob"), capacity=2 * MIB)
+    model.run(10)
+    assert [event.name for event in model.events] == ["server_limited"]
+    assert model.events[0].fields["server"] == "r1" and model.events[0].fields["bytes_per_s"] < 2 * MIB
+    model.capacity = 40 * MIB
+    model.run(PATIENCE + 15)
+    assert [event.name for event in model.events] == ["server_limited", "server_limit_ended"]
+    ended = model.events[1].fields
+    assert ended["server"] == "r1" and PATIENCE < ended["seconds"] < PATIENCE + 25
+    assert ended["reason"] == "no producer has to wait for it"
+    model.run(2)
+    assert len(model.events) == 2
+
+
+def test_the_log_says_that_a_limit_ended_with_the_connection() -> None:
+    model = Model(greedy(1, "alice"), capacity=MIB)
+    model.run(5)
+    assert [event.name for event in model.events] == ["server_limited"]
+    model.router.on_peer_down("r1", model.now)
+    model.router.on_peer_down("r1", model.now)
+    assert model.router.pending()
+    events = [effect for effect in model.router.flush(model.now) if isinstance(effect, Event)]
+    assert [event.name for event in events] == ["server_limit_ended"]
+    assert events[0].fields["reason"] == "the connection to it broke"
 
 
 def test_an_ack_that_waits_for_nothing_tells_nothing_of_the_queue() -> None:

@@ -15,9 +15,10 @@ from dataclasses import replace
 
 import structlog
 import trio
+from tidelog import logs
 from tidelog.access import ANONYMOUS
 from tidelog.controllers import ActiveController
-from tidelog.effects import Answer, Call, Post, Send
+from tidelog.effects import Answer, Call, Event, Post, Send
 from tidelog.errors import TidelogError, refuse
 from tidelog.link import Link, burst
 from tidelog.peers import Peers
@@ -366,6 +367,8 @@ class Shell:
         for effect in self.router.flush(now):
             if isinstance(effect, Send):
                 self.peers.post(effect.to, effect.message)
+            elif isinstance(effect, Event):
+                logs.perform(effect)
             elif (link := self._links.get(effect.source)) is not None:
                 link.post(effect.message)
                 self.on_settled(link)

@@ -111,6 +111,8 @@ class Pipe:
 
     node: NodeId
     limit: ServerLimit
+    limited_at: float = 0.0
+    """When the limit began, while there is one."""
     up: bool = False
     in_flight: dict[int, Entry] = field(default_factory=dict)
     bytes: int = 0

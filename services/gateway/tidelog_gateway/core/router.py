@@ -38,7 +38,7 @@ from collections import deque
 from collections.abc import Iterable
 
 from tidelog.counting import count
-from tidelog.effects import Post, Send
+from tidelog.effects import Event, Post, Send
 from tidelog.errors import CorruptBatch, TidelogError, refuse
 from tidelog.levels import VALIDATION
 from tidelog.records import BatchHeader, check_body, check_fields, declares_size, read_header
@@ -84,6 +84,7 @@ class Router:
         self._pipes: dict[NodeId, Pipe] = {}
         self._limited: dict[NodeId, Pipe] = {}
         """Pipes to slow servers."""
+        self._events: list[Event] = []
         self._tenants: dict[int, Tenant] = {}
         """By client: as whom it shares the limit of a slow server."""
         self._ready: deque[Lane] = deque()
@@ -178,7 +179,7 @@ class Router:
         pipe = self._pipe(node)
         pipe.up = False
         pipe.limit.end()
-        self._limited.pop(node, None)
+        self._on_limit_ended(pipe, "the connection to it broke", now)
         lost = refuse("UNREACHABLE", f"the connection to {node} broke", unknown_outcome=True).to_info()
         for entry in list(pipe.in_flight.values()):
             self._take_back(entry)
@@ -232,10 +233,11 @@ class Router:
 
     def pending(self) -> bool:
         """``flush`` would return something or move something on."""
-        return bool(self._ready or self._acks or self._relieved)
+        return bool(self._ready or self._acks or self._relieved or self._events)
 
-    def flush(self, now: float) -> list[Send | Post]:
-        """Everything that can be sent now, merged by leader, then the acks, merged by client."""
+    def flush(self, now: float) -> list[Send | Post | Event]:
+        """Everything that can be sent now, merged by leader, then the acks, merged by client, then what is worth a
+        line in the log."""
         produces = Produces(self._settings.merge_max_bytes)
         relieved, self._relieved = self._relieved, {}
         for node in relieved:
@@ -244,7 +246,8 @@ class Router:
             lane = self._ready.popleft()
             if lane.place is Place.READY:
                 self._send_lane(lane, now, produces)
-        return [*produces.close(), *self._acks.take()]
+        events, self._events = self._events, []
+        return [*produces.close(), *self._acks.take(), *events]
 
     def _unblock(self, pipe: Pipe, now: float, produces: Produces) -> None:
         """Its window has room again: who waited longest for it sends, until one of them has to wait on."""
@@ -345,9 +348,18 @@ class Router:
         """An interval of the server is over."""
         pipe.limit.judge(pipe.bytes, now)
         if pipe.limit.bytes_s is None:
-            self._limited.pop(pipe.node, None)
-        else:
+            self._on_limit_ended(pipe, "no producer has to wait for it", now)
+        elif pipe.node not in self._limited:
             self._limited[pipe.node] = pipe
+            pipe.limited_at = now
+            fields = {"server": pipe.node, "bytes_per_s": round(pipe.limit.bytes_s)}
+            self._events.append(Event("server_limited", fields))
+
+    def _on_limit_ended(self, pipe: Pipe, reason: str, now: float) -> None:
+        """The server has no limit now; perhaps it had none before."""
+        if self._limited.pop(pipe.node, None) is not None:
+            fields = {"server": pipe.node, "seconds": round(now - pipe.limited_at, 1), "reason": reason}
+            self._events.append(Event("server_limit_ended", fields))
 
     # --- one batch ------------------------------------------------------------------------------------------
 
