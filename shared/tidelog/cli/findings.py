@@ -102,6 +102,8 @@ class View:
     """None: a release without levels answered, or nobody."""
     growth: Growth = field(default_factory=Growth)
     """What is written to topics that keep everything."""
+    limits: Mapping[str, float] = field(default_factory=dict)
+    """Bytes a second that the gateway sends at most to a server that is slow, by server."""
 
 
 def examine(view: View) -> list[Finding]:
@@ -110,6 +112,7 @@ def examine(view: View) -> list[Finding]:
     found = [*_controllers(view.quorum), *_servers(metadata, view.metrics), *_partitions(metadata, view.histories)]
     found += [
         *_filling(view),
+        *_limited(view.limits),
         *_unreadable(view),
         *_differing(view),
         *_processes(view),
@@ -237,6 +240,19 @@ def _session(server: ServerInfo, metrics: Mapping[str, float]) -> Iterator[Findi
     elif lapsed_s > 0:
         what = f"no controller has answered {server.node} for {lapsed_s:.0f} s after its session was over"
         step = "Start controllers until a majority runs; if one does, mend the network between them."
+        yield Finding(WARNING, what, step)
+
+
+def _limited(limits: Mapping[str, float]) -> Iterator[Finding]:
+    """Servers that the gateway sends less because they are slow."""
+    for server, rate in sorted(limits.items()):
+        what = (
+            f"{server} is slow: the gateway sends it {rate / (1 << 20):.1f} MiB/s at most, and asks producers to pause"
+        )
+        step = (
+            f"Look at the disk and the CPU of {server}, and at the followers of its partitions;"
+            " docs/operations.md, A server that is slow, says more."
+        )
         yield Finding(WARNING, what, step)
 
 
