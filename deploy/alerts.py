@@ -48,8 +48,8 @@ ALERTS = (
         "10m",
         "warning",
         "{{ $labels.server }} is slow: a gateway sends it {{ $value }} bytes a second at most",
-        "Its acks took longer than throttle_target_s while batches queued, so producers are asked to pause. Look at its"
-        " disk, its CPU, and the followers of its partitions.",
+        "Its acks took longer than throttle_target_s while batches queued, so producers are asked to pause. Look at"
+        " its disk, its CPU, and the followers of its partitions.",
     ),
     Alert(
         "TidelogUnderReplicated",

@@ -270,9 +270,10 @@ REPLICA = (
     LogEvent(
         "settings_changed_meanwhile",
         "warning",
-        "Settings of the topic changed while no controller answered this server. Records were committed here meanwhile,"
-        " from offset start up to end, under the former settings.",
-        "See changes: the former settings may have asked for fewer copies of these records, or kept them for a shorter time.",
+        "Settings of the topic changed while no controller answered this server. Records were committed here"
+        " meanwhile, from offset start up to end, under the former settings.",
+        "See changes: the former settings may have asked for fewer copies of these records, or kept them for a"
+        " shorter time.",
     ),
     LogEvent("life_ended", "warning", "The controllers know a later life of this server: it registers again.", WAIT),
     LogEvent(

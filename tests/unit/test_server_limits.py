@@ -13,7 +13,7 @@ from producer_bench import Bench as ProducerBench
 from test_router import Bench as RouterBench
 from test_router import batch, produce
 from tidelog.client.sender import Sender
-from tidelog.effects import Event, Post, Send
+from tidelog.effects import Event, Send
 from tidelog.types import Acks, TopicConfig
 from tidelog.wire.messages import Produce, ProduceAck, Produced
 from tidelog_gateway.core.server_limits import INTERVAL_S, PATIENCE, ServerLimit, fair_share

@@ -292,8 +292,8 @@ class Shell:
         return error.retriable or self.cluster.knows_better(message.topic_id, message.partition, error.code)
 
     async def _ask_again(self, message: Read | ListOffset, last: TidelogError, end: float, done: Answered) -> None:
-        """Slow path of ``ask_leader``: with a pause, or when the metadata changes. Where the time is over, the last
-        refusal is the answer: it says more than that a try was not answered in what was left of the time."""
+        """Slow path of ``ask_leader``: try again after a pause, or when the metadata changes. When the time is over
+        the answer is the leader's last refusal: it has the cause, and the time-out of the last try has not."""
         while True:
             with trio.move_on_after(RETRY_S):
                 await self.wait_change()

@@ -210,8 +210,8 @@ class CopyChecks:
     # --- the odd copy ------------------------------------------------------------------------------------
 
     def _narrow(self, check: _Check, majority: tuple[NodeId, ...], low: int, high: int, now: float) -> None:
-        """The logs agree at ``low`` and differ at ``high``: ask for the chains where segments begin in between. If none
-        does, the difference is in one segment, which is given up."""
+        """The logs agree at ``low`` and differ at ``high``: ask for the chains where segments begin in between. If
+        none does, the difference is in one segment, which is given up."""
         bases = [extent.base for extent in check.partition.log.extents() if low < extent.base < high]
         points = bases[:: -(-len(bases) // POINTS)] if bases else []
         if points:

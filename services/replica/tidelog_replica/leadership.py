@@ -3,8 +3,9 @@
 A leader serves its clients while one of these holds:
 
     session     the controllers cannot have ended this server's session (``session.py``)
-    voters      every replica that the controllers could elect has confirmed the leadership, no longer than the session
-                time-out ago. The proof is that of linearizable reads, for a time in the past (``core/vouching.py``)
+    voters      every replica that the controllers could elect has confirmed the leadership, no longer than the
+                session time-out ago. The proof is that of linearizable reads, for a time in the past
+                (``core/vouching.py``)
 
 The voters are the maximal ISR and the ELR; all replicas where unclean election is on; with commit rule ``quorum`` a
 majority of the replicas, this leader included. A leader that is the only voter needs nobody. So the loss of the
@@ -63,14 +64,14 @@ class Leadership:
         self._in_demand: dict[TopicPartition, Partition] = {}
         """Partitions whose voters are asked in the next round."""
         self._refused: dict[TopicPartition, float] = {}
-        """Partitions that refused a request because their voters had not confirmed, and since when. Perhaps the voters
-        had not been asked: a voter counts as silent if it does not answer for ``SILENT_S``."""
+        """Partitions that refused a request because their voters had not confirmed, and since when. Perhaps the
+        voters had not been asked: a voter counts as silent if it does not answer for ``SILENT_S``."""
         self._reported: dict[NodeId, None] = {}
         """Silent voters that are in this server's log."""
 
     def refused(self, now: float) -> int:
-        """Return how many partitions refuse their clients because of silent voters. Partitions without requests are not
-        counted."""
+        """Return how many partitions refuse their clients because of silent voters. Partitions without requests are
+        not counted."""
         if self._session.live(now):
             return 0
         return sum(bool(self._silent(key, since, now)) for key, since in self._refused.items())

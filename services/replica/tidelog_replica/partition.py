@@ -402,8 +402,8 @@ class Partition:
         return bool(wants and state is not None and self._node in state.isr and len(state.isr) > 1)
 
     def take_losses(self) -> list[LostRange]:
-        """Losses here that the controller does not know of yet, including those from before a restart. Each is returned
-        once; the log keeps it until ``on_loss_reported``."""
+        """Losses here that the controller does not know of yet, including those from before a restart. Each is
+        returned once; the log keeps it until ``on_loss_reported``."""
         losses, self._losses = self._losses, []
         return losses
 

@@ -9,7 +9,8 @@
 
 All that is due at the end of one input goes out in as few messages as length allows. Answers of the first two do not
 matter: the metadata tells what came of them. Losses are kept until the controller has them, on the disk too, and one
-call is under way at a time. There may be one for each partition of the server, after unclean elections in all of them.
+call is under way at a time. There may be one for each partition of the server, after unclean elections in all of
+them.
 """
 
 from __future__ import annotations
@@ -40,8 +41,8 @@ Loss = tuple[TopicPartition, LostRange]
 
 
 class Petitions:
-    """The owner calls ``gather`` for every partition that an input touched, then ``send``. ``partitions``: a live view
-    of all that are open."""
+    """The owner calls ``gather`` for every partition that an input touched, then ``send``. ``partitions``: a live
+    view of all that are open."""
 
     def __init__(
         self,

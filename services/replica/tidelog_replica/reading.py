@@ -270,8 +270,8 @@ class Reading:
     # --- refusals ----------------------------------------------------------------------------------------
 
     def _end_not_known(self, now: float) -> TidelogError:
-        """The refusal while this server does not know yet how far former leaders have committed. A leader says for how
-        long it has led, and which replicas it waits for."""
+        """The refusal while this server does not know yet how far former leaders have committed. A leader says for
+        how long it has led, and which replicas it waits for."""
         core = self._core
         text = f"committed up to {core.high_watermark} at least; how much further is not known yet"
         if not isinstance(core, Leader):

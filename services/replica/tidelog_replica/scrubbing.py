@@ -249,8 +249,8 @@ class Scrubbing:
         return [(base, of) for base, of, segment in segments if segment is not None and segment.base == base]
 
     def unreadable(self) -> tuple[int, tuple[UnreadablePlace, ...]]:
-        """How many batches no reader can decode, and the first places of each partition. Both are as the segments were
-        checked last; what has left the log since does not count."""
+        """How many batches no reader can decode, and the first places of each partition. Both are as the segments
+        were checked last; what has left the log since does not count."""
         count, places = 0, []
         for key in self._found:
             partition = self._partitions.get(key)

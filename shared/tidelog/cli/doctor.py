@@ -38,9 +38,7 @@ KNOWN_S = 7 * 86_400
 LONG_MS = 10_000
 """A last stable offset that has stood for so long is looked at."""
 STABLE_AGE = "tidelog_replica_stable_offset_age_seconds"
-_LIMIT = re.compile(
-    r'^tidelog_gateway_server_limit_bytes_per_second\{server="([^"]+)"\} ([0-9.e+-]+)', re.MULTILINE
-)
+_LIMIT = re.compile(r'^tidelog_gateway_server_limit_bytes_per_second\{server="([^"]+)"\} ([0-9.e+-]+)', re.MULTILINE)
 _SAMPLE = re.compile(r"^([a-z_]+)(?:\{[^}]*\})? ([0-9.e+-]+)", re.MULTILINE)
 _STYLES = {PROBLEM: "bold red", WARNING: "yellow", NOTE: "dim"}
 

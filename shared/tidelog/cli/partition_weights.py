@@ -2,7 +2,8 @@
 
 The size is that of the leader's copy on its disk. The traffic is what is written to the partition: the number of
 records that the high watermark passes between two looks, times the average size of a record in that log, divided by
-the time between the looks. A partition whose leader does not answer has no weight, so it is not moved to even out load.
+the time between the looks. A partition whose leader does not answer has no weight, so it is not moved to even out
+load.
 """
 
 from __future__ import annotations

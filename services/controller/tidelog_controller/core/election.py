@@ -24,8 +24,9 @@ cost an election each time. A leader that stays silent is replaced as soon as it
 reports. Nothing is held back where the link of the leader's heartbeats is broken, too: its process is dead.
 
 A sealed partition is led again when a majority of its replicas, live and in the ISR, has sealed the old epochs: by
-the one with the greatest (last epoch, log end); among equals by one that is not being drained and has the best rank. A
-server that has handed the partition over, or was reported, does not count while the others are a majority without it.
+the one with the greatest (last epoch, log end); among equals by one that is not being drained and has the best rank.
+A server that has handed the partition over, or was reported, does not count while the others are a majority without
+it.
 
 A decision is in flight from its proposal until it is applied, and is not made again meanwhile.
 """
@@ -255,8 +256,8 @@ class Elections:
         return {"leader": partition.leader or "", "reports": str(len(fresh)), "live": str(len(judges)), **told}
 
     def _is_held_back(self, key: TopicPartition, leader: NodeId, suspicion: _Suspicion, now: float) -> bool:
-        """A majority agrees that the leader has failed: whether its replacement has to wait, since the partition had too
-        many elections recently."""
+        """A majority agrees that the leader has failed: whether its replacement has to wait, since the partition had
+        too many elections recently."""
         if suspicion.agreed_at is None:
             suspicion.agreed_at = now
         recent = self._replaced[key] = [at for at in self._replaced.get(key, ()) if now - at < DAMPING_S]

@@ -15,10 +15,10 @@ the same plan:
    by less in what they are preferred leaders of.
 
 Without weights each replica weighs 1, and passes 2 and 3 even out the numbers of replicas and of preferred leaders.
-The caller may give each partition a weight instead, in bytes or bytes per second: then the passes even out the sums of
-the weights. With weights two servers count as equal when they differ by at most ``TOLERANCE`` of a server's average,
-and a replica that weighs less than ``LEAST`` of that average is not moved. Each move of passes 2 and 3 comes with the
-figures for which it was planned; they count the moves that were planned before.
+The caller may give each partition a weight instead, in bytes or bytes per second: then the passes even out the sums
+of the weights. With weights two servers count as equal when they differ by at most ``TOLERANCE`` of a server's
+average, and a replica that weighs less than ``LEAST`` of that average is not moved. Each move of passes 2 and 3 comes
+with the figures for which it was planned; they count the moves that were planned before.
 
 Only live servers that are not being drained are judged and get anything; else replicas on others stay where they
 are. Partitions with a reassignment in progress, or waiting for its turn, count as what they will be and are not moved

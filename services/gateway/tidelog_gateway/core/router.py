@@ -18,9 +18,9 @@ names, so that a leader of another epoch refuses it, and it is *settled* by its 
   (``producer_tickets.py``).
 - Bounds: bytes and batches in flight per replica server (beyond: the lane waits, here, where waiting makes no
   follower late), bytes held per client and in all (beyond: ``OVERLOADED``, nothing is queued).
-- Slow servers: what is sent to a server whose acks are late is limited, and principals share it
-  (``server_limits.py``). A lane whose client has used up its share waits here. Each ack tells its client how long to
-  pause (``throttle_ms``), so that a client that obeys waits at home.
+- Slow servers: a server whose acks are late has a limit, which principals share (``server_limits.py``). A lane whose
+  client has used up its share waits here. An ack to such a client says how long to pause (``throttle_ms``), so that
+  the batches of a client that obeys wait in the client.
 - Window: of an idempotent producer at most ``PRODUCER_WINDOW`` batches of a lane are unsettled (beyond:
   ``OVERLOADED``, nothing is queued). So many batches the leader remembers. All of them may be repeated here, after a
   lost link or under another leader, and each of them is known as a copy then. ``duplicate`` of an ack tells that the
@@ -69,7 +69,7 @@ RETRIED = frozenset(
 )
 """Refusals that the gateway hides by trying again; all others are the client's to know."""
 LEAST_PAUSE_S = 0.001
-"""Of a lane that waits for its client's share of a slow server."""
+"""Shortest pause of a lane that waits for its client's share of a slow server."""
 
 
 class Router:
@@ -86,7 +86,7 @@ class Router:
         """Pipes to slow servers."""
         self._events: list[Event] = []
         self._tenants: dict[int, Tenant] = {}
-        """By client: as whom it shares the limit of a slow server."""
+        """By client: the tenant under which it shares the limit of a slow server."""
         self._ready: deque[Lane] = deque()
         self._parked: dict[Lane, None] = {}
         self._relieved: dict[NodeId, None] = {}
@@ -103,13 +103,13 @@ class Router:
 
     @property
     def limits(self) -> dict[NodeId, ServerLimit]:
-        """Of every replica server that something was sent to."""
+        """The limit, perhaps none at present, of every replica server to which something was sent."""
         return {node: pipe.limit for node, pipe in self._pipes.items()}
 
     # --- inputs ---------------------------------------------------------------------------------------------
 
     def on_link_opened(self, source: int, principal: str, *, named: bool) -> None:
-        """A client came. ``named``: it has proved that it is the principal."""
+        """A client connected. ``named``: it is authenticated as ``principal``."""
         self._tenants[source] = principal, 0 if named else source
 
     def on_produce(self, source: int, message: Produce, now: float) -> None:
@@ -316,7 +316,7 @@ class Router:
         return self._tenants.get(source, ("", source))
 
     def _holds(self, lane: Lane, pipe: Pipe, now: float) -> bool:
-        """Let the lane wait if its client has used up its share of a slow server."""
+        """Let the lane wait if its client has used up its share of a slow server; whether it does."""
         tenant = self._tenant(lane.source)
         pause_s = pipe.limit.pause_s(tenant, now)
         if not pause_s:
@@ -329,7 +329,7 @@ class Router:
         return True
 
     def _throttle_ms(self, pipe: Pipe, source: int, now: float) -> int:
-        """How long the client should send nothing more for partitions that the server leads."""
+        """How long the client is asked to send nothing more for the partition of this ack; 0: not at all."""
         tenant = self._tenant(source)
         pause_ms = math.ceil(1000 * pipe.limit.pause_s(tenant, now))
         if pause_ms:
@@ -338,14 +338,14 @@ class Router:
         return pause_ms
 
     def _tick_server(self, pipe: Pipe, now: float) -> None:
-        """A limit rises again also while nothing is sent."""
+        """End the interval of a server to which nothing is sent, if it is due: its limit rises again, too."""
         deadline = pipe.limit.deadline(bool(pipe.in_flight))
         if deadline is not None and deadline <= now:
             pipe.limit.on_empty(now)
             self._judge_server(pipe, now)
 
     def _judge_server(self, pipe: Pipe, now: float) -> None:
-        """An interval of the server is over."""
+        """End an interval of the server: its limit may begin, change or end."""
         pipe.limit.judge(pipe.bytes, now)
         if pipe.limit.bytes_s is None:
             self._on_limit_ended(pipe, "no producer has to wait for it", now)

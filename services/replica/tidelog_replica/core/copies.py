@@ -35,13 +35,13 @@ def majority_of(edges: Mapping[NodeId, Edge], state: PartitionState) -> tuple[No
 def why_kept(
     node: NodeId, state: PartitionState, majority: Collection[NodeId], min_insync_replicas: int
 ) -> str | None:
-    """Why the odd copy on ``node`` must not be given up now; None if it may be. Without it the ISR must hold the whole
-    ``majority``, and be large enough to go on. The copy is fetched again from the leader, or, where this server leads,
-    from the next leader: that must be a member of the majority."""
+    """Why the odd copy on ``node`` must not be given up now; None if it may be. Without it the ISR must hold the
+    whole ``majority``, and be large enough to go on. The copy is fetched again from the leader, or, where this server
+    leads, from the next leader: that must be a member of the majority."""
     left = [other for other in state.isr if other != node]
     sources = left if state.leader == node else [state.leader]
     if not set(sources) <= set(majority):
-        return f"it might be fetched again from a server that is none of {', '.join(majority)}"
+        return f"it might be fetched again from a server that is not one of {', '.join(majority)}"
     if not set(majority) <= set(left):
         return f"not all of {', '.join(majority)} are in sync"
     if len(left) < min_insync_replicas:

@@ -289,15 +289,15 @@ class Leader:
 
     @property
     def _voters(self) -> tuple[NodeId, ...]:
-        """The other replicas that the controllers could elect, or whose votes the next election needs. Where a majority
-        decides, a learner that is about to become a replica has no vote: a majority of the replicas before it joins
-        and one of those after it joins have a member in common without it."""
+        """The other replicas that the controllers could elect, or whose votes the next election needs. Where a
+        majority decides, a learner that is about to become a replica has no vote: a majority of the replicas before
+        it joins and one of those after it joins have a member in common without it."""
         electors = self.replicas if self._by_majority else self._electors
         return tuple(node for node in electors if node != self.node)
 
     def _needed(self, voters: int) -> int:
-        """How many of the ``voters`` have to confirm this leadership: all, or so many that they are a majority together
-        with this leader."""
+        """How many of the ``voters`` have to confirm this leadership: all, or so many that they are a majority
+        together with this leader."""
         return len(self.replicas) // 2 if self._by_majority else voters
 
     def unconfirmed(self, since: float) -> tuple[NodeId, ...]:

@@ -137,7 +137,8 @@ class Cleanable(Readable):
         )
 
     def is_still(self, target: Target, generation: int) -> bool:
-        """Whether the log was not cut since that ``generation``, and the segment is still there and was not rewritten."""
+        """Whether the log was not cut since that ``generation``, and the segment is still there and was not
+        rewritten."""
         return generation == self._generation and target.is_still(self.segment_after(target.base - 1))
 
     def _starts(self) -> tuple[int, ...]:

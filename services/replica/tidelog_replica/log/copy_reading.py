@@ -1,8 +1,8 @@
 """Reading batches of a log from its disk, to compare them with those of another copy: a job (see ``jobs.py``).
 
-Nothing comes from the server's memory: the job opens the segment's file itself. It checks the CRC, the offsets and the
-leader epoch of each batch, as the scrubber does, and computes the batch's fingerprint (``tidelog.fingerprints``). It
-reads from one segment only.
+Nothing comes from the server's memory: the job opens the segment's file itself. It checks the CRC, the offsets and
+the leader epoch of each batch, as the scrubber does, and computes the batch's fingerprint (``tidelog.fingerprints``).
+It reads from one segment only.
 """
 
 from __future__ import annotations

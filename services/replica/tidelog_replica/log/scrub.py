@@ -63,8 +63,8 @@ class Target:
 
     @classmethod
     def of(cls, segment: Segment, synced: int | None = None) -> Target:
-        """The segment as it is now. ``synced``: it is the active segment, and is checked up to that offset; None: it is
-        full. Raises ``OSError``."""
+        """The segment as it is now. ``synced``: it is the active segment, and is checked up to that offset; None: it
+        is full. Raises ``OSError``."""
         size, end, chain = segment.place_at(segment.end_offset if synced is None else synced)
         return cls(
             segment.path,
