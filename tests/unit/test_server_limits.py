@@ -10,14 +10,18 @@ from dataclasses import dataclass, field
 import pytest
 import trio
 from producer_bench import Bench as ProducerBench
+from structlog.testing import capture_logs
 from test_router import Bench as RouterBench
 from test_router import batch, produce
 from tidelog.client.sender import Sender
 from tidelog.effects import Event, Send
+from tidelog.link import PROTOCOL_VERSION
 from tidelog.types import Acks, TopicConfig
-from tidelog.wire.messages import Produce, ProduceAck, Produced
+from tidelog.websocket import WebSocketTransport
+from tidelog.wire.messages import Hello, Produce, ProduceAck, Produced
 from tidelog_gateway.core.server_limits import INTERVAL_S, PATIENCE, ServerLimit, fair_share
-from tidelog_gateway.core.settings import RouterSettings
+from tidelog_gateway.core.settings import RouterSettings, SubscriptionSettings
+from tidelog_gateway.shell import Shell
 
 STEP_S = 0.01
 MIB = 1 << 20
@@ -400,3 +404,22 @@ async def test_a_sender_pauses_before_its_next_batch_for_the_partition() -> None
     assert gateway.slept == [2.0]
     await gateway.sender.send("t", 0, DATA, 5.0)
     assert gateway.slept == [2.0], "there is no time for a pause"
+
+
+async def test_the_gateway_writes_a_line_for_an_event_of_its_router(monkeypatch: pytest.MonkeyPatch) -> None:
+    hello = Hello(PROTOCOL_VERSION, "gateway", "g1")
+    async with trio.open_nursery() as nursery:
+        shell = Shell(
+            WebSocketTransport(),
+            hello,
+            ["ws://127.0.0.1:1"],
+            SETTINGS,
+            SubscriptionSettings(),
+            trio.current_time,
+            nursery,
+        )
+        event = Event("server_limited", {"server": "r1", "bytes_per_s": 7})
+        monkeypatch.setattr(shell.router, "flush", lambda now: [event])
+        with capture_logs() as lines:
+            shell.produce(Produce(()))
+    assert lines == [{"event": "server_limited", "log_level": "warning", "server": "r1", "bytes_per_s": 7}]
