@@ -44,7 +44,8 @@ TIMER = ("copy checks", "")
 AGAIN_S = 30.0
 """Copies that differ are compared again so often."""
 MOST_TRIES = 2
-"""How often a server gives up one copy between two starts: first a segment; then, if that differs again, all of it."""
+"""How often a server gives up one copy between two starts: first a segment; then, if that differs again, all of
+it."""
 POINTS = 60
 """Offsets asked for at a time; below what a server answers."""
 
