@@ -147,12 +147,13 @@ def event_in_words(entry: HistoryEntry) -> str:
         )
     if entry.event == "held_back":
         return (
-            f"{entry.leader} is reported, but this partition had {told['elections']} elections in the last 20 s: the"
-            " next one waits for a session time-out"
+            f"{entry.leader} is reported, but this partition had {told['elections']} elections by reports in 20 s:"
+            " the next one waits until it has been reported for a session time-out"
         )
     if worse := told.get("passed_over", "").split():
         ranks = "; ".join(f"{node}: {told[f'rank_{node}']}" for node in worse)
-        return f"{', '.join(worse)} came before {entry.leader} in replica order and was passed over ({ranks})"
+        first = ", ".join(worse)
+        return f"{entry.leader} leads though {first} came first in replica order: its rank is better ({ranks})"
     if told.get("elected_from") == "elr":
         return f"{entry.leader} was eligible (ELR): nothing committed is missing there"
     if "data" in told:

@@ -233,7 +233,7 @@ def _waits(move: PlannedMove) -> dict[str, Any]:
     type=click.Choice(tuple(UNITS)),
     default="count",
     show_default=True,
-    help="What to even out: numbers of replicas, their bytes, or the bytes per second that they get now.",
+    help="What to even out: numbers of replicas, their bytes, or the bytes per second that are written to them now.",
 )
 @click.option("--empty-drained", is_flag=True, help="Also move all replicas away from drained servers.")
 @click.option("--cancel", "cancels", is_flag=True, help="Drop what waits for its turn; what has begun goes on.")
@@ -286,7 +286,7 @@ def _show_plan(moves: tuple[PlannedMove, ...]) -> None:
     if not moves:
         click.echo("replicas and preferred leaders are spread evenly: nothing to do")
         return
-    table = Table("partition", "replicas", "become", "for the sake of", "since", box=None)
+    table = Table("partition", "replicas", "become", "for the sake of", "figures", box=None)
     for move in moves:
         place = f"{move.name}/{move.partition}"
         table.add_row(place, " ".join(move.replicas), " ".join(move.target), move.reason, move.evidence)
