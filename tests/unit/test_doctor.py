@@ -183,6 +183,7 @@ OFFLINE = replace(WHOLE, leader="", isr=("r1",), elr=("r2",))
             "why orders/0",
         ),
         (WHOLE, LOST, WARNING, "possibly lost: offsets 3 up to 9, at", "why orders/0"),
+        (WHOLE, replace(LOST, event="records_lost"), WARNING, "lost: offsets 3 up to 9, at", "why orders/0"),
         (
             replace(WHOLE, leader="", sealing=True),
             AWAITING,

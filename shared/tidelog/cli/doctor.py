@@ -14,6 +14,7 @@ import trio
 from rich.console import Console
 
 from tidelog.cli.disk_growth import Growth, look_for_growth, record_bytes
+from tidelog.cli.explain import LOSSES
 from tidelog.cli.findings import FEW_FILES, NOTE, PROBLEM, WARNING, Finding, View, Waits, examine, in_order
 from tidelog.cli.histories import Histories, ask_histories
 from tidelog.cli.main import NEXT_STEP, connect, gateway_option, json_option, print_json, run
@@ -52,9 +53,9 @@ def doctor(as_json: bool, gateways: tuple[str, ...]) -> None:
     It looks at every gateway that is named, the controllers and their majority, replica servers, their disks, and how
     long until they are full at the present rate, servers that the first gateway limits since they are slow, versions,
     feature levels and clocks, each partition's leader and in-sync replicas, copies that differ, copies with a
-    doubtful tail and records that were possibly lost in the last seven days (both of 500 partitions at most), how
-    evenly servers are loaded, how far consumer groups are behind, for which transactions readers have waited for
-    long, and what this process may open. Exit code 0: nothing but notes; 1: problems or warnings."""
+    doubtful tail and records that were lost, or possibly lost, in the last seven days (both of 500 partitions at
+    most), how evenly servers are loaded, how far consumer groups are behind, for which transactions readers have
+    waited for long, and what this process may open. Exit code 0: nothing but notes; 1: problems or warnings."""
     found: list[Finding] = []
     seen: dict[str, object] = {"client": _version(), "protocol": PROTOCOL_VERSION}
 
@@ -142,7 +143,7 @@ async def _recent(log: Log, metadata: MetadataAnswer) -> Histories:
     since = time.time_ns() // 1_000_000 - KNOWN_S * 1000
     histories = await ask_histories(log, metadata.topics)
     return {
-        place: tuple(e for e in entries if e.event != "records_possibly_lost" or e.time_ms >= since)
+        place: tuple(e for e in entries if e.event not in LOSSES or e.time_ms >= since)
         for place, entries in histories.items()
     }
 

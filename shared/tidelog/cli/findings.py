@@ -14,7 +14,7 @@ from tidelog.cli.disk_growth import Growth
 from tidelog.cli.explain import (
     awaited_in_words,
     doubt_in_words,
-    possibly_lost_in_words,
+    lost_offsets_in_words,
     refill_in_words,
     refuses_all,
     state_in_words,
@@ -330,7 +330,7 @@ def _tails(
             )
             allow = f"{topic.name} unclean_election=true' cuts the tail and reports what is possibly lost."
             yield PROBLEM, doubt, f"{step} {allow}"
-    for lost in possibly_lost_in_words(history):
+    for lost in lost_offsets_in_words(history):
         step = "'tidelog why WHERE' says which copy was cut: send again what the source of the records still has."
         yield WARNING, lost, step
 
