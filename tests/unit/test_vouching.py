@@ -204,3 +204,15 @@ def test_under_rule_quorum_who_is_about_to_be_a_replica_has_no_vote_yet() -> Non
     assert leader.confirmed_at == NEVER and leader.unconfirmed(0.0) == ("r2", "r3")
     leader.on_fetch("r2", 2, 0, 1.4, leader.stamp("r2", 1.3))
     assert leader.confirmed_at == 1.3 and leader.unconfirmed(1.0) == ()
+
+
+def test_who_asks_the_voters_only_has_the_controller_asked_no_longer() -> None:
+    """A linearizable read has the controller asked. What is asked afterwards, for clients that are content with the
+    voters, does not have it asked for longer."""
+    leader = make("r1 r2")
+    leader.ask_confirmation(2.0)
+    assert leader.due_confirmation(2.2)
+    leader.on_confirmation(2.2, False, 3.0)
+    for now in (3.0, 20.0, 2.0 + ASKED_S):
+        leader.ask_voters(now)
+    assert not leader.due_confirmation(2.0 + ASKED_S)

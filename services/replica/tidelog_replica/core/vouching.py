@@ -45,7 +45,9 @@ class Vouching:
 
     def __init__(self, patience_s: float, retry_s: float) -> None:
         self.asked_at = -math.inf
-        """When somebody last wanted to know."""
+        """When the followers were last asked to vouch."""
+        self._wanted_at = -math.inf
+        """When somebody last wanted a proof for which the controller may be asked."""
         self._patience_s = patience_s
         self._retry_s = retry_s
         self._stamp = 0
@@ -93,7 +95,7 @@ class Vouching:
 
     def ask(self, now: float, alone: bool) -> None:
         """Somebody wants to know that nobody else leads now."""
-        self.asked_at = now
+        self.asked_at = self._wanted_at = now
         if self._call_at is None and not self._calling:
             self._call_at = now if alone else now + self._patience_s
 
@@ -112,14 +114,14 @@ class Vouching:
 
     def deadline(self, vouched_at: float) -> float | None:
         """When ``due`` may have something."""
-        return self._call_at if vouched_at < self.asked_at else None
+        return self._call_at if vouched_at < self._wanted_at else None
 
     def due(self, vouched_at: float, now: float) -> bool:
         """The controller must be asked now; it is then on its way until ``on_controller``."""
         if self._call_at is None or now < self._call_at:
             return False
         self._call_at = None
-        self._calling = vouched_at < self.asked_at and now < self.asked_at + ASKED_S
+        self._calling = vouched_at < self._wanted_at and now < self._wanted_at + ASKED_S
         return self._calling
 
     def on_controller(self, sent: float, confirmed: bool, now: float) -> None:
