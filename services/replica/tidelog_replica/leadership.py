@@ -13,6 +13,10 @@ controllers stops no leader that reaches its voters. A leader that is cut off fr
 controllers are dead or elect that voter at this moment. ``docs/decisions/0026-leaders-without-controllers.md`` says
 what this promises and what it does not.
 
+A leader without voters confirms itself (``confirm_alone``). Acks, bounded reads and coordinators rely on that. A
+linearizable read, or a request for the latest offset, relies on it only where the partition has a single replica.
+Elsewhere unclean elections may have been allowed meanwhile, so all other replicas or the controllers have to answer.
+
 No voter is asked while the session lasts. Afterwards voters are asked on demand: when a request comes, and the last
 confirmation is older than half of the session time-out. Followers that fetch records confirm by their fetches. Idle
 followers are notified, at most once every ``ROUND_S`` for all partitions that ask together: one message for each
@@ -98,8 +102,9 @@ class Leadership:
         if self._assignment.has_moved_on(partition.key, leading.core.leader_epoch):
             return refuse("NOT_LEADER", "the partition has a newer leader epoch", leader="")
         core, timeout_s = leading.core, self._session.timeout_s
-        if not core.needs_voters or core.unconfirmed(now - timeout_s / 2):
-            self._ask(partition, leading, now)
+        self.confirm_alone(partition, now)
+        if core.unconfirmed(now - timeout_s / 2):
+            self._ask(partition, now)
         silent = core.unconfirmed(now - timeout_s)
         if not silent:
             self._refused.pop(partition.key, None)
@@ -123,15 +128,20 @@ class Leadership:
                 lapsed_s = round(self._session.lapsed_s(now), 1)
                 self._outbox.event("leadership_unconfirmed", voter=node, lapsed_s=lapsed_s)
 
-    def _ask(self, partition: Partition, leading: Leading, now: float) -> None:
-        """Ask the voters of a partition, now or in the next round. A leader without voters confirms itself."""
-        if not leading.core.needs_voters:
+    def confirm_alone(self, partition: Partition, now: float) -> None:
+        """Have a leader without voters confirm itself, if it has no session. Also for readers that wait already."""
+        leading = partition.leading
+        if leading is None or self._session.live(now) or leading.core.needs_voters:
+            return
+        if not self._assignment.has_moved_on(partition.key, leading.core.leader_epoch):
             leading.core.confirm_alone(now)
-        elif now < self._round_at:
-            self._in_demand[partition.key] = partition
+
+    def _ask(self, partition: Partition, now: float) -> None:
+        """Ask the voters of a partition, now or in the next round."""
+        self._in_demand[partition.key] = partition
+        if now < self._round_at:
             self._timers.set(TIMER, self._round_at)
         else:
-            self._in_demand[partition.key] = partition
             self.on_tick(now)
 
     def on_tick(self, now: float) -> None:

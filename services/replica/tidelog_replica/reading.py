@@ -64,8 +64,12 @@ class Committed(Protocol):
     def confirmed_at(self) -> float:
         """Everything committed until then, anywhere, lies below the HW (seconds of the own clock)."""
 
+    @property
+    def fresh_at(self) -> float:
+        """The same for bounded reads: a leader that no controller answers may take its own word (decision 26)."""
+
     def ask_confirmation(self, now: float) -> None:
-        """Somebody waits for ``confirmed_at`` to reach ``now``."""
+        """Somebody waits for ``confirmed_at`` or ``fresh_at`` to reach ``now``."""
 
     def refusal(self, leader_epoch: int) -> TidelogError | None:
         """Whether a request that names this leader epoch may be served; -1 names none."""
@@ -104,7 +108,7 @@ class Reading:
         self._unproved: Waiters[_Reader] = Waiters()
         self._for_news: Waiters[_Reader] = Waiters()
         self.standing = Standing()
-        self._proof = (core.confirmed_at, core.knows_end)
+        self._proof = (core.confirmed_at, core.fresh_at, core.knows_end)
         """What the waiting readers have been judged by."""
 
     @property
@@ -189,6 +193,7 @@ class Reading:
                 return True
             if ask.consistency == "bounded":
                 wanted = min(now - ask.max_staleness_ms / 1000, reader.asked)
+                return self._core.knows_end and self._core.fresh_at >= wanted
         return self._core.knows_end and self._core.confirmed_at >= wanted
 
     def _refusal(self, read: Read, now: float) -> TidelogError | None:
@@ -325,7 +330,7 @@ class Reading:
         for reader in self._for_news.wake(self._core.high_watermark):
             self._step(reader, now)
         if len(self._unproved):
-            proof = self._core.confirmed_at, self._core.knows_end
+            proof = self._core.confirmed_at, self._core.fresh_at, self._core.knows_end
             if proof != self._proof:
                 self._proof = proof
                 for reader in self._unproved.take_all():

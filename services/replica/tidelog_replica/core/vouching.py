@@ -8,7 +8,8 @@ leader's log; where its HW has also reached the start of the epoch, it is below 
 Whom the controller can make the leader of the next epochs while *e* lasts are the *electors*: the maximal ISR and the
 eligible leader replicas; every replica, where unclean elections are allowed. (The controller's ISR is within the
 maximal ISR as long as the leader has not heard of a newer state; who leaves it for the ELR was in it; and only a
-leader that has begun its epoch can bring others in.)
+leader that has begun its epoch can bring others in.) A leader that is the only elector asks every other replica:
+it may be cut off, and not have heard that unclean elections are allowed now.
 
     vouched for by all electors: a replica that *sends* a fetch in epoch e has not begun a newer one, and never goes
         back to e once it has. So no elector had begun before the earliest of the electors' last such moments.
@@ -55,7 +56,7 @@ class Vouching:
         self._vouched: dict[NodeId, float] = {}
         self._proved = -math.inf
         """The latest time for which that is proved by other means: by the controller, or by this leader itself where
-        no other replica could be elected."""
+        it is the only replica."""
         self._call_at: float | None = None
         """When the controller is asked, unless the followers have vouched by then."""
         self._calling = False
