@@ -196,6 +196,16 @@ def test_the_last_in_sync_of_more_replicas_proves_nothing_by_itself(question: Me
         assert code(net.answers[net.ask("r1", question)]) == ""
 
 
+@pytest.mark.parametrize("nodes", [1, 3])
+def test_a_bounded_read_at_the_end_is_answered_without_controllers_by_a_leader_without_voters(nodes: int) -> None:
+    net = alone() if nodes == 3 else lapsed(cluster(nodes))
+    assert tried(net) == ""
+    end = net.partition("r1").log.end
+    asked = net.read("r1", end, consistency="bounded", max_staleness_ms=500, max_wait_ms=3000)
+    net.advance(4.0)
+    assert code(net.answers[asked]) == ""
+
+
 def test_a_server_that_restarts_without_controllers_serves_nobody() -> None:
     net = lapsed(cluster(1))
     net.stop("r1")

@@ -407,6 +407,7 @@ class ReplicaNode:
         for key, partition in touched.items():
             if self.partitions.get(key) is not partition:
                 continue  # deleted
+            self.leadership.confirm_alone(partition, now)
             partition.settle(now)
             if key.topic_id in self._coordinating:
                 self._coordinating[key.topic_id].on_settled(partition, now)
