@@ -52,6 +52,12 @@ class _Delays:
     """Each with the leader that reported it."""
     replaced: list[float] = field(default_factory=list)
 
+    def forget(self, now: float) -> None:
+        """Forget what is no longer recent."""
+        self.silences = [one for one in self.silences if now - one[0] < RECENT_S]
+        self.lags = [one for one in self.lags if now - one[0] < RECENT_S]
+        self.replaced = [at for at in self.replaced if now - at < REMEMBERED_S]
+
 
 class Ranking:
     """Times are seconds of the caller's monotonic clock."""
@@ -71,13 +77,16 @@ class Ranking:
     def on_heartbeat(self, node: NodeId, lags: Iterable[FollowerLag], now: float) -> None:
         """A server sent a heartbeat, perhaps with the lags of its followers."""
         delays = self._of(node, now)
+        delays.forget(now)
         silence_s = now - delays.heard_at
         if delays.beats and silence_s >= self._step_s:
             delays.silences.append((now, silence_s))
         delays.heard_at, delays.beats = now, True
         for lag in lags:
             if lag.lag_ms >= 1000 * self._step_s:
-                self._of(lag.node, now).lags.append((now, lag.lag_ms / 1000, node))
+                follower = self._of(lag.node, now)
+                follower.forget(now)  # it may send no heartbeats itself
+                follower.lags.append((now, lag.lag_ms / 1000, node))
 
     def on_applied(
         self, before: MetadataState, command: Command, changed: Collection[TopicPartition], now: float
@@ -97,9 +106,7 @@ class Ranking:
     def ranks(self, state: MetadataState, slow: Collection[NodeId], now: float) -> tuple[RankedServer, ...]:
         """The servers whose rank is not 0, by name, each with the evidence in words."""
         for delays in self._delays.values():
-            delays.silences = [one for one in delays.silences if now - one[0] < RECENT_S]
-            delays.lags = [one for one in delays.lags if now - one[0] < RECENT_S]
-            delays.replaced = [at for at in delays.replaced if now - at < REMEMBERED_S]
+            delays.forget(now)
         silences = {node: self._silence_s(node, now) for node in self._delays}
         ranked = []
         for node in sorted(self._delays):
