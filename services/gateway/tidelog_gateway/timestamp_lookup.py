@@ -4,6 +4,7 @@ A replica server does not decode batches. It answers with the beginning of the f
 gateway reads from there and finds the record. It passes over batches without such a record, since compaction or an
 abort may have removed it. If a batch cannot be decoded, its first offset is the answer: a reader that begins there
 gets the error. If no record is found, the answer is the high watermark, as it is if no batch has such a record.
+If retention removes the batch before it is read, the gateway asks the leader once more.
 """
 
 from __future__ import annotations
@@ -37,6 +38,15 @@ async def find_by_time(ask_leader: AskLeader, asked: ListOffset, timeout_s: floa
 async def _find(ask_leader: AskLeader, asked: ListOffset, deadline: float) -> Message:
     if asked.timestamp_ms < 0:
         raise refuse("MALFORMED", "at is timestamp, and timestamp_ms is missing")
+    try:
+        return await _search(ask_leader, asked, deadline)
+    except TidelogError as error:
+        if error.code != "OFFSET_OUT_OF_RANGE":
+            raise
+    return await _search(ask_leader, asked, deadline)
+
+
+async def _search(ask_leader: AskLeader, asked: ListOffset, deadline: float) -> Message:
     answer = await _ask(ask_leader, asked, deadline)
     assert isinstance(answer, OffsetAnswer)
     if not 0 <= answer.timestamp_ms < asked.timestamp_ms:
