@@ -259,7 +259,7 @@ class ReplicaNode:
             case Digest():
                 self._requests.digest(source, id, message)
             case ReadCopy():
-                self._copy_reads.read(source, id, message)
+                self._copy_reads.read(source, id, message, now)
             case ScrubServer():
                 self._scrub(source, id, message, now)
             case Notify():
@@ -289,6 +289,7 @@ class ReplicaNode:
             partition.on_source_closed(source)
         for part in self._by_timer.values():
             part.on_source_closed(source)
+        self._copy_reads.on_source_closed(source)
         return self._finish(now)
 
     def on_peer_down(self, node: NodeId, now: float) -> list[Effect]:
