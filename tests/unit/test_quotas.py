@@ -121,7 +121,9 @@ class Sent:
         self.sent_bytes = 5000  # before there was a quota: they do not count
 
 
-async def test_what_servers_read_of_their_copies_counts_for_the_bytes_that_a_client_gets(autojump_clock: object) -> None:
+async def test_what_servers_read_of_their_copies_counts_for_the_bytes_that_a_client_gets(
+    autojump_clock: object,
+) -> None:
     metering, link = Metering(trio.current_time, lambda link, credit: None), Sent()
     metering.on_open(link, "alice")  # type: ignore[arg-type]
     metering.update((Quota("alice", bytes_out_s=100),))

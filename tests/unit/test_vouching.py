@@ -221,7 +221,7 @@ def test_who_asks_the_voters_only_has_the_controller_asked_no_longer() -> None:
 
 
 def test_the_last_in_sync_needs_the_word_of_every_replica_for_the_proof() -> None:
-    """It may not have heard that unclean elections are allowed. The followers here have too little to join the ISR."""
+    """It may not have heard that unclean elections are allowed. The followers here lag too far to join the ISR."""
     leader = make("r1", log_end=10)
     leader.confirm_alone(5.0)
     assert leader.confirmed_at == NEVER and leader.fresh_at == 5.0

@@ -253,13 +253,20 @@ class Log(Consuming, Grouping, Moving, Securing, Transacting, Upgrading):
     async def read_copy(self, topic_id: str, partition: int, node: str, offset: int) -> CopyRead:
         """Have a replica server read about 1 MiB of its copy from its disk: fingerprints of the batches from
         ``offset`` on. Raises ``OFFLINE`` (for example because the copy is damaged), ``NOT_LEADER`` (the server has no
-        copy of the partition), ``OFFSET_OUT_OF_RANGE``, ``UNREACHABLE``, and ``UNSUPPORTED_LEVEL`` below feature
-        level 4."""
-        answer = await self._connection.call(
-            ReadCopy(node, topic_id, partition, offset), patience_s=DIGEST_PATIENCE_S
-        )
-        assert isinstance(answer, CopyRead)
-        return answer
+        copy of the partition), ``FORBIDDEN`` (without the right to read the topic), ``OFFSET_OUT_OF_RANGE``,
+        ``UNREACHABLE``, and ``UNSUPPORTED_LEVEL`` below feature level 4. What the server reads counts for the quota
+        of bytes out; a quota that is used up is waited out."""
+        request = ReadCopy(node, topic_id, partition, offset)
+        while True:
+            try:
+                answer = await self._connection.call(request, patience_s=DIGEST_PATIENCE_S)
+            except TidelogError as error:
+                if error.code != "QUOTA_EXCEEDED":
+                    raise
+                await self._loop.sleep(error.pause_s)
+            else:
+                assert isinstance(answer, CopyRead)
+                return answer
 
     async def compare_copies(
         self,

@@ -52,7 +52,8 @@ def replicas(where: tuple[str, ...], quick: bool, mib_per_s: float, as_json: boo
 
     Every server reads its copy from its disk and checks each batch; the batches of all copies are compared one by
     one, up to the smallest high watermark. Where copies differ, the output names the first offset, the digest of each
-    copy, and the odd one out of three. Partitions are read one after the other.
+    copy, and the odd one out of three. Partitions are read one after the other. Where rules
+    of access hold, this takes the right to read the topics; --quick takes the right to describe them.
 
     Exit code 0: all that could be compared is the same, and every live replica answered."""
 
