@@ -207,6 +207,7 @@ BEYOND: dict[str, str] = {
     "replace_a_reported_leader_every_time": "costs availability, loses nothing",
     "serve_after_the_session": "time",
     "believe_old_confirmations": "time",
+    "prove_alone": "readers, and time",
     "ask_the_isr_only": "readers, and time",
     "ask_nobody_who_may_be_elected_uncleanly": "readers, and time",
     "let_a_learner_vote": "readers, and reassignments",

@@ -271,6 +271,12 @@ def confirm_oneself(patch: Patch) -> None:
     patch.setattr(Leader, "_needed", lambda self, voters: 0)
 
 
+@breaks(LEASE, "A leader that has other replicas does not prove by itself that nobody else leads.", tests=LEASE_TESTS)
+def prove_alone(patch: Patch) -> None:
+    """It does where it is the last in sync."""
+    patch.setattr(Leader, "confirm_alone", lambda self, now: self._vouching.confirm(now))
+
+
 @breaks(LEASE, "Eligible replicas outside the ISR are voters.", tests=LEASE_TESTS)
 def ask_the_isr_only(patch: Patch) -> None:
     """The ISR decides alone."""

@@ -173,11 +173,24 @@ def test_C4_a_leader_that_is_the_last_in_sync_needs_nobody():
     stage.run_for(WITHOUT_S)
     for number in range(1, 5):
         stage.put(b"m%d" % number, by="careful")
-    answer = stage.ask(first, ListOffset(*stage.key, "latest"))
-    assert not isinstance(answer, TidelogError) and answer.offset == 5
+    answer = stage.ask(first, bounded(stage))
+    assert not isinstance(answer, TidelogError) and answer.high_watermark == 5
+    proves_nothing(stage, first)
     assert stage.leader == ""
     stage.settle()
     assert stage.read_all() == [b"m0", b"m1", b"m2", b"m3", b"m4"]
+
+
+def bounded(stage: Stage) -> Read:
+    """A read with a bound of 10 ms."""
+    return Read(*stage.key, 0, consistency="bounded", max_staleness_ms=10)
+
+
+def proves_nothing(stage: Stage, node: str) -> None:
+    """The server refuses what needs the proof that nobody else leads."""
+    for question in (ListOffset(*stage.key, "latest"), Read(*stage.key, 0, consistency="linearizable")):
+        answer = stage.ask(node, question)
+        assert isinstance(answer, TidelogError) and answer.code == "STALE_REPLICA"
 
 
 def knows_eligible(stage: Stage, node: str) -> bool:
@@ -308,7 +321,7 @@ def test_C4_a_setting_that_is_changed_meanwhile_loses_nothing_and_is_reported_af
 
 
 def test_C4_an_unclean_election_that_is_allowed_only_after_the_cut_may_lose_records_and_reports_them():
-    """A leader that is alone in sync cannot know."""
+    """A leader that is alone in sync cannot know. So it does not tell either where the log ends."""
     stage = Stage(min_insync_replicas="1")
     first, others = stage.first, stage.others
     stage.put(b"m0", by="careful")
@@ -324,6 +337,8 @@ def test_C4_an_unclean_election_that_is_allowed_only_after_the_cut_may_lose_reco
     stage.put(b"m2", by="careful")
     stage.run_for(2.0)  # it has written down that this is committed
     stage.put(b"y", by="other")
+    proves_nothing(stage, first)
+    assert not isinstance(stage.ask(first, bounded(stage)), TidelogError)
     stage.settle()
     (lost,) = [change.evidence for change in stage.changes if change.event == "records_lost"]
     assert (lost["node"], lost["start"], lost["end"]) == (first, "1", "3")

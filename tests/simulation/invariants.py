@@ -132,19 +132,20 @@ class Invariants(Members):
                     self._check_waiting(name, process.core)
 
     def _check_confirmed(self, process: SimProcess, key: TopicPartition, leader_epoch: int) -> None:
-        """What a leader takes for the time until which nobody else led, is it (R12). Not where an unclean election
-        came about that this leader's settings do not allow yet."""
+        """What a leader takes for the time until which nobody else led, is it (R12). Where an unclean election came
+        about that this leader's settings do not allow yet, that holds only for a leader that is the last in sync."""
         begun, partition = self._begun.get(key), process.core.partitions[key]
         if begun is None or max(begun) <= leader_epoch:
             return
         unclean = max(self.unclean.get(key, ()), default=-1) > leader_epoch
-        if unclean and not partition.config.unclean_election and self._may_be_unclean(key):
-            return
         core = partition.leading.core
+        unheard = unclean and not partition.config.unclean_election and self._may_be_unclean(key)
+        if unheard and core.needs_voters:
+            return
         newer = min(at for epoch, at in begun.items() if epoch > leader_epoch)
         who = f"R12 {process.name} {key.partition}: the leader of {leader_epoch}"
         self.cluster.count("steps of deposed leaders")
-        self._demand(core.needs_voters, f"{who} needs nobody's word, and another has led since {newer}")
+        self._demand(unheard or core.needs_voters, f"{who} needs nobody's word, and another has led since {newer}")
         confirmed = core._vouched_at()
         self._demand(confirmed <= newer, f"{who} is confirmed as of {confirmed}, and another has led since {newer}")
 

@@ -268,10 +268,10 @@ class Net(ToyController):
             self.run()
         return part.id
 
-    def ask(self, name: str, message: Message) -> int:
+    def ask(self, name: str, message: Message, source: int = CLIENT) -> int:
         """Send a request; its id."""
         self._next_id += 1
-        self._take(name, self.nodes[name].on_request(CLIENT, self._next_id, message, self.now))
+        self._take(name, self.nodes[name].on_request(source, self._next_id, message, self.now))
         self.run()
         return self._next_id
 

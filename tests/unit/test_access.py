@@ -19,11 +19,13 @@ from tidelog.wire.messages import (
     CommitOffsets,
     CreateTopic,
     DescribeQuorum,
+    Digest,
     EndTransaction,
     ListTransactions,
     Metadata,
     MetadataUpdate,
     PutToken,
+    ReadCopy,
     RevokeTokens,
 )
 from tidelog_controller.core.access import AccessWish, plan_access
@@ -245,6 +247,15 @@ def test_nobody_learns_of_a_topic_that_he_may_not_describe() -> None:
     assert known is not None and known.code == "FORBIDDEN"
     assert hidden is not None and missing is not None
     assert (hidden.code, hidden.message) == (missing.code, missing.message) == ("UNKNOWN_TOPIC", "no partition id/0")
+
+
+def test_who_reads_a_copy_from_a_disk_needs_what_who_reads_the_topic_needs() -> None:
+    """The answer tells what is in the batches to who can guess it."""
+    strict = guard("allow alice describe topic:a", "allow bob read topic:a", authorization=True)
+    refused = strict.judge_topic("alice", ReadCopy.OP, "id-a", 0, "a")
+    assert refused is not None and refused.code == "FORBIDDEN" and refused.detail["operation"] == "read"
+    assert strict.judge_topic("bob", ReadCopy.OP, "id-a", 0, "a") is None
+    assert strict.judge_topic("alice", Digest.OP, "id-a", 0, "a") is None
 
 
 # --- the controllers -----------------------------------------------------------------------------------------

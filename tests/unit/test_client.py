@@ -19,7 +19,7 @@ from tidelog.errors import Closed, ConfigError, TidelogError, TimedOut, Unreacha
 from tidelog.records import read_header
 from tidelog.types import Position
 from tidelog.websocket import WebSocketTransport
-from tidelog.wire.messages import Digest, ListOffset, Message, Subscribe, Unsubscribe
+from tidelog.wire.messages import CopyRead, Digest, ListOffset, Message, Subscribe, Unsubscribe
 
 
 @asynccontextmanager
@@ -408,6 +408,25 @@ async def test_an_error_that_may_pass_is_waited_out_as_long_as_patience_lasts(au
     with pytest.raises(TidelogError, match="r3 is away"):
         await connection.call(Digest("r3", "t", 0), patience_s=patience_s)
     assert patience_s - RETRY_S <= trio.current_time() <= patience_s
+
+
+async def test_reading_a_copy_goes_at_the_pace_of_the_quota(autojump_clock) -> None:
+    """However long that takes: the server is there."""
+
+    class Bounded:
+        closed = False
+        until = 100.0
+
+        async def call(self, _request: Message, _timeout_s: float) -> Message:
+            if (left_s := self.until - trio.current_time()) > 0:
+                raise refuse("QUOTA_EXCEEDED", "too much", pause_ms=round(1000 * left_s))
+            return CopyRead(0, 9, 9, 600)
+
+    connection = Connection(("ws://g1",), TrioLoop(WebSocketTransport()), "client", request_timeout_s=30.0)
+    connection.link = Bounded()  # type: ignore[assignment]
+    log = tidelog.Log(connection, lambda: 0)
+    assert await log.read_copy("t", 0, "r1", 0) == CopyRead(0, 9, 9, 600)
+    assert trio.current_time() == pytest.approx(100.0)
 
 
 @pytest.mark.parametrize(("again", "code"), [(True, "OFFSET_NOT_AVAILABLE"), (False, "REQUEST_TIMED_OUT")])

@@ -121,6 +121,18 @@ def test_a_leader_that_has_not_read_its_log_answers_nothing() -> None:
     assert [group.group for group in net.tell(ListGroups(0), "r2").groups] == ["g"]
 
 
+def test_the_last_in_sync_coordinates_without_controllers() -> None:
+    net = Groups()
+    assert net.tell(commit(net.joined().generation)) == Done()
+    net.reconfigure(min_insync_replicas=1)
+    net.push(isr=("r1",))
+    net.cut_followers()
+    net.controller_up = False
+    net.advance(10.0)
+    assert [group.group for group in net.tell(ListGroups(0)).groups] == ["g"]
+    assert net.partition("r1").leading.core.maximal_isr == ("r1",)
+
+
 def test_who_waits_when_the_role_ends_hears_so() -> None:
     net = Groups()
     net.cut_followers()

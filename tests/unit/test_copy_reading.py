@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import trio
-from replica_net import KEY, Net, cluster, code
+from replica_net import CLIENT, KEY, Net, cluster, code
 from simulation.altered import alter, segment_of
 from tidelog.client.comparing import Comparison, Difference, Side, compare
 from tidelog.client.copy_comparison import compare_copies
@@ -20,6 +20,8 @@ from tidelog.websocket import WebSocketTransport
 from tidelog.wire.codec import payload_view
 from tidelog.wire.messages import CopyRead, Digest, DigestAnswer, Message, ReadCopy
 from tidelog_replica.copy_reads import KEY as READS
+from tidelog_replica.copy_reads import MOST_WAITING, PATIENCE_S
+from tidelog_replica.node import StartJob
 from tidelog_replica.settings import ReplicaSettings
 
 PATH = f"/data/{KEY.topic_id}-0"
@@ -165,6 +167,39 @@ def test_what_is_not_committed_or_not_synced_is_not_read():
     answer = ask(net, "r1", ReadCopy("r1", *KEY, 12))
     assert isinstance(answer, CopyRead)
     assert (answer.next_offset, answer.bytes, len(payload_view(answer.payload))) == (12, 0, 0)
+
+
+def slow(net: Net) -> list[StartJob]:
+    """The reads that r1 has begun and that have not ended: they wait for ``net.work``."""
+    return [job for job in net.slow_job["r1"] if job.key == READS]
+
+
+def test_a_server_reads_one_piece_at_a_time_and_refuses_more_than_a_few():
+    net = filled(replace(SMALL, min_insync_replicas=1), 1)
+    net.slow_job["r1"] = []
+    ids = [net.ask("r1", ReadCopy("r1", *KEY, 0, 200)) for _ in range(MOST_WAITING + 3)]
+    assert [code(net.answers[id]) for id in ids if id in net.answers] == ["OVERLOADED"] * 2
+    for number in range(MOST_WAITING + 1):
+        assert len(slow(net)) == number + 1
+        net.work("r1", slow(net)[-1])
+        net.run()
+    assert [code(net.answers[id]) for id in ids] == [""] * (MOST_WAITING + 1) + ["OVERLOADED"] * 2
+
+
+def test_a_read_that_nobody_waits_for_any_more_is_not_run():
+    net = filled(replace(SMALL, min_insync_replicas=1), 1)
+    net.slow_job["r1"] = []
+    first, late = (net.ask("r1", ReadCopy("r1", *KEY, 0, 200)) for _ in range(2))
+    net.advance(PATIENCE_S)
+    gone = net.ask("r1", ReadCopy("r1", *KEY, 0, 200), CLIENT + 1)
+    new = net.ask("r1", ReadCopy("r1", *KEY, 0, 200))
+    net._take("r1", net.nodes["r1"].on_link_closed(CLIENT + 1, net.now))
+    for number in range(2):
+        assert len(slow(net)) == number + 1
+        net.work("r1", slow(net)[-1])
+        net.run()
+    assert len(slow(net)) == 2 and gone not in net.answers
+    assert [code(net.answers[id]) for id in (first, late, new)] == ["", "REQUEST_TIMED_OUT", ""]
 
 
 def test_what_is_refused():

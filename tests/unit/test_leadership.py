@@ -6,7 +6,7 @@ import pytest
 from replica_net import KEY, Net, cluster, code
 from tidelog.errors import TidelogError, refuse
 from tidelog.types import Acks, TopicConfig
-from tidelog.wire.messages import ConfirmLeader, Fetch, ListOffset, Read, Register
+from tidelog.wire.messages import ConfirmLeader, Fetch, ListOffset, Message, Read, Register
 from tidelog_replica.settings import ReplicaSettings
 
 SESSION_S = 3.0
@@ -169,6 +169,41 @@ def test_the_only_voter_needs_nobody_and_is_fresh() -> None:
     assert produced(net) == ""
     assert net.answers[net.ask("r1", LATEST)].offset == 1
     assert code(net.answers[net.ask("r1", Read(*KEY, 0, consistency="linearizable"))]) == ""
+
+
+def alone() -> Net:
+    """The leader of three replicas is the last in sync, and reaches neither them nor the controllers."""
+    net = cluster(config=TopicConfig(min_insync_replicas=1))
+    assert tried(net) == ""
+    net.push(isr=("r1",))
+    net.cut |= {("r2", "r1"), ("r3", "r1"), ("r1", "r2"), ("r1", "r3")}
+    return lapsed(net)
+
+
+LINEARIZABLE = Read(*KEY, 0, consistency="linearizable")
+BOUNDED = Read(*KEY, 0, consistency="bounded", max_staleness_ms=10)
+
+
+@pytest.mark.parametrize("question", [LATEST, LINEARIZABLE])
+def test_the_last_in_sync_of_more_replicas_proves_nothing_by_itself(question: Message) -> None:
+    """An unclean election may have been allowed after the cut: the leader cannot know."""
+    net = alone()
+    asked = net.ask("r1", question)
+    net.advance(2.0)
+    assert code(net.answers[asked]) == "STALE_REPLICA"
+    assert produced(net) == ""
+    for question in (BOUNDED, EARLIEST):
+        assert code(net.answers[net.ask("r1", question)]) == ""
+
+
+@pytest.mark.parametrize("nodes", [1, 3])
+def test_a_bounded_read_at_the_end_is_answered_without_controllers_by_a_leader_without_voters(nodes: int) -> None:
+    net = alone() if nodes == 3 else lapsed(cluster(nodes))
+    assert tried(net) == ""
+    end = net.partition("r1").log.end
+    asked = net.read("r1", end, consistency="bounded", max_staleness_ms=500, max_wait_ms=3000)
+    net.advance(4.0)
+    assert code(net.answers[asked]) == ""
 
 
 def test_a_server_that_restarts_without_controllers_serves_nobody() -> None:

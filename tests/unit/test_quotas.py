@@ -9,8 +9,10 @@ from hypothesis import strategies as st
 from producer_bench import Bench
 from tidelog.errors import TidelogError, refuse
 from tidelog.types import Quota
-from tidelog.wire.messages import Credit
+from tidelog.wire.messages import CopyRead, Credit, ReadCopy
+from tidelog_gateway.core.guard import Guard, GuardSettings
 from tidelog_gateway.core.quotas import BURST_S, Bucket, Quotas
+from tidelog_gateway.door import View
 from tidelog_gateway.metering import Metering
 
 
@@ -117,6 +119,22 @@ class Sent:
 
     def __init__(self) -> None:
         self.sent_bytes = 5000  # before there was a quota: they do not count
+
+
+async def test_what_servers_read_of_their_copies_counts_for_the_bytes_that_a_client_gets(
+    autojump_clock: object,
+) -> None:
+    metering, link = Metering(trio.current_time, lambda link, credit: None), Sent()
+    metering.on_open(link, "alice")  # type: ignore[arg-type]
+    metering.update((Quota("alice", bytes_out_s=100),))
+    view = View(Guard(GuardSettings()), None, "alice", "", metering.charge)  # type: ignore[arg-type]
+    asked = ReadCopy("r1", "t", 0, 0)
+    assert metering.judge(link, asked) is None  # type: ignore[arg-type]
+    view.tell(asked, refuse("OFFLINE", ""))
+    assert metering.judge(link, asked) is None  # type: ignore[arg-type]
+    view.tell(asked, CopyRead(0, 9, 9, 600, b"x"))
+    refusal = metering.judge(link, asked)  # type: ignore[arg-type]
+    assert refusal is not None and refusal.code == "QUOTA_EXCEEDED" and refusal.detail["pause_ms"] == 5010
 
 
 @pytest.mark.parametrize(("lifted", "given_at"), [(False, 5.01), (True, 0.0)])

@@ -104,6 +104,23 @@ def test_a_leader_that_was_replaced_ranks_lower_for_a_while() -> None:
     assert seen.ranks() == {}
 
 
+def test_what_is_no_longer_recent_is_forgotten_though_nobody_asks_for_ranks() -> None:
+    """Below the feature level nobody does."""
+    log = Log()
+    log.register(*SERVERS)
+    log.topic(*SERVERS)
+    seen = Seen()
+    before, report = log.state, log.report()
+    changed = [key for key, _ in log.write(report).changes]
+    for _ in range(100):
+        seen.ranking.on_applied(before, report, changed, seen.now)
+        seen.run(1.5, "r2", lags={"r1": "r3 60"})
+        seen.run(0.5)
+    seen.run(REMEMBERED_S, lags={"r1": "r3 60"})
+    delays = seen.ranking._delays
+    assert len(delays["r3"].lags) <= 2 * RECENT_S and not delays["r2"].silences and not delays["r1"].replaced
+
+
 def test_another_active_controller_ranks_all_alike_until_it_has_heard_more() -> None:
     seen = Seen()
     seen.run(2.5, "r2")

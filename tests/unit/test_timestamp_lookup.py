@@ -83,6 +83,24 @@ async def test_a_time_has_to_be_given_and_what_the_leader_refuses_is_refused() -
     assert isinstance(answer, TidelogError) and answer.code == "OFFLINE"
 
 
+async def test_where_retention_removes_the_batch_meanwhile_the_leader_is_asked_once_more() -> None:
+    class Removing(Leader):
+        times = 1
+
+        def ask(self, message: Read | ListOffset, timeout_s: float, done: Answered) -> None:
+            if isinstance(message, Read) and self.times:
+                self.times, self.named = self.times - 1, OffsetAnswer(20, 4, 150)
+                done(refuse("OFFSET_OUT_OF_RANGE", "below the log start"))
+            else:
+                super().ask(message, timeout_s, done)
+
+    leader = Removing([batch(20, 150, 260)], OffsetAnswer(10, 4, 100))
+    assert await find(leader, 200) == OffsetAnswer(21, 4, 260)
+    leader.times = 2
+    answer = await find(leader, 200)
+    assert isinstance(answer, TidelogError) and answer.code == "OFFSET_OUT_OF_RANGE"
+
+
 async def test_a_search_ends_with_its_time(autojump_clock: trio.testing.MockClock) -> None:
     class Slow(Leader):
         def ask(self, message: Read | ListOffset, timeout_s: float, done: Answered) -> None:

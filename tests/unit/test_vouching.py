@@ -18,11 +18,13 @@ def state(isr: str, elr: str = "", epoch: int = 5) -> PartitionState:
     return PartitionState(("r1", "r2", "r3"), tuple(isr.split()), "r1", 2, epoch, tuple(elr.split()))
 
 
-def make(isr: str = "r1 r2 r3", *, elr: str = "", log_end: int = 0, **fields: Any) -> Leader:
+def make(
+    isr: str = "r1 r2 r3", *, elr: str = "", log_end: int = 0, replicas: tuple[str, ...] = tuple(LIVES), **fields: Any
+) -> Leader:
     return Leader(
         "r1",
         1,
-        state(isr, elr),
+        replace(state(isr, elr), replicas=replicas),
         {node: ServerState(node, "", life, fenced=False) for node, life in LIVES.items()},
         min_insync_replicas=1,
         max_lag_s=10.0,
@@ -204,3 +206,37 @@ def test_under_rule_quorum_who_is_about_to_be_a_replica_has_no_vote_yet() -> Non
     assert leader.confirmed_at == NEVER and leader.unconfirmed(0.0) == ("r2", "r3")
     leader.on_fetch("r2", 2, 0, 1.4, leader.stamp("r2", 1.3))
     assert leader.confirmed_at == 1.3 and leader.unconfirmed(1.0) == ()
+
+
+def test_who_asks_the_voters_only_has_the_controller_asked_no_longer() -> None:
+    """A linearizable read has the controller asked. What is asked afterwards, for clients that are content with the
+    voters, does not have it asked for longer."""
+    leader = make("r1 r2")
+    leader.ask_confirmation(2.0)
+    assert leader.due_confirmation(2.2)
+    leader.on_confirmation(2.2, False, 3.0)
+    for now in (3.0, 20.0, 2.0 + ASKED_S):
+        leader.ask_voters(now)
+    assert not leader.due_confirmation(2.0 + ASKED_S)
+
+
+def test_the_last_in_sync_needs_the_word_of_every_replica_for_the_proof() -> None:
+    """It may not have heard that unclean elections are allowed. The followers here lag too far to join the ISR."""
+    leader = make("r1", log_end=10)
+    leader.confirm_alone(5.0)
+    assert leader.confirmed_at == NEVER and leader.fresh_at == 5.0
+    fetch(leader, "r2", 0, 5.5)
+    fetch(leader, "r3", 0, 5.5)
+    leader.take_notices()
+    leader.ask_confirmation(6.0)
+    assert [waiting.node for waiting in leader.take_notices()] == ["r2", "r3"]
+    fetch(leader, "r2", leader.stamp("r2", 6.0), 6.1)
+    assert leader.confirmed_at == NEVER, "r3 may lead"
+    fetch(leader, "r3", leader.stamp("r3", 6.0), 6.2)
+    assert leader.confirmed_at == 6.0 and leader.proposal is None
+
+
+def test_a_single_replica_needs_nobody_for_the_proof() -> None:
+    leader = make("r1", replicas=("r1",))
+    leader.confirm_alone(5.0)
+    assert leader.confirmed_at == leader.fresh_at == 5.0

@@ -17,6 +17,7 @@ from tidelog.link import Link
 from tidelog.tls import shown_over
 from tidelog.transport import Connection
 from tidelog.wire.messages import (
+    CopyRead,
     Credit,
     Done,
     Hello,
@@ -49,6 +50,8 @@ class View:
     audit: Audit
     principal: str
     remote: str
+    charge: Callable[[str, int], None]
+    """Counts bytes as sent to a principal."""
 
     def of_topic(self, name: str) -> bool:
         """It may know of the topic."""
@@ -63,6 +66,8 @@ class View:
         """A request of it was answered."""
         if request.OP in ADMIN:
             self.audit.on_change({"principal": self.principal, "remote": self.remote}, request, answer)
+        if isinstance(answer, CopyRead):
+            self.charge(self.principal, answer.bytes)
 
 
 class Door:
@@ -146,7 +151,8 @@ class Door:
             self._shell.router.tickets.release(link.source, message.producer_id)
             link.answer(id, Done())
         elif isinstance(message, KINDS) and id is not None:
-            self._requests.on_message(link, id, message, View(self._guard, self._audit, principal, link.remote))
+            view = View(self._guard, self._audit, principal, link.remote, self._metering.charge)
+            self._requests.on_message(link, id, message, view)
         else:
             self._shell.on_message(link, id, message)
 

@@ -14,7 +14,17 @@ from tidelog.errors import TidelogError
 from tidelog.link import Link
 from tidelog.types import Quota
 from tidelog.wire.codec import payload_size
-from tidelog.wire.messages import Credit, Message, Produce, Read, ReleaseProducer, Subscribe, Unsubscribe, UseProducer
+from tidelog.wire.messages import (
+    Credit,
+    Message,
+    Produce,
+    Read,
+    ReadCopy,
+    ReleaseProducer,
+    Subscribe,
+    Unsubscribe,
+    UseProducer,
+)
 
 from tidelog_gateway.core.quotas import Quotas
 
@@ -78,7 +88,7 @@ class Metering:
         rates = ["requests_s"]
         if isinstance(message, Produce):
             rates.append("bytes_in_s")
-        elif isinstance(message, Read | Subscribe):
+        elif isinstance(message, Read | ReadCopy | Subscribe):
             rates.append("bytes_out_s")
         refusal = self._quotas.why_not(principal, rates, now)
         if refusal is None:
@@ -86,6 +96,10 @@ class Metering:
             if isinstance(message, Produce):
                 self._quotas.spend(principal, "bytes_in_s", payload_size(message.payload), now)
         return refusal
+
+    def charge(self, principal: str, size: int) -> None:
+        """A server has read so many bytes of its copy for the principal: they count as sent to it."""
+        self._quotas.spend(principal, "bytes_out_s", size, self._clock())
 
     def holds(self, link: Link, credit: Credit) -> bool:
         """Whether the credit is kept, to be given later."""

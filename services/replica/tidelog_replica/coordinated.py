@@ -345,7 +345,7 @@ class Coordinated(ABC, Generic[C, S]):
         ready = [*led.unproved, *led.waiting.wake(leader.high_watermark)]
         led.unproved = []
         for waiting in ready:
-            if waiting.came > leader.confirmed_at:
+            if waiting.came > leader.fresh_at:
                 led.unproved.append(waiting)
             else:
                 self._outbox.answer(waiting.source, waiting.id, waiting.answer)

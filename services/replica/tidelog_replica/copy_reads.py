@@ -1,12 +1,15 @@
 """Reading a copy from the disk for a client that compares copies (``tidelog verify replicas``).
 
-The jobs run one at a time for the whole server, beside those that work on logs. Damage that is met goes the way of
-all damage (``repair.py``). The client sets the pace.
+The jobs run one at a time for the whole server, beside those that work on logs. A few requests wait; further ones
+are refused with ``OVERLOADED``. A request whose client has given up is not run. Damage that the jobs meet is repaired
+as usual (``repair.py``). The client sets the pace.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 
 from tidelog.errors import TidelogError, refuse
@@ -20,9 +23,23 @@ from tidelog_replica.outbox import Outbox
 from tidelog_replica.partition import Partition
 
 MOST_BYTES = 1 << 20
-"""Read for one request; a batch may go beyond that."""
+"""Bytes that are read for one request; a single batch may be larger."""
 KEY = TopicPartition("", -2)
-"""Of the jobs: they only read, so they need not wait for those that work on the log."""
+"""The key of these jobs: they only read, so they need not wait for those that work on the log."""
+MOST_WAITING = 8
+"""Requests that wait besides the one under way. A client has one at a time at each server."""
+PATIENCE_S = 5.0
+"""Gateways wait so long for the answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Waiting:
+    """A request that has not begun. ``until``: by then the gateway has given up, seconds of the own clock."""
+
+    source: int
+    id: int | None
+    asked: ReadCopy
+    until: float
 
 
 class CopyReads:
@@ -35,9 +52,32 @@ class CopyReads:
         self._assignment = assignment
         self._outbox = outbox
         self._touch = touch
+        self._waiting: deque[_Waiting] = deque()
 
-    def read(self, source: int, id: int | None, asked: ReadCopy) -> None:
+    def read(self, source: int, id: int | None, asked: ReadCopy, now: float) -> None:
         """Answer with fingerprints of the batches that are on the disk, once a job has read them."""
+        if len(self._waiting) >= MOST_WAITING:
+            text = f"{MOST_WAITING} reads of copies wait on {self._node}"
+            self._outbox.answer(source, id, refuse("OVERLOADED", text))
+            return
+        self._waiting.append(_Waiting(source, id, asked, now + PATIENCE_S))
+        self._go_on(now)
+
+    def on_source_closed(self, source: int) -> None:
+        """Nobody waits at the other end of this link any more."""
+        self._waiting = deque(waiting for waiting in self._waiting if waiting.source != source)
+
+    def _go_on(self, now: float) -> None:
+        """Begin the next read, unless one is under way."""
+        while self._waiting and not self._outbox.jobs.busy(KEY):
+            waiting = self._waiting.popleft()
+            if now < waiting.until:
+                self._serve(waiting.source, waiting.id, waiting.asked)
+            else:
+                text = f"other reads of copies took {self._node} too long"
+                self._outbox.answer(waiting.source, waiting.id, refuse("REQUEST_TIMED_OUT", text))
+
+    def _serve(self, source: int, id: int | None, asked: ReadCopy) -> None:
         key = TopicPartition(asked.topic_id, asked.partition)
         partition = self._assignment.partitions.get(key)
         if asked.node != self._node:
@@ -86,6 +126,7 @@ class CopyReads:
             self._touch(partition)
             answer = partition.refusal()
         self._outbox.answer(source, id, answer)
+        self._go_on(now)
 
 
 def _answer(partition: Partition, read: BatchesRead) -> CopyRead:

@@ -22,7 +22,7 @@ Inputs are methods that take ``now`` (seconds); each returns the effects it brin
     Cleaning     retention, compaction                           ``cleaning.py``
     Scrubbing    segments are read again                         ``scrubbing.py``
     CopyChecks   copies are compared with the other replicas'    ``copy_checks.py``
-    CopyReads    copies are read for who compares them           ``copy_reads.py``
+    CopyReads    copies are read for a client's comparison       ``copy_reads.py``
     Tidying      files that are never flushed are                ``tidying.py``
     Room         what becomes of a full disk                     ``room.py``
 
@@ -259,7 +259,7 @@ class ReplicaNode:
             case Digest():
                 self._requests.digest(source, id, message)
             case ReadCopy():
-                self._copy_reads.read(source, id, message)
+                self._copy_reads.read(source, id, message, now)
             case ScrubServer():
                 self._scrub(source, id, message, now)
             case Notify():
@@ -289,6 +289,7 @@ class ReplicaNode:
             partition.on_source_closed(source)
         for part in self._by_timer.values():
             part.on_source_closed(source)
+        self._copy_reads.on_source_closed(source)
         return self._finish(now)
 
     def on_peer_down(self, node: NodeId, now: float) -> list[Effect]:
@@ -407,6 +408,7 @@ class ReplicaNode:
         for key, partition in touched.items():
             if self.partitions.get(key) is not partition:
                 continue  # deleted
+            self.leadership.confirm_alone(partition, now)
             partition.settle(now)
             if key.topic_id in self._coordinating:
                 self._coordinating[key.topic_id].on_settled(partition, now)

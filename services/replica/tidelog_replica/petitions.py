@@ -5,11 +5,12 @@
                 until they do.
                 A leader that ends takes no more batches and waits for what it has to be committed, but not for long.
                 And ``ready``, where the successor of a transfer has everything; again until it leads
-    ReportLoss  records were cut that were committed, or may have been; once, but until it is answered
+    ReportLoss  records were cut that were committed, or may have been. Each is sent until it is answered
 
 All that is due at the end of one input goes out in as few messages as length allows. Answers of the first two do not
 matter: the metadata tells what came of them. Losses are kept until the controller has them, on the disk too, and one
-call is under way at a time. After an unclean election of all that a server holds there are as many as partitions.
+call is under way at a time. There may be one for each partition of the server, after unclean elections in all of
+them.
 """
 
 from __future__ import annotations
@@ -40,8 +41,8 @@ Loss = tuple[TopicPartition, LostRange]
 
 
 class Petitions:
-    """``gather`` for every partition that an input touched, then ``send``. ``partitions``: all that are open, a live
-    view."""
+    """The owner calls ``gather`` for every partition that an input touched, then ``send``. ``partitions``: a live
+    view of all that are open."""
 
     def __init__(
         self,

@@ -64,8 +64,12 @@ class Committed(Protocol):
     def confirmed_at(self) -> float:
         """Everything committed until then, anywhere, lies below the HW (seconds of the own clock)."""
 
+    @property
+    def fresh_at(self) -> float:
+        """The same for bounded reads: a leader that no controller answers may take its own word (decision 26)."""
+
     def ask_confirmation(self, now: float) -> None:
-        """Somebody waits for ``confirmed_at`` to reach ``now``."""
+        """Somebody waits for ``confirmed_at`` or ``fresh_at`` to reach ``now``."""
 
     def refusal(self, leader_epoch: int) -> TidelogError | None:
         """Whether a request that names this leader epoch may be served; -1 names none."""
@@ -104,7 +108,7 @@ class Reading:
         self._unproved: Waiters[_Reader] = Waiters()
         self._for_news: Waiters[_Reader] = Waiters()
         self.standing = Standing()
-        self._proof = (core.confirmed_at, core.knows_end)
+        self._proof = (core.confirmed_at, core.fresh_at, core.knows_end)
         """What the waiting readers have been judged by."""
 
     @property
@@ -189,6 +193,7 @@ class Reading:
                 return True
             if ask.consistency == "bounded":
                 wanted = min(now - ask.max_staleness_ms / 1000, reader.asked)
+                return self._core.knows_end and self._core.fresh_at >= wanted
         return self._core.knows_end and self._core.confirmed_at >= wanted
 
     def _refusal(self, read: Read, now: float) -> TidelogError | None:
@@ -270,20 +275,20 @@ class Reading:
     # --- refusals ----------------------------------------------------------------------------------------
 
     def _end_not_known(self, now: float) -> TidelogError:
-        """This server leads, and does not know yet how far the leaders before it have committed: for how long it has
-        led, and which replicas it waits for."""
+        """The refusal while this server does not know yet how far former leaders have committed. A leader says for
+        how long it has led, and which replicas it waits for."""
         core = self._core
-        text = f"committed up to {core.high_watermark} at least; not known further yet"
+        text = f"committed up to {core.high_watermark} at least; how much further is not known yet"
         if not isinstance(core, Leader):
             return self._refuse("OFFSET_NOT_AVAILABLE", text)
         waited_s, needed, awaited = max(0.0, now - core.began_at), core.epoch_start, core.awaited
         if core.has_quorum:
             waits = f"the leader waits for {', '.join(awaited)} to show that they hold everything up to {needed}"
         else:
-            waits = f"{len(core.isr)} replicas are in sync, and {core.min_insync} have to be"
+            waits = f"{len(core.isr)} replicas are in sync, and {core.min_insync} are needed"
         return self._refuse(
             "OFFSET_NOT_AVAILABLE",
-            f"{text}, since {waited_s:.1f} s: {waits}",
+            f"{text}, after {waited_s:.1f} s: {waits}",
             waited_ms=round(waited_s * 1000),
             awaited=" ".join(awaited),
             awaited_offset=needed,
@@ -325,7 +330,7 @@ class Reading:
         for reader in self._for_news.wake(self._core.high_watermark):
             self._step(reader, now)
         if len(self._unproved):
-            proof = self._core.confirmed_at, self._core.knows_end
+            proof = self._core.confirmed_at, self._core.fresh_at, self._core.knows_end
             if proof != self._proof:
                 self._proof = proof
                 for reader in self._unproved.take_all():
@@ -337,7 +342,8 @@ class Reading:
             self._step(reader, now)
 
     def give_up(self) -> None:
-        """The leader has proved nothing to this follower: readers that wait for that had better go elsewhere."""
+        """The leader has not shown this follower that it still leads: refuse the readers that wait for that, so that
+        they go to another replica."""
         for reader in self._unproved.take_all():
             self._outbox.answer(reader.source, reader.id, self._leader_may_have_more(self._leader or ""))
 

@@ -81,7 +81,7 @@ BY_ID = {
     ListOffset.OP: "describe",
     History.OP: "describe",
     Digest.OP: "describe",
-    ReadCopy.OP: "describe",
+    ReadCopy.OP: "read",
     Read.OP: "read",
     Subscribe.OP: "read",
     Produce.OP: "write",

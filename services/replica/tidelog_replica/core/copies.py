@@ -1,12 +1,12 @@
-"""Which of the copies of a partition is the odd one, judged from what each of them says at one offset.
+"""Which of the copies of a partition is the odd one, judged from the hash chain of each of them at one offset.
 
-What is compared must be comparable. Below the smallest high watermark of the copies every log is the same, batch by
-batch, once it agrees with its leader's in the present leader epoch. The hash chain at an offset there is a digest of
-all headers below it, with the CRCs of the batches as their producers sent them. Retention and compaction keep it.
+Only comparable copies are compared. Below the smallest high watermark of the copies all logs are equal, batch by
+batch, if each agrees with its leader's in the present leader epoch. The hash chain at an offset there is a digest of
+all headers below it, with the CRCs of the batches as their producers sent them. Retention and compaction do not
+change it.
 
-The odd copies are those that a majority of the partition's replicas contradicts, all of them saying the same. Two
-copies that differ have no such majority: nobody can say which is right, and a third is needed. Learners are judged,
-and do not vote.
+Where a majority of the partition's replicas has the same chain, the copies with another chain are the odd ones. Two
+copies that differ are no majority: a third is needed to say which one is right. Learners are judged and do not vote.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ Edge = tuple[int, bytes]
 
 
 def majority_of(edges: Mapping[NodeId, Edge], state: PartitionState) -> tuple[NodeId, ...]:
-    """The replicas that say the same, where they are a majority of all replicas and at least two; else none.
-    ``edges``: what each copy that was asked says."""
+    """The replicas with the same chain, if they are a majority of all replicas and at least two; else none.
+    ``edges``: the answer of each copy that was asked."""
     groups: dict[Edge, list[NodeId]] = {}
     for node in state.replicas:
         if node in edges:
@@ -35,13 +35,13 @@ def majority_of(edges: Mapping[NodeId, Edge], state: PartitionState) -> tuple[No
 def why_kept(
     node: NodeId, state: PartitionState, majority: Collection[NodeId], min_insync_replicas: int
 ) -> str | None:
-    """Why the odd copy on ``node`` must not be given up now; None where it may be. Without it the ISR must hold the
-    copies that are believed, and be large enough to go on. The copy is fetched again from the leader, or from whoever
-    leads when this one has resigned: that must be one of them."""
+    """Why the odd copy on ``node`` must not be given up now; None if it may be. Without it the ISR must hold the
+    whole ``majority``, and be large enough to go on. The copy is fetched again from the leader, or, where this server
+    leads, from the next leader: that must be a member of the majority."""
     left = [other for other in state.isr if other != node]
     sources = left if state.leader == node else [state.leader]
     if not set(sources) <= set(majority):
-        return f"it might be fetched again from a copy that is not one of {', '.join(majority)}"
+        return f"it might be fetched again from a server that is not one of {', '.join(majority)}"
     if not set(majority) <= set(left):
         return f"not all of {', '.join(majority)} are in sync"
     if len(left) < min_insync_replicas:

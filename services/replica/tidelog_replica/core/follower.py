@@ -150,6 +150,11 @@ class Follower:
         elif self._proof is None:
             self._proof = high_watermark, until
 
+    @property
+    def fresh_at(self) -> float:
+        """As ``confirmed_at``: a follower goes by what its leader has proved."""
+        return self.confirmed_at
+
     def ask_confirmation(self, now: float) -> None:
         """Somebody waits for ``confirmed_at`` to reach ``now``."""
         self.asked_at = now

@@ -31,7 +31,7 @@ nothing above it is told to readers, so that they never see the end of the log g
 
 Linearizable reads: ``confirmed_at`` is the latest time such that everything committed anywhere until then lies below
 the HW; ``ask_confirmation(now)`` has it brought up to ``now`` (``vouching.py`` has the proof). Every answer to a
-follower carries ``stamp(node, now)``.
+follower carries ``stamp(node, now)``. Bounded reads and coordinators go by ``fresh_at`` (``leadership.py``).
 
 Invariants: R1, R4, R5, R8 of ``docs/architecture.md``; HW <= own log end; at most one proposal in flight.
 """
@@ -94,6 +94,8 @@ class Leader:
         self._servers = servers
         self._rule = commit_rule
         self._vouching = Vouching(patience_s, retry_s)
+        self._alone_at = -math.inf
+        """When this leader, without controllers, last found that it knows of nobody else who could be elected."""
         self._joining = Joining()
         self._notices: list[Waiting] = []
         self._told_after = self._vouching.last_stamp
@@ -219,7 +221,7 @@ class Leader:
         for."""
         progress, vouching = self.followers[node], self._vouching
         progress.wait(source, self._log_end, self.high_watermark if readers else math.inf)
-        asked = not vouching.has_vouched(node) and node in self._electors and self._vouched_at() < vouching.asked_at
+        asked = not vouching.has_vouched(node) and node in self._witnesses and self._vouched_at() < vouching.asked_at
         if asked or progress.durable < 0 <= progress.forgotten_at:
             self._notify(node)
 
@@ -278,9 +280,15 @@ class Leader:
         """Everything committed until then, anywhere, lies below the HW; ``-inf``: not known of any time."""
         return self._vouched_at() if self.knows_end else -math.inf
 
+    @property
+    def fresh_at(self) -> float:
+        """As ``confirmed_at``, but a leader without voters takes its own word. That is not right where unclean
+        elections were allowed on the other side of a broken network."""
+        return max(self._vouched_at(), self._alone_at) if self.knows_end else -math.inf
+
     def _vouched_at(self) -> float:
-        voters = self._voters
-        return self._vouching.since(voters, self._needed(len(voters)))
+        witnesses = self._witnesses
+        return self._vouching.since(witnesses, self._needed(len(witnesses)))
 
     @property
     def _by_majority(self) -> bool:
@@ -289,31 +297,42 @@ class Leader:
 
     @property
     def _voters(self) -> tuple[NodeId, ...]:
-        """The others that have a say in the next election. Where a majority decides, a learner that is about to be a
-        replica has none: two majorities, of the replicas before and after it joins, meet without it."""
+        """The other replicas that the controllers could elect, or whose votes the next election needs. Where a
+        majority decides, a learner that is about to become a replica has no vote: a majority of the replicas before
+        it joins and one of those after it joins have a member in common without it."""
         electors = self.replicas if self._by_majority else self._electors
         return tuple(node for node in electors if node != self.node)
 
-    def _needed(self, voters: int) -> int:
-        """How many of so many voters have to confirm this leadership: all, or with this leader a majority."""
-        return len(self.replicas) // 2 if self._by_majority else voters
+    @property
+    def _witnesses(self) -> tuple[NodeId, ...]:
+        """The others whose fetches prove that no other replica leads: the voters. A leader without voters takes every
+        other replica, since unclean elections may be allowed by now."""
+        return self._voters or tuple(node for node in self.replicas if node != self.node)
+
+    def _needed(self, others: int) -> int:
+        """How many of so many ``others`` have to confirm this leadership: all, or so many that they are a majority
+        together with this leader."""
+        return len(self.replicas) // 2 if self._by_majority else others
 
     def unconfirmed(self, since: float) -> tuple[NodeId, ...]:
-        """The voters that have not confirmed this leadership since then; () where enough of them have. A leader that
-        is the only one whom the controllers could elect needs nobody."""
+        """The voters that have not confirmed this leadership since that time; () where enough of them have, or where
+        the controllers could elect no other replica."""
         if not self.needs_voters or self._vouched_at() >= since:
             return ()
         return tuple(node for node in self._voters if self._vouching.vouched_at(node) < since)
 
     @property
     def needs_voters(self) -> bool:
-        """The controllers could elect others, or need their votes."""
+        """Whether the controllers could elect another replica, or need the votes of others."""
         return self._needed(len(self._voters)) > 0
 
     def confirm_alone(self, now: float) -> None:
-        """This leader needs no voters: nobody else leads now."""
+        """Take note that no controller answers and that this leader needs no voters, so it may serve clients. Where
+        there are no other replicas, none can lead now."""
         assert not self.needs_voters
-        self._vouching.confirm(now)
+        self._alone_at = now
+        if not self._witnesses:
+            self._vouching.confirm(now)
 
     def ask_voters(self, now: float) -> None:
         """Have the voters confirm this leadership. Unlike ``ask_confirmation`` this never asks the controllers."""
@@ -323,11 +342,9 @@ class Leader:
 
     def ask_confirmation(self, now: float) -> None:
         """Somebody waits for ``confirmed_at`` to reach ``now``. (Also one that comes to nothing is asked once.)"""
-        electors = self._electors
-        self._vouching.ask(now, alone=len(electors) == 1)
-        for node in electors:
-            if node != self.node:
-                self._notify(node)
+        self._vouching.ask(now, alone=not self.needs_voters)
+        for node in self._witnesses:
+            self._notify(node)
 
     def stamp(self, node: NodeId, now: float) -> int:
         """For a message that leaves for a follower now."""

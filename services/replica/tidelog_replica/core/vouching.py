@@ -8,7 +8,8 @@ leader's log; where its HW has also reached the start of the epoch, it is below 
 Whom the controller can make the leader of the next epochs while *e* lasts are the *electors*: the maximal ISR and the
 eligible leader replicas; every replica, where unclean elections are allowed. (The controller's ISR is within the
 maximal ISR as long as the leader has not heard of a newer state; who leaves it for the ELR was in it; and only a
-leader that has begun its epoch can bring others in.)
+leader that has begun its epoch can bring others in.) A leader that is the only elector asks every other replica:
+it may be cut off, and not have heard that unclean elections are allowed now.
 
     vouched for by all electors: a replica that *sends* a fetch in epoch e has not begun a newer one, and never goes
         back to e once it has. So no elector had begun before the earliest of the electors' last such moments.
@@ -45,14 +46,17 @@ class Vouching:
 
     def __init__(self, patience_s: float, retry_s: float) -> None:
         self.asked_at = -math.inf
-        """When somebody last wanted to know."""
+        """When the followers were last asked to vouch."""
+        self._wanted_at = -math.inf
+        """When somebody last wanted a proof for which the controller may be asked."""
         self._patience_s = patience_s
         self._retry_s = retry_s
         self._stamp = 0
         self._told: dict[NodeId, deque[tuple[int, float]]] = {}
         self._vouched: dict[NodeId, float] = {}
         self._proved = -math.inf
-        """By the controller; or by this leader itself, where nobody else could be elected."""
+        """The latest time for which that is proved by other means: by the controller, or by this leader itself where
+        it is the only replica."""
         self._call_at: float | None = None
         """When the controller is asked, unless the followers have vouched by then."""
         self._calling = False
@@ -92,7 +96,7 @@ class Vouching:
 
     def ask(self, now: float, alone: bool) -> None:
         """Somebody wants to know that nobody else leads now."""
-        self.asked_at = now
+        self.asked_at = self._wanted_at = now
         if self._call_at is None and not self._calling:
             self._call_at = now if alone else now + self._patience_s
 
@@ -111,14 +115,14 @@ class Vouching:
 
     def deadline(self, vouched_at: float) -> float | None:
         """When ``due`` may have something."""
-        return self._call_at if vouched_at < self.asked_at else None
+        return self._call_at if vouched_at < self._wanted_at else None
 
     def due(self, vouched_at: float, now: float) -> bool:
         """The controller must be asked now; it is then on its way until ``on_controller``."""
         if self._call_at is None or now < self._call_at:
             return False
         self._call_at = None
-        self._calling = vouched_at < self.asked_at and now < self.asked_at + ASKED_S
+        self._calling = vouched_at < self._wanted_at and now < self._wanted_at + ASKED_S
         return self._calling
 
     def on_controller(self, sent: float, confirmed: bool, now: float) -> None:
