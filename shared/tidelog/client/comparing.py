@@ -57,7 +57,7 @@ class Comparison:
     end: int = 0
     difference: Difference | None = None
     unasked: dict[str, str] = field(default_factory=dict)
-    """Replicas that gave no answer, and why."""
+    """Replicas that gave no answer, or that could not be compared up to the end; and why."""
     bytes_read: int = 0
     """Of all copies together, from the disks; 0: only what servers have in memory was compared."""
     thinned: int = 0

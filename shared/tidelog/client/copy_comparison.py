@@ -2,8 +2,9 @@
 
 Every replica server reads its copy from its disk, piece by piece, checks each batch and answers with fingerprints
 (``tidelog.fingerprints``). The fingerprints of all copies are compared batch by batch, from the greatest log start to
-the smallest high watermark. A copy that turns out to be damaged, or whose server goes away, is named, and the others
-are compared on. So is a single copy read to its end.
+the smallest high watermark. A copy is named where it turns out to be damaged, where its server goes away, or where
+its disk does not have the records synced (``flush=os``, a disk that stalls), and the others are compared on. A single
+copy that is left is read to its end.
 
 Each replica compacts on its own. Where a batch was thinned out in one copy, only what its header was when its
 producer sent it is compared.
@@ -26,7 +27,7 @@ from tidelog.wire.messages import CopyRead
 AGAIN_S = 0.2
 """Pause before a server is asked again that had nothing to read: its log has changed, or is not synced so far."""
 TRIES = 5
-"""A copy that has nothing to read so many times counts as not synced from there on."""
+"""A copy that has nothing to read so many times is compared no further."""
 
 ReadPiece = Callable[[str, int], Awaitable[CopyRead]]
 """Has a replica server (by name) read its copy from an offset on."""
@@ -41,8 +42,6 @@ class _Copy:
     """Where the next piece begins."""
     waiting: deque[Fingerprint] = field(default_factory=deque)
     bytes_read: int = 0
-    ends: bool = False
-    """Nothing more of it is synced."""
 
 
 class _Comparer:
@@ -70,7 +69,8 @@ class _Comparer:
         self.thinned = 0
 
     async def run(self) -> Difference | None:
-        """The first difference; None where there is none up to the end, or to where a copy is not synced."""
+        """The first difference up to the end; None where there is none. Copies that could not be compared up to the
+        end are then in ``unasked``."""
         while True:
             await self._loop.gather(partial(self._fill, copy) for copy in self._copies if not copy.waiting)
             self._copies = [copy for copy in self._copies if copy.node not in self.unasked]
@@ -98,12 +98,17 @@ class _Comparer:
     async def _fill(self, copy: _Copy) -> None:
         try:
             tries = 0
-            while not copy.waiting and not copy.ends and copy.offset < self._end:
+            while not copy.waiting and copy.offset < self._end:
                 began, before = self._loop.now(), copy.offset
                 await self._read_piece(copy)
                 tries = tries + 1 if copy.offset == before else 0
-                copy.ends = tries >= TRIES
-                if tries and not copy.ends:
+                if tries >= TRIES:
+                    self.unasked[copy.node] = (
+                        f"from offset {copy.offset} on nothing can be read from its disk: it is not synced so far,"
+                        f" or changes all the time; copies are compared up to {self._end}"
+                    )
+                    return
+                if tries:
                     await self._loop.sleep(AGAIN_S)
                 elif self._max_bytes_per_s and copy.bytes_read:
                     pause_s = copy.bytes_read / self._max_bytes_per_s - (self._loop.now() - began)
