@@ -136,6 +136,36 @@ def test_of_two_copies_that_differ_nobody_is_judged():
     assert happened(net, "odd_copy_given_up") == [] and set(net.state().isr) == {"r1", "r2"}
 
 
+def test_a_difference_is_remembered_while_its_partition_is_paused():
+    net = filled(2)
+    alter_stopped(net, "r2", 4)
+    scrub(net)
+    known = differing(net, "r1")
+    assert known
+    net.push(paused=True)
+    net.run()
+    net.advance(2 * AGAIN_S)
+    assert not net.nodes["r1"].partitions and differing(net, "r1") == differing(net, "r2") == known
+    net.push(paused=False, leader="r1", leader_epoch=net.state().leader_epoch + 1)
+    net.run()
+    asked = len(net.messages(Digest))
+    net.advance(2 * AGAIN_S)
+    assert differing(net, "r1") == known and len(net.messages(Digest)) > asked
+
+
+def test_a_difference_is_forgotten_where_the_topic_or_the_copy_is_gone():
+    net = filled(2)
+    alter_stopped(net, "r2", 4)
+    scrub(net)
+    net.push(replicas=("r1",), isr=("r1",))
+    net.run()
+    net.advance(2 * AGAIN_S)
+    assert differing(net, "r2") == []
+    net.delete()
+    net.advance(2 * AGAIN_S)
+    assert differing(net, "r1") == []
+
+
 def test_without_the_third_nobody_is_judged_and_with_it_the_odd_one_is():
     net = filled(config=replace(SMALL, min_insync_replicas=1))
     alter_stopped(net, "r3", 4)

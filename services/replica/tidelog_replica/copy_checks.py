@@ -17,7 +17,8 @@ of a server is repaired at a time, and the same one is given up at most ``MOST_T
 wrong is no disk. A difference below the beginning of some log is reported only, since what differed is gone there.
 
 Each server remembers the differences that it has seen, for ``describe_metrics``, and compares again every
-``AGAIN_S`` until the odd copies have been seen to agree.
+``AGAIN_S`` until the odd copies have been seen to agree. It also remembers them while the partition is paused, or its
+log is being opened or repaired; it forgets them where it has no copy of the partition any more.
 """
 
 from __future__ import annotations
@@ -106,9 +107,9 @@ class CopyChecks:
         return min(self._again_at.values(), default=None)
 
     def on_tick(self, now: float) -> None:
-        """Compare again what differed."""
+        """Compare again what differed, as soon as the log is open."""
         for key in [key for key, due in self._again_at.items() if due <= now]:
-            if key in self._assignment.partitions or key in self._assignment.repairs:
+            if self._assignment.has_copy(key):
                 self._again_at[key] = now + AGAIN_S
                 self.want(key, now)
             else:
