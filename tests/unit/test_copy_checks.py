@@ -105,6 +105,7 @@ def test_the_odd_copy_out_of_three_is_quarantined_and_fetched_again(offset: int)
     assert net.values("r3")[offset] != VALUES[offset]
     scrub(net)
     assert differing(net, "r1") == [(("r3",), ("r1", "r2", "r3"))]
+    assert not any(one.below for one in net.nodes["r1"].copy_checks.differing())
     (event,) = [event for name, event in net.happened("odd_copy_given_up")]
     assert event.fields["start"] <= offset < event.fields["end"]
     net.advance(20)
@@ -220,6 +221,7 @@ def test_a_difference_below_the_beginning_of_a_log_is_reported_only():
         assert net.partition(name).log.advance_start(6)
     scrub(net)
     assert differing(net, "r1") == [(("r3",), ("r1", "r2", "r3"))] and happened(net, "odd_copy_given_up") == []
+    assert all(one.below for name in net.names for one in net.nodes[name].copy_checks.differing())
 
 
 def test_logs_that_begin_elsewhere_or_reach_further_are_compared_where_both_are():

@@ -263,14 +263,16 @@ def _differing(view: View) -> Iterator[Finding]:
     """Copies that do not hold the same. Each server that compared them reports it; a majority says more than none."""
     names = {topic.topic_id: topic.name for topic in view.metadata.topics}
     found: dict[str, DifferingCopies] = {}
-    for one in sorted(view.differing, key=lambda one: (not one.odd, one.topic_id, one.partition, one.start)):
+    for one in sorted(view.differing, key=lambda one: (not one.odd, not one.below, one.start)):
         found.setdefault(f"{names.get(one.topic_id, one.topic_id)}/{one.partition}", one)
     for name, one in sorted(found.items()):
-        place = f"between offsets {one.start} and {one.end}"
+        place = f"below offset {one.start}" if one.below else f"between offsets {one.start} and {one.end}"
         if one.odd:
             others = " and ".join(node for node in one.compared if node not in one.odd)
             what = f"{name}: the copy on {', '.join(one.odd)} is not what {others} hold, from somewhere {place} on"
             step = f"It is given up and fetched again by itself, once that is safe: see the log of {one.odd[0]}."
+            if one.below:
+                step = f"No server repairs what lies below a log's start: have the copy on {one.odd[0]} made again."
         else:
             what = f"{name}: the copies on {' and '.join(one.compared)} differ, from somewhere {place} on"
             step = "No majority says which one is right."

@@ -1435,7 +1435,8 @@ class ScrubServer(Message):
 class DifferingCopies:
     """Part: copies of a partition that do not hold the same. ``odd``: those that a majority of the replicas
     contradicts; empty where no majority says the same. ``compared``: all that were compared. ``start`` to ``end``:
-    the offsets between which the difference begins."""
+    the offsets between which the difference begins. ``below``: it begins below ``start``, where some log begins, and
+    no server repairs it by itself."""
 
     topic_id: str
     partition: int
@@ -1443,6 +1444,7 @@ class DifferingCopies:
     compared: tuple[str, ...]
     start: int
     end: int
+    below: bool = False
 
 
 @dataclass(frozen=True, slots=True)
