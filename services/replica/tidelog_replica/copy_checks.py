@@ -257,7 +257,7 @@ class CopyChecks:
         self._tries[key] = self._tries.get(key, 0) + 1
         told = f"between offsets {low} and {high} it is another log than on {' and '.join(majority)}"
         self._event("odd_copy_given_up", key, start=low, end=high, majority=list(majority))
-        partition.guard(_meet, CorruptLog(partition.log.segment_at(low).path, told))
+        partition.meet(CorruptLog(partition.log.segment_at(low).path, told))
         self._touch(partition)
 
     # --- what is remembered ------------------------------------------------------------------------------
@@ -300,7 +300,3 @@ def _holders(partition: Partition) -> tuple[NodeId, ...]:
 
 def _edges(answers: Answers) -> dict[NodeId, list[Edge]]:
     return {node: [(e.boundary, e.chain) for e in answer.entries] for node, answer in answers.items()}
-
-
-def _meet(damage: OSError) -> None:
-    raise damage
