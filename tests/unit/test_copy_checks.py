@@ -180,6 +180,22 @@ def test_without_the_third_nobody_is_judged_and_with_it_the_odd_one_is():
     assert differing(net, "r1") == []
 
 
+def test_a_learner_that_says_what_the_majority_says_keeps_its_copy():
+    net = filled(4)
+    three = ("r1", "r2", "r3")
+    net.push(replicas=three, isr=three, learners=("r4",), leader_epoch=net.state().leader_epoch + 1)
+    net.run()
+    net.advance(5)
+    alter_stopped(net, "r3", 4)
+    scrub(net, "r1", "r4")
+    assert differing(net, "r1") == differing(net, "r4") == [(("r3",), ("r1", "r2", "r3", "r4"))]
+    assert happened(net, "odd_copy_given_up") == []
+    scrub(net, "r3")
+    net.advance(20)
+    assert happened(net, "odd_copy_given_up") == ["r3"]
+    assert all(net.values(name) == VALUES for name in net.names)
+
+
 def test_a_copy_without_which_nothing_could_be_written_is_kept():
     net = filled(config=replace(SMALL, min_insync_replicas=3))
     alter_stopped(net, "r3", 4)

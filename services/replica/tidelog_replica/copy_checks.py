@@ -191,7 +191,7 @@ class CopyChecks:
             return
         state = _state(check.partition)
         majority = majority_of(at_end, state)
-        odd = tuple(node for node in at_end if node not in majority) if majority else ()
+        odd = tuple(node for node in at_end if at_end[node] != at_end[majority[0]]) if majority else ()
         below = len(set(at_start.values())) > 1
         self._remember(DifferingCopies(*check.key, odd, tuple(at_end), start, end, below), now)
         if self._node in odd and all(at_start[node] == own[0] for node in majority):
