@@ -8,11 +8,12 @@ import pytest
 from replica_net import KEY, Net, cluster, code
 from simulation.altered import alter, forget_indexes, segment_of
 from tidelog.levels import COPY_CHECKS
+from tidelog.majority import find_odd_copies
 from tidelog.records import NewRecord, encode_batch
 from tidelog.types import PartitionState, TopicConfig
 from tidelog.wire.messages import Digest, ScrubServer, ScrubStatus
 from tidelog_replica.copy_checks import AGAIN_S, MOST_TRIES
-from tidelog_replica.core.copies import majority_of, why_kept
+from tidelog_replica.core.copies import why_kept
 from tidelog_replica.log.compaction import Compaction
 from tidelog_replica.log.log import Log
 from tidelog_replica.settings import ReplicaSettings
@@ -341,15 +342,17 @@ GOOD, BAD, OTHER = (5, b"good"), (5, b"bad"), (5, b"other")
 
 
 def test_a_majority_of_the_replicas_says_what_is_right():
-    assert majority_of({"r1": GOOD, "r2": GOOD, "r3": BAD}, STATE) == ("r1", "r2")
-    assert majority_of({"r1": GOOD, "r3": GOOD, "r2": (4, b"good")}, STATE) == ("r1", "r3")
-    assert majority_of({"r1": GOOD, "r2": BAD, "r3": OTHER}, STATE) == ()
-    assert majority_of({"r1": GOOD, "r2": BAD}, STATE) == ()
-    assert majority_of({"r1": BAD, "r2": GOOD, "r3": GOOD}, STATE) == ("r2", "r3")
-    assert majority_of({"r1": GOOD, "l1": GOOD, "r2": BAD}, STATE) == (), "learners do not vote"
-    assert majority_of({"r1": GOOD, "r2": GOOD, "l1": BAD}, STATE) == ("r1", "r2")
-    five = replace(STATE, replicas=("r1", "r2", "r3", "r4", "r5"))
-    assert majority_of({"r1": GOOD, "r2": GOOD, "r3": BAD}, five) == (), "two of five"
+    three, five = ("r1", "r2", "r3"), ("r1", "r2", "r3", "r4", "r5")
+    none = ((), ())
+    assert find_odd_copies({"r1": GOOD, "r2": GOOD, "r3": BAD}, three) == (("r1", "r2"), ("r3",))
+    assert find_odd_copies({"r1": GOOD, "r3": GOOD, "r2": (4, b"good")}, three) == (("r1", "r3"), ("r2",))
+    assert find_odd_copies({"r1": GOOD, "r2": BAD, "r3": OTHER}, three) == none
+    assert find_odd_copies({"r1": GOOD, "r2": BAD}, three) == none
+    assert find_odd_copies({"r1": BAD, "r2": GOOD, "r3": GOOD}, three) == (("r2", "r3"), ("r1",))
+    assert find_odd_copies({"r1": GOOD, "l1": GOOD, "r2": BAD}, three) == none, "learners do not vote"
+    assert find_odd_copies({"r1": GOOD, "r2": GOOD, "l1": BAD}, three) == (("r1", "r2"), ("l1",))
+    assert find_odd_copies({"r1": GOOD, "r2": GOOD, "r3": BAD, "l1": GOOD}, three) == (("r1", "r2"), ("r3",))
+    assert find_odd_copies({"r1": GOOD, "r2": GOOD, "r3": BAD}, five) == none, "two of five"
 
 
 def test_the_odd_copy_is_given_up_only_where_the_others_can_go_on():

@@ -12,9 +12,10 @@ what the copies believe is compared by their hash chains. One partition at a tim
               from the leader (``repair.py``)
 
 A server judges only its own copy, and only by answers of the leader epoch in which it leads or follows itself
-(``Partition.agreed_epoch``). ``core/copies.py`` says which copy is the odd one, and when it may be given up. One copy
-of a server is repaired at a time, and the same one is given up at most ``MOST_TRIES`` times in a life: what is then
-wrong is no disk. A difference below the beginning of some log is reported only, since what differed is gone there.
+(``Partition.agreed_epoch``). ``tidelog.majority`` says which copy is the odd one, and ``core/copies.py`` when it may
+be given up. One copy of a server is repaired at a time, and the same one is given up at most ``MOST_TRIES`` times in
+a life: what is then wrong is no disk. A difference below the beginning of some log is reported only, since what
+differed is gone there.
 
 Each server remembers the differences that it has seen, for ``describe_metrics``, and compares again every
 ``AGAIN_S`` until the odd copies have been seen to agree. It also remembers them while the partition is paused, or its
@@ -29,11 +30,12 @@ from functools import partial
 
 from tidelog.errors import TidelogError
 from tidelog.levels import COPY_CHECKS
+from tidelog.majority import find_odd_copies
 from tidelog.types import NodeId, PartitionState, TopicPartition
 from tidelog.wire.messages import DifferingCopies, Digest, DigestAnswer, Message
 
 from tidelog_replica.assignment import Assignment
-from tidelog_replica.core.copies import Edge, majority_of, why_kept
+from tidelog_replica.core.copies import Edge, why_kept
 from tidelog_replica.log.segment import CorruptLog
 from tidelog_replica.outbox import Outbox
 from tidelog_replica.partition import Partition
@@ -189,9 +191,7 @@ class CopyChecks:
             self._on_agreement(check, set(at_end))
             self._end(now)
             return
-        state = _state(check.partition)
-        majority = majority_of(at_end, state)
-        odd = tuple(node for node in at_end if at_end[node] != at_end[majority[0]]) if majority else ()
+        majority, odd = find_odd_copies(at_end, _state(check.partition).replicas)
         below = len(set(at_start.values())) > 1
         self._remember(DifferingCopies(*check.key, odd, tuple(at_end), start, end, below), now)
         if self._node in odd and all(at_start[node] == own[0] for node in majority):

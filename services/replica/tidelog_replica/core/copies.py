@@ -1,35 +1,19 @@
-"""Which of the copies of a partition is the odd one, judged from what each of them says at one offset.
+"""When the odd copy of a partition may be given up, and what copies are compared by.
 
 What is compared must be comparable. Below the smallest high watermark of the copies every log is the same, batch by
 batch, once it agrees with its leader's in the present leader epoch. The hash chain at an offset there is a digest of
 all headers below it, with the CRCs of the batches as their producers sent them. Retention and compaction keep it.
-
-The odd copies are those that a majority of the partition's replicas contradicts, all of them saying the same. Two
-copies that differ have no such majority: nobody can say which is right, and a third is needed. Learners are judged,
-and do not vote.
+``tidelog.majority`` says which copy is the odd one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 
 from tidelog.types import NodeId, PartitionState
 
 Edge = tuple[int, bytes]
 """The last end of a batch at or below an offset, and the hash chain of the log up to there."""
-
-
-def majority_of(edges: Mapping[NodeId, Edge], state: PartitionState) -> tuple[NodeId, ...]:
-    """The replicas that say the same, where they are a majority of all replicas and at least two; else none.
-    ``edges``: what each copy that was asked says."""
-    groups: dict[Edge, list[NodeId]] = {}
-    for node in state.replicas:
-        if node in edges:
-            groups.setdefault(edges[node], []).append(node)
-    for group in groups.values():
-        if len(group) >= 2 and 2 * len(group) > len(state.replicas):
-            return tuple(group)
-    return ()
 
 
 def why_kept(
