@@ -47,9 +47,9 @@ ALERTS = (
         "min by (server) (tidelog_gateway_server_limit_bytes_per_second) >= 0",
         "10m",
         "warning",
-        "{{ $labels.server }} is slow: gateways send it at most {{ $value }} bytes a second",
-        "Its acks take longer than throttle_target_s while batches queue, so producers are told to pause. Look at its"
-        " disk, and at the followers of its partitions.",
+        "{{ $labels.server }} is slow: a gateway sends it {{ $value }} bytes a second at most",
+        "Its acks took longer than throttle_target_s while batches queued, so producers are asked to pause. Look at"
+        " its disk, its CPU, and the followers of its partitions.",
     ),
     Alert(
         "TidelogUnderReplicated",
@@ -65,8 +65,8 @@ ALERTS = (
         "1m",
         "critical",
         "No controller is active",
-        "Leaders go on while every replica that could be elected confirms them. One more server that fails stops what"
-        " it has a vote in, and nothing can be changed. Start controllers until a majority runs.",
+        "Leaders go on while every replica that could be elected confirms them. One more server that fails stops all"
+        " partitions in which it has a vote, and nothing can be changed. Start controllers until a majority runs.",
     ),
     Alert(
         "TidelogTwoActiveControllers",
@@ -115,8 +115,8 @@ ALERTS = (
         "0m",
         "critical",
         "{{ $labels.instance }} cut off records that were committed, or may have been",
-        "An unclean election, commit_rule=leader or a doubtful tail: 'tidelog why TOPIC/PARTITION' says which, and"
-        " whether they were committed.",
+        "The cause is an unclean election, commit_rule=leader or a doubtful tail. 'tidelog why TOPIC/PARTITION' says"
+        " which, and whether the records were committed.",
     ),
     Alert(
         "TidelogSegmentsQuarantined",
@@ -148,7 +148,7 @@ ALERTS = (
         "tidelog_replica_differing_partitions > 0",
         "15m",
         "critical",
-        "{{ $value }} partitions of {{ $labels.instance }} have copies that do not hold the same",
+        "{{ $labels.instance }} has {{ $value }} partitions whose copies differ",
         "'tidelog doctor' names them. See docs/operations.md, Copies that differ.",
     ),
     Alert(

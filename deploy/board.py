@@ -106,6 +106,19 @@ ROWS = (
                 ("sum by (instance) (tidelog_gateway_in_flight_batches)", "batches {{instance}}"),
                 ("sum by (instance) (tidelog_gateway_subscriptions)", "subscriptions {{instance}}"),
             ),
+            _plot(
+                "Limits of slow servers",
+                "Bps",
+                "What a gateway sends at most to a replica server whose acks are late. No line: no limit.",
+                ("tidelog_gateway_server_limit_bytes_per_second", "{{server}} at {{instance}}"),
+            ),
+            _plot(
+                "Producers that wait for slow servers",
+                "short",
+                "Pauses that acks asked for, in seconds per second; batches that waited at gateways, per second.",
+                (_rate("tidelog_gateway_throttle_time_seconds_total", "principal"), "pauses of {{principal}}"),
+                (_rate("tidelog_gateway_throttle_holds_total", "principal"), "waits of {{principal}}"),
+            ),
         ),
     ),
     (

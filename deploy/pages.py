@@ -57,8 +57,8 @@ TOPIC_SETTINGS = {
         "retention_bytes": "The oldest closed segments are deleted while the rest holds this much; -1: no bound.",
         "retention_records": "The same in records.",
         "compaction_min_lag_ms": "Records younger than this are not compacted.",
-        "max_compaction_lag_ms": "A record that a later one of its key replaces goes at most this long after that "
-        "one was appended, plus two retention checks and the time of the pass (since feature level 4); 0: no bound.",
+        "max_compaction_lag_ms": "A record is compacted away at most this long after a later record of its key was "
+        "appended, plus two retention checks and the time of the pass (since feature level 4). 0: no bound.",
         "tombstone_retention_ms": "A record without a value goes this long after it was first compacted.",
         "validate_batches": "The gateway refuses a batch that readers could not decode. `false` (since feature level "
         "4): producers are trusted, and the gateway reads headers alone.",

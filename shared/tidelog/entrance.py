@@ -61,7 +61,7 @@ class Entrance:
     ) -> None:
         """From now on ``shell`` is behind it, and ``metrics`` shows its counts. ``on_refused`` hears of hellos and of
         messages that came no further than here. ``unreadable`` gives the batches that answers to ``describe_metrics``
-        name as ones that no reader can decode, and ``differing`` the partitions whose copies are not the same."""
+        name as ones that no reader can decode, and ``differing`` the partitions whose copies differ."""
         self._behind = shell, metrics
         self._why_not_ready = why_not_ready
         self._on_refused = on_refused

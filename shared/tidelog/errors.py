@@ -117,7 +117,7 @@ MAX_PAUSE_MS = 60_000
 
 
 def pause_s(pause_ms: object) -> float:
-    """The pause in seconds that a server asks for, bounded; 0 for what is no number."""
+    """The pause that a server asks for, in seconds, ``MAX_PAUSE_MS`` at most; 0 if it is no integer."""
     return min(pause_ms, MAX_PAUSE_MS) / 1000 if isinstance(pause_ms, int) else 0.0
 
 

@@ -6,8 +6,8 @@ A fingerprint names the offsets of a batch and holds two digests (BLAKE2b-128):
               it (``records.chain_after``)
     content   of all its bytes, header and stamp included
 
-Copies that no compaction has changed must agree in both. Each replica compacts on its own, so where a batch is sparse
-in one copy only ``sent`` is compared.
+Copies of a batch that compaction has not changed must agree in both. Each replica compacts its own copy. So if a
+batch is sparse in one copy, which means that compaction has removed records from it, only ``sent`` is compared.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Fingerprint(NamedTuple):
 
 
 def fingerprint_of(header: BatchHeader, batch: Buffer) -> Fingerprint:
-    """Of a whole batch, whose header that is."""
+    """The fingerprint of a whole batch with this header."""
     content = blake2b(batch, digest_size=16).digest()
     return Fingerprint(
         header.base_offset, header.record_count, header.is_sparse, chain_after(NO_CHAIN, batch), content
@@ -54,7 +54,7 @@ def fingerprint_of(header: BatchHeader, batch: Buffer) -> Fingerprint:
 
 
 def pack(fingerprint: Fingerprint) -> bytes:
-    """As it travels: big-endian, base offset, record count, whether it is sparse, both digests."""
+    """The fingerprint as it is sent: base offset, record count, whether it is sparse, both digests; big-endian."""
     return _FORM.pack(*fingerprint)
 
 

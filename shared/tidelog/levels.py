@@ -54,10 +54,10 @@ cannot read the keys in the metadata, and an older client has no ticket."""
 MAX_COMPACTION_LAG = 4
 """Since this level a topic can have a maximal compaction lag. An older controller does not know the setting."""
 COPY_CHECKS = 4
-"""Since this level replica servers compare their copies, and gateways may have a server read its copy or scrub it
+"""Since this level replica servers compare their copies, and gateways may ask a server to read its copy or to scrub
 now. An older replica server would close the connection."""
 RANKING = 4
-"""Since this level the commands that replace leaders carry how the active controller ranks the servers. An older
+"""Since this level the commands that replace leaders carry the active controller's ranking of the servers. An older
 controller cannot read the ranks, and would elect in replica order."""
 
 CHANGES = {

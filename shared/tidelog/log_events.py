@@ -256,23 +256,24 @@ REPLICA = (
     LogEvent(
         "leadership_unconfirmed",
         "error",
-        "No controller answers, and the server named by voter, which they could elect, does not confirm leaders here:"
-        " their clients are refused. Written once for each such server.",
-        "Start controllers until a majority runs, and the server that is named.",
+        "No controller answers, and a server that they could elect (voter) does not confirm leaders here. The clients"
+        " of these leaders are refused. Written once for each such voter.",
+        "Start controllers until a majority runs, and the server that voter names.",
     ),
     LogEvent(
         "topic_deleted_meanwhile",
         "warning",
-        "The topic was deleted while no controller answered this server. The records from start to end were committed"
-        " here meanwhile, and are gone with the topic.",
+        "The topic was deleted while no controller answered this server. Records were committed here meanwhile, from"
+        " offset start up to end, and are gone with the topic.",
         "Send these records to another topic, if they matter and their source still has them.",
     ),
     LogEvent(
         "settings_changed_meanwhile",
         "warning",
-        "Settings of the topic changed while no controller answered this server. The records from start to end were"
-        " committed here under the former ones.",
-        "See in changes whether these records are kept as you want them: fewer replicas may have had to have them.",
+        "Settings of the topic changed while no controller answered this server. Records were committed here"
+        " meanwhile, from offset start up to end, under the former settings.",
+        "See changes: the former settings may have asked for fewer copies of these records, or kept them for a"
+        " shorter time.",
     ),
     LogEvent("life_ended", "warning", "The controllers know a later life of this server: it registers again.", WAIT),
     LogEvent(
@@ -386,16 +387,16 @@ REPLICA = (
     LogEvent(
         "unreadable_batches",
         "warning",
-        "A full segment has batches that no reader can decode, though they are whole: their producer wrote them so.",
+        "A segment has batches that no reader can decode, though they are whole: their producer wrote them so.",
         "See 'Batches that cannot be decoded'.",
     ),
     LogEvent(
         "copies_differ",
         "error",
-        "Copies of a partition do not hold the same. odd: those that a majority of the replicas contradicts.",
+        "Copies of a partition differ. odd names those that differ from a majority of the replicas.",
         "See 'Copies that differ'.",
     ),
-    LogEvent("copies_agree", "info", "Copies that differed hold the same again."),
+    LogEvent("copies_agree", "info", "Copies that differed are equal again."),
     LogEvent(
         "odd_copy_given_up",
         "warning",
@@ -405,7 +406,7 @@ REPLICA = (
     LogEvent(
         "odd_copy_kept",
         "warning",
-        "This server's copy is the odd one, and must not be given up now; it is looked at again.",
+        "This server's copy is the odd one, and must not be given up now. It is compared again.",
         "See reason, and 'Copies that differ'.",
     ),
     LogEvent("index_removed", "info", "An index was damaged; it is made again."),
@@ -440,6 +441,21 @@ GATEWAY = (
         "warning",
         "A replica server cannot be reached or refuses; error says why. Told once for each.",
         "Start it; or look at its advertised_url, network, certificates.",
+        counted=False,
+    ),
+    LogEvent(
+        "server_limited",
+        "warning",
+        "Acks of this replica server are late while batches queue at it: it is sent bytes_per_s at most, and"
+        " producers are asked to pause. Written once, when the limit begins.",
+        "Look at its disk, its CPU and its followers; see 'A server that is slow'.",
+        counted=False,
+    ),
+    LogEvent(
+        "server_limit_ended",
+        "info",
+        "This replica server is sent as much as clients produce again. It had a limit for so many seconds; reason"
+        " says why that ended.",
         counted=False,
     ),
     LogEvent(

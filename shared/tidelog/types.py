@@ -144,8 +144,8 @@ class TopicConfig:
     """The gateway refuses a batch that readers could not decode, before it is acknowledged. Turned off, producers are
     trusted, and the gateway reads headers alone."""
     max_compaction_lag_ms: int = later(0)
-    """A record that a later one of its key replaces is compacted away at most this long after the later one was
-    appended (and the time of two retention checks and of the pass, see ``docs/operations.md``); 0: no bound."""
+    """A record is compacted away at most this long after a later record of its key was appended, plus two retention
+    checks and the time of the pass (see ``docs/operations.md``). 0: no bound."""
 
     def texts(self) -> dict[str, str]:
         """Every setting as people and the wire write it."""

@@ -238,7 +238,7 @@ class Foreign(Client):
             for effect in self.router.flush(self.loop.now):
                 if isinstance(effect, Send):
                     self._forward(effect)
-                else:
+                elif isinstance(effect, Post):
                     self._hear(effect)
 
     def _forward(self, effect: Send) -> None:

@@ -31,8 +31,8 @@ from simulation.loop import Loop
 SILENCE_S = 5.0
 """A link over which a side has heard nothing for so long is given up by it (15 s in the product)."""
 PEER_SILENCE_S = 0.7
-"""The same of the side that has opened it, between servers: a follower must leave a silent leader (0.6 s in the product,
-and up to 1.5 s where answers were slow)."""
+"""The same of the side that has opened it, between servers: a follower must leave a silent leader (0.6 s in the
+product, and up to 1.5 s where answers were slow)."""
 
 Kind = Literal["request", "answer", "post"]
 

@@ -9,8 +9,10 @@ import pytest
 from click.testing import CliRunner
 from serving import served
 from tidelog.cli.disk_growth import Growth, growth_between, keeps_everything, record_bytes
+from tidelog.cli.doctor import limits_in
 from tidelog.cli.findings import NOTE, PROBLEM, WARNING, View, Waits, examine
 from tidelog.cli.main import main
+from tidelog.metrics import MetricsPage, Sample, told
 from tidelog.types import TopicConfig
 from tidelog.wire.messages import (
     ControllerInfo,
@@ -27,6 +29,7 @@ from tidelog.wire.messages import (
     TransactionInfo,
     UnreadablePlace,
 )
+from tidelog_gateway.metrics import HELD, LIMIT, METRICS
 
 SERVERS = tuple(ServerInfo(f"r{n}", f"ws://r{n}", n, False) for n in (1, 2, 3))
 CONTROLLERS = tuple(ControllerInfo(f"c{n}", f"ws://c{n}", "follower", match=9) for n in (1, 2, 3))
@@ -180,6 +183,7 @@ OFFLINE = replace(WHOLE, leader="", isr=("r1",), elr=("r2",))
             "why orders/0",
         ),
         (WHOLE, LOST, WARNING, "possibly lost: offsets 3 up to 9, at", "why orders/0"),
+        (WHOLE, replace(LOST, event="records_lost"), WARNING, "lost: offsets 3 up to 9, at", "why orders/0"),
         (
             replace(WHOLE, leader="", sealing=True),
             AWAITING,
@@ -278,6 +282,19 @@ def test_the_rate_of_a_disk_is_that_of_its_partitions_of_topics_that_keep_everyt
         assert not keeps_everything(topic("a", (1, 1), **setting))
     produced = {"tidelog_replica_produced_bytes_total": 600.0, "tidelog_replica_produced_records_total": 3.0}
     assert record_bytes({"r1": produced, "r2": produced, "gateway": {}}) == 200.0 and record_bytes({}) == 0.0
+
+
+def test_a_server_that_the_gateway_limits_is_named_with_its_rate() -> None:
+    def page(*samples: Sample) -> str:
+        return told(MetricsPage(METRICS, lambda: samples)).page
+
+    limited = limits_in(page((LIMIT, ("r1",), 1572864.0), (LIMIT, ("r2",), 3145728.5), (HELD, (), 7.0)))
+    assert limited == {"r1": 1572864.0, "r2": 3145728.5}
+    one, two = examine(replace(view(), limits=limited))
+    assert (one.level, two.level) == (WARNING, WARNING)
+    assert "r1 is slow: the gateway sends it 1.5 MiB/s at most" in one.what and "disk" in one.next_step
+    assert "r2 is slow" in two.what
+    assert limits_in(page((HELD, (), 7.0))) == {}
 
 
 def test_batches_that_no_reader_can_decode_are_named_with_their_places() -> None:

@@ -98,8 +98,8 @@ class Bench:
         for effect in self.router.flush(self.now):
             if isinstance(effect, Send):
                 sends.append(effect)
-            else:
-                assert isinstance(effect, Post) and isinstance(effect.message, Produced)
+            elif isinstance(effect, Post):
+                assert isinstance(effect.message, Produced)
                 acks.setdefault(effect.source, []).extend(effect.message.acks)
         assert not self.router.pending()
         return sends, acks

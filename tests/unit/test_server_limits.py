@@ -10,14 +10,18 @@ from dataclasses import dataclass, field
 import pytest
 import trio
 from producer_bench import Bench as ProducerBench
+from structlog.testing import capture_logs
 from test_router import Bench as RouterBench
 from test_router import batch, produce
 from tidelog.client.sender import Sender
-from tidelog.effects import Post, Send
+from tidelog.effects import Event, Send
+from tidelog.link import PROTOCOL_VERSION
 from tidelog.types import Acks, TopicConfig
-from tidelog.wire.messages import Produce, ProduceAck, Produced
+from tidelog.websocket import WebSocketTransport
+from tidelog.wire.messages import Hello, Produce, ProduceAck, Produced
 from tidelog_gateway.core.server_limits import INTERVAL_S, PATIENCE, ServerLimit, fair_share
-from tidelog_gateway.core.settings import RouterSettings
+from tidelog_gateway.core.settings import RouterSettings, SubscriptionSettings
+from tidelog_gateway.shell import Shell
 
 STEP_S = 0.01
 MIB = 1 << 20
@@ -57,6 +61,7 @@ class Model:
         self.queue: deque[tuple[int, int]] = deque()
         self.done = 0.0
         self.ids = 0
+        self.events: list[Event] = []
 
     @property
     def limit(self) -> float | None:
@@ -109,8 +114,10 @@ class Model:
             if isinstance(effect, Send):
                 assert isinstance(effect.message, Produce)
                 self.queue += [(part.id, part.size) for part in effect.message.parts]
+            elif isinstance(effect, Event):
+                self.events.append(effect)
             else:
-                assert isinstance(effect, Post) and isinstance(effect.message, Produced)
+                assert isinstance(effect.message, Produced)
                 for ack in effect.message.acks:
                     self.on_ack(self.clients[effect.source], ack)
 
@@ -260,6 +267,33 @@ def test_a_server_that_comes_back_has_no_limit() -> None:
     assert model.limit is None
 
 
+def test_the_log_has_one_line_when_a_limit_begins_and_one_when_it_ends() -> None:
+    model = Model(greedy(1, "alice"), greedy(2, "bob"), capacity=2 * MIB)
+    model.run(10)
+    assert [event.name for event in model.events] == ["server_limited"]
+    assert model.events[0].fields["server"] == "r1" and model.events[0].fields["bytes_per_s"] < 2 * MIB
+    model.capacity = 40 * MIB
+    model.run(PATIENCE + 15)
+    assert [event.name for event in model.events] == ["server_limited", "server_limit_ended"]
+    ended = model.events[1].fields
+    assert ended["server"] == "r1" and PATIENCE < ended["seconds"] < PATIENCE + 25
+    assert ended["reason"] == "no producer has to wait for it"
+    model.run(2)
+    assert len(model.events) == 2
+
+
+def test_the_log_says_that_a_limit_ended_with_the_connection() -> None:
+    model = Model(greedy(1, "alice"), capacity=MIB)
+    model.run(5)
+    assert [event.name for event in model.events] == ["server_limited"]
+    model.router.on_peer_down("r1", model.now)
+    model.router.on_peer_down("r1", model.now)
+    assert model.router.pending()
+    events = [effect for effect in model.router.flush(model.now) if isinstance(effect, Event)]
+    assert [event.name for event in events] == ["server_limit_ended"]
+    assert events[0].fields["reason"] == "the connection to it broke"
+
+
 def test_an_ack_that_waits_for_nothing_tells_nothing_of_the_queue() -> None:
     limit = ServerLimit(1.0, 1)
     limit.on_empty(0.0)
@@ -370,3 +404,22 @@ async def test_a_sender_pauses_before_its_next_batch_for_the_partition() -> None
     assert gateway.slept == [2.0]
     await gateway.sender.send("t", 0, DATA, 5.0)
     assert gateway.slept == [2.0], "there is no time for a pause"
+
+
+async def test_the_gateway_writes_a_line_for_an_event_of_its_router(monkeypatch: pytest.MonkeyPatch) -> None:
+    hello = Hello(PROTOCOL_VERSION, "gateway", "g1")
+    async with trio.open_nursery() as nursery:
+        shell = Shell(
+            WebSocketTransport(),
+            hello,
+            ["ws://127.0.0.1:1"],
+            SETTINGS,
+            SubscriptionSettings(),
+            trio.current_time,
+            nursery,
+        )
+        event = Event("server_limited", {"server": "r1", "bytes_per_s": 7})
+        monkeypatch.setattr(shell.router, "flush", lambda now: [event])
+        with capture_logs() as lines:
+            shell.produce(Produce(()))
+    assert lines == [{"event": "server_limited", "log_level": "warning", "server": "r1", "bytes_per_s": 7}]

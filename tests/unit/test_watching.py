@@ -103,7 +103,17 @@ def test_panels_lie_beside_each_other() -> None:
     assert len({panel["id"] for panel in BOARD["panels"]}) == len(BOARD["panels"])
 
 
+def asked_by_the_board() -> str:
+    return " ".join(target["expr"] for panel in PANELS for target in panel["targets"])
+
+
+def test_limits_of_slow_servers_and_who_waits_for_them_are_on_the_board() -> None:
+    asked = asked_by_the_board()
+    for shown in ("server_limit_bytes_per_second", "throttle_time_seconds_total", "throttle_holds_total"):
+        assert f"tidelog_gateway_{shown}" in asked
+
+
 def test_every_latency_of_the_way_is_on_the_board() -> None:
-    asked = " ".join(target["expr"] for panel in PANELS for target in panel["targets"])
+    asked = asked_by_the_board()
     for way in ("gateway_produce_latency", "commit_latency", "replica_fetch_latency", "gateway_end_to_end_latency"):
         assert f"tidelog_{way}_seconds_bucket" in asked

@@ -47,20 +47,20 @@ class GatewayConfig(Listening):
     server_max_batches: int = setting(_ROUTER.server_max_batches, "Batches in flight to one replica server.", 1)
     ack_timeout_s: float = setting(
         _ROUTER.ack_timeout_s,
-        "Wait for an ack when the producer names none.",
+        "Seconds to wait for the ack of a batch whose producer gives no timeout.",
         0.01,
         _ROUTER.produce_max_timeout_ms / 1000,
     )
     throttle_target_s: float = setting(
         _ROUTER.throttle_target_s,
-        "A replica server whose quickest ack of a second took longer is slow: principals share a lower rate to it"
-        " until it is quick again. 0: no server is slowed down for.",
+        "A replica server is slow if its quickest ack within a second took longer than this, in seconds. Principals"
+        " share a lower rate to it until it is quick again. 0: there are no such limits.",
         0.0,
         60.0,
     )
     throttle_least_bytes_s: int = setting(
         _ROUTER.throttle_least_bytes_s,
-        "Bytes a second that a slow server is still sent, for all principals together.",
+        "The limit of a slow server is never lower than this, in bytes a second for all principals together.",
         1024,
     )
     client_max_subscriptions: int = setting(
@@ -76,7 +76,8 @@ class GatewayConfig(Listening):
     )
     tail_cache_max_age_s: float = setting(
         _SUBSCRIPTIONS.tail_cache_max_age_s,
-        "They are kept for so long at most: what compaction or retention has deleted is not served for longer.",
+        "Seconds for which such batches are served after they were read. Readers may get what compaction or retention"
+        " has deleted for this long.",
         0.0,
         60.0,
     )

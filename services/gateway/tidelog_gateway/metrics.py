@@ -46,15 +46,16 @@ SLOW = Metric(
     "tidelog_gateway_server_slow_intervals",
     "counter",
     "intervals",
-    "Seconds in which the quickest ack of a replica server took longer than throttle_target_s, by server. Each lowers"
-    " the limit.",
+    "Seconds in which the quickest ack of a replica server took longer than throttle_target_s, by server. Each sets"
+    " the limit to half of what the server acked.",
     ("server",),
 )
 HOLDS = Metric(
     "tidelog_gateway_throttle_holds",
     "counter",
     "waits",
-    "Times that batches for one partition waited here, since their principal had used up its share of a slow server.",
+    "Times that batches of one client for one partition waited here, since their principal had used up its share of a"
+    " slow server.",
     ("principal",),
 )
 THROTTLES = Metric(
@@ -65,7 +66,11 @@ THROTTLES = Metric(
     ("principal",),
 )
 THROTTLE_TIME = Metric(
-    "tidelog_gateway_throttle_time_seconds", "counter", "seconds", "The sum of these pauses.", ("principal",)
+    "tidelog_gateway_throttle_time_seconds",
+    "counter",
+    "seconds",
+    "The pauses that acks asked for because of slow servers, added up.",
+    ("principal",),
 )
 IN_FLIGHT = Metric("tidelog_gateway_in_flight_batches", "gauge", "batches", "Batches that leaders have yet to ack.")
 HELD = Metric("tidelog_gateway_held_bytes", "gauge", "bytes", "Batches that are held until they are acked.")

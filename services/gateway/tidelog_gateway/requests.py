@@ -378,7 +378,7 @@ class Requests:
     async def _ask_about_copies(self, node: str, message: Message) -> Message:
         level = self._shell.cluster.image.level
         if level < COPY_CHECKS:
-            text = f"servers read and scrub copies when asked from feature level {COPY_CHECKS} on; it is {level}"
+            text = f"servers read or scrub copies on request from feature level {COPY_CHECKS} on; it is {level}"
             raise refuse("UNSUPPORTED_LEVEL", text, level=level)
         return await self._ask_server(node, message)
 

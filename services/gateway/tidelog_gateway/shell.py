@@ -15,9 +15,10 @@ from dataclasses import replace
 
 import structlog
 import trio
+from tidelog import logs
 from tidelog.access import ANONYMOUS
 from tidelog.controllers import ActiveController
-from tidelog.effects import Answer, Call, Post, Send
+from tidelog.effects import Answer, Call, Event, Post, Send
 from tidelog.errors import TidelogError, refuse
 from tidelog.link import Link, burst
 from tidelog.peers import Peers
@@ -291,8 +292,8 @@ class Shell:
         return error.retriable or self.cluster.knows_better(message.topic_id, message.partition, error.code)
 
     async def _ask_again(self, message: Read | ListOffset, last: TidelogError, end: float, done: Answered) -> None:
-        """Slow path of ``ask_leader``: with a pause, or when the metadata changes. Where the time is over, the last
-        refusal is the answer: it says more than that a try was not answered in what was left of the time."""
+        """Slow path of ``ask_leader``: try again after a pause, or when the metadata changes. When the time is over
+        the answer is the leader's last refusal: it has the cause, and the time-out of the last try has not."""
         while True:
             with trio.move_on_after(RETRY_S):
                 await self.wait_change()
@@ -366,6 +367,8 @@ class Shell:
         for effect in self.router.flush(now):
             if isinstance(effect, Send):
                 self.peers.post(effect.to, effect.message)
+            elif isinstance(effect, Event):
+                logs.perform(effect)
             elif (link := self._links.get(effect.source)) is not None:
                 link.post(effect.message)
                 self.on_settled(link)

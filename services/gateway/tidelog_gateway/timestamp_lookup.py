@@ -1,10 +1,9 @@
 """The offset of the first record at or after a time.
 
-A replica server knows times by the batch: it answers where the first batch begins that has such a record, and does
-not decode batches. The gateway reads on from there and finds the record. Batches that bring none, since compaction or
-an abort has taken their records, are passed over. Where a batch cannot be decoded its first offset is the answer: a
-reader that begins there meets it, and can say so. Where nothing is left, the answer is the end of the log, as it is
-where no batch has such a record.
+A replica server does not decode batches. It answers with the beginning of the first batch that has such a record. The
+gateway reads from there and finds the record. It passes over batches without such a record, since compaction or an
+abort may have removed it. If a batch cannot be decoded, its first offset is the answer: a reader that begins there
+gets the error. If no record is found, the answer is the high watermark, as it is if no batch has such a record.
 """
 
 from __future__ import annotations
@@ -21,14 +20,14 @@ from tidelog.wire.messages import ListOffset, Message, OffsetAnswer, Read, ReadA
 
 Answered = Callable[[Message | TidelogError], None]
 AskLeader = Callable[[Read | ListOffset, float, Answered], None]
-"""Asks the partition's leader, for so many seconds at most; the answer comes exactly once."""
+"""Asks the partition's leader, for at most so many seconds. The answer comes exactly once."""
 
 READ_BYTES = 1 << 20
-"""Read at a time where the first batch did not have the record."""
+"""How much is read at a time after the first batch."""
 
 
 async def find_by_time(ask_leader: AskLeader, asked: ListOffset, timeout_s: float, done: Answered) -> None:
-    """Answer ``done`` with an ``OffsetAnswer``, or with why there is none."""
+    """Call ``done`` with an ``OffsetAnswer``, or with the error."""
     try:
         done(await _find(ask_leader, asked, trio.current_time() + timeout_s))
     except TidelogError as error:
@@ -57,8 +56,8 @@ async def _find(ask_leader: AskLeader, asked: ListOffset, deadline: float) -> Me
 
 
 def first_since(payload: Buffer, offset: int, timestamp_ms: int) -> OffsetAnswer | int:
-    """The first record from ``offset`` on in these whole batches that is at or after a time; where there is none, the
-    offset behind them."""
+    """The first record in these whole batches that is at ``offset`` or later, and at or after ``timestamp_ms``. If
+    there is none: the offset after the batches."""
     for header, batch in split(payload):
         try:
             records = decode_batch(batch)

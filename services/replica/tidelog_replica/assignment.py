@@ -139,8 +139,8 @@ class Assignment:
         return refuse("NOT_LEADER", f"{self._node} does not lead it, as far as it knows", leader="")
 
     def has_moved_on(self, key: TopicPartition, leader_epoch: int) -> bool:
-        """Whether the newest metadata give the partition a newer leader epoch. Where many partitions change, that is
-        known before its own change is acted on."""
+        """Whether the partition is deleted, or has a newer leader epoch, in the newest metadata. Where many
+        partitions change, these are known before this partition's change takes effect here."""
         topic = self._acted_on.get(key.topic_id)
         return topic is None or topic.partitions[key.partition].leader_epoch > leader_epoch
 

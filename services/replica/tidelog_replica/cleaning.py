@@ -86,7 +86,7 @@ class Cleaning:
         self._compact(partition, wall_ms)
 
     def _compact(self, partition: Partition, wall_ms: int) -> None:
-        """Begin a pass, if it is worth it."""
+        """Begin a pass of compaction, if one is due."""
         if "compact" in partition.config.cleanup and not self._outbox.full:
             compaction = partition.log.begin_compaction(partition.high_watermark, wall_ms, self._min_dirty_ratio)
             if compaction is not None:

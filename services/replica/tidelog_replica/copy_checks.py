@@ -1,25 +1,26 @@
 """Comparing this server's copies with those of the other replicas, and giving up a copy that is the odd one.
 
-The scrubber has each partition compared when it has read its log: then the disk holds what this server believes, and
-what the copies believe is compared by their hash chains. One partition at a time goes through
+When the scrubber has read the log of a partition, it asks for a comparison. The disk then holds what this server
+believes, and the hash chains show whether the copies believe the same. Partitions are compared one at a time:
 
-    bounds    every other copy says where it begins and how far it is committed
-    edges     every copy says its hash chain at the greatest start and at the smallest high watermark. Equal chains at
-              the end mean equal logs
-    search    where a majority contradicts this copy and the chains agree at the start, one of the majority says its
-              chain where the segments of this log begin, until the segment with the first difference is known
+    bounds    every other copy answers where its log begins and how far it is committed
+    edges     every copy answers with its hash chain at the greatest log start and at the smallest high watermark.
+              Equal chains at the end mean equal logs
+    search    a majority contradicts this copy, and the chains agree at the start: a member of the majority answers
+              with its chain where the segments of this log begin, until the segment with the first difference is
+              known
     given up  that segment counts as damaged from then on: the partition goes offline here, resigns and is repaired
               from the leader (``repair.py``)
 
-A server judges only its own copy, and only by answers of the leader epoch in which it leads or follows itself
+A server judges its own copy only, and only by answers from the leader epoch in which it leads or follows itself
 (``Partition.agreed_epoch``). ``tidelog.majority`` says which copy is the odd one, and ``core/copies.py`` when it may
-be given up. One copy of a server is repaired at a time, and the same one is given up at most ``MOST_TRIES`` times in
-a life: what is then wrong is no disk. A difference below the beginning of some log is reported only, since what
-differed is gone there.
+be given up. A server repairs one copy at a time. It gives up the same copy at most ``MOST_TRIES`` times between two
+starts: after that the disk is not the cause. A difference below the log start of some replica is only reported, since
+the batches that differed are gone there.
 
 Each server remembers the differences that it has seen, for ``describe_metrics``, and compares again every
 ``AGAIN_S`` until the odd copies have been seen to agree. It also remembers them while the partition is paused, or its
-log is being opened or repaired; it forgets them where it has no copy of the partition any more.
+log is being opened or repaired. It forgets them if it no longer has a copy of the partition.
 """
 
 from __future__ import annotations
@@ -45,14 +46,15 @@ TIMER = ("copy checks", "")
 AGAIN_S = 30.0
 """Copies that differ are compared again so often."""
 MOST_TRIES = 2
-"""A copy is given up so often in a life of the server: first its segment, then all of it."""
+"""How often a server gives up one copy between two starts: first a segment; then, if that differs again, all of
+it."""
 POINTS = 60
 """Offsets asked for at a time; below what a server answers."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Check:
-    """A comparison under way. What it began with must still be so at its end."""
+    """A comparison under way, with what must not have changed at its end."""
 
     key: TopicPartition
     partition: Partition
@@ -60,7 +62,7 @@ class _Check:
     generation: int
 
     def holds(self, partitions: Mapping[TopicPartition, Partition]) -> bool:
-        """The log is open, in the same role, and was not cut."""
+        """Whether the log is open, in the same role, and was not cut since the comparison began."""
         mine = self.partition
         is_open = partitions.get(self.key) is mine and mine.agreed_epoch == self.epoch
         return is_open and mine.log.generation == self.generation
@@ -90,7 +92,7 @@ class CopyChecks:
         self._check: _Check | None = None
         self._differing: dict[TopicPartition, DifferingCopies] = {}
         self._again_at: dict[TopicPartition, float] = {}
-        """When those are compared again."""
+        """When each of ``_differing`` is compared again."""
         self._tries: dict[TopicPartition, int] = {}
         """How often the copy was given up."""
 
@@ -109,7 +111,8 @@ class CopyChecks:
         return min(self._again_at.values(), default=None)
 
     def on_tick(self, now: float) -> None:
-        """Compare again what differed, as soon as the log is open."""
+        """Compare again the copies that differed, where that is due. A log that is closed has its turn when it is
+        open again."""
         for key in [key for key, due in self._again_at.items() if due <= now]:
             if self._assignment.has_copy(key):
                 self._again_at[key] = now + AGAIN_S
@@ -149,7 +152,8 @@ class CopyChecks:
         offsets: Sequence[int],
         done: Callable[[_Check, Answers, float], None],
     ) -> None:
-        """Have these replicas say their hash chains; ``done`` gets the answers that count, once all have come."""
+        """Ask these replicas for their hash chains. When all have answered or failed, ``done`` gets the answers from
+        the leader epoch of the check. If the log here has changed meanwhile, the check ends instead."""
         answers: dict[NodeId, Message | TidelogError] = {}
 
         def take(node: NodeId, answer: Message | TidelogError, now: float) -> None:
@@ -200,7 +204,7 @@ class CopyChecks:
             self._end(now)
 
     def _own_edges(self, partition: Partition, offsets: Sequence[int]) -> list[Edge] | None:
-        """What the log here says at these offsets; None where it turns out to be damaged."""
+        """The hash chain of the log here at these offsets; None if the log turns out to be damaged."""
         edges: list[Edge] = []
         whole = partition.guard(lambda: edges.extend(partition.log.chain_at(offset) for offset in offsets))
         self._touch(partition)
@@ -209,7 +213,8 @@ class CopyChecks:
     # --- the odd copy ------------------------------------------------------------------------------------
 
     def _narrow(self, check: _Check, majority: tuple[NodeId, ...], low: int, high: int, now: float) -> None:
-        """The logs agree at ``low`` and differ at ``high``: ask where segments begin between, if any do."""
+        """The logs agree at ``low`` and differ at ``high``: ask for the chains where segments begin in between. If
+        none does, the difference is in one segment, which is given up."""
         bases = [extent.base for extent in check.partition.log.extents() if low < extent.base < high]
         points = bases[:: -(-len(bases) // POINTS)] if bases else []
         if points:
@@ -255,7 +260,7 @@ class CopyChecks:
             self._event("odd_copy_kept", key, reason=kept)
             return
         self._tries[key] = self._tries.get(key, 0) + 1
-        told = f"between offsets {low} and {high} it is another log than on {' and '.join(majority)}"
+        told = f"between offsets {low} and {high} it differs from the log on {' and '.join(majority)}"
         self._event("odd_copy_given_up", key, start=low, end=high, majority=list(majority))
         partition.meet(CorruptLog(partition.log.segment_at(low).path, told))
         self._touch(partition)
@@ -271,8 +276,8 @@ class CopyChecks:
         self._again_at.setdefault(key, now + AGAIN_S)
 
     def _on_agreement(self, check: _Check, compared: set[NodeId]) -> None:
-        """These copies agree. The difference is over when every copy that had a part in it is among them, or is none
-        any more."""
+        """These copies agree. A known difference is over if every copy that had a part in it is among them, or no
+        longer belongs to the partition."""
         known = self._differing.get(check.key)
         if known is not None and set(known.odd or known.compared) & set(_holders(check.partition)) <= compared:
             self._forget(check.key)

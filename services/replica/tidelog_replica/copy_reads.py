@@ -1,7 +1,7 @@
 """Reading a copy from the disk for a client that compares copies (``tidelog verify replicas``).
 
-The jobs run one at a time for the whole server, beside those that work on logs. Damage that is met goes the way of
-all damage (``repair.py``). The client sets the pace.
+The jobs run one at a time for the whole server, beside those that work on logs. Damage that they meet is repaired as
+usual (``repair.py``). The client sets the pace.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from tidelog_replica.outbox import Outbox
 from tidelog_replica.partition import Partition
 
 MOST_BYTES = 1 << 20
-"""Read for one request; a batch may go beyond that."""
+"""Bytes that are read for one request; a single batch may be larger."""
 KEY = TopicPartition("", -2)
-"""Of the jobs: they only read, so they need not wait for those that work on the log."""
+"""The key of these jobs: they only read, so they need not wait for those that work on the log."""
 
 
 class CopyReads:

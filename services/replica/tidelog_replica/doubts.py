@@ -413,7 +413,8 @@ class Doubts:
         self._over(key, doubt)
 
     def _report_loss(self, key: TopicPartition, doubt: _Doubt, state: PartitionState) -> None:
-        """The tail is cut without having been settled. It lies above the HW that was written down."""
+        """Report a tail that is about to be cut without having been settled. It lies above the HW on the disk, so its
+        records are only possibly lost."""
         start, end, life = doubt.log.start, doubt.log.end, self._session.broker_epoch
         message = ReportLoss(self._node, life, *key, state.leader_epoch, start, end, possible=True)
         doubt.batches.clear()

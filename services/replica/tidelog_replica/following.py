@@ -299,8 +299,8 @@ class Following:
 
     def _cut(self, end: int, recalled: ProducerState | None = None) -> None:
         """Make the log end at ``end``; also forget empty epochs there, which the leader may not share. Where records
-        that are cut may have been committed, ``on_loss`` comes first: no crash may leave a HW above what is
-        committed, or take the report with it."""
+        that are cut may have been committed, ``on_loss`` is called before the cut: a crash must neither leave a HW
+        above what is committed nor lose the report."""
         log, high_watermark = self._log, self.core.high_watermark
         if end < log.end and self.core.may_lose(log.epochs.latest()):
             self._on_loss(end, high_watermark, log.end)

@@ -1,13 +1,14 @@
-"""What leaders here took while the controllers were away, and what the controllers changed meanwhile.
+"""Batches that leaders here appended while no controller answered, and what the controllers changed meanwhile.
 
-A leader that goes on without controllers (``leadership.py``) works by the settings that it knows. When the
-controllers are back, the first metadata show what has changed on the other side. This server logs it for each
-partition that took batches since its session lapsed:
+A leader that goes on without controllers (``leadership.py``) uses the settings that it knows. When the controllers
+are back, the first metadata show what has changed on the other side. For each partition that committed records since
+the session lapsed this server then logs
 
     topic_deleted_meanwhile     the topic is gone, and with it these records, which may have been acknowledged
-    settings_changed_meanwhile  the topic has other settings: these records were taken under the settings of before
+    settings_changed_meanwhile  the topic has other settings: these records were taken under the former ones
 
-What an unclean election has cost is reported to the controllers by the replica that cuts it (``petitions.py``).
+Records that an unclean election has cost are reported to the controllers by the replica that cuts them
+(``petitions.py``).
 """
 
 from __future__ import annotations
@@ -19,11 +20,11 @@ from tidelog_replica.partition import Partition
 from tidelog_replica.session import Session
 
 NEWS_S = 30.0
-"""Metadata that come later than this after the session was resumed tell of changes that were made since, s."""
+"""Seconds after the session was resumed from which on newer metadata are taken for changes that were made since."""
 
 
 class Isolation:
-    """One server. ``on_batch`` for every batch that is taken without a session."""
+    """Of one server. The owner calls ``on_batch`` for every batch that a leader here takes without a session."""
 
     def __init__(self, session: Session, outbox: Outbox) -> None:
         self._session = session

@@ -3,20 +3,21 @@
 A leader serves its clients while one of these holds:
 
     session     the controllers cannot have ended this server's session (``session.py``)
-    voters      everybody whom the controllers could elect has confirmed the leadership, no longer than the session
-                time-out ago: the proof that linearizable reads use, of a time in the past (``core/vouching.py``)
+    voters      every replica that the controllers could elect has confirmed the leadership, no longer than the
+                session time-out ago. The proof is that of linearizable reads, for a time in the past
+                (``core/vouching.py``)
 
 The voters are the maximal ISR and the ELR; all replicas where unclean election is on; with commit rule ``quorum`` a
 majority of the replicas, this leader included. A leader that is the only voter needs nobody. So the loss of the
-controllers stops no leader that reaches its voters, and a leader that is cut off from one voter stops, whether the
-controllers are dead or elect that voter at this moment. What this promises, and what not, is in
-``docs/decisions/0026-leaders-without-controllers.md``.
+controllers stops no leader that reaches its voters. A leader that is cut off from one voter stops, whether the
+controllers are dead or elect that voter at this moment. ``docs/decisions/0026-leaders-without-controllers.md`` says
+what this promises and what it does not.
 
-Nobody is asked while the session lasts. Afterwards voters are asked on demand: when a request comes, and the last
-confirmation is older than half of the session time-out. Followers that fetch records confirm by that. Those that idle
-are notified, at most once every ``ROUND_S`` for all partitions in demand together: one message for each server,
-however many partitions there are, and none for partitions that nobody uses. The request that finds no confirmation is
-refused with ``NOT_LEADER`` and the reason; gateways repeat it.
+No voter is asked while the session lasts. Afterwards voters are asked on demand: when a request comes, and the last
+confirmation is older than half of the session time-out. Followers that fetch records confirm by their fetches. Idle
+followers are notified, at most once every ``ROUND_S`` for all partitions that ask together: one message for each
+server, however many partitions there are, and none for partitions that are not used. A request that finds no
+confirmation is refused with ``NOT_LEADER`` and the reason; gateways repeat it.
 """
 
 from __future__ import annotations
@@ -63,13 +64,14 @@ class Leadership:
         self._in_demand: dict[TopicPartition, Partition] = {}
         """Partitions whose voters are asked in the next round."""
         self._refused: dict[TopicPartition, float] = {}
-        """Partitions that refused a request, and since when their voters have not confirmed. They may have had no
-        reason to: they count as silent if they do not answer for ``SILENT_S``."""
+        """Partitions that refused a request because their voters had not confirmed, and since when. Perhaps the
+        voters had not been asked: a voter counts as silent if it does not answer for ``SILENT_S``."""
         self._reported: dict[NodeId, None] = {}
         """Silent voters that are in this server's log."""
 
     def refused(self, now: float) -> int:
-        """Return how many partitions refuse their clients because of silent voters, as far as somebody asked."""
+        """Return how many partitions refuse their clients because of silent voters. Partitions without requests are
+        not counted."""
         if self._session.live(now):
             return 0
         return sum(bool(self._silent(key, since, now)) for key, since in self._refused.items())
@@ -104,13 +106,13 @@ class Leadership:
             return None
         self._report(partition.key, leading, now)
         text = (
-            f"{self._node} has no session with the controllers for {self._session.lapsed_s(now):.1f} s, and"
+            f"{self._node} has had no session with the controllers for {self._session.lapsed_s(now):.1f} s, and"
             f" {', '.join(silent)} did not confirm its leadership in the last {timeout_s:g} s"
         )
         return refuse("NOT_LEADER", text, leader="")
 
     def _report(self, key: TopicPartition, leading: Leading, now: float) -> None:
-        """Write down which voters are silent, each once."""
+        """Log which voters are silent, each once."""
         since = self._refused.get(key)
         if since is None or not leading.core.unconfirmed(since):
             self._refused[key] = now

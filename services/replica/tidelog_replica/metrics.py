@@ -169,27 +169,27 @@ UNREADABLE = Metric(
     "tidelog_replica_unreadable_batches",
     "gauge",
     "batches",
-    "Batches that no reader can decode though they are whole, as they were scrubbed last.",
+    "Batches that no reader can decode though they are whole, as of the last scrub of each segment.",
 )
 DIFFERING = Metric(
     "tidelog_replica_differing_partitions",
     "gauge",
     "partitions",
-    "Partitions whose copies, one of them here, do not hold the same, as they were compared last.",
+    "Partitions with a copy here whose copies differed when they were compared last.",
 )
 LAPSED = Metric(
     "tidelog_replica_session_lapsed_seconds",
     "gauge",
     "seconds",
-    "For how long no controller has answered this server after its session was over. Its leaders go on while the"
-    " replicas that could be elected confirm them. 0: there is a session.",
+    "Time since the session of this server ended because no controller answered. Its leaders go on while the replicas"
+    " that could be elected confirm them. 0: there is a session.",
 )
 UNCONFIRMED = Metric(
     "tidelog_replica_unconfirmed_partitions",
     "gauge",
     "partitions",
-    "Partitions led here that refused their clients when they were asked last, since no controller answers and not"
-    " all replicas that could be elected confirm the leader.",
+    "Partitions led here that refused clients at the last request: no controller answers, and not all replicas that"
+    " could be elected confirm the leader.",
 )
 REGISTERED = Metric("tidelog_replica_registered", "gauge", "boolean", "1: registered at the controllers.")
 CONNECTIONS = Metric(

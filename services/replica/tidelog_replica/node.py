@@ -22,7 +22,7 @@ Inputs are methods that take ``now`` (seconds); each returns the effects it brin
     Cleaning     retention, compaction                           ``cleaning.py``
     Scrubbing    segments are read again                         ``scrubbing.py``
     CopyChecks   copies are compared with the other replicas'    ``copy_checks.py``
-    CopyReads    copies are read for who compares them           ``copy_reads.py``
+    CopyReads    copies are read for a client's comparison       ``copy_reads.py``
     Tidying      files that are never flushed are                ``tidying.py``
     Room         what becomes of a full disk                     ``room.py``
 

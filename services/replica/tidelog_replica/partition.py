@@ -110,8 +110,8 @@ class Partition:
 
     @property
     def agreed_epoch(self) -> int:
-        """The leader epoch in which the log is known to be the leader's, up to the high watermark: this server leads
-        in it, or follows and the last fetch has shown so. -1: in none."""
+        """The leader epoch in which the log here is known to equal the leader's up to the high watermark: this server
+        leads in it, or it follows and the last fetch has shown that. -1: there is none."""
         if self.offline is not None or self.role is None:
             return -1
         core = self.role.core
@@ -231,9 +231,9 @@ class Partition:
 
     def _on_loss(self, start: int, committed: int, end: int) -> None:
         """The records from ``start`` up to ``end`` are about to be cut, or are gone, which an unclean election or the
-        commit rule allows. Those below ``committed`` were committed; the others may have been: this copy learns of
-        the leader's HW later than the leader moves it, and remembers after a restart what it had written down. The
-        report is durable before the HW comes down, so that no crash hides the loss."""
+        commit rule allows. Those below ``committed`` were committed. The others may have been: a follower hears of
+        the leader's HW after the leader has moved it, and a restarted server knows the HW of its last checkpoint. The
+        report is durable before the HW goes back, so that no crash hides the loss."""
         assert self.state is not None
         epoch = self.state.leader_epoch
         known = max(committed, self._once) if committed > start else start
@@ -406,8 +406,8 @@ class Partition:
         return bool(wants and state is not None and self._node in state.isr and len(state.isr) > 1)
 
     def take_losses(self) -> list[LostRange]:
-        """What was lost here and is not reported yet, also by an earlier life of the server. Each is given out once;
-        the log keeps it until ``on_loss_reported``."""
+        """Losses here that the controller does not know of yet, including those from before a restart. Each is
+        returned once; the log keeps it until ``on_loss_reported``."""
         losses, self._losses = self._losses, []
         return losses
 

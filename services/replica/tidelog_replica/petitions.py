@@ -5,12 +5,13 @@
                 until they do.
                 A leader that ends takes no more batches and waits for what it has to be committed, but not for long.
                 And ``ready``, where the successor of a transfer has everything; again until it leads
-    ReportLoss  records were cut that were committed, or may have been; until the controllers have noted it, or refuse
-                it for good
+    ReportLoss  records were cut that were committed, or may have been. Each is sent until the controllers have
+                recorded it, or refuse it for good
 
 All that is due at the end of one input goes out in as few messages as length allows. Answers of the first two do not
 matter: the metadata tells what came of them. Losses are kept until the controller has them, on the disk too, and one
-call is under way at a time. After an unclean election of all that a server holds there are as many as partitions.
+call is under way at a time. There may be one for each partition of the server, after unclean elections in all of
+them.
 """
 
 from __future__ import annotations
@@ -37,15 +38,15 @@ TIMER = "petitions"
 TRANSFER = "transfer"
 """Reason of those that are ``ready``."""
 FINAL = ("UNKNOWN_TOPIC", "NOT_REPLICA", "MALFORMED")
-"""Refusals of a loss report that no repetition changes. Every other refusal may pass: the controllers' metadata have
-gone back, say, or a release does not match."""
+"""Refusals of a loss report that no repetition changes. Every other refusal may pass, as when the controllers'
+metadata have gone back, or a release does not match."""
 
 Loss = tuple[TopicPartition, LostRange]
 
 
 class Petitions:
-    """``gather`` for every partition that an input touched, then ``send``. ``partitions``: all that are open, a live
-    view."""
+    """The owner calls ``gather`` for every partition that an input touched, then ``send``. ``partitions``: a live
+    view of all that are open."""
 
     def __init__(
         self,
@@ -120,7 +121,7 @@ class Petitions:
         self._outbox.call(CONTROLLER, message, self._settings.controller_timeout_s, done)
 
     def _on_reported(self, loss: Loss, answer: Message | TidelogError, now: float) -> None:
-        """Forget the report where the controllers have noted it, or will never do so."""
+        """Forget the report if the controllers have recorded it, or will never do so."""
         self._reporting = False
         if isinstance(answer, TidelogError) and answer.code not in FINAL:
             self._report_at = now + self._settings.controller_retry_s

@@ -270,20 +270,20 @@ class Reading:
     # --- refusals ----------------------------------------------------------------------------------------
 
     def _end_not_known(self, now: float) -> TidelogError:
-        """This server leads, and does not know yet how far the leaders before it have committed: for how long it has
-        led, and which replicas it waits for."""
+        """The refusal while this server does not know yet how far former leaders have committed. A leader says for
+        how long it has led, and which replicas it waits for."""
         core = self._core
-        text = f"committed up to {core.high_watermark} at least; not known further yet"
+        text = f"committed up to {core.high_watermark} at least; how much further is not known yet"
         if not isinstance(core, Leader):
             return self._refuse("OFFSET_NOT_AVAILABLE", text)
         waited_s, needed, awaited = max(0.0, now - core.began_at), core.epoch_start, core.awaited
         if core.has_quorum:
             waits = f"the leader waits for {', '.join(awaited)} to show that they hold everything up to {needed}"
         else:
-            waits = f"{len(core.isr)} replicas are in sync, and {core.min_insync} have to be"
+            waits = f"{len(core.isr)} replicas are in sync, and {core.min_insync} are needed"
         return self._refuse(
             "OFFSET_NOT_AVAILABLE",
-            f"{text}, since {waited_s:.1f} s: {waits}",
+            f"{text}, after {waited_s:.1f} s: {waits}",
             waited_ms=round(waited_s * 1000),
             awaited=" ".join(awaited),
             awaited_offset=needed,
@@ -337,7 +337,8 @@ class Reading:
             self._step(reader, now)
 
     def give_up(self) -> None:
-        """The leader has proved nothing to this follower: readers that wait for that had better go elsewhere."""
+        """The leader has not shown this follower that it still leads: refuse the readers that wait for that, so that
+        they go to another replica."""
         for reader in self._unproved.take_all():
             self._outbox.answer(reader.source, reader.id, self._leader_may_have_more(self._leader or ""))
 

@@ -242,9 +242,9 @@ class Requests:
                 self._outbox.ack(source, ProduceAck(part.id, error=info))
 
     def read(self, source: int, id: int | None, message: Read | ListOffset, now: float) -> None:
-        """Answer with committed batches or with an offset, now or later. A follower may, where the read allows it;
-        it needs no confirmation for that: what it knows to be committed is, and how fresh that is it can prove or
-        not."""
+        """Answer with committed batches or with an offset, now or later. A follower answers where the read allows it.
+        It needs no confirmation: the records that it knows to be committed are, and it refuses a bounded read whose
+        bound it cannot prove."""
         anybody = isinstance(message, Read) and message.any_replica and message.consistency != "linearizable"
         refused = None if anybody else self._refuse_leader(message.topic_id, message.partition, now)
 
@@ -281,7 +281,8 @@ class Requests:
         self._outbox.answer(source, id, answer)
 
     def _refuse_batch(self, part: ProducePart, now: float) -> TidelogError | None:
-        """Return why a leader here may not take a batch without a session. Where it may, that is remembered."""
+        """Return why a leader here may not take a batch without a session; None if it may. Then remember that it
+        did."""
         refused = self._refuse_leader(part.topic_id, part.partition, now)
         partition = self._assignment.partitions.get(TopicPartition(part.topic_id, part.partition))
         if refused is None and partition is not None and partition.leading is not None:

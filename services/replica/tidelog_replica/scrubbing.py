@@ -1,12 +1,12 @@
 """The scrubber: reads every segment of every log again, slowly, so that damage is found while others still hold what
-was lost. Of the segment that is written it reads what was synced when the check of it began.
+was lost. Of the active segment it reads what was synced when its check began.
 
 A round begins every ``scrub_interval_s``, the first one a twenty-fourth of that after the start, or when an operator
 asks for one. It goes through all partitions, segment by segment, in jobs of ``PIECE_BYTES``, one at a time for the
 whole server; pauses between them keep it at ``scrub_bytes_per_s``. A segment that is removed, cut or compacted in the
 middle of its check is passed over. What is found goes the way of all damage: the partition goes offline, resigns and
-is repaired (``repair.py``). A log whose disk holds what was written is then compared with the other copies of its
-partition (``copy_checks.py``).
+is repaired (``repair.py``). A log without damage is then compared with the other copies of its partition
+(``copy_checks.py``).
 
 A batch that is whole and that no reader can decode is no damage. Such batches are counted, and the first places of
 each partition are remembered for ``describe_metrics``. Nothing is remembered across a restart.
@@ -37,7 +37,7 @@ MOST_PLACES = 5
 MOST_REPORTED = 100
 """Places that a server reports."""
 ASKED_BYTES_PER_S = 4 << 20
-"""Pace of a round that is asked for, where ``scrub_bytes_per_s`` is 0."""
+"""Bytes a second of a round that an operator asks for, if ``scrub_bytes_per_s`` is 0."""
 KEY = TopicPartition("", -1)
 """Of the scrubber's jobs: they only read, so they need not wait for those that work on the log."""
 
@@ -53,7 +53,7 @@ class _Found:
 
 class Scrubbing:
     """``partitions`` is a live view; ``touch`` tells the owner that a partition's input has to be settled, and
-    ``compare(key, now)`` that a partition's log was read."""
+    ``compare(key, now)`` that all of a partition's log was read."""
 
     def __init__(
         self,
@@ -85,7 +85,7 @@ class Scrubbing:
         self._generation = 0
         """Of the log, when that check began."""
         self._until = 0
-        """The log end when the partition's turn began: what is appended after that has its turn in the next round."""
+        """The log end when the partition's turn began: segments after it are checked in the next round."""
         self._place: Place | None = None
         """How far; None: it is over."""
         self._segments = self._bytes = 0
@@ -105,7 +105,7 @@ class Scrubbing:
             self._due = self._round_due = now + self._interval_s / 24
 
     def begin_round(self, now: float) -> None:
-        """A round begins now, with all partitions; one that is under way is given up for it."""
+        """Begin a round of all partitions now. A round that is under way is given up."""
         self._rounds += 1
         self._running = True
         self._due, self._round_due = now, now + self._interval_s if self._by_itself else None
@@ -115,7 +115,7 @@ class Scrubbing:
         self._segments = self._bytes = 0
 
     def status(self) -> ScrubStatus:
-        """How far the round is that began last."""
+        """How far the last round is that has begun."""
         left = len(self._round) + (self._partition is not None)
         return ScrubStatus(self._rounds, self._running, left, self._segments, self._bytes)
 
@@ -160,7 +160,7 @@ class Scrubbing:
             self._partition = None
 
     def _is_open(self, partition: Partition) -> bool:
-        """It was neither deleted nor closed for damage."""
+        """Whether the partition was neither deleted nor closed for damage."""
         return partition.offline is None and self._partitions.get(partition.key) is partition
 
     def _target_after(self, base: int) -> Target | None:
@@ -249,8 +249,8 @@ class Scrubbing:
         return [(base, of) for base, of, segment in segments if segment is not None and segment.base == base]
 
     def unreadable(self) -> tuple[int, tuple[UnreadablePlace, ...]]:
-        """How many batches no reader can decode, and the first places of each partition. Both are as
-        the segments were checked last; what has left the log since does not count."""
+        """How many batches no reader can decode, and the first places of each partition. Both are as the segments
+        were checked last; what has left the log since does not count."""
         count, places = 0, []
         for key in self._found:
             partition = self._partitions.get(key)

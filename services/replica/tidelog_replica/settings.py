@@ -103,7 +103,7 @@ class ReplicaSettings:
     )
 
     scrub_bytes_per_s: int = setting(
-        4 << 20, "How fast segments are read again to find damage; 0: only when asked.", 0, 1 << 36
+        4 << 20, "Bytes a second at which segments are read again to find damage; 0: only when asked.", 0, 1 << 36
     )
     scrub_interval_s: float = setting(
         86_400.0, "Seconds from one round of that to the next; the first begins after a 24th.", 1, 31_536_000

@@ -152,7 +152,7 @@ export class Connection {
   async call(request, shape = words.done, { again = true, timeoutS = this.requestTimeoutS, patienceS = Infinity } = {}) {
     const deadline = now() + timeoutS;
     const patientUntil = Math.min(deadline, now() + patienceS);
-    let last = null; // why the last try was refused: it says more than that the next one was not answered in time
+    let last = null; // why the last try was refused: it has the cause, and a time-out of the next try has not
     for (;;) {
       const link = await this.waitUp(deadline);
       try {

@@ -8,7 +8,7 @@ import { CODES } from "./codes.js";
 /** No server makes anyone wait longer. */
 const MAX_PAUSE_MS = 60_000;
 
-/** The pause in seconds that a server asks for, bounded; 0 for what is no number. */
+/** The pause that a server asks for, in seconds, bounded; 0 if it is no number. */
 export function pauseS(pauseMs) {
   return typeof pauseMs === "number" ? Math.min(pauseMs, MAX_PAUSE_MS) / 1000 : 0;
 }

@@ -10,9 +10,9 @@ import * as words from "./words.js";
 
 /** Records that `submit` takes before it lets others have their turn. */
 const TURN_EVERY = 256;
-/** What a partition answers that takes no records at present. */
+/** Errors of a partition that takes no records at present. */
 const CLOSED = new Set(["TOPIC_READ_ONLY", "TOPIC_PAUSED"]);
-/** Seconds between two looks whether such partitions take records again. */
+/** Seconds between two requests for the metadata, to see whether such partitions take records again. */
 const LOOK_S = 5;
 /** Failed batches whose records nobody asked about, kept one by one until the producer ends. */
 const REMEMBERED_FAILURES = 1000;
@@ -181,12 +181,12 @@ export class Producer {
     return first ? new DeliveryFailed(count, first) : null;
   }
 
-  /** How many acknowledgements asked this producer to pause, since a partition's leader is slow. */
+  /** How many acknowledgements asked this producer to pause because a partition's leader is slow. */
   get throttledAcks() {
     return this.#core.throttledAcks;
   }
 
-  /** How long it paused for that so far, in seconds, all partitions added up. */
+  /** For how long this producer was asked to pause so far, in seconds, all partitions added up. */
   get throttledS() {
     return this.#core.throttledS;
   }
@@ -264,7 +264,7 @@ export class Producer {
     this.#timer.set(deadline);
   }
 
-  /** Which partitions take records by now. */
+  /** See in the metadata which partitions take records now. */
   #lookForOpen(link) {
     this.#looking = true;
     link

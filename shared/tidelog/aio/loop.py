@@ -80,7 +80,7 @@ class AsyncioLoop:
             raise failure
 
     def shielded(self) -> AbstractContextManager[object]:
-        """A cancellation is raised once, at the await that it meets; what is awaited after that is not cut short."""
+        """Nothing to do: asyncio raises a cancellation once, and does not interrupt what is awaited afterwards."""
         return nullcontext()
 
     def open_link(self, url: str, hello: Hello, handler: Handler) -> AbstractAsyncContextManager[Link]:

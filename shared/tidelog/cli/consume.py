@@ -74,7 +74,7 @@ def _as_value(record: Record) -> bytes:
 
 
 TELL_WAITS_S = 2.0
-"""So long nothing may come before it is said why."""
+"""How long no record may come before the cause is shown."""
 LOOK_S = 0.05
 """Pause between two looks at whether a member of a group has come to the end."""
 
@@ -180,7 +180,7 @@ class Output:
 
 
 async def tell_waits(log: Log, topics: list[str], output: Output) -> None:
-    """While nothing comes of what is to be read to its end, say on stderr what it waits for, each cause once."""
+    """Show on stderr what a reader waits for while no records come, each cause once. Runs until it is cancelled."""
     told: set[tuple[str, str]] = set()
     printed = -1
     async with trio.open_nursery() as nursery:
@@ -192,7 +192,7 @@ async def tell_waits(log: Log, topics: list[str], output: Output) -> None:
                     told.add(cause)
                     click.echo(f"tidelog: waiting: {error}", err=True)
             if output.printed == printed and not log.waits:
-                nursery.start_soon(_ask_ends, log, topics)  # a subscription does not say what it waits for
+                nursery.start_soon(_ask_ends, log, topics)  # subscriptions do not tell the cause, requests do
             printed = output.printed
 
 

@@ -1,9 +1,9 @@
-"""How fast the disks fill: what is written now to topics that keep everything.
+"""How fast the disks fill: the rate at which topics grow from which nothing is ever deleted.
 
 Retention is off unless a topic sets it, so such a topic grows until the disk is full. The rate of each server is the
-number of records that its partitions of these topics get per second, seen between two looks at their high
-watermarks, times the average size of a record in the batches that the servers took from producers. A topic with
-retention or compaction is left out: how much of it goes again is not seen in a few seconds.
+number of records that its partitions of these topics get per second, measured between two looks at their high
+watermarks, times the average size of a record in the batches that the servers took from producers. Topics with
+retention or compaction are left out: a few seconds do not show how much of them is deleted again.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tidelog.wire.messages import TopicInfo
 LOOK_S = 3.0
 """Time between the two looks."""
 MOST_PARTITIONS = 1000
-"""Partitions that are looked at."""
+"""How many partitions are looked at, at most."""
 _UNLIMITED = {
     name: str(getattr(TopicConfig(), name)) for name in ("retention_ms", "retention_bytes", "retention_records")
 }
@@ -54,7 +54,7 @@ def record_bytes(metrics: Mapping[str, Mapping[str, float]]) -> float:
 def growth_between(
     before: Sequence[TopicInfo], after: Sequence[TopicInfo], seconds: float, bytes_per_record: float
 ) -> Growth:
-    """What two looks at the same topics tell, so many seconds apart."""
+    """The growth between two descriptions of the same topics that were made so many ``seconds`` apart."""
     ends = {
         (t.topic_id, p.partition): p.high_watermark for t in before for p in t.partitions if p.high_watermark >= 0
     }
@@ -72,7 +72,8 @@ def growth_between(
 
 
 async def look_for_growth(log: Log, topics: Sequence[TopicInfo], bytes_per_record: float) -> Growth:
-    """Look twice at those of these topics that keep everything; nothing where there are none."""
+    """Look twice, ``LOOK_S`` apart, at those of these topics that keep everything. If there are none, or the size of
+    a record is not known, the result is empty at once."""
     names, partitions = [], 0
     for topic in topics:
         partitions += len(topic.partitions)

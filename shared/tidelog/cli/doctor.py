@@ -14,6 +14,7 @@ import trio
 from rich.console import Console
 
 from tidelog.cli.disk_growth import Growth, look_for_growth, record_bytes
+from tidelog.cli.explain import LOSSES
 from tidelog.cli.findings import FEW_FILES, NOTE, PROBLEM, WARNING, Finding, View, Waits, examine, in_order
 from tidelog.cli.histories import Histories, ask_histories
 from tidelog.cli.main import NEXT_STEP, connect, gateway_option, json_option, print_json, run
@@ -38,6 +39,7 @@ KNOWN_S = 7 * 86_400
 LONG_MS = 10_000
 """A last stable offset that has stood for so long is looked at."""
 STABLE_AGE = "tidelog_replica_stable_offset_age_seconds"
+_LIMIT = re.compile(r'^tidelog_gateway_server_limit_bytes_per_second\{server="([^"]+)"\} ([0-9.e+-]+)', re.MULTILINE)
 _SAMPLE = re.compile(r"^([a-z_]+)(?:\{[^}]*\})? ([0-9.e+-]+)", re.MULTILINE)
 _STYLES = {PROBLEM: "bold red", WARNING: "yellow", NOTE: "dim"}
 
@@ -49,11 +51,11 @@ def doctor(as_json: bool, gateways: tuple[str, ...]) -> None:
     """Look for what is wrong with the cluster and this machine, and say the next step for each finding.
 
     It looks at every gateway that is named, the controllers and their majority, replica servers, their disks, and how
-    long until they are full at the present rate, versions, feature levels and clocks, each partition's leader and
-    in-sync replicas, copies that differ, copies with a doubtful tail and records that were possibly lost in the last
-    seven days (both of 500 partitions at most), how evenly servers are loaded, how far consumer groups are behind,
-    for which transactions readers have waited for long, and what this process may open. Exit code 0: nothing but
-    notes; 1: problems or warnings."""
+    long until they are full at the present rate, servers that the first gateway limits since they are slow, versions,
+    feature levels and clocks, each partition's leader and in-sync replicas, copies that differ, copies with a
+    doubtful tail and records that were lost, or possibly lost, in the last seven days (both of 500 partitions at
+    most), how evenly servers are loaded, how far consumer groups are behind, for which transactions readers have
+    waited for long, and what this process may open. Exit code 0: nothing but notes; 1: problems or warnings."""
     found: list[Finding] = []
     seen: dict[str, object] = {"client": _version(), "protocol": PROTOCOL_VERSION}
 
@@ -132,6 +134,7 @@ async def _look_closely(url: str, view: View, found: list[Finding]) -> View:
         told.differing,
         features,
         growth,
+        told.limits,
     )
 
 
@@ -140,7 +143,7 @@ async def _recent(log: Log, metadata: MetadataAnswer) -> Histories:
     since = time.time_ns() // 1_000_000 - KNOWN_S * 1000
     histories = await ask_histories(log, metadata.topics)
     return {
-        place: tuple(e for e in entries if e.event != "records_possibly_lost" or e.time_ms >= since)
+        place: tuple(e for e in entries if e.event not in LOSSES or e.time_ms >= since)
         for place, entries in histories.items()
     }
 
@@ -173,6 +176,7 @@ class _Told:
     silent: list[str] = field(default_factory=list)
     unreadable: set[UnreadablePlace] = field(default_factory=set)
     differing: set[DifferingCopies] = field(default_factory=set)
+    limits: dict[str, float] = field(default_factory=dict)
 
     async def ask(self, log: Log, node: str, name: str) -> None:
         """Ask one, through a gateway. A clock is as far off as it is for sure, whenever the answer was made."""
@@ -184,6 +188,7 @@ class _Told:
             return
         came = time.time_ns()
         self.metrics[name] = _summed(answer.page)
+        self.limits.update(limits_in(answer.page))
         self.versions[name] = answer.version
         self.unreadable.update(answer.unreadable)
         self.differing.update(answer.differing)
@@ -264,6 +269,11 @@ def _summed(page: str) -> dict[str, float]:
     for name, value in _SAMPLE.findall(page):
         values[name] = values.get(name, 0.0) + float(value)
     return values
+
+
+def limits_in(page: str) -> dict[str, float]:
+    """Server -> bytes a second that a gateway sends it at most, of those for which its metrics name a limit."""
+    return {server: float(value) for server, value in _LIMIT.findall(page)}
 
 
 def _machine() -> list[Finding]:

@@ -77,10 +77,16 @@ def doubt_in_words(partition: PartitionInfo, entries: Iterable[HistoryEntry]) ->
     return f"doubtful: {', '.join(named)}; {waits}"
 
 
-def possibly_lost_in_words(entries: Iterable[HistoryEntry]) -> list[str]:
-    """Which records were reported as possibly lost, by which copy."""
-    lost = [e for e in entries if e.event == "records_possibly_lost"]
-    return [f"possibly lost: offsets {e.evidence['start']} up to {e.evidence['end']}, at {clock(e)}" for e in lost]
+LOSSES = {"records_lost": "lost", "records_possibly_lost": "possibly lost"}
+"""Events of a partition's history that tell of records that were cut off, each in words."""
+
+
+def lost_offsets_in_words(entries: Iterable[HistoryEntry]) -> list[str]:
+    """Which records were reported as lost or possibly lost, each with the time of the report."""
+    lost = [e for e in entries if e.event in LOSSES]
+    return [
+        f"{LOSSES[e.event]}: offsets {e.evidence['start']} up to {e.evidence['end']}, at {clock(e)}" for e in lost
+    ]
 
 
 def awaited_in_words(partition: PartitionInfo, entries: Iterable[HistoryEntry]) -> str:
@@ -131,7 +137,7 @@ def event_in_words(entry: HistoryEntry) -> str:
             f"{told['node']} opened its log without offsets {told['start']} up to {told['end']}, which may have been"
             " committed: a batch there is whole on no member"
         )
-    if entry.event in ("records_lost", "records_possibly_lost"):
+    if entry.event in LOSSES:
         reason = (
             "the leader lacked them (unclean election)"
             if entry.cause == "unclean_election"
@@ -147,12 +153,13 @@ def event_in_words(entry: HistoryEntry) -> str:
         )
     if entry.event == "held_back":
         return (
-            f"{entry.leader} is reported, but this partition had {told['elections']} elections in the last 20 s: the"
-            " next one waits for a session time-out"
+            f"{entry.leader} is reported, but this partition had {told['elections']} elections by reports in 20 s:"
+            " the next one waits until it has been reported for a session time-out"
         )
     if worse := told.get("passed_over", "").split():
         ranks = "; ".join(f"{node}: {told[f'rank_{node}']}" for node in worse)
-        return f"{', '.join(worse)} came before {entry.leader} in replica order and was passed over ({ranks})"
+        first = ", ".join(worse)
+        return f"{entry.leader} leads though {first} came first in replica order: its rank is better ({ranks})"
     if told.get("elected_from") == "elr":
         return f"{entry.leader} was eligible (ELR): nothing committed is missing there"
     if "data" in told:
@@ -212,8 +219,7 @@ def _move_in_words(entry: HistoryEntry) -> str:
 
 def losses_in_words(entries: Iterable[HistoryEntry]) -> list[str]:
     """The unclean elections of a history, and the records that were found lost."""
-    losses = ("records_lost", "records_possibly_lost")
-    bad = [entry for entry in entries if entry.event in losses or entry.cause == "unclean_election"]
+    bad = [entry for entry in entries if entry.event in LOSSES or entry.cause == "unclean_election"]
     return [f"at {clock(entry)} {event_in_words(entry)}" for entry in bad]
 
 

@@ -14,7 +14,7 @@ from tidelog.cli.disk_growth import Growth
 from tidelog.cli.explain import (
     awaited_in_words,
     doubt_in_words,
-    possibly_lost_in_words,
+    lost_offsets_in_words,
     refill_in_words,
     refuses_all,
     state_in_words,
@@ -37,9 +37,9 @@ from tidelog.wire.messages import (
 PROBLEM, WARNING, NOTE = "problem", "warning", "note"
 LITTLE_ROOM_BYTES = 1 << 30
 SOON_FULL_S = 7 * 86_400
-"""A disk that is full so soon is worth a warning;"""
+"""A disk that is full within this time is a warning."""
 FAR_FULL_S = 90 * 86_400
-"""one that is full later than this is not worth a word."""
+"""A disk that is full later than this is not reported."""
 FEW_FILES = 4096
 OWN_REPLICAS = 3
 """Of the cluster's own topics, as far as there are servers."""
@@ -85,7 +85,7 @@ class View:
     (name of the metric -> value, labels left out, summed up), ``versions``, and ``clocks``: how far their wall clocks
     are ahead of ours, in seconds. ``lags``: of each consumer group, its members and how many records it is behind.
     ``unreadable``: batches that no reader can decode, as scrubbers saw them. ``differing``: partitions whose copies
-    do not hold the same, as servers saw them."""
+    differ, as servers saw them."""
 
     metadata: MetadataAnswer
     quorum: QuorumAnswer | None
@@ -101,7 +101,9 @@ class View:
     features: FeaturesAnswer | None = None
     """None: a release without levels answered, or nobody."""
     growth: Growth = field(default_factory=Growth)
-    """What is written to topics that keep everything."""
+    """How fast topics grow from which nothing is ever deleted."""
+    limits: Mapping[str, float] = field(default_factory=dict)
+    """Bytes a second that the gateway sends at most to a server that is slow, by server."""
 
 
 def examine(view: View) -> list[Finding]:
@@ -110,6 +112,7 @@ def examine(view: View) -> list[Finding]:
     found = [*_controllers(view.quorum), *_servers(metadata, view.metrics), *_partitions(metadata, view.histories)]
     found += [
         *_filling(view),
+        *_limited(view.limits),
         *_unreadable(view),
         *_differing(view),
         *_processes(view),
@@ -131,8 +134,9 @@ def _controllers(quorum: QuorumAnswer | None) -> Iterator[Finding]:
         yield from _old_copies(quorum)
     if quorum is None or not quorum.active:
         what = (
-            "no active controller: leaders go on while every replica that could be elected confirms them; nobody else"
-            " is elected, a server that restarts serves nobody, and nothing about the cluster can be changed"
+            "no active controller: leaders go on while every replica that could be elected confirms them; no new"
+            " leader is elected, a server that restarts serves no clients, and nothing about the cluster can be"
+            " changed"
         )
         yield Finding(PROBLEM, what, "Start controllers until a majority runs; their logs say whom they miss.")
         return
@@ -230,13 +234,28 @@ def _session(server: ServerInfo, metrics: Mapping[str, float]) -> Iterator[Findi
     lapsed_s = metrics.get("tidelog_replica_session_lapsed_seconds", 0.0)
     if refused := int(metrics.get("tidelog_replica_unconfirmed_partitions", 0)):
         what = (
-            f"{server.node} refuses the clients of {refused} partitions: a voter does not confirm it as their leader"
+            f"{server.node} refuses the clients of {refused} partitions: no controller answers, and a replica that"
+            " could be elected does not confirm it as their leader"
         )
-        step = f"The log of {server.node} names the voters (leadership_unconfirmed): start them, and the controllers."
+        step = f"The log of {server.node} names the replica (leadership_unconfirmed): start it, and the controllers."
         yield Finding(PROBLEM, what, step)
     elif lapsed_s > 0:
-        what = f"no controller has answered {server.node} for {lapsed_s:.0f} s after its session was over"
-        step = "Start controllers until a majority runs; if one does, mend the network between them."
+        what = f"no controller has answered {server.node} for {lapsed_s:.0f} s since its session was over"
+        step = "Start controllers until a majority runs; if one does, repair the network between them."
+        yield Finding(WARNING, what, step)
+
+
+def _limited(limits: Mapping[str, float]) -> Iterator[Finding]:
+    """Servers that the gateway sends less because they are slow."""
+    for server, rate in sorted(limits.items()):
+        what = (
+            f"{server} is slow: the gateway sends it {rate / (1 << 20):.1f} MiB/s at most,"
+            " and asks producers to pause"
+        )
+        step = (
+            f"Look at the disk and the CPU of {server}, and at the followers of its partitions;"
+            " docs/operations.md, A server that is slow, says more."
+        )
         yield Finding(WARNING, what, step)
 
 
@@ -260,22 +279,24 @@ def _unreadable(view: View) -> Iterator[Finding]:
 
 
 def _differing(view: View) -> Iterator[Finding]:
-    """Copies that do not hold the same. Each server that compared them reports it; a majority says more than none."""
+    """Partitions whose copies differ. Each server that compared them reports that. A report that names the odd copies
+    is shown rather than one that does not. Then a difference below a log start is shown rather than another."""
     names = {topic.topic_id: topic.name for topic in view.metadata.topics}
     found: dict[str, DifferingCopies] = {}
     for one in sorted(view.differing, key=lambda one: (not one.odd, not one.below, one.start)):
         found.setdefault(f"{names.get(one.topic_id, one.topic_id)}/{one.partition}", one)
     for name, one in sorted(found.items()):
         place = f"below offset {one.start}" if one.below else f"between offsets {one.start} and {one.end}"
+        place = f"the first difference is {place}"
         if one.odd:
             others = " and ".join(node for node in one.compared if node not in one.odd)
-            what = f"{name}: the copy on {', '.join(one.odd)} is not what {others} hold, from somewhere {place} on"
-            step = f"It is given up and fetched again by itself, once that is safe: see the log of {one.odd[0]}."
+            what = f"{name}: the copy on {', '.join(one.odd)} is not what {others} hold; {place}"
+            step = f"It is given up and fetched again automatically when that is safe: see the log of {one.odd[0]}."
             if one.below:
-                step = f"No server repairs what lies below a log's start: have the copy on {one.odd[0]} made again."
+                step = f"No server repairs a difference below a log start: have the copy on {one.odd[0]} made again."
         else:
-            what = f"{name}: the copies on {' and '.join(one.compared)} differ, from somewhere {place} on"
-            step = "No majority says which one is right."
+            what = f"{name}: the copies on {' and '.join(one.compared)} differ; {place}"
+            step = "No majority of the replicas agrees, so none is replaced."
         more = f"'tidelog verify replicas {name}' shows where; docs/operations.md, Copies that differ, says more."
         yield Finding(PROBLEM, what, f"{step} {more}")
 
@@ -312,7 +333,7 @@ def _tails(
             )
             allow = f"{topic.name} unclean_election=true' cuts the tail and reports what is possibly lost."
             yield PROBLEM, doubt, f"{step} {allow}"
-    for lost in possibly_lost_in_words(history):
+    for lost in lost_offsets_in_words(history):
         step = "'tidelog why WHERE' says which copy was cut: send again what the source of the records still has."
         yield WARNING, lost, step
 

@@ -1,8 +1,9 @@
-"""What the replicas of partitions weigh, for ``tidelog partitions rebalance --by``: their size, or their traffic.
+"""What a replica of each partition weighs, for ``tidelog partitions rebalance --by``: its size, or its traffic.
 
-The size is that of the leader's copy on its disk. The traffic is the number of records that the high watermark passes
-between two looks, times the average size of a record in that log. A partition whose leader does not answer weighs
-nothing, and stays where it is.
+The size is that of the leader's copy on its disk. The traffic is what is written to the partition: the number of
+records that the high watermark passes between two looks, times the average size of a record in that log, divided by
+the time between the looks. A partition whose leader does not answer has no weight, so it is not moved to even out
+load.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ LOOK_S = 3.0
 
 
 def sizes(topics: Sequence[TopicInfo]) -> tuple[PartitionWeight, ...]:
-    """Bytes on the disk of one replica."""
+    """The weight of each partition by its size: bytes of one replica on its disk."""
     return tuple(
         PartitionWeight(topic.name, one.partition, one.bytes)
         for topic in topics
@@ -30,7 +31,8 @@ def sizes(topics: Sequence[TopicInfo]) -> tuple[PartitionWeight, ...]:
 
 
 def rates(before: Sequence[TopicInfo], after: Sequence[TopicInfo], seconds: float) -> tuple[PartitionWeight, ...]:
-    """Bytes per second that one replica gets, from two looks so many seconds apart."""
+    """The weight of each partition by its traffic: bytes per second that are written to one replica, from the
+    descriptions of all topics ``before`` and ``after``, taken so many ``seconds`` apart."""
     ends = {(topic.topic_id, one.partition): one.high_watermark for topic in before for one in topic.partitions}
     weights = []
     for topic in after:
@@ -43,7 +45,8 @@ def rates(before: Sequence[TopicInfo], after: Sequence[TopicInfo], seconds: floa
 
 
 async def weigh_partitions(log: Log, by: str) -> tuple[PartitionWeight, ...]:
-    """The weights of all partitions ``by`` ``bytes`` or ``traffic``; none by ``count``."""
+    """The weights of all partitions ``by`` ``bytes`` or ``traffic``; none by ``count``, where each replica weighs 1.
+    By ``traffic`` it takes ``LOOK_S``."""
     if by == "count":
         return ()
     names = [topic.name for topic in await log.topics()]

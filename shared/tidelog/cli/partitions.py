@@ -13,10 +13,11 @@ from rich.table import Table
 
 from tidelog.cli.completion import places, topic_names
 from tidelog.cli.explain import (
+    LOSSES,
     awaited_in_words,
     doubt_in_words,
+    lost_offsets_in_words,
     partition_of,
-    possibly_lost_in_words,
     state_in_words,
 )
 from tidelog.cli.histories import Histories, ask_histories
@@ -27,7 +28,7 @@ from tidelog.errors import TidelogError
 from tidelog.types import INTERNAL_PREFIX
 from tidelog.wire.messages import HistoryEntry, PartitionInfo, PartitionWeight, PlannedMove, TopicInfo
 
-IN_FULL = ("doubtful", "possibly lost")
+IN_FULL = ("doubtful", *LOSSES.values())
 """Beginnings of remarks of which the table shows more than the first word."""
 
 
@@ -80,7 +81,7 @@ def list_partitions(topics: tuple[str, ...], internal: bool, as_json: bool, gate
 
 def _remarks(topic: TopicInfo, partition: PartitionInfo, history: tuple[HistoryEntry, ...]) -> list[str]:
     words = [*state_in_words(topic, partition), awaited_in_words(partition, history)]
-    words += [doubt_in_words(partition, history), *possibly_lost_in_words(history)]
+    words += [doubt_in_words(partition, history), *lost_offsets_in_words(history)]
     return [word for word in words if word]
 
 
@@ -233,7 +234,7 @@ def _waits(move: PlannedMove) -> dict[str, Any]:
     type=click.Choice(tuple(UNITS)),
     default="count",
     show_default=True,
-    help="What to even out: numbers of replicas, their bytes, or the bytes per second that they get now.",
+    help="What to even out: numbers of replicas, their bytes, or the bytes per second that are written to them now.",
 )
 @click.option("--empty-drained", is_flag=True, help="Also move all replicas away from drained servers.")
 @click.option("--cancel", "cancels", is_flag=True, help="Drop what waits for its turn; what has begun goes on.")
@@ -286,7 +287,7 @@ def _show_plan(moves: tuple[PlannedMove, ...]) -> None:
     if not moves:
         click.echo("replicas and preferred leaders are spread evenly: nothing to do")
         return
-    table = Table("partition", "replicas", "become", "for the sake of", "since", box=None)
+    table = Table("partition", "replicas", "become", "for the sake of", "figures", box=None)
     for move in moves:
         place = f"{move.name}/{move.partition}"
         table.add_row(place, " ".join(move.replicas), " ".join(move.target), move.reason, move.evidence)

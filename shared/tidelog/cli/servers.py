@@ -127,15 +127,15 @@ def forget(name: str, gateways: tuple[str, ...]) -> None:
 
 @servers.command()
 @click.argument("names", nargs=-1, metavar="[NAME]...")
-@click.option("--no-wait", is_flag=True, help="Return when the rounds have begun.")
+@click.option("--no-wait", is_flag=True, help="Return as soon as the rounds have begun.")
 @json_option
 @gateway_option
 def scrub(names: tuple[str, ...], no_wait: bool, as_json: bool, gateways: tuple[str, ...]) -> None:
-    """Have servers, those named or all live ones, read everything on their disks again now, and check it.
+    """Have servers read their logs from their disks now, and check them: the servers named, or all that are live.
 
-    Each goes through its partitions at its scrub_bytes_per_s, compares every log with those of the other replicas,
-    and repairs what is damaged and what is the odd copy of three. A round that is under way begins anew. Exit code 0:
-    the rounds have ended; 'tidelog doctor' says what was found."""
+    Each server goes through its partitions at its scrub_bytes_per_s and compares every log with those of the other
+    replicas. It repairs logs that are damaged, and its copy if that is the odd one of three. A round that is under
+    way starts again. Exit code 0: the rounds have ended; 'tidelog doctor' says what was found."""
 
     async def task() -> dict[str, ScrubStatus]:
         async with connect(gateways) as log:
@@ -157,7 +157,7 @@ def scrub(names: tuple[str, ...], no_wait: bool, as_json: bool, gateways: tuple[
 
 
 async def _scrubbed(log: Log, node: str, begun: ScrubStatus) -> ScrubStatus:
-    """How the round has ended; a later one may have begun since."""
+    """Wait until the round has ended. The result may be of a later round that has begun since."""
     status = begun
     while status.running and status.round == begun.round:
         await trio.sleep(_POLL_S)

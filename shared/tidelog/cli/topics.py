@@ -80,8 +80,8 @@ def create(
         given = {setting.partition("=")[0] for setting in settings}
         if topic.config["commit_rule"] == "leader" and "min_insync_replicas" not in given:
             click.echo(
-                "min_insync_replicas is 1, the default of commit_rule=leader: writes with acks all go on while the"
-                " leader is alone, and a failover may lose them"
+                "min_insync_replicas is 1, the default with commit_rule=leader: writes with acks all go on while the"
+                " leader is the only replica in sync, and a failover may lose them"
             )
 
 
@@ -191,7 +191,7 @@ topics.add_command(configure, "alter")
 @gateway_option
 def grow(name: str, partitions: int, gateways: tuple[str, ...]) -> None:
     """Give a topic more partitions. Those that there are keep their records; keys may go to other partitions. New
-    ones have as many replicas as most partitions of the topic."""
+    partitions have as many replicas as most partitions of the topic have."""
 
     async def task() -> TopicInfo:
         async with connect(gateways) as log:

@@ -6,8 +6,8 @@ the chains differ they differ at every later offset, too: the first difference i
 offsets a question, faster. What is compared is what all of them hold and all of them know to be committed: from the
 greatest log start to the smallest high watermark.
 
-This is the quick form: servers answer from what they keep in memory. What their disks hold says
-``copy_comparison.py``.
+This is the quick form: servers answer from what they keep in memory. ``copy_comparison.py`` compares what their disks
+hold.
 
 The logs may move on meanwhile: what is appended does not matter, and where retention overtakes the search it goes on
 above; a difference that lies below the beginning is known of, and cannot be placed any more.
@@ -60,13 +60,13 @@ class Comparison:
     unasked: dict[str, str] = field(default_factory=dict)
     """Replicas that gave no answer, or that could not be compared up to the end; and why."""
     bytes_read: int = 0
-    """Of all copies together, from the disks; 0: only what servers have in memory was compared."""
+    """Bytes read from the disks, of all copies together; 0: only what servers have in memory was compared."""
     thinned: int = 0
     """Batches that compaction has thinned out in some copy, of which only the original headers were compared."""
 
     def odd_ones(self, replicas: Sequence[str]) -> tuple[str, ...]:
-        """The copies that a majority of the partition's ``replicas``, at least two of them, contradicts at the first
-        difference; none where no majority says the same."""
+        """The copies that differ from a majority of the partition's ``replicas``, at least two of them, at the first
+        difference; none if no majority agrees."""
         return () if self.difference is None else find_odd_copies(self.difference.sides, replicas)[1]
 
 
@@ -83,7 +83,7 @@ async def compare(loop: Loop, nodes: Sequence[str], ask: Ask) -> Comparison:
 
 
 async def ask_bounds(loop: Loop, nodes: Sequence[str], ask: Ask) -> tuple[dict[str, DigestAnswer], dict[str, str]]:
-    """What each replica says of the bounds of its log; and which ones gave no answer, and why."""
+    """The bounds of each replica's log; and the replicas that gave no answer, with the reason."""
     answers: dict[str, DigestAnswer] = {}
     unasked: dict[str, str] = {}
 

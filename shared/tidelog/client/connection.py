@@ -93,7 +93,7 @@ class Connection:
         self._tickets: dict[int, tuple[int, str]] = {}
         """By producer id that is written under: its epoch and ticket."""
         self.waits: dict[object, TidelogError] = {}
-        """Of each request that is tried again at present: why it was refused last."""
+        """The last refusal of each request that is being repeated."""
         self.on_close: dict[object, Callable[[], Event]] = {}
         """What is still to be said when the connection is closed: it is begun by the call, and over by the event."""
         self._start: Callable[[Work], None] | None = None
@@ -201,9 +201,8 @@ class Connection:
     ) -> Message:
         """Send a request and wait for its answer, on as many links as it takes. ``again``: doing it twice does no
         harm, so it is tried again after a lost link. Errors that may pass are waited out, for ``patience_s`` at most.
-        Raises ``BrokerError``, ``TimedOut`` or ``Unreachable``. Where the last try is not answered in what was left
-        of the time, and doing it twice does no harm, the last refusal is raised: it says what the request waited
-        for."""
+        Raises ``BrokerError``, ``TimedOut`` or ``Unreachable``. If the time ends during a repeated try, and doing it
+        twice does no harm, the last refusal is raised instead of ``TimedOut``: it has the cause."""
         deadline = self.loop.now() + (timeout_s or self.request_timeout_s)
         patient_until = min(deadline, self.loop.now() + patience_s)
         key = object()

@@ -238,9 +238,9 @@ class Consuming(ABC):
         return dict(sorted(answers.items()))
 
     async def _offset_at(self, request: ListOffset) -> OffsetAnswer:
-        """One offset. A gateway of an earlier release answers a time with the beginning of a batch, as leaders do:
-        then the record is found here. Where the batch cannot be decoded its first offset is the answer: a reader that
-        begins there meets it."""
+        """One offset. A gateway of an earlier release answers a request by time with the beginning of a batch, as
+        leaders do. Then the record is found here. If the batch cannot be decoded, its first offset is the answer: a
+        reader that begins there gets the error."""
         answer = await self._ask(request, OffsetAnswer)
         if not 0 <= answer.timestamp_ms < request.timestamp_ms:
             return answer

@@ -2,12 +2,12 @@
 
 Every replica server reads its copy from its disk, piece by piece, checks each batch and answers with fingerprints
 (``tidelog.fingerprints``). The fingerprints of all copies are compared batch by batch, from the greatest log start to
-the smallest high watermark. A copy is named where it turns out to be damaged, where its server goes away, or where
-its disk does not have the records synced (``flush=os``, a disk that stalls), and the others are compared on. A single
-copy that is left is read to its end.
+the smallest high watermark. If a copy turns out to be damaged, its server stops answering, or its records are not
+synced to the disk (``flush=os``, a disk that stalls), the copy is named, and the comparison goes on with the others.
+A single copy that is left is read to its end, too, so that its batches are checked.
 
-Each replica compacts on its own. Where a batch was thinned out in one copy, only what its header was when its
-producer sent it is compared.
+Each replica compacts its own copy. If compaction has thinned out a batch in some copy, only the header is compared
+that the batch had when its producer sent it.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from tidelog.wire.codec import payload_view
 from tidelog.wire.messages import CopyRead
 
 AGAIN_S = 0.2
-"""Pause before a server is asked again that had nothing to read: its log has changed, or is not synced so far."""
+"""Pause before a server is asked again that had nothing to read: its log has changed, or is not synced there yet."""
 TRIES = 5
-"""A copy that has nothing to read so many times is compared no further."""
+"""A copy is compared no further if it had nothing to read at an offset so many times."""
 
 ReadPiece = Callable[[str, int], Awaitable[CopyRead]]
 """Has a replica server (by name) read its copy from an offset on."""
@@ -35,13 +35,14 @@ ReadPiece = Callable[[str, int], Awaitable[CopyRead]]
 
 @dataclass(slots=True)
 class _Copy:
-    """One copy: what was read of it and not compared yet."""
+    """One copy, with the fingerprints that were read and not compared yet."""
 
     node: str
     offset: int
     """Where the next piece begins."""
     waiting: deque[Fingerprint] = field(default_factory=deque)
     bytes_read: int = 0
+    """Of the last piece."""
 
 
 class _Comparer:
@@ -69,8 +70,8 @@ class _Comparer:
         self.thinned = 0
 
     async def run(self) -> Difference | None:
-        """The first difference up to the end; None where there is none. Copies that could not be compared up to the
-        end are then in ``unasked``."""
+        """The first difference up to the end; None if there is none. Copies that could not be compared up to the end
+        are then in ``unasked``."""
         while True:
             await self._loop.gather(partial(self._fill, copy) for copy in self._copies if not copy.waiting)
             self._copies = [copy for copy in self._copies if copy.node not in self.unasked]
@@ -84,7 +85,7 @@ class _Comparer:
                 return found
 
     def _compare_one(self) -> Difference | None:
-        """The next batch of each copy."""
+        """Compare the next batch of each copy."""
         heads = {copy.node: copy.waiting.popleft() for copy in self._copies}
         whole = next((head for head in heads.values() if not head.is_sparse), next(iter(heads.values())))
         self.thinned += any(head.is_sparse for head in heads.values())
@@ -132,12 +133,13 @@ class _Comparer:
 
 
 def _shown(head: Fingerprint, whole: Fingerprint) -> str:
-    """What tells the batch from the others in hexadecimal: of all its bytes, unless it is not of the same header."""
+    """The digest in hexadecimal by which the batch differs from ``whole``: that of the header if the headers differ,
+    else that of all bytes."""
     return (head.content if head.sent == whole.sent else head.sent).hex()
 
 
 def ignore(records: int) -> None:
-    """Nobody wants to know how far a comparison is."""
+    """Report the progress of a comparison to nobody."""
 
 
 async def compare_copies(
@@ -148,8 +150,8 @@ async def compare_copies(
     max_bytes_per_s: float,
     on_records: Callable[[int], None],
 ) -> Comparison:
-    """Compare the copies of ``nodes``. ``max_bytes_per_s``: of each copy; 0: as fast as it goes. ``on_records`` is
-    told how many records more were compared."""
+    """Compare the copies of ``nodes``. ``max_bytes_per_s``: how fast each copy is read; 0: no limit. ``on_records``
+    is called with the number of further records that were compared."""
     first, unasked = await ask_bounds(loop, nodes, ask)
     if not first:
         return Comparison((), unasked=unasked)

@@ -211,7 +211,7 @@ class GroupConsumer(RecordStream):
             await self._loop.wait(gone, self._loop.now() + CLOSE_S)
 
     async def _say_goodbye(self, finished: dict[TopicPartition, Position], gone: Event) -> None:
-        """Commit and leave, also when the task that closes is cancelled meanwhile: the connection waits for it."""
+        """Commit and leave the group, even if the task that closes is cancelled: the connection waits for this."""
         if self._auto:
             await self._commit_surely(finished)
         await self._membership.go().wait()

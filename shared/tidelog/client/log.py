@@ -88,7 +88,7 @@ class Log(Consuming, Grouping, Moving, Securing, Transacting, Upgrading):
 
     @property
     def waits(self) -> tuple[TidelogError, ...]:
-        """Of each request that is tried again at present, why it was refused last: what its caller waits for."""
+        """The last refusal of each request that is being repeated: what its caller waits for."""
         return tuple(self._connection.waits.values())
 
     # --- topics ----------------------------------------------------------------------------------------------
@@ -252,8 +252,9 @@ class Log(Consuming, Grouping, Moving, Securing, Transacting, Upgrading):
 
     async def read_copy(self, topic_id: str, partition: int, node: str, offset: int) -> CopyRead:
         """Have a replica server read about 1 MiB of its copy from its disk: fingerprints of the batches from
-        ``offset`` on. Raises ``OFFLINE`` (it is damaged, for one), ``NOT_LEADER`` (it has no such partition),
-        ``OFFSET_OUT_OF_RANGE``, ``UNREACHABLE``, and ``UNSUPPORTED_LEVEL`` below feature level 4."""
+        ``offset`` on. Raises ``OFFLINE`` (for example because the copy is damaged), ``NOT_LEADER`` (the server has no
+        copy of the partition), ``OFFSET_OUT_OF_RANGE``, ``UNREACHABLE``, and ``UNSUPPORTED_LEVEL`` below feature
+        level 4."""
         answer = await self._connection.call(
             ReadCopy(node, topic_id, partition, offset), patience_s=DIGEST_PATIENCE_S
         )
@@ -269,8 +270,8 @@ class Log(Consuming, Grouping, Moving, Securing, Transacting, Upgrading):
         on_records: Callable[[int], None] = ignore,
     ) -> Comparison:
         """Whether the disks of a partition's replicas and learners, as far as they are among ``live``, hold the same
-        batches below all their high watermarks (``tidelog.client.copy_comparison``). ``max_bytes_per_s``: read by
-        each; 0: no limit. ``on_records`` is told how many records more were compared."""
+        batches below all their high watermarks (``tidelog.client.copy_comparison``). ``max_bytes_per_s``: how fast
+        each copy is read; 0: no limit. ``on_records`` is called with the number of further records compared."""
         info = topic.partitions[partition]
         nodes = [node for node in (*info.replicas, *info.learners) if node in live]
         return await compare_copies(
@@ -283,8 +284,8 @@ class Log(Consuming, Grouping, Moving, Securing, Transacting, Upgrading):
         )
 
     async def scrub_server(self, node: str, *, begin: bool = True) -> ScrubStatus:
-        """How far the scrubber of a replica server is; with ``begin`` it begins a round now. Raises ``UNREACHABLE``,
-        and ``UNSUPPORTED_LEVEL`` below feature level 4."""
+        """How far the scrubber of a replica server is. With ``begin`` it first starts a new round, and gives up one
+        that is under way. Raises ``UNREACHABLE``, and ``UNSUPPORTED_LEVEL`` below feature level 4."""
         return await self._ask(ScrubServer(node, begin), ScrubStatus)
 
     # --- how -------------------------------------------------------------------------------------------------

@@ -76,11 +76,11 @@ class Loop(Protocol):
 
     def tasks(self) -> AbstractAsyncContextManager[Callable[[Work], None]]:
         """``async with loop.tasks() as start``: what is started runs beside the block, and is cancelled at its end.
-        Where the block is cancelled it goes on until the block has ended: something may have to be said yet. What the
-        block raises comes out bare."""
+        If the block is cancelled, they go on until the block has ended, since the block may have to send a last
+        message. What the block raises comes out bare."""
 
     def shielded(self) -> AbstractContextManager[object]:
-        """``with loop.shielded()``: what is awaited in the block is not cut short by a cancellation from outside."""
+        """``with loop.shielded()``: a cancellation from outside does not interrupt what is awaited in the block."""
 
     def open_link(self, url: str, hello: Hello, handler: Handler) -> AbstractAsyncContextManager[Link]:
         """A link to a gateway, closed at the end of the block. The block is not cancelled when the link ends. Raises

@@ -102,9 +102,9 @@ class Moving(ABC):
         self, *, empty_drained: bool = False, weights: Iterable[PartitionWeight] = (), unit: str = ""
     ) -> tuple[PlannedMove, ...]:
         """Reassignments that would spread the replicas over racks and servers; none is begun. ``empty_drained``: also
-        away from servers that are being drained. ``weights``: what a replica of each partition weighs, in ``unit``,
-        ``B`` or ``B/s``; without ``unit`` each weighs 1. Raises ``UNSUPPORTED`` where the
-        controllers are of a release that counts replicas only."""
+        away from servers that are being drained. ``weights``: what a replica of each partition weighs, in ``unit``
+        (``B`` or ``B/s``); a partition that is not named weighs 0. Without ``unit`` each replica weighs 1. Raises
+        ``UNSUPPORTED`` if the controllers are of a release that counts replicas only."""
         plan = await self._ask(PlanRebalance(empty_drained, tuple(weights), unit), RebalancePlan)
         if plan.unit != unit:
             raise refuse("UNSUPPORTED", "the controllers are of a release that weighs no partitions: upgrade them")

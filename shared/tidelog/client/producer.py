@@ -28,9 +28,9 @@ from tidelog.wire.messages import (
 CHECKPOINT_EVERY = 256
 """Records that ``submit`` takes before it lets other tasks run."""
 CLOSED = ("TOPIC_READ_ONLY", "TOPIC_PAUSED")
-"""What a partition answers that takes no records at present."""
+"""Errors of a partition that takes no records at present."""
 LOOK_S = 5.0
-"""Pause between two looks whether such partitions take records again."""
+"""Pause between two requests for the metadata, to see whether such partitions take records again."""
 REMEMBERED_FAILURES = 1000
 """Failed batches whose records nobody asked about, kept one by one until the producer ends."""
 
@@ -137,7 +137,7 @@ class Producer:
         self._partitioner.close(_closed_of(topic))
         self._looking = False
         self._look_at = self._loop.now() + LOOK_S
-        """When the metadata is asked again which partitions take records, while some do not."""
+        """When the metadata is next requested, while some partitions take no records."""
         self._wake = self._loop.event()
         self._room = self._loop.event()
         self._quiet = self._loop.event()
@@ -223,12 +223,12 @@ class Producer:
 
     @property
     def throttled_acks(self) -> int:
-        """How many acknowledgements asked this producer to pause, since a partition's leader is slow."""
+        """How many acknowledgements asked this producer to pause because a partition's leader is slow."""
         return self._core.throttled_acks
 
     @property
     def throttled_s(self) -> float:
-        """How long it paused for that so far, in seconds, all partitions added up."""
+        """For how long this producer was asked to pause so far, in seconds, all partitions added up."""
         return self._core.throttled_s
 
     # --- the work --------------------------------------------------------------------------------------------
@@ -303,7 +303,7 @@ class Producer:
             await self._loop.wait(self._wake, math.inf if deadline is None else deadline)
 
     def _on_metadata(self, answer: Message | TidelogError) -> None:
-        """Which partitions take records by now."""
+        """Metadata came, or an error: see which partitions take records now."""
         self._looking, self._look_at = False, self._loop.now() + LOOK_S
         self._wake.set()
         if isinstance(answer, MetadataAnswer) and answer.topics:

@@ -35,7 +35,7 @@ class Sender:
         self._number, self._next_id = connection.add_producer(self)
         self._tries: dict[int, _Try] = {}
         self._not_before: dict[tuple[str, int], float] = {}
-        """Until when a gateway has asked to send nothing, by topic id and partition."""
+        """Until when nothing should be sent, as gateways asked, by topic id and partition."""
 
     async def send(self, topic_id: str, partition: int, batch: bytes, timeout_s: float) -> None:
         """Send a batch and wait for its ack. Each try sends these very bytes; where the log has them already, that is
@@ -55,7 +55,7 @@ class Sender:
             await self._loop.sleep(wait_s)
 
     async def _pause(self, topic_id: str, partition: int, deadline: float) -> None:
-        """Wait as long as the last ack of the partition asked for, but leave time to send."""
+        """Wait as long as the last ack of the partition asked for, but keep ``REQUEST_TIMEOUT_S`` to send."""
         until = self._not_before.pop((topic_id, partition), 0.0)
         left_s = min(until, deadline - REQUEST_TIMEOUT_S) - self._loop.now()
         if left_s > 0:

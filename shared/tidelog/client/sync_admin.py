@@ -174,11 +174,12 @@ class Administering:
         on_records: Callable[[int], None] = ignore,
     ) -> Comparison:
         """Whether the disks of a partition's replicas and learners, those of them that are ``live``, hold the same
-        batches. ``max_bytes_per_s``: read by each; 0: no limit. ``on_records`` is called in the library's thread."""
+        batches. ``max_bytes_per_s``: how fast each copy is read; 0: no limit. ``on_records`` is called in the
+        library's thread."""
         return self._portal.run(self._portal.log.compare_copies, topic, partition, live, max_bytes_per_s, on_records)
 
     def scrub_server(self, node: str, *, begin: bool = True) -> ScrubStatus:
-        """How far the scrubber of a replica server is; with ``begin`` it begins a round now."""
+        """How far the scrubber of a replica server is. With ``begin`` it first starts a new round."""
         return self._portal.run(partial(self._portal.log.scrub_server, node, begin=begin))
 
     def compare_replicas(self, topic: TopicInfo, partition: int, live: Collection[str]) -> Comparison:

@@ -198,12 +198,12 @@ class Producer(Feed):
 
     @property
     def throttled_acks(self) -> int:
-        """How many acknowledgements asked this producer to pause, since a partition's leader is slow."""
+        """How many acknowledgements asked this producer to pause because a partition's leader is slow."""
         return self._inner.throttled_acks
 
     @property
     def throttled_s(self) -> float:
-        """How long it paused for that so far, in seconds, all partitions added up."""
+        """For how long this producer was asked to pause so far, in seconds, all partitions added up."""
         return self._inner.throttled_s
 
     def flush(self) -> None:

@@ -63,8 +63,8 @@ class TrioLoop:
 
     @asynccontextmanager
     async def tasks(self) -> AsyncIterator[Callable[[Work], None]]:
-        """Tasks beside the block. A cancellation of the block reaches all tasks of its nursery at once, in any order.
-        So each has a shield, which is taken away when the block has ended."""
+        """Tasks beside the block. A cancellation of the block would reach all tasks of its nursery at once, in any
+        order. So each task has a shield, which is removed when the block has ended."""
         failure: Exception | None = None
         scopes: set[trio.CancelScope] = set()
 
@@ -92,7 +92,7 @@ class TrioLoop:
             raise failure
 
     def shielded(self) -> AbstractContextManager[object]:
-        """Not cut short by a cancellation from outside."""
+        """A scope that no cancellation from outside interrupts."""
         return trio.CancelScope(shield=True)
 
     def open_link(self, url: str, hello: Hello, handler: Handler) -> AbstractAsyncContextManager[Link]:

@@ -279,8 +279,8 @@ class ConfirmLeader(Message):
 @dataclass(frozen=True, slots=True)
 class ReportLoss(Message):
     """A replica had to cut the records ``start`` to ``end`` to agree with its leader, after an unclean election or
-    under commit rule ``leader``. Kept in the partition's history. An earlier controller does not know ``possible``,
-    and notes all records as committed ones."""
+    under commit rule ``leader``. Kept in the partition's history. An earlier controller ignores ``possible``, and
+    records all of them as committed."""
 
     OP: ClassVar[str] = "report_loss"
     ANSWER: ClassVar[type[Message]] = Done
@@ -292,8 +292,8 @@ class ReportLoss(Message):
     start: int
     end: int
     possible: bool = False
-    """The records lay above every high watermark that the replica knew: they may have been committed. Else they
-    were."""
+    """Whether the records lay above every high watermark that the replica knew: then they may have been committed.
+    If False, they were."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -408,8 +408,8 @@ class AlterLearners(Message):
 
 @dataclass(frozen=True, slots=True)
 class GrowTopic(Message):
-    """Give a topic more partitions: ``partitions`` in all. Those that there are keep their records and numbers. A new
-    one has as many replicas as most of them have."""
+    """Give a topic more partitions: ``partitions`` in all. Those that there are keep their records and numbers. New
+    ones have as many replicas as most of those have."""
 
     OP: ClassVar[str] = "grow_topic"
     ANSWER: ClassVar[type[Message]] = Done
@@ -588,7 +588,7 @@ class PartitionWeight:
 @dataclass(frozen=True, slots=True)
 class RebalancePlan(Message):
     """Answer: reassignments, none of them begun; and those of earlier rebalances that wait for their turn. ``unit``:
-    of the weights that were taken into account."""
+    the unit of the weights by which they were planned; "" if replicas were counted."""
 
     moves: tuple[PlannedMove, ...] = ()
     waiting: tuple[PlannedMove, ...] = ()
@@ -598,8 +598,9 @@ class RebalancePlan(Message):
 @dataclass(frozen=True, slots=True)
 class PlanRebalance(Message):
     """Which reassignments would spread the replicas over racks and servers? Nothing is changed. ``empty_drained``:
-    also away from servers that are being drained. ``weights``, in ``unit`` (``B``, ``B/s``): the sum of these is
-    spread, and a partition without one weighs nothing. Without ``unit`` each replica weighs 1."""
+    also away from servers that are being drained. ``weights``: what a replica of each partition weighs, in ``unit``
+    (``B`` or ``B/s``); the plan evens out their sums, and a partition that is not named weighs 0. Without ``unit``
+    each replica weighs 1."""
 
     OP: ClassVar[str] = "plan_rebalance"
     ANSWER: ClassVar[type[Message]] = RebalancePlan
@@ -623,7 +624,7 @@ class Rebalance(Message):
     weights: tuple[PartitionWeight, ...] = ()
     """As in ``PlanRebalance``."""
     unit: str = ""
-    """Likewise."""
+    """As in ``PlanRebalance``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -1205,8 +1206,8 @@ class ProducePart:
     partition: int
     acks: int
     timeout_ms: int = field(metadata={ABSENT: -1})
-    """How long the sender waits for the ack; 0: not at all. Absent or -1: as long as the gateway's ``ack_timeout_s``
-    says, 5 s unless set."""
+    """How long the sender waits for the ack; 0: not at all. Absent or -1: for the gateway's ``ack_timeout_s``, which
+    is 5 s unless set."""
     size: int
     leader_epoch: int = -1
     """-1 from a client; the gateway sets what it knows, and a leader of another epoch refuses."""
@@ -1239,8 +1240,8 @@ class ProduceAck:
     """The batch had been written by an earlier try; ``offset`` is that one's."""
     error: ErrorInfo | None = None
     throttle_ms: int = 0
-    """Gateways tell clients: the partition's leader is slow, and the principal has used up its share of it. Nothing
-    more should be sent for this partition for so long; what is sent all the same waits at the gateway."""
+    """Of gateways to clients: for how long nothing more should be sent for this partition, since its leader is slow
+    and the principal has used up its share. Batches that are sent in spite of that wait at the gateway."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -1318,9 +1319,9 @@ class OffsetAnswer(Message):
 @dataclass(frozen=True, slots=True)
 class ListOffset(Message):
     """``at``: ``earliest`` (log start), ``latest`` (HW), ``timestamp`` (first record at or after ``timestamp_ms``,
-    which has to be given; else HW). A replica server answers a timestamp with the beginning of the first batch that
-    has such a record; a gateway finds the record in it. The HW is told when the leader has proved that it still
-    leads."""
+    which has to be given; HW if there is none). A replica server answers a timestamp with the beginning of the first
+    batch that has such a record; a gateway finds the record in it. The HW is told when the leader has proved that it
+    still leads."""
 
     OP: ClassVar[str] = "list_offset"
     ANSWER: ClassVar[type[Message]] = OffsetAnswer
@@ -1354,8 +1355,8 @@ class EpochStart:
 class DigestAnswer(Message):
     """Answer: this replica's log. Below ``comparable_from`` it was compacted: replicas may differ there. Everything
     below ``durable`` is on its stable storage, as the topic's flush policy has it. ``epochs``: the last 64.
-    ``role_epoch``: the leader epoch in which this replica leads or follows; -1: in none, or its log is not known yet
-    to agree with the leader's up to the high watermark."""
+    ``role_epoch``: the leader epoch in which this replica leads, or follows with a log that is known to agree with
+    the leader's up to the high watermark; -1: there is none."""
 
     log_start: int
     log_end: int
@@ -1382,9 +1383,9 @@ class Digest(Message):
 
 @dataclass(frozen=True, slots=True)
 class CopyRead(Message):
-    """Answer: batches of this replica's log, as they are on its disk. ``next_offset``: where to go on; it is the
-    offset that was asked for where the log changed while it was read. ``bytes``: that were read. The payload holds,
-    for each batch, its fingerprint (``tidelog.fingerprints``)."""
+    """Answer: batches of this replica's log, as they are on its disk. ``next_offset``: where to go on; the offset of
+    the request if nothing is synced there, or the log changed while it was read. ``bytes``: the size of the batches.
+    The payload holds the fingerprint of each batch (``tidelog.fingerprints``)."""
 
     log_start: int
     high_watermark: int
@@ -1422,8 +1423,8 @@ class ScrubStatus(Message):
 
 @dataclass(frozen=True, slots=True)
 class ScrubServer(Message):
-    """How far the scrubber of replica server ``node`` is. With ``begin`` a round begins now; one under way begins
-    anew."""
+    """How far the scrubber of replica server ``node`` is. With ``begin`` it first starts a new round, and gives up
+    one that is under way."""
 
     OP: ClassVar[str] = "scrub_server"
     ANSWER: ClassVar[type[Message]] = ScrubStatus
@@ -1433,10 +1434,10 @@ class ScrubServer(Message):
 
 @dataclass(frozen=True, slots=True)
 class DifferingCopies:
-    """Part: copies of a partition that do not hold the same. ``odd``: those that a majority of the replicas
-    contradicts; empty where no majority says the same. ``compared``: all that were compared. ``start`` to ``end``:
-    the offsets between which the difference begins. ``below``: it begins below ``start``, where some log begins, and
-    no server repairs it by itself."""
+    """Part: copies of a partition that differ. ``odd``: those that differ from a majority of the replicas; empty if
+    no majority agrees. ``compared``: all that were compared. ``start`` to ``end``: the offsets between which the
+    first difference lies. ``below``: it lies below ``start``, the log start of some replica, and no server repairs it
+    by itself."""
 
     topic_id: str
     partition: int
@@ -1463,7 +1464,7 @@ class UnreadablePlace:
 class MetricsAnswer(Message):
     """Answer: a server's metrics in Prometheus' text format (docs/metrics.md), its version, its wall clock (ms).
     ``unreadable``: of a replica server, where its scrubber saw batches that no reader can decode; the first few of
-    each partition. ``differing``: partitions whose copies, this server's among them, do not hold the same."""
+    each partition. ``differing``: partitions whose copies differ, with a copy on this server."""
 
     page: str
     version: str = ""

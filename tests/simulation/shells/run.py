@@ -12,7 +12,7 @@ from unittest import mock
 import tidelog
 import trio
 from tidelog.errors import TidelogError
-from tidelog.link import SILENCE_S
+from tidelog.link import PATIENCE
 from tidelog.records import decode_batch, split
 from tidelog.types import TopicConfig
 from tidelog.verify.checker import check
@@ -29,7 +29,7 @@ from simulation.shells.users import TOPIC, Receiver, Sender, create_topic, drain
 KINDS = ("kill", "power", "stall", "cut", "slow", "flush_error", "slow_threads", "kill_gateway")
 LOAD_S = 6.0
 IN_SYNC_S = 30.0
-NOTICED_S = SILENCE_S + 1.0
+NOTICED_S = PATIENCE.most_s + 1.0
 """After so long everybody has given up the connections that are mute."""
 
 

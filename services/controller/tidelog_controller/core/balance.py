@@ -5,7 +5,7 @@
     wished    the preferred replica should lead: looked at every ``leader_imbalance_check_interval_s``; of a server
               that has more than ``leader_imbalance_percentage`` of the partitions that prefer it led by others, all
               come back, but none that changed its leader within ``leader_min_term_s``: those would only go to and
-              fro; and none to a server that is slow (``lagging.py``) or ranks lower than the leader (``ranking.py``)
+              fro; and none to a server that is slow (``lagging.py``) or ranks worse than the leader (``ranking.py``)
 
 A transfer is a command that names the successor (``moving.py``) and ends with another leader epoch. One that has not
 ended after ``leader_transfer_timeout_s`` is withdrawn, and the partition left alone for a while. Times are volatile,
@@ -154,7 +154,7 @@ class Balance:
         ranks: Ranks = ALL_ALIKE,
     ) -> list[SetSuccessor]:
         """Transfers to begin and to withdraw now. No leadership comes back to a server that is in ``slow`` or has a
-        worse rank than the leader; where several servers could take over, the one of the lowest rank does."""
+        worse rank than the leader. Where several servers could take over, the one with the best rank does."""
         self._slow, self._ranks = slow, ranks
         commands = []
         for key in [key for key, until in self._running.items() if until <= now and key not in self._in_flight]:
@@ -249,7 +249,8 @@ def _may_lead(state: MetadataState, partition: PartitionState, node: NodeId) -> 
 def _needs_other(
     state: MetadataState, partition: PartitionState, ranks: Ranks = ALL_ALIKE
 ) -> tuple[NodeId, str] | None:
-    """Which server must lead instead and why, "" where none can yet; None where all is well."""
+    """Which server has to lead instead of the present leader ("" if none can yet), and why; None if the leader may
+    stay."""
 
     def rank(node: NodeId) -> int:
         return ranks.get(node, 0)

@@ -47,8 +47,8 @@ class RegisterServer(Command):
 
 @dataclass(frozen=True, slots=True)
 class RankedServer:
-    """Part: a server that is to lead only where no other of lower rank can, and the evidence for that, in words
-    (``ranking.py``). Servers of rank 0 are not listed."""
+    """Part: the rank of a server as a leader, 0 being the best, and the evidence for it in words (``ranking.py``).
+    Servers of rank 0 are not listed."""
 
     node: NodeId
     rank: int
@@ -64,7 +64,7 @@ class FenceServer(Command):
     broker_epoch: int
     evidence: dict[str, str] = field(default_factory=dict)
     ranks: tuple[RankedServer, ...] = ()
-    """By which new leaders are chosen. Feature level ``RANKING``."""
+    """The ranks by which new leaders are chosen. Feature level ``RANKING``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,7 +196,8 @@ class RecordLoss(Command):
     start: int
     end: int
     possible: bool = False
-    """The records may have been committed; else they were. Feature level ``POSSIBLE_LOSSES``."""
+    """Whether it is not known if the records were committed; if False, they were. Feature level
+    ``POSSIBLE_LOSSES``."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -408,7 +408,7 @@ class Controller(Consensus):
         return effects if decision is None else effects + self._propose(decision, now)
 
     def _ranks(self, now: float) -> tuple[RankedServer, ...]:
-        """How servers rank as leaders now; none below the feature level, where replica order decides."""
+        """How the servers rank as leaders now; empty below the feature level, where replica order decides."""
         if self.state.level < RANKING:
             return ()
         return self.ranking.ranks(self.state, self.lags.slow(now), now)
@@ -448,7 +448,8 @@ class Controller(Consensus):
         ]
 
     def _held_back(self, request: History) -> list[HistoryEntry]:
-        """An election that waits since there were too many of late, as the last entry of the partition's history."""
+        """The entry of a partition's history for an election that is held back because there were too many recently.
+        Its time is that of the newest entry, so that it is shown last."""
         key = TopicPartition(request.topic_id, request.partition)
         partition, evidence = self.state.partition(*key), self.elections.held_back(self.state, key)
         if partition is None or not evidence:

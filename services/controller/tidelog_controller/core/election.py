@@ -18,15 +18,15 @@ follower of three that die together would leave one reporter of two for ever. Re
 the ISR, or of another epoch, do not count.
 
 Elections by reports are *damped*: after ``FREE_REPLACEMENTS`` of them within ``DAMPING_S`` the reports about a
-partition must go on for a whole session time-out before its leader is replaced again, counted anew when the leader
-heartbeats after a silence. So a server that freezes for
-a moment again and again, or a network that does, costs no election each time; a leader that stays silent is replaced
-as soon as its session ends, as it would be without any report. Nothing is held back where the link of the leader's
-heartbeats is broken, too: its process is dead.
+partition must go on for a whole session time-out before its leader is replaced again. The time starts anew when the
+leader sends a heartbeat after a silence. So a server or a network that freezes for a moment again and again does not
+cost an election each time. A leader that stays silent is replaced as soon as its session ends, as it would be without
+reports. Nothing is held back where the link of the leader's heartbeats is broken, too: its process is dead.
 
 A sealed partition is led again when a majority of its replicas, live and in the ISR, has sealed the old epochs: by
-the one with the greatest (last epoch, log end); among equals by one that is not being drained, of the lowest rank. A
-server that has handed the partition over, or was reported, does not count while the others are a majority without it.
+the one with the greatest (last epoch, log end); among equals by one that is not being drained and has the best rank.
+A server that has handed the partition over, or was reported, does not count while the others are a majority without
+it.
 
 A decision is in flight from its proposal until it is applied, and is not made again meanwhile.
 """
@@ -59,11 +59,11 @@ from tidelog_controller.core.recovery import choose
 from tidelog_controller.core.state import MetadataState
 
 FREE_REPLACEMENTS = 2
-"""So many leaders of a partition are replaced by reports within ``DAMPING_S`` without delay."""
+"""How many leaders of a partition are replaced by reports within ``DAMPING_S`` without delay."""
 DAMPING_S = 20.0
 GAPS = 3
-"""Reports go on, and a leader heartbeats without a silence, while the next one comes within this part of a session
-time-out."""
+"""A session time-out is so many gaps. A longer time than one gap without a report ends a series of reports, and one
+without a heartbeat is a silence."""
 
 
 def why_not_reported(state: MetadataState, report: ReportLeader) -> TidelogError | None:
@@ -84,7 +84,7 @@ class _Suspicion:
     last_at: float = 0.0
     """When the last report came."""
     agreed_at: float | None = None
-    """Since when a majority has reported without a gap; None: it has not."""
+    """Since when a majority agrees, without a gap in the reports; None: it does not."""
 
 
 @dataclass(slots=True)
@@ -106,7 +106,7 @@ class _Session:
     source: int | None
     link_broken: bool = False
     back_at: float = -inf
-    """When the last silence of more than ``GAPS`` allows ended."""
+    """When a heartbeat last came after a silence (see ``GAPS``)."""
 
 
 class Elections:
@@ -122,7 +122,7 @@ class Elections:
         self._sealings: dict[TopicPartition, _Sealing] = {}
         self._in_flight: dict[tuple[str, str, int], None] = {}
         self._replaced: dict[TopicPartition, list[float]] = {}
-        """When a partition's leader was replaced because of reports, not long ago."""
+        """When a partition's leader was replaced because of reports, in the last ``DAMPING_S`` or a little longer."""
         self._seen_at = 0.0
         """When the last heartbeat or report came."""
         self._registered_at = 0.0
@@ -256,7 +256,8 @@ class Elections:
         return {"leader": partition.leader or "", "reports": str(len(fresh)), "live": str(len(judges)), **told}
 
     def _is_held_back(self, key: TopicPartition, leader: NodeId, suspicion: _Suspicion, now: float) -> bool:
-        """Whether a majority agrees, but the partition has had too many elections of late."""
+        """A majority agrees that the leader has failed: whether its replacement has to wait, since the partition had
+        too many elections recently."""
         if suspicion.agreed_at is None:
             suspicion.agreed_at = now
         recent = self._replaced[key] = [at for at in self._replaced.get(key, ()) if now - at < DAMPING_S]
@@ -265,7 +266,7 @@ class Elections:
         return now - max(suspicion.agreed_at, self._sessions[leader].back_at) < self._session_timeout_s
 
     def held_back(self, state: MetadataState, key: TopicPartition) -> dict[str, str]:
-        """The evidence that the election of a new leader is held back now; empty: it is not."""
+        """The evidence for ``why`` that the election of a new leader is held back now; empty if it is not."""
         suspicion, partition = self._suspicions.get(key), state.partition(*key)
         if (
             partition is None
@@ -289,7 +290,7 @@ class Elections:
         self, state: MetadataState, seal: Seal, now: float, wall_ms: int, ranks: Ranks = ALL_ALIKE
     ) -> ElectSealed | None:
         """Take seals of a server in its present life (the caller checked); perhaps they are the last ones needed.
-        ``ranks`` decide between logs that reach equally far.
+        ``ranks`` decide between logs with the same last epoch and end.
         Parts of another leader epoch, or that are led again, are passed over."""
         sealed: list[SealedPart] = []
         for part in seal.parts:

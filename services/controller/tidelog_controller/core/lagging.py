@@ -8,7 +8,8 @@ is *in trouble* when more than half of what is told of it and a live peer, by ei
 Who is in trouble for ``patience_s`` without a break is slow, and stays so for ``rest_s`` after the last time, lest
 leaderships go to and fro. It is chosen last among equals for new replicas and as preferred leader, and no
 leadership comes back to it for the sake of balance. Nothing is taken from it: a leader whose disk stalls hands over
-by itself, and a follower that stays behind leaves the ISR. Where a leader is replaced it comes last (``ranking.py``).
+by itself, and a follower that stays behind leaves the ISR. A slow server also ranks worse when a leader is replaced
+(``ranking.py``).
 """
 
 from __future__ import annotations

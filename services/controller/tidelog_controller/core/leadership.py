@@ -24,8 +24,9 @@ can have committed something has a member among them (Raft 5.4.1, as a vote that
 
 A member whose copy is *doubtful* (``doubt.py``) is as good as away until it has settled that.
 
-Of those that may lead the active controller's ranking takes the best (``ranking.py``); equals, and all of them where
-the command carries no ranks, go in replica order. A rank never makes a replica a candidate.
+Of the replicas that may lead the one with the best rank does, by the active controller's ranking (``ranking.py``).
+Replica order decides between equal ranks, and where the command carries no ranks. A rank never makes a replica a
+candidate.
 
 **Unclean election**, where the topic allows it: with nobody live of whom it is known that it holds everything (with
 ``quorum``: no majority of promises), the last leader leads if it is live and has not lost all that it had: also if it
@@ -47,7 +48,8 @@ from tidelog_controller.core.commands import RankedServer
 
 IsLive = Callable[[NodeId], bool]
 Ranks = Mapping[NodeId, int]
-"""How fit servers are to lead: the lower the better, 0 for one that is not named (``ranking.py``)."""
+"""The rank of servers as leaders (``ranking.py``): the lower the number, the better. A server that is not named has
+rank 0."""
 ALL_ALIKE: Ranks = MappingProxyType({})
 
 
@@ -77,7 +79,8 @@ def elect(
     ``lost`` may have lost what it had: it is in neither ISR nor ELR, and leads only where nobody else is live, or if
     it led last; ``wiped``: it has certainly lost all of it; having led last says nothing for it, now or later.
     ``doubtful``: the members whose copies are doubtful from now on (default: as before); they are as good as away.
-    ``ranks`` order those that may lead, and never let another lead: first the ISR by rank, then the ELR by rank."""
+    ``ranks`` order the replicas that may lead, first those in the ISR, then those in the ELR; no other replica leads
+    because of its rank."""
     assert all(node in partition.replicas for node in isr), "an ISR holds replicas only"
     doubtful = partition.doubtful if doubtful is None else doubtful
     if is_recovering(partition, config):
@@ -246,8 +249,8 @@ def ranks_by_server(ranks: Iterable[RankedServer]) -> Ranks:
 
 
 def passed_over(old: PartitionState, new: PartitionState, ranks: Iterable[RankedServer]) -> dict[str, str]:
-    """The evidence of an election for ``why``: the rank of every candidate that has one, and which replicas before
-    the new leader in replica order were passed over for their rank. Empty where no new leader was elected."""
+    """The evidence of an election for ``why``: the rank of every candidate whose rank is not 0, and the replicas that
+    come before the new leader in replica order and rank worse. Empty if no new leader was elected."""
     if new.leader is None or new.leader_epoch == old.leader_epoch:
         return {}
     candidates = without((*old.isr, *old.elr), old.leader or "")
@@ -282,8 +285,8 @@ def _first_live(
     avoided: NodeId | None,
     ranks: Ranks = ALL_ALIKE,
 ) -> NodeId | None:
-    """The best of ``first`` that is live, else of ``then``: in each by rank, a draining server after all others, and
-    ``avoided`` last of all."""
+    """The best live replica of ``first``, else of ``then``. In each, draining servers come after all others, and a
+    better rank comes first. ``avoided`` leads only if no other can."""
 
     def order(node: NodeId) -> tuple[bool, int]:
         return drains(node), ranks.get(node, 0)

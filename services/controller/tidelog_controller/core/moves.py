@@ -103,7 +103,7 @@ def _plan_queue(state: MetadataState, wish: Rebalance, wall_ms: int) -> ChangeQu
 
 
 def _sake(move: PlannedMove) -> str:
-    """Why a move was planned, as ``why`` shows it."""
+    """The reason for a planned move, with its figures, as ``why`` shows it."""
     return f"{move.reason} ({move.evidence})" if move.evidence else move.reason
 
 
@@ -163,7 +163,8 @@ def _plan_growth(
 
 
 def _replication_factor(topic: TopicState) -> int:
-    """How many replicas most partitions have, or are to have; of two numbers that are as frequent the larger."""
+    """How many replicas most partitions have, or will have after their reassignment. If two numbers are equally
+    frequent: the larger one."""
     counts = Counter(len(partition.target or partition.replicas) for partition in topic.partitions)
     return max(counts, key=lambda replicas: (counts[replicas], replicas))
 

@@ -42,7 +42,7 @@ def forget_events(draft: Draft, command: ForgetEvents) -> Done:
 
 
 def record_loss(draft: Draft, command: RecordLoss) -> Done | TidelogError:
-    """A server has cut what was committed, or what may have been: the history says so, once."""
+    """Record in the history, once, that a server has cut records that were committed, or may have been."""
     key = TopicPartition(command.topic_id, command.partition)
     partition = draft.state.partition(*key)
     if partition is None:

@@ -7,14 +7,16 @@ preferred replica leads where all are well. The ranks travel in the commands tha
 
 A server's rank is the sum of:
 
-    delay      the longest recent silence between two heartbeats, or the longest lag as a follower that a leader
-               reported, whichever is longer; one for each third of the session time-out, ``MOST_DELAY`` at most
-    slow       ``MOST_DELAY`` where the server is in the slow list (``lagging.py``)
-    replaced   one for each time that it was replaced as a leader because it was silent, in the last
-               ``REMEMBERED_S``: leadership does not go to and fro between two servers that hang now and then
+    delay      the longest silence between two heartbeats, or the longest lag as a follower that a leader reported,
+               whichever is longer, of the last ``RECENT_S``: one for each third of the session time-out, at most
+               ``MOST_DELAY``
+    slow       ``MOST_DELAY`` if the server is in the list of slow servers (``lagging.py``)
+    replaced   one for each time in the last ``REMEMBERED_S`` that it lost a leadership because its session ended or
+               its followers reported it. So leadership does not go to and fro between two servers that hang now and
+               then
 
-A leader that was silent itself reports lags that say nothing of its followers: these do not count. A controller that
-becomes active knows nothing, and ranks all alike until it has heard more.
+If a leader was silent itself, the lags that it reports say nothing about its followers, and do not count. A
+controller that becomes active knows nothing, and ranks all servers equally until it has heard more.
 """
 
 from __future__ import annotations
@@ -29,24 +31,25 @@ from tidelog_controller.core.commands import Command, FenceServer, RankedServer,
 from tidelog_controller.core.state import MetadataState
 
 RECENT_S = 20.0
-"""Delays count for so long. Leaders report lags every 5 s."""
+"""How long delays count. Leaders report lags every 5 s."""
 REMEMBERED_S = 60.0
-"""A leader that was replaced ranks lower for so long."""
+"""How long a leader that was replaced ranks worse."""
 STEPS = 3
-"""A session time-out is so many steps of delay."""
+"""How many steps of delay a session time-out has. Each step adds one to the rank."""
 MOST_DELAY = 6
 
 
 @dataclass(slots=True)
 class _Delays:
-    """One server's delays, each (when it was seen, seconds), and when its last heartbeat came."""
+    """What is known of one server. Each delay is a pair: when it was seen, and how long it was."""
 
     heard_at: float
+    """When the last heartbeat came."""
     beats: bool = False
-    """A heartbeat came since this controller is active."""
+    """Whether a heartbeat came since this controller became active."""
     silences: list[tuple[float, float]] = field(default_factory=list)
     lags: list[tuple[float, float, NodeId]] = field(default_factory=list)
-    """With the leader that reported it."""
+    """Each with the leader that reported it."""
     replaced: list[float] = field(default_factory=list)
 
 
@@ -66,7 +69,7 @@ class Ranking:
         self._delays.clear()
 
     def on_heartbeat(self, node: NodeId, lags: Iterable[FollowerLag], now: float) -> None:
-        """A heartbeat of a server in its present life, with the lags of its followers, if it reports them now."""
+        """A server sent a heartbeat, perhaps with the lags of its followers."""
         delays = self._of(node, now)
         silence_s = now - delays.heard_at
         if delays.beats and silence_s >= self._step_s:
@@ -79,7 +82,7 @@ class Ranking:
     def on_applied(
         self, before: MetadataState, command: Command, changed: Collection[TopicPartition], now: float
     ) -> None:
-        """``command`` changed these partitions of ``before``."""
+        """``command`` has changed these partitions; ``before`` is the state before it."""
         match command:
             case FenceServer():
                 suspect = command.node
@@ -116,7 +119,7 @@ class Ranking:
         return tuple(ranked)
 
     def _silence_s(self, node: NodeId, now: float) -> float:
-        """The longest recent time without a heartbeat, the present one included."""
+        """The longest time without a heartbeat in the last ``RECENT_S``, the present silence included."""
         delays = self._delays[node]
         return max(now - delays.heard_at, *(silence_s for _, silence_s in delays.silences), 0.0)
 

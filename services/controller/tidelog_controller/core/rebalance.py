@@ -7,16 +7,18 @@ the same plan:
    those that have none of the partition, on a rack without one if there is such a server.
 1. **Racks.** Where a partition has two replicas on one rack and there is a server on a rack without one, the replica
    on the more loaded of the two servers moves to the least loaded of those.
-2. **Load.** As long as a replica can move from the fullest server to the emptiest so that the emptiest stays the
-   emptier of the two, the one that comes nearest to making them equal moves, if the emptiest has none of its
-   partition and that does not put two on one rack; else the next fuller or emptier server is tried.
-3. **Preferred leaders.** As long as one server is preferred leader of more than another that is a replica of one of
-   its partitions, and stays so afterwards, the two change places in that partition's order.
+2. **Load.** A replica moves from the fullest server to the emptiest as long as the two differ by less afterwards. Of
+   the replicas that may move, the one whose move brings the two nearest to each other is taken. It may move if the
+   emptiest server has no replica of its partition, and if that puts no two replicas on one rack that were on two.
+   Where none may move, other pairs are tried: the next emptiest servers first, then the next fullest.
+3. **Preferred leaders.** Two replicas of a partition change places in its order as long as their servers then differ
+   by less in what they are preferred leaders of.
 
-A replica weighs 1, so that the numbers of replicas and of preferred leaders are evened out; or what the caller says,
-in bytes or bytes per second, so that the sums are. Then two servers that differ by less than ``TOLERANCE`` of the
-average count as equal, and a replica of less weight than ``LEAST`` of the average is not worth its move. Each move
-comes with the figures for which it was planned.
+Without weights each replica weighs 1, and passes 2 and 3 even out the numbers of replicas and of preferred leaders.
+The caller may give each partition a weight instead, in bytes or bytes per second: then the passes even out the sums
+of the weights. With weights two servers count as equal when they differ by at most ``TOLERANCE`` of a server's
+average, and a replica that weighs less than ``LEAST`` of that average is not moved. Each move of passes 2 and 3 comes
+with the figures for which it was planned; they count the moves that were planned before.
 
 Only live servers that are not being drained are judged and get anything; else replicas on others stay where they
 are. Partitions with a reassignment in progress, or waiting for its turn, count as what they will be and are not moved
@@ -34,7 +36,8 @@ from tidelog.wire.messages import PartitionWeight, PlannedMove, RebalancePlan
 from tidelog_controller.core.placement import racks_of
 from tidelog_controller.core.state import MetadataState
 
-TOLERANCE, LEAST = 0.1, 0.01
+TOLERANCE = 0.1
+LEAST = 0.01
 
 
 def plan_rebalance(
@@ -43,8 +46,9 @@ def plan_rebalance(
     weights: Iterable[PartitionWeight] = (),
     unit: str = "",
 ) -> RebalancePlan:
-    """The plan; empty where all is even. With what waits for its turn from earlier ones. ``weights`` of partitions
-    in ``unit``; without a unit each replica weighs 1."""
+    """The plan, without moves where all is even, and the moves of earlier plans that wait for their turn.
+    ``weights``: what one replica of each partition weighs, in ``unit``; a partition that is not named weighs 0.
+    Without a unit each replica weighs 1."""
     picture = _Picture(state, {(one.name, one.partition): max(0, one.weight) for one in weights}, unit)
     if empty_drained:
         picture.empty_drained()
@@ -181,6 +185,7 @@ class _Picture:
         return TOLERANCE * sum(loads.values()) / len(loads) if self._unit else 1
 
     def _is_worth_it(self, weight: int, loads: Mapping[NodeId, int]) -> bool:
+        """Whether a replica weighs enough to be moved."""
         return weight > 0 and (not self._unit or weight >= LEAST * sum(loads.values()) / len(loads))
 
     def _movable_between(self, full: NodeId, empty: NodeId) -> TopicPartition | None:
@@ -201,7 +206,7 @@ class _Picture:
         return best
 
     def _tell(self, key: TopicPartition, verb: str, loads: Mapping[NodeId, int], full: NodeId, empty: NodeId) -> None:
-        """Note the figures of a move before it counts."""
+        """Remember the figures for a move, which is not in ``loads`` yet."""
         figures = f"{full} {verb} {self._amount(loads[full])}, {empty} {self._amount(loads[empty])}"
         own = f"; this is {self._amount(self._weights[key])}" if self._unit else ""
         self._evidence.setdefault(key, []).append(figures + own)

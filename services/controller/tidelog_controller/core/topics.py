@@ -90,8 +90,8 @@ def parse_topic_config(
     ``present``: those of a topic that there is already; what is not given stays, and some must stay.
 
     ``min_insync_replicas`` that is not given for a new topic is 2 with three replicas or more, else 1: one failure
-    may be tolerated without losing either acked records or the ability to write. Under ``commit_rule=leader`` it is
-    1: a record is committed when its leader has it, and a topic with that rule is to go on with its leader alone.
+    may be tolerated without losing either acked records or the ability to write. With ``commit_rule=leader`` it is
+    1: a record is committed when its leader has it, so a topic with this rule goes on with its leader alone.
     """
     values: dict[str, int | str | bool] = {}
     if present is None:

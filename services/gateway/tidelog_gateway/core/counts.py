@@ -26,15 +26,15 @@ class RouterCounts:
     retries: dict[str, int] = field(default_factory=dict)
     """Tries that failed and were followed by another, by the error's code."""
     holds: dict[str, int] = field(default_factory=dict)
-    """Times that batches for one partition waited since their principal's share of a slow server was used up, by
-    principal."""
+    """Times that batches of one client for one partition waited because their principal's share of a slow server was
+    used up, by principal."""
     throttles: dict[str, int] = field(default_factory=dict)
     """Acks that asked the client to pause, by principal."""
     throttle_s: dict[str, float] = field(default_factory=dict)
     """The sum of these pauses, by principal."""
 
     def on_throttle(self, principal: str, pause_ms: int) -> None:
-        """An ack asks the client to pause for so long."""
+        """Count an ack that asks its client to pause for ``pause_ms``."""
         count(self.throttles, principal)
         self.throttle_s[principal] = self.throttle_s.get(principal, 0.0) + pause_ms / 1000
 

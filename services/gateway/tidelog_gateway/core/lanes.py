@@ -7,7 +7,7 @@ A lane holds its batches in the order in which the client sent them: ``waiting``
     ready    in the router's ready queue, looked at by the next flush
     blocked  its leader's window is full; woken by acks
     parked   no leader, or no link to it; woken by metadata or by the link
-    delayed  a try was refused, or its client's share of a slow server is used up; woken by time or by metadata
+    delayed  a try was refused, or the client has used up its share of a slow server; woken by time or by metadata
 """
 
 from __future__ import annotations
@@ -111,6 +111,8 @@ class Pipe:
 
     node: NodeId
     limit: ServerLimit
+    limited_at: float = 0.0
+    """When the limit began, while there is one."""
     up: bool = False
     in_flight: dict[int, Entry] = field(default_factory=dict)
     bytes: int = 0

@@ -18,9 +18,9 @@ names, so that a leader of another epoch refuses it, and it is *settled* by its 
   (``producer_tickets.py``).
 - Bounds: bytes and batches in flight per replica server (beyond: the lane waits, here, where waiting makes no
   follower late), bytes held per client and in all (beyond: ``OVERLOADED``, nothing is queued).
-- Slow servers: what is sent to a server whose acks are late is limited, and principals share it
-  (``server_limits.py``). A lane whose client has used up its share waits here. Each ack tells its client how long to
-  pause (``throttle_ms``), so that a client that obeys waits at home.
+- Slow servers: a server whose acks are late has a limit, which principals share (``server_limits.py``). A lane whose
+  client has used up its share waits here. An ack to such a client says how long to pause (``throttle_ms``), so that
+  the batches of a client that obeys wait in the client.
 - Window: of an idempotent producer at most ``PRODUCER_WINDOW`` batches of a lane are unsettled (beyond:
   ``OVERLOADED``, nothing is queued). So many batches the leader remembers. All of them may be repeated here, after a
   lost link or under another leader, and each of them is known as a copy then. ``duplicate`` of an ack tells that the
@@ -38,7 +38,7 @@ from collections import deque
 from collections.abc import Iterable
 
 from tidelog.counting import count
-from tidelog.effects import Post, Send
+from tidelog.effects import Event, Post, Send
 from tidelog.errors import CorruptBatch, TidelogError, refuse
 from tidelog.levels import VALIDATION
 from tidelog.records import BatchHeader, check_body, check_fields, declares_size, read_header
@@ -69,7 +69,7 @@ RETRIED = frozenset(
 )
 """Refusals that the gateway hides by trying again; all others are the client's to know."""
 LEAST_PAUSE_S = 0.001
-"""Of a lane that waits for its client's share of a slow server."""
+"""Shortest pause of a lane that waits for its client's share of a slow server."""
 
 
 class Router:
@@ -84,8 +84,9 @@ class Router:
         self._pipes: dict[NodeId, Pipe] = {}
         self._limited: dict[NodeId, Pipe] = {}
         """Pipes to slow servers."""
+        self._events: list[Event] = []
         self._tenants: dict[int, Tenant] = {}
-        """By client: as whom it shares the limit of a slow server."""
+        """By client: the tenant under which it shares the limit of a slow server."""
         self._ready: deque[Lane] = deque()
         self._parked: dict[Lane, None] = {}
         self._relieved: dict[NodeId, None] = {}
@@ -102,13 +103,13 @@ class Router:
 
     @property
     def limits(self) -> dict[NodeId, ServerLimit]:
-        """Of every replica server that something was sent to."""
+        """The limit, perhaps none at present, of every replica server to which something was sent."""
         return {node: pipe.limit for node, pipe in self._pipes.items()}
 
     # --- inputs ---------------------------------------------------------------------------------------------
 
     def on_link_opened(self, source: int, principal: str, *, named: bool) -> None:
-        """A client came. ``named``: it has proved that it is the principal."""
+        """A client connected. ``named``: it is authenticated as ``principal``."""
         self._tenants[source] = principal, 0 if named else source
 
     def on_produce(self, source: int, message: Produce, now: float) -> None:
@@ -178,7 +179,7 @@ class Router:
         pipe = self._pipe(node)
         pipe.up = False
         pipe.limit.end()
-        self._limited.pop(node, None)
+        self._on_limit_ended(pipe, "the connection to it broke", now)
         lost = refuse("UNREACHABLE", f"the connection to {node} broke", unknown_outcome=True).to_info()
         for entry in list(pipe.in_flight.values()):
             self._take_back(entry)
@@ -232,10 +233,11 @@ class Router:
 
     def pending(self) -> bool:
         """``flush`` would return something or move something on."""
-        return bool(self._ready or self._acks or self._relieved)
+        return bool(self._ready or self._acks or self._relieved or self._events)
 
-    def flush(self, now: float) -> list[Send | Post]:
-        """Everything that can be sent now, merged by leader, then the acks, merged by client."""
+    def flush(self, now: float) -> list[Send | Post | Event]:
+        """Everything that can be sent now, merged by leader, then the acks, merged by client, then what is worth a
+        line in the log."""
         produces = Produces(self._settings.merge_max_bytes)
         relieved, self._relieved = self._relieved, {}
         for node in relieved:
@@ -244,7 +246,8 @@ class Router:
             lane = self._ready.popleft()
             if lane.place is Place.READY:
                 self._send_lane(lane, now, produces)
-        return [*produces.close(), *self._acks.take()]
+        events, self._events = self._events, []
+        return [*produces.close(), *self._acks.take(), *events]
 
     def _unblock(self, pipe: Pipe, now: float, produces: Produces) -> None:
         """Its window has room again: who waited longest for it sends, until one of them has to wait on."""
@@ -313,7 +316,7 @@ class Router:
         return self._tenants.get(source, ("", source))
 
     def _holds(self, lane: Lane, pipe: Pipe, now: float) -> bool:
-        """Let the lane wait if its client has used up its share of a slow server."""
+        """Let the lane wait if its client has used up its share of a slow server; whether it does."""
         tenant = self._tenant(lane.source)
         pause_s = pipe.limit.pause_s(tenant, now)
         if not pause_s:
@@ -326,7 +329,7 @@ class Router:
         return True
 
     def _throttle_ms(self, pipe: Pipe, source: int, now: float) -> int:
-        """How long the client should send nothing more for partitions that the server leads."""
+        """How long the client is asked to send nothing more for the partition of this ack; 0: not at all."""
         tenant = self._tenant(source)
         pause_ms = math.ceil(1000 * pipe.limit.pause_s(tenant, now))
         if pause_ms:
@@ -335,19 +338,28 @@ class Router:
         return pause_ms
 
     def _tick_server(self, pipe: Pipe, now: float) -> None:
-        """A limit rises again also while nothing is sent."""
+        """End the interval of a server to which nothing is sent, if it is due: its limit rises again, too."""
         deadline = pipe.limit.deadline(bool(pipe.in_flight))
         if deadline is not None and deadline <= now:
             pipe.limit.on_empty(now)
             self._judge_server(pipe, now)
 
     def _judge_server(self, pipe: Pipe, now: float) -> None:
-        """An interval of the server is over."""
+        """End an interval of the server: its limit may begin, change or end."""
         pipe.limit.judge(pipe.bytes, now)
         if pipe.limit.bytes_s is None:
-            self._limited.pop(pipe.node, None)
-        else:
+            self._on_limit_ended(pipe, "no producer has to wait for it", now)
+        elif pipe.node not in self._limited:
             self._limited[pipe.node] = pipe
+            pipe.limited_at = now
+            fields = {"server": pipe.node, "bytes_per_s": round(pipe.limit.bytes_s)}
+            self._events.append(Event("server_limited", fields))
+
+    def _on_limit_ended(self, pipe: Pipe, reason: str, now: float) -> None:
+        """The server has no limit now; perhaps it had none before."""
+        if self._limited.pop(pipe.node, None) is not None:
+            fields = {"server": pipe.node, "seconds": round(now - pipe.limited_at, 1), "reason": reason}
+            self._events.append(Event("server_limit_ended", fields))
 
     # --- one batch ------------------------------------------------------------------------------------------
 

@@ -1,23 +1,23 @@
 """How much a gateway sends to a replica server that is slow, and how principals share it.
 
-Theory. A server is *slow* while the smallest time from a batch to its ack, over an interval of at least a second, is
-above a target. A smallest value tells a queue that stands from one that a pause filled and that drains again (CoDel:
+Theory. A server is *slow* in an interval of at least a second if the smallest time from a batch to its ack is above a
+target. The smallest value distinguishes a standing queue from one that a pause filled and that drains again (CoDel:
 Nichols and Jacobson, "Controlling Queue Delay", 2012). A batch that is sent while none is in flight finds no queue,
 so an interval in which that happens is never slow. A disk that is slow with a single batch in flight is therefore not
 limited: a lower rate would not make it faster.
 
 The limit of a slow server follows AIMD (Chiu and Jain, 1989):
 
-- A slow interval sets the limit to ``DECREASE`` of what the server acked in it. What it acks is what it can do, so
-  slow intervals that follow each other, while the queue drains, do not lower it again and again.
-- An interval that ends with more in flight than the server acks within the target was one probe too many. The limit
-  becomes what the server acked, before the interval after it is slow.
-- Any other interval raises the limit by ``INCREASE`` of what it was at the last decrease. After ``PATIENCE`` of
-  these in a row the cause has probably gone: the limit doubles, and ends as soon as nobody had to wait for it.
+- A slow interval sets the limit to ``DECREASE`` times what the server acked in it. What the server acks is what it
+  can do, so several slow intervals in a row, while the queue drains, do not lower the limit again and again.
+- If more is in flight at the end of an interval than the server acks within the target, the limit was raised too far.
+  It falls back to what the server acked, so that the next interval is not slow.
+- Any other interval raises the limit by ``INCREASE`` times its value at the last decrease. After ``PATIENCE`` such
+  intervals in a row the cause is probably gone: then the limit doubles, or ends if no tenant had to wait for it.
 
-Principals share the limit by max-min fairness. Each gets a token bucket with the same rate: the largest with which
-the principals together stay within the limit, given what each of them sent in the last interval. A principal below
-that rate never waits.
+Principals share the limit by max-min fairness. Each gets a token bucket, all with the same rate: the largest with
+which all principals together stay within the limit, given what each of them sent in the last interval. A principal
+that sends less than this rate never waits.
 
 Without a limit the cost is two comparisons per ack, and no state is kept per principal.
 """
@@ -31,20 +31,20 @@ from dataclasses import dataclass
 from tidelog_gateway.core.quotas import BURST_S, Bucket
 
 INTERVAL_S = 1.0
-"""An interval ends with the first acks after this time."""
+"""An interval ends with the first acks after this time; while nothing is in flight it ends by itself."""
 DECREASE = 0.5
 INCREASE = 0.1
 PATIENCE = 10
 """Intervals in a row that are not slow before the limit doubles or ends."""
 
 Tenant = tuple[str, int]
-"""A sharer of a limit: a principal, and 0. Where clients have proved no name each connection shares for itself:
-``anonymous``, and the connection's number."""
+"""One of those that share a limit: a principal's name, and 0. Each connection without an authenticated name is a
+tenant of its own: ``anonymous``, and the connection's number."""
 
 
 @dataclass(slots=True)
 class _Account:
-    """What one tenant did since the limit began or was last set."""
+    """What one tenant has sent, bytes, and whether it had to wait, since the limit was last set."""
 
     bucket: Bucket
     spent: int = 0
@@ -52,7 +52,7 @@ class _Account:
 
 
 class ServerLimit:
-    """The limit of one replica server. ``target_s``: 0 means that there never is one. ``least_bytes_s``: it is never
+    """The limit of one replica server. ``target_s`` 0: there never is a limit. ``least_bytes_s``: the limit is never
     lower. Times are seconds of the caller's clock."""
 
     def __init__(self, target_s: float, least_bytes_s: int) -> None:
@@ -75,7 +75,7 @@ class ServerLimit:
     # --- what the server does ---------------------------------------------------------------------------------
 
     def on_empty(self, now: float) -> None:
-        """A batch is about to be sent, or time passes, while none is in flight: no queue stands."""
+        """No batch is in flight, so no queue stands: a batch is about to be sent, or time passes."""
         if self.bytes_s is None:
             self._restart(now)
         self._empty = True
@@ -88,12 +88,12 @@ class ServerLimit:
             self._smallest_s = delay_s
 
     def is_due(self, now: float) -> bool:
-        """The interval is long enough for ``judge``."""
+        """Whether the interval is long enough for ``judge``."""
         return now - self._since >= INTERVAL_S
 
     def judge(self, in_flight: int, now: float) -> None:
-        """Set the limit by the interval that ends now, with so many bytes in flight. An interval without acks goes
-        on: a server that says nothing for a while may have failed, which a lower rate does not change."""
+        """End the interval, with ``in_flight`` bytes in flight, and set the limit by what happened in it. An interval
+        without acks does not end: the server may have failed, and a lower rate would not help."""
         if not (self._acked or self._empty):
             return
         if not self._empty and self._target_s < self._smallest_s < math.inf:
@@ -103,13 +103,13 @@ class ServerLimit:
         self._restart(now)
 
     def deadline(self, in_flight: bool) -> float | None:
-        """When time alone ends the interval: only if the queue was empty in it."""
+        """When the interval ends though no ack comes; None if it needs an ack. ``in_flight``: whether batches are."""
         if self.bytes_s is None or (in_flight and not self._empty):
             return None
         return self._since + INTERVAL_S
 
     def end(self) -> None:
-        """The limit ends, whatever its reason was."""
+        """End the limit at once."""
         self.bytes_s = None
         self._accounts.clear()
 
@@ -140,16 +140,16 @@ class ServerLimit:
     # --- what each tenant may have of it ----------------------------------------------------------------------
 
     def pause_s(self, tenant: Tenant, now: float) -> float:
-        """How long the tenant has to wait before more of it is sent; 0: not at all."""
+        """How long the tenant has to wait until it may send more; 0: not at all."""
         account = self._accounts.get(tenant)
         return 0.0 if account is None else account.bucket.pause_s(now)
 
     def on_wait(self, tenant: Tenant) -> None:
-        """It has more to send than its share, and waits."""
+        """The tenant has more to send than its share, and has to wait."""
         self._accounts[tenant].waited = True
 
     def spend(self, tenant: Tenant, size: int, now: float) -> None:
-        """So much of the tenant's was sent."""
+        """The tenant sent ``size`` bytes."""
         account = self._accounts.get(tenant)
         if account is None:
             bucket = Bucket(self._share, self._share * BURST_S, now)
@@ -158,8 +158,8 @@ class ServerLimit:
         account.spent += size
 
     def _set(self, limit: float, now: float) -> None:
-        """Share this limit from now on, by what each tenant sent in the interval that ends. A tenant that sent
-        nothing and owes nothing is forgotten."""
+        """Apply this limit from now on. The share follows from what each tenant sent in the interval that ends. A
+        tenant that sent nothing and does not have to wait is forgotten."""
         self.bytes_s = limit
         elapsed_s = now - self._since
         accounts = self._accounts
@@ -175,8 +175,9 @@ class ServerLimit:
 
 
 def fair_share(limit: float, wanted: Iterable[float]) -> float:
-    """The rate that each may have, so that all together have ``limit`` at most (max-min fairness): who wants less has
-    what it wants, and the others share the rest equally. Where there is enough for all, what the largest may have."""
+    """The rate that each tenant may have, so that all together stay within ``limit`` (max-min fairness): a tenant
+    that wants less gets what it wants, and the others share the rest equally. If there is enough for all: the rate up
+    to which the largest could grow."""
     demands = sorted(wanted)
     left = share = limit
     for index, demand in enumerate(demands):

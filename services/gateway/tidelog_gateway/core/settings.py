@@ -25,14 +25,14 @@ class RouterSettings:
     fate_grace_s: float = 1.0
     """How long a replaced leader may still tell the fate of a batch that must not be sent twice."""
     ack_timeout_s: float = 5.0
-    """How long a batch waits for its ack whose client names no timeout."""
+    """How long a batch waits for its ack if its client gives no timeout."""
     produce_max_timeout_ms: int = 120_000
     """Longer timeouts of clients are cut to this."""
     throttle_target_s: float = 1.0
-    """A server whose quickest ack of a second took longer is slow: it is sent less (``server_limits.py``). 0: none
-    is."""
+    """A server is slow if its quickest ack within a second took longer: then it is sent less (``server_limits.py``).
+    0: no server is limited."""
     throttle_least_bytes_s: int = 1 << 20
-    """A slow server is still sent so many bytes a second, for all principals together."""
+    """The limit of a slow server is never lower, for all principals together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,8 @@ class SubscriptionSettings:
     tail_cache_bytes: int = 64 << 20
     """The newest batches of all partitions, kept for subscribers that are about to want them."""
     tail_cache_max_age_s: float = 1.0
-    """They are kept for so long at most: what compaction has removed is not served for longer."""
+    """How long after it was read a batch is served from there. What compaction has removed is served for no longer
+    than that."""
     read_max_wait_ms: int = 5000
     """A read at the end of the log waits this long at the leader for news, then is asked again."""
     read_grace_s: float = 2.0

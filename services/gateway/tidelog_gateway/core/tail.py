@@ -8,9 +8,9 @@ the offset is enough, as for the leader. Anything else is not found here, and is
 - All that is here was below the HW when it was read, under the leader epoch that the metadata still names: the owner
   drops a partition's tail when that changes, and when a server says that a position is gone. Below the highest log
   start that was told nothing is found.
-- What was kept goes by age, too: a stretch is found for ``max_age_s`` after it was read. A replica server does not
-  tell its readers that compaction has rewritten a part of the log. So a deleted value is served from here for at most
-  that long after the servers have stopped serving it.
+- A stretch is found for ``max_age_s`` after it was read, and then dropped. A replica server does not tell its readers
+  that compaction has rewritten a part of the log. So a deleted value is served from here for at most that long after
+  the servers have stopped serving it.
 - A tail only grows at its end. A stretch that ends within it is history and is not kept, so readers who catch up do
   not push out what the others are about to want. One that begins behind it, or does not continue it, replaces it.
 - All stretches together take at most ``max_bytes``: the oldest of all go first, whoever has yet to read them. Nobody
@@ -112,7 +112,7 @@ class TailCache:
         self._max_age_s = max_age_s
         self._tails: dict[TopicPartition, _Tail] = {}
         self._ages: OrderedDict[Stretch, tuple[TopicPartition, float]] = OrderedDict()
-        """Of each stretch its partition, and when it was read; the oldest first."""
+        """The partition of each stretch, and when it was read; the oldest first."""
         self.bytes = 0
         """What all of it takes."""
 

@@ -16,12 +16,12 @@ The map of keys is bounded: a pass ends where it is full, at the end of a batch,
 are remembered by their BLAKE2b-128. Segments are rewritten oldest first: when a tombstone is marked as compacted,
 what it deletes is gone, also after a crash in between. A batch that is left without records takes about 95 bytes.
 
-A pass is worth its while when the dirty part of what may be compacted is large enough (``dirty_part``), or when a
-record of it has waited for ``max_compaction_lag_ms`` (KIP-354). For the latter the segment that is written is closed
-early enough (``roll_age_ms``). The age of a segment counts from when this server first saw a record in it, not by
-the producers' timestamps: a wrong clock of a producer delays no deletion. After a restart the closed segments that
-were not compacted count as overdue at once. So a record goes at most ``max_compaction_lag_ms``, two intervals between
-looks (``retention_check_interval_s``) and the time of a pass after it was replaced.
+A pass begins when the dirty part of the log is large enough (``dirty_part``), or when one of its records has waited
+for ``max_compaction_lag_ms`` (KIP-354). The active segment is closed early enough for that (``roll_age_ms``). The age
+of a segment counts from when this server first saw a record in it, not from the producers' timestamps: a producer
+with a wrong clock delays no deletion. After a restart the closed segments that were not compacted count as overdue at
+once. So a record is gone at most ``max_compaction_lag_ms`` after it was replaced, plus two intervals between checks
+(``retention_check_interval_s``) and the time of a pass.
 """
 
 from __future__ import annotations
@@ -70,8 +70,8 @@ def _is_overdue(segment: Extent, config: TopicConfig, now_ms: int) -> bool:
 
 
 def roll_age_ms(config: TopicConfig) -> int:
-    """How long after its first record was appended the segment that is written is closed, in ms. Under a maximal
-    compaction lag its last record is then ``compaction_min_lag_ms`` old when the first one has to be compacted."""
+    """How long after its first record was appended the active segment is closed, in ms. With a maximal compaction lag
+    its last record is then ``compaction_min_lag_ms`` old when the first one has to be compacted."""
     if "compact" not in config.cleanup or not config.max_compaction_lag_ms:
         return config.segment_max_age_ms
     return min(config.segment_max_age_ms, max(0, config.max_compaction_lag_ms - config.compaction_min_lag_ms))

@@ -289,29 +289,31 @@ class Leader:
 
     @property
     def _voters(self) -> tuple[NodeId, ...]:
-        """The others that have a say in the next election. Where a majority decides, a learner that is about to be a
-        replica has none: two majorities, of the replicas before and after it joins, meet without it."""
+        """The other replicas that the controllers could elect, or whose votes the next election needs. Where a
+        majority decides, a learner that is about to become a replica has no vote: a majority of the replicas before
+        it joins and one of those after it joins have a member in common without it."""
         electors = self.replicas if self._by_majority else self._electors
         return tuple(node for node in electors if node != self.node)
 
     def _needed(self, voters: int) -> int:
-        """How many of so many voters have to confirm this leadership: all, or with this leader a majority."""
+        """How many of the ``voters`` have to confirm this leadership: all, or so many that they are a majority
+        together with this leader."""
         return len(self.replicas) // 2 if self._by_majority else voters
 
     def unconfirmed(self, since: float) -> tuple[NodeId, ...]:
-        """The voters that have not confirmed this leadership since then; () where enough of them have. A leader that
-        is the only one whom the controllers could elect needs nobody."""
+        """The voters that have not confirmed this leadership since that time; () where enough of them have, or where
+        the controllers could elect no other replica."""
         if not self.needs_voters or self._vouched_at() >= since:
             return ()
         return tuple(node for node in self._voters if self._vouching.vouched_at(node) < since)
 
     @property
     def needs_voters(self) -> bool:
-        """The controllers could elect others, or need their votes."""
+        """Whether the controllers could elect another replica, or need the votes of others."""
         return self._needed(len(self._voters)) > 0
 
     def confirm_alone(self, now: float) -> None:
-        """This leader needs no voters: nobody else leads now."""
+        """Take note that no other replica leads now, since none could be elected."""
         assert not self.needs_voters
         self._vouching.confirm(now)
 

@@ -29,7 +29,7 @@ class Extent(NamedTuple):
     max_timestamp: int
     """Of its newest record, ms since 1970; -1 where it has none."""
     since_ms: int | None = None
-    """When this server first saw its first record in its turns, by the wall clock (ms); None: not known."""
+    """When a check of this server first saw a record in it, by the wall clock (ms); None: not known."""
 
 
 def log_start(segments: Sequence[Extent], high_watermark: int, config: TopicConfig, now_ms: int) -> int:

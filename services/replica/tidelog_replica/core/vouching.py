@@ -52,7 +52,8 @@ class Vouching:
         self._told: dict[NodeId, deque[tuple[int, float]]] = {}
         self._vouched: dict[NodeId, float] = {}
         self._proved = -math.inf
-        """By the controller; or by this leader itself, where nobody else could be elected."""
+        """The latest time for which that is proved by other means: by the controller, or by this leader itself where
+        no other replica could be elected."""
         self._call_at: float | None = None
         """When the controller is asked, unless the followers have vouched by then."""
         self._calling = False

@@ -137,7 +137,8 @@ class Cleanable(Readable):
         )
 
     def is_still(self, target: Target, generation: int) -> bool:
-        """Whether the log was not cut since that ``generation``, and the segment is there and was not rewritten."""
+        """Whether the log was not cut since that ``generation``, and the segment is still there and was not
+        rewritten."""
         return generation == self._generation and target.is_still(self.segment_after(target.base - 1))
 
     def _starts(self) -> tuple[int, ...]:
@@ -168,8 +169,8 @@ class Cleanable(Readable):
     def begin_compaction(
         self, high_watermark: int, now_ms: int, min_dirty_ratio: float, keys_at_once: int = KEYS_AT_ONCE
     ) -> Compaction | None:
-        """A pass over the closed segments below ``high_watermark``; None where it is not worth it: the part that was
-        not compacted yet is small, and no record of it is older than ``max_compaction_lag_ms``. Run it, call
+        """A pass over the closed segments below ``high_watermark``; None where none is due: the part that was not
+        compacted yet is small, and no record of it has waited for ``max_compaction_lag_ms``. Run it, call
         ``complete_compaction``, and again while that says so; where a run failed, nothing any more."""
         extents, transactions = self.extents(), self.producers.transactions
         stable = transactions.stable_end(high_watermark)

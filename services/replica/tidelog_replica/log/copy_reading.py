@@ -1,7 +1,8 @@
 """Reading batches of a log from its disk, to compare them with those of another copy: a job (see ``jobs.py``).
 
-Nothing comes from memory: the job opens the segment's file itself. It checks each batch as the scrubber does, CRC,
-offsets and leader epoch, and takes its fingerprint (``tidelog.fingerprints``). It reads one segment at most.
+Nothing comes from the server's memory: the job opens the segment's file itself. It checks the CRC, the offsets and
+the leader epoch of each batch, as the scrubber does, and computes the batch's fingerprint (``tidelog.fingerprints``).
+It reads from one segment only.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ class BatchesRead(NamedTuple):
     """What a job has read."""
 
     next_offset: int
-    """Where the next one goes on."""
+    """The offset at which the next job goes on."""
     size: int
     """Bytes of the batches."""
     fingerprints: bytes
@@ -33,9 +34,9 @@ class BatchesRead(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ReadBatches:
-    """Read the batches from the one that holds ``offset`` on, as far as they end at or below ``end``: about
-    ``length`` bytes, and one batch in any case. Raises ``CorruptLog``, and other ``OSError``s that say nothing of the
-    segment."""
+    """Read batches, beginning with the one that holds ``offset``, that end at or below ``end``: about ``length``
+    bytes, and one batch in any case. Raises ``CorruptLog`` if the segment is damaged, and other ``OSError``s, which
+    say nothing about the segment."""
 
     disk: Disk
     target: Target
@@ -47,9 +48,9 @@ class ReadBatches:
     base: int
     """… and the offset of that batch."""
     epochs: EpochCache
-    """A copy: the log goes on."""
+    """A copy, since the log's own may change meanwhile."""
     generation: int
-    """Of the log, when the job was made."""
+    """The log's generation when the job was made."""
 
     def run(self) -> BatchesRead:
         """See ``Job``."""

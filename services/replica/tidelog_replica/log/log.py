@@ -217,8 +217,8 @@ class Log(Cleanable):
         return segment
 
     def roll_if_old(self, wall_ms: int) -> bool:
-        """Close the written segment where its first record was appended ``roll_age_ms`` ago, as far as was looked: to
-        be called now and then. Raises ``OSError``."""
+        """Close the active segment if a call saw its first record ``roll_age_ms`` ago or earlier. To be called now
+        and then. Raises ``OSError``."""
         active, self._looked_ms = self._segments[-1], wall_ms
         if not active.size or not self._usable:
             self._active_since_ms = None

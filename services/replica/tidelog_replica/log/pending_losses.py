@@ -1,12 +1,12 @@
 """Losses that the controller does not know of yet: the file ``pending-losses`` in a log's directory.
 
-A copy that follows a leader without some of its records has to cut them. It is often the only server that ever had
-them, so its report is the only trace of the loss. The report must outlive a crash: it is written to this file,
-durably, before the records are cut, and removed when the controller has answered it. A server that restarts in
-between reports again; the controller notes the same report once.
+A copy has to cut records that its leader does not have. Often no other server holds them, so its report is the only
+trace of the loss. The report must outlive a crash: it is written to this file, durably, before the records are cut,
+and removed when the controller has recorded it, or refuses it for good. A server that restarts in between reports
+again; the controller records the same report once.
 
 The file: the CRC32C of the rest (big-endian), seeded with the name of the directory, then a JSON list of losses, each
-a list of the fields of ``LostRange``. A damaged file counts as missing. An earlier release passes over the file.
+a list of the fields of ``LostRange``. A damaged file counts as missing. An earlier release ignores the file.
 """
 
 from __future__ import annotations
@@ -26,14 +26,15 @@ _CRC = struct.Struct(">I")
 
 
 class LostRange(NamedTuple):
-    """Records of one partition that this copy does not have any more, and the leader does not have either."""
+    """Records of one partition that this copy no longer has, and that the leader does not have either."""
 
     leader_epoch: int
-    """In which the copy found out."""
+    """The leader epoch in which the copy lost them."""
     start: int
     end: int
     possible: bool
-    """They lay above every high watermark that this copy knew: they may have been committed. Else they were."""
+    """Whether they lay above every high watermark that this copy knew: then they may have been committed. If False,
+    they were committed."""
 
 
 class PendingLosses:

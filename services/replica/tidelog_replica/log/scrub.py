@@ -1,5 +1,5 @@
-"""Reading a segment again, piece by piece, to see whether the disk still has what was written: a full one, or what is
-synced of the one that is written.
+"""Reading a segment again, piece by piece, to see whether the disk still has what was written: a full segment, or the
+synced part of the active one.
 
 Every batch is checked as its writer checked it: CRC, length, counts. What no CRC covers is checked against what the
 log knows: the offsets follow each other, the leader epochs are those of the epoch cache, and the hash chain from the
@@ -63,8 +63,8 @@ class Target:
 
     @classmethod
     def of(cls, segment: Segment, synced: int | None = None) -> Target:
-        """The segment, now. ``synced``: it is the one that is written, and is checked up to that offset; None: it is
-        full. Raises ``OSError``."""
+        """The segment as it is now. ``synced``: it is the active segment, and is checked up to that offset; None: it
+        is full. Raises ``OSError``."""
         size, end, chain = segment.place_at(segment.end_offset if synced is None else synced)
         return cls(
             segment.path,
@@ -79,7 +79,8 @@ class Target:
         )
 
     def is_still(self, segment: Segment | None) -> bool:
-        """Whether ``segment`` is the one whose check began, and its file was not replaced. The log was not cut."""
+        """Whether ``segment`` is this one, and its file was not replaced since. The caller knows that the log was not
+        cut."""
         return segment is not None and (segment.base, segment.rewrites) == (self.base, self.rewrites)
 
     @property
@@ -102,7 +103,7 @@ class Checked(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class Scrub:
     """Check about ``length`` bytes from ``place`` on. Raises ``CorruptLog``, and other ``OSError``s that say nothing
-    of the segment. That the one which is written cannot be read is such a one: see ``window.py``."""
+    of the segment. If the active segment cannot be read, that is such an error: see ``window.py``."""
 
     disk: Disk
     target: Target

@@ -57,10 +57,10 @@ class Segment:
         self.first_timestamp: int | None = None
         """Of the first record, ms; known of the segment that is written."""
         self.since_ms: int | None = None
-        """Of a segment that this process closed: when a look at the log first saw its first record, or the look
-        before where none did, by the wall clock; None: not known."""
+        """When a check of the log first saw a record in this segment, by the wall clock (ms). If it was closed before
+        any check saw it: the time of the check before. None: not known, since another process closed it."""
         self.rewrites = 0
-        """How often another file took its place."""
+        """How often another file replaced its file."""
         self.path = f"{directory}/{base:020d}.log"
         self.index_path = f"{directory}/{base:020d}.index"
         self._disk = disk

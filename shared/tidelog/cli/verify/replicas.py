@@ -1,5 +1,5 @@
-"""``tidelog verify replicas``: whether the replicas of each partition hold the same, on their disks or, quickly, as
-far as servers remember."""
+"""``tidelog verify replicas``: whether the replicas of each partition hold the same batches on their disks, or, with
+``--quick``, the same hash chains in memory."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ AT_ONCE = 8
 """Partitions that are compared at a time."""
 
 MIB_PER_S = 16.0
-"""Read from each copy, unless told otherwise."""
+"""Default of ``--rate``."""
 QUICK = (
-    "This was the quick form: it compared what servers have in memory, and read nothing from their disks. Without"
-    " --quick every copy is read."
+    "This was the quick form: it compared what servers have in memory, and read nothing from their disks. Run it"
+    " without --quick to read every copy."
 )
 
 Found = tuple[TopicInfo, int, Comparison]
@@ -43,7 +43,7 @@ Found = tuple[TopicInfo, int, Comparison]
     default=MIB_PER_S,
     show_default=True,
     metavar="MIB",
-    help="MiB per second that are read from each copy of a partition; 0: as fast as it goes.",
+    help="MiB per second that are read from each copy of a partition; 0: no limit.",
 )
 @json_option
 @gateway_option
@@ -51,8 +51,8 @@ def replicas(where: tuple[str, ...], quick: bool, mib_per_s: float, as_json: boo
     """Compare the copies of all live replicas of each partition, of the topics or partitions named, or of all.
 
     Every server reads its copy from its disk and checks each batch; the batches of all copies are compared one by
-    one, up to the smallest high watermark. The first offset from which on copies differ is named, with all sides, and
-    the odd one out of three. Partitions are read one after the other.
+    one, up to the smallest high watermark. Where copies differ, the output names the first offset, the digest of each
+    copy, and the odd one out of three. Partitions are read one after the other.
 
     Exit code 0: all copies on live servers were compared to the end, and are the same."""
 
@@ -111,7 +111,7 @@ async def _compare_all(log: Log, metadata: MetadataAnswer, chosen: list[tuple[To
 async def _read_all(
     log: Log, metadata: MetadataAnswer, chosen: list[tuple[TopicInfo, int]], max_bytes_per_s: float
 ) -> list[Found]:
-    """One partition after the other, so that each disk is read at that rate at most."""
+    """Compare one partition after the other, so that each disk is read at ``max_bytes_per_s`` at most."""
     live = {server.node for server in metadata.servers if not server.fenced}
     found: list[Found] = []
     sizes = await _records_of(log, chosen)
@@ -131,7 +131,7 @@ async def _read_all(
 
 
 async def _records_of(log: Log, chosen: list[tuple[TopicInfo, int]]) -> list[int]:
-    """About how many records each partition holds; 0 where nobody says."""
+    """About how many records each partition holds; 0 if that is not known."""
     known = {topic.topic_id: topic for topic in (await log.status(offsets=True)).topics}
     sizes = []
     for topic, partition in chosen:

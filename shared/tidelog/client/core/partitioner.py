@@ -1,6 +1,6 @@
 """Which partition a record goes to: murmur2 of the key, as Kafka's clients do it, so that keys land where users of
-Kafka expect them; without a key, one partition for a whole batch, then the next (KIP-480, "sticky"). Partitions that
-take no records at present, since they are read-only or paused, are passed over while there are others.
+Kafka expect them; without a key, one partition for a whole batch, then the next (KIP-480, "sticky"). Without a key,
+partitions that are read-only or paused are passed over while there are others.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Partitioner:
         self.sticky = next((partition for partition in following if partition not in self.closed), next_one)
 
     def close(self, partitions: Iterable[int]) -> None:
-        """These, and no others, take no records at present. A key stays with its partition all the same."""
+        """Exactly these partitions take no records at present. A key stays with its partition even so."""
         self.closed = frozenset(partitions)
         if self.sticky in self.closed:
             self.move_on()

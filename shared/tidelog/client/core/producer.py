@@ -21,8 +21,8 @@ Each partition is a *lane*: an open batch, a queue of sealed ones, and those in 
   only a leader that was replaced, and its gap proves nothing. Such batches end with their delivery timeout. In a
   topic that may lose records (``lossy``) they are numbered anew too, but a batch whose fate was in doubt stays so: it
   may have been in a log that is lost, and may come back with it.
-- **Throttling.** An ack may ask for a pause (``throttle_ms``), since the partition's leader is slow. The lane sends
-  nothing new until the pause is over.
+- **Throttling.** An ack may ask for a pause (``throttle_ms``) because the partition's leader is slow. The lane sends
+  nothing until the pause is over.
 - **Tickets.** A batch that is refused since its producer id was not presented with a valid ticket was not written
   by that try. What no try can have written is numbered anew under a fresh producer id; the rest is given up.
 - **A conditional append** (``expected_offset``) is a batch of one record. Refused with ``UNEXPECTED_OFFSET`` it is
@@ -85,9 +85,9 @@ class ProducerCore:
         self.wants_producer_id = False
         """The shell should ask for a producer id and bring it to ``on_producer_id``."""
         self.throttled_acks = 0
-        """Acks that asked for a pause, since the partition's leader is slow."""
+        """Acks that asked for a pause because the partition's leader is slow."""
         self.throttled_s = 0.0
-        """Sum of these pauses over all partitions, each moment of a partition counted once."""
+        """Sum of these pauses over all partitions, in seconds. Pauses of one partition that overlap count once."""
         self._options = options
         self._acks = int(ACKS[options.acks])
         self._idempotent = options.is_idempotent
