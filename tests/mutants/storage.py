@@ -267,7 +267,13 @@ def scrub_full_segments_only(patch: Patch) -> None:
 )
 def believe_any_other_copy(patch: Patch) -> None:
     """One other copy, the leader's, is enough."""
-    patch.setattr(copy_checks, "majority_of", lambda edges, state: (state.leader,) if state.leader in edges else ())
+
+    def believe_the_first(values, replicas):  # the preferred leader
+        first = replicas[0]
+        odd = tuple(node for node in values if first in values and values[node] != values[first])
+        return (first,) if odd else (), odd
+
+    patch.setattr(copy_checks, "find_odd_copies", believe_the_first)
 
 
 @breaks(

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import pytest
 from replica_net import KEY, Net
 from test_compaction import NOW, records, stored, table
 from tidelog.records import NewRecord, decode_batch, encode_batch, split
 from tidelog.types import TopicConfig
 from tidelog.wire.codec import payload_view
 from tidelog.wire.messages import Read, ReadAnswer
+from tidelog_replica.log.advance import Advance
 from tidelog_replica.log.compaction import Compaction
 from tidelog_replica.log.files import CLEANED
 from tidelog_replica.log.log import Log
+from tidelog_replica.node import StartJob
 from tidelog_replica.settings import ReplicaSettings
 
 
@@ -151,3 +154,45 @@ def test_a_pass_that_cannot_remember_all_keys_is_followed_by_the_next_one_at_onc
     net.advance(11)
     log = net.partition("r1").log
     assert len(net.happened("log_compacted")) > 1 and log.compacted_to == log.extents()[-1].base
+
+
+def after_a_pass(net: Net) -> list[StartJob]:
+    """Jobs that are begun when the first of several passes of r1 has ended."""
+    while not net.happened("log_compacted"):
+        (job,) = net.slow_job["r1"]
+        net.slow_job["r1"] = []
+        net.work("r1", job)
+        net.run()
+    return net.slow_job["r1"]
+
+
+def with_a_pass_under_way(monkeypatch: pytest.MonkeyPatch) -> Net:
+    """All records grow older than ``retention_ms`` during the first of several passes."""
+    monkeypatch.setattr(Log.begin_compaction, "__defaults__", (4,))
+    config = TopicConfig(
+        min_insync_replicas=1, segment_max_bytes=600, cleanup="compact,delete", retention_ms=3_600_000
+    )
+    settings = ReplicaSettings(retention_check_interval_s=10, compaction_min_dirty_ratio=0.01)
+    net = Net(1, config=config, settings=settings)
+    net.wall_ms = NOW
+    net.start()
+    net.create()
+    for number in range(60):
+        net.send_batch("r1", encode_batch([NewRecord(b"%d" % number * 40, b"key-%d" % (number % 20), NOW)]))
+    net.slow_job["r1"] = []
+    net.advance(11)
+    net.wall_ms += 7_200_000
+    return net
+
+
+def test_retention_has_its_turn_between_passes_that_follow_each_other(monkeypatch: pytest.MonkeyPatch):
+    net = with_a_pass_under_way(monkeypatch)
+    (next_one,) = after_a_pass(net)
+    assert isinstance(next_one.job, Advance) and len(net.happened("log_start_moved")) == 1
+
+
+def test_no_log_is_cut_by_retention_after_a_pass_where_its_leader_is_not_known(monkeypatch: pytest.MonkeyPatch):
+    net = with_a_pass_under_way(monkeypatch)
+    net.push(leader=None, leader_epoch=net.state().leader_epoch + 1)
+    net.run()
+    assert after_a_pass(net) == [] and net.partition("r1").log.start == 0

@@ -8,11 +8,12 @@ import pytest
 from replica_net import KEY, Net, cluster, code
 from simulation.altered import alter, forget_indexes, segment_of
 from tidelog.levels import COPY_CHECKS
+from tidelog.majority import find_odd_copies
 from tidelog.records import NewRecord, encode_batch
 from tidelog.types import PartitionState, TopicConfig
 from tidelog.wire.messages import Digest, ScrubServer, ScrubStatus
 from tidelog_replica.copy_checks import AGAIN_S, MOST_TRIES
-from tidelog_replica.core.copies import majority_of, why_kept
+from tidelog_replica.core.copies import why_kept
 from tidelog_replica.log.compaction import Compaction
 from tidelog_replica.log.log import Log
 from tidelog_replica.settings import ReplicaSettings
@@ -105,6 +106,7 @@ def test_the_odd_copy_out_of_three_is_quarantined_and_fetched_again(offset: int)
     assert net.values("r3")[offset] != VALUES[offset]
     scrub(net)
     assert differing(net, "r1") == [(("r3",), ("r1", "r2", "r3"))]
+    assert not any(one.below for one in net.nodes["r1"].copy_checks.differing())
     (event,) = [event for name, event in net.happened("odd_copy_given_up")]
     assert event.fields["start"] <= offset < event.fields["end"]
     net.advance(20)
@@ -136,6 +138,36 @@ def test_of_two_copies_that_differ_nobody_is_judged():
     assert happened(net, "odd_copy_given_up") == [] and set(net.state().isr) == {"r1", "r2"}
 
 
+def test_a_difference_is_remembered_while_its_partition_is_paused():
+    net = filled(2)
+    alter_stopped(net, "r2", 4)
+    scrub(net)
+    known = differing(net, "r1")
+    assert known
+    net.push(paused=True)
+    net.run()
+    net.advance(2 * AGAIN_S)
+    assert not net.nodes["r1"].partitions and differing(net, "r1") == differing(net, "r2") == known
+    net.push(paused=False, leader="r1", leader_epoch=net.state().leader_epoch + 1)
+    net.run()
+    asked = len(net.messages(Digest))
+    net.advance(2 * AGAIN_S)
+    assert differing(net, "r1") == known and len(net.messages(Digest)) > asked
+
+
+def test_a_difference_is_forgotten_where_the_topic_or_the_copy_is_gone():
+    net = filled(2)
+    alter_stopped(net, "r2", 4)
+    scrub(net)
+    net.push(replicas=("r1",), isr=("r1",))
+    net.run()
+    net.advance(2 * AGAIN_S)
+    assert differing(net, "r2") == []
+    net.delete()
+    net.advance(2 * AGAIN_S)
+    assert differing(net, "r1") == []
+
+
 def test_without_the_third_nobody_is_judged_and_with_it_the_odd_one_is():
     net = filled(config=replace(SMALL, min_insync_replicas=1))
     alter_stopped(net, "r3", 4)
@@ -147,6 +179,22 @@ def test_without_the_third_nobody_is_judged_and_with_it_the_odd_one_is():
     assert happened(net, "odd_copy_given_up") == ["r3"] and is_whole(net)
     net.advance(AGAIN_S)
     assert differing(net, "r1") == []
+
+
+def test_a_learner_that_says_what_the_majority_says_keeps_its_copy():
+    net = filled(4)
+    three = ("r1", "r2", "r3")
+    net.push(replicas=three, isr=three, learners=("r4",), leader_epoch=net.state().leader_epoch + 1)
+    net.run()
+    net.advance(5)
+    alter_stopped(net, "r3", 4)
+    scrub(net, "r1", "r4")
+    assert differing(net, "r1") == differing(net, "r4") == [(("r3",), ("r1", "r2", "r3", "r4"))]
+    assert happened(net, "odd_copy_given_up") == []
+    scrub(net, "r3")
+    net.advance(20)
+    assert happened(net, "odd_copy_given_up") == ["r3"]
+    assert all(net.values(name) == VALUES for name in net.names)
 
 
 def test_a_copy_without_which_nothing_could_be_written_is_kept():
@@ -190,6 +238,7 @@ def test_a_difference_below_the_beginning_of_a_log_is_reported_only():
         assert net.partition(name).log.advance_start(6)
     scrub(net)
     assert differing(net, "r1") == [(("r3",), ("r1", "r2", "r3"))] and happened(net, "odd_copy_given_up") == []
+    assert all(one.below for name in net.names for one in net.nodes[name].copy_checks.differing())
 
 
 def test_logs_that_begin_elsewhere_or_reach_further_are_compared_where_both_are():
@@ -293,15 +342,17 @@ GOOD, BAD, OTHER = (5, b"good"), (5, b"bad"), (5, b"other")
 
 
 def test_a_majority_of_the_replicas_says_what_is_right():
-    assert majority_of({"r1": GOOD, "r2": GOOD, "r3": BAD}, STATE) == ("r1", "r2")
-    assert majority_of({"r1": GOOD, "r3": GOOD, "r2": (4, b"good")}, STATE) == ("r1", "r3")
-    assert majority_of({"r1": GOOD, "r2": BAD, "r3": OTHER}, STATE) == ()
-    assert majority_of({"r1": GOOD, "r2": BAD}, STATE) == ()
-    assert majority_of({"r1": BAD, "r2": GOOD, "r3": GOOD}, STATE) == ("r2", "r3")
-    assert majority_of({"r1": GOOD, "l1": GOOD, "r2": BAD}, STATE) == (), "learners do not vote"
-    assert majority_of({"r1": GOOD, "r2": GOOD, "l1": BAD}, STATE) == ("r1", "r2")
-    five = replace(STATE, replicas=("r1", "r2", "r3", "r4", "r5"))
-    assert majority_of({"r1": GOOD, "r2": GOOD, "r3": BAD}, five) == (), "two of five"
+    three, five = ("r1", "r2", "r3"), ("r1", "r2", "r3", "r4", "r5")
+    none = ((), ())
+    assert find_odd_copies({"r1": GOOD, "r2": GOOD, "r3": BAD}, three) == (("r1", "r2"), ("r3",))
+    assert find_odd_copies({"r1": GOOD, "r3": GOOD, "r2": (4, b"good")}, three) == (("r1", "r3"), ("r2",))
+    assert find_odd_copies({"r1": GOOD, "r2": BAD, "r3": OTHER}, three) == none
+    assert find_odd_copies({"r1": GOOD, "r2": BAD}, three) == none
+    assert find_odd_copies({"r1": BAD, "r2": GOOD, "r3": GOOD}, three) == (("r2", "r3"), ("r1",))
+    assert find_odd_copies({"r1": GOOD, "l1": GOOD, "r2": BAD}, three) == none, "learners do not vote"
+    assert find_odd_copies({"r1": GOOD, "r2": GOOD, "l1": BAD}, three) == (("r1", "r2"), ("l1",))
+    assert find_odd_copies({"r1": GOOD, "r2": GOOD, "r3": BAD, "l1": GOOD}, three) == (("r1", "r2"), ("r3",))
+    assert find_odd_copies({"r1": GOOD, "r2": GOOD, "r3": BAD}, five) == none, "two of five"
 
 
 def test_the_odd_copy_is_given_up_only_where_the_others_can_go_on():

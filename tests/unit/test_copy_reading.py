@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from importlib import import_module
 
+import pytest
 import trio
+from click.testing import CliRunner
 from replica_net import CLIENT, KEY, Net, cluster, code
 from simulation.altered import alter, segment_of
 from tidelog.client.comparing import Comparison, Difference, Side, compare
@@ -18,11 +21,12 @@ from tidelog.records import NewRecord, decode_columns, encode_batch, read_header
 from tidelog.types import TopicConfig
 from tidelog.websocket import WebSocketTransport
 from tidelog.wire.codec import payload_view
-from tidelog.wire.messages import CopyRead, Digest, DigestAnswer, Message, ReadCopy
+from tidelog.wire.messages import CopyRead, Digest, DigestAnswer, Message, PartitionInfo, ReadCopy, TopicInfo
 from tidelog_replica.copy_reads import KEY as READS
 from tidelog_replica.copy_reads import MOST_WAITING, PATIENCE_S
 from tidelog_replica.node import StartJob
 from tidelog_replica.settings import ReplicaSettings
+from trio.testing import MockClock
 
 PATH = f"/data/{KEY.topic_id}-0"
 VALUES = [f"{number:02}".encode() * 20 for number in range(12)]
@@ -65,7 +69,7 @@ def compared(net: Net, *names: str) -> Comparison:
         loop = TrioLoop(WebSocketTransport())
         return await compare_copies(loop, names or net.names, bounds, read, 0, told.append)
 
-    result = trio.run(run)
+    result = trio.run(run, clock=MockClock(autojump_threshold=0))
     assert result.difference or sum(told) == result.end - result.start
     return result
 
@@ -200,6 +204,42 @@ def test_a_read_that_nobody_waits_for_any_more_is_not_run():
         net.run()
     assert len(slow(net)) == 2 and gone not in net.answers
     assert [code(net.answers[id]) for id in (first, late, new)] == ["", "REQUEST_TIMED_OUT", ""]
+
+
+def test_copies_that_are_nowhere_synced_are_named_and_not_taken_for_the_same():
+    net = filled(replace(SMALL, flush="os", segment_max_bytes=1 << 20))
+    result = compared(net)
+    assert (result.compared, result.end, set(result.unasked)) == ((), 0, {"r1", "r2", "r3"})
+    assert "from offset 0 on" in result.unasked["r1"] and "up to 12" in result.unasked["r1"]
+
+
+def test_a_copy_that_is_not_synced_is_named_and_the_others_are_compared_on():
+    net = filled()
+    net.slow_flush["r3"] = []
+    net.partition("r3").log._synced = 6
+    result = compared(net)
+    assert (result.compared, result.end, result.difference) == (("r1", "r2"), 12, None)
+    assert set(result.unasked) == {"r3"} and "up to 12" in result.unasked["r3"]
+    alter_on_disk(net, "r2", 11)
+    found = compared(net).difference
+    assert found is not None and found.offset == 11 and set(found.sides) == {"r1", "r2"}
+
+
+def test_verify_says_where_a_copy_was_not_compared_to_the_end(monkeypatch: pytest.MonkeyPatch):
+    module = import_module("tidelog.cli.verify.replicas")
+    partition = PartitionInfo(0, ("r1", "r2"), ("r1", "r2"), "r1", 1, 1)
+    topic = TopicInfo(KEY.topic_id, "orders", {}, (partition,))
+
+    def verify(result: Comparison) -> tuple[int, str]:
+        monkeypatch.setattr(module, "run", lambda task: [(topic, 0, result)])
+        done = CliRunner().invoke(module.replicas, [])
+        return done.exit_code, done.output
+
+    code, output = verify(Comparison(("r1", "r2"), 0, 12))
+    assert code == 0 and "no difference; 1 partitions, 12 records compared" in output
+    code, output = verify(Comparison(("r1",), 0, 12, unasked={"r2": "not synced"}))
+    assert code == 1 and "orders/0: r2 was not compared to the end: not synced" in output
+    assert "no difference in what was compared; 1 of 1 partitions not compared in full, 12 records compared" in output
 
 
 def test_what_is_refused():

@@ -316,3 +316,8 @@ def test_copies_that_differ_are_named_until_they_do_not() -> None:
     (finding,) = examine(replace(view(), differing={unknown}))
     assert finding.level == PROBLEM and "the copies on r1 and r3 differ" in finding.what
     assert "No majority" in finding.next_step
+    (finding,) = examine(replace(view(), differing={replace(odd, below=True), odd}))
+    assert "the copy on r3 is not what r1 and r2 hold" in finding.what and "below offset 7" in finding.what
+    assert "by itself" not in finding.next_step and "made again" in finding.next_step
+    (finding,) = examine(replace(view(), differing={replace(unknown, start=4, below=True)}))
+    assert "below offset 4" in finding.what and "No majority" in finding.next_step

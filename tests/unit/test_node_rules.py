@@ -278,13 +278,30 @@ def test_a_loss_is_reported_until_the_controller_has_it() -> None:
     assert len(net.messages(ReportLoss)) == count
 
 
-def test_a_loss_that_the_controller_refuses_for_good_is_not_reported_again() -> None:
+@pytest.mark.parametrize("refusal", ["METADATA_WENT_BACK", "UNSUPPORTED_LEVEL", "UNSUPPORTED", "FORBIDDEN"])
+def test_C10_a_refusal_that_passes_does_not_forget_a_loss(refusal: str) -> None:
     net = diverged(unclean_election=True)
     net.push(leader="r1", isr=("r1",), leader_epoch=2, unclean_epoch=2)
-    net.refuse_loss = refuse("UNKNOWN_TOPIC", "it is gone")
+    net.refuse_loss = refuse(refusal, "not now")
+    net.start("r2")
+    net.advance(3)
+    assert net.partition("r2").log.pending_losses.ranges
+    net.stop("r2")
+    net.refuse_loss = None
+    net.losses.clear()
+    net.start("r2")
+    net.advance(3)
+    assert len(net.losses) == 1 and not net.partition("r2").log.pending_losses.ranges
+
+
+@pytest.mark.parametrize("refusal", ["UNKNOWN_TOPIC", "NOT_REPLICA", "MALFORMED"])
+def test_a_loss_that_the_controller_refuses_for_good_is_not_reported_again(refusal: str) -> None:
+    net = diverged(unclean_election=True)
+    net.push(leader="r1", isr=("r1",), leader_epoch=2, unclean_epoch=2)
+    net.refuse_loss = refuse(refusal, "never")
     net.start("r2")
     net.advance(5)
-    assert len(net.losses) == 1
+    assert len(net.losses) == 1 and not net.partition("r2").log.pending_losses.ranges
 
 
 def test_the_answer_to_a_proposal_does_not_tell_who_is_eligible_the_metadata_does() -> None:

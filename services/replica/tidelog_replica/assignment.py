@@ -144,6 +144,11 @@ class Assignment:
         topic = self._acted_on.get(key.topic_id)
         return topic is None or topic.partitions[key.partition].leader_epoch > leader_epoch
 
+    def has_copy(self, key: TopicPartition) -> bool:
+        """Whether the newest metadata give this server a copy of the partition, open or not."""
+        states = [t.partitions[key.partition] for t in self._image.topics if t.topic_id == key.topic_id]
+        return any(self._node in (*state.replicas, *state.learners) for state in states)
+
     def topic_name(self, topic_id: str) -> str:
         """Its name as far as it is known here, else its id."""
         topic = self._acted_on.get(topic_id)

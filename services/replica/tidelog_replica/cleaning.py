@@ -5,7 +5,8 @@ Every ``retention_check_interval_s`` each partition has its turn, a few at a tim
 nobody. The leader decides where the log begins; a follower takes over at once what its leader says, but never past
 its own HW: what the leader has removed does not come back when the follower leads. What takes long is a job: see
 ``log/advance.py`` and ``log/compaction.py``. A partition with another job under
-way waits for its next turn, and so does a compaction for whose new files the disk has no room.
+way waits for its next turn, and so does a compaction for whose new files the disk has no room. A compaction that has
+ended is followed by another turn at once: retention comes first, then the next pass where one is needed.
 """
 
 from __future__ import annotations
@@ -69,10 +70,13 @@ class Cleaning:
         self._due = now + self._pause_s
         for _ in range(min(TURNS_AT_ONCE, len(self._waiting))):
             partition = self._partitions.get(self._waiting.pop())
-            if partition is not None and partition.role is not None:
+            if partition is not None:
                 partition.guard(partial(self._clean, partition))
 
     def _clean(self, partition: Partition) -> None:
+        """A partition's turn; nothing where it is not known here which server leads."""
+        if partition.role is None:
+            return
         log, wall_ms = partition.log, self._wall_ms()
         log.roll_if_old(wall_ms)
         if self._outbox.jobs.busy(partition.key):
@@ -163,7 +167,7 @@ class Cleaning:
                     bytes_before=sum(source.size for source in compaction.sources),
                     bytes_after=sum(each.bytes for each in log.extents() if each.end <= compaction.sources[-1].end),
                 )
-                self._compact(partition, self._wall_ms())  # the pass may have ended where its map of keys was full
+                self._clean(partition)  # retention, and the next pass where the map of keys was full
 
         partition.guard(take)
 

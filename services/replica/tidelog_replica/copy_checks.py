@@ -13,13 +13,14 @@ believes, and the hash chains show whether the copies believe the same. Partitio
               from the leader (``repair.py``)
 
 A server judges its own copy only, and only by answers from the leader epoch in which it leads or follows itself
-(``Partition.agreed_epoch``). ``core/copies.py`` says which copy is the odd one, and when it may be given up. A server
-repairs one copy at a time. It gives up the same copy at most ``MOST_TRIES`` times between two starts: after that the
-disk is not the cause. A difference below the log start of some replica is only reported, since the batches that
-differed are gone there.
+(``Partition.agreed_epoch``). ``tidelog.majority`` says which copy is the odd one, and ``core/copies.py`` when it may
+be given up. A server repairs one copy at a time. It gives up the same copy at most ``MOST_TRIES`` times between two
+starts: after that the disk is not the cause. A difference below the log start of some replica is only reported, since
+the batches that differed are gone there.
 
 Each server remembers the differences that it has seen, for ``describe_metrics``, and compares again every
-``AGAIN_S`` until the odd copies have been seen to agree.
+``AGAIN_S`` until the odd copies have been seen to agree. It also remembers them while the partition is paused, or its
+log is being opened or repaired. It forgets them if it no longer has a copy of the partition.
 """
 
 from __future__ import annotations
@@ -30,11 +31,12 @@ from functools import partial
 
 from tidelog.errors import TidelogError
 from tidelog.levels import COPY_CHECKS
+from tidelog.majority import find_odd_copies
 from tidelog.types import NodeId, PartitionState, TopicPartition
 from tidelog.wire.messages import DifferingCopies, Digest, DigestAnswer, Message
 
 from tidelog_replica.assignment import Assignment
-from tidelog_replica.core.copies import Edge, majority_of, why_kept
+from tidelog_replica.core.copies import Edge, why_kept
 from tidelog_replica.log.segment import CorruptLog
 from tidelog_replica.outbox import Outbox
 from tidelog_replica.partition import Partition
@@ -109,9 +111,10 @@ class CopyChecks:
         return min(self._again_at.values(), default=None)
 
     def on_tick(self, now: float) -> None:
-        """Compare again the copies that differed, where that is due."""
+        """Compare again the copies that differed, where that is due. A log that is closed has its turn when it is
+        open again."""
         for key in [key for key, due in self._again_at.items() if due <= now]:
-            if key in self._assignment.partitions or key in self._assignment.repairs:
+            if self._assignment.has_copy(key):
                 self._again_at[key] = now + AGAIN_S
                 self.want(key, now)
             else:
@@ -192,10 +195,9 @@ class CopyChecks:
             self._on_agreement(check, set(at_end))
             self._end(now)
             return
-        state = _state(check.partition)
-        majority = majority_of(at_end, state)
-        odd = tuple(node for node in at_end if node not in majority) if majority else ()
-        self._remember(DifferingCopies(*check.key, odd, tuple(at_end), start, end), now)
+        majority, odd = find_odd_copies(at_end, _state(check.partition).replicas)
+        below = len(set(at_start.values())) > 1
+        self._remember(DifferingCopies(*check.key, odd, tuple(at_end), start, end, below), now)
         if self._node in odd and all(at_start[node] == own[0] for node in majority):
             self._narrow(check, majority, start, end, now)
         else:
@@ -260,7 +262,7 @@ class CopyChecks:
         self._tries[key] = self._tries.get(key, 0) + 1
         told = f"between offsets {low} and {high} it differs from the log on {' and '.join(majority)}"
         self._event("odd_copy_given_up", key, start=low, end=high, majority=list(majority))
-        partition.guard(_meet, CorruptLog(partition.log.segment_at(low).path, told))
+        partition.meet(CorruptLog(partition.log.segment_at(low).path, told))
         self._touch(partition)
 
     # --- what is remembered ------------------------------------------------------------------------------
@@ -303,7 +305,3 @@ def _holders(partition: Partition) -> tuple[NodeId, ...]:
 
 def _edges(answers: Answers) -> dict[NodeId, list[Edge]]:
     return {node: [(e.boundary, e.chain) for e in answer.entries] for node, answer in answers.items()}
-
-
-def _meet(damage: OSError) -> None:
-    raise damage

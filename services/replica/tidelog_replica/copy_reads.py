@@ -122,7 +122,7 @@ class CopyReads:
         elif not partition.log.is_still(job.target, job.generation):
             answer = _answer(partition, BatchesRead(job.offset, 0, b""))  # it was cut or compacted meanwhile
         else:
-            partition.guard(_meet, result)
+            partition.meet(result)
             self._touch(partition)
             answer = partition.refusal()
         self._outbox.answer(source, id, answer)
@@ -133,7 +133,3 @@ def _answer(partition: Partition, read: BatchesRead) -> CopyRead:
     return CopyRead(
         partition.log.start, partition.high_watermark, read.next_offset, read.size, payload=read.fingerprints
     )
-
-
-def _meet(damage: OSError) -> None:
-    raise damage

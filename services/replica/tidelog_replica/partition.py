@@ -139,13 +139,17 @@ class Partition:
         try:
             action(*args)
         except CorruptLog as error:
-            self.damage = error
-            self.fail(f"damaged log: {error}")
+            self.meet(error)
         except Refusal as error:
             self.fail(str(error))
         except OSError as error:
             self._fail_disk(f"{type(error).__name__}: {error}")
         return self.offline is None
+
+    def meet(self, damage: CorruptLog) -> None:
+        """The log was seen to be damaged: the partition goes offline, until its log is repaired."""
+        self.damage = damage
+        self.fail(f"damaged log: {damage}")
 
     def fail(self, reason: str) -> None:
         """Take the partition offline, loudly."""

@@ -5,7 +5,8 @@
                 until they do.
                 A leader that ends takes no more batches and waits for what it has to be committed, but not for long.
                 And ``ready``, where the successor of a transfer has everything; again until it leads
-    ReportLoss  records were cut that were committed, or may have been. Each is sent until it is answered
+    ReportLoss  records were cut that were committed, or may have been. Each is sent until the controllers have
+                recorded it, or refuse it for good
 
 All that is due at the end of one input goes out in as few messages as length allows. Answers of the first two do not
 matter: the metadata tells what came of them. Losses are kept until the controller has them, on the disk too, and one
@@ -36,6 +37,9 @@ TIMER = "petitions"
 """First part of the timer key."""
 TRANSFER = "transfer"
 """Reason of those that are ``ready``."""
+FINAL = ("UNKNOWN_TOPIC", "NOT_REPLICA", "MALFORMED")
+"""Refusals of a loss report that no repetition changes. Every other refusal may pass, as when the controllers'
+metadata have gone back, or a release does not match."""
 
 Loss = tuple[TopicPartition, LostRange]
 
@@ -117,9 +121,9 @@ class Petitions:
         self._outbox.call(CONTROLLER, message, self._settings.controller_timeout_s, done)
 
     def _on_reported(self, loss: Loss, answer: Message | TidelogError, now: float) -> None:
-        """A refusal that no repetition changes (the topic is gone) is an answer too."""
+        """Forget the report if the controllers have recorded it, or will never do so."""
         self._reporting = False
-        if isinstance(answer, TidelogError) and (answer.retriable or answer.code == "FENCED_BROKER_EPOCH"):
+        if isinstance(answer, TidelogError) and answer.code not in FINAL:
             self._report_at = now + self._settings.controller_retry_s
             return
         if self._losses and self._losses[0] is loss:

@@ -202,7 +202,7 @@ class Scrubbing:
         assert partition is not None and place is not None
         if isinstance(result, CorruptLog):
             self._place = None
-            partition.guard(partial(_meet, result))
+            partition.meet(result)
             self._touch(partition)
             return
         if isinstance(result, OSError):  # it says nothing of the segment, which is looked at in the next round
@@ -258,7 +258,3 @@ class Scrubbing:
                 count += found.count
                 places += [UnreadablePlace(*key, first, end - 1, min(id, MAX_INT)) for first, end, id in found.places]
         return count, tuple(places[:MOST_REPORTED])
-
-
-def _meet(damage: OSError) -> None:
-    raise damage

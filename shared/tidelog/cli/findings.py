@@ -280,17 +280,20 @@ def _unreadable(view: View) -> Iterator[Finding]:
 
 def _differing(view: View) -> Iterator[Finding]:
     """Partitions whose copies differ. Each server that compared them reports that. A report that names the odd copies
-    is shown rather than one that does not."""
+    is shown rather than one that does not. Then a difference below a log start is shown rather than another."""
     names = {topic.topic_id: topic.name for topic in view.metadata.topics}
     found: dict[str, DifferingCopies] = {}
-    for one in sorted(view.differing, key=lambda one: (not one.odd, one.topic_id, one.partition, one.start)):
+    for one in sorted(view.differing, key=lambda one: (not one.odd, not one.below, one.start)):
         found.setdefault(f"{names.get(one.topic_id, one.topic_id)}/{one.partition}", one)
     for name, one in sorted(found.items()):
-        place = f"the first difference is between offsets {one.start} and {one.end}"
+        place = f"below offset {one.start}" if one.below else f"between offsets {one.start} and {one.end}"
+        place = f"the first difference is {place}"
         if one.odd:
             others = " and ".join(node for node in one.compared if node not in one.odd)
             what = f"{name}: the copy on {', '.join(one.odd)} is not what {others} hold; {place}"
             step = f"It is given up and fetched again automatically when that is safe: see the log of {one.odd[0]}."
+            if one.below:
+                step = f"No server repairs a difference below a log start: have the copy on {one.odd[0]} made again."
         else:
             what = f"{name}: the copies on {' and '.join(one.compared)} differ; {place}"
             step = "No majority of the replicas agrees, so none is replaced."

@@ -21,6 +21,7 @@ from functools import partial
 
 from tidelog.client.loop import Loop
 from tidelog.errors import TidelogError
+from tidelog.majority import find_odd_copies
 from tidelog.wire.messages import DigestAnswer
 
 POINTS = 15
@@ -57,7 +58,7 @@ class Comparison:
     end: int = 0
     difference: Difference | None = None
     unasked: dict[str, str] = field(default_factory=dict)
-    """Replicas that gave no answer, and why."""
+    """Replicas that gave no answer, or that could not be compared up to the end; and why."""
     bytes_read: int = 0
     """Bytes read from the disks, of all copies together; 0: only what servers have in memory was compared."""
     thinned: int = 0
@@ -66,12 +67,7 @@ class Comparison:
     def odd_ones(self, replicas: Sequence[str]) -> tuple[str, ...]:
         """The copies that differ from a majority of the partition's ``replicas``, at least two of them, at the first
         difference; none if no majority agrees."""
-        sides = {} if self.difference is None else self.difference.sides
-        for side in set(sides.values()):
-            same = [node for node in replicas if sides.get(node) == side]
-            if len(same) >= 2 and 2 * len(same) > len(replicas):
-                return tuple(node for node in sides if sides[node] != side)
-        return ()
+        return () if self.difference is None else find_odd_copies(self.difference.sides, replicas)[1]
 
 
 async def compare(loop: Loop, nodes: Sequence[str], ask: Ask) -> Comparison:

@@ -2,8 +2,9 @@
 
 Every replica server reads its copy from its disk, piece by piece, checks each batch and answers with fingerprints
 (``tidelog.fingerprints``). The fingerprints of all copies are compared batch by batch, from the greatest log start to
-the smallest high watermark. If a copy turns out to be damaged, or its server stops answering, it is named, and the
-comparison goes on with the others. A single copy is read to its end, too, so that its batches are checked.
+the smallest high watermark. If a copy turns out to be damaged, its server stops answering, or its records are not
+synced to the disk (``flush=os``, a disk that stalls), the copy is named, and the comparison goes on with the others.
+A single copy that is left is read to its end, too, so that its batches are checked.
 
 Each replica compacts its own copy. If compaction has thinned out a batch in some copy, only the header is compared
 that the batch had when its producer sent it.
@@ -26,7 +27,7 @@ from tidelog.wire.messages import CopyRead
 AGAIN_S = 0.2
 """Pause before a server is asked again that had nothing to read: its log has changed, or is not synced there yet."""
 TRIES = 5
-"""A copy counts as not synced from an offset on if it had nothing to read there so many times."""
+"""A copy is compared no further if it had nothing to read at an offset so many times."""
 
 ReadPiece = Callable[[str, int], Awaitable[CopyRead]]
 """Has a replica server (by name) read its copy from an offset on."""
@@ -42,8 +43,6 @@ class _Copy:
     waiting: deque[Fingerprint] = field(default_factory=deque)
     bytes_read: int = 0
     """Of the last piece."""
-    ends: bool = False
-    """Nothing more of it is synced."""
 
 
 class _Comparer:
@@ -71,7 +70,8 @@ class _Comparer:
         self.thinned = 0
 
     async def run(self) -> Difference | None:
-        """The first difference; None if there is none up to the end, or up to where some copy is not synced."""
+        """The first difference up to the end; None if there is none. Copies that could not be compared up to the end
+        are then in ``unasked``."""
         while True:
             await self._loop.gather(partial(self._fill, copy) for copy in self._copies if not copy.waiting)
             self._copies = [copy for copy in self._copies if copy.node not in self.unasked]
@@ -99,12 +99,17 @@ class _Comparer:
     async def _fill(self, copy: _Copy) -> None:
         try:
             tries = 0
-            while not copy.waiting and not copy.ends and copy.offset < self._end:
+            while not copy.waiting and copy.offset < self._end:
                 began, before = self._loop.now(), copy.offset
                 await self._read_piece(copy)
                 tries = tries + 1 if copy.offset == before else 0
-                copy.ends = tries >= TRIES
-                if tries and not copy.ends:
+                if tries >= TRIES:
+                    self.unasked[copy.node] = (
+                        f"from offset {copy.offset} on nothing can be read from its disk: it is not synced so far,"
+                        f" or changes all the time; copies are compared up to {self._end}"
+                    )
+                    return
+                if tries:
                     await self._loop.sleep(AGAIN_S)
                 elif self._max_bytes_per_s and copy.bytes_read:
                     pause_s = copy.bytes_read / self._max_bytes_per_s - (self._loop.now() - began)

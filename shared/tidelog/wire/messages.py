@@ -1436,7 +1436,8 @@ class ScrubServer(Message):
 class DifferingCopies:
     """Part: copies of a partition that differ. ``odd``: those that differ from a majority of the replicas; empty if
     no majority agrees. ``compared``: all that were compared. ``start`` to ``end``: the offsets between which the
-    first difference lies."""
+    first difference lies. ``below``: it lies below ``start``, the log start of some replica, and no server repairs it
+    by itself."""
 
     topic_id: str
     partition: int
@@ -1444,6 +1445,7 @@ class DifferingCopies:
     compared: tuple[str, ...]
     start: int
     end: int
+    below: bool = False
 
 
 @dataclass(frozen=True, slots=True)

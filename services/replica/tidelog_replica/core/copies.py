@@ -1,35 +1,19 @@
-"""Which of the copies of a partition is the odd one, judged from the hash chain of each of them at one offset.
+"""When the odd copy of a partition may be given up, and what copies are compared by.
 
 Only comparable copies are compared. Below the smallest high watermark of the copies all logs are equal, batch by
 batch, if each agrees with its leader's in the present leader epoch. The hash chain at an offset there is a digest of
 all headers below it, with the CRCs of the batches as their producers sent them. Retention and compaction do not
-change it.
-
-Where a majority of the partition's replicas has the same chain, the copies with another chain are the odd ones. Two
-copies that differ are no majority: a third is needed to say which one is right. Learners are judged and do not vote.
+change it. From the hash chain of each copy at one offset ``tidelog.majority`` says which copy is the odd one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 
 from tidelog.types import NodeId, PartitionState
 
 Edge = tuple[int, bytes]
 """The last end of a batch at or below an offset, and the hash chain of the log up to there."""
-
-
-def majority_of(edges: Mapping[NodeId, Edge], state: PartitionState) -> tuple[NodeId, ...]:
-    """The replicas with the same chain, if they are a majority of all replicas and at least two; else none.
-    ``edges``: the answer of each copy that was asked."""
-    groups: dict[Edge, list[NodeId]] = {}
-    for node in state.replicas:
-        if node in edges:
-            groups.setdefault(edges[node], []).append(node)
-    for group in groups.values():
-        if len(group) >= 2 and 2 * len(group) > len(state.replicas):
-            return tuple(group)
-    return ()
 
 
 def why_kept(

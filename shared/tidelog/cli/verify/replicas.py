@@ -55,7 +55,7 @@ def replicas(where: tuple[str, ...], quick: bool, mib_per_s: float, as_json: boo
     copy, and the odd one out of three. Partitions are read one after the other. Where rules
     of access hold, this takes the right to read the topics; --quick takes the right to describe them.
 
-    Exit code 0: all that could be compared is the same, and every live replica answered."""
+    Exit code 0: all copies on live servers were compared to the end, and are the same."""
 
     async def task() -> list[Found]:
         async with connect(gateways) as log:
@@ -158,7 +158,7 @@ def _print(found: list[Found], quick: bool) -> None:
         name = f"{topic.name}/{partition}"
         records += result.end - result.start
         for node, reason in result.unasked.items():
-            click.echo(f"{name}: {node or 'a replica'} could not be asked: {reason}")
+            click.echo(f"{name}: {node or 'a replica'} was not compared to the end: {reason}")
         info = topic.partitions[partition]
         if down := [n for n in (*info.replicas, *info.learners) if n not in {*result.compared, *result.unasked}]:
             click.echo(f"{name}: {', '.join(down)} down, not compared")
@@ -172,7 +172,11 @@ def _print(found: list[Found], quick: bool) -> None:
                 click.echo(f"  the odd copy is on {', '.join(odd)}: 'tidelog servers scrub' has it fetched again")
     differing = sum(result.difference is not None for _, _, result in found)
     verdict = f"{differing} of {len(found)} partitions differ" if differing else "no difference"
-    click.echo(f"{verdict}; {len(found)} partitions, {records:,} records compared")
+    if partly := sum(bool(result.unasked) for _, _, result in found):
+        verdict += f" in what was compared; {partly} of {len(found)} partitions not compared in full"
+    else:
+        verdict += f"; {len(found)} partitions"
+    click.echo(f"{verdict}, {records:,} records compared")
     if quick:
         click.echo(QUICK)
         return
