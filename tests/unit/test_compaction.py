@@ -154,6 +154,15 @@ def test_no_producers_clock_holds_back_what_is_overdue():
     assert [compactable_end(future, 15, config, now) for now in (5999, 6000)] == [0, 10]
 
 
+def test_after_a_restart_what_is_young_waits_for_the_minimal_lag():
+    """The age of a closed segment is not known then: it makes a pass worth its while, but it overrides nothing."""
+    config = TopicConfig(cleanup="compact", compaction_min_lag_ms=500, max_compaction_lag_ms=1000)
+    found = [Extent(0, 10, 100, 5000), Extent(10, 15, 10, 0)]
+    assert [compactable_end(found, 15, config, now) for now in (5000, 5499, 5500)] == [0, 0, 10]
+    assert compactable_end(found, 15, config, 4999) == 10, "a timestamp of the future says nothing"
+    assert has_overdue(found, 0, 10, config, 5500)
+
+
 def test_the_written_segment_is_closed_in_time_for_the_maximal_lag():
     for age, lag, least, expected in ((9, 0, 0, 9), (9, 5, 0, 5), (9, 50, 0, 9), (9, 5, 2, 3), (9, 5, 5, 0)):
         config = TopicConfig(

@@ -279,6 +279,45 @@ def test_after_a_restart_the_age_is_that_of_the_first_record():
     assert log.roll_if_old(2000)
 
 
+def test_restarts_in_order_do_not_begin_the_age_anew():
+    """A start that trusts the index file reads no batch, so it does not know the first record's timestamp."""
+    disk, config = SimDisk(), TopicConfig(segment_max_age_ms=1000)
+    log = open_log(disk, config)
+    log.append([STORED[0], STORED[1]])  # from 1000 ms on
+    flush(log)
+    for wall_ms in (1300, 1900, 1999):
+        log.close()
+        log = open_log(disk, config)
+        assert not log.roll_if_old(wall_ms)
+    log.close()
+    log = open_log(disk, config)
+    assert log._segments[-1]._file is None, "an idle log has no open file"
+    assert log.roll_if_old(2000)
+
+
+def test_after_a_restart_a_first_record_of_the_future_counts_as_old():
+    """Otherwise a server that restarts often enough would never close the segment."""
+    log = open_log(disk := SimDisk(), config := TopicConfig(segment_max_age_ms=500))
+    log.append([STORED[0]])  # at 1000 ms
+    flush(log)
+    assert not log.roll_if_old(900)
+    log.close()
+    assert open_log(disk, config).roll_if_old(999)
+
+
+def test_a_clock_that_was_ahead_for_one_look_delays_no_closing():
+    log = open_log(SimDisk(), TopicConfig(segment_max_age_ms=1000))
+    log.append([STORED[0]])
+    assert not log.roll_if_old(10**9)
+    assert not log.roll_if_old(5000) and not log.roll_if_old(5999)
+    assert log.roll_if_old(6000)
+    log.append([STORED[1]])
+    assert not log.roll_if_old(10**9)
+    log.roll()
+    log.roll_if_old(7000)
+    assert [each.since_ms for each in log.extents()[:-1]] == [5000, 7000]
+
+
 def test_the_marks_file_is_still_the_judge_after_a_reset():
     disk = SimDisk()
     log = filled(disk)

@@ -20,7 +20,8 @@ A pass begins when the dirty part of the log is large enough (``dirty_part``), o
 for ``max_compaction_lag_ms`` (KIP-354). The active segment is closed early enough for that (``roll_age_ms``). The age
 of a segment counts from when this server first saw a record in it, not from the producers' timestamps: a producer
 with a wrong clock delays no deletion. After a restart the closed segments that were not compacted count as overdue at
-once. So a record is gone at most ``max_compaction_lag_ms`` after it was replaced, plus two intervals between checks
+once; records that are younger than ``compaction_min_lag_ms`` by their timestamps still wait, unless the timestamps
+lie in the future. So a record is gone at most ``max_compaction_lag_ms`` after it was replaced, plus two intervals between checks
 (``retention_check_interval_s``) and the time of a pass.
 """
 
@@ -43,10 +44,18 @@ def compactable_end(segments: Sequence[Extent], high_watermark: int, config: Top
     end = segments[0].base
     for segment in segments[:-1]:
         young = config.compaction_min_lag_ms > 0 and now_ms - segment.max_timestamp < config.compaction_min_lag_ms
-        if segment.end > high_watermark or (young and not _is_overdue(segment, config, now_ms)):
+        if segment.end > high_watermark or (young and not _overrides_youth(segment, config, now_ms)):
             break
         end = segment.end
     return end
+
+
+def _overrides_youth(segment: Extent, config: TopicConfig, now_ms: int) -> bool:
+    """Whether ``max_compaction_lag_ms`` has the segment compacted although its timestamps say that it is young: its
+    age is known and overdue, or not known and its timestamps lie in the future."""
+    if segment.since_ms is None:
+        return config.max_compaction_lag_ms > 0 and segment.max_timestamp > now_ms
+    return _is_overdue(segment, config, now_ms)
 
 
 def dirty_part(segments: Sequence[Extent], compacted_to: int, end: int) -> float:

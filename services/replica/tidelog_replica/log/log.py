@@ -211,22 +211,28 @@ class Log(Cleanable):
         segment = Segment(self._disk, self._directory, full.end_offset, full.chain)
         segment.create()
         self._directory_grown = self._rolled = True
-        self._active_since_ms = None
+        self._active_since_ms, self._reopened = None, False
         self._segments.append(segment)
         self._bases.append(segment.base)
         return segment
 
     def roll_if_old(self, wall_ms: int) -> bool:
         """Close the active segment if a call saw its first record ``roll_age_ms`` ago or earlier. To be called now
-        and then. Raises ``OSError``."""
+        and then. The age of a segment that an earlier process wrote counts from the timestamp of its first record. If
+        that lies in the future, the segment counts as old. Where the clock went back, no segment is younger than this
+        call. Raises ``OSError``."""
         active, self._looked_ms = self._segments[-1], wall_ms
+        for segment in self._segments[:-1]:
+            if segment.since_ms is not None:
+                segment.since_ms = min(segment.since_ms, wall_ms)
         if not active.size or not self._usable:
             self._active_since_ms = None
             return False
-        if self._active_since_ms is None:
-            first = active.first_timestamp
-            self._active_since_ms = first if self._reopened and first and first < wall_ms else wall_ms
+        if self._reopened:
+            first = active.first_timestamp()
+            self._active_since_ms = first if first <= wall_ms else 0
             self._reopened = False
+        self._active_since_ms = wall_ms if self._active_since_ms is None else min(self._active_since_ms, wall_ms)
         if wall_ms - self._active_since_ms < roll_age_ms(self._config):
             return False
         return self.roll()

@@ -54,8 +54,6 @@ class Segment:
         self.size = 0
         self.max_timestamp = -1
         """Largest of all records here, ms; -1 while there are none."""
-        self.first_timestamp: int | None = None
-        """Of the first record, ms; known of the segment that is written."""
         self.since_ms: int | None = None
         """When a check of the log first saw a record in this segment, by the wall clock (ms). If it was closed before
         any check saw it: the time of the check before. None: not known, since another process closed it."""
@@ -231,8 +229,6 @@ class Segment:
         """The next batch of the file is this one; of ``batch`` only the header is looked at."""
         self.index.note(header.base_offset, self.size, self.max_timestamp, self.chain)
         self.chain = chain_after(self.chain, batch)
-        if self.first_timestamp is None:
-            self.first_timestamp = header.first_timestamp
         self.size += stored_size(self.file, header.batch_length)
         self.end_offset = header.base_offset + header.record_count
         if header.max_timestamp > self.max_timestamp:
@@ -248,7 +244,6 @@ class Segment:
                 self.file.truncate(position)
                 self.size, self.end_offset = position, header.base_offset
                 self.max_timestamp, self.chain = earlier, chain
-                self.first_timestamp = self.first_timestamp if position else None
                 return
             earlier = max(earlier, header.max_timestamp)
             chain = chain_after(chain, head)
@@ -310,6 +305,16 @@ class Segment:
                 return position, header.base_offset, chain
             chain = chain_after(chain, head)
         return self.size, self.end_offset, self.chain
+
+    def first_timestamp(self) -> int:
+        """Of the first record, ms since 1970, as its producer says; the segment holds some. Reads one header. A file
+        that was not open is closed again."""
+        was_open = self._file is not None
+        try:
+            return self._header(self.window(HEADER_BYTES), 0).first_timestamp
+        finally:
+            if not was_open:
+                close(self)
 
     def first_since(self, timestamp_ms: int) -> BatchHeader | None:
         """Header of the first batch with a record at or after ``timestamp_ms``."""
