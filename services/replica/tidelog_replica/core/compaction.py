@@ -21,8 +21,8 @@ for ``max_compaction_lag_ms`` (KIP-354). The active segment is closed early enou
 of a segment counts from when this server first saw a record in it, not from the producers' timestamps: a producer
 with a wrong clock delays no deletion. After a restart the closed segments that were not compacted count as overdue at
 once; records that are younger than ``compaction_min_lag_ms`` by their timestamps still wait, unless the timestamps
-lie in the future. So a record is gone at most ``max_compaction_lag_ms`` after it was replaced, plus two intervals between checks
-(``retention_check_interval_s``) and the time of a pass.
+lie in the future. So a record is gone at most ``max_compaction_lag_ms`` after it was replaced, plus two intervals
+between checks (``retention_check_interval_s``) and the time of a pass.
 """
 
 from __future__ import annotations
