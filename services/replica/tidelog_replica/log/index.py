@@ -85,6 +85,13 @@ class SparseIndex:
 
     __hash__ = None  # type: ignore[assignment]  # it changes
 
+    def copy(self) -> SparseIndex:
+        """The index as it is now, for another thread; cheap."""
+        copied = SparseIndex(self._before)
+        copied._chains = self._chains.copy()
+        copied._offsets, copied._positions, copied._earlier = (column[:] for column in self._columns())
+        return copied
+
     def note(self, offset: int, position: int, earlier: int, chain: bytes) -> None:
         """The batch at ``position`` begins with ``offset``; no record before it is later than ``earlier``, ms, and
         ``chain`` ends there. Kept only when it is far enough from the last entry."""

@@ -79,7 +79,8 @@ class Segment:
         nothing but what is appended changes the file."""
         twin = Segment(self._disk, self.path.rpartition("/")[0], self.base, self.chain_before)
         twin.chain, twin.end_offset, twin.size = self.chain, self.end_offset, self.size
-        twin._index = None
+        in_memory_only = self._indexes is None  # that of the segment that is written has no file yet
+        twin._index = self._index.copy() if self._index is not None and in_memory_only else None
         return twin
 
     # --- file and index ----------------------------------------------------------------------------------
