@@ -17,6 +17,7 @@ from tidelog_replica.log import advance, cleanable, log, recovery, reset
 from tidelog_replica.log.cleanable import Cleanable
 from tidelog_replica.log.committed import Committed
 from tidelog_replica.log.copy_reading import BatchesRead
+from tidelog_replica.log.deletions import Deletions
 from tidelog_replica.log.log import Log
 from tidelog_replica.log.pending_losses import PendingLosses
 from tidelog_replica.log.readable import Readable
@@ -238,6 +239,26 @@ def keep_compacted_batches_in_memory(patch: Patch) -> None:
 def compact_by_the_dirty_part_alone(patch: Patch) -> None:
     """A pass waits until enough is dirty."""
     patch.setattr(cleanable, "has_overdue", lambda *_: False)
+
+
+@breaks(
+    "KIP-354",
+    "A copy that missed tombstones which its leader has dropped starts over.",
+    tests=("test_deleted_keys",),
+)
+def copy_on_without_the_tombstones(patch: Patch) -> None:
+    """It goes on from its end, and keeps what was deleted."""
+    patch.setattr(Cleanable, "lacks", lambda self, source: False)
+
+
+@breaks(
+    "KIP-354",
+    "A hole is not filled where that brings back what was deleted.",
+    tests=("test_deleted_keys",),
+)
+def fill_holes_with_what_was_deleted(patch: Patch) -> None:
+    """Whatever the leader has there fills it."""
+    patch.setattr(Deletions, "fault_of_fill", lambda self, base, source: None)
 
 
 @breaks(

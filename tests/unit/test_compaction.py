@@ -26,7 +26,14 @@ from tidelog.records import (
     stamp_prefix,
 )
 from tidelog.types import TopicConfig
-from tidelog_replica.core.compaction import LatestOffsets, compactable_end, dirty_part, has_overdue, roll_age_ms
+from tidelog_replica.core.compaction import (
+    LatestOffsets,
+    compactable_end,
+    dirty_part,
+    has_overdue,
+    roll_age_ms,
+    tombstones,
+)
 from tidelog_replica.core.producers import ProducerState
 from tidelog_replica.core.retention import Extent
 from tidelog_replica.log.log import CorruptLog, Log
@@ -182,10 +189,9 @@ def test_only_the_last_record_of_a_key_survives_and_every_record_without_one():
     latest = LatestOffsets()
     for each in (first, second):
         latest.learn(each)
-    assert latest.survivors(first, tombstones_go=False) == [2, 3, 4]
-    assert latest.survivors(second, tombstones_go=False) == [0, 1]
-    assert latest.survivors(first, tombstones_go=True) == [2, 3]
-    assert latest.survivors(second, tombstones_go=True) == [0]
+    assert latest.survivors(first) == [2, 3, 4]
+    assert latest.survivors(second) == [0, 1]
+    assert [tombstones(each, latest.survivors(each)) for each in (first, second)] == [[4], [1]]
 
 
 # --- a log -----------------------------------------------------------------------------------------------

@@ -92,7 +92,7 @@ def kinds(name: str) -> str:
 
 def test_every_kind_of_file_is_there():
     expected = {"log", "index", "producers", "leader-epochs", "recovery-mark", "high-watermark", "log-start"}
-    assert {kinds(name) for name in NAMES} == expected | {"compacted-to"}
+    assert {kinds(name) for name in NAMES} == expected | {"compacted-to", "tombstones-to"}
     assert judge(DISK, "nothing", b"", START, COUNT) == "whole"
 
 

@@ -30,6 +30,7 @@ from tidelog.wire.messages import (
 
 from tidelog_replica.core.follower import Follower, agreed_end, fault_of
 from tidelog_replica.core.producers import ProducerState
+from tidelog_replica.log.deletions import UNKNOWN, Compacted
 from tidelog_replica.log.log import Beginning, Log
 from tidelog_replica.log.recall import Recall
 from tidelog_replica.outbox import Outbox
@@ -187,7 +188,11 @@ class Following:
             if end >= log.end:
                 return Outcome("failed", "MALFORMED")
             return self._agree(end, part.diverging_end, part.log_start)
-        if len(data) and not self._append(data):
+        source = Compacted(part.compacted_to, part.tombstones_to)
+        if len(data) and log.lacks(source):
+            self._restart_at = part.log_start
+            return RESTART
+        if len(data) and not self._append(data, source):
             return Outcome("failed", "CORRUPT_BATCH")
         loss = core.loss(log.epochs, log.end, is_all=not len(data))
         if loss is not None:
@@ -238,8 +243,9 @@ class Following:
         self.core.on_proof(answer.offset, sent)
         return answer.offset > self.core.high_watermark
 
-    def _append(self, data: memoryview) -> bool:
-        """Append what the leader sent, in one write; False where it is not what was asked for."""
+    def _append(self, data: memoryview, source: Compacted = UNKNOWN) -> bool:
+        """Append what the leader sent, in one write; False where it is not what was asked for. ``source``: how far
+        the leader's log is compacted; what it sends with a notice is above that."""
         log = self._log
         try:
             batches = [(check_batch(batch), batch) for _, batch in split(data)]
@@ -257,7 +263,7 @@ class Following:
                 fault=fault,
             )
             return False
-        log.append([batch for _, batch in batches])
+        log.append([batch for _, batch in batches], source)
         self._outbox.counts.replicated_batches += len(batches)
         self._outbox.counts.replicated_bytes += len(data)
         return True
@@ -320,7 +326,8 @@ class Following:
 
     def on_snapshot(self, answer: LogSnapshotAnswer, producers: ProducerState) -> Outcome:
         """What a copy must know that begins where the leader's log does, with the producers there: all of the own log
-        goes; whatever it held was committed and retired, or may be lost. Raises ``OSError``."""
+        goes. What it held was committed, and is retired or will be fetched again; or it may be lost. Raises
+        ``OSError``."""
         log, start, end = self._log, answer.log_start, self._log.end
         if start < self._restart_at:
             return Outcome("failed", BUSY)  # its log begins later, and is about to on its disk: ask again
@@ -331,8 +338,7 @@ class Following:
             self.core.on_loss(min(log.start, start))
         payload = bytes(payload_view(answer.payload))
         log.reset(Beginning(start, answer.last_epoch, answer.chain, payload), producers)
-        self.core.agreed = False
-        self.core.on_high_watermark(start, log.end)
+        self.core.start_over(start)
         self._outbox.event(
             "copy_restarted",
             topic_id=self._key.topic_id,

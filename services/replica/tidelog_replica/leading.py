@@ -31,6 +31,7 @@ from tidelog_replica.core.leader import Leader
 from tidelog_replica.core.producers import KEPT_BATCHES, ProducerState, Refused, Written
 from tidelog_replica.core.progress import Waiting
 from tidelog_replica.core.waiters import Waiters, earlier
+from tidelog_replica.log.deletions import UNKNOWN, Compacted
 from tidelog_replica.log.log import Log
 from tidelog_replica.outbox import Outbox
 from tidelog_replica.reading import Reading
@@ -297,7 +298,8 @@ class Leading:
             self._notify(Waiting(node, source, log.end), now)
             return self._fetched(node, now), []
         batches = log.read(part.offset, max_bytes)
-        return self._fetched(node, now, size=sum(map(len, batches))), batches
+        compacted = Compacted._make(offset if offset > part.offset else 0 for offset in log.compacted)
+        return self._fetched(node, now, size=sum(map(len, batches)), compacted=compacted), batches
 
     def _fetched(
         self,
@@ -307,6 +309,7 @@ class Leading:
         size: int = 0,
         diverging: tuple[int, int] = (-1, -1),
         error: TidelogError | None = None,
+        compacted: Compacted = UNKNOWN,
     ) -> FetchedPart:
         core = self.core
         info = None if error is None else error.to_info()
@@ -320,6 +323,8 @@ class Leading:
             confirmed_ms=-1 if error else self._confirmed_ms(now),
             stamp=0 if error else core.stamp(node, now),
             error=info,
+            compacted_to=compacted.compacted_to,
+            tombstones_to=compacted.tombstones_to,
         )
 
     def _confirmed_ms(self, now: float) -> int:

@@ -22,6 +22,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVarTuple
 
 from tidelog.errors import TidelogError, refuse
 from tidelog.types import NodeId, PartitionState, ServerState, TopicConfig, TopicPartition
+from tidelog.wire.messages import LogSnapshotAnswer
 
 from tidelog_replica.core.follower import Follower
 from tidelog_replica.core.leader import Leader
@@ -243,8 +244,7 @@ class Partition:
         self.log.pending_losses.add(lost)
         self._losses += lost
         if known > start:
-            self.log.lower_high_watermark(start)
-            self._checkpoint = self.committed = self._once = start
+            self._lower_committed(start)
             self._event("committed_records_lost", start=start, end=known, leader_epoch=epoch)
         if end > known:
             self._event("records_possibly_lost", start=known, end=end, leader_epoch=epoch)
@@ -299,6 +299,18 @@ class Partition:
             role = self.role
             self.guard(lambda: outcomes.append(action(role, *args, **kwargs)))
         return outcomes[0] if outcomes else Outcome("failed", "OFFLINE")
+
+    def start_over(self, answer: LogSnapshotAnswer, producers: ProducerState) -> Outcome:
+        """The copy starts over where the leader's log begins. What it knew to be committed it is told again, as far
+        as it holds that: nothing of it is lost."""
+        outcome = self.take(Following.on_snapshot, answer, producers)
+        if self.high_watermark < self._once:
+            self.guard(self._lower_committed, self.high_watermark)
+        return outcome
+
+    def _lower_committed(self, high_watermark: int) -> None:
+        self.log.lower_high_watermark(high_watermark)
+        self._checkpoint = self.committed = self._once = high_watermark
 
     # --- flush, time -------------------------------------------------------------------------------------
 

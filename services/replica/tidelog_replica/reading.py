@@ -248,7 +248,9 @@ class Reading:
         self._outbox.counts.reads += 1
         self._outbox.counts.read_bytes += sum(map(len, payload))
         told = hw if known else -1  # the leader before may have told more
-        self._outbox.answer(source, id, ReadAnswer(self._core.leader_epoch, told, self._log.start, payload or b""))
+        log = self._log
+        answer = ReadAnswer(self._core.leader_epoch, told, log.start, payload or b"", *log.compacted)
+        self._outbox.answer(source, id, answer)
 
     def _offset_of(self, asked: ListOffset) -> OffsetAnswer | None:
         """The answer that no later record changes; None where the HW is the answer."""

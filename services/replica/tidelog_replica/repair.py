@@ -12,10 +12,12 @@ and follows nobody, and goes through
     over           the log is opened again; its follower counts as holding something from its first fetch on
 
 So a hole is never served, never led with, never acknowledged: while there is one, there is no log. Where the
-leader's log does not fit (its own begins in the hole; or what lies behind the hole was never committed), and where
-the same segment is damaged again, the copy starts over with nothing. Where the leader's log begins behind the hole,
-and there a segment of the copy with the same history, the copy begins there too: what is damaged is to go anyway.
-What producers had written before, which the hole hides, the leader tells then.
+leader's log does not fit (its own begins in the hole; what lies behind the hole was never committed; or it would
+bring back deleted keys), and where the same segment is damaged again, the copy starts over with nothing. A server
+that leads by the time when a leader's log turns out not to fit keeps what precedes the hole: that is all there is.
+Where the leader's log begins behind the hole, and there a segment of the copy with the same history, the copy begins
+there too: what is damaged is to go anyway. What producers had written before, which the hole hides, the leader tells
+then.
 
 An unclean election may choose this server because nobody else is left: then what precedes the damage is served, in a
 leader epoch in which nothing else has been.
@@ -37,6 +39,7 @@ from tidelog.wire.messages import HandOver, LogSnapshot, LogSnapshotAnswer, Mess
 from tidelog_replica.core.timers import Timers
 from tidelog_replica.jobs import Job
 from tidelog_replica.log.damage import BeginBehind, Close, Fill, Hole, Misfit, SetAside, StartOver, base_of
+from tidelog_replica.log.deletions import Compacted
 from tidelog_replica.log.origin import Origin
 from tidelog_replica.log.segment import CorruptLog
 from tidelog_replica.outbox import Outbox
@@ -68,6 +71,8 @@ class _Repair:
     """A job or call is under way, or the log is not closed yet."""
     pause_until: float = 0.0
     stalled_since: float | None = None
+    misfit: str = ""
+    """Why the hole cannot be filled from the leader's log: the copy starts over."""
 
 
 class Repairs:
@@ -184,7 +189,10 @@ class Repairs:
             self._hand_over(key, repair, state, now)
         elif state.leader is None or state.epoch <= lost_at.epoch:
             return
-        elif repair.base is None:
+        elif repair.base is None or (repair.misfit and state.leader != self._node):
+            if repair.misfit:
+                self._event("copy_restarted", key, reason=repair.misfit)
+            repair.base = repair.hole = None
             self._work(key, repair, StartOver(self._disk, self._path(key)), self._on_set_aside)
         elif repair.hole is None or state.leader == self._node:
             alone = state.leader == self._node
@@ -302,7 +310,8 @@ class Repairs:
         if isinstance(answer, ReadAnswer) and len(payload_view(answer.payload)):
             repair.stalled_since = None
             batches = bytes(payload_view(answer.payload))
-            job = Fill(self._disk, self._path(key), hole, repair.offset, repair.size, batches)
+            source = Compacted(answer.compacted_to, answer.tombstones_to)
+            job = Fill(self._disk, self._path(key), hole, repair.offset, repair.size, batches, source)
             self._work(key, repair, job, self._on_filled)
             return
         if isinstance(answer, TidelogError) and answer.code == "OFFSET_OUT_OF_RANGE":
@@ -359,8 +368,7 @@ class Repairs:
         self._step(key, now)
 
     def _misfit(self, key: TopicPartition, repair: _Repair, reason: str, now: float) -> None:
-        self._event("copy_restarted", key, reason=reason)
-        repair.base = repair.hole = None
+        repair.misfit = reason
         self._step(key, now)
 
     def _event(self, name: str, key: TopicPartition, **fields: int | str) -> None:

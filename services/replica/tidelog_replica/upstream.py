@@ -298,7 +298,7 @@ class Upstream:
         elif self._outbox.jobs.busy(partition.key):
             outcome = Outcome("failed", BUSY)  # nothing may read the log while it is thrown away
         else:
-            outcome = partition.take(Following.on_snapshot, answer, producers)
+            outcome = partition.start_over(answer, producers)
         self._on_restarted(partition, outcome, now)
 
     def _on_restarted(self, partition: Partition, outcome: Outcome, now: float) -> None:

@@ -166,6 +166,8 @@ export const readAnswer = shape({
   leader_epoch: integer,
   high_watermark: or(-1, integer),
   log_start: or(0, integer),
+  compacted_to: or(0, integer),
+  tombstones_to: or(0, integer),
   payload: bytes,
 });
 

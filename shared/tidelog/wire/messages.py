@@ -1032,6 +1032,11 @@ class FetchedPart:
     stamp: int = 0
     """Says when this left; the follower's next fetch names it."""
     error: ErrorInfo | None = None
+    compacted_to: int = 0
+    """With data: below it every record is gone from the leader's log that a later one below it replaces or deletes;
+    0 where that is not above the offset wanted."""
+    tombstones_to: int = 0
+    """With data: below it tombstones may be gone, too; 0 where that is not above the offset wanted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -1262,6 +1267,11 @@ class ReadAnswer(Message):
     """-1: a new leader does not know it yet; the payload is committed all the same. So it never goes back."""
     log_start: int = 0
     payload: Payload = b""
+    compacted_to: int = 0
+    """How far the log was compacted when this was read, for a replica that fills a hole: below it every record is
+    gone that a later one below it replaces or deletes."""
+    tombstones_to: int = 0
+    """Below it tombstones may be gone, too."""
 
 
 @dataclass(frozen=True, slots=True)

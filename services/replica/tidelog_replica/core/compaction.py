@@ -9,8 +9,9 @@ reader who begins at any offset knows at the end is the same as before.
                      ``compaction_min_lag_ms`` (but see the maximal lag below)
     kept for ever    records without a key (a broker that refused them would have to decode every batch), control
                      batches, batches whose body is not what the format says
-    tombstones       go ``tombstone_retention_ms`` after their batch was first compacted: from then on nothing older
-                     of their key is there. A reader that is slower than that may miss a deletion, none sooner
+    tombstones       go ``tombstone_retention_ms`` after their batch was first compacted, if an earlier pass over this
+                     log has covered them: from then on nothing older of their key is there. A reader that is slower
+                     than that may miss a deletion, none sooner; a replica misses none (``log/deletions.py``)
 
 The map of keys is bounded: a pass ends where it is full, at the end of a batch, and the next one begins there. Keys
 are remembered by their BLAKE2b-128. Segments are rewritten oldest first: when a tombstone is marked as compacted,
@@ -104,22 +105,18 @@ class LatestOffsets:
             if key is not None:
                 self._offsets[_digest(key)] = offset
 
-    def survivors(self, columns: Columns, tombstones_go: bool) -> list[int]:
-        """The places of the records that stay, of a batch before the end of the stretch."""
+    def survivors(self, columns: Columns) -> list[int]:
+        """The places of the records that no later one replaces, of a batch before the end of the stretch."""
         offsets, kept = self._offsets, []
         for place, (offset, key) in enumerate(zip(columns.offsets, columns.keys, strict=True)):
-            if key is not None:
-                if offsets.get(_digest(key), -1) > offset:
-                    continue
-                if tombstones_go and columns.values[place] is None:
-                    continue
-            kept.append(place)
+            if key is None or offsets.get(_digest(key), -1) <= offset:
+                kept.append(place)
         return kept
 
 
-def has_tombstones(columns: Columns) -> bool:
-    """Whether a record with a key has no value."""
-    return any(value is None and key is not None for key, value in zip(columns.keys, columns.values, strict=True))
+def tombstones(columns: Columns, places: Sequence[int]) -> list[int]:
+    """Those of the records at ``places`` that have a key and no value."""
+    return [place for place in places if columns.values[place] is None and columns.keys[place] is not None]
 
 
 def _digest(key: bytes) -> bytes:

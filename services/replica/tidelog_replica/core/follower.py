@@ -133,6 +133,11 @@ class Follower:
         """What was committed from ``end`` on is lost."""
         self.high_watermark, self.confirmed_at, self._proof, self._line = end, -inf, None, -1
 
+    def start_over(self, start: int) -> None:
+        """The own log is empty now and begins at ``start``: so far the leader has committed at least. What else is
+        committed it tells again."""
+        self.high_watermark, self.agreed, self.confirmed_at, self._proof = start, False, -inf, None
+
     def on_high_watermark(self, leader_high_watermark: int, log_end: int) -> bool:
         """The leader's HW as it came with an answer, after its batches were appended. Whether the own one moved."""
         high_watermark = min(leader_high_watermark, log_end)

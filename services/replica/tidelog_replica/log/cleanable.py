@@ -17,9 +17,9 @@ from tidelog_replica.core.compaction import KEYS_AT_ONCE, LatestOffsets, compact
 from tidelog_replica.core.epochs import EpochCache
 from tidelog_replica.core.producers import ProducerState
 from tidelog_replica.log.advance import Advance
-from tidelog_replica.log.checkpoint import Checkpoint
 from tidelog_replica.log.compaction import Cleaned, Compaction, source_of
 from tidelog_replica.log.copy_reading import ReadBatches
+from tidelog_replica.log.deletions import Compacted, Deletions
 from tidelog_replica.log.files import CLEANED
 from tidelog_replica.log.flush import Change
 from tidelog_replica.log.origin import Origin
@@ -46,7 +46,7 @@ class Cleanable(Readable):
     _generation: int
     _origin: Origin
     _advance: Advance | None
-    _compacted: Checkpoint
+    _deletions: Deletions
 
     def _close(self, file: File) -> None:
         raise AssertionError("the log's")
@@ -164,7 +164,17 @@ class Cleanable(Readable):
     @property
     def compacted_to(self) -> int:
         """Below it the log was compacted at least once, as far as is remembered."""
-        return max(self.start, min(self._compacted.value or 0, self.end))
+        return max(self.start, min(self._deletions.compacted_to, self.end))
+
+    @property
+    def compacted(self) -> Compacted:
+        """How far the log is compacted, for a copy of it."""
+        return Compacted(self.compacted_to, min(self._deletions.tombstones_to, self.end))
+
+    def lacks(self, source: Compacted) -> bool:
+        """Whether the log, if it went on with batches of ``source``, may keep values for ever that are deleted: it
+        never gets their tombstones. It has to start over."""
+        return self._deletions.lacks(self.start, self.end, source)
 
     def begin_compaction(
         self, high_watermark: int, now_ms: int, min_dirty_ratio: float, keys_at_once: int = KEYS_AT_ONCE
@@ -205,7 +215,7 @@ class Cleanable(Readable):
             while (source := compaction.source) is not None and source.base < self.start:
                 compaction.number += 1  # retention was faster
             if source is None:
-                self._compacted.write(compaction.end)
+                self._deletions.on_pass(compaction.end)
             return source is not None
 
     def _put_in_place(self, compaction: Compaction, cleaned: Cleaned) -> None:
@@ -214,6 +224,7 @@ class Cleanable(Readable):
         if compaction.generation != self._generation or segment is None or segment.base != cleaned.base:
             remove(self._disk, f"{self._directory}/{cleaned.base:020d}.log{CLEANED}")
             return
+        self._deletions.before_tombstones_go(cleaned.tombstones_to)
         self._retire(segment)
         self._disk.rename(segment.path + CLEANED, segment.path)
         self._disk.sync_dir(self._directory)

@@ -24,7 +24,7 @@ from tidelog.errors import CorruptBatch
 from tidelog.records import HEADER_BYTES, BatchHeader, Columns, chain_after, check_batch, decode_columns, read_header
 from tidelog.types import Buffer
 
-from tidelog_replica.core.compaction import LatestOffsets, has_tombstones
+from tidelog_replica.core.compaction import LatestOffsets, tombstones
 from tidelog_replica.core.stable import Ended, is_aborted
 from tidelog_replica.log.files import CLEANED
 from tidelog_replica.log.index import SparseIndex
@@ -54,6 +54,8 @@ class Cleaned(NamedTuple):
     base: int
     entries: SparseIndex
     size: int
+    tombstones_to: int
+    """The tombstones that went, with nothing later of their keys in their place, lie below it."""
 
 
 def source_of(segment: Segment) -> Source:
@@ -88,6 +90,8 @@ class Compaction:
     number: int = 0
     """Of the source that the next run rewrites."""
     is_learnt: bool = False
+    _tombstones_to: int = 0
+    """As in ``Cleaned``, of the segment that is being rewritten."""
 
     @property
     def source(self) -> Source | None:
@@ -133,7 +137,7 @@ class Compaction:
             return None
         remove(self.disk, source.index_path)
         self.disk.sync_dir(self.directory)
-        return Cleaned(source.base, index, size)
+        return Cleaned(source.base, index, size, self._tombstones_to)
 
     def _write(self, source: Source, path: str) -> tuple[SparseIndex, int, bool]:
         file = self.disk.open(path, create=True)
@@ -148,7 +152,7 @@ class Compaction:
 
     def _fill(self, source: Source, file: File) -> tuple[SparseIndex, int, bool]:
         index, chain, earlier = SparseIndex(source.chain_before), source.chain_before, -1
-        size, written, changed = 0, 0, False
+        size, written, changed, self._tombstones_to = 0, 0, False, 0
         waiting: list[Buffer] = []
         for header, batch in self._batches(source):
             new = self._thin(header, batch)
@@ -174,9 +178,13 @@ class Compaction:
             return batch
         if is_aborted(header, self.aborted):
             return emptied(batch) if columns.offsets else batch
-        since = first_compacted_ms(batch)
-        keep = self.latest.survivors(columns, since is not None and self.now_ms - since > self.tombstone_retention_ms)
-        if len(keep) == len(columns.offsets) and (header.is_sparse or not has_tombstones(columns)):
+        since, keep = first_compacted_ms(batch), self.latest.survivors(columns)
+        deleting = tombstones(columns, keep)
+        is_old = since is not None and self.now_ms - since > self.tombstone_retention_ms
+        if deleting and is_old and header.end_offset <= self.dirty:
+            self._tombstones_to = columns.offsets[deleting[-1]] + 1
+            keep = [place for place in keep if place not in deleting]
+        if len(keep) == len(columns.offsets) and (header.is_sparse or not deleting):
             return batch
         thin = thin_batch(columns, batch, keep, self.now_ms)
         return batch if thin == batch else thin  # some stay as they are

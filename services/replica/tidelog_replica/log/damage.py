@@ -20,6 +20,9 @@ A batch that fills a hole must be whole and undamaged, stand exactly where the l
 epoch that the log's own epochs name for that place: they tell what was there. Whatever does not fit shows that the
 log behind the hole parts from the leader's, too.
 
+Neither may a filled hole bring back a deleted key (``deletions.py``): where the leader still has values whose
+tombstones this log has dropped, or has dropped tombstones of values that this log still has, the hole is not filled.
+
 A crash at any step leaves a hole, or a log that opens, or one that is found damaged again.
 """
 
@@ -37,6 +40,7 @@ from tidelog.types import Buffer
 from tidelog_replica.core.epochs import EpochCache
 from tidelog_replica.log.checkpoint import Checkpoint
 from tidelog_replica.log.committed import Committed
+from tidelog_replica.log.deletions import UNKNOWN, Compacted, Deletions
 from tidelog_replica.log.files import COMMITTED_ONCE, PENDING_LOSSES, read_cache, seed_of
 from tidelog_replica.log.origin import Origin, read_origin, write_origin
 from tidelog_replica.log.recovery import EPOCHS, MARK
@@ -169,7 +173,8 @@ class StartOver:
 @dataclass(frozen=True, slots=True)
 class Fill:
     """Put batches into a hole, from ``offset`` on, at byte ``size`` of its repair file; those past the hole's end are
-    left out. The result is (offset, size) then, or a ``Misfit``."""
+    left out. ``source``: how far the leader's log was compacted when they were read. The result is (offset, size)
+    then, or a ``Misfit``."""
 
     disk: Disk
     path: str
@@ -177,9 +182,14 @@ class Fill:
     offset: int
     size: int
     batches: Buffer
+    source: Compacted = UNKNOWN
 
     def run(self) -> tuple[int, int] | Misfit:
         """See ``Job``."""
+        deletions = Deletions(self.disk, self.path, self.disk.listdir(self.path))
+        fault = deletions.fault_of_fill(self.hole.base, self.source)
+        if fault is not None:
+            return Misfit(fault)
         epochs, offset = _epochs(self.disk, self.path), self.offset
         taken: list[Buffer] = []
         try:
@@ -196,6 +206,7 @@ class Fill:
                 offset = header.end_offset
         except CorruptBatch as error:
             return Misfit(error.message)
+        deletions.before_fill(self.hole.base, self.source)
         file = self.disk.open(_name(self.path, self.hole.base, "repair"), create=True)
         try:
             if not self.size:

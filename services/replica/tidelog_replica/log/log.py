@@ -32,10 +32,9 @@ from tidelog_replica.core.epochs import ENTRY_BYTES, EpochCache
 from tidelog_replica.core.producers import ProducerState
 from tidelog_replica.log import reset
 from tidelog_replica.log.advance import Advance
-from tidelog_replica.log.checkpoint import Checkpoint
 from tidelog_replica.log.cleanable import Cleanable
-from tidelog_replica.log.doubtful import DoubtfulLog
-from tidelog_replica.log.files import COMPACTED
+from tidelog_replica.log.deletions import UNKNOWN, Compacted, Deletions
+from tidelog_replica.log.doubtful import DoubtfulLog, tail_start
 from tidelog_replica.log.flush import Change, Flush
 from tidelog_replica.log.index import INDEX_BYTES, IndexCache
 from tidelog_replica.log.origin import Origin
@@ -97,12 +96,11 @@ class Log(Cleanable):
         self._mark = found.mark
         self._committed = found.committed
         self.pending_losses = PendingLosses(self._disk, self._directory, found.names)
-        self._compacted = Checkpoint(self._disk, f"{self._directory}/{COMPACTED}", there=COMPACTED in found.names)
+        self._deletions = Deletions(self._disk, self._directory, found.names)
+        self._deletions.on_cut(tail_start(found.names))  # nobody told how far what follows was compacted
         self._synced = self.end
         self._appended = self._marked = 0
         """Bytes that this process appended: all, and as many as the mark told of when it was last synced."""
-        if (self._compacted.value or 0) > self.end:  # what grows there now was never compacted
-            self._compacted.write(self.end, sync=True)
         self._epochs_grown = False
         self._epochs_unsure = found.epochs_unsure
         self._directory_grown = found.directory_grown
@@ -159,12 +157,14 @@ class Log(Cleanable):
 
     # --- append ------------------------------------------------------------------------------------------
 
-    def append(self, batches: Sequence[Buffer]) -> None:
+    def append(self, batches: Sequence[Buffer], source: Compacted = UNKNOWN) -> None:
         """Append whole, checked batches as their leader stamped them, consecutive from ``end``. They are copied.
-        Raises ``OSError``: their outcome is then unknown, and the log is unusable."""
+        ``source``: how far the log is compacted that they come from; this one does not lack its tombstones. Raises
+        ``OSError``: their outcome is then unknown, and the log is unusable."""
         owned = [bytes(batch) for batch in batches]
         headers = [read_header(batch) for batch in owned]
         with Change(self):
+            self._deletions.before_append(self.start, self.end, source)
             active, first, size = self._segments[-1], 0, self._segments[-1].size
             end = self.end
             for number, header in enumerate(headers):
@@ -345,8 +345,7 @@ class Log(Cleanable):
     def _cut_segments(self, end: int) -> None:
         keep = self._segment_of(end)
         edge, _ = self._segments[keep].chain_at(end)
-        if (self._compacted.value or 0) > end:
-            self._compacted.write(end, sync=True)
+        self._deletions.on_cut(end)
         self._committed.lack(min(self._synced, edge))
         self._mark.write(min(self._synced, edge), sync=True)
         for segment in reversed(self._segments[keep + 1 :]):

@@ -20,14 +20,24 @@ from crc32c import crc32c
 from tidelog.disk import Disk
 
 from tidelog_replica.core.epochs import EpochCache
-from tidelog_replica.log.files import COMPACTED, EPOCHS, HIGH_WATERMARK, LOG_START, MARK, RESET, read_cache, seed_of
+from tidelog_replica.log.files import (
+    COMPACTED,
+    EPOCHS,
+    HIGH_WATERMARK,
+    LOG_START,
+    MARK,
+    RESET,
+    TOMBSTONES,
+    read_cache,
+    seed_of,
+)
 from tidelog_replica.log.origin import ORIGIN_BYTES, Origin, write_origin
 from tidelog_replica.log.segment import remove
 from tidelog_replica.log.snapshots import Snapshots
 
 _OF_THE_LOG = re.compile(
-    rf"([0-9]{{20}}\.(log|index|tail)|producers-[0-9]{{20}}|{MARK}|{EPOCHS}|{HIGH_WATERMARK}|{LOG_START}|{COMPACTED})"
-    r"(\.new|\.cleaned)?"
+    rf"([0-9]{{20}}\.(log|index|tail)|producers-[0-9]{{20}}|{MARK}|{EPOCHS}|{HIGH_WATERMARK}|{LOG_START}|{COMPACTED}"
+    rf"|{TOMBSTONES})(\.new|\.cleaned)?"
 )
 _CRC = struct.Struct(">I")
 
