@@ -14,24 +14,27 @@ from tidelog.types import Buffer
 
 from cluster.harness import Client, Cluster, connected, running
 
+IN_FLIGHT = "tidelog_gateway_in_flight_batches"
 LIMIT = "tidelog_gateway_server_limit_bytes_per_second"
+HOLDS = "tidelog_gateway_throttle_holds_total"
 
 
 class SlowDisk(RealDisk):
-    """A disk on which, while ``slow``, each sync of a segment waits until it is let through."""
+    """A disk on which each sync of a segment of the topic ``slow``, if there is one, waits until it is let through.
+    Other topics are left out: the controllers write to the timeline whenever they like."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.slow = False
+        self.slow = ""
         self._arrived = threading.Semaphore(0)
         self._let_through = threading.Semaphore(0)
 
     def open(self, path: str, *, create: bool = False) -> File:
         file = super().open(path, create=create)
-        return _SlowFile(file, self) if path.endswith(".log") else file
+        return _SlowFile(file, path, self) if path.endswith(".log") else file
 
-    def wait(self) -> None:
-        if self.slow:
+    def wait(self, path: str) -> None:
+        if self.slow and self.slow in path:
             self._arrived.release()
             self._let_through.acquire()
 
@@ -44,13 +47,14 @@ class SlowDisk(RealDisk):
         self._let_through.release()
 
     def be_quick(self) -> None:
-        self.slow = False
+        self.slow = ""
         self._let_through.release(1000)
 
 
 class _SlowFile:
-    def __init__(self, file: File, disk: SlowDisk) -> None:
+    def __init__(self, file: File, path: str, disk: SlowDisk) -> None:
         self._file = file
+        self._path = path
         self._disk = disk
 
     def size(self) -> int:
@@ -66,7 +70,7 @@ class _SlowFile:
         self._file.truncate(size)
 
     def sync(self) -> None:
-        self._disk.wait()
+        self._disk.wait(self._path)
         self._file.sync()
 
     def close(self) -> None:
@@ -76,14 +80,14 @@ class _SlowFile:
 class Stage:
     """A client of a cluster whose server has a slow disk. The gateway's clock is set forward, so nothing waits."""
 
-    def __init__(self, cluster: Cluster, client: Client, disk: SlowDisk) -> None:
-        self.cluster, self.client, self.disk = cluster, client, disk
+    def __init__(self, cluster: Cluster, log: Log, client: Client, disk: SlowDisk) -> None:
+        self.cluster, self.log, self.client, self.disk = cluster, log, client, disk
         self.topic_id = ""
 
-    async def send(self, size: int = 100) -> int:
-        """Send a batch, and wait until the gateway has it."""
+    async def send(self, size: int = 100, *, in_flight: int = 2) -> int:
+        """Send a batch, and wait until so many are in flight from the gateway to the server."""
         id = self.client.send(self.topic_id, b"x" * size)
-        await self.client.partition("orders")
+        await wait_sample(self.log, IN_FLIGHT, in_flight)
         return id
 
     async def sync_late(self, id: int) -> int:
@@ -99,8 +103,15 @@ class Stage:
 
 async def sample(log: Log, name: str) -> float | None:
     """A sample of the gateway's metrics, whatever its labels; None: there is none."""
-    page = (await log.metrics()).page
-    return next((float(line.split()[-1]) for line in page.splitlines() if line.startswith(f"{name}{{")), None)
+    lines = (await log.metrics()).page.splitlines()
+    return next((float(line.split()[-1]) for line in lines if line.startswith((f"{name} ", f"{name}{{"))), None)
+
+
+async def wait_sample(log: Log, name: str, value: float | None) -> None:
+    """Until a sample of the gateway's metrics has this value. A page that was costly is shown again for a while."""
+    with trio.fail_after(30):
+        while await sample(log, name) != value:
+            pass
 
 
 async def test_a_slow_disk_throttles_clients_until_it_is_quick_again(tmp_path: Path) -> None:
@@ -112,22 +123,23 @@ async def test_a_slow_disk_throttles_clients_until_it_is_quick_again(tmp_path: P
         connected(cluster) as client,
         connected(cluster) as other,
     ):
-        stage = Stage(cluster, client, disk)
+        stage = Stage(cluster, log, client, disk)
         stage.topic_id = await client.create("orders", replication_factor=1)
         try:
-            disk.slow = True
-            waits = await stage.send()
+            disk.slow = stage.topic_id
+            waits = await stage.send(in_flight=1)
             await disk.wait_sync()
             for limit in (None, None, None, 1024.0):  # the first found no queue; an interval goes from ack to ack
                 next_one = await stage.send()
                 assert await stage.sync_late(waits) == 0
-                assert await sample(log, LIMIT) == limit
+                await wait_sample(log, LIMIT, limit)
                 waits = next_one
-            large = await stage.send(5000)
+            large = await stage.send(20_000)  # 20 s of the limit
             assert await stage.sync_late(waits) > 1000
-            last = await stage.send()
-            assert await sample(log, "tidelog_gateway_throttle_holds_total") == 1, "the last one waits at the gateway"
-            assert await sample(log, "tidelog_gateway_throttled_acks_total") == 1
+            last = client.send(stage.topic_id, b"x", timeout_ms=60_000)
+            await wait_sample(log, HOLDS, 1)  # it waits at the gateway
+            cluster.gateways_ahead_s += 20
+            await wait_sample(log, "tidelog_gateway_throttled_acks_total", 1)
         finally:
             disk.be_quick()
         assert (await client.wait_ack(large)).error is None
