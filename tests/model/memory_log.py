@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from tidelog.records import BatchHeader, read_header
 from tidelog_replica.core.epochs import EpochCache
 from tidelog_replica.core.producers import ProducerState
+from tidelog_replica.log.deletions import UNKNOWN, Compacted
 from tidelog_replica.log.pending_losses import LostRange
 
 
@@ -89,6 +90,7 @@ class MemoryLog:
 
     start = 0
     pending_losses = NoPendingLosses()
+    compacted = UNKNOWN
 
     def __init__(self, disk: Disk, lazy: bool, on_append: Callable[[int, bytes, int, int], None]) -> None:
         self.disk = disk
@@ -115,7 +117,11 @@ class MemoryLog:
         """Of all batches."""
         return [read_header(batch) for batch in self.disk.batches]
 
-    def append(self, batches: Sequence[bytes | bytearray | memoryview]) -> None:
+    def lacks(self, source: Compacted) -> bool:
+        """Never: no log is compacted."""
+        return False
+
+    def append(self, batches: Sequence[bytes | bytearray | memoryview], source: Compacted = UNKNOWN) -> None:
         """As ``Log.append``."""
         disk = self.disk
         for batch in batches:
