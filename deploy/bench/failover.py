@@ -131,12 +131,12 @@ class Failover:
         async with self._log() as log, trio.open_nursery() as nursery:
             await log.create_topic(TOPIC, partitions=1, replication_factor=3)
             await self._until_healthy(log)
-            known = len(await log.history(TOPIC, 0))
+            epoch = await self._epoch(log)
             term = (await log.quorum()).term
             nursery.start_soon(self.acks.produce, log, rate)
             for _ in track(range(int(minutes * 60)), "healthy", console=CONSOLE, transient=True):
                 await trio.sleep(1)
-            changes = [f"{entry.event}: {entry.cause}" for entry in (await log.history(TOPIC, 0))[known:]]
+            changes = await self._changes_since(log, epoch)
             if (now := (await log.quorum()).term) != term:
                 changes.append(f"the controllers' term went from {term} to {now}")
             nursery.cancel_scope.cancel()
@@ -156,7 +156,7 @@ class Failover:
             await trio.sleep(0.05)
 
     async def _measure(self, log: Log, fault: Callable[[HostCluster, str, str], None]) -> Run:
-        known = len(await log.history(TOPIC, 0))
+        epoch = await self._epoch(log)
         leader = (await log.describe(TOPIC)).partitions[0].leader
         active = (await log.quorum()).active
         began = trio.current_time()
@@ -164,8 +164,15 @@ class Failover:
         await trio.sleep_until(began + WATCH_S)
         gap = self.acks.longest_gap(began, began + WATCH_S)
         await trio.to_thread.run_sync(self._heal)
-        changes = [f"{entry.event}: {entry.cause}" for entry in (await log.history(TOPIC, 0))[known:]]
-        return Run(round(gap, 3), changes)
+        return Run(round(gap, 3), await self._changes_since(log, epoch))
+
+    async def _epoch(self, log: Log) -> int:
+        return (await log.history(TOPIC, 0))[-1].epoch
+
+    async def _changes_since(self, log: Log, epoch: int) -> list[str]:
+        """The partition's changes after this partition epoch, in words."""
+        history = await log.history(TOPIC, 0)
+        return [f"{entry.event}: {entry.cause}" for entry in history if entry.epoch > epoch]
 
     def _heal(self) -> None:
         self.cluster.heal()
