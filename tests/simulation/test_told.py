@@ -35,7 +35,7 @@ def happened() -> tuple[Capture, str]:
     cluster.run_for(3.0)
     partition = leading(cluster)
     assert partition is not None
-    return Capture({}, {"timeline": json.loads(json.dumps(records(partition)))}), leader
+    return Capture({}, {"timeline": json.loads(json.dumps(records(cluster, partition)))}), leader
 
 
 def test_the_story_has_the_cluster_and_its_fault_at_its_place() -> None:

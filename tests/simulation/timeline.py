@@ -30,14 +30,17 @@ def leading(cluster: Cluster) -> Partition | None:
     return None if partition is None or partition.leading is None else partition
 
 
-def records(partition: Partition) -> list[Document]:
-    """What is committed of it."""
+def records(cluster: Cluster, partition: Partition) -> list[Document]:
+    """What is committed of it, on the server that leads it."""
     told, log = list[Document | None](), partition.log
+    leader = cluster.state(partition.key).leader
+    assert leader is not None
     at = log.start
-    while batches := log.read(at, 1 << 20, partition.high_watermark):
-        found = [record for batch in batches for record in decode_batch(batch) if record.offset >= at]
-        told += [decode(record.value) for record in found]
-        at = found[-1].offset + 1
+    with cluster.replica(leader).disk.watched():
+        while batches := log.read(at, 1 << 20, partition.high_watermark):
+            found = [record for batch in batches for record in decode_batch(batch) if record.offset >= at]
+            told += [decode(record.value) for record in found]
+            at = found[-1].offset + 1
     assert all(record is not None for record in told)
     return [record for record in told if record is not None]
 
@@ -55,7 +58,7 @@ def may_be_told(cluster: Cluster) -> bool:
 def is_told(cluster: Cluster) -> bool:
     """Everything that has happened is in it."""
     partition = leading(cluster)
-    told = [] if partition is None else records(partition)
+    told = [] if partition is None else records(cluster, partition)
     return bool(told) and told[-1]["event"] == cluster.invariants.metadata.timeline.last
 
 
@@ -64,7 +67,7 @@ def check_timeline(cluster: Cluster) -> None:
     ``Violation``. A clock that jumped ahead makes retention take the older ones: then it begins later."""
     partition, state = leading(cluster), cluster.invariants.metadata
     assert partition is not None
-    told = records(partition)
+    told = records(cluster, partition)
     numbers = [record["event"] for record in told if record["type"] == "event"]
     cluster.count("timeline events", len(numbers))
     cluster.count("timeline keyframes", sum(r["type"] == "keyframe" and r["part"] == 1 for r in told))

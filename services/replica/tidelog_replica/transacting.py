@@ -69,6 +69,8 @@ class Transactions(Coordinated[Coordinator, Stored]):
         self._topics: dict[str, TopicState] = {}
         self._begins: dict[tuple[str, str], _Begin] = {}
         """Transactions that wait for the end of the one before, by application and staged name."""
+        self._finished: list[tuple[str, str]] = []
+        """Transactions that came to their end while everything that is due is done, likewise."""
         self._commits: list[_Commit] = []
         self.ended = dict.fromkeys(("committed", "aborted"), 0)
         """How many have come to their end here."""
@@ -200,6 +202,11 @@ class Transactions(Coordinated[Coordinator, Stored]):
             self._dismiss(key)
         self._release(now)
         super().on_tick(now)
+        finished, self._finished = self._finished, []
+        for key in finished:
+            begin = self._begins.pop(key, None)
+            if begin is not None:
+                self.on_request(begin.source, begin.id, begin.message, now)
 
     def _due(self) -> float | None:
         times = [begin.deadline for begin in self._begins.values()] + [commit.until for commit in self._commits]
@@ -210,9 +217,7 @@ class Transactions(Coordinated[Coordinator, Stored]):
         finished, core.finished = core.finished, []
         for key, how in finished:
             self.ended[how] += 1
-            begin = self._begins.pop(key, None)
-            if begin is not None:
-                self.on_request(begin.source, begin.id, begin.message, now)
+            self._finished.append(key)
 
     def _write(self, led: Led[Coordinator, Stored]) -> None:
         super()._write(led)
