@@ -5,7 +5,8 @@ what it does not know any more. It must not vote then (``members.py``), and in p
 with others that are late. So a cluster is founded only when *every* controller of the list has an empty store: each
 tells all others the name of its store (``Meet``) and what it has heard of theirs; who has heard from every other one
 that this one heard it too knows all stores, and founds. All reach the same configuration, since it is made of the
-same names, sorted.
+same names, sorted. Who founds tells all others at once, before it asks for a vote: a controller that votes and stores
+entries, but does not know yet that it is a voter, could not elect a leader when it starts again.
 
     meeting --everybody has met everybody--> founded
        |----a founded one names this very store, and its first configuration----> founded
@@ -92,7 +93,9 @@ class Founding:
             return []
         stores = {**self._stores, self.raft.node_id: self.raft.store}
         members = Members(tuple(Member(node, self._urls[node], True, stores[node]) for node in sorted(self._urls)))
-        return [Event("cluster_founded", {"controllers": sorted(self._urls)}), *self.raft.found(members, now)]
+        effects = self.raft.found(members, now)
+        told = [self._tell(peer) for peer in self._peers]
+        return [Event("cluster_founded", {"controllers": sorted(self._urls)}), *told, *effects]
 
     def _meet(self, peer: NodeId) -> Send:
         return Send(peer, Meet(self.raft.store, self._stores.get(peer, "")))
