@@ -42,16 +42,23 @@ class Rescuer:
 
     def _lose(self) -> None:
         """The others are gone, with their disks."""
+        self._end_all()
+        self.cluster.loop.after(self._lost_s, self._rescue)
+
+    def _end_all(self) -> None:
+        """End every controller, and empty all disks but the survivor's."""
         for name in self.cluster.controllers:
             process = self.cluster.controller(name)
             if process.running:
                 process.stop(power=False)
             if name != self._survivor:
                 process.lose_store()
-        self.cluster.loop.after(self._lost_s, self._rescue)
 
     def _rescue(self) -> None:
-        """The survivor goes on, and takes the others in."""
+        """The survivor goes on, and takes the others in.
+
+        Another fault may have started controllers again in the meantime: the operator ends them first."""
+        self._end_all()
         cluster, survivor = self.cluster, self.cluster.controller(self._survivor)
         url, wall_ms = f"sim://{survivor.name}", survivor.wall_ms()
         survivor.store.perform(plan_rescue(survivor.store.stored, cluster.name, survivor.name, url, wall_ms))

@@ -165,6 +165,7 @@ class Scale(Cluster):
                 self.asker.call(self.active, wish, 2.0, answers.append)
                 self.until(lambda: bool(answers))  # noqa: B023
                 assert not isinstance(answers[0], Exception), answers[0]
+            self.run_for(0.01)  # until the last change has been sent to every watcher
         return Cost(*(value // CHANGES for value in astuple(cost)))
 
     def idle(self) -> Cost:

@@ -225,7 +225,7 @@ async def an_old_disk_comes_back(stage: Stage) -> None:
     shutil.rmtree(folder)
     copy.rename(folder)
     services.start(old)
-    await stage.until_shown(1.0, "tidelog_raft_rolled_back", old)
+    await stage.until_shown(1.0, "tidelog_raft_rolled_back", old, every_s=0.001)
     await stage.until_shown(0.0, "tidelog_raft_rolled_back", old)
     assert value("tidelog_raft_rolled_back") == 0.0
 

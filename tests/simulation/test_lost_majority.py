@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from simulation.runner import run_seed
 
-SEEDS = range(12)
+SEEDS = range(16)
 COMMITS = 40
 """So many there must be at least without a session, or these runs prove nothing."""
 

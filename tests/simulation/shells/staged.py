@@ -79,19 +79,19 @@ class Stage:
         found = self.figures(*nodes)
         return found.get(name, sum(number for label, number in found.items() if label.startswith(f"{name}{{")))
 
-    async def until(self, condition: Callable[[], Any]) -> None:
-        """Let time pass until it holds; all figures are looked at meanwhile."""
+    async def until(self, condition: Callable[[], Any], every_s: float = LOOK_S) -> None:
+        """Let time pass until it holds; all figures are looked at every ``every_s`` meanwhile."""
         with trio.fail_after(LIMIT_S):
             while self.figures() is not None and not condition():
-                await self.tick()
+                await self.tick(every_s)
 
-    async def tick(self) -> None:
+    async def tick(self, seconds: float = LOOK_S) -> None:
         """Let a little virtual time pass."""
-        await trio.sleep(LOOK_S)
+        await trio.sleep(seconds)
 
-    async def until_shown(self, wanted: float, name: str, *nodes: str) -> None:
-        """Let time pass until that figure has that value."""
-        await self.until(lambda: self.value(name, *nodes) == wanted)
+    async def until_shown(self, wanted: float, name: str, *nodes: str, every_s: float = LOOK_S) -> None:
+        """Let time pass until that figure has that value. A value that lasts less than ``every_s`` may be missed."""
+        await self.until(lambda: self.value(name, *nodes) == wanted, every_s)
 
     async def until_in_sync(self, topic: str) -> None:
         """Let time pass until every replica is."""
