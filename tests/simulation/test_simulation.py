@@ -43,9 +43,9 @@ KNOWN_SEEDS = (
     9000118,  # retention met a rotten segment and forgot what producers had written there, and nothing said so
     9003368,  # the same
     20000776,  # the model: below the feature level nobody is asked what a torn end was, and rot looks like one
-    126726157,  # the ghost: a copy that started over was asked about what retention had deleted of it
-    40000329,  # the model: the timeline was read from outside as a disk with rot gives it
-    40000838,  # what waited for the end of a transaction began while another coordinator still had something to do
+    126726157,  # the model: a copy that started over had to report records that retention had deleted before
+    40000329,  # the model: the check read the timeline through a disk with rot
+    40000838,  # a waiting transaction began before another coordinator of the server had done what was due
     9001075,  # the model: a driver gave up a staged transaction for good, and readers waited for its time-out
 )
 """Seeds that failed because of the product or of the model, in runs of the usual length. They are run for ever."""

@@ -31,18 +31,18 @@ def leading(cluster: Cluster) -> Partition | None:
 
 
 def records(cluster: Cluster, partition: Partition) -> list[Document]:
-    """What is committed of it, on the server that leads it."""
-    told, log = list[Document | None](), partition.log
+    """The committed records of the timeline's partition, read from its leader's disk."""
+    documents, log = list[Document | None](), partition.log
     leader = cluster.state(partition.key).leader
     assert leader is not None
     at = log.start
     with cluster.replica(leader).disk.watched():
         while batches := log.read(at, 1 << 20, partition.high_watermark):
             found = [record for batch in batches for record in decode_batch(batch) if record.offset >= at]
-            told += [decode(record.value) for record in found]
+            documents += [decode(record.value) for record in found]
             at = found[-1].offset + 1
-    assert all(record is not None for record in told)
-    return [record for record in told if record is not None]
+    assert all(document is not None for document in documents)
+    return [document for document in documents if document is not None]
 
 
 def may_be_told(cluster: Cluster) -> bool:
@@ -58,8 +58,8 @@ def may_be_told(cluster: Cluster) -> bool:
 def is_told(cluster: Cluster) -> bool:
     """Everything that has happened is in it."""
     partition = leading(cluster)
-    told = [] if partition is None else records(cluster, partition)
-    return bool(told) and told[-1]["event"] == cluster.invariants.metadata.timeline.last
+    written = [] if partition is None else records(cluster, partition)
+    return bool(written) and written[-1]["event"] == cluster.invariants.metadata.timeline.last
 
 
 def check_timeline(cluster: Cluster) -> None:

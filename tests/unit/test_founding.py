@@ -25,9 +25,10 @@ def new() -> dict[str, Founding]:
     }
 
 
-def test_who_founds_tells_the_others_before_anything_else():
-    """Found by a test over real services: the founder was elected, and the two others stored what it wrote. They
-    started again within half a second, before they had asked, and the founder ended: nobody knew that it may vote."""
+def test_the_founder_sends_the_configuration_to_all_others_before_anything_else():
+    """A test over real services failed without this: the founder was elected, and the two others stored its entries.
+    Both were restarted within half a second, before their next ``Meet``. Then the founder ended, and neither of the
+    others knew that it is a voter."""
     controllers = new()
     sent = [(node, effect) for node in URLS for effect in controllers[node].on_tick(0.0)]
     founder = ""

@@ -70,7 +70,8 @@ class Transactions(Coordinated[Coordinator, Stored]):
         self._begins: dict[tuple[str, str], _Begin] = {}
         """Transactions that wait for the end of the one before, by application and staged name."""
         self._finished: list[tuple[str, str]] = []
-        """Transactions that came to their end while everything that is due is done, likewise."""
+        """Transactions that ended during this tick, by application and staged name. The ones that wait for them begin
+        after every coordinator of this server has done what is due."""
         self._commits: list[_Commit] = []
         self.ended = dict.fromkeys(("committed", "aborted"), 0)
         """How many have come to their end here."""

@@ -5,8 +5,9 @@ what it does not know any more. It must not vote then (``members.py``), and in p
 with others that are late. So a cluster is founded only when *every* controller of the list has an empty store: each
 tells all others the name of its store (``Meet``) and what it has heard of theirs; who has heard from every other one
 that this one heard it too knows all stores, and founds. All reach the same configuration, since it is made of the
-same names, sorted. Who founds tells all others at once, before it asks for a vote: a controller that votes and stores
-entries, but does not know yet that it is a voter, could not elect a leader when it starts again.
+same names, sorted. The controller that founds the cluster sends the configuration to all others before it asks for a
+vote. Otherwise a controller could vote and store entries without knowing that it is a voter itself, and after a
+restart it could not stand for election.
 
     meeting --everybody has met everybody--> founded
        |----a founded one names this very store, and its first configuration----> founded
@@ -94,8 +95,8 @@ class Founding:
         stores = {**self._stores, self.raft.node_id: self.raft.store}
         members = Members(tuple(Member(node, self._urls[node], True, stores[node]) for node in sorted(self._urls)))
         effects = self.raft.found(members, now)
-        told = [self._tell(peer) for peer in self._peers]
-        return [Event("cluster_founded", {"controllers": sorted(self._urls)}), *told, *effects]
+        announcements = [self._tell(peer) for peer in self._peers]
+        return [Event("cluster_founded", {"controllers": sorted(self._urls)}), *announcements, *effects]
 
     def _meet(self, peer: NodeId) -> Send:
         return Send(peer, Meet(self.raft.store, self._stores.get(peer, "")))
