@@ -63,6 +63,17 @@ def vote_for_anybody(patch: Patch) -> None:
     patch.setattr(Raft, "_on_request_vote", vote)
 
 
+@breaks("founding", "A controller without a configuration gives no vote.", tests=("unit.test_founding",))
+def vote_without_a_configuration(patch: Patch) -> None:
+    """It votes for the founder, which leads before a majority knows who votes."""
+    fit = Raft._is_fit
+
+    def ignore(self, request):
+        return not self.members.all or fit(self, request)
+
+    patch.setattr(Raft, "_is_fit", ignore)
+
+
 @breaks("Raft 5.1", "A leader that hears of a later term follows.")
 def lead_on_in_an_old_term(patch: Patch) -> None:
     """It does not listen to later terms."""

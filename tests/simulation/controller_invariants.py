@@ -62,6 +62,7 @@ class ControllerInvariants(Checks):
                 self.cluster.count("controller elections")
                 self._check_leader_completeness(name, raft)
                 self._demand(raft.is_voter, f"RAFT {name} leads term {raft.term} without a vote in {raft.members}")
+                self._check_founded(name, raft)
                 self._happened("active", process)
             else:
                 self._demand(first == name, f"RAFT {name} leads term {raft.term}, after {first}")
@@ -76,6 +77,14 @@ class ControllerInvariants(Checks):
             self.members = raft.log.base.members
         if core.state.index > before[2]:
             self._check_state(process, core.state)
+
+    def _check_founded(self, name: str, raft: Any) -> None:
+        """A majority of the voters has a configuration on its disk, so that any majority that survives this leader
+        can elect another one."""
+        stores = {voter.node: self.cluster.controller(voter.node).store.stored for voter in raft.members.voters}
+        founded = [node for node, stored in stores.items() if RaftLog(stored.entries, stored.base).members.all]
+        text = f"RAFT {name} leads term {raft.term}, and of {list(stores)} only {founded} have a configuration"
+        self._demand(len(founded) >= raft.members.majority, text)
 
     def _check_leader_completeness(self, name: str, raft: Any) -> None:
         """A leader has what was committed in earlier terms (not in later ones: its votes may have come late)."""

@@ -13,11 +13,19 @@ from typing import TYPE_CHECKING
 
 from simulation.damage import Damage
 from simulation.loop import stream
-from simulation.strikes import REPLICAS_ONLY, TRIGGERS, Dice, Names, Strike, Swarm
+from simulation.strikes import REPLICAS_ONLY, TRIGGERS, Dice, Names, Strike, Swarm, Values
 
 if TYPE_CHECKING:
     from simulation.cluster import Cluster
     from simulation.processes import SimProcess
+
+
+FOUNDING = ("kill", "kill", "pause", "isolate", "one_way", "cut_pair")
+"""The kinds of faults that hit controllers while they found the cluster."""
+FOUNDING_LOSS = 0.4
+"""The share of messages that get lost meanwhile."""
+FOUNDING_S = 1.5
+"""For how long these faults come, s: controllers meet every 0.5 s."""
 
 
 class Faults(Damage):
@@ -41,6 +49,8 @@ class Faults(Damage):
         if given is None:
             self.loop.after(rng.uniform(0.5, 1.8), self._strike_again)
             seed = cluster.options.seed
+            if swarm.founding:
+                self._plan_founding(swarm.founding)
             if swarm.group:
                 dice = stream(seed, "group strikes")
                 self._plan(dice, swarm.group, dice.choice((1, 2, 4)), cluster.controllers)
@@ -55,17 +65,30 @@ class Faults(Damage):
                 self._plan(stream(seed, "old stores"), "old_store", swarm.old_stores, cluster.controllers)
         for strike in given or ():
             if strike.after is None:
-                self.loop.at(strike.at, lambda strike=strike: self.strike(strike))  # type: ignore[misc]
+                self._strike_at(strike)
         self.loop.at(swarm.until, self.heal)
 
     def _plan(self, rng: random.Random, kind: str, count: int, targets: Sequence[str]) -> None:
         """So many strikes of that kind, at random times, whatever else there is."""
-        cluster = self.cluster
-        names = Names(cluster.controllers, cluster.replicas, cluster.client_names, ())
         for _ in range(count):
             target, at = rng.choice(targets), rng.uniform(1.0, self.swarm.until)
-            strike = Strike(kind, target, Dice(rng, names).draw(kind, target), at)
-            self.loop.at(at, lambda strike=strike: self.strike(strike))  # type: ignore[misc]
+            self._strike_at(Strike(kind, target, self._values(rng, kind, target), at))
+
+    def _values(self, rng: random.Random, kind: str, target: str) -> Values:
+        names = Names(self.cluster.controllers, self.cluster.replicas, self.cluster.client_names, ())
+        return Dice(rng, names).draw(kind, target)
+
+    def _strike_at(self, strike: Strike) -> None:
+        self.loop.at(strike.at, lambda: self.strike(strike))
+
+    def _plan_founding(self, count: int) -> None:
+        """Messages get lost while the controllers meet and found the cluster, and controllers fail."""
+        rng, controllers = stream(self.cluster.options.seed, "faults of the founding"), self.cluster.controllers
+        values = {**self._values(rng, "weather", controllers[0]), "loss": FOUNDING_LOSS, "seconds": FOUNDING_S}
+        self._strike_at(Strike("weather", controllers[0], values, 0.0))
+        for _ in range(count - 1):
+            kind, target = rng.choice(FOUNDING), rng.choice(controllers)
+            self._strike_at(Strike(kind, target, self._values(rng, kind, target), rng.uniform(0.0, FOUNDING_S)))
 
     def _strike_again(self) -> None:
         if self.healed:

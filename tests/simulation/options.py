@@ -133,6 +133,7 @@ class Options:
         rots = stream(seed, "rotting stores").choice((*(0,) * 8, 1, 3))
         old_stores = stream(seed, "old stores of controllers").choice((*(0,) * 6, 1, 3))
         majorities = stream(seed, "majority of controllers").choice((*(0,) * 6, 1, 2))
+        founding = stream(seed, "founding").choice((*(0,) * 6, 2, 4))
         group = stream(seed, "group").choice(("", "", "", "lose_store", "change_group"))
         return cls(
             seed,
@@ -141,7 +142,15 @@ class Options:
             topics=topics,
             producers=producers,
             consumers=2,
-            swarm=replace(swarm, group=group, mutes=mutes, rots=rots, old_stores=old_stores, majorities=majorities),
+            swarm=replace(
+                swarm,
+                group=group,
+                mutes=mutes,
+                rots=rots,
+                founding=founding,
+                old_stores=old_stores,
+                majorities=majorities,
+            ),
             duration=duration,
             recode=seed % 10 == 0,
             moves=stream(seed, "moves").random() < 0.34,
@@ -163,7 +172,7 @@ class Options:
         topics = tuple(replace(topic, config=_lossless(topic.config)) for topic in drawn.topics)
         rates = {kind: rate for kind, rate in drawn.swarm.rates.items() if kind not in _NOT_BESIDE_A_RESCUE}
         swarm = replace(drawn.swarm, rates=rates or {"kill": 1.0}, controllers=False, group="", rots=0)
-        swarm = replace(swarm, old_stores=0, majorities=0)
+        swarm = replace(swarm, founding=0, old_stores=0, majorities=0)
         plain = replace(drawn, spares=0, topics=topics, swarm=swarm, moves=False, timeline=False, pauses=False)
         return replace(plain, upgrade=False, transactions=False, rescue=True)
 

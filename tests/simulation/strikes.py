@@ -291,6 +291,8 @@ class Swarm:
     """How often a controller finds its store damaged when it starts, beside all that; from a stream of its own."""
     majorities: int = 0
     """How often the majority of the controllers is dead or cut off, beside all that; from a stream of its own."""
+    founding: int = 0
+    """How many faults hit the controllers while they found the cluster, beside all that; from a stream of its own."""
     old_stores: int = 0
     """How often a controller comes back with an old copy of its disk, beside all that; from a stream of its own."""
 

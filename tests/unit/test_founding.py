@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable, Sequence
 
 from tidelog.effects import Send
 from tidelog.wire.messages import Meet
 from tidelog_controller.core.founding import Founding
-from tidelog_controller.core.raft import Raft
+from tidelog_controller.core.raft import Raft, RaftEffect
 from tidelog_controller.core.raft_base import RaftSettings
 from tidelog_controller.core.raft_log import Stored
 
-URLS = {"c1": "ws://c1", "c2": "ws://c2", "c3": "ws://c3"}
+URLS = {node: f"ws://{node}" for node in ("c1", "c2", "c3", "c4", "c5")}
 
 
 def new() -> dict[str, Founding]:
-    """Three controllers with empty stores."""
+    """Five controllers with empty stores."""
     rng = random.Random(1)
     return {
         node: Founding(
@@ -42,8 +43,76 @@ def test_the_founder_sends_the_configuration_to_all_others_before_anything_else(
             sent += answered
     others = [node for node in URLS if node != founder]
     assert not any(controllers[node].founded for node in others)
-    first = [effect for _, effect in sent if isinstance(effect, Send)][:2]
+    first = [effect for _, effect in sent if isinstance(effect, Send)][: len(others)]
     for effect in first:
         assert isinstance(effect.message, Meet)
         controllers[effect.to].on_meet(founder, effect.message, 0.0)
-    assert [controllers[node].raft.is_voter for node in URLS] == [True, True, True]
+    assert [controllers[node].raft.is_voter for node in URLS] == [True] * len(URLS)
+
+
+class Group:
+    """Controllers and their messages, which arrive at once, except to those in ``down`` and those that ``lost``
+    names."""
+
+    def __init__(self) -> None:
+        self.controllers = new()
+        self.down: set[str] = set()
+        self.lost: Callable[[Send], bool] = lambda effect: False
+        self.now = 0.0
+
+    def run(self, seconds: float) -> None:
+        """Let time pass."""
+        end = self.now + seconds
+        while self.now < end:
+            for node, founding in self.controllers.items():
+                if node not in self.down:
+                    self._deliver(node, [*founding.on_tick(self.now), *founding.raft.on_tick(self.now)])
+            self.now += 0.01
+
+    def _deliver(self, sender: str, effects: Sequence[RaftEffect]) -> None:
+        for effect in effects:
+            if isinstance(effect, Send) and effect.to not in self.down and not self.lost(effect):
+                receiver, message = self.controllers[effect.to], effect.message
+                if isinstance(message, Meet):
+                    self._deliver(effect.to, receiver.on_meet(sender, message, self.now))
+                else:
+                    self._deliver(effect.to, receiver.raft.on_message(sender, message, self.now))
+
+    def founded(self) -> list[str]:
+        """The controllers that have a configuration."""
+        return [node for node, founding in self.controllers.items() if founding.founded]
+
+    def leaders(self) -> list[str]:
+        """The controllers that lead."""
+        running = (node for node in self.controllers if node not in self.down)
+        return [node for node in running if self.controllers[node].raft.role == "leader"]
+
+
+def test_a_controller_without_a_configuration_gives_no_vote():
+    """The founder would lead alone otherwise. Where its announcement is lost and it then ends for good, none of the
+    others knows that it is a voter."""
+    group = Group()
+    group.lost = lambda effect: isinstance(effect.message, Meet) and bool(group.founded())
+    group.run(5.0)
+    assert len(group.founded()) == 1
+    assert group.leaders() == []
+
+
+def test_the_survivors_of_the_founder_elect():
+    """Of five controllers only three are founded when the first leader is elected; the others have nothing but its
+    entries. Then two of the three end for good."""
+    group = Group()
+    late = ("c4", "c5")
+    group.lost = lambda effect: effect.to in late and isinstance(effect.message, Meet)
+    group.run(5.0)
+    assert group.founded() == []
+    group.lost = lambda effect: effect.to in late and isinstance(effect.message, Meet) and effect.message.founded
+    group.run(5.0)
+    assert len(group.leaders()) == 1
+    assert [group.controllers[node].raft.is_voter for node in URLS] == [True, True, True, False, False]
+    assert [group.controllers[node].raft.log.last_index for node in late] == [1, 1]
+    group.down = {*group.leaders(), "c1" if group.leaders() != ["c1"] else "c2"}
+    group.lost = lambda effect: False
+    group.run(5.0)
+    assert len(group.leaders()) == 1
+    assert all(group.controllers[node].raft.is_voter for node in late)

@@ -6,8 +6,7 @@ with others that are late. So a cluster is founded only when *every* controller 
 tells all others the name of its store (``Meet``) and what it has heard of theirs; who has heard from every other one
 that this one heard it too knows all stores, and founds. All reach the same configuration, since it is made of the
 same names, sorted. The controller that founds the cluster sends the configuration to all others before it asks for a
-vote. Otherwise a controller could vote and store entries without knowing that it is a voter itself, and after a
-restart it could not stand for election.
+vote: a controller that does not have it yet gives none (``raft_elections.py``).
 
     meeting --everybody has met everybody--> founded
        |----a founded one names this very store, and its first configuration----> founded

@@ -2,7 +2,12 @@
 
 A vote is given to whoever asks and is up to date, member or not (Raft §6: the voter may not know the newest
 configuration yet); the candidate counts those that its own configuration has, each with its store. So a store that
-was lost and made anew may say what it likes."""
+was lost and made anew may say what it likes.
+
+A server without any configuration gives no vote. Otherwise the controller that founds the cluster could be elected
+before the others know that they are voters; and when it then ended for good, no other one could stand for election.
+So each leader's majority has a configuration on its disks, and any majority that survives the leader has at least one
+server that can stand, and that founds the others (``founding.py``)."""
 
 from __future__ import annotations
 
@@ -105,8 +110,10 @@ class RaftElections(RaftMembers):
         self._send(candidate, Vote(term, granted, pre, self.store, self.rolled_back, self._acked.rows()))
 
     def _is_fit(self, request: RequestVote) -> bool:
-        """Whether this store may vote, and the candidate's log is not behind this one, nor behind what the
-        candidate's own store has acknowledged."""
+        """Whether this store may vote and knows a configuration, and the candidate's log is not behind this one, nor
+        behind what the candidate's own store has acknowledged."""
+        if not self.members.all:
+            return False
         mine, theirs = (self.log.last_term, self.log.last_index), (request.last_term, request.last_index)
         behind = self._acked.is_behind(request.store, request.last_index, request.last_term)
         return not self.rolled_back and not behind and theirs >= mine
