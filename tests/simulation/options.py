@@ -133,7 +133,7 @@ class Options:
         rots = stream(seed, "rotting stores").choice((*(0,) * 8, 1, 3))
         old_stores = stream(seed, "old stores of controllers").choice((*(0,) * 6, 1, 3))
         majorities = stream(seed, "majority of controllers").choice((*(0,) * 6, 1, 2))
-        founding = stream(seed, "founding").choice((*(0,) * 6, 2, 4))
+        founding = stream(seed, "founding").choice((*(0,) * 14, 2, 4))
         group = stream(seed, "group").choice(("", "", "", "lose_store", "change_group"))
         return cls(
             seed,

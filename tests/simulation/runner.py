@@ -40,9 +40,9 @@ class Case:
         drawn = Options.draw(self.seed, self.duration)
         transactions = drawn.transactions or self.transactions
         if self.majority:
-            # a server that restarts meanwhile serves nobody
+            # a server that restarts meanwhile serves nobody, and neither does a cluster that is founded late
             pause_s = drawn.swarm.mean_pause if self.seed % 2 else 1.0
-            swarm = replace(drawn.swarm, majorities=2, mean_pause=pause_s)
+            swarm = replace(drawn.swarm, founding=0, majorities=2, mean_pause=pause_s)
             drawn = replace(drawn, swarm=swarm)
         return replace(drawn, strikes=self.strikes, only=self.clients, transactions=transactions)
 
