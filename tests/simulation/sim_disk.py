@@ -316,8 +316,9 @@ class SimDisk:
         return bytes(self._names[path].stable) if path in self._names else b""
 
     def stable_size(self, path: str) -> int:
-        """So many bytes of it are stable."""
-        return len(self._names[path].stable)
+        """So many bytes of the file are stable, and not cut off since by a truncation that is not."""
+        inode = self._names[path]
+        return min(len(inode.stable), len(inode.content))
 
     def exists(self, path: str) -> bool:
         """Whether there is such a file."""
