@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Sequence
 
+import pytest
 from tidelog.effects import Send
 from tidelog.wire.messages import Meet
 from tidelog_controller.core.founding import Founding
@@ -20,7 +21,10 @@ def new() -> dict[str, Founding]:
     rng = random.Random(1)
     return {
         node: Founding(
-            Raft(node, RaftSettings(), Stored(store=f"store of {node}"), rng, 0.0), URLS, waits=False, now=0.0
+            Raft(node, RaftSettings(snapshot_threshold=2), Stored(store=f"store of {node}"), rng, 0.0),
+            URLS,
+            waits=False,
+            now=0.0,
         )
         for node in URLS
     }
@@ -78,6 +82,13 @@ class Group:
                 else:
                     self._deliver(effect.to, receiver.raft.on_message(sender, message, self.now))
 
+    def propose(self, count: int) -> None:
+        """Commit so many commands."""
+        (leader,) = self.leaders()
+        for _ in range(count):
+            self._deliver(leader, self.controllers[leader].raft.propose(b"x", self.now)[1])
+        self.run(1.0)
+
     def founded(self) -> list[str]:
         """The controllers that have a configuration."""
         return [node for node, founding in self.controllers.items() if founding.founded]
@@ -98,9 +109,11 @@ def test_a_controller_without_a_configuration_gives_no_vote():
     assert group.leaders() == []
 
 
-def test_the_survivors_of_the_founder_elect():
+@pytest.mark.parametrize("compacted", [False, True])
+def test_the_survivors_of_the_founder_elect(compacted: bool):
     """Of five controllers only three are founded when the first leader is elected; the others have nothing but its
-    entries. Then two of the three end for good."""
+    entries. Then two of the three end for good. The third may have compacted its log, so that the first configuration
+    is in its snapshot alone."""
     group = Group()
     late = ("c4", "c5")
     group.lost = lambda effect: effect.to in late and isinstance(effect.message, Meet)
@@ -110,7 +123,12 @@ def test_the_survivors_of_the_founder_elect():
     group.run(5.0)
     assert len(group.leaders()) == 1
     assert [group.controllers[node].raft.is_voter for node in URLS] == [True, True, True, False, False]
-    assert [group.controllers[node].raft.log.last_index for node in late] == [1, 1]
+    group.propose(3)
+    assert [group.controllers[node].raft.log.last_index for node in late] == [4, 4]
+    if compacted:
+        for node in ("c1", "c2", "c3"):
+            group.controllers[node].raft.on_snapshot(4, b"", group.now)
+            assert group.controllers[node].raft.log.base.index > 0
     group.down = {*group.leaders(), "c1" if group.leaders() != ["c1"] else "c2"}
     group.lost = lambda effect: False
     group.run(5.0)

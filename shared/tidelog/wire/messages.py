@@ -983,7 +983,7 @@ class TimeoutNow(Message):
 class Meet(Message):
     """Between controllers of which one has an empty store. While the cluster is founded each tells its ``store`` and
     what it has heard of the receiver's (``yours``). With ``founded`` the sender has been founded: ``yours`` is the
-    receiver's store as its configuration says, and ``members`` that configuration if it is still the first."""
+    receiver's store as its configuration says, and ``members`` the configuration at the beginning of its log."""
 
     OP: ClassVar[str] = "meet"
     store: str

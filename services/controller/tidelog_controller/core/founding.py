@@ -9,9 +9,13 @@ same names, sorted. The controller that founds the cluster sends the configurati
 vote: a controller that does not have it yet gives none (``raft_elections.py``).
 
     meeting --everybody has met everybody--> founded
-       |----a founded one names this very store, and its first configuration----> founded
+       |----a founded one names this very store, and a configuration----> founded
        |----a founded one knows another store under this name----> lost: waits to be added again
        |----a founded one does not know this name----> waits to be added
+
+The configuration that a founded controller names is the one at the beginning of its log: the first one, or, once it
+has compacted its log, a later one that is committed. Either is safe to begin with: no controller with less than what
+was committed under it is elected.
 
 Who waits is brought the log by the leader when it is added. ``join`` and a store that was made anew in place of a
 damaged one wait from the begin."""
@@ -80,7 +84,7 @@ class Founding:
 
     def _on_founded(self, sender: NodeId, meet: Meet, now: float) -> Sequence[RaftEffect]:
         self._waits = True
-        if meet.yours == self.raft.store and meet.members and self.raft.log.base.index == 0:
+        if meet.yours == self.raft.store and meet.members:
             return self.raft.found(Members(meet.members), now)
         if meet.yours not in ("", self.raft.store) and not self.lost:
             self.lost = True
@@ -104,5 +108,5 @@ class Founding:
         """This one is founded: what its configuration says of the other."""
         raft = self.raft
         member = raft.members.find(sender)
-        first = raft.log.base.members.all if raft.log.base.index == 0 else ()
-        return Send(sender, Meet(raft.store, member.store if member is not None else "", True, first))
+        known_as = member.store if member is not None else ""
+        return Send(sender, Meet(raft.store, known_as, True, raft.log.base.members.all))

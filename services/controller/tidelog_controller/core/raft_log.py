@@ -229,7 +229,7 @@ class RaftLog:
     # --- founding and compaction: Raft §7 ------------------------------------------------------------------
 
     def found(self, members: Members) -> None:
-        """The first configuration, with which the log began."""
+        """The configuration with which the log begins."""
         assert self.base == EMPTY, "a cluster is founded once"
         self._rebase(Base(0, 0, members))
 
