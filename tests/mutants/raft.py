@@ -8,6 +8,7 @@ from functools import partial
 
 from tidelog.effects import Send
 from tidelog.wire.messages import AppendResult
+from tidelog_controller.core.founding import Founding
 from tidelog_controller.core.members import Members, encode_members
 from tidelog_controller.core.once import Once
 from tidelog_controller.core.progress import Progress
@@ -72,6 +73,17 @@ def vote_without_a_configuration(patch: Patch) -> None:
         return not self.members.all or fit(self, request)
 
     patch.setattr(Raft, "_is_fit", ignore)
+
+
+@breaks("founding", "A cluster is founded when all know the same empty stores.", tests=("unit.test_founding",))
+def found_a_cluster_with_whoever_was_met(patch: Patch) -> None:
+    """Each other one has heard of this store, whatever it knows of the rest."""
+
+    def met(self):
+        heard = (self._known_to.get(peer, {}) for peer in self._peers)
+        return self._stores.keys() == self._urls.keys() and all(self.raft.node_id in each for each in heard)
+
+    patch.setattr(Founding, "_all_know_the_same", met)
 
 
 @breaks("Raft 5.1", "A leader that hears of a later term follows.")

@@ -46,6 +46,8 @@ KNOWN_SEEDS = (
     126726157,  # the model: a copy that started over had to report records that retention had deleted before
     40000329,  # the model: the check read the timeline through a disk with rot
     40000838,  # a waiting transaction began before another coordinator of the server had done what was due
+    43010659,  # a controller that had missed the founding founded the cluster again with one that had lost its disk
+    43011845,  # a controller that was not founded yet compacted its log, with no configuration in its snapshot
     43001381,  # a controller that had missed the founding was not founded by others that had compacted their logs
     43000264,  # the model: a bit was to rot where a truncation that was not synced had cut the file
     9001075,  # the model: a driver gave up a staged transaction for good, and readers waited for its time-out

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import deque
 from collections.abc import Callable, Sequence
 
 import pytest
@@ -16,18 +17,17 @@ from tidelog_controller.core.raft_log import Stored
 URLS = {node: f"ws://{node}" for node in ("c1", "c2", "c3", "c4", "c5")}
 
 
+def begin(node: str, store: str, now: float = 0.0) -> Founding:
+    """A controller with an empty store."""
+    raft = Raft(
+        node, RaftSettings(snapshot_threshold=2), Stored(store=f"{store} of {node}"), random.Random(node), now
+    )
+    return Founding(raft, URLS, waits=False, now=now)
+
+
 def new() -> dict[str, Founding]:
     """Five controllers with empty stores."""
-    rng = random.Random(1)
-    return {
-        node: Founding(
-            Raft(node, RaftSettings(snapshot_threshold=2), Stored(store=f"store of {node}"), rng, 0.0),
-            URLS,
-            waits=False,
-            now=0.0,
-        )
-        for node in URLS
-    }
+    return {node: begin(node, "store") for node in URLS}
 
 
 def test_the_founder_sends_the_configuration_to_all_others_before_anything_else():
@@ -54,6 +54,16 @@ def test_the_founder_sends_the_configuration_to_all_others_before_anything_else(
     assert [controllers[node].raft.is_voter for node in URLS] == [True] * len(URLS)
 
 
+def is_founded(effect: Send) -> bool:
+    """The message of a controller that has been founded."""
+    return isinstance(effect.message, Meet) and effect.message.founded
+
+
+def is_last(effect: Send) -> bool:
+    """The message of a controller that has heard of all stores."""
+    return isinstance(effect.message, Meet) and len(effect.message.stores) == len(URLS)
+
+
 class Group:
     """Controllers and their messages, which arrive at once, except to those in ``down`` and those that ``lost``
     names."""
@@ -61,7 +71,7 @@ class Group:
     def __init__(self) -> None:
         self.controllers = new()
         self.down: set[str] = set()
-        self.lost: Callable[[Send], bool] = lambda effect: False
+        self.lost: Callable[[str, Send], bool] = lambda sender, effect: False
         self.now = 0.0
 
     def run(self, seconds: float) -> None:
@@ -74,13 +84,22 @@ class Group:
             self.now += 0.01
 
     def _deliver(self, sender: str, effects: Sequence[RaftEffect]) -> None:
-        for effect in effects:
-            if isinstance(effect, Send) and effect.to not in self.down and not self.lost(effect):
-                receiver, message = self.controllers[effect.to], effect.message
-                if isinstance(message, Meet):
-                    self._deliver(effect.to, receiver.on_meet(sender, message, self.now))
-                else:
-                    self._deliver(effect.to, receiver.raft.on_message(sender, message, self.now))
+        """Deliver these messages, and all that are sent because of them, in the order in which they were sent."""
+        sent = deque((sender, effect) for effect in effects if isinstance(effect, Send))
+        while sent:
+            sender, effect = sent.popleft()
+            if effect.to in self.down or self.lost(sender, effect):
+                continue
+            receiver, message = self.controllers[effect.to], effect.message
+            if isinstance(message, Meet):
+                answers = receiver.on_meet(sender, message, self.now)
+            else:
+                answers = receiver.raft.on_message(sender, message, self.now)
+            sent.extend((effect.to, answer) for answer in answers if isinstance(answer, Send))
+
+    def replace_disk(self, node: str) -> None:
+        """A controller starts again with an empty store."""
+        self.controllers[node] = begin(node, "new store", self.now)
 
     def propose(self, count: int) -> None:
         """Commit so many commands."""
@@ -103,9 +122,28 @@ def test_a_controller_without_a_configuration_gives_no_vote():
     """The founder would lead alone otherwise. Where its announcement is lost and it then ends for good, none of the
     others knows that it is a voter."""
     group = Group()
-    group.lost = lambda effect: isinstance(effect.message, Meet) and bool(group.founded())
+    group.lost = lambda sender, effect: isinstance(effect.message, Meet) and bool(group.founded())
     group.run(5.0)
     assert len(group.founded()) == 1
+    assert group.leaders() == []
+
+
+def test_a_lost_disk_does_not_found_the_cluster_again_with_one_that_missed_the_founding():
+    """The last controller has met all others, but does not hear from two of them that they know all stores, nor that
+    the cluster is founded. Then these two lose their disks, and the others are away: a majority without memory."""
+    group = Group()
+    late, lost = "c5", ("c3", "c4")
+    group.lost = lambda sender, effect: (
+        effect.to == late and (is_founded(effect) or (sender in lost and is_last(effect)))
+    )
+    group.run(5.0)
+    assert late not in group.founded() and len(group.leaders()) == 1
+    group.lost = lambda sender, effect: False
+    group.down = {"c1", "c2"}
+    for node in lost:
+        group.replace_disk(node)
+    group.run(5.0)
+    assert group.founded() == ["c1", "c2"]
     assert group.leaders() == []
 
 
@@ -116,10 +154,7 @@ def test_the_survivors_of_the_founder_elect(compacted: bool):
     is in its snapshot alone."""
     group = Group()
     late = ("c4", "c5")
-    group.lost = lambda effect: effect.to in late and isinstance(effect.message, Meet)
-    group.run(5.0)
-    assert group.founded() == []
-    group.lost = lambda effect: effect.to in late and isinstance(effect.message, Meet) and effect.message.founded
+    group.lost = lambda sender, effect: effect.to in late and (is_founded(effect) or is_last(effect))
     group.run(5.0)
     assert len(group.leaders()) == 1
     assert [group.controllers[node].raft.is_voter for node in URLS] == [True, True, True, False, False]
@@ -130,7 +165,7 @@ def test_the_survivors_of_the_founder_elect(compacted: bool):
             group.controllers[node].raft.on_snapshot(4, b"", group.now)
             assert group.controllers[node].raft.log.base.index > 0
     group.down = {*group.leaders(), "c1" if group.leaders() != ["c1"] else "c2"}
-    group.lost = lambda effect: False
+    group.lost = lambda sender, effect: False
     group.run(5.0)
     assert len(group.leaders()) == 1
     assert all(group.controllers[node].raft.is_voter for node in late)

@@ -981,15 +981,17 @@ class TimeoutNow(Message):
 
 @dataclass(frozen=True, slots=True)
 class Meet(Message):
-    """Between controllers of which one has an empty store. While the cluster is founded each tells its ``store`` and
-    what it has heard of the receiver's (``yours``). With ``founded`` the sender has been founded: ``yours`` is the
-    receiver's store as its configuration says, and ``members`` the configuration at the beginning of its log."""
+    """Between controllers of which one has an empty store. While the cluster is founded each tells its ``store``,
+    what it has heard of the receiver's (``yours``), and the names of all ``stores`` that it has heard of, its own
+    included, by node. With ``founded`` the sender has been founded: ``yours`` is the receiver's store as its
+    configuration says, and ``members`` the configuration at the beginning of its log."""
 
     OP: ClassVar[str] = "meet"
     store: str
     yours: str = ""
     founded: bool = False
     members: tuple[ControllerMember, ...] = ()
+    stores: dict[str, str] = field(default_factory=dict)
 
 
 # --- replica: between replica servers --------------------------------------------------------------------

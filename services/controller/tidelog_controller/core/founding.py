@@ -2,13 +2,20 @@
 
 A controller with an empty store may be new, with all the others; or its disk was lost, and it has voted and promised
 what it does not know any more. It must not vote then (``members.py``), and in particular not found the cluster again
-with others that are late. So a cluster is founded only when *every* controller of the list has an empty store: each
-tells all others the name of its store (``Meet``) and what it has heard of theirs; who has heard from every other one
-that this one heard it too knows all stores, and founds. All reach the same configuration, since it is made of the
-same names, sorted. The controller that founds the cluster sends the configuration to all others before it asks for a
-vote: a controller that does not have it yet gives none (``raft_elections.py``).
+with others that are late. So a cluster is founded only when *every* controller of the list has an empty store. Each
+tells all others the names of all stores that it has heard of (``Meet``), its own included. A controller founds the
+cluster when every other one has told it last that it knows the very same stores. All reach the same configuration,
+since it is made of the same names, sorted. The controller that founds the cluster sends the configuration to all
+others before it asks for a vote: a controller that does not have it yet gives none (``raft_elections.py``).
 
-    meeting --everybody has met everybody--> founded
+Why the *same* stores: a controller that has met all others may miss that they have founded the cluster. If one of
+them then loses its disk and meets it again, it has heard of an empty store of each, but these were not all empty at
+one time. If it founded, a majority without memory would go on beside what is committed. By this rule every other one
+has said that it is not founded yet *after* it heard of the new store. So no configuration with the lost store was in
+force. A controller that is not founded gives no vote. So each majority of such a configuration that can still vote
+has a member in each majority of the new one.
+
+    meeting --all know the same stores--> founded
        |----a founded one names this very store, and a configuration----> founded
        |----a founded one knows another store under this name----> lost: waits to be added again
        |----a founded one does not know this name----> waits to be added
@@ -45,8 +52,10 @@ class Founding:
         self._urls = dict(urls)
         self._peers = [node for node in urls if node != raft.node_id]
         self._waits = waits
-        self._stores: dict[NodeId, str] = {}
-        self._met: dict[NodeId, None] = {}
+        self._stores = {raft.node_id: raft.store}
+        """Names of the stores that this one has heard of."""
+        self._known_to: dict[NodeId, dict[NodeId, str]] = {}
+        """Names of the stores that each other one has heard of, as it has told last."""
         self._meet_at = now
 
     @property
@@ -59,13 +68,13 @@ class Founding:
         return None if self.founded or (self._waits and self.lost) else self._meet_at
 
     def on_tick(self, now: float) -> Sequence[RaftEffect]:
-        """Tell those that this one has not met."""
+        """Tell all others what this one has heard, and found the cluster if it is alone."""
         deadline = self.deadline()
         if deadline is None or now < deadline:
             return []
         self._meet_at = now + MEET_EVERY_S
         effects: list[RaftEffect] = [self._meet(peer) for peer in self._peers]
-        return effects + list(self._found_if_all_met(now))
+        return effects + list(self._found_if_all_know_the_same(now))
 
     def on_meet(self, sender: NodeId, meet: Meet, now: float) -> Sequence[RaftEffect]:
         """Another one tells what it knows."""
@@ -73,14 +82,16 @@ class Founding:
             return [] if meet.founded else [self._tell(sender)]
         if meet.founded:
             return self._on_founded(sender, meet, now)
-        news = self._stores.get(sender) != meet.store
-        self._stores[sender] = meet.store
-        if meet.yours == self.raft.store:
-            self._met[sender] = None
-        else:
-            self._met.pop(sender, None)
-        answer = [self._meet(sender)] if news or meet.yours != self.raft.store else []
-        return [*answer, *self._found_if_all_met(now)]
+        if sender not in self._urls:
+            return []
+        told = []
+        if self._stores.get(sender) != meet.store:
+            self._stores[sender] = meet.store
+            told = self._peers
+        elif meet.stores.get(self.raft.node_id) != self.raft.store:
+            told = [sender]
+        self._known_to[sender] = dict(meet.stores)
+        return [*map(self._meet, told), *self._found_if_all_know_the_same(now)]
 
     def _on_founded(self, sender: NodeId, meet: Meet, now: float) -> Sequence[RaftEffect]:
         self._waits = True
@@ -92,17 +103,21 @@ class Founding:
             return [Event("raft_store_lost", fields)]
         return []
 
-    def _found_if_all_met(self, now: float) -> Sequence[RaftEffect]:
-        if self._waits or any(peer not in self._met for peer in self._peers):
+    def _all_know_the_same(self) -> bool:
+        complete = self._stores.keys() == self._urls.keys()
+        return complete and all(self._known_to.get(peer) == self._stores for peer in self._peers)
+
+    def _found_if_all_know_the_same(self, now: float) -> Sequence[RaftEffect]:
+        if self._waits or not self._all_know_the_same():
             return []
-        stores = {**self._stores, self.raft.node_id: self.raft.store}
+        stores = self._stores
         members = Members(tuple(Member(node, self._urls[node], True, stores[node]) for node in sorted(self._urls)))
         effects = self.raft.found(members, now)
         announcements = [self._tell(peer) for peer in self._peers]
         return [Event("cluster_founded", {"controllers": sorted(self._urls)}), *announcements, *effects]
 
     def _meet(self, peer: NodeId) -> Send:
-        return Send(peer, Meet(self.raft.store, self._stores.get(peer, "")))
+        return Send(peer, Meet(self.raft.store, self._stores.get(peer, ""), stores=dict(self._stores)))
 
     def _tell(self, sender: NodeId) -> Send:
         """This one is founded: what its configuration says of the other."""

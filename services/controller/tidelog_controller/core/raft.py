@@ -100,6 +100,7 @@ class Raft(RaftElections):
         there is no leader yet that a longer wait would spare."""
         self.log.found(members)
         self._election_at = now if members.majority == 1 else self._soon(now)
+        self._ask_for_snapshot()
         return self._take_effects()
 
     def propose(self, data: bytes, now: float) -> tuple[int | None, list[RaftEffect]]:

@@ -191,9 +191,15 @@ class RaftBase:
         self._effects.append(Apply(entries))
         self.commit_index = index
         self._bytes_since_snapshot += sum(len(entry.data) for entry in entries)
-        settings = self.settings
+        self._ask_for_snapshot()
+
+    def _ask_for_snapshot(self) -> None:
+        """Ask the state machine for a snapshot if it is worth while. A snapshot names the configuration, so a server
+        that is not founded yet has none."""
+        settings, index = self.settings, self.commit_index
         many = index - self._asked_snapshot >= settings.snapshot_threshold
-        if many or self._bytes_since_snapshot >= settings.snapshot_threshold_bytes:
+        large = self._bytes_since_snapshot >= settings.snapshot_threshold_bytes
+        if (many or large) and self.members.all:
             self._asked_snapshot, self._bytes_since_snapshot = index, 0
             self._effects.append(TakeSnapshot(index))
 
