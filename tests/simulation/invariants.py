@@ -47,7 +47,7 @@ class Invariants(Members):
     def __init__(self, cluster: Cluster) -> None:
         super().__init__(cluster)
         self._held, self._before_crash = {}, {}
-        self._leaders, self._lost_at_opening = {}, set()
+        self._leaders, self._lost_at_opening = {}, {}
         self._led: dict[tuple[TopicPartition, int], dict[int, Digest]] = {}
         """Prefixes that the leader of a leader epoch has had in its log, by end offset."""
         self._begun: dict[TopicPartition, dict[int, float]] = {}
@@ -211,7 +211,7 @@ class Invariants(Members):
             self.cluster.count("tails of the only member cut" if alone else "tails cut below the feature level")
             epoch = state.leader_epoch + (state.leader != process.name)
             self.unclean.setdefault(key, []).append(epoch)
-            self._lost_at_opening.add(key)
+            self._lost_at_opening.setdefault(key, set()).add(process.name)
         return self.cluster.replica(process.name).disk.rots
 
     def _chain_from(self, name: str, key: TopicPartition, log: Any) -> Chain:

@@ -21,8 +21,8 @@ class Losses(ClientInvariants):
 
     _leaders: dict[tuple[TopicPartition, int], tuple[str, int]]
     """Who leads a leader epoch, and in which life."""
-    _lost_at_opening: set[TopicPartition]
-    """Partitions of which a copy cut its end when it was opened, and no other copy was asked what was there."""
+    _lost_at_opening: dict[TopicPartition, set[str]]
+    """Servers whose copy cut its end when it was opened, and no other copy was asked what was there."""
 
     def _leads_anew_alone(self, key: TopicPartition, view: View, before: View) -> bool:
         """Where records may be lost, a new leader counts as committed only what it has flushed itself."""

@@ -32,7 +32,7 @@ class Members(Losses):
             return
         for node in state.isr + state.elr:
             held = self._held.get((node, key))
-            if held is None:
+            if held is None or node in self._lost_at_opening.get(key, ()):
                 continue
             if held.log.durable < committed.end or not held.chain.agrees(committed.end, committed.digest):
                 self._fail(

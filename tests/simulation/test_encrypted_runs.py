@@ -10,7 +10,7 @@ from simulation.cluster import Cluster
 from simulation.options import Options
 
 
-@pytest.mark.parametrize("seed", [67, 102])
+@pytest.mark.parametrize("seed", [76, 102])
 def test_all_invariants_hold_and_nothing_is_in_the_clear(seed: int) -> None:
     cluster = Cluster(replace(Options.draw(seed), encrypted=True))
     cluster.run()

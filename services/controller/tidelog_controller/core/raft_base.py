@@ -199,7 +199,7 @@ class RaftBase:
         settings, index = self.settings, self.commit_index
         many = index - self._asked_snapshot >= settings.snapshot_threshold
         large = self._bytes_since_snapshot >= settings.snapshot_threshold_bytes
-        if (many or large) and self.members.all:
+        if (many or large) and self.log.members_at(index).all:
             self._asked_snapshot, self._bytes_since_snapshot = index, 0
             self._effects.append(TakeSnapshot(index))
 
