@@ -3,10 +3,11 @@
 A controller with an empty store may be new, with all the others; or its disk was lost, and it has voted and promised
 what it does not know any more. It must not vote then (``members.py``), and in particular not found the cluster again
 with others that are late. So a cluster is founded only when *every* controller of the list has an empty store. Each
-tells all others the names of all stores that it has heard of (``Meet``), its own included. A controller founds the
-cluster when every other one has told it last that it knows the very same stores. All reach the same configuration,
-since it is made of the same names, sorted. The controller that founds the cluster sends the configuration to all
-others before it asks for a vote: a controller that does not have it yet gives none (``raft_elections.py``).
+controller sends the names of all stores that it knows, its own included, to all others (``Meet``). It founds the
+cluster when the last ``Meet`` of every other controller names exactly the stores that it knows itself. All reach the
+same configuration, since it is made of the same names, sorted. The controller that founds the cluster sends the
+configuration to all others before it asks for a vote: a controller that does not have it yet gives none
+(``raft_elections.py``).
 
 Why the *same* stores: a controller that has met all others may miss that they have founded the cluster. If one of
 them then loses its disk and meets it again, it has heard of an empty store of each, but these were not all empty at
@@ -53,9 +54,9 @@ class Founding:
         self._peers = [node for node in urls if node != raft.node_id]
         self._waits = waits
         self._stores = {raft.node_id: raft.store}
-        """Names of the stores that this one has heard of."""
+        """Names of the stores that this controller knows, by node."""
         self._known_to: dict[NodeId, dict[NodeId, str]] = {}
-        """Names of the stores that each other one has heard of, as it has told last."""
+        """By node: the stores that the last ``Meet`` of that controller names."""
         self._meet_at = now
 
     @property
@@ -84,14 +85,14 @@ class Founding:
             return self._on_founded(sender, meet, now)
         if sender not in self._urls:
             return []
-        told = []
+        receivers = []
         if self._stores.get(sender) != meet.store:
             self._stores[sender] = meet.store
-            told = self._peers
+            receivers = self._peers
         elif meet.stores.get(self.raft.node_id) != self.raft.store:
-            told = [sender]
+            receivers = [sender]
         self._known_to[sender] = dict(meet.stores)
-        return [*map(self._meet, told), *self._found_if_all_know_the_same(now)]
+        return [*map(self._meet, receivers), *self._found_if_all_know_the_same(now)]
 
     def _on_founded(self, sender: NodeId, meet: Meet, now: float) -> Sequence[RaftEffect]:
         self._waits = True
