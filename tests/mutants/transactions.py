@@ -12,6 +12,7 @@ from tidelog_replica.core.groups import coordinator as groups
 from tidelog_replica.core.producers import ProducerState
 from tidelog_replica.core.stable import LogTransactions
 from tidelog_replica.core.transactions.coordinator import Coordinator
+from tidelog_replica.core.transactions.slot import ENDING, Slot
 from tidelog_replica.transacting import Transactions
 
 from mutants.rules import Patch, breaks
@@ -167,9 +168,9 @@ def believe_the_leader_of_an_older_marker(patch: Patch) -> None:
     """It counts for whatever transaction the producer is in by then."""
     on_marker = Coordinator.on_marker
 
-    def believe(self, marker, done, now):
+    def believe(self, marker, *rest, **options):
         slot = self.slots.get((marker.app, marker.staged))
-        on_marker(self, marker if slot is None else marker._replace(epoch=slot.epoch), done, now)
+        on_marker(self, marker if slot is None else marker._replace(epoch=slot.epoch), *rest, **options)
 
     patch.setattr(Coordinator, "on_marker", believe)
 
@@ -235,3 +236,13 @@ def let_requests_share_an_enrolment(patch: Patch) -> None:
 def take_positions_without_the_right_to_the_application(patch: Patch) -> None:
     """The right to the group is enough."""
     patch.setattr(Guard, "judge_app", lambda self, principal, app: None)
+
+
+@breaks(
+    "KIP-98",
+    "A transaction without open markers is over only when its decision is committed.",
+    tests=("test_transaction_ends",),
+)
+def end_before_the_decision_is_committed(patch: Patch) -> None:
+    """It is over when no marker is left."""
+    patch.setattr(Slot, "is_over", property(lambda self: self.state in ENDING and not self.left))

@@ -108,8 +108,8 @@ class Transactions(Coordinated[Coordinator, Stored]):
         wall_ms, patience_ms = self._wall_ms(), self._settings.transactions.staged_timeout_ms
         for led in self._led.values():
             for slot in led.core.slots.values() if led.core is not None and led.is_led else ():
-                if slot.state in found:
-                    found[slot.state].append(max(0.0, (wall_ms - slot.since_ms(patience_ms)) / 1000))
+                if slot.outcome in found:
+                    found[slot.outcome].append(max(0.0, (wall_ms - slot.since_ms(patience_ms)) / 1000))
         return found
 
     def topic(self, topic_id: str) -> TopicState | None:
@@ -177,12 +177,12 @@ class Transactions(Coordinated[Coordinator, Stored]):
     # --- beginnings that wait ----------------------------------------------------------------------------
 
     def _must_wait(self, message: BeginTransaction, now: float) -> bool:
-        """The transaction before is at its end, but for leaders who have to hear of it: that takes a moment."""
+        """The transaction before is decided, but leaders have yet to hear of it: that takes a moment."""
         led = self._find(message, now)
         if isinstance(led, TidelogError) or led.core is None:
             return False
         slot = led.core.slots.get((message.app, message.staged))
-        return slot is not None and slot.state in ENDING
+        return slot is not None and slot.state in ENDING and not slot.is_over
 
     def _dismiss(self, key: tuple[str, str]) -> None:
         """Who waits there does not get its turn; it may ask again."""
@@ -239,7 +239,7 @@ class Transactions(Coordinated[Coordinator, Stored]):
         topic = self.topic(topic_id)
         leader = None if topic is None else topic.partitions[number].leader
         if leader is None:
-            core.on_marker(marker, topic is None, now)
+            self._on_marker(core, marker, topic is None, now)
             return
         message = WriteMarker(self._node, topic_id, number, marker.producer_id, marker.epoch, marker.commit)
         done = partial(self._on_told, led, core, marker)
@@ -254,9 +254,12 @@ class Transactions(Coordinated[Coordinator, Stored]):
         now: float,
     ) -> None:
         if led.is_led and led.core is core:
-            core.on_marker(marker, isinstance(answer, Done), now)
+            self._on_marker(core, marker, isinstance(answer, Done), now)
             self._release(now)
             self._set_timer(now)
+
+    def _on_marker(self, core: Coordinator, marker: Marker, done: bool, now: float) -> None:
+        core.on_marker(marker, done, now, awaited=(marker.app, marker.staged) in self._begins)
 
 
 def _level_too_low(level: int) -> TidelogError:

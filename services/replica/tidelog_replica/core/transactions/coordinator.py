@@ -59,7 +59,16 @@ from tidelog_replica.core.transactions.records import (
     slot_entry,
 )
 from tidelog_replica.core.transactions.settings import TransactionSettings
-from tidelog_replica.core.transactions.slot import ENDING, LIVE, MAX_STAGED, Marker, Slot, check_begin, check_name
+from tidelog_replica.core.transactions.slot import (
+    ENDED,
+    ENDING,
+    LIVE,
+    MAX_STAGED,
+    Marker,
+    Slot,
+    check_begin,
+    check_name,
+)
 from tidelog_replica.core.transactions.task_producers import record_of_batch
 from tidelog_replica.core.transactions.telling import tell
 
@@ -77,7 +86,11 @@ MAX_EPOCH = (1 << 16) - 2
 """The marker of the last transaction of a producer id begins another epoch."""
 SWEEP_S = 60.0
 SOON_S = 0.001
-"""What has come to its end is written so soon after, with all that has by then."""
+"""The end of a transaction that another one waits for is written so soon after, with all that has ended by then."""
+LATER_S = 0.1
+"""Every other end waits so long, or for the begin of the next transaction of its application: both are one write
+then. The end of a staged transaction does not wait. A new coordinator that finds no end in the log tells the markers
+again, which changes nothing."""
 POSTPONED_S = 1.0
 SWEEP = "sweep"
 
@@ -158,6 +171,7 @@ class Coordinator:
             if slot.decided_at > high_watermark:
                 return
             del self._uncommitted[0]
+            slot.is_decided = True
             self._telling[slot.key] = slot
 
     # --- markers -----------------------------------------------------------------------------------------
@@ -175,8 +189,9 @@ class Coordinator:
                 self._timers.set(slot.key, now + SOON_S)
         return markers
 
-    def on_marker(self, marker: Marker, done: bool, now: float) -> None:
-        """The leader has it in its committed log; or it did not say so, and is told again."""
+    def on_marker(self, marker: Marker, done: bool, now: float, *, awaited: bool = False) -> None:
+        """The leader has it in its committed log; or it did not say so, and is told again. ``awaited``: somebody
+        waits for the end of the transaction."""
         slot = self.slots.get((marker.app, marker.staged))
         if slot is None or (slot.producer_id, slot.epoch) != (marker.producer_id, marker.epoch):
             return
@@ -184,7 +199,7 @@ class Coordinator:
         if done:
             slot.left.pop(marker.partition, None)
         if not slot.left:
-            self._timers.set(slot.key, now + SOON_S)
+            self._timers.set(slot.key, now + (SOON_S if awaited or slot.staged else LATER_S))
         elif not done:
             self._timers.set(slot.key, now + self._settings.retry_ms / 1000)
 
@@ -219,11 +234,10 @@ class Coordinator:
                 self._decide(slot, "aborting", wall_ms)
             else:
                 self._timers.set(key, slot.expires_at)
-        elif slot.state in ENDING and slot.decided_at is not None and slot not in self._uncommitted:
-            if slot.left:
-                self._telling[slot.key] = slot
-            else:
-                self._finish(slot, wall_ms)
+        elif slot.is_over:
+            self._finish(slot, wall_ms)
+        elif slot.state in ENDING and slot.is_decided:
+            self._telling[slot.key] = slot
 
     def postpone(self, now: float) -> None:
         """Nothing can be written now: what is due is due when that is over."""
@@ -259,8 +273,8 @@ class Coordinator:
         self._write(slot)
 
     def _finish(self, slot: Slot, wall_ms: int) -> None:
-        """Every leader knows."""
-        slot.state = "committed" if slot.state == "committing" else "aborted"
+        """Write down that it is over."""
+        slot.state = ENDED[slot.state]
         self.finished.append((slot.key, slot.state))
         if slot.staged:
             self._forget(slot)
@@ -309,6 +323,9 @@ class Coordinator:
             if slot.owner == asked.owner:
                 return TransactionBegun(slot.producer_id, slot.epoch)
             self._decide(slot, "aborting", wall_ms)
+        elif slot is not None and slot.is_over:
+            self._finish(slot, wall_ms)
+            slot = self.slots.get(slot.key)
         if slot is not None and slot.state in ENDING:
             raise refuse("TRANSACTION_ENDING", f"the transaction of {asked.app} before is not at its end yet")
         if slot is None:

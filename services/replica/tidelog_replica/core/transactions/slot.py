@@ -16,7 +16,9 @@ MAX_STAGED = 2000
 """Most staged transactions in one commit."""
 MAX_NAME = 249
 LIVE = ("open", "prepared")
-ENDING = ("committing", "aborting")
+ENDED = {"committing": "committed", "aborting": "aborted"}
+"""What becomes of a transaction that is at its end, by its state."""
+ENDING = tuple(ENDED)
 
 
 class Marker(NamedTuple):
@@ -51,15 +53,28 @@ class Slot:
     """Of those: who is being told."""
     decided_at: int | None = None
     """Where the decision ends in the log; None: it is not written yet."""
+    is_decided: bool = False
+    """The decision is known to be committed."""
 
     @property
     def key(self) -> tuple[str, str]:
         """How it is found."""
         return self.app, self.staged
 
+    @property
+    def is_over(self) -> bool:
+        """Every leader has the marker, and nothing is left to do but to write that down."""
+        return self.is_decided and self.state in ENDING and not self.left
+
+    @property
+    def outcome(self) -> str:
+        """Its state. A transaction whose markers are all in counts as ended, though that is not written yet."""
+        return ENDED[self.state] if self.is_over else self.state
+
     def decide(self, state: str, wall_ms: int) -> None:
         """It ends, for good; nothing of that is written yet."""
-        self.state, self.left, self.decided_at, self.until_ms = state, dict(self.parts), None, wall_ms
+        self.state, self.left, self.until_ms = state, dict(self.parts), wall_ms
+        self.decided_at, self.is_decided = None, False
 
     def since_ms(self, staged_timeout_ms: int) -> int:
         """Wall clock: since when it is in its state."""

@@ -18,7 +18,7 @@ def tell(
     """What ``list_transactions`` is answered."""
     found = sorted(slots, key=lambda slot: slot.key)
     if not asked.app:
-        live = (slot for slot in found if slot.state in LIVE + ENDING)
+        live = (slot for slot in found if slot.outcome in LIVE + ENDING)
         return ListTransactionsAnswer(tuple(_info(slot, staged_timeout_ms) for slot in live))
     known = apps.get(asked.app)
     mine = (slot for slot in found if slot.app == asked.app)
@@ -27,16 +27,17 @@ def tell(
 
 
 def _info(slot: Slot, staged_timeout_ms: int, with_parts: bool = False) -> TransactionInfo:
+    parts = {} if slot.is_over else slot.parts
     return TransactionInfo(
         slot.app,
-        slot.state,
+        slot.outcome,
         slot.producer_id,
         slot.epoch,
         slot.staged,
-        len(slot.parts),
+        len(parts),
         slot.since_ms(staged_timeout_ms),
         slot.until_ms if slot.state in LIVE else -1,
-        told_shares(slot.parts) if with_parts else (),
+        told_shares(parts) if with_parts else (),
         told_shares(slot.left) if with_parts else (),
     )
 
