@@ -228,6 +228,8 @@ def load_without_values(body: Buffer, count: int) -> dict[str, Any] | None:
     end = _end_of_values(body, len(start), count)
     if end > len(body):
         return None
+    if end == len(body) and body[0] == 0xA1:
+        return {}
     columns = load(bytes([body[0] - 1]) + bytes(body[end:]), MAX_ITEMS - 2 - count)
     if "v" in columns:
         raise CorruptBatch("batch body has column v twice")

@@ -167,7 +167,7 @@ def read_header(buf: Buffer, position: int = 0) -> BatchHeader:
     Raises ``CorruptBatch`` when it is cut short, or is no header (magic, version, lengths, count, offset).
     """
     try:
-        header = BatchHeader._make(HEADER.unpack_from(buf, position))
+        header = tuple.__new__(BatchHeader, HEADER.unpack_from(buf, position))  # in half the time of _make
     except struct.error:
         raise CorruptBatch(f"batch is shorter than its {HEADER_BYTES}-byte header") from None
     if header.magic != MAGIC:
@@ -189,18 +189,20 @@ def with_sent_crc(header: BatchHeader, batch: Buffer) -> BatchHeader:
     """The header with the CRC that the batch had when its producer sent it. Compaction gives a batch another CRC; the
     CRC before its first compaction stands behind the header of the sparse batch. ``batch``: the bytes that ``header``
     was read from, at least ``header_length`` of them."""
-    if not header.is_sparse:
+    if not header.attributes & SPARSE_FLAG:
         return header
     sent: int = THINNED.unpack_from(batch, HEADER_BYTES)[0]
     return header._replace(crc32c=sent)
 
 
-def check_batch(buf: Buffer) -> BatchHeader:
-    """Check one whole batch as far as a server does: everything but the inside of the body.
+def check_batch(buf: Buffer, header: BatchHeader | None = None) -> BatchHeader:
+    """Check one whole batch as far as a server does: everything but the inside of the body. ``header``: the batch's,
+    if ``read_header`` has read it already.
 
     Raises ``CorruptBatch``, naming the check that failed: length, CRC, attributes, count, timestamps.
     """
-    header = read_header(buf)
+    if header is None:
+        header = read_header(buf)
     check_length(header, buf)
     crc = crc32c(memoryview(buf)[_CHECKED_FROM:])
     if crc != header.crc32c:

@@ -121,8 +121,17 @@ class MemoryLog:
         """Never: no log is compacted."""
         return False
 
-    def append(self, batches: Sequence[bytes | bytearray | memoryview], source: Compacted = UNKNOWN) -> None:
-        """As ``Log.append``."""
+    def compacted_behind(self, offset: int) -> Compacted:
+        """Nothing: no log is compacted."""
+        return UNKNOWN
+
+    def append(
+        self,
+        batches: Sequence[bytes | bytearray | memoryview],
+        source: Compacted = UNKNOWN,
+        headers: Sequence[BatchHeader] | None = None,
+    ) -> None:
+        """As ``Log.append``; the headers are read again."""
         disk = self.disk
         for batch in batches:
             header = read_header(batch)

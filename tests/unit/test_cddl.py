@@ -83,6 +83,18 @@ def test_examples_are_as_the_file_says(cls: type[Message]) -> None:
 
 
 @by_class
+def test_each_field_is_read_beside_those_that_must_be_there(cls: type[Message]) -> None:
+    """With and without a key of a later release."""
+    least, full = example(cls, full=False), example(cls, full=True)
+    for name, hint in hints(cls).items():
+        if not is_payload(hint):
+            message = dataclasses.replace(least, **{name: getattr(full, name)})
+            header = cbor2.loads(header_of(message))
+            for more in ({}, {"of a later release": 1}):
+                assert codec.decode(cbor2.dumps(header | more), answers=lambda _: cls).message == message
+
+
+@by_class
 @settings(max_examples=25, deadline=None)
 @given(data=st.data())
 def test_anything_of_the_right_types_is_as_the_file_says(cls: type[Message], data: st.DataObject) -> None:

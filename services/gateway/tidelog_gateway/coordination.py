@@ -13,6 +13,7 @@ from typing import Any
 import trio
 from tidelog.client.core.partitioner import partition_of
 from tidelog.errors import TidelogError, refuse
+from tidelog.link import burst
 from tidelog.types import GROUPS, TRANSACTIONS, TopicState
 from tidelog.wire.messages import (
     AbortStaged,
@@ -170,6 +171,7 @@ class Coordination:
             answers.append(answer)
             answered.set()
 
-        self._shell.peers.start_call(state.leader, message, timeout_s, done)
+        with burst():
+            self._shell.peers.start_call(state.leader, message, timeout_s, done)
         await answered.wait()
         return answers[0]

@@ -14,7 +14,7 @@ import trio
 from tidelog.access import ANONYMOUS, share_of_principal
 from tidelog.errors import TidelogError, refuse
 from tidelog.levels import COPY_CHECKS, PRODUCER_SHARES, SETTLING
-from tidelog.link import Link
+from tidelog.link import Link, burst
 from tidelog.tickets import sign
 from tidelog.types import MAX_TASKS, PRODUCER_WINDOW, Access, TopicState, share_of
 from tidelog.wire.messages import (
@@ -184,7 +184,8 @@ class Requests:
         except TidelogError as error:
             answer = error
         view.tell(message, answer)
-        done(answer)
+        with burst():
+            done(answer)
 
     def _once(self, message: Once) -> Once:
         """The request with a name of its own, where it changes something and its client gave it none."""

@@ -108,7 +108,7 @@ class CopyChecks:
 
     def deadline(self) -> float | None:
         """When ``on_tick`` is wanted."""
-        return min(self._again_at.values(), default=None)
+        return min(self._again_at.values()) if self._again_at else None
 
     def on_tick(self, now: float) -> None:
         """Compare again the copies that differed, where that is due. A log that is closed has its turn when it is

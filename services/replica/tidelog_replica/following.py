@@ -248,7 +248,7 @@ class Following:
         the leader's log is compacted; what it sends with a notice is above that."""
         log = self._log
         try:
-            batches = [(check_batch(batch), batch) for _, batch in split(data)]
+            batches = [(check_batch(batch, header), batch) for header, batch in split(data)]
         except CorruptBatch as error:
             fault: str | None = error.message
         else:
@@ -263,7 +263,7 @@ class Following:
                 fault=fault,
             )
             return False
-        log.append([batch for _, batch in batches], source)
+        log.append([batch for _, batch in batches], source, headers)
         self._outbox.counts.replicated_batches += len(batches)
         self._outbox.counts.replicated_bytes += len(data)
         return True

@@ -129,9 +129,11 @@ class Leadership:
                 self._outbox.event("leadership_unconfirmed", voter=node, lapsed_s=lapsed_s)
 
     def confirm_alone(self, partition: Partition, now: float) -> None:
-        """Have a leader without voters confirm itself, if it has no session. Also for readers that wait already."""
+        """Have a leader without voters confirm itself, also for readers that wait already. To be called only while
+        this server has no session."""
+        assert not self._session.live(now)
         leading = partition.leading
-        if leading is None or self._session.live(now) or leading.core.needs_voters:
+        if leading is None or leading.core.needs_voters:
             return
         if not self._assignment.has_moved_on(partition.key, leading.core.leader_epoch):
             leading.core.confirm_alone(now)

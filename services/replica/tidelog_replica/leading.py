@@ -298,7 +298,7 @@ class Leading:
             self._notify(Waiting(node, source, log.end), now)
             return self._fetched(node, now), []
         batches = log.read(part.offset, max_bytes)
-        compacted = Compacted._make(offset if offset > part.offset else 0 for offset in log.compacted)
+        compacted = log.compacted_behind(part.offset)
         return self._fetched(node, now, size=sum(map(len, batches)), compacted=compacted), batches
 
     def _fetched(

@@ -405,10 +405,14 @@ class ReplicaNode:
 
     def _settle(self, now: float) -> None:
         touched, self._touched = self._touched, {}
+        if not touched:
+            return
+        is_live = self._session.live(now)
         for key, partition in touched.items():
             if self.partitions.get(key) is not partition:
                 continue  # deleted
-            self.leadership.confirm_alone(partition, now)
+            if not is_live:
+                self.leadership.confirm_alone(partition, now)
             partition.settle(now)
             if key.topic_id in self._coordinating:
                 self._coordinating[key.topic_id].on_settled(partition, now)

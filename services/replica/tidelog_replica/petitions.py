@@ -89,7 +89,8 @@ class Petitions:
                 part = SuspectPart(*key, state.epoch, state.leader_epoch)
                 self._hand_overs.setdefault(TRANSFER, []).append(part)
                 partition.petition_at = now + self._settings.isr_retry_s
-        self._losses += [(key, lost) for lost in partition.take_losses()]
+        if losses := partition.take_losses():
+            self._losses += [(key, lost) for lost in losses]
 
     def send(self, now: float) -> None:
         """The end of an input."""

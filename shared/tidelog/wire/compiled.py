@@ -10,8 +10,13 @@ loop over field descriptions was three times slower, and these run for every mes
             d['offset'] = x.offset                  v0 = get('id')
         …                                           if type(v0) is not int or not 0 <= v0 <= MAX: diagnose(…)
         return d                                    …
+                                                    if len(m) == 1: return cls(v0, default1, …)
+                                                    v1 = get('offset', default1)
+                                                    …
                                                     return cls(v0, v1, …)
 
+Most fields are absent as a rule: if a map has only the required keys, the others are not looked up. A class with a
+required field that may be null always looks.
 A missing or wrong field fails one cheap test; only then ``_diagnose`` looks at the whole map again to say what is
 wrong, and raises.
 """
@@ -157,27 +162,45 @@ def _encode_expression(value: str, hint: Any, names: dict[str, Any]) -> str:
 
 def _compile_decoder(cls: type) -> _Decoder:
     names: dict[str, Any] = {"cls": cls, "MISSING": MISSING, "diagnose": _diagnose, "MAX": MAX_INT}
-    lines = ["    if type(m) is not dict: diagnose(cls, m, payload)", "    get = m.get"]
+    required: list[str] = []
+    optional: list[str] = []
     arguments: list[str] = []
-    takes_payload = False
+    defaults: list[str] = []
+    counted = _header_keys(cls)
+    may_be_absent = takes_payload = False
     for number, (field, hint) in enumerate(zip(fields(cls), hints(cls).values(), strict=True)):
         v = f"v{number}"
         arguments.append(v)
         if is_payload(hint):
             takes_payload = True
             arguments[-1] = "b'' if payload is None else payload"
+            defaults.append(arguments[-1])
             continue
         default = default_of(field)
         if default is MISSING:
-            lines.append(f"    {v} = get({field.name!r})")
+            counted += 1
+            may_be_absent = may_be_absent or optional_of(hint) is not None  # which means None
+            required += [f"    {v} = get({field.name!r})", *_decode_lines(v, hint, field, names, number)]
+            defaults.append(v)
         else:
             names[f"default{number}"] = default
-            lines.append(f"    {v} = get({field.name!r}, default{number})")
-        lines += _decode_lines(v, hint, field, names, number)
+            optional += [f"    {v} = get({field.name!r}, default{number})"]
+            optional += _decode_lines(v, hint, field, names, number)
+            defaults.append("{}" if hint == dict[str, str] else f"default{number}")
+    lines = ["    if type(m) is not dict: diagnose(cls, m, payload)", "    get = m.get", *required]
     if not takes_payload and issubclass(cls, Message):
         lines.append("    if payload is not None: diagnose(cls, m, payload)")
-    lines = ["def decode(m, payload=None):", *lines, f"    return cls({', '.join(arguments)})"]
+    if not may_be_absent:
+        lines.append(f"    if len(m) == {counted}: return cls({', '.join(defaults)})")
+    lines = ["def decode(m, payload=None):", *lines, *optional, f"    return cls({', '.join(arguments)})"]
     return _build(lines, names, "decode")
+
+
+def _header_keys(cls: type) -> int:
+    """How many keys of ``RESERVED`` the header of a message has; a part has none."""
+    if not issubclass(cls, Message):
+        return 0
+    return 2 if cls.OP and cls.ANSWER is not None else 1
 
 
 def _decode_lines(v: str, hint: Any, field: Field[Any], names: dict[str, Any], number: int) -> list[str]:

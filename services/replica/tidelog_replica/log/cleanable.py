@@ -19,7 +19,7 @@ from tidelog_replica.core.producers import ProducerState
 from tidelog_replica.log.advance import Advance
 from tidelog_replica.log.compaction import Cleaned, Compaction, source_of
 from tidelog_replica.log.copy_reading import ReadBatches
-from tidelog_replica.log.deletions import Compacted, Deletions
+from tidelog_replica.log.deletions import UNKNOWN, Compacted, Deletions
 from tidelog_replica.log.files import CLEANED
 from tidelog_replica.log.flush import Change
 from tidelog_replica.log.origin import Origin
@@ -170,6 +170,12 @@ class Cleanable(Readable):
     def compacted(self) -> Compacted:
         """How far the log is compacted, for a copy of it."""
         return Compacted(self.compacted_to, min(self._deletions.tombstones_to, self.end))
+
+    def compacted_behind(self, offset: int) -> Compacted:
+        """The same for a copy that has everything up to ``offset``: 0 for what is not behind that."""
+        if not self._deletions.reach_behind(offset):
+            return UNKNOWN
+        return Compacted._make(to if to > offset else 0 for to in self.compacted)
 
     def lacks(self, source: Compacted) -> bool:
         """Whether the log, if it went on with batches of ``source``, may keep values for ever that are deleted: it

@@ -64,6 +64,10 @@ class Deletions:
         """See the module; perhaps above the log's end."""
         return self._tombstones.value or 0
 
+    def reach_behind(self, offset: int) -> bool:
+        """Whether anything behind ``offset`` is compacted, or has lost tombstones."""
+        return (self._compacted.value or 0) > offset or (self._tombstones.value or 0) > offset
+
     def lacks(self, start: int, end: int, source: Compacted) -> bool:
         """Whether a log from ``start`` to ``end`` may hold values whose tombstones it would never get, if it went on
         with what ``source`` has behind ``end``."""
@@ -71,6 +75,8 @@ class Deletions:
 
     def before_append(self, start: int, end: int, source: Compacted) -> None:
         """A log from ``start`` to ``end``, which does not lack anything, goes on with batches of ``source``."""
+        if source is UNKNOWN and not self.reach_behind(0):
+            return
         compacted_to = source.compacted_to
         if start < end:
             compacted_to = min(self.compacted_to, max(compacted_to, end))

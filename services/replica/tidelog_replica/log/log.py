@@ -24,7 +24,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from tidelog.disk import Disk, File
-from tidelog.records import NO_CHAIN, read_header, with_sent_crc
+from tidelog.records import NO_CHAIN, BatchHeader, read_header, with_sent_crc
 from tidelog.types import Buffer, TopicConfig
 
 from tidelog_replica.core.compaction import roll_age_ms
@@ -157,12 +157,18 @@ class Log(Cleanable):
 
     # --- append ------------------------------------------------------------------------------------------
 
-    def append(self, batches: Sequence[Buffer], source: Compacted = UNKNOWN) -> None:
+    def append(
+        self,
+        batches: Sequence[Buffer],
+        source: Compacted = UNKNOWN,
+        headers: Sequence[BatchHeader] | None = None,
+    ) -> None:
         """Append whole, checked batches as their leader stamped them, consecutive from ``end``. They are copied.
-        ``source``: how far the log is compacted that they come from; this one does not lack its tombstones. Raises
-        ``OSError``: their outcome is then unknown, and the log is unusable."""
+        ``source``: how far the log is compacted that they come from; this one does not lack its tombstones.
+        ``headers``: of the batches, if they have been read already. Raises ``OSError``: their outcome is then
+        unknown, and the log is unusable."""
         owned = [bytes(batch) for batch in batches]
-        headers = [read_header(batch) for batch in owned]
+        headers = [read_header(batch) for batch in owned] if headers is None else headers
         with Change(self):
             self._deletions.before_append(self.start, self.end, source)
             active, first, size = self._segments[-1], 0, self._segments[-1].size
@@ -181,7 +187,8 @@ class Log(Cleanable):
             active.append(headers[first:], owned[first:])
             for header, batch in zip(headers, owned, strict=True):
                 self._tail.append(header.base_offset, header.end_offset, batch)
-                self.producers.record(with_sent_crc(header, batch), header.base_offset)
+                if header.producer_id:
+                    self.producers.record(with_sent_crc(header, batch), header.base_offset)
             self.end = end
             self._batches += len(headers)
             self._prepare_snapshot()
