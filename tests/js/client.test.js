@@ -444,7 +444,7 @@ clientTest("what is no message ends the connection, and the next gateway is trie
 
 test("a gateway that is silent is asked, and given up where it does not answer", async (context) => {
   context.mock.timers.enable({ apis: ["setTimeout"] });
-  let time = performance.now();
+  let time = 0; // exact in binary after each pass: the client compares times that are equal
   context.mock.method(performance, "now", () => time);
   const cluster = new FakeCluster();
   const log = await tidelog.connect(URLS, { WebSocket: cluster.WebSocket });

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from fsspec.registry import _registry
 from saved_topics import SavedTopic, batch, with_everything
 from tidelog.backup.checking import check_partition
 from tidelog.backup.manifest import BadBackup, Manifest
@@ -202,6 +203,7 @@ def test_what_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None
     with pytest.raises(ConfigError, match=r"nosuch://x: Protocol not known: nosuch"):
         Store("nosuch://x")
     monkeypatch.setitem(sys.modules, "s3fs", None)
+    monkeypatch.delitem(_registry, "s3", raising=False)  # another test may have loaded it
     with pytest.raises(ConfigError, match=r"s3://bucket/x: .*pip install 'tidelog\[s3\]'"):
         Store("s3://bucket/x")
     monkeypatch.setitem(sys.modules, "fsspec.core", None)
