@@ -350,6 +350,5 @@ class ReplicaProcess(SimProcess):
 
     def _fail_calls(self, link: SimLink) -> None:
         for number, (used, token) in list(self._calls.items()):
-            if used is link:
-                del self._calls[number]
+            if used is link and self._calls.pop(number, None) is not None:  # the answer before may end the process
                 self._answer(token, Unreachable(f"the link to {link.server_name} broke"))
