@@ -171,6 +171,36 @@ DESIGN: dict[str, Design] = {
         "It keeps its promise.",
         {"QUORUM": 1, "R": 1, "E": 4, "ALTERS": 0, "FENCES": 1, "LOSSES": 1, "CRASHES": 0},
     ),
+    "M_VOTERS_ARE_THE_KNOWN_ISR": Design(
+        "decision 26",
+        "The voters of a leader are the maximal ISR and the ELR.",
+        "They are the ISR that it knows to be committed, and the ELR.",
+        {"CONFIRM": 1, "N": 2, "R": 1, "E": 5, "ALTERS": 2, "FENCES": 2},
+    ),
+    "M_VOTERS_WITHOUT_ELR": Design(
+        "decision 26",
+        "The voters of a leader are the maximal ISR and the ELR.",
+        "They are the maximal ISR.",
+        {"CONFIRM": 1, "N": 2, "R": 1, "E": 4, "ALTERS": 1, "FENCES": 2, "MIN": 2},
+    ),
+    "M_KEEP_CONFIRMATIONS": Design(
+        "decision 26",
+        "A confirmation counts from the moment at which the leader asked.",
+        "One that was given before counts for a later question.",
+        {"CONFIRM": 1, "N": 2, "R": 1, "E": 3, "ALTERS": 0},
+    ),
+    "M_CONFIRM_IN_ANY_EPOCH": Design(
+        "decision 26",
+        "A voter confirms while it follows in the leader's epoch.",
+        "It confirms in any epoch.",
+        {"CONFIRM": 1, "N": 2, "R": 1, "E": 3, "ALTERS": 0},
+    ),
+    "M_MINORITY_CONFIRMS": Design(
+        "decision 26",
+        "With commit rule quorum a majority must have confirmed.",
+        "The leader alone is enough.",
+        {"CONFIRM": 1, "QUORUM": 1, "R": 1, "E": 5, "ALTERS": 0, "FENCES": 2, "CRASHES": 0},
+    ),
 }
 
 

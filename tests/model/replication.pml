@@ -11,6 +11,11 @@
  * A lossy crash loses any part of what was not flushed. With LOSSES the server may lose flushed records too (flush
  * policy `os`, or a wiped directory) and says so when it registers.
  *
+ * With CONFIRM leaders ask their voters whether they still lead (core/vouching.py, leadership.py): every replica that
+ * the controller could elect, as far as the leader knows. A voter answers only while it follows in the leader's epoch.
+ * Once all voters have answered, no leader of a newer epoch may have begun before the leader asked. Time is left out:
+ * how long a confirmation counts is a question of clocks, which the walks and the simulation have.
+ *
  * Checked in every state: committed records are for ever the same, every member of the ISR and the ELR (in its life)
  * holds all of them durably, so does every new leader; one leader per leader epoch; log matching; no log is cut below
  * its own high watermark; a leader's maximal ISR contains the controller's ISR.
@@ -88,6 +93,15 @@ byte prop[N];         /* proposed ISR; 0: none */
 byte start[N];
 byte pos[N * N];
 byte seen[N * N];
+
+#ifdef CONFIRM
+/* leaders that ask their voters */
+byte known_elr[N];
+bool asks[N];
+byte confirmed[N];    /* voters that have answered since it asked */
+bool superseded[N];   /* the ghost: a newer leader had begun when it asked */
+byte begun = 1;       /* the ghost: the newest leader epoch that a leader has begun */
+#endif
 
 /* messages on their way */
 byte am_isr;          /* the last proposal sent, while nothing has changed since: am_new joins in life am_life */
@@ -246,6 +260,10 @@ inline forget_leading(r) {
     hw[r] = 0;
 #endif
     lisr[r] = 0; stale[r] = false; prop[r] = 0; start[r] = 0; k = 0;
+#ifdef CONFIRM
+    known_elr[r] = 0; asks[r] = false; superseded[r] = false;
+    confirmed[r] = 0;
+#endif
     do
     :: k < N -> POS(r, k) = 0; LIFE(r, k) = 0; k++
     :: else -> break
@@ -425,6 +443,30 @@ inline hear(l, f, p, y) {
 
 #define FOLLOWS(r, l) (up[r] && vl[r] == (l) && (l) != (r) && up[l] && vl[l] == (l) && ve[r] == ve[l] && ve[r] > 0)
 
+#ifdef CONFIRM
+#ifdef QUORUM
+#ifdef M_MINORITY_CONFIRMS
+#define CONFIRMED(l) true
+#else
+#define CONFIRMED(l) (2 * (1 + HAS(confirmed[l], ((l) + 1) % N) + HAS(confirmed[l], ((l) + 2) % N)) > N)
+#if N != 3
+#error a majority is counted of three replicas
+#endif
+#endif
+#else
+#ifdef M_VOTERS_ARE_THE_KNOWN_ISR
+#define VOTERS(l) ((lisr[l] | known_elr[l]) & ~BIT(l))
+#else
+#ifdef M_VOTERS_WITHOUT_ELR
+#define VOTERS(l) (COUNTED(l) & ~BIT(l))
+#else
+#define VOTERS(l) ((COUNTED(l) | known_elr[l]) & ~BIT(l))
+#endif
+#endif
+#define CONFIRMED(l) ((VOTERS(l) & ~confirmed[l]) == 0)
+#endif
+#endif
+
 /* The server is down; its log ends at f. */
 inline down(r) {
     k = f;
@@ -463,14 +505,39 @@ proctype Replica(byte me) {
             :: else -> break
             od;
             holds(me);
+#ifdef CONFIRM
+            known_elr[me] = elr; begun = (ve[me] > begun -> ve[me] : begun);
+#endif
             start[me] = leo[me]; lisr[me] = isr; stale[me] = false; agreed[me] = true; advance(me)
         :: else
         fi
     }
     /* news of the controller: another ISR in the same leader epoch */
     :: d_step { LEADS(me) && ve[me] == ce && stale[me] ->
+#ifdef CONFIRM
+        known_elr[me] = elr;
+#endif
         lisr[me] = isr; stale[me] = false; prop[me] = 0; advance(me)
     }
+#ifdef CONFIRM
+    /* a leader asks its voters, who answer while they follow it; when all have, nobody had taken its place before */
+    :: d_step { LEADS(me) && !asks[me] ->
+        asks[me] = true;
+#ifndef M_KEEP_CONFIRMATIONS
+        confirmed[me] = 0;
+#endif
+        superseded[me] = begun > ve[me]
+    }
+#ifdef M_CONFIRM_IN_ANY_EPOCH
+    :: d_step { up[me] && LEADS((me + 1) % N) && asks[(me + 1) % N] && !HAS(confirmed[(me + 1) % N], me) ->
+        confirmed[(me + 1) % N] = confirmed[(me + 1) % N] | BIT(me)
+    }
+#endif
+    :: d_step { vl[me] < N && FOLLOWS(me, vl[me]) && asks[vl[me]] && !HAS(confirmed[vl[me]], me) ->
+        confirmed[vl[me]] = confirmed[vl[me]] | BIT(me)
+    }
+    :: d_step { LEADS(me) && asks[me] && CONFIRMED(me) -> assert(!superseded[me]); asks[me] = false }
+#endif
     /* a follower agrees on the past, copies, and tells how far it is */
     :: d_step { vl[me] < N && FOLLOWS(me, vl[me]) && !agreed[me] -> dialogue(me, vl[me]); agreed[me] = true }
     :: d_step { vl[me] < N && FOLLOWS(me, vl[me]) && agreed[me] && leo[me] < leo[vl[me]] ->

@@ -43,6 +43,26 @@ QUICK: dict[str, dict[str, int]] = {
     "last member with a lost disk": {"R": 1, "E": 4, "ALTERS": 1, "CRASHES": 1, "LOSSES": 1},
     "quorum": {"QUORUM": 1, "R": 2, "E": 5, "FENCES": 2, "ALTERS": 0, "CRASHES": 0},
     "quorum, lost disks": {"QUORUM": 1, "R": 1, "E": 5, "FENCES": 2, "ALTERS": 1, "LOSSES": 1, "CRASHES": 0},
+    "leaders ask their voters": {"CONFIRM": 1, "R": 1, "E": 3, "ALTERS": 1},
+    "leaders ask their voters, 2 replicas, ELR, lost disks": {
+        "CONFIRM": 1,
+        "N": 2,
+        "R": 1,
+        "E": 5,
+        "ALTERS": 2,
+        "FENCES": 2,
+        "MIN": 2,
+        "LOSSES": 1,
+    },
+    "leaders ask their voters, quorum": {
+        "CONFIRM": 1,
+        "QUORUM": 1,
+        "R": 1,
+        "E": 5,
+        "FENCES": 2,
+        "ALTERS": 0,
+        "CRASHES": 0,
+    },
 }
 """Searched by ``make test``: what is not named has its default in the model."""
 
@@ -56,6 +76,8 @@ LARGE: dict[str, dict[str, int]] = {
     "late messages": {"R": 2, "E": 4, "ALTERS": 1, "LATES": 1, "FOLLOWER_HW": 1},
     "quorum": {"QUORUM": 1, "R": 2, "E": 7, "FENCES": 3, "ALTERS": 0},
     "quorum, lost disks": {"QUORUM": 1, "R": 2, "E": 6, "FENCES": 2, "ALTERS": 1, "LOSSES": 1, "CRASHES": 0},
+    "leaders ask their voters, ELR, lost disks": {"CONFIRM": 1, "R": 1, "E": 3, "ALTERS": 1, "MIN": 2, "LOSSES": 1},
+    "leaders ask their voters, quorum": {"CONFIRM": 1, "QUORUM": 1, "R": 1, "E": 6, "FENCES": 3, "ALTERS": 0},
 }
 """Searched by ``make model-check``."""
 

@@ -15,6 +15,8 @@ SOON = (
     "M_ELR_KEEPS_UNSAFE",
     "M_NO_SEAL",
     "M_WIPED_MEMBER",
+    "M_VOTERS_WITHOUT_ELR",
+    "M_KEEP_CONFIRMATIONS",
 )
 SEEN_BY_WALKS = (
     "keep_the_elr",
