@@ -141,6 +141,7 @@ class View(Protocol):
     def of_topic(self, name: str) -> bool: ...
     @property
     def of_servers(self) -> bool: ...
+    def seen(self, answer: Message) -> Message: ...
     def tell(self, request: Message, answer: Message | TidelogError) -> None: ...
 
 
@@ -180,7 +181,7 @@ class Requests:
 
     async def _serve(self, message: Message, view: View, done: Answered) -> None:
         try:
-            answer: Message | TidelogError = await self._answer(self._once(message), view)
+            answer: Message | TidelogError = view.seen(await self._answer(self._once(message), view))
         except TidelogError as error:
             answer = error
         view.tell(message, answer)
