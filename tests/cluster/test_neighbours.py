@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 
+import pytest
 import tidelog
 import trio
 from tidelog.errors import TidelogError
@@ -21,47 +23,69 @@ from tidelog.wire.messages import (
     Hello,
     JoinGroup,
     JoinGroupAnswer,
+    Subscribe,
     TopicShare,
 )
+from tidelog_replica.settings import ReplicaSettings
 
 from .harness import Cluster, connected, running
 from .operating import wait
 
-OPEN_TO_RULES = {"g1": {"authorization": True, "superusers": ("anonymous",)}}
+OPEN_TO_RULES = {"authorization": True, "superusers": ("anonymous",)}
 """Who shows no token may do everything."""
+
+TOKENS: dict[str, str] = {}
+"""Of the tenants of the present test."""
 
 
 @asynccontextmanager
 async def tenants(
-    folder: Path, rights: dict[str, tuple[str, ...]], settings: dict[str, dict[str, object]] | None = None
+    folder: Path,
+    rights: Mapping[str, tuple[str, ...]],
+    gateway: Mapping[str, object] | None = None,
+    replica: ReplicaSettings | None = None,
+    controller: Mapping[str, object] | None = None,
 ) -> AsyncIterator[tuple[Cluster, dict[str, Link]]]:
     """A cluster of one replica server, and a link of each principal, who has these rights (``read topic:orders``)."""
-    async with running(folder, replicas=1, settings=OPEN_TO_RULES | (settings or {})) as cluster:
-        tokens = {}
+    settings: dict[str, dict[str, object]] = {
+        "g1": {**OPEN_TO_RULES, **(gateway or {})},
+        "c1": {**(controller or {})},
+    }
+    if replica is not None:
+        settings["r1"] = {"settings": replica}
+    async with running(folder, replicas=1, settings=settings) as cluster:
+        TOKENS.clear()
         async with tidelog.connect(cluster.gateway) as log:
             for name, allowed in rights.items():
                 await log.alter_acls([Acl(name, *right.split(" ")) for right in allowed])
-                tokens[name] = await log.create_token(name)
+                TOKENS[name] = await log.create_token(name)
         links: dict[str, Link] = {}
         async with trio.open_nursery() as nursery:
-            for name, token in tokens.items():
-                await wait(lambda token=token: _is_known(cluster, token))  # type: ignore[misc]
-                links[name] = await nursery.start(_link, cluster, name, token)
+            for name in rights:
+                await wait(partial(_is_known, cluster, name))
+                links[name] = await nursery.start(_link, cluster, name)
             yield cluster, links
             nursery.cancel_scope.cancel()
 
 
-async def _is_known(cluster: Cluster, token: str) -> bool:
+async def _is_known(cluster: Cluster, name: str) -> bool:
     """The gateway has heard of the token."""
     try:
-        async with tidelog.connect(cluster.gateway, token=token):
-            return True
+        await _try(cluster, name)
     except TidelogError:
         return False
+    return True
 
 
-async def _link(cluster: Cluster, name: str, token: str, task_status: trio.TaskStatus[Link]) -> None:
-    hello = Hello(PROTOCOL_VERSION, "client", name, token=token)
+async def _try(cluster: Cluster, name: str) -> None:
+    """A connection, and no more."""
+    hello = Hello(PROTOCOL_VERSION, "client", name, token=TOKENS[name])
+    async with connect_link(cluster.transport, cluster.gateway, hello, lambda *_: None):
+        pass
+
+
+async def _link(cluster: Cluster, name: str, task_status: trio.TaskStatus[Link]) -> None:
+    hello = Hello(PROTOCOL_VERSION, "client", name, token=TOKENS[name])
     async with connect_link(cluster.transport, cluster.gateway, hello, lambda *_: None) as link:
         task_status.started(link)
         await trio.sleep_forever()
@@ -102,3 +126,23 @@ async def test_a_member_learns_nothing_of_a_topic_that_it_may_not_read_and_commi
             assert [(m.topics, m.assignment, m.target) for m in described.members] == [((), (), ())]
             described = await mallory.call(DescribeGroup("both"), 15)
             assert isinstance(described, DescribeGroupAnswer) and not described.positions
+
+
+async def test_connections_and_subscriptions_of_a_tenant_are_bounded(tmp_path: Path) -> None:
+    rights = {"mallory": ("read topic:*",), "alice": ("read topic:*",)}
+    bounds = {"principal_max_connections": 3, "principal_max_subscriptions": 5}
+    async with tenants(tmp_path, rights, gateway=bounds) as (cluster, links):
+        async with connected(cluster) as admin:
+            topic_id = await admin.create("orders", replication_factor=1)
+        found = [await code_of(links["mallory"], Subscribe(n, topic_id, 0, 0, 0)) for n in range(6)]
+        assert found == [""] * 5 + ["LIMIT_EXCEEDED"]
+        assert await code_of(links["alice"], Subscribe(1, topic_id, 0, 0, 0)) == ""
+        async with trio.open_nursery() as nursery:
+            for _ in range(2):
+                await nursery.start(_link, cluster, "mallory")
+            with pytest.raises(TidelogError) as refused:
+                await _try(cluster, "mallory")
+            assert refused.value.code == "QUOTA_EXCEEDED"
+            assert refused.value.detail["setting"] == "principal_max_connections"
+            await _try(cluster, "alice")
+            nursery.cancel_scope.cancel()

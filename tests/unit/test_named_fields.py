@@ -179,7 +179,7 @@ class Gateway:
             on_message=lambda link, id, message: self.came.append(message),
         )
         requests: Any = SimpleNamespace(on_message=lambda link, id, message, view: self.came.append(message))
-        self.door = Door(shell, requests, self.guard, audit, lambda: 0, leaving, 1)
+        self.door = Door(shell, requests, self.guard, audit, lambda: 0, leaving, 1, 1)
         self.link: Any = End(self.refused)
         self.door._clients[self.link] = Client("alice")
         self.door._metering.on_open(self.link, "alice")

@@ -102,6 +102,7 @@ class Door:
         wall_ms: Callable[[], int],
         leaving: Leaving,
         client_max_connections: int,
+        principal_max_connections: int,
     ) -> None:
         self._shell = shell
         self._leaving = leaving
@@ -111,7 +112,9 @@ class Door:
         self._audit = audit
         self._wall_ms = wall_ms
         self._clients: dict[Link, Client] = {}
-        self._metering = Metering(shell.clock, lambda link, credit: shell.on_message(link, None, credit))
+        self._metering = Metering(
+            shell.clock, lambda link, credit: shell.on_message(link, None, credit), principal_max_connections
+        )
         self._log = structlog.get_logger()
 
     def authenticate(self, hello: Hello, connection: Connection) -> TidelogError | None:
