@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from functools import partial
+from itertools import count, islice
 from pathlib import Path
 
 import pytest
 import tidelog
 import trio
+from tidelog.client.core.partitioner import partition_of
 from tidelog.errors import TidelogError
 from tidelog.link import PROTOCOL_VERSION, Link, connect_link
-from tidelog.types import Acl
+from tidelog.types import GROUPS, TRANSACTIONS, Acl
 from tidelog.wire.messages import (
+    BeginTransaction,
     CommitOffsets,
     DescribeGroup,
     DescribeGroupAnswer,
@@ -23,12 +27,15 @@ from tidelog.wire.messages import (
     Hello,
     JoinGroup,
     JoinGroupAnswer,
+    Metadata,
+    MetadataAnswer,
     Subscribe,
     TopicShare,
 )
+from tidelog_replica.core.transactions.settings import TransactionSettings
 from tidelog_replica.settings import ReplicaSettings
 
-from .harness import Cluster, connected, running
+from .harness import QUICK_GROUPS, Cluster, connected, running
 from .operating import wait
 
 OPEN_TO_RULES = {"authorization": True, "superusers": ("anonymous",)}
@@ -146,3 +153,41 @@ async def test_connections_and_subscriptions_of_a_tenant_are_bounded(tmp_path: P
             assert refused.value.detail["setting"] == "principal_max_connections"
             await _try(cluster, "alice")
             nursery.cancel_scope.cancel()
+
+
+async def test_one_tenants_groups_and_transactions_leave_room_for_those_of_another(tmp_path: Path) -> None:
+    """All names fall on one partition of the coordinators, and say that they are the other's."""
+    settings = ReplicaSettings(
+        shutdown_s=0.0,
+        groups=replace(QUICK_GROUPS, max_groups=30, principal_max_groups=20, principal_max_members=3),
+        transactions=TransactionSettings(max_transactions=30, principal_max_applications=20, principal_max_open=25),
+    )
+    rights = dict.fromkeys(("mallory", "alice"), ("read topic:*", "group group:*", "transact app:*"))
+    async with tenants(tmp_path, rights, replica=settings) as (cluster, links):
+        mallory, alice = links["mallory"], links["alice"]
+        async with connected(cluster) as admin:
+            at = (GroupPosition(await admin.create("orders", replication_factor=1), 0, 7),)
+            assert await code_of(alice, CommitOffsets("first", at)) == ""  # the topic of the groups is there
+            assert await code_of(alice, BeginTransaction("first", "o")) == ""
+            answer = await admin.link.call(Metadata(all_topics=True), 15)
+        assert isinstance(answer, MetadataAnswer)
+        counts = {topic.name: len(topic.partitions) for topic in answer.topics}
+        groups = list(islice(beside("billing", counts[GROUPS]), 40))
+        found = [await code_of(mallory, CommitOffsets(group, at, principal="alice")) for group in groups]
+        assert found == [""] * 20 + ["LIMIT_EXCEEDED"] * 20
+        assert await code_of(alice, CommitOffsets("billing", at)) == ""
+        members = [JoinGroup(groups[0], f"m{number}", ("orders",), principal="alice") for number in range(4)]
+        assert [await code_of(mallory, member) for member in members] == [""] * 3 + ["LIMIT_EXCEEDED"]
+        apps = list(islice(beside("billing", counts[TRANSACTIONS]), 40))
+        found = [await code_of(mallory, BeginTransaction(app, "o", principal="alice")) for app in apps]
+        assert found == [""] * 20 + ["LIMIT_EXCEEDED"] * 20
+        staged = [BeginTransaction(apps[0], "o", f"s{number}", principal="alice") for number in range(6)]
+        assert [await code_of(mallory, one) for one in staged] == [""] * 5 + ["LIMIT_EXCEEDED"]
+        assert await code_of(alice, BeginTransaction("billing", "o")) == ""
+
+
+def beside(name: str, partitions: int) -> Iterator[str]:
+    """Names that fall on the same partition as this one."""
+    wanted = partition_of(name.encode(), partitions)
+    names = (f"x{number}" for number in count())
+    return (one for one in names if partition_of(one.encode(), partitions) == wanted)

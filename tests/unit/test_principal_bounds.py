@@ -2,14 +2,44 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import cbor2
 from test_subscription import Bench
 from tidelog.effects import Answer
 from tidelog.errors import TidelogError
 from tidelog.types import Quota
-from tidelog.wire.messages import Done, Message, Subscribe, Unsubscribe
+from tidelog.wire.messages import (
+    AbortStaged,
+    BeginTransaction,
+    CommitOffsets,
+    CommitStaged,
+    DeleteGroup,
+    Done,
+    EndTransaction,
+    EnrolPartition,
+    GroupPosition,
+    InitTaskProducer,
+    JoinGroup,
+    LeaveGroup,
+    Message,
+    StagedCommitted,
+    Subscribe,
+    TransactionBegun,
+    Unsubscribe,
+)
 from tidelog_gateway.config import GatewayConfig
 from tidelog_gateway.core.quotas import Quotas
 from tidelog_gateway.core.settings import SubscriptionSettings
+from tidelog_replica.core.counts import Counts
+from tidelog_replica.core.groups.coordinator import Coordinator as GroupCoordinator
+from tidelog_replica.core.groups.group import Topic, Topics
+from tidelog_replica.core.groups.records import Entry
+from tidelog_replica.core.groups.records import Stored as GroupsStored
+from tidelog_replica.core.groups.settings import GroupSettings
+from tidelog_replica.core.transactions.coordinator import Coordinator as TransactionCoordinator
+from tidelog_replica.core.transactions.records import Stored as TransactionsStored
+from tidelog_replica.core.transactions.settings import TransactionSettings
 
 
 def over(answer: Message | TidelogError | None, setting: str, principal: str = "mallory") -> bool:
@@ -26,6 +56,10 @@ def test_the_defaults_leave_room_for_others() -> None:
     gateway = GatewayConfig()
     assert gateway.principal_max_connections < gateway.client_max_connections
     assert gateway.principal_max_subscriptions < gateway.client_max_subscriptions * gateway.client_max_connections
+    groups, transactions = GroupSettings(), TransactionSettings()
+    assert groups.principal_max_groups * 2 < groups.max_groups
+    both = transactions.principal_max_applications, transactions.principal_max_open
+    assert sum(both) < transactions.max_transactions
 
 
 # --- at a gateway --------------------------------------------------------------------------------------------
@@ -73,3 +107,187 @@ def test_subscriptions_of_a_principal_over_all_its_connections() -> None:
     core.on_link_closed(2)
     assert answer(1, 1) == answer(1, 2) == Done()
     assert over(answer(1, 3), "principal_max_subscriptions")  # type: ignore[arg-type]
+
+
+# --- at the coordinator of groups ----------------------------------------------------------------------------
+
+GROUPS = GroupSettings(principal_max_groups=2, principal_max_members=3, max_groups=10)
+
+
+class Groups:
+    """A coordinator of groups that can begin again with what it has written."""
+
+    def __init__(self, settings: GroupSettings = GROUPS) -> None:
+        self.log: list[Entry] = []
+        self.settings = settings
+        self.restart()
+
+    def restart(self) -> None:
+        stored = GroupsStored()
+        for key, value in self.log:
+            stored.take(key, value)
+        topics = Topics([Topic("t", "orders", 4)])
+        self.core = GroupCoordinator("r1", self.settings, topics, Counts())
+        self.core.begin(stored, 0.0)
+        self.log += self.core.take_entries()
+
+    def ask(self, message: Message) -> Any:
+        answer = self.core.handle(message, 0.0, 1000)
+        self.log += self.core.take_entries()
+        return answer
+
+    def commit(self, group: str, principal: str = "mallory") -> Any:
+        return self.ask(CommitOffsets(group, (GroupPosition("t", 0, 7),), principal=principal))
+
+    def join(self, group: str, member: str, principal: str = "mallory", instance: str = "") -> Any:
+        return self.ask(JoinGroup(group, member, ("orders",), instance, principal=principal))
+
+
+def test_ten_thousand_commits_to_fresh_groups_leave_room_for_another_principal() -> None:
+    groups = Groups(GroupSettings())
+    found = [groups.commit(f"g{number}") for number in range(10_000)]
+    most = GroupSettings().principal_max_groups
+    assert found[:most] == [Done()] * most
+    assert all(over(answer, "groups.principal_max_groups") for answer in found[most:])
+    assert groups.commit("billing", "alice") == Done()
+    assert not isinstance(groups.join("orders", "m", "alice"), TidelogError)
+
+
+def test_groups_of_a_principal_count_until_they_have_neither_members_nor_positions() -> None:
+    groups = Groups()
+    assert groups.commit("a") == Done()
+    groups.join("b", "m")
+    assert over(groups.commit("c"), "groups.principal_max_groups")
+    assert over(groups.join("c", "m"), "groups.principal_max_groups")
+    assert groups.commit("a") == Done(), "what there is goes on"
+    groups.restart()
+    assert over(groups.commit("c"), "groups.principal_max_groups"), "also at the next coordinator"
+    groups.ask(LeaveGroup("b", "m"))
+    assert groups.commit("c") == Done()
+    assert over(groups.commit("d"), "groups.principal_max_groups")
+    groups.ask(DeleteGroup("a"))
+    assert groups.commit("d") == Done()
+    groups.core.on_topics(Topics(), 0.0)
+    groups.log += groups.core.take_entries()
+    groups.core.on_topics(Topics([Topic("t", "orders", 4)]), 0.0)
+    assert groups.commit("e") == groups.commit("f") == Done(), "the topic of the positions was deleted"
+
+
+def test_members_of_a_principal_over_all_groups() -> None:
+    groups = Groups()
+    for number in range(3):
+        assert not isinstance(groups.join("a", f"m{number}", instance=f"i{number}"), TidelogError)
+    assert over(groups.join("b", "m9"), "groups.principal_max_members")
+    assert not isinstance(groups.join("a", "m0", instance="i0"), TidelogError), "it is a member already"
+    assert not isinstance(groups.join("a", "n0", instance="i0"), TidelogError), "it takes the place of one"
+    groups.restart()
+    assert over(groups.join("b", "m9"), "groups.principal_max_members")
+    assert not isinstance(groups.join("b", "m9", "alice"), TidelogError)
+    groups.ask(LeaveGroup("a", "m1"))
+    assert not isinstance(groups.join("b", "m8"), TidelogError)
+
+
+def test_groups_of_an_earlier_release_count_for_nobody_and_it_can_read_those_without_an_owner() -> None:
+    groups = Groups()
+    for number in range(5):
+        assert groups.commit(f"g{number}", "") == Done()
+    assert groups.commit("a") == groups.commit("b") == Done()
+    assert groups.commit("g0") == Done() and over(groups.commit("c"), "groups.principal_max_groups")
+    fields = {tuple(cbor2.loads(key)): cbor2.loads(value or b"\xa0") for key, value in groups.log}
+    assert "principal" not in fields["group", "g0"] and fields["group", "a"]["principal"] == "mallory"
+
+
+# --- at the coordinator of transactions ----------------------------------------------------------------------
+
+TRANSACTIONS = TransactionSettings(principal_max_applications=3, principal_max_open=2)
+
+
+class Transactions:
+    """A coordinator of transactions that can begin again with what it has written; all of it is committed."""
+
+    def __init__(self) -> None:
+        self.log: list[Entry] = []
+        self.next_id = 1
+        self.restart()
+
+    def restart(self) -> None:
+        stored = TransactionsStored()
+        for key, value in self.log:
+            stored.take(key, value)
+        self.core = TransactionCoordinator(TRANSACTIONS)
+        self.core.begin(stored, len(self.log), 0.0, 1000)
+        self.write()
+
+    def write(self) -> None:
+        self.log += self.core.take_entries()
+        self.core.on_written(len(self.log))
+        self.core.on_committed(len(self.log))
+
+    def ask(self, message: Message) -> Any:
+        answer = self.core.handle(message, 0.0, 1000)
+        self.write()
+        return answer
+
+    def begin(self, app: str, principal: str = "mallory", staged: str = "") -> Any:
+        self.next_id += 1
+        return self.ask(BeginTransaction(app, "o", staged, producer_id=self.next_id, principal=principal))
+
+    def task(self, app: str, principal: str = "mallory") -> Any:
+        return self.ask(InitTaskProducer(app, "o", 1, 0, first_id=5000, principal=principal))
+
+    def end(self, app: str, begun: TransactionBegun) -> None:
+        self.ask(EndTransaction(app, begun.producer_id, begun.producer_epoch, True))
+
+    def tell(self) -> None:
+        """All leaders have their markers."""
+        for marker in self.core.take_markers(0.0):
+            self.core.on_marker(marker, True, 0.0)
+
+
+def test_a_transaction_counts_until_it_is_over_though_its_end_is_not_written() -> None:
+    made = Transactions()
+    first, second = made.begin("a"), made.begin("b")
+    enrol = EnrolPartition("r1", "a", first.producer_id, 0, "t", 0)
+    assert made.ask(enrol) == Done()
+    assert over(made.begin("c"), "transactions.principal_max_open")
+    assert isinstance(made.begin("alices", "alice"), TransactionBegun)
+    made.end("a", first)
+    assert over(made.begin("c"), "transactions.principal_max_open"), "a leader does not know how it ended"
+    written = len(made.log)
+    made.tell()
+    assert isinstance(made.begin("d"), TransactionBegun)
+    assert len(made.log) == written + 1, "the end of the first is not written yet"
+    assert over(made.begin("a"), "transactions.principal_max_open")
+    made.end("b", second)
+    assert isinstance(made.begin("b"), TransactionBegun), "it had no partitions"
+
+
+def test_open_transactions_count_at_the_next_coordinator_too() -> None:
+    made = Transactions()
+    begun = made.begin("a", staged="one"), made.begin("a", staged="two")
+    made.restart()
+    assert over(made.begin("a", staged="three"), "transactions.principal_max_open")
+    made.ask(AbortStaged("a", ("one",)))
+    made.tell()
+    assert isinstance(made.begin("a", staged="three"), TransactionBegun)
+    assert len({one.producer_id for one in begun}) == 2
+
+
+def test_applications_of_a_principal_by_whatever_they_began_with() -> None:
+    made = Transactions()
+    made.end("a", made.begin("a"))
+    assert made.task("b").producer_id == 5000
+    assert made.ask(CommitStaged("c", 1, (), principal="mallory")) == StagedCommitted(False)
+    for _ in range(2):
+        assert over(made.begin("d"), "transactions.principal_max_applications")
+        assert over(made.task("d"), "transactions.principal_max_applications")
+        empty = made.ask(CommitStaged("d", 1, (), principal="mallory"))
+        assert over(empty, "transactions.principal_max_applications")
+        assert isinstance(made.begin("b"), TransactionBegun), "it is its own"
+        made.ask(EndTransaction("b", made.next_id, 0, False))
+        made.restart()
+    assert made.task("alices", "alice").producer_id == 5000
+    made.core.on_tick(0.0, 1000)
+    made.core.on_tick(61.0, 1000 + TransactionSettings().retention_ms + 1)  # who has done nothing for long
+    made.write()
+    assert isinstance(made.begin("d"), TransactionBegun)

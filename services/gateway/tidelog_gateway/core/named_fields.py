@@ -249,6 +249,19 @@ ROWS = (
     Row(
         "",
         "",
+        "Set by the gateway, likewise.",
+        (
+            *_fields("BeginTransaction", "principal"),
+            *_fields("CommitOffsets", "principal"),
+            *_fields("CommitStaged", "principal"),
+            *_fields("CreateTopic", "principal"),
+            *_fields("InitTaskProducer", "principal"),
+            *_fields("JoinGroup", "principal"),
+        ),
+    ),
+    Row(
+        "",
+        "",
         "A random name, or words of one's own, for whom they are told to.",
         (
             *_fields("BeginTransaction", "owner"),

@@ -96,7 +96,11 @@ class Quotas:
         account, open = self._accounts.get(principal), self._connections.get(principal, 0)
         if account is None or account.quota.connections < 0:
             over = why_over(principal, "connections", open, "principal_max_connections", self._most_connections)
-            return over and refuse("QUOTA_EXCEEDED", over.message, **over.detail, pause_ms=CONNECTION_PAUSE_MS)
+            if over is None:
+                return None
+            over.code = "QUOTA_EXCEEDED"
+            over.detail["pause_ms"] = CONNECTION_PAUSE_MS
+            return over
         if open < account.quota.connections:
             return None
         text = f"{principal} has {open} connections to this gateway; its quota is {account.quota.connections}"
