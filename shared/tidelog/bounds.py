@@ -11,9 +11,9 @@ from __future__ import annotations
 from tidelog.errors import TidelogError, refuse
 
 
-def why_over(principal: str, what: str, held: int, setting: str, most: int) -> TidelogError | None:
-    """Why a principal that has ``held`` of these may not have another one; None: it may, or is not known ("")."""
-    if not principal or held < most:
+def why_over(principal: str, what: str, held: int, setting: str, most: int, *, more: int = 1) -> TidelogError | None:
+    """Why a principal that has ``held`` of these may not have ``more``; None: it may, or is not known ("")."""
+    if not principal or held + more <= most:
         return None
-    text = f"{principal} has {held} {what}, and may have {most}: {setting} = {most}"
+    text = f"{principal} has {held} {what}, and asks for {more} more: {setting} = {most}"
     return refuse("LIMIT_EXCEEDED", text, principal=principal, bound=what, setting=setting, limit=most)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import partial
@@ -19,11 +19,13 @@ from tidelog.types import GROUPS, TRANSACTIONS, Acl
 from tidelog.wire.messages import (
     BeginTransaction,
     CommitOffsets,
+    CreateTopic,
     DescribeGroup,
     DescribeGroupAnswer,
     FetchOffsets,
     FetchOffsetsAnswer,
     GroupPosition,
+    GrowTopic,
     Hello,
     JoinGroup,
     JoinGroupAnswer,
@@ -32,6 +34,8 @@ from tidelog.wire.messages import (
     Subscribe,
     TopicShare,
 )
+from tidelog_controller.core.consensus import ControllerSettings
+from tidelog_controller.core.owners import OwnerSettings
 from tidelog_replica.core.transactions.settings import TransactionSettings
 from tidelog_replica.settings import ReplicaSettings
 
@@ -191,3 +195,28 @@ def beside(name: str, partitions: int) -> Iterator[str]:
     wanted = partition_of(name.encode(), partitions)
     names = (f"x{number}" for number in count())
     return (one for one in names if partition_of(one.encode(), partitions) == wanted)
+
+
+async def test_one_tenants_topics_are_bounded_and_those_of_another_are_not(tmp_path: Path) -> None:
+    bounds = ControllerSettings(owners=OwnerSettings(principal_max_topics=5, principal_max_partitions=20))
+    rights = {"mallory": ("create topic:m-*", "alter topic:*"), "alice": ("create topic:a-*",)}
+    async with tenants(tmp_path, rights, controller={"settings": bounds}) as (_, links):
+        found = await all_at_once(links["mallory"], [CreateTopic(f"m-{n}", principal="alice") for n in range(30)])
+        assert sorted(found) == [""] * 5 + ["LIMIT_EXCEEDED"] * 25
+        (made, *_) = (f"m-{n}" for n, code in enumerate(found) if not code)
+        assert await code_of(links["mallory"], GrowTopic(made, 17)) == "LIMIT_EXCEEDED"
+        assert await code_of(links["mallory"], GrowTopic(made, 16)) == ""
+        assert await code_of(links["alice"], CreateTopic("a-1", 20)) == ""
+
+
+async def all_at_once(link: Link, asked: Sequence[object]) -> list[str]:
+    """The codes of the refusals, in the order of the requests."""
+    codes = [""] * len(asked)
+
+    async def one(number: int) -> None:
+        codes[number] = await code_of(link, asked[number])
+
+    async with trio.open_nursery() as nursery:
+        for number in range(len(asked)):
+            nursery.start_soon(one, number)
+    return codes

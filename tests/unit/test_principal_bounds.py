@@ -2,35 +2,53 @@
 
 from __future__ import annotations
 
+import random
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import cbor2
+import pytest
+import trio
+from metadata_log import Log
 from test_subscription import Bench
 from tidelog.effects import Answer
 from tidelog.errors import TidelogError
+from tidelog.levels import OWNERS
 from tidelog.types import Quota
 from tidelog.wire.messages import (
     AbortStaged,
     BeginTransaction,
     CommitOffsets,
     CommitStaged,
+    CreateTopic,
     DeleteGroup,
     Done,
     EndTransaction,
     EnrolPartition,
     GroupPosition,
+    GrowTopic,
     InitTaskProducer,
     JoinGroup,
     LeaveGroup,
     Message,
     StagedCommitted,
     Subscribe,
+    TopicCreated,
     TransactionBegun,
     Unsubscribe,
 )
+from tidelog_controller.core.command_bytes import encode_command
+from tidelog_controller.core.commands import AddPartitions, AddTopic, RegisterServer, RemoveTopic
+from tidelog_controller.core.machine import Replicated, decode_state, encode_state
+from tidelog_controller.core.moves import plan_move
+from tidelog_controller.core.owners import OwnerSettings, bounded_partitions, bounded_topic
+from tidelog_controller.core.topics import plan_topic
 from tidelog_gateway.config import GatewayConfig
 from tidelog_gateway.core.quotas import Quotas
 from tidelog_gateway.core.settings import SubscriptionSettings
+from tidelog_gateway.requests import Requests
 from tidelog_replica.core.counts import Counts
 from tidelog_replica.core.groups.coordinator import Coordinator as GroupCoordinator
 from tidelog_replica.core.groups.group import Topic, Topics
@@ -41,6 +59,8 @@ from tidelog_replica.core.transactions.coordinator import Coordinator as Transac
 from tidelog_replica.core.transactions.records import Stored as TransactionsStored
 from tidelog_replica.core.transactions.settings import TransactionSettings
 
+SETTINGS = Path(__file__).resolve().parents[2] / "docs" / "configuration.md"
+
 
 def over(answer: Message | TidelogError | None, setting: str, principal: str = "mallory") -> bool:
     """Whether it is the refusal that names this setting."""
@@ -49,6 +69,7 @@ def over(answer: Message | TidelogError | None, setting: str, principal: str = "
     assert answer.code in ("LIMIT_EXCEEDED", "QUOTA_EXCEEDED"), answer
     assert answer.detail["setting"] == setting and answer.detail["principal"] == principal
     assert f"{setting} = {answer.detail['limit']}" in answer.message
+    assert f"| `{setting}` |" in SETTINGS.read_text(), "there is such a setting"
     return True
 
 
@@ -148,7 +169,7 @@ def test_ten_thousand_commits_to_fresh_groups_leave_room_for_another_principal()
     found = [groups.commit(f"g{number}") for number in range(10_000)]
     most = GroupSettings().principal_max_groups
     assert found[:most] == [Done()] * most
-    assert all(over(answer, "groups.principal_max_groups") for answer in found[most:])
+    assert all(over(answer, "settings.groups.principal_max_groups") for answer in found[most:])
     assert groups.commit("billing", "alice") == Done()
     assert not isinstance(groups.join("orders", "m", "alice"), TidelogError)
 
@@ -157,14 +178,14 @@ def test_groups_of_a_principal_count_until_they_have_neither_members_nor_positio
     groups = Groups()
     assert groups.commit("a") == Done()
     groups.join("b", "m")
-    assert over(groups.commit("c"), "groups.principal_max_groups")
-    assert over(groups.join("c", "m"), "groups.principal_max_groups")
+    assert over(groups.commit("c"), "settings.groups.principal_max_groups")
+    assert over(groups.join("c", "m"), "settings.groups.principal_max_groups")
     assert groups.commit("a") == Done(), "what there is goes on"
     groups.restart()
-    assert over(groups.commit("c"), "groups.principal_max_groups"), "also at the next coordinator"
+    assert over(groups.commit("c"), "settings.groups.principal_max_groups"), "also at the next coordinator"
     groups.ask(LeaveGroup("b", "m"))
     assert groups.commit("c") == Done()
-    assert over(groups.commit("d"), "groups.principal_max_groups")
+    assert over(groups.commit("d"), "settings.groups.principal_max_groups")
     groups.ask(DeleteGroup("a"))
     assert groups.commit("d") == Done()
     groups.core.on_topics(Topics(), 0.0)
@@ -177,11 +198,11 @@ def test_members_of_a_principal_over_all_groups() -> None:
     groups = Groups()
     for number in range(3):
         assert not isinstance(groups.join("a", f"m{number}", instance=f"i{number}"), TidelogError)
-    assert over(groups.join("b", "m9"), "groups.principal_max_members")
+    assert over(groups.join("b", "m9"), "settings.groups.principal_max_members")
     assert not isinstance(groups.join("a", "m0", instance="i0"), TidelogError), "it is a member already"
     assert not isinstance(groups.join("a", "n0", instance="i0"), TidelogError), "it takes the place of one"
     groups.restart()
-    assert over(groups.join("b", "m9"), "groups.principal_max_members")
+    assert over(groups.join("b", "m9"), "settings.groups.principal_max_members")
     assert not isinstance(groups.join("b", "m9", "alice"), TidelogError)
     groups.ask(LeaveGroup("a", "m1"))
     assert not isinstance(groups.join("b", "m8"), TidelogError)
@@ -192,7 +213,7 @@ def test_groups_of_an_earlier_release_count_for_nobody_and_it_can_read_those_wit
     for number in range(5):
         assert groups.commit(f"g{number}", "") == Done()
     assert groups.commit("a") == groups.commit("b") == Done()
-    assert groups.commit("g0") == Done() and over(groups.commit("c"), "groups.principal_max_groups")
+    assert groups.commit("g0") == Done() and over(groups.commit("c"), "settings.groups.principal_max_groups")
     fields = {tuple(cbor2.loads(key)): cbor2.loads(value or b"\xa0") for key, value in groups.log}
     assert "principal" not in fields["group", "g0"] and fields["group", "a"]["principal"] == "mallory"
 
@@ -249,15 +270,15 @@ def test_a_transaction_counts_until_it_is_over_though_its_end_is_not_written() -
     first, second = made.begin("a"), made.begin("b")
     enrol = EnrolPartition("r1", "a", first.producer_id, 0, "t", 0)
     assert made.ask(enrol) == Done()
-    assert over(made.begin("c"), "transactions.principal_max_open")
+    assert over(made.begin("c"), "settings.transactions.principal_max_open")
     assert isinstance(made.begin("alices", "alice"), TransactionBegun)
     made.end("a", first)
-    assert over(made.begin("c"), "transactions.principal_max_open"), "a leader does not know how it ended"
+    assert over(made.begin("c"), "settings.transactions.principal_max_open"), "a leader does not know how it ended"
     written = len(made.log)
     made.tell()
     assert isinstance(made.begin("d"), TransactionBegun)
     assert len(made.log) == written + 1, "the end of the first is not written yet"
-    assert over(made.begin("a"), "transactions.principal_max_open")
+    assert over(made.begin("a"), "settings.transactions.principal_max_open")
     made.end("b", second)
     assert isinstance(made.begin("b"), TransactionBegun), "it had no partitions"
 
@@ -266,7 +287,7 @@ def test_open_transactions_count_at_the_next_coordinator_too() -> None:
     made = Transactions()
     begun = made.begin("a", staged="one"), made.begin("a", staged="two")
     made.restart()
-    assert over(made.begin("a", staged="three"), "transactions.principal_max_open")
+    assert over(made.begin("a", staged="three"), "settings.transactions.principal_max_open")
     made.ask(AbortStaged("a", ("one",)))
     made.tell()
     assert isinstance(made.begin("a", staged="three"), TransactionBegun)
@@ -279,10 +300,10 @@ def test_applications_of_a_principal_by_whatever_they_began_with() -> None:
     assert made.task("b").producer_id == 5000
     assert made.ask(CommitStaged("c", 1, (), principal="mallory")) == StagedCommitted(False)
     for _ in range(2):
-        assert over(made.begin("d"), "transactions.principal_max_applications")
-        assert over(made.task("d"), "transactions.principal_max_applications")
+        assert over(made.begin("d"), "settings.transactions.principal_max_applications")
+        assert over(made.task("d"), "settings.transactions.principal_max_applications")
         empty = made.ask(CommitStaged("d", 1, (), principal="mallory"))
-        assert over(empty, "transactions.principal_max_applications")
+        assert over(empty, "settings.transactions.principal_max_applications")
         assert isinstance(made.begin("b"), TransactionBegun), "it is its own"
         made.ask(EndTransaction("b", made.next_id, 0, False))
         made.restart()
@@ -291,3 +312,110 @@ def test_applications_of_a_principal_by_whatever_they_began_with() -> None:
     made.core.on_tick(61.0, 1000 + TransactionSettings().retention_ms + 1)  # who has done nothing for long
     made.write()
     assert isinstance(made.begin("d"), TransactionBegun)
+
+
+# --- at the controllers --------------------------------------------------------------------------------------
+
+BOUNDS = OwnerSettings(principal_max_topics=2, principal_max_partitions=5)
+
+
+class Metadata:
+    """The metadata of a cluster with one server, by way of the log."""
+
+    def __init__(self, level: int = OWNERS) -> None:
+        self.log = Log()
+        self.log.write(RegisterServer(0, "r1", "ws://r1", level=level))
+
+    def plan(self, name: str, partitions: int = 1, principal: str = "mallory") -> AddTopic | TidelogError:
+        planned = plan_topic(self.log.state, CreateTopic(name, partitions), random.Random(name), 0)
+        assert isinstance(planned, AddTopic)
+        return bounded_topic(self.log.state, planned, principal, BOUNDS)
+
+    def create(self, name: str, partitions: int = 1, principal: str = "mallory") -> Any:
+        planned = self.plan(name, partitions, principal)
+        return planned if isinstance(planned, TidelogError) else self.log.write(planned).answer
+
+    def grow(self, name: str, partitions: int) -> Any:
+        planned = plan_move(self.log.state, GrowTopic(name, partitions), random.Random(name), 0)
+        assert isinstance(planned, AddPartitions)
+        bounded = bounded_partitions(self.log.state, planned, BOUNDS)
+        return bounded if isinstance(bounded, TidelogError) else self.log.write(bounded).answer
+
+    def delete(self, name: str) -> None:
+        self.log.write(RemoveTopic(0, self.log.state.names[name]))
+
+
+TOPICS, PARTITIONS = "settings.owners.principal_max_topics", "settings.owners.principal_max_partitions"
+
+
+def test_topics_and_partitions_of_a_principal() -> None:
+    metadata = Metadata()
+    assert isinstance(metadata.create("a", 3), TopicCreated)
+    assert over(metadata.create("b", 3), PARTITIONS)
+    assert isinstance(metadata.create("b", 2), TopicCreated)
+    assert over(metadata.create("c"), TOPICS)
+    assert over(metadata.grow("a", 4), PARTITIONS)
+    assert isinstance(metadata.create("c", 5, "alice"), TopicCreated)
+    metadata.delete("a")
+    assert metadata.grow("b", 5) == Done()
+    assert over(metadata.create("a"), PARTITIONS)
+
+
+def test_topics_that_were_planned_at_the_same_time_are_counted_when_they_are_applied() -> None:
+    metadata = Metadata()
+    planned = [metadata.plan(f"t{number}") for number in range(4)]
+    answers = [metadata.log.write(command).answer for command in planned if isinstance(command, AddTopic)]
+    assert [isinstance(answer, TopicCreated) for answer in answers] == [True, True, False, False]
+    assert all(over(answer, TOPICS) for answer in answers[2:])  # type: ignore[arg-type]
+    growth = plan_move(metadata.log.state, GrowTopic("t0", 4), random.Random(1), 0)
+    again = plan_move(metadata.log.state, GrowTopic("t1", 4), random.Random(1), 0)
+    bounded = [bounded_partitions(metadata.log.state, one, BOUNDS) for one in (growth, again)]  # type: ignore[arg-type]
+    first, second = (metadata.log.write(one).answer for one in bounded if isinstance(one, AddPartitions))
+    assert first == Done() and over(second, PARTITIONS)
+
+
+def test_owners_outlive_a_snapshot_and_a_topic_without_one_counts_for_nobody() -> None:
+    metadata = Metadata()
+    for name in ("x", "y", "z"):
+        assert isinstance(metadata.create(name, 9, ""), TopicCreated)
+    assert metadata.grow("x", 12) == Done()
+    metadata.create("a")
+    again = decode_state(encode_state(Replicated(metadata.log.state))).metadata
+    assert again == metadata.log.state and [owner.principal for owner in again.owners] == ["mallory"]
+    metadata.delete("a")
+    assert metadata.log.state.owners == ()
+
+
+def test_below_its_feature_level_nothing_is_written_that_an_earlier_release_cannot_read() -> None:
+    metadata = Metadata(OWNERS - 1)
+    for number in range(9):
+        assert isinstance(metadata.create(f"t{number}"), TopicCreated)
+    written = [set(cbor2.loads(encode_command(command))) for command in metadata.log.commands]
+    assert not set().union(*written) & {"owner", "max_topics", "max_partitions"}
+    assert b"owners" not in encode_state(Replicated(metadata.log.state))
+
+
+# --- who asks ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("level", [OWNERS - 1, OWNERS])
+async def test_the_gateway_says_whose_request_it_is_whatever_a_client_says(level: int) -> None:
+    found: list[Message] = []
+    asked: list[Message] = [JoinGroup("g", "m", ()), CommitOffsets("g", ()), CommitStaged("a", 1, ())]
+    asked += [BeginTransaction("a", "o"), InitTaskProducer("a", "o", 1, 0), CreateTopic("t")]
+    async with trio.open_nursery() as nursery:
+        cluster = SimpleNamespace(image=SimpleNamespace(level=level))
+        shell: Any = SimpleNamespace(cluster=cluster, nursery=nursery, begin=lambda *_: lambda answer: None)
+        requests = Requests(shell, "g")
+
+        async def note(message: Message, view: object) -> Message:
+            found.append(message)
+            return Done()
+
+        requests._answer = note  # type: ignore[assignment, method-assign]
+        view: Any = SimpleNamespace(principal="mallory", seen=lambda answer: answer, tell=lambda *_: None)
+        link: Any = SimpleNamespace(peer=SimpleNamespace(node="n"), remote="r")
+        for message in asked:
+            requests.on_message(link, 1, replace(message, principal="alice"), view)  # type: ignore[call-arg]
+    assert {one.principal for one in found} == {"mallory" if level >= OWNERS else ""}  # type: ignore[attr-defined]
+    assert len(found) == len(asked)

@@ -264,7 +264,7 @@ class Coordinator:
         if group is not None and len(group.members) >= limits.max_members and not takes_over:
             raise refuse("GROUP_FULL", f"{asked.group} has {limits.max_members} members: it takes no more")
         held, most = self._members.of(asked.principal), limits.principal_max_members
-        over = why_over(asked.principal, "members of groups", held, "groups.principal_max_members", most)
+        over = why_over(asked.principal, "members of groups", held, "settings.groups.principal_max_members", most)
         if over is not None and not takes_over:
             raise over
         if now >= self._joins_until:
@@ -277,7 +277,7 @@ class Coordinator:
         """Whether there is room for one more group. Raises ``GROUP_FULL``, ``LIMIT_EXCEEDED``."""
         limits = self._settings
         held, most = self._begun.of(principal), limits.principal_max_groups
-        over = why_over(principal, "groups", held, "groups.principal_max_groups", most)
+        over = why_over(principal, "groups", held, "settings.groups.principal_max_groups", most)
         if over is not None:
             raise over
         if len(self.groups) >= limits.max_groups:
