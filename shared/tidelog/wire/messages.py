@@ -365,8 +365,8 @@ class CreateTopic(Message):
     client: str = ""
     sequence: int = 0
     asker: str = ""
-    principal: str = ""
-    """Owner of the topic, as in ``JoinGroup``."""
+    principal: str = field(default="", repr=False)
+    """Owner of the topic, as in ``JoinGroup``. The audit names it anyway."""
 
 
 @dataclass(frozen=True, slots=True)
