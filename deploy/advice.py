@@ -69,6 +69,7 @@ ADVICE = {
     "FORBIDDEN": "The rule that the message names, if it shall be allowed: `tidelog acls add`.",
     "UNKNOWN_TOKEN": "`tidelog tokens list` has the ids.",
     "QUOTA_EXCEEDED": "A larger quota (`tidelog quotas set`), or a slower client.",
+    "LIMIT_EXCEEDED": "End or delete what is not needed, or raise the setting that the message names.",
     "SERVER_IN_USE": "Drain it, move its copies (`tidelog partitions rebalance --empty-drained`), stop it.",
     "METADATA_WENT_BACK": "Let one controller go on alone: procedures.md, The metadata have gone back.",
     "NODE_IN_USE": "Two processes have one name: end one. After a move to another machine: wait a session time-out.",

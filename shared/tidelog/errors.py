@@ -95,6 +95,9 @@ CODES: dict[str, Meaning] = {
     "FORBIDDEN": Meaning("not allowed to this kind of peer, or to this principal"),
     "UNKNOWN_TOKEN": Meaning("there is no such token"),
     "QUOTA_EXCEEDED": Meaning("the principal has used up its quota for now: `pause_ms` says how long to wait", True),
+    "LIMIT_EXCEEDED": Meaning(
+        "the principal has as many of these as it may: `bound` says of what, `setting` which setting says how many"
+    ),
     "SERVER_IN_USE": Meaning("the replica server is live, or has copies of partitions"),
     "NODE_IN_USE": Meaning("another live process has that node id", True),
     "METADATA_WENT_BACK": Meaning("the controllers' metadata are older than what a replica server has seen"),

@@ -17,7 +17,7 @@ from tidelog.errors import TidelogError, refuse
 from tidelog.wire.messages import Hello
 from tidelog.wire.session import PROTOCOL_VERSION
 
-OLDEST, NEWEST = 1, 4
+OLDEST, NEWEST = 1, 5
 """What this release understands."""
 FORGET_SERVERS = 2
 """Since this level a replica server can be forgotten. To an older controller that is an entry of its log that it
@@ -59,6 +59,10 @@ now. An older replica server would close the connection."""
 RANKING = 4
 """Since this level the commands that replace leaders carry the active controller's ranking of the servers. An older
 controller cannot read the ranks, and would elect in replica order."""
+OWNERS = 5
+"""Since this level gateways tell whose request it is, and groups, members, applications, transactions and topics have
+an owner, for whom they count (``tidelog.bounds``). An older coordinator or controller cannot read the owner in its
+log."""
 
 CHANGES = {
     1: "everything before there were levels",
@@ -70,6 +74,7 @@ CHANGES = {
     " are ended by hand; records that were possibly lost, beside those that were lost; max_compaction_lag_ms; servers"
     " compare their copies of partitions, and are asked to read or scrub them (read_copy, scrub_server); new"
     " leaders by the active controller's ranking of the servers",
+    5: "owners of groups, members, applications, transactions and topics: bounds per principal",
 }
 """What each level brought."""
 

@@ -295,6 +295,14 @@ class TicketKey:
     """256 random bits, as 64 hexadecimal digits. Only controllers and gateways know it."""
 
 
+@dataclass(frozen=True, slots=True)
+class TopicOwner:
+    """Who created a topic, for the bounds per principal (``tidelog.bounds``)."""
+
+    topic_id: str
+    principal: str
+
+
 def changed_partitions(before: TopicState | None, after: TopicState) -> Iterator[int]:
     """Numbers of the partitions that are new or not as before, in order. It halves what differs, so that one change
     among many costs few steps, whatever the topic's size."""

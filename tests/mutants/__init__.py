@@ -2,6 +2,7 @@
 or, where it is a rule of the real disk, by a power loss."""
 
 from mutants import (
+    bounds,
     controller,
     disk,
     gateway,
@@ -23,6 +24,7 @@ from mutants.rules import MUTANTS
 
 __all__ = [
     "MUTANTS",
+    "bounds",
     "controller",
     "disk",
     "gateway",

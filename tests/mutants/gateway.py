@@ -6,10 +6,13 @@ import math
 
 from tidelog.client.core.producer import ProducerCore
 from tidelog.wire.messages import ReadAnswer
+from tidelog_gateway.core import seeing
+from tidelog_gateway.core.guard import Guard
 from tidelog_gateway.core.router import Router
 from tidelog_gateway.core.server_limits import INTERVAL_S, LEAST_PAUSE_S, ServerLimit, _Account
 from tidelog_gateway.core.subscription import Subscriptions
 from tidelog_gateway.core.tail import Stretch, TailCache
+from tidelog_gateway.door import Door
 
 from mutants.rules import Patch, breaks
 
@@ -183,3 +186,33 @@ def let_newcomers_pass(patch: Patch) -> None:
 def ignore_throttling(patch: Patch) -> None:
     """It goes on."""
     patch.setattr(ProducerCore, "_throttle", lambda self, lane, pause_s, now: None)
+
+
+@breaks(
+    "decision 37",
+    "A member of a group needs the right to read each topic that it subscribes to.",
+    tests=("test_named_fields",),
+)
+def take_members_of_any_topic(patch: Patch) -> None:
+    """The right to the group is enough."""
+    patch.setattr(Guard, "_judge_topics", lambda self, principal, operation, names: None)
+
+
+@breaks(
+    "decision 37",
+    "Positions are committed and told only of topics that the principal has a right to.",
+    tests=("test_named_fields",),
+)
+def take_positions_of_any_topic(patch: Patch) -> None:
+    """The right to the group is enough."""
+    patch.setattr(Door, "_judge_places", lambda self, principal, message: None)
+
+
+@breaks(
+    "decision 37",
+    "An answer leaves out the topics that its reader may not know of.",
+    tests=("test_named_fields",),
+)
+def tell_of_every_topic(patch: Patch) -> None:
+    """It tells all that the coordinator told."""
+    patch.setattr(seeing, "_is_allowed", lambda share, viewer, allows: True)

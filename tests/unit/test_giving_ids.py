@@ -28,7 +28,7 @@ from tidelog_gateway.requests import Requests
 from tidelog_replica.core.transactions.records import ProducerRecord
 from tidelog_replica.core.transactions.task_producers import record_of_batch
 
-VIEW = SimpleNamespace(principal=ANONYMOUS, tell=lambda request, answer: None)
+VIEW = SimpleNamespace(principal=ANONYMOUS, seen=lambda answer: answer, tell=lambda request, answer: None)
 
 
 class Shell(FakeShell):
@@ -67,7 +67,7 @@ class Shell(FakeShell):
 
 
 def view_of(principal: str) -> Any:
-    return SimpleNamespace(principal=principal, tell=lambda request, answer: None)
+    return SimpleNamespace(principal=principal, seen=lambda answer: answer, tell=lambda request, answer: None)
 
 
 async def answers(*messages: Message) -> tuple[list[Any], Shell]:

@@ -10,6 +10,7 @@ from producer_bench import Bench
 from tidelog.errors import TidelogError, refuse
 from tidelog.types import Quota
 from tidelog.wire.messages import CopyRead, Credit, ReadCopy
+from tidelog_gateway.core.cluster import ClusterMap
 from tidelog_gateway.core.guard import Guard, GuardSettings
 from tidelog_gateway.core.quotas import BURST_S, Bucket, Quotas
 from tidelog_gateway.door import View
@@ -127,7 +128,7 @@ async def test_what_servers_read_of_their_copies_counts_for_the_bytes_that_a_cli
     metering, link = Metering(trio.current_time, lambda link, credit: None), Sent()
     metering.on_open(link, "alice")  # type: ignore[arg-type]
     metering.update((Quota("alice", bytes_out_s=100),))
-    view = View(Guard(GuardSettings()), None, "alice", "", metering.charge)  # type: ignore[arg-type]
+    view = View(Guard(GuardSettings()), None, ClusterMap(), "alice", "", metering.charge)  # type: ignore[arg-type]
     asked = ReadCopy("r1", "t", 0, 0)
     assert metering.judge(link, asked) is None  # type: ignore[arg-type]
     view.tell(asked, refuse("OFFLINE", ""))

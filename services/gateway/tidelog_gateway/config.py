@@ -34,6 +34,11 @@ class GatewayConfig(Listening):
     client_max_connections: int = setting(
         4000, "Clients connected at a time; more are refused and go to another gateway.", 1, 4000
     )
+    principal_max_connections: int = setting(
+        3000,
+        "Clients of one principal connected at a time, where no quota says else. Strangers are one principal.",
+        1,
+    )
     client_max_in_flight: int = setting(1024, "Batches that a client is told to have in flight at most.", 1)
     client_max_bytes: int = setting(
         _ROUTER.client_max_bytes, "Bytes held for one client until they are acked.", LEAST_BYTES
@@ -65,6 +70,9 @@ class GatewayConfig(Listening):
     )
     client_max_subscriptions: int = setting(
         _SUBSCRIPTIONS.client_max_subscriptions, "Open subscriptions of one client.", 1
+    )
+    principal_max_subscriptions: int = setting(
+        _SUBSCRIPTIONS.principal_max_subscriptions, "Open subscriptions of all clients of one principal.", 1
     )
     read_max_wait_ms: int = setting(
         _SUBSCRIPTIONS.read_max_wait_ms, "How long a subscription's read waits at the end of the log.", 10, 30_000
@@ -146,6 +154,7 @@ class GatewayConfig(Listening):
         """The subscriptions' part of it."""
         return SubscriptionSettings(
             client_max_subscriptions=self.client_max_subscriptions,
+            principal_max_subscriptions=self.principal_max_subscriptions,
             read_max_wait_ms=self.read_max_wait_ms,
             tail_cache_bytes=self.tail_cache_bytes,
             tail_cache_max_age_s=self.tail_cache_max_age_s,

@@ -17,21 +17,27 @@ from tidelog.link import Link
 from tidelog.tls import shown_over
 from tidelog.transport import Connection
 from tidelog.wire.messages import (
+    CommitOffsets,
     CopyRead,
     Credit,
+    Digest,
     Done,
+    FetchOffsets,
     Hello,
     Message,
     Produce,
     ProduceAck,
     Produced,
+    ReadCopy,
     ReleaseProducer,
     UseProducer,
 )
 
 from tidelog_gateway.audit import Audit
+from tidelog_gateway.core.cluster import ClusterMap
 from tidelog_gateway.core.guard import Client, Guard
 from tidelog_gateway.core.permissions import ADMIN, BY_ID
+from tidelog_gateway.core.seeing import seen
 from tidelog_gateway.leaving import Leaving
 from tidelog_gateway.metering import FREE, Metering
 from tidelog_gateway.requests import KINDS, Requests
@@ -48,6 +54,7 @@ class View:
 
     guard: Guard
     audit: Audit
+    cluster: ClusterMap
     principal: str
     remote: str
     charge: Callable[[str, int], None]
@@ -57,10 +64,23 @@ class View:
         """It may know of the topic."""
         return self.guard.may(self.principal, "describe", f"topic:{name}")
 
+    def reads(self, name: str) -> bool:
+        """It may read the topic."""
+        return self.guard.may(self.principal, "read", f"topic:{name}")
+
+    def name_of(self, topic_id: str) -> str:
+        """Name of the topic; "": the gateway knows none of that id."""
+        topic = self.cluster.topic(topic_id)
+        return "" if topic is None else topic.name
+
     @property
     def of_servers(self) -> bool:
         """It may know the servers and their addresses."""
         return self.guard.may(self.principal, "describe", "cluster")
+
+    def seen(self, answer: Message) -> Message:
+        """What it may see of an answer."""
+        return seen(answer, self) if self.guard.settings.authorization else answer
 
     def tell(self, request: Message, answer: Message | TidelogError) -> None:
         """A request of it was answered."""
@@ -82,6 +102,7 @@ class Door:
         wall_ms: Callable[[], int],
         leaving: Leaving,
         client_max_connections: int,
+        principal_max_connections: int,
     ) -> None:
         self._shell = shell
         self._leaving = leaving
@@ -91,7 +112,9 @@ class Door:
         self._audit = audit
         self._wall_ms = wall_ms
         self._clients: dict[Link, Client] = {}
-        self._metering = Metering(shell.clock, lambda link, credit: shell.on_message(link, None, credit))
+        self._metering = Metering(
+            shell.clock, lambda link, credit: shell.on_message(link, None, credit), principal_max_connections
+        )
         self._log = structlog.get_logger()
 
     def authenticate(self, hello: Hello, connection: Connection) -> TidelogError | None:
@@ -151,7 +174,7 @@ class Door:
             self._shell.router.tickets.release(link.source, message.producer_id)
             link.answer(id, Done())
         elif isinstance(message, KINDS) and id is not None:
-            view = View(self._guard, self._audit, principal, link.remote, self._metering.charge)
+            view = View(self._guard, self._audit, self._shell.cluster, principal, link.remote, self._metering.charge)
             self._requests.on_message(link, id, message, view)
         else:
             self._shell.on_message(link, id, message)
@@ -161,8 +184,10 @@ class Door:
         if message.OP in BY_ID:
             topic_id, partition = getattr(message, "topic_id", ""), getattr(message, "partition", 0)
             refusal = self._judge_topic(principal, message.OP, topic_id, partition)
+            if refusal is None and isinstance(message, Digest | ReadCopy):
+                refusal = self._judge_server(principal, message)
         else:
-            refusal = self._guard.judge(principal, message)
+            refusal = self._guard.judge(principal, message) or self._judge_places(principal, message)
         if refusal is not None:
             self._on_denied(link, principal, message.OP, refusal)
             raise refusal
@@ -173,6 +198,25 @@ class Door:
     def _judge_topic(self, principal: str, op: str, topic_id: str, partition: int) -> TidelogError | None:
         topic = self._shell.cluster.topic(topic_id)
         return self._guard.judge_topic(principal, op, topic_id, partition, None if topic is None else topic.name)
+
+    def _judge_places(self, principal: str, message: Message) -> TidelogError | None:
+        """Why the positions of a group that a request names are refused."""
+        places: set[tuple[str, int]] = set()
+        if isinstance(message, CommitOffsets):
+            places = {(at.topic_id, at.partition) for at in message.positions}
+        elif isinstance(message, FetchOffsets):
+            places = {(share.topic_id, min(share.partitions, default=0)) for share in message.parts}
+        refusals = (self._judge_topic(principal, message.OP, *place) for place in sorted(places))
+        return next(filter(None, refusals), None)
+
+    def _judge_server(self, principal: str, message: Digest | ReadCopy) -> TidelogError | None:
+        """Why a request about a server's copy is refused: a server without one is none of the topic's."""
+        state = self._shell.cluster.state(message.topic_id, message.partition)
+        servers = () if state is None else (*state.replicas, *state.learners, *state.target)
+        if state is None or message.node in servers or self._guard.may(principal, "describe", "cluster"):
+            return None
+        text = f"{message.node} has no copy of {message.topic_id}/{message.partition}"
+        return refuse("NOT_REPLICA", text)
 
     def _accepted_parts(self, link: Link, principal: str, message: Produce, wait: TidelogError | None) -> Produce:
         """Without the parts that are forbidden, or all of which have to wait: those are refused one by one."""

@@ -7,6 +7,7 @@ be refused: it is held back for that time, and given then.
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable
 
 import trio
@@ -38,8 +39,13 @@ FREE = (Credit, Unsubscribe, UseProducer, ReleaseProducer)
 class Metering:
     """The owner runs ``run``. ``clock`` is trio's clock."""
 
-    def __init__(self, clock: Callable[[], float], on_credit: Callable[[Link, Credit], None]) -> None:
-        self._quotas = Quotas()
+    def __init__(
+        self,
+        clock: Callable[[], float],
+        on_credit: Callable[[Link, Credit], None],
+        most_connections: int = sys.maxsize,
+    ) -> None:
+        self._quotas = Quotas(most_connections)
         self._clock = clock
         self._on_credit = on_credit
         self._principals: dict[Link, str] = {}

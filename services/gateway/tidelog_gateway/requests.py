@@ -13,7 +13,7 @@ from typing import Any, Protocol, TypeVar
 import trio
 from tidelog.access import ANONYMOUS, share_of_principal
 from tidelog.errors import TidelogError, refuse
-from tidelog.levels import COPY_CHECKS, PRODUCER_SHARES, SETTLING
+from tidelog.levels import COPY_CHECKS, OWNERS, PRODUCER_SHARES, SETTLING
 from tidelog.link import Link, burst
 from tidelog.tickets import sign
 from tidelog.types import MAX_TASKS, PRODUCER_WINDOW, Access, TopicState, share_of
@@ -27,6 +27,8 @@ from tidelog.wire.messages import (
     AlterTopic,
     BeginTransaction,
     CancelReassignment,
+    CommitOffsets,
+    CommitStaged,
     CreateTopic,
     DeleteTopic,
     DescribeAccess,
@@ -41,6 +43,7 @@ from tidelog.wire.messages import (
     History,
     InitProducer,
     InitTaskProducer,
+    JoinGroup,
     ListOffset,
     ListTransactions,
     ListTransactionsAnswer,
@@ -133,6 +136,10 @@ KINDS = (
 )
 
 
+OWNED = (JoinGroup, CommitOffsets, BeginTransaction, CommitStaged, InitTaskProducer, CreateTopic)
+"""They make something that counts for their principal."""
+
+
 class View(Protocol):
     """What a client may see, and who it is."""
 
@@ -141,6 +148,7 @@ class View(Protocol):
     def of_topic(self, name: str) -> bool: ...
     @property
     def of_servers(self) -> bool: ...
+    def seen(self, answer: Message) -> Message: ...
     def tell(self, request: Message, answer: Message | TidelogError) -> None: ...
 
 
@@ -176,11 +184,14 @@ class Requests:
         """Take on a request; it is answered later, with what ``view`` lets its client see. Raises ``OVERLOADED``."""
         if hasattr(message, "asker"):
             message = replace(message, asker=asker_of(link, view))  # type: ignore[call-arg]
+        if isinstance(message, OWNED):
+            owners = self._shell.cluster.image.level >= OWNERS
+            message = replace(message, principal=view.principal if owners else "")
         self._shell.nursery.start_soon(self._serve, message, view, self._shell.begin(link, id))
 
     async def _serve(self, message: Message, view: View, done: Answered) -> None:
         try:
-            answer: Message | TidelogError = await self._answer(self._once(message), view)
+            answer: Message | TidelogError = view.seen(await self._answer(self._once(message), view))
         except TidelogError as error:
             answer = error
         view.tell(message, answer)

@@ -118,7 +118,8 @@ async def _start(
     journal = Journal(name, config.node, config.audit_failures_s, shell.clock()) if config.audit else None
     audit = Audit(shell, journal, wall_ms)
     leaving = Leaving(shell)
-    door = Door(shell, requests, Guard(config.guard), audit, wall_ms, leaving, config.client_max_connections)
+    room = config.client_max_connections, config.principal_max_connections
+    door = Door(shell, requests, Guard(config.guard), audit, wall_ms, leaving, *room)
     nursery.start_soon(door.run)
     nursery.start_soon(audit.run)
     url = await nursery.start(

@@ -127,6 +127,7 @@ class Shell:
     def on_open(self, link: Link, principal: str) -> None:
         """A client came."""
         self.router.on_link_opened(link.source, principal, named=principal != ANONYMOUS)
+        self.subscriptions.on_link_opened(link.source, principal)
         self._links[link.source] = link
         self._requests[link.source] = 0
 

@@ -56,6 +56,7 @@ export const CODES = {
   FORBIDDEN: { text: "not allowed to this kind of peer, or to this principal", retriable: false, refreshMetadata: false },
   UNKNOWN_TOKEN: { text: "there is no such token", retriable: false, refreshMetadata: false },
   QUOTA_EXCEEDED: { text: "the principal has used up its quota for now: `pause_ms` says how long to wait", retriable: true, refreshMetadata: false },
+  LIMIT_EXCEEDED: { text: "the principal has as many of these as it may: `bound` says of what, `setting` which setting says how many", retriable: false, refreshMetadata: false },
   SERVER_IN_USE: { text: "the replica server is live, or has copies of partitions", retriable: false, refreshMetadata: false },
   NODE_IN_USE: { text: "another live process has that node id", retriable: true, refreshMetadata: false },
   METADATA_WENT_BACK: { text: "the controllers' metadata are older than what a replica server has seen", retriable: false, refreshMetadata: false },

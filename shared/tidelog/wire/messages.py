@@ -365,6 +365,8 @@ class CreateTopic(Message):
     client: str = ""
     sequence: int = 0
     asker: str = ""
+    principal: str = field(default="", repr=False)
+    """Owner of the topic, as in ``JoinGroup``. The audit names it anyway."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -1728,6 +1730,8 @@ class JoinGroup(Message):
     """A member that does not give up in this time what it must give up is out."""
     node: str = ""
     """Name of the program, for ``describe_group``."""
+    principal: str = ""
+    """Whose request it is: set by the gateway since feature level 5, for the bounds per principal. "": nobody's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -1783,6 +1787,8 @@ class CommitOffsets(Message):
     """Not "": the positions are part of this application's transaction, and count when that is committed."""
     producer_id: int = 0
     producer_epoch: int = 0
+    principal: str = ""
+    """As in ``JoinGroup``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -1920,6 +1926,8 @@ class BeginTransaction(Message):
     """Not ended in this time it is aborted."""
     producer_id: int = 0
     """One that nobody has used: set by the gateway, taken where one is needed."""
+    principal: str = ""
+    """As in ``JoinGroup``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -1981,6 +1989,8 @@ class CommitStaged(Message):
     batch: int
     staged: tuple[str, ...]
     alone: bool = False
+    principal: str = ""
+    """As in ``JoinGroup``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -2026,6 +2036,8 @@ class InitTaskProducer(Message):
     """0 to ``MAX_TASKS`` - 1."""
     first_id: int = 0
     """First of ``MAX_TASKS`` ids that nobody has used: set by the gateway when the coordinator has asked for them."""
+    principal: str = ""
+    """As in ``JoinGroup``."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -85,6 +85,10 @@ class AddTopic(Command):
     name: str
     config: TopicConfig
     replicas: tuple[tuple[NodeId, ...], ...]
+    owner: str = ""
+    """The principal whose topic it is, with the bounds that hold for it. Feature level ``OWNERS``."""
+    max_topics: int = 0
+    max_partitions: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -308,6 +312,8 @@ class AddPartitions(Command):
     topic_id: str
     first: int
     replicas: tuple[tuple[NodeId, ...], ...]
+    max_partitions: int = 0
+    """The bound that holds for the topic's owner. Feature level ``OWNERS``."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,6 +31,7 @@ from tidelog_controller.core.founding import Founding
 from tidelog_controller.core.groups_topic import GroupsTopicSettings
 from tidelog_controller.core.machine import Replicated, decode_state, encode_proposal, step
 from tidelog_controller.core.once import RequestId
+from tidelog_controller.core.owners import OwnerSettings
 from tidelog_controller.core.placement import Dice
 from tidelog_controller.core.quorum import describe_quorum
 from tidelog_controller.core.raft import (
@@ -62,6 +63,7 @@ class ControllerSettings:
     request_timeout_s: float = setting(5.0, "how long a request waits for a majority of the controllers", 0.05, 600.0)
     max_pending: int = setting(4096, "requests waiting for Raft; more are refused", 1, 1 << 20)
     balance: BalanceSettings = field(default_factory=BalanceSettings)
+    owners: OwnerSettings = field(default_factory=OwnerSettings)
     timeline: TimelineSettings = field(default_factory=TimelineSettings)
     groups: GroupsTopicSettings = field(default_factory=GroupsTopicSettings)
     transactions: GroupsTopicSettings = field(default_factory=GroupsTopicSettings)

@@ -73,6 +73,7 @@ from tidelog_controller.core.access import AccessWish, plan_access
 from tidelog_controller.core.arriving import plan_registration, went_back
 from tidelog_controller.core.balance import Balance
 from tidelog_controller.core.commands import (
+    AddPartitions,
     ChangeIsr,
     Command,
     ConfirmLeadership,
@@ -95,6 +96,7 @@ from tidelog_controller.core.leadership import is_recovering, ranks_by_server
 from tidelog_controller.core.metadata import apply
 from tidelog_controller.core.moves import Move, plan_move
 from tidelog_controller.core.once import RequestId
+from tidelog_controller.core.owners import bounded_partitions, bounded_topic
 from tidelog_controller.core.placement import Dice
 from tidelog_controller.core.raft import Entry, Persist, Stored
 from tidelog_controller.core.ranking import Ranking
@@ -306,7 +308,10 @@ class Controller(Consensus):
         if isinstance(message, RotateTicketKeys):
             return plan_rotation(self.state, message, self._dice, wall_ms)
         if isinstance(message, Move):
-            return plan_move(self.state, message, self._dice, wall_ms, self.lags.slow(now))
+            planned = plan_move(self.state, message, self._dice, wall_ms, self.lags.slow(now))
+            if isinstance(planned, AddPartitions):
+                return bounded_partitions(self.state, planned, self.settings.owners)
+            return planned
         match message:
             case Register():
                 known = partial(self.elections.is_live, self.state, now=now)
@@ -323,7 +328,10 @@ class Controller(Consensus):
             case ReportDoubt():
                 return plan_doubt(self.state, message, wall_ms)
             case CreateTopic():
-                return plan_topic(self.state, message, self._dice, wall_ms, self.lags.slow(now))
+                topic = plan_topic(self.state, message, self._dice, wall_ms, self.lags.slow(now))
+                if isinstance(topic, TidelogError):
+                    return topic
+                return bounded_topic(self.state, topic, message.principal, self.settings.owners)
             case PrepareGroups() | PrepareTransactions():
                 name = GROUPS if isinstance(message, PrepareGroups) else TRANSACTIONS
                 like = self.settings.groups if name == GROUPS else self.settings.transactions

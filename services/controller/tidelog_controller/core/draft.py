@@ -34,6 +34,8 @@ class Draft:
         self.level = state.level
         self.ticket_keys = state.ticket_keys
         """Replaced by others where they change."""
+        self.owners = state.owners
+        """The same."""
         self._forgotten: list[NodeId] = []
         self._index = index
         self._time_ms = time_ms
@@ -217,6 +219,7 @@ class Draft:
             self.access,
             self.level,
             self.ticket_keys,
+            self.owners,
         )
         return Applied(
             state,

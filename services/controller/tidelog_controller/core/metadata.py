@@ -39,7 +39,7 @@ from dataclasses import replace
 from functools import partial
 
 from tidelog.errors import TidelogError, refuse
-from tidelog.types import NodeId, PartitionState, ServerState, TopicConfig, TopicPartition, TopicState
+from tidelog.types import NodeId, PartitionState, ServerState, TopicConfig, TopicOwner, TopicPartition, TopicState
 from tidelog.wire.messages import AlterIsrAnswer, Done, Message, ProducerIds, Registered, TopicCreated
 
 from tidelog_controller.core.access import change_access
@@ -90,6 +90,7 @@ from tidelog_controller.core.leadership import (
 )
 from tidelog_controller.core.moving import move, pass_on, with_proposed
 from tidelog_controller.core.noting import forget_events, note_controllers, record_loss
+from tidelog_controller.core.owners import why_no_topic, without_owner
 from tidelog_controller.core.state import Applied, MetadataState
 from tidelog_controller.core.suspending import suspend
 from tidelog_controller.core.ticket_keys import add_first_key, add_key
@@ -263,7 +264,12 @@ def _add_topic(draft: Draft, command: AddTopic) -> TopicCreated | TidelogError:
         if partition is None:
             return refuse("INVALID_REPLICATION_FACTOR", f"none of the servers {', '.join(replicas)} is live", live=0)
         partitions.append(partition)
+    over = why_no_topic(draft.state, command)
+    if over is not None:
+        return over
     draft.add_topic(TopicState(command.topic_id, command.name, command.config, tuple(partitions)))
+    if command.owner:
+        draft.owners = (*draft.owners, TopicOwner(command.topic_id, command.owner))
     return TopicCreated(command.topic_id)
 
 
@@ -271,6 +277,7 @@ def _remove_topic(draft: Draft, command: RemoveTopic) -> Done | TidelogError:
     if command.topic_id not in draft.state.topics:
         return refuse("UNKNOWN_TOPIC", "the topic is deleted already")
     draft.remove_topic(command.topic_id)
+    draft.owners = without_owner(draft.owners, command.topic_id)
     return Done()
 
 

@@ -49,6 +49,7 @@ from tidelog_controller.core.commands import (
 )
 from tidelog_controller.core.draft import Draft
 from tidelog_controller.core.leadership import elect, first_state, lead_next
+from tidelog_controller.core.owners import why_no_partitions
 
 IsLive = Callable[[NodeId], bool]
 
@@ -253,6 +254,9 @@ def add_partitions(draft: Draft, command: AddPartitions) -> Done | TidelogError:
         if state is None:
             return refuse("INVALID_REPLICATION_FACTOR", f"none of the servers {', '.join(replicas)} is live", live=0)
         states.append(state)
+    over = why_no_partitions(draft.state, command)
+    if over is not None:
+        return over
     draft.add_partitions(topic, tuple(states))
     return Done()
 

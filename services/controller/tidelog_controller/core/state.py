@@ -12,6 +12,7 @@ from tidelog.types import (
     PartitionState,
     ServerState,
     TicketKey,
+    TopicOwner,
     TopicPartition,
     TopicState,
     later,
@@ -48,6 +49,8 @@ class MetadataState:
     """Feature level; 0 until the first command, which says at which the cluster begins."""
     ticket_keys: tuple[TicketKey, ...] = later(())
     """Keys of producer tickets, oldest first (``ticket_keys.py``)."""
+    owners: tuple[TopicOwner, ...] = later(())
+    """Of the topics that have one (``owners.py``)."""
 
     def image(self, *, secrets: bool = False) -> ClusterImage:
         """What watchers see of it. ``secrets``: with the keys of tickets, which gateways need."""

@@ -18,9 +18,9 @@ from tidelog.access import ANONYMOUS, decide, digest_of, id_of
 from tidelog.errors import TidelogError, refuse
 from tidelog.tls import CLIENT, Identity
 from tidelog.types import Access, Token
-from tidelog.wire.messages import CommitOffsets, Message, Metadata
+from tidelog.wire.messages import CommitOffsets, JoinGroup, Message, Metadata
 
-from tidelog_gateway.core.permissions import BY_ID, resource_of
+from tidelog_gateway.core.permissions import BESIDES, BY_ID, resource_of
 
 REMEMBERED = 100_000
 """Decisions kept at most."""
@@ -116,13 +116,23 @@ class Guard:
         need = resource_of(message, message.OP)
         if need is not None and not self.may(principal, *need):
             return forbidden(principal, *need)
-        return self.judge_app(principal, message.transaction) if isinstance(message, CommitOffsets) else None
+        if isinstance(message, CommitOffsets):
+            return self.judge_app(principal, message.transaction)
+        if isinstance(message, JoinGroup):
+            return self._judge_topics(principal, BESIDES[JoinGroup.OP], message.topics)
+        return None
+
+    def _judge_topics(self, principal: str, operation: str, names: Iterable[str]) -> TidelogError | None:
+        """Why a request that names these topics by name is refused."""
+        resources = (f"topic:{name}" for name in names)
+        denied = next((resource for resource in resources if not self.may(principal, operation, resource)), None)
+        return None if denied is None else forbidden(principal, operation, denied)
 
     def judge_topic(
         self, principal: str, op: str, topic_id: str, partition: int, name: str | None
     ) -> TidelogError | None:
         """Why a request for a topic that it names by id is refused. ``name``: the topic's; None: there is none."""
-        operation = BY_ID[op]
+        operation = BY_ID.get(op) or BESIDES[op]
         if name is not None and self.may(principal, operation, f"topic:{name}"):
             return None
         if name is None or not self.may(principal, "describe", f"topic:{name}"):

@@ -3,7 +3,7 @@
 An op that is not in the table, and not known to need nothing, is for superusers only: whoever adds one says here what
 it needs. Requests that name topics by name are judged by the name, whether there is such a topic or not; those that
 name them by id are answered as if there were none where the principal may not describe the topic. So nobody learns
-of a topic that way.
+of a topic that way. Every field that names something is in a table of its own (``named_fields.py``).
 """
 
 from __future__ import annotations
@@ -98,6 +98,8 @@ OF_GROUP = {
 }
 """Ops on the consumer group ``group``. ``commit_offsets`` with a ``transaction`` also needs to ``transact`` on that
 application (``Guard.judge``)."""
+BESIDES = {JoinGroup.OP: "read", CommitOffsets.OP: "read", FetchOffsets.OP: "describe"}
+"""Ops on a group that name topics besides: what they need on each of these."""
 OF_APP = {
     BeginTransaction.OP: "transact",
     EndTransaction.OP: "transact",

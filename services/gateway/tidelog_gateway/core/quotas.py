@@ -12,14 +12,18 @@ for next waits.
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from tidelog.bounds import why_over
 from tidelog.errors import TidelogError, refuse
 from tidelog.types import Quota
 
 BURST_S = 1.0
 """So much of the rate may be spent at once after a time of rest."""
+CONNECTION_PAUSE_MS = 1000
+"""Whoever has too many connections is told to come again after so long: connections end."""
 RATES = ("bytes_in_s", "bytes_out_s", "requests_s")
 
 
@@ -55,7 +59,9 @@ class _Account:
 class Quotas:
     """Of all principals that have one, and how many connections each principal has."""
 
-    def __init__(self) -> None:
+    def __init__(self, most_connections: int = sys.maxsize) -> None:
+        """``most_connections``: of a principal whose quota does not say how many."""
+        self._most_connections = most_connections
         self._accounts: dict[str, _Account] = {}
         self._connections: dict[str, int] = {}
 
@@ -88,10 +94,17 @@ class Quotas:
     def why_no_connection(self, principal: str) -> TidelogError | None:
         """Why it may not have another connection."""
         account, open = self._accounts.get(principal), self._connections.get(principal, 0)
-        if account is None or not 0 <= account.quota.connections <= open:
+        if account is None or account.quota.connections < 0:
+            over = why_over(principal, "connections", open, "principal_max_connections", self._most_connections)
+            if over is None:
+                return None
+            over.code = "QUOTA_EXCEEDED"
+            over.detail["pause_ms"] = CONNECTION_PAUSE_MS
+            return over
+        if open < account.quota.connections:
             return None
         text = f"{principal} has {open} connections to this gateway; its quota is {account.quota.connections}"
-        return refuse("QUOTA_EXCEEDED", text, pause_ms=1000)
+        return refuse("QUOTA_EXCEEDED", text, pause_ms=CONNECTION_PAUSE_MS)
 
     def pause_s(self, principal: str, rate: str, now: float) -> float:
         """How long it has to wait before it may have more of this; 0: not at all."""

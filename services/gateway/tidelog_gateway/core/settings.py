@@ -41,6 +41,8 @@ class SubscriptionSettings:
 
     client_max_subscriptions: int = 1000
     """Open subscriptions of one client."""
+    principal_max_subscriptions: int = 20_000
+    """The same of all clients of one principal."""
     credit_max_bytes: int = 8 << 20
     """Credit of one subscription beyond this is forgotten."""
     read_max_bytes: int = 1 << 20

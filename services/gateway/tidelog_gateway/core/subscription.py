@@ -33,6 +33,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from math import inf
 
+from tidelog.bounds import why_over
 from tidelog.counting import count
 from tidelog.effects import Answer, Call, Post
 from tidelog.errors import TidelogError, refuse
@@ -114,6 +115,10 @@ class Subscriptions:
         self._cluster = cluster
         self._settings = settings
         self._open: dict[int, dict[int, _Subscription]] = {}
+        self._principals: dict[int, str] = {}
+        """Who is behind a link."""
+        self._counts: dict[str, int] = {}
+        """Open subscriptions of each principal."""
         self._by_partition: dict[TopicPartition, dict[_Subscription, None]] = {}
         self._reads: dict[int, _Reading] = {}
         self._shared: dict[Place, _Reading] = {}
@@ -134,6 +139,10 @@ class Subscriptions:
 
     # --- the client -----------------------------------------------------------------------------------------
 
+    def on_link_opened(self, source: int, principal: str) -> None:
+        """A client came."""
+        self._principals[source] = principal
+
     def on_subscribe(self, source: int, id: int, message: Subscribe, now: float) -> list[Effect]:
         """Open a subscription and begin to read."""
         subscriptions = self._open.setdefault(source, {})
@@ -141,6 +150,11 @@ class Subscriptions:
             return [Answer(source, id, refuse("MALFORMED", f"subscription {message.sub} is open already"))]
         if len(subscriptions) >= self._settings.client_max_subscriptions:
             return [Answer(source, id, refuse("OVERLOADED", f"{len(subscriptions)} subscriptions are open"))]
+        principal, most = self._principals.get(source, ""), self._settings.principal_max_subscriptions
+        held = self._counts.get(principal, 0)
+        over = why_over(principal, "subscriptions", held, "principal_max_subscriptions", most)
+        if over is not None:
+            return [Answer(source, id, over)]
         key = TopicPartition(message.topic_id, message.partition)
         if self._cluster.state(*key) is None:
             return [Answer(source, id, refuse("UNKNOWN_TOPIC", f"no partition {key.topic_id}/{key.partition}"))]
@@ -161,6 +175,7 @@ class Subscriptions:
             message.isolation,
         )
         subscriptions[message.sub] = one
+        self._counts[principal] = held + 1
         self._by_partition.setdefault(key, {})[one] = None
         return [Answer(source, id, Done()), *self._read(one, now)]
 
@@ -184,6 +199,7 @@ class Subscriptions:
         for one in list(self._open.get(source, {}).values()):
             self._close(one)
         self._open.pop(source, None)
+        self._principals.pop(source, None)
 
     # --- the leaders ----------------------------------------------------------------------------------------
 
@@ -385,6 +401,10 @@ class Subscriptions:
         self._leave_copy(one)
         self._withdraw(one)
         del self._open[one.source][one.sub]
+        principal = self._principals.get(one.source, "")
+        self._counts[principal] -= 1
+        if not self._counts[principal]:
+            del self._counts[principal]
         del self._by_partition[one.key][one]
         if not self._by_partition[one.key]:
             del self._by_partition[one.key]

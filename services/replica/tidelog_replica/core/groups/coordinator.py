@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 
+from tidelog.bounds import why_over
 from tidelog.counting import count
 from tidelog.errors import TidelogError, refuse
 from tidelog.types import YEAR_2025_MS, NodeId, TopicPartition
@@ -48,6 +49,7 @@ from tidelog_replica.core.groups.group import Group, Member, Topics
 from tidelog_replica.core.groups.records import Entry, OffsetRecord, Stored
 from tidelog_replica.core.groups.settings import GroupSettings
 from tidelog_replica.core.groups.telling import describe_member, position_of, positions_of, shares_of
+from tidelog_replica.core.tally import Tally
 from tidelog_replica.core.timers import Timers
 
 SWEEP_S = 60.0
@@ -74,11 +76,14 @@ class Coordinator:
         self._timers = Timers()
         self._entries: list[Entry] = []
         self._joins, self._joins_until = 0, 0.0
+        self._begun, self._members = Tally(), Tally()
+        """Groups that each principal has begun, and its members."""
 
     def begin(self, stored: Stored, now: float) -> None:
         """Take on what the log says."""
         for name, record in stored.groups.items():
-            self.groups[name] = Group(name, record)
+            self.groups[name] = Group(name, record, self._members)
+            self._begun.add(record.principal)
         for (name, member), entry in sorted(stored.members.items()):
             self._group(name).restore(member, entry)
         for (name, partition), offset in stored.offsets.items():
@@ -170,18 +175,20 @@ class Coordinator:
         """Something was done to a group: step by step, so that what one step frees is written before the next."""
         self._counts.group_generations += group.begins_generation
         self._entries += group.take_entries()
-        if group.is_vain:
-            self.groups.pop(group.name, None)
+        if group.is_vain and self.groups.pop(group.name, None) is not None:
+            self._begun.drop(group.principal)
         for member in group.members.values():
             self._timers.set((group.name, member.name), member.deadline)
 
-    def _group(self, name: str, wall_ms: int = 0) -> Group:
-        """The group of that name, new where there is none. A new one counts its generations from the seconds since
-        2025 on: after a rescue whose survivor did not know the topic, none of an earlier group of that name is given
-        again."""
+    def _group(self, name: str, wall_ms: int = 0, principal: str = "") -> Group:
+        """The group of that name, new where there is none, and then the principal's. A new one counts its generations
+        from the seconds since 2025 on: after a rescue whose survivor did not know the topic, none of an earlier group
+        of that name is given again."""
         group = self.groups.get(name)
         if group is None:
-            group = self.groups[name] = Group(name)
+            group = self.groups[name] = Group(name, tally=self._members)
+            group.principal = principal
+            self._begun.add(principal)
             group.generation = max(0, wall_ms - YEAR_2025_MS) // 1000
         return group
 
@@ -223,8 +230,8 @@ class Coordinator:
         about = (asked.topics, asked.session_timeout_ms, asked.rebalance_timeout_ms)
         if group is None or member is None:
             self._admit(asked, group, now)
-            group = self._group(asked.group, wall_ms)
-            member = Member(asked.member, asked.instance, asked.node, *about)
+            group = self._group(asked.group, wall_ms, asked.principal)
+            member = Member(asked.member, asked.instance, asked.node, *about, principal=asked.principal)
             group.use(asked.assignor)
             group.add(member)
             group.retarget(self._topics, now)
@@ -249,18 +256,32 @@ class Coordinator:
         )
 
     def _admit(self, asked: JoinGroup, group: Group | None, now: float) -> None:
-        """Whether there is room for one more member. Raises ``GROUP_FULL``, ``OVERLOADED``."""
+        """Whether there is room for one more member. Raises ``GROUP_FULL``, ``LIMIT_EXCEEDED``, ``OVERLOADED``."""
         limits = self._settings
-        if group is None and len(self.groups) >= limits.max_groups:
-            raise refuse("GROUP_FULL", f"the coordinator has {limits.max_groups} groups: it takes no more")
+        if group is None:
+            self._check_room(asked.principal)
         takes_over = group is not None and asked.instance in group.instances
         if group is not None and len(group.members) >= limits.max_members and not takes_over:
             raise refuse("GROUP_FULL", f"{asked.group} has {limits.max_members} members: it takes no more")
+        held, most = self._members.of(asked.principal), limits.principal_max_members
+        over = why_over(asked.principal, "members of groups", held, "settings.groups.principal_max_members", most)
+        if over is not None and not takes_over:
+            raise over
         if now >= self._joins_until:
             self._joins, self._joins_until = 0, now + 1.0
         if self._joins >= limits.max_joins_per_s:
             raise refuse("OVERLOADED", f"the coordinator takes {limits.max_joins_per_s} joins per second")
         self._joins += 1
+
+    def _check_room(self, principal: str) -> None:
+        """Whether there is room for one more group. Raises ``GROUP_FULL``, ``LIMIT_EXCEEDED``."""
+        limits = self._settings
+        held, most = self._begun.of(principal), limits.principal_max_groups
+        over = why_over(principal, "groups", held, "settings.groups.principal_max_groups", most)
+        if over is not None:
+            raise over
+        if len(self.groups) >= limits.max_groups:
+            raise refuse("GROUP_FULL", f"the coordinator has {limits.max_groups} groups: it takes no more")
 
     def _heartbeat(self, asked: GroupHeartbeat, now: float) -> GroupHeartbeatAnswer:
         group, member = self._find(asked.group, asked.member, asked.instance)
@@ -311,9 +332,9 @@ class Coordinator:
             found = self.groups.get(asked.group)
             if found is not None and found.members:
                 raise refuse("GROUP_NOT_EMPTY", f"{asked.group} has {len(found.members)} members: only they commit")
-            if found is None and len(self.groups) >= self._settings.max_groups:
-                raise refuse("GROUP_FULL", f"the coordinator has {self._settings.max_groups} groups")
-            group = self._group(asked.group, wall_ms)
+            if found is None:
+                self._check_room(asked.principal)
+            group = self._group(asked.group, wall_ms, asked.principal)
         if asked.transaction:
             group.hold(asked.producer_id, asked.producer_epoch, offsets)
         else:

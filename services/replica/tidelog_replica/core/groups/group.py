@@ -42,6 +42,7 @@ from tidelog_replica.core.groups.records import (
     offset_entry,
     pending_entry,
 )
+from tidelog_replica.core.tally import Tally
 
 
 class Topic(NamedTuple):
@@ -79,6 +80,8 @@ class Member:
     assigned: set[TopicPartition] = field(default_factory=set)
     leaving: set[TopicPartition] = field(default_factory=set)
     target: frozenset[TopicPartition] = frozenset()
+    principal: str = ""
+    """Whose it is."""
     expires_at: float = inf
     """Without a heartbeat until then it is out (seconds of the coordinator's clock)."""
     must_by: float = inf
@@ -100,15 +103,17 @@ class Member:
         """It as it is written."""
         shares = (frozenset(self.assigned), frozenset(self.leaving), self.target)
         about = (self.instance, self.node, self.topics, self.session_ms, self.rebalance_ms)
-        return MemberRecord(self.generation, *about, *shares)
+        return MemberRecord(self.generation, *about, *shares, self.principal)
 
 
 class Group:
     """Inputs change it; ``take_entries`` then says what is to be written. Times are seconds."""
 
-    def __init__(self, name: str, record: GroupRecord | None = None) -> None:
+    def __init__(self, name: str, record: GroupRecord | None = None, tally: Tally | None = None) -> None:
+        """``tally``: the members of each principal, of all groups."""
         self.name = name
-        self.generation, self.assignor, self.empty_ms = record or GroupRecord()
+        self.generation, self.assignor, self.empty_ms, self.principal = record or GroupRecord()
+        self._tally = tally or Tally()
         self.members: dict[str, Member] = {}
         self.instances: dict[str, str] = {}
         """Which member a static one is now."""
@@ -160,7 +165,8 @@ class Group:
     def restore(self, name: str, record: MemberRecord) -> None:
         """A member as it was written."""
         about = (record.instance, record.node, record.topics, record.session_ms, record.rebalance_ms)
-        member = Member(name, *about, generation=record.generation, target=record.target)
+        member = Member(name, *about, generation=record.generation, target=record.target, principal=record.principal)
+        self._tally.add(member.principal)
         self.generation = max(self.generation, record.generation)
         member.assigned.update(p for p in record.assigned if self.owners.setdefault(p, name) == name)
         member.leaving.update(p for p in record.leaving if self.owners.setdefault(p, name) == name)
@@ -177,6 +183,7 @@ class Group:
             member.assigned = {p for p in before.assigned if p not in self.owners}
             self.owners.update(dict.fromkeys(member.assigned, member.name))
         self.members[member.name] = member
+        self._tally.add(member.principal)
         self.empty_ms = 0
         if member.instance:
             self.instances[member.instance] = member.name
@@ -195,6 +202,7 @@ class Group:
 
     def _forget(self, name: str) -> None:
         member = self.members.pop(name)
+        self._tally.drop(member.principal)
         for partition in member.assigned | member.leaving:
             del self.owners[partition]
         if member.instance:
@@ -306,7 +314,8 @@ class Group:
         if self.is_vain:
             entries.append(group_entry(self.name, None))
         elif self._bumped or self._rewrite:
-            entries.append(group_entry(self.name, GroupRecord(self.generation, self.assignor, self.empty_ms)))
+            record = GroupRecord(self.generation, self.assignor, self.empty_ms, self.principal)
+            entries.append(group_entry(self.name, record))
         self._bumped = self._rewrite = False
         self._changed, self._committed, self._held = {}, {}, {}
         return entries

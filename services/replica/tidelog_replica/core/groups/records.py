@@ -2,7 +2,7 @@
 
 Key and value are CBOR: the key an array that says what it is about, the value a map, or nothing where that is gone.
 
-    ["group", group]                          generation, assignor, empty_ms
+    ["group", group]                          generation, assignor, empty_ms, principal
     ["member", group, member]                 see ``MemberRecord``
     ["offset", group, topic_id, partition]    offset, leader_epoch, metadata, ms, member, generation
     ["pending", group, producer_id]           epoch, offsets: positions of a transaction that is not at its end, each
@@ -32,6 +32,8 @@ class GroupRecord(NamedTuple):
     assignor: str = "sticky"
     empty_ms: int = 0
     """Since when it has no members (wall clock); 0: it has."""
+    principal: str = ""
+    """Who has begun it, since feature level 5; "": not known."""
 
 
 class OffsetRecord(NamedTuple):
@@ -64,11 +66,13 @@ class MemberRecord(NamedTuple):
     assigned: frozenset[TopicPartition]
     leaving: frozenset[TopicPartition]
     target: frozenset[TopicPartition]
+    principal: str = ""
+    """Whose member it is, since feature level 5; "": not known."""
 
 
 def group_entry(group: str, record: GroupRecord | None) -> Entry:
     """A group's record; None: it is gone."""
-    return _entry(("group", group), None if record is None else record._asdict())
+    return _entry(("group", group), None if record is None else fields_of(record))
 
 
 def offset_entry(group: str, partition: TopicPartition, record: OffsetRecord | None) -> Entry:
@@ -80,7 +84,7 @@ def member_entry(group: str, member: str, record: MemberRecord | None) -> Entry:
     """A member's record; None: it is gone."""
     if record is None:
         return _entry(("member", group, member), None)
-    value = record._asdict()
+    value = fields_of(record)
     for name in ("assigned", "leaving", "target"):
         value[name] = shares_of(value[name])
     return _entry(("member", group, member), value)
@@ -106,6 +110,14 @@ def shares_of(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
 def partitions_of(shares: dict[str, list[int]]) -> frozenset[TopicPartition]:
     """The opposite."""
     return frozenset(TopicPartition(topic_id, number) for topic_id, numbers in shares.items() for number in numbers)
+
+
+def fields_of(record: NamedTuple) -> dict[str, Any]:
+    """A record's fields by name. An earlier release, which knows no owner, reads the record of what has none."""
+    fields = record._asdict()
+    if fields.get("principal") == "":
+        del fields["principal"]
+    return fields
 
 
 def _entry(key: tuple[Any, ...], value: dict[str, Any] | None) -> Entry:

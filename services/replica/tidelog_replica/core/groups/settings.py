@@ -21,7 +21,13 @@ class GroupSettings:
         1 << 50,
     )
     max_groups: int = setting(10_000, "Most groups of one partition of __groups.", 1, 1 << 20)
+    principal_max_groups: int = setting(
+        2000, "Most groups of one partition of __groups that one principal has begun.", 1, 1 << 20
+    )
     max_members: int = setting(1000, "Most members of one group.", 1, 1 << 16)
+    principal_max_members: int = setting(
+        2000, "Most members of groups of one partition of __groups that one principal has.", 1, 1 << 20
+    )
     max_topics: int = setting(256, "Most topics that one member subscribes to.", 1, 1 << 16)
     max_metadata_bytes: int = setting(4096, "Longest text that a member may commit with a position.", 0, 1 << 16)
     max_joins_per_s: int = setting(

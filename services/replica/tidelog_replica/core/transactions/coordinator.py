@@ -29,6 +29,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
 
+from tidelog.bounds import why_over
 from tidelog.errors import TidelogError, refuse
 from tidelog.types import TopicPartition
 from tidelog.wire.messages import (
@@ -49,6 +50,7 @@ from tidelog.wire.messages import (
 )
 
 from tidelog_replica.core.timers import Timers
+from tidelog_replica.core.transactions.applications import Applications
 from tidelog_replica.core.transactions.records import (
     AppRecord,
     Entry,
@@ -104,6 +106,9 @@ class Coordinator:
         self.task_producers: dict[str, ProducerRecord] = {}
         """By application: the producers of its latest numbered batch (``task_producers.py``)."""
         self._producers: dict[int, Slot] = {}
+        self._applications = Applications()
+        self._open: dict[str, dict[int, None]] = {}
+        """Producer ids of the transactions of each principal that are not over."""
         self._settings = settings
         self._timers = Timers()
         self._entries: list[Entry] = []
@@ -120,6 +125,10 @@ class Coordinator:
         """Take on what the log says, which ends at ``end``."""
         self.apps = dict(stored.apps)
         self.task_producers = dict(stored.producers)
+        for app, batches in self.apps.items():
+            self._applications.hold(app, batches.principal)
+        for app, producers in self.task_producers.items():
+            self._applications.hold(app, producers.principal)
         for (app, staged), record in stored.slots.items():
             known = self.apps.get(app)
             state = record.state
@@ -137,8 +146,12 @@ class Coordinator:
                 record.until_ms if state == record.state else wall_ms,
                 now + left_ms / 1000,
                 dict.fromkeys(sorted(record.parts)),
+                principal=record.principal,
             )
+            self._applications.hold(app, record.principal)
             self.slots[slot.key] = self._producers[slot.producer_id] = slot
+            if state in LIVE + ENDING:
+                self._count(slot)
             if state in ENDING:
                 slot.left, slot.decided_at = dict(slot.parts), end
                 self._uncommitted.append(slot)
@@ -173,6 +186,7 @@ class Coordinator:
             del self._uncommitted[0]
             slot.is_decided = True
             self._telling[slot.key] = slot
+            self._discount(slot)
 
     # --- markers -----------------------------------------------------------------------------------------
 
@@ -198,6 +212,7 @@ class Coordinator:
         slot.asked.pop(marker.partition, None)
         if done:
             slot.left.pop(marker.partition, None)
+            self._discount(slot)
         if not slot.left:
             self._timers.set(slot.key, now + (SOON_S if awaited or slot.staged else LATER_S))
         elif not done:
@@ -257,9 +272,11 @@ class Coordinator:
         for app, record in list(self.apps.items()):
             if record.ms < before and not any(name in record.deciding for a, name in self.slots if a == app):
                 del self.apps[app]
+                self._applications.release(app)
                 self._entries.append(app_entry(app, None))
         for app in [app for app, record in self.task_producers.items() if record.timestamp_ms < before]:
             del self.task_producers[app]
+            self._applications.release(app)
             self._entries.append(producer_entry(app, None))
 
     # --- one transaction ---------------------------------------------------------------------------------
@@ -284,6 +301,7 @@ class Coordinator:
 
     def _forget(self, slot: Slot) -> None:
         del self.slots[slot.key]
+        self._applications.release(slot.app)
         self._producers.pop(slot.producer_id, None)
         self._entries.append(slot_entry(slot.app, slot.staged, None))
 
@@ -329,7 +347,8 @@ class Coordinator:
         if slot is not None and slot.state in ENDING:
             raise refuse("TRANSACTION_ENDING", f"the transaction of {asked.app} before is not at its end yet")
         if slot is None:
-            self._check_room()
+            self._check_room(asked.app, asked.principal)
+        self._check_open(asked.principal)
         id, epoch = asked.producer_id, 0
         if slot is not None and slot.epoch < MAX_EPOCH:
             id, epoch = slot.producer_id, slot.epoch + 1
@@ -337,17 +356,46 @@ class Coordinator:
             raise refuse("INVALID_TRANSACTION", f"producer id {id} is none of its own")
         if slot is not None:
             self._producers.pop(slot.producer_id)
+        else:
+            self._applications.hold(asked.app, asked.principal)
         until_ms, until = wall_ms + asked.timeout_ms, now + asked.timeout_ms / 1000
         slot = Slot(asked.app, asked.staged, id, epoch, "open", asked.owner, asked.timeout_ms, until_ms, until)
+        slot.principal = asked.principal
+        self._count(slot)
         self.slots[slot.key] = self._producers[id] = slot
         self._timers.set(slot.key, until)
         self._write(slot)
         return TransactionBegun(id, epoch)
 
-    def _check_room(self) -> None:
+    def _check_room(self, app: str, principal: str) -> None:
+        """Whether there is room for one more record of the application. Raises ``LIMIT_EXCEEDED``, ``OVERLOADED``."""
+        if app not in self._applications:
+            held, most = self._applications.tally.of(principal), self._settings.principal_max_applications
+            over = why_over(principal, "applications", held, "settings.transactions.principal_max_applications", most)
+            if over is not None:
+                raise over
         known = len(self.slots) + len(self.apps) + len(self.task_producers)
         if known >= self._settings.max_transactions:
             raise refuse("OVERLOADED", f"the coordinator has {self._settings.max_transactions} transactions")
+
+    def _check_open(self, principal: str) -> None:
+        """Whether the principal may have one more transaction. Raises ``LIMIT_EXCEEDED``."""
+        held, most = len(self._open.get(principal, ())), self._settings.principal_max_open
+        over = why_over(principal, "open transactions", held, "settings.transactions.principal_max_open", most)
+        if over is not None:
+            raise over
+
+    def _count(self, slot: Slot) -> None:
+        if slot.principal:
+            self._open.setdefault(slot.principal, {})[slot.producer_id] = None
+
+    def _discount(self, slot: Slot) -> None:
+        """A transaction that is over counts no more, whether or not its end is written."""
+        mine = self._open.get(slot.principal)
+        if slot.is_over and mine is not None:
+            mine.pop(slot.producer_id, None)
+            if not mine:
+                del self._open[slot.principal]
 
     def _find(self, app: str, producer_id: int, epoch: int) -> Slot:
         """The transaction. Raises ``UNKNOWN_TRANSACTION``, ``FENCED_PRODUCER``."""
@@ -416,8 +464,10 @@ class Coordinator:
         if record is None:
             return TaskProducer(0, 0, 0)
         if known is None:
-            self._check_room()
+            self._check_room(asked.app, asked.principal)
+            self._applications.hold(asked.app, asked.principal)
         if record is not known:
+            record = record._replace(principal=self._applications.owner(asked.app))
             self.task_producers[asked.app] = record
             self._entries.append(producer_entry(asked.app, record))
         return TaskProducer(record.first_id + asked.task, record.epoch, record.timestamp_ms)
@@ -442,7 +492,8 @@ class Coordinator:
             text = f"not prepared, or not any more: {', '.join(missing[:5])}: stage batch {asked.batch} again"
             raise refuse("UNKNOWN_TRANSACTION", text, missing=len(missing))
         if asked.app not in self.apps:
-            self._check_room()
+            self._check_room(asked.app, asked.principal)
+            self._applications.hold(asked.app, asked.principal)
         deciding = {n: id for n, id in known.deciding.items() if (asked.app, n) in self.slots}
         for slot in slots:
             assert slot is not None
@@ -453,7 +504,8 @@ class Coordinator:
         floor = known.floor
         while len(done) > self._settings.batches_kept:
             floor = done.pop(0) + 1
-        self.apps[asked.app] = record = AppRecord(tuple(done), floor, deciding, wall_ms)
+        owner = self._applications.owner(asked.app)
+        self.apps[asked.app] = record = AppRecord(tuple(done), floor, deciding, wall_ms, owner)
         self._entries.append(app_entry(asked.app, record))
         self._abort(asked.app, others, wall_ms)
         return StagedCommitted(False)

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import cbor2
 from tidelog.types import TopicPartition
 
-from tidelog_replica.core.groups.records import partitions_of, shares_of
+from tidelog_replica.core.groups.records import fields_of, partitions_of, shares_of
 
 FORMAT = 1
 
@@ -37,6 +37,8 @@ class SlotRecord(NamedTuple):
     timeout_ms: int
     until_ms: int
     """Wall clock: when it expires; of one that is decided, or has ended, when that was."""
+    principal: str = ""
+    """Who has begun it, since feature level 5; "": not known."""
 
 
 class AppRecord(NamedTuple):
@@ -51,6 +53,8 @@ class AppRecord(NamedTuple):
     are at their end."""
     ms: int
     """Wall clock: when the last batch was committed."""
+    principal: str = ""
+    """Whose application it is, since feature level 5; "": not known."""
 
 
 class ProducerRecord(NamedTuple):
@@ -64,24 +68,26 @@ class ProducerRecord(NamedTuple):
     """Producer epoch of the batch."""
     timestamp_ms: int
     """Wall clock when the batch began: the timestamp of all its records."""
+    principal: str = ""
+    """Whose application it is, since feature level 5; "": not known."""
 
 
 def slot_entry(app: str, staged: str, record: SlotRecord | None) -> Entry:
     """A transaction's record; None: it is gone."""
     fields = None
     if record is not None:
-        fields = {**record._asdict(), "parts": shares_of(record.parts)}
+        fields = {**fields_of(record), "parts": shares_of(record.parts)}
     return _entry(("slot", app, staged), fields)
 
 
 def app_entry(app: str, record: AppRecord | None) -> Entry:
     """An application's record; None: it is gone."""
-    return _entry(("app", app), None if record is None else record._asdict())
+    return _entry(("app", app), None if record is None else fields_of(record))
 
 
 def producer_entry(app: str, record: ProducerRecord | None) -> Entry:
     """The record of an application's producers; None: it is gone."""
-    return _entry(("producer", app), None if record is None else record._asdict())
+    return _entry(("producer", app), None if record is None else fields_of(record))
 
 
 def _entry(key: tuple[str, ...], value: dict[str, Any] | None) -> Entry:

@@ -36,6 +36,12 @@ class TransactionSettings:
     max_transactions: int = setting(
         10_000, "Most transactions and applications of one partition of __transactions.", 1, 1 << 20
     )
+    principal_max_applications: int = setting(
+        2000, "Most applications of one partition of __transactions that one principal has begun.", 1, 1 << 20
+    )
+    principal_max_open: int = setting(
+        5000, "Most transactions of one partition of __transactions that one principal has open.", 1, 1 << 20
+    )
     max_partitions: int = setting(1000, "Most partitions of one transaction.", 1, 1 << 16)
     batches_kept: int = setting(
         100, "Of so many batches of an application is known, one by one, that they are committed.", 1, 10_000

@@ -55,6 +55,8 @@ class Slot:
     """Where the decision ends in the log; None: it is not written yet."""
     is_decided: bool = False
     """The decision is known to be committed."""
+    principal: str = ""
+    """Who has begun it."""
 
     @property
     def key(self) -> tuple[str, str]:
@@ -84,7 +86,8 @@ class Slot:
     def record(self) -> SlotRecord:
         """As it is written."""
         parts = frozenset(self.parts)
-        return SlotRecord(self.producer_id, self.epoch, self.state, self.owner, parts, self.timeout_ms, self.until_ms)
+        about = (self.producer_id, self.epoch, self.state, self.owner, parts, self.timeout_ms, self.until_ms)
+        return SlotRecord(*about, self.principal)
 
 
 def check_begin(asked: BeginTransaction, limits: TransactionSettings) -> None:

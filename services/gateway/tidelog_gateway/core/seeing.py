@@ -1,0 +1,105 @@
+"""What a client may see of an answer: what names a topic that it may not know of is left out.
+
+``named_fields.py`` says which fields these are, and by which rule. The answer to ``metadata`` is made for its viewer
+from the start, so that no leader is asked for what nobody is told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import Protocol
+
+from tidelog.wire.messages import (
+    DescribeGroupAnswer,
+    FetchOffsetsAnswer,
+    GroupHeartbeatAnswer,
+    GroupMember,
+    GroupPosition,
+    HistoryAnswer,
+    HistoryEntry,
+    JoinGroupAnswer,
+    ListTransactionsAnswer,
+    Message,
+    StagedCommitted,
+    TopicShare,
+    TransactionEnded,
+)
+
+ASKED_BY = "asked_by"
+"""Evidence of a history that names a principal, and its address."""
+
+Allows = Callable[[str], bool]
+"""By name of a topic: whether the viewer may be told."""
+
+
+class Viewer(Protocol):
+    """Who looks."""
+
+    def of_topic(self, name: str) -> bool: ...
+    def reads(self, name: str) -> bool: ...
+    def name_of(self, topic_id: str) -> str: ...
+    @property
+    def of_servers(self) -> bool: ...
+
+
+def seen(answer: Message, viewer: Viewer) -> Message:
+    """The answer without what the viewer may not know of."""
+    match answer:
+        case JoinGroupAnswer() | GroupHeartbeatAnswer():
+            return replace(answer, assignment=_shares(answer.assignment, viewer, viewer.reads))
+        case FetchOffsetsAnswer():
+            return replace(answer, positions=_positions(answer.positions, viewer))
+        case DescribeGroupAnswer():
+            members = tuple(_member(member, viewer) for member in answer.members)
+            return replace(answer, members=members, positions=_positions(answer.positions, viewer))
+        case ListTransactionsAnswer():
+            infos = (
+                replace(info, parts=_told(info.parts, viewer), pending=_told(info.pending, viewer))
+                for info in answer.transactions
+            )
+            return replace(answer, transactions=tuple(infos))
+        case TransactionEnded() | StagedCommitted():
+            return replace(answer, pending=tuple(_masked(share, viewer) for share in answer.pending))
+        case HistoryAnswer() if not viewer.of_servers:
+            return replace(answer, entries=tuple(map(_without_asker, answer.entries)))
+        case _:
+            return answer
+
+
+def _shares(shares: Iterable[TopicShare], viewer: Viewer, allows: Allows) -> tuple[TopicShare, ...]:
+    return tuple(share for share in shares if _is_allowed(share, viewer, allows))
+
+
+def _is_allowed(share: TopicShare, viewer: Viewer, allows: Allows) -> bool:
+    """A topic that the gateway has not heard of yet goes by the name that the coordinator tells."""
+    name = viewer.name_of(share.topic_id) or share.topic
+    return bool(name) and allows(name)
+
+
+def _told(shares: Iterable[TopicShare], viewer: Viewer) -> tuple[TopicShare, ...]:
+    return _shares(shares, viewer, viewer.of_topic)
+
+
+def _positions(positions: Iterable[GroupPosition], viewer: Viewer) -> tuple[GroupPosition, ...]:
+    names = ((at, viewer.name_of(at.topic_id)) for at in positions)
+    return tuple(at for at, name in names if name and viewer.of_topic(name))
+
+
+def _member(member: GroupMember, viewer: Viewer) -> GroupMember:
+    return replace(
+        member,
+        topics=tuple(name for name in member.topics if viewer.of_topic(name)),
+        assignment=_told(member.assignment, viewer),
+        leaving=_told(member.leaving, viewer),
+        target=_told(member.target, viewer),
+    )
+
+
+def _masked(share: TopicShare, viewer: Viewer) -> TopicShare:
+    """A commit waits for it, so that something waits has to be told."""
+    return share if _is_allowed(share, viewer, viewer.of_topic) else replace(share, topic_id="", topic="")
+
+
+def _without_asker(entry: HistoryEntry) -> HistoryEntry:
+    return replace(entry, evidence={key: text for key, text in entry.evidence.items() if key != ASKED_BY})

@@ -1,0 +1,93 @@
+"""Rules of the bounds per principal, broken."""
+
+from __future__ import annotations
+
+from tidelog_controller.core import metadata
+from tidelog_gateway import requests
+from tidelog_gateway.core.subscription import Subscriptions
+from tidelog_replica.core.groups.coordinator import Coordinator as GroupCoordinator
+from tidelog_replica.core.groups.group import Group
+from tidelog_replica.core.transactions import applications
+from tidelog_replica.core.transactions.coordinator import Coordinator as TransactionCoordinator
+
+from mutants.rules import Patch, breaks
+
+SOURCE = "decision 37"
+TESTS = ("test_principal_bounds",)
+
+
+@breaks(SOURCE, "A principal's groups are freed when they have neither members nor positions.", tests=TESTS)
+def count_groups_for_ever(patch: Patch) -> None:
+    """They count for as long as the coordinator lives."""
+    touch = GroupCoordinator._touch
+
+    def keep(self, group):
+        begun = dict(self._begun._held)
+        touch(self, group)
+        self._begun._held = {**self._begun._held, **begun}
+
+    patch.setattr(GroupCoordinator, "_touch", keep)
+
+
+@breaks(SOURCE, "Whose a group and a member is outlives the coordinator.", tests=TESTS)
+def forget_owners_at_a_failover(patch: Patch) -> None:
+    """The next coordinator knows no owners."""
+    take = Group.take_entries
+
+    def forget(self):
+        principal, self.principal = self.principal, ""
+        entries = take(self)
+        self.principal = principal
+        return entries
+
+    patch.setattr(Group, "take_entries", forget)
+
+
+@breaks(SOURCE, "An open transaction counts until it is over, and no longer.", tests=TESTS)
+def count_transactions_until_their_end_is_written(patch: Patch) -> None:
+    """It counts until its end is written."""
+    finish, discount = TransactionCoordinator._finish, TransactionCoordinator._discount
+
+    def late(self, slot, wall_ms):
+        discount(self, slot)
+        finish(self, slot, wall_ms)
+
+    patch.setattr(TransactionCoordinator, "_discount", lambda self, slot: None)
+    patch.setattr(TransactionCoordinator, "_finish", late)
+
+
+@breaks(SOURCE, "A principal has so many applications at most.", tests=TESTS)
+def take_any_number_of_applications(patch: Patch) -> None:
+    """Nobody counts them."""
+    patch.setattr(TransactionCoordinator, "_check_room", lambda self, app, principal: None)
+
+
+@breaks(SOURCE, "An application that is forgotten counts for nobody.", tests=TESTS)
+def count_forgotten_applications(patch: Patch) -> None:
+    """It goes on counting."""
+    patch.setattr(applications.Applications, "release", lambda self, app: None)
+
+
+@breaks(SOURCE, "Topics that were planned at the same time are counted when they are applied.", tests=TESTS)
+def count_topics_only_when_planned(patch: Patch) -> None:
+    """The log has no say."""
+    patch.setattr(metadata, "why_no_topic", lambda state, command: None)
+
+
+@breaks(SOURCE, "The gateway says whose request it is.", tests=TESTS)
+def believe_clients_who_they_are(patch: Patch) -> None:
+    """The client says it."""
+    patch.setattr(requests, "OWNED", ())
+
+
+@breaks(SOURCE, "Subscriptions count for the principal, over all its connections, until they end.", tests=TESTS)
+def count_subscriptions_for_ever(patch: Patch) -> None:
+    """They count until the gateway ends."""
+    close = Subscriptions._close
+
+    def keep(self, one):
+        counts = dict(self._counts)
+        close(self, one)
+        self._counts = counts
+
+    patch.setattr(Subscriptions, "_close", keep)
