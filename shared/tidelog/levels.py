@@ -17,7 +17,7 @@ from tidelog.errors import TidelogError, refuse
 from tidelog.wire.messages import Hello
 from tidelog.wire.session import PROTOCOL_VERSION
 
-OLDEST, NEWEST = 1, 4
+OLDEST, NEWEST = 1, 5
 """What this release understands."""
 FORGET_SERVERS = 2
 """Since this level a replica server can be forgotten. To an older controller that is an entry of its log that it
@@ -59,6 +59,9 @@ now. An older replica server would close the connection."""
 RANKING = 4
 """Since this level the commands that replace leaders carry the active controller's ranking of the servers. An older
 controller cannot read the ranks, and would elect in replica order."""
+REQUEST_DIGESTS = 5
+"""Since this level the controllers remember with each answered request what was asked (``core/once.py`` there). An
+older controller cannot read such an entry of the metadata log."""
 
 CHANGES = {
     1: "everything before there were levels",
@@ -70,6 +73,7 @@ CHANGES = {
     " are ended by hand; records that were possibly lost, beside those that were lost; max_compaction_lag_ms; servers"
     " compare their copies of partitions, and are asked to read or scrub them (read_copy, scrub_server); new"
     " leaders by the active controller's ranking of the servers",
+    5: "answered requests are remembered with a digest of what was asked",
 }
 """What each level brought."""
 

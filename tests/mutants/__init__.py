@@ -2,6 +2,7 @@
 or, where it is a rule of the real disk, by a power loss."""
 
 from mutants import (
+    administrators,
     controller,
     disk,
     gateway,
@@ -23,6 +24,7 @@ from mutants.rules import MUTANTS
 
 __all__ = [
     "MUTANTS",
+    "administrators",
     "controller",
     "disk",
     "gateway",

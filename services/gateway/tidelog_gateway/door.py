@@ -32,6 +32,7 @@ from tidelog.wire.messages import (
 from tidelog_gateway.audit import Audit
 from tidelog_gateway.core.guard import Client, Guard
 from tidelog_gateway.core.permissions import ADMIN, BY_ID
+from tidelog_gateway.core.shares import Shares
 from tidelog_gateway.leaving import Leaving
 from tidelog_gateway.metering import FREE, Metering
 from tidelog_gateway.requests import KINDS, Requests
@@ -40,6 +41,8 @@ from tidelog_gateway.shell import Shell
 LOOK_S = 10.0
 """Longest pause between two looks whether a token has expired: the wall clock may be set."""
 POLICY_VIOLATION = 1008
+LINES_S = 1
+"""Lines a second that the log has of those from one address that are not let in."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,21 +95,28 @@ class Door:
         self._wall_ms = wall_ms
         self._clients: dict[Link, Client] = {}
         self._metering = Metering(shell.clock, lambda link, credit: shell.on_message(link, None, credit))
+        self._lines = Shares(LINES_S)
         self._log = structlog.get_logger()
 
     def authenticate(self, hello: Hello, connection: Connection) -> TidelogError | None:
         """Why somebody is not let in. The room is looked at first: it costs nothing."""
         refusal = self._why_no_room()
         if refusal is not None:
-            self._log.warning("client_refused", remote=connection.remote, reason=refusal.message)
+            if self._has_a_line("client_refused", connection.remote):
+                self._log.warning("client_refused", remote=connection.remote, reason=refusal.message)
             return refusal
         client = self._guard.recognize(hello.token, shown_over(connection), self._wall_ms())
         if isinstance(client, TidelogError):
-            self._log.warning("authentication_failed", remote=connection.remote, reason=client.message)
+            if self._has_a_line("authentication_failed", connection.remote):
+                self._log.warning("authentication_failed", remote=connection.remote, reason=client.message)
             who = {"remote": connection.remote, "name": hello.node[:64]}
             self._audit.on_failure("unauthenticated", who, hello.OP, client)
             return client
         return self._metering.why_no_connection(client.principal)
+
+    def _has_a_line(self, event: str, remote: str) -> bool:
+        """Whether the log takes one more line of this event for this address."""
+        return self._lines.take(f"{event} {remote.rpartition(':')[0]}", self._shell.clock())
 
     def _why_no_room(self) -> TidelogError | None:
         most = self._client_max_connections

@@ -15,6 +15,7 @@ from tidelog.access import ANONYMOUS, share_of_principal
 from tidelog.errors import TidelogError, refuse
 from tidelog.levels import COPY_CHECKS, PRODUCER_SHARES, SETTLING
 from tidelog.link import Link, burst
+from tidelog.request_names import LONGEST_ID, name_of_client
 from tidelog.tickets import sign
 from tidelog.types import MAX_TASKS, PRODUCER_WINDOW, Access, TopicState, share_of
 from tidelog.wire.messages import (
@@ -160,8 +161,9 @@ class Requests:
         playground: Playground | None = None,
         metrics: Callable[[], MetricsAnswer] | None = None,
     ) -> None:
-        """``client``: a name that no other process ever has. Under it, with a number, the controllers do each request
-        once, however often it is sent. ``metrics``: what this gateway counts; None: it does not tell."""
+        """``client``: a name that no other process ever has, and nobody else is told. Under it, with a number, the
+        controllers do each request once, however often it is sent. ``metrics``: what this gateway counts; None: it
+        does not tell."""
         self._metrics = metrics
         self._shell = shell
         self._playground = playground
@@ -180,7 +182,7 @@ class Requests:
 
     async def _serve(self, message: Message, view: View, done: Answered) -> None:
         try:
-            answer: Message | TidelogError = await self._answer(self._once(message), view)
+            answer: Message | TidelogError = await self._answer(self._once(_with_name(message, view)), view)
         except TidelogError as error:
             answer = error
         view.tell(message, answer)
@@ -407,6 +409,18 @@ def asker_of(link: Link, view: View) -> str:
     """Who asks, as histories tell it: the principal, else the name that the client gives itself; and where it is."""
     name = link.peer.node if view.principal == ANONYMOUS else view.principal
     return f"{name[:ASKER_LENGTH]} at {link.remote}"
+
+
+def _with_name(message: Once, view: View) -> Once:
+    """The request under the name that its client has among the controllers, where it gives itself an id. Raises
+    ``MALFORMED``."""
+    given: str = getattr(message, "client", "")
+    if not given:
+        return message
+    if len(given.encode()) > LONGEST_ID:
+        raise refuse("MALFORMED", f"the id that a client gives itself has at most {LONGEST_ID} bytes")
+    name: dict[str, Any] = {"client": name_of_client(view.principal, given)}
+    return replace(message, **name)
 
 
 def _access_answer(access: Access) -> AccessAnswer:
