@@ -62,6 +62,9 @@ controller cannot read the ranks, and would elect in replica order."""
 REQUEST_DIGESTS = 5
 """Since this level the controllers remember with each answered request what was asked (``core/once.py`` there). An
 older controller cannot read such an entry of the metadata log."""
+SECURITY = 5
+"""Since this level it takes the operation ``security`` to decide about tokens and rules. Below it ``cluster`` is
+enough, as older gateways have it; who has that when the level is raised keeps ``security`` (``Access.heirs``)."""
 
 CHANGES = {
     1: "everything before there were levels",
@@ -73,7 +76,8 @@ CHANGES = {
     " are ended by hand; records that were possibly lost, beside those that were lost; max_compaction_lag_ms; servers"
     " compare their copies of partitions, and are asked to read or scrub them (read_copy, scrub_server); new"
     " leaders by the active controller's ranking of the servers",
-    5: "answered requests are remembered with a digest of what was asked",
+    5: "answered requests are remembered with a digest of what was asked; deciding about tokens and rules is an"
+    " operation of its own (security), which who may administer the cluster keeps (tidelog acls drop-inherited)",
 }
 """What each level brought."""
 

@@ -9,26 +9,36 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import pytest
 import tidelog
 import trio
+from tidelog.access import new_token
 from tidelog.client.log import Log
 from tidelog.errors import TidelogError
+from tidelog.levels import NEWEST, SECURITY
 from tidelog.link import Link, connect_link
-from tidelog.types import AUDIT, Acl
+from tidelog.types import AUDIT, Acl, Quota
 from tidelog.wire.messages import (
+    AccessAnswer,
     AlterAcls,
+    AlterQuotas,
     AlterTopic,
     CreateTopic,
+    DescribeAccess,
     Done,
+    DrainServer,
     Hello,
     Message,
+    PutToken,
     RevokeTokens,
+    RotateTicketKeys,
     TopicCreated,
 )
 from tidelog.wire.session import PROTOCOL_VERSION
 
 from cluster.harness import Cluster, running
 from cluster.operating import wait
+from cluster.test_backup import command
 
 WAIT_S = 15.0
 STRICT: dict[str, object] = {
@@ -187,3 +197,105 @@ async def test_a_name_of_more_than_64_bytes_is_refused(tmp_path: Path) -> None:
         for name in ("x" * 65, "ä" * 33, "x" * 200_000):
             assert await cluster.ask(mallory, replace(request, client=name)) == "MALFORMED"
         assert await cluster.ask(mallory, replace(request, client="ä" * 32)) == Done()
+
+
+# --- who decides about rights --------------------------------------------------------------------------------
+
+OPERATE, DECIDE = Acl("olga", "cluster", "cluster"), Acl("sam", "security", "cluster")
+
+
+def token_of(principal: str, replaces: str = "") -> PutToken:
+    """A wish for a token that there never was."""
+    made = new_token()
+    return PutToken(made.token_id, made.digest, principal, replaces=replaces)
+
+
+async def test_who_operates_the_cluster_does_not_decide_about_rights(tmp_path: Path) -> None:
+    async with guarded(tmp_path) as cluster:
+        await cluster.make("olga", OPERATE)
+        token_id = (await cluster.log.access()).tokens[0].token_id
+        before = await cluster.log.access()
+        async with cluster.link_of("olga") as olga:
+            for attack in (
+                token_of("admin"),
+                token_of("bob"),
+                token_of("", replaces=token_id),
+                RevokeTokens(token_id),
+                RevokeTokens("", "admin"),
+                AlterAcls((Acl("olga", "*", "topic:*"),)),
+                AlterAcls((Acl("olga", "security", "cluster"),)),
+                AlterAcls(drop_inherited=True),
+                RotateTicketKeys(),
+            ):
+                assert await cluster.ask(olga, attack) == "FORBIDDEN", attack
+            assert await cluster.log.access() == before
+            assert isinstance(await cluster.ask(olga, DescribeAccess()), AccessAnswer)
+            assert await cluster.ask(olga, AlterQuotas((Quota("bob", requests_s=5),))) == Done()
+
+
+async def test_tokens_and_quotas_of_superusers_are_for_superusers(tmp_path: Path) -> None:
+    async with guarded(tmp_path) as cluster:
+        await cluster.make("sam", DECIDE)
+        await cluster.make("olga", OPERATE)
+        tokens = {token.principal: token.token_id for token in (await cluster.log.access()).tokens}
+        before = await cluster.log.access()
+        async with cluster.link_of("sam") as sam, cluster.link_of("olga") as olga:
+            for attack in (
+                token_of("admin"),
+                token_of("bob", replaces=tokens["admin"]),
+                RevokeTokens(tokens["admin"]),
+                RevokeTokens("", "admin"),
+                replace(token_of("admin"), spared=("mallory",)),
+            ):
+                assert await cluster.ask(sam, attack) == "FORBIDDEN", attack
+            assert await cluster.ask(olga, AlterQuotas((Quota("admin", requests_s=1),))) == "FORBIDDEN"
+            assert await cluster.log.access() == before
+
+            assert await cluster.ask(sam, token_of("bob")) == Done()
+            assert await cluster.ask(sam, token_of("", replaces=tokens["mallory"])) == Done()
+            assert await cluster.ask(sam, AlterAcls((Acl("bob", "read", "topic:a"),))) == Done()
+            assert await cluster.ask(sam, DrainServer("r1")) == "FORBIDDEN", "that is to operate the cluster"
+        async with cluster.link_of("admin") as admin:
+            rotation = replace(token_of("", replaces=tokens["admin"]), grace_ms=60_000)
+            assert await cluster.ask(admin, rotation) == Done()
+
+
+async def test_after_an_upgrade_who_decided_about_rights_still_does_until_that_is_ended(tmp_path: Path) -> None:
+    """The cluster is of a release without the operation. Who may administer it keeps what that included; who gets
+    that right later does not. ``doctor`` names who does, and one command ends it."""
+    below = {"feature_level_max": SECURITY - 1}
+    settings = {node: below for node in ("c1", "r1", "g1")}
+    async with running(tmp_path, replicas=1, settings=settings) as cluster:
+        async with tidelog.connect(cluster.gateway) as log:
+            await log.alter_acls(add=[OPERATE])
+        for node in settings:
+            await cluster.stop(node)
+        cluster.settings = {"g2": STRICT, "g3": STRICT}
+        for node in ("c1", "r1"):
+            await cluster.start(node)
+        cluster.gateway = await cluster.start("g1")
+        strict = {name: await cluster.start(name) for name in ("g2", "g3")}
+        async with tidelog.connect(cluster.gateway) as log:
+            made = Guarded(cluster, log, strict, {})
+            await made.make("olga")
+            async with made.link_of("olga") as olga:
+                assert await made.ask(olga, token_of("bob")) == Done(), "the level is not raised yet"
+                with pytest.raises(TidelogError, match="UNSUPPORTED_LEVEL"):
+                    await log.drop_inherited_security()
+                await log.raise_level(NEWEST)
+                await made.make("otto", replace(OPERATE, principal="otto"))
+                assert await made.ask(olga, token_of("carol")) == Done()
+                async with made.link_of("otto") as otto:
+                    assert await made.ask(otto, token_of("dave")) == "FORBIDDEN"
+
+                shown = await command("doctor", "--gateway", cluster.gateway)
+                assert "olga" in shown.stdout and "otto" not in shown.stdout
+                assert "tidelog acls drop-inherited" in shown.stdout
+                checked = await command("acls", "check", "olga", "security", "cluster", "--gateway", cluster.gateway)
+                assert checked.exit_code == 0
+
+                ended = await command("acls", "drop-inherited", "--gateway", cluster.gateway)
+                assert (ended.exit_code, "olga" in ended.stdout) == (0, True), ended.stderr
+                await made.make("later")  # of which the strict gateways hear after it
+                assert await made.ask(olga, token_of("erin")) == "FORBIDDEN"
+                assert "drop-inherited" not in (await command("doctor", "--gateway", cluster.gateway)).stdout

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from tidelog_controller.core import consensus, controller, once
+from tidelog import access
+from tidelog.access import heirs_of
+from tidelog_controller.core import access as rights
+from tidelog_controller.core import consensus, controller, features, once
 from tidelog_controller.core.once import Once
-from tidelog_gateway.core import journal
+from tidelog_gateway.core import guard, journal
 
 from mutants.rules import Patch, breaks
 
 SOURCE = "decision 34"
-ONCE, AUDIT = ("test_once",), ("test_journal",)
+ONCE, AUDIT, RIGHTS = ("test_once",), ("test_journal",), ("test_security_operation",)
 
 
 @breaks(SOURCE, "Another request of the same number does not get the answer of the first.", tests=ONCE)
@@ -71,3 +74,40 @@ def let_one_principal_fill_the_audit(patch: Patch) -> None:
 def let_the_changes_of_one_take_all_room(patch: Patch) -> None:
     """All changes share one bound."""
     patch.setattr(journal, "MOST_OF_ONE", journal.MOST)
+
+
+@breaks(SOURCE, "It takes a right of its own to decide about tokens and rules.", tests=RIGHTS)
+def let_administrators_decide_about_rights(patch: Patch) -> None:
+    """Whoever may administer the cluster inherits that."""
+    patch.setattr(guard, "heirs_at", lambda access, _: heirs_of(access.acls))
+
+
+@breaks(SOURCE, "An upgrade takes no right from those who decide about tokens and rules.", tests=RIGHTS)
+def take_the_right_away_with_the_upgrade(patch: Patch) -> None:
+    """Nobody inherits it."""
+    patch.setattr(features, "separate_security", lambda _: None)
+
+
+@breaks(SOURCE, "Who gets the right to administer the cluster later inherits nothing.", tests=RIGHTS)
+def let_newcomers_inherit(patch: Patch) -> None:
+    """Of two that are allowed it, both do, if one does."""
+    patch.setattr(
+        access, "_is_inherited", lambda acl, heirs: bool(heirs) and acl.operation == acl.resource == "cluster"
+    )
+
+
+@breaks(SOURCE, "Tokens and quotas of superusers are for superusers.", tests=RIGHTS)
+def spare_nobody(patch: Patch) -> None:
+    """Whom they are about is not looked at."""
+    patch.setattr(rights, "_why_spared", lambda *_: None)
+
+
+@breaks(SOURCE, "What is inherited ends with the right that it came from.", tests=RIGHTS)
+def keep_heirs_for_ever(patch: Patch) -> None:
+    """Every principal counts as one that may administer the cluster."""
+
+    class Everybody(tuple):
+        def __contains__(self, _: object) -> bool:
+            return True
+
+    patch.setattr(rights, "heirs_of", lambda acls: Everybody(heirs_of(acls)))

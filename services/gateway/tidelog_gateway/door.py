@@ -65,6 +65,11 @@ class View:
         """It may know the servers and their addresses."""
         return self.guard.may(self.principal, "describe", "cluster")
 
+    @property
+    def spared(self) -> tuple[str, ...]:
+        """Whose tokens and quotas it may not change."""
+        return self.guard.spared(self.principal)
+
     def tell(self, request: Message, answer: Message | TidelogError) -> None:
         """A request of it was answered."""
         if request.OP in ADMIN:
@@ -93,6 +98,8 @@ class Door:
         self._guard = guard
         self._audit = audit
         self._wall_ms = wall_ms
+        self._level = 0
+        """Feature level when the guard was told of it."""
         self._clients: dict[Link, Client] = {}
         self._metering = Metering(shell.clock, lambda link, credit: shell.on_message(link, None, credit))
         self._lines = Shares(LINES_S)
@@ -223,10 +230,11 @@ class Door:
                 await self._wait()
 
     def _look(self) -> None:
-        access = self._shell.cluster.image.access
-        changed = access is not self._guard.access
+        access, level = self._shell.cluster.image.access, self._shell.cluster.image.level
+        changed = access is not self._guard.access or level != self._level
         if changed:
-            self._guard.update(access)
+            self._level = level
+            self._guard.update(access, level)
             self._metering.update(access.quotas)
         now_ms = self._wall_ms()
         for link, client in self._clients.items():

@@ -17,7 +17,7 @@ from tidelog.levels import COPY_CHECKS, PRODUCER_SHARES, SETTLING
 from tidelog.link import Link, burst
 from tidelog.request_names import LONGEST_ID, name_of_client
 from tidelog.tickets import sign
-from tidelog.types import MAX_TASKS, PRODUCER_WINDOW, Access, TopicState, share_of
+from tidelog.types import MAX_TASKS, PRODUCER_WINDOW, ClusterImage, TopicState, share_of
 from tidelog.wire.messages import (
     AccessAnswer,
     AddController,
@@ -79,6 +79,7 @@ from tidelog.wire.messages import (
 
 from tidelog_gateway.coordination import KINDS as GROUP_KINDS
 from tidelog_gateway.coordination import Coordination
+from tidelog_gateway.core.guard import heirs_at
 from tidelog_gateway.shell import Answered, Shell
 
 Once = TypeVar("Once", bound=Message)
@@ -142,6 +143,8 @@ class View(Protocol):
     def of_topic(self, name: str) -> bool: ...
     @property
     def of_servers(self) -> bool: ...
+    @property
+    def spared(self) -> tuple[str, ...]: ...
     def tell(self, request: Message, answer: Message | TidelogError) -> None: ...
 
 
@@ -176,6 +179,8 @@ class Requests:
 
     def on_message(self, link: Link, id: int, message: Message, view: View) -> None:
         """Take on a request; it is answered later, with what ``view`` lets its client see. Raises ``OVERLOADED``."""
+        if isinstance(message, PutToken | RevokeTokens | AlterQuotas):
+            message = replace(message, spared=view.spared)
         if hasattr(message, "asker"):
             message = replace(message, asker=asker_of(link, view))  # type: ignore[call-arg]
         self._shell.nursery.start_soon(self._serve, message, view, self._shell.begin(link, id))
@@ -202,7 +207,7 @@ class Requests:
             case Metadata():
                 return await self._describe(message, view)
             case DescribeAccess():
-                return _access_answer(self._shell.cluster.image.access)
+                return _access_answer(self._shell.cluster.image)
             case Digest(node):
                 return await self._ask_server(node, message)
             case ReadCopy(node) | ScrubServer(node):
@@ -423,9 +428,10 @@ def _with_name(message: Once, view: View) -> Once:
     return replace(message, **name)
 
 
-def _access_answer(access: Access) -> AccessAnswer:
+def _access_answer(image: ClusterImage) -> AccessAnswer:
+    access = image.access
     tokens = tuple(TokenInfo(t.token_id, t.principal, t.created_ms, t.expires_ms) for t in access.tokens)
-    return AccessAnswer(tokens, access.acls, access.quotas)
+    return AccessAnswer(tokens, access.acls, access.quotas, heirs_at(access, image.level))
 
 
 def _topic_info(topic: TopicState) -> TopicInfo:

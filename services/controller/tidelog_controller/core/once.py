@@ -30,8 +30,8 @@ PER_CLIENT = 64
 DIGEST_BYTES = 16
 TEXT, DETAILS = 1024, 16
 """Of a remembered refusal so many characters of each text are kept, and so many details."""
-NOT_ASKED = ("client", "sequence", "asker")
-"""Fields of a request that say whose it is, not what is asked."""
+NOT_ASKED = ("client", "sequence", "asker", "spared")
+"""Fields of a request that say who asks, not what."""
 
 
 @dataclass(frozen=True, slots=True)

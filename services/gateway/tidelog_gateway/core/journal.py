@@ -38,7 +38,7 @@ BATCH = 200
 """Events written at once."""
 TEXT = 1024
 """Of one text in an event so much is kept."""
-LEFT_OUT = ("client", "sequence", "asker")
+LEFT_OUT = ("client", "sequence", "asker", "spared")
 """Fields of requests that say nothing of what was asked."""
 
 
