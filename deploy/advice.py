@@ -64,6 +64,7 @@ ADVICE = {
     "UNKNOWN_TRANSACTION": NOTHING,
     "INVALID_TRANSACTION": PROGRAM,
     "UNSTABLE_OFFSETS": "If it stays: `tidelog transactions list`, and `abort` what nobody ends.",
+    "REQUEST_CONFLICT": PROGRAM,
     "STALE_EPOCH": NOTHING,
     "UNAUTHENTICATED": "A token or certificate that is good: [security](security.md#who-is-it).",
     "FORBIDDEN": "The rule that the message names, if it shall be allowed: `tidelog acls add`.",

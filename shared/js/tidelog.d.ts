@@ -437,6 +437,8 @@ export interface Access {
   tokens: TokenInfo[];
   acls: Required<Acl>[];
   quotas: Required<Quota>[];
+  /** Principals, as rules name them, whose right to administer the cluster includes `security`. */
+  heirs: string[];
 }
 
 export class Log {
@@ -486,6 +488,8 @@ export class Log {
   /** Have the cluster sign the tickets of producer ids with a new key; those of the key before stay valid. */
   rotateTicketKeys(): Promise<void>;
   alterAcls(changes: { add?: Iterable<Acl>; remove?: Iterable<Acl> }): Promise<void>;
+  /** Nobody decides about tokens and rules any more but superusers and whom a rule allows `security`. */
+  dropInheritedSecurity(): Promise<void>;
   alterQuotas(quotas: Iterable<Quota>): Promise<void>;
   access(): Promise<Access>;
 

@@ -7,6 +7,10 @@ no rule allows is forbidden, and a rule that denies goes before all that allow. 
 a group or an application may describe it. ``topic:*`` is not for the cluster's own topics, whose names begin with
 ``__``: a rule has to say so, ``topic:__audit`` or ``topic:__*``.
 
+To administer the cluster (``cluster``) and to decide who may do what (``security``: tokens, rules, keys of tickets)
+are two operations. Before there were two, the first was both. A principal that had it then is an *heir*: it has the
+second as long as it has the first, until that is ended.
+
 A *token* is 256 random bits, which nobody but its owner has: the controllers and gateways know its SHA-256. A slow
 hash or a salt would protect secrets that people choose and that can be guessed; of 2^256 nobody guesses one, and a
 fast hash keeps connecting cheap.
@@ -17,7 +21,8 @@ from __future__ import annotations
 import hashlib
 import re
 import secrets
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
+from dataclasses import replace
 from typing import NamedTuple
 
 from tidelog.types import INTERNAL_PREFIX, SHARES, Acl
@@ -31,12 +36,12 @@ OPERATIONS = {
     "topic": ("read", "write", "create", "alter", "delete", "describe"),
     "group": ("group", "describe"),
     "app": ("transact", "describe"),
-    "cluster": ("cluster", "describe"),
+    "cluster": ("cluster", "security", "describe"),
 }
-"""What can be done with each kind of resource. ``cluster`` is to administer it; ``group`` to take part in one;
-``transact`` to have transactions under the name of an application."""
-IMPLY_DESCRIBE = ("read", "write", "create", "alter", "delete", "group", "transact", "cluster")
-CLUSTER = "cluster"
+"""What can be done with each kind of resource. ``cluster`` is to administer it; ``security`` to decide who may do
+what; ``group`` to take part in one; ``transact`` to have transactions under the name of an application."""
+IMPLY_DESCRIBE = ("read", "write", "create", "alter", "delete", "group", "transact", "cluster", "security")
+CLUSTER, SECURITY = "cluster", "security"
 _NAME = re.compile(r"[A-Za-z0-9._-]{0,249}\*?", re.ASCII)
 
 
@@ -87,8 +92,26 @@ def fault_of(acl: Acl) -> str:
     return ""
 
 
-def decide(acls: Iterable[Acl], principal: str, operation: str, resource: str) -> bool:
-    """Whether the rules let the principal do it. ``resource`` has no pattern."""
+def heirs_of(acls: Iterable[Acl]) -> tuple[str, ...]:
+    """Whom rules allow to administer the cluster, as rules name them; each once."""
+    return tuple(dict.fromkeys(a.principal for a in acls if not a.deny and a.operation == a.resource == CLUSTER))
+
+
+def decide(acls: Iterable[Acl], principal: str, operation: str, resource: str, heirs: Collection[str] = ()) -> bool:
+    """Whether the rules let the principal do it. ``resource`` has no pattern. ``heirs``: whose rules that allow to
+    administer the cluster also allow ``security``; a rule that denies the first denies such an heir the second."""
+    acls = tuple(acls)
+    if operation == SECURITY and heirs and _decide(acls, principal, CLUSTER, resource):
+        inherited = tuple(replace(a, operation=SECURITY) for a in acls if _is_inherited(a, heirs))
+        return _decide(acls + inherited, principal, SECURITY, resource)
+    return _decide(acls, principal, operation, resource)
+
+
+def _is_inherited(acl: Acl, heirs: Collection[str]) -> bool:
+    return not acl.deny and acl.operation == acl.resource == CLUSTER and acl.principal in heirs
+
+
+def _decide(acls: tuple[Acl, ...], principal: str, operation: str, resource: str) -> bool:
     allowed = False
     for acl in acls:
         if acl.principal not in (ANYBODY, principal) or not _covers(acl.resource, resource):

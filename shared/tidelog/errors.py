@@ -72,6 +72,9 @@ CODES: dict[str, Meaning] = {
     "NO_REASSIGNMENT": Meaning("no reassignment of the partition is in progress"),
     "NOT_ACTIVE_CONTROLLER": Meaning("this controller is not the active one", True, True),
     "NO_QUORUM": Meaning("the controllers have no majority", True),
+    "REQUEST_CONFLICT": Meaning(
+        "the client's request of this number was another one: this one was not done; number each request anew"
+    ),
     "CHANGE_IN_PROGRESS": Meaning("another change of the group of controllers is not committed yet", True),
     "QUORUM_AT_RISK": Meaning("the change would leave fewer live controllers than a majority"),
     "UNKNOWN_CONTROLLER": Meaning("no controller of that name is in the group"),

@@ -63,6 +63,12 @@ OWNERS = 5
 """Since this level gateways tell whose request it is, and groups, members, applications, transactions and topics have
 an owner, for whom they count (``tidelog.bounds``). An older coordinator or controller cannot read the owner in its
 log."""
+REQUEST_DIGESTS = 5
+"""Since this level the controllers remember with each answered request what was asked (``core/once.py`` there). An
+older controller cannot read such an entry of the metadata log."""
+SECURITY = 5
+"""Since this level it takes the operation ``security`` to decide about tokens and rules. Below it ``cluster`` is
+enough, as older gateways have it; who has that when the level is raised keeps ``security`` (``Access.heirs``)."""
 
 CHANGES = {
     1: "everything before there were levels",
@@ -74,7 +80,9 @@ CHANGES = {
     " are ended by hand; records that were possibly lost, beside those that were lost; max_compaction_lag_ms; servers"
     " compare their copies of partitions, and are asked to read or scrub them (read_copy, scrub_server); new"
     " leaders by the active controller's ranking of the servers",
-    5: "owners of groups, members, applications, transactions and topics: bounds per principal",
+    5: "owners of groups, members, applications, transactions and topics: bounds per principal; answered requests are"
+    " remembered with a digest of what was asked; tokens and rules take an operation of their own (security), which"
+    " administrators of the cluster keep until 'tidelog acls drop-inherited'",
 }
 """What each level brought."""
 

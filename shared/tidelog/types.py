@@ -283,6 +283,9 @@ class Access:
     tokens: tuple[Token, ...] = ()
     acls: tuple[Acl, ...] = ()
     quotas: tuple[Quota, ...] = ()
+    heirs: tuple[str, ...] = later(())
+    """Principals, as rules name them, whose right to administer the cluster is older than the operation ``security``
+    and includes it (``tidelog.access``). Feature level ``SECURITY``."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -256,7 +256,7 @@ def answers() -> list[dict[str, Any]]:
     quotas = (Quota("app", 1, 2, 3, 4), Quota("idle"))
     tokens = (m.TokenInfo("00ff", "app", 1_700_000_000_000, 1_800_000_000_000), m.TokenInfo("01", "app"))
     samples: dict[str, list[Any]] = {
-        "accessAnswer": [m.AccessAnswer(tokens, acls, quotas), m.AccessAnswer()],
+        "accessAnswer": [m.AccessAnswer(tokens, acls, quotas, ("ops", "*")), m.AccessAnswer()],
         "joinGroupAnswer": [m.JoinGroupAnswer(4, 3000, (share,)), m.JoinGroupAnswer(4, 3000)],
         "groupHeartbeatAnswer": [m.GroupHeartbeatAnswer(4, (share, m.TopicShare("5e", ())))],
         "fetchOffsetsAnswer": [m.FetchOffsetsAnswer((position, m.GroupPosition("5f", 0, 0)))],

@@ -2,6 +2,7 @@
 or, where it is a rule of the real disk, by a power loss."""
 
 from mutants import (
+    administrators,
     bounds,
     controller,
     disk,
@@ -24,6 +25,7 @@ from mutants.rules import MUTANTS
 
 __all__ = [
     "MUTANTS",
+    "administrators",
     "bounds",
     "controller",
     "disk",

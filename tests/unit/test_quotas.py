@@ -13,6 +13,7 @@ from tidelog.wire.messages import CopyRead, Credit, ReadCopy
 from tidelog_gateway.core.cluster import ClusterMap
 from tidelog_gateway.core.guard import Guard, GuardSettings
 from tidelog_gateway.core.quotas import BURST_S, Bucket, Quotas
+from tidelog_gateway.core.shares import KNOWN, Shares
 from tidelog_gateway.door import View
 from tidelog_gateway.metering import Metering
 
@@ -163,3 +164,18 @@ async def test_credit_is_held_until_the_debt_is_paid_or_there_is_no_quota(
         await all_given.wait()
         nursery.cancel_scope.cancel()
     assert given == [(pytest.approx(given_at), Credit(1, 11)), (pytest.approx(given_at), Credit(2, 7))]
+
+
+def test_of_what_many_cause_each_has_a_share() -> None:
+    shares = Shares(2)
+    assert [shares.take("mallory", 0.0) for _ in range(100)].count(True) == 2
+    assert shares.take("alice", 0.0)
+    assert [shares.take("mallory", 10.0) for _ in range(100)].count(True) == 2
+
+
+def test_shares_are_remembered_for_so_many_at_most() -> None:
+    shares = Shares(1)
+    for number in range(3 * KNOWN):
+        assert shares.take(f"10.0.0.{number}", 0.0)
+    assert not shares.take(f"10.0.0.{3 * KNOWN - 1}", 0.0)
+    assert len(shares._buckets) == KNOWN

@@ -40,7 +40,7 @@ class Audit:
     def on_change(self, who: Mapping[str, str], request: Message, answer: Message | TidelogError) -> None:
         """A request to change the cluster was answered."""
         if self._journal is not None:
-            self._journal.on_change(who, request, answer, self._wall_ms())
+            self._journal.on_change(who, request, answer, self._shell.clock(), self._wall_ms())
             self._news.set()
 
     def on_failure(self, event: str, who: Mapping[str, str], op: str, error: TidelogError) -> None:

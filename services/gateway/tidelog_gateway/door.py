@@ -38,6 +38,7 @@ from tidelog_gateway.core.cluster import ClusterMap
 from tidelog_gateway.core.guard import Client, Guard
 from tidelog_gateway.core.permissions import ADMIN, BY_ID
 from tidelog_gateway.core.seeing import seen
+from tidelog_gateway.core.shares import Shares
 from tidelog_gateway.leaving import Leaving
 from tidelog_gateway.metering import FREE, Metering
 from tidelog_gateway.requests import KINDS, Requests
@@ -46,6 +47,8 @@ from tidelog_gateway.shell import Shell
 LOOK_S = 10.0
 """Longest pause between two looks whether a token has expired: the wall clock may be set."""
 POLICY_VIOLATION = 1008
+LINES_S = 1
+"""Lines a second that the log has of those from one address that are not let in."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +80,11 @@ class View:
     def of_servers(self) -> bool:
         """It may know the servers and their addresses."""
         return self.guard.may(self.principal, "describe", "cluster")
+
+    @property
+    def spared(self) -> tuple[str, ...]:
+        """Whose tokens and quotas it may not change."""
+        return self.guard.spared(self.principal)
 
     def seen(self, answer: Message) -> Message:
         """What it may see of an answer."""
@@ -111,25 +119,34 @@ class Door:
         self._guard = guard
         self._audit = audit
         self._wall_ms = wall_ms
+        self._level = 0
+        """Feature level when the guard was told of it."""
         self._clients: dict[Link, Client] = {}
         self._metering = Metering(
             shell.clock, lambda link, credit: shell.on_message(link, None, credit), principal_max_connections
         )
+        self._lines = Shares(LINES_S)
         self._log = structlog.get_logger()
 
     def authenticate(self, hello: Hello, connection: Connection) -> TidelogError | None:
         """Why somebody is not let in. The room is looked at first: it costs nothing."""
         refusal = self._why_no_room()
         if refusal is not None:
-            self._log.warning("client_refused", remote=connection.remote, reason=refusal.message)
+            if self._has_a_line("client_refused", connection.remote):
+                self._log.warning("client_refused", remote=connection.remote, reason=refusal.message)
             return refusal
         client = self._guard.recognize(hello.token, shown_over(connection), self._wall_ms())
         if isinstance(client, TidelogError):
-            self._log.warning("authentication_failed", remote=connection.remote, reason=client.message)
+            if self._has_a_line("authentication_failed", connection.remote):
+                self._log.warning("authentication_failed", remote=connection.remote, reason=client.message)
             who = {"remote": connection.remote, "name": hello.node[:64]}
             self._audit.on_failure("unauthenticated", who, hello.OP, client)
             return client
         return self._metering.why_no_connection(client.principal)
+
+    def _has_a_line(self, event: str, remote: str) -> bool:
+        """Whether the log takes one more line of this event for this address."""
+        return self._lines.take(f"{event} {remote.rpartition(':')[0]}", self._shell.clock())
 
     def _why_no_room(self) -> TidelogError | None:
         most = self._client_max_connections
@@ -257,10 +274,11 @@ class Door:
                 await self._wait()
 
     def _look(self) -> None:
-        access = self._shell.cluster.image.access
-        changed = access is not self._guard.access
+        access, level = self._shell.cluster.image.access, self._shell.cluster.image.level
+        changed = access is not self._guard.access or level != self._level
         if changed:
-            self._guard.update(access)
+            self._level = level
+            self._guard.update(access, level)
             self._metering.update(access.quotas)
         now_ms = self._wall_ms()
         for link, client in self._clients.items():

@@ -15,8 +15,9 @@ from tidelog.access import ANONYMOUS, share_of_principal
 from tidelog.errors import TidelogError, refuse
 from tidelog.levels import COPY_CHECKS, OWNERS, PRODUCER_SHARES, SETTLING
 from tidelog.link import Link, burst
+from tidelog.request_names import LONGEST_ID, name_of_client
 from tidelog.tickets import sign
-from tidelog.types import MAX_TASKS, PRODUCER_WINDOW, Access, TopicState, share_of
+from tidelog.types import MAX_TASKS, PRODUCER_WINDOW, ClusterImage, TopicState, share_of
 from tidelog.wire.messages import (
     AccessAnswer,
     AddController,
@@ -81,6 +82,7 @@ from tidelog.wire.messages import (
 
 from tidelog_gateway.coordination import KINDS as GROUP_KINDS
 from tidelog_gateway.coordination import Coordination
+from tidelog_gateway.core.guard import heirs_at
 from tidelog_gateway.shell import Answered, Shell
 
 Once = TypeVar("Once", bound=Message)
@@ -149,6 +151,8 @@ class View(Protocol):
     @property
     def of_servers(self) -> bool: ...
     def seen(self, answer: Message) -> Message: ...
+    @property
+    def spared(self) -> tuple[str, ...]: ...
     def tell(self, request: Message, answer: Message | TidelogError) -> None: ...
 
 
@@ -168,8 +172,9 @@ class Requests:
         playground: Playground | None = None,
         metrics: Callable[[], MetricsAnswer] | None = None,
     ) -> None:
-        """``client``: a name that no other process ever has. Under it, with a number, the controllers do each request
-        once, however often it is sent. ``metrics``: what this gateway counts; None: it does not tell."""
+        """``client``: a name that no other process ever has, and nobody else is told. Under it, with a number, the
+        controllers do each request once, however often it is sent. ``metrics``: what this gateway counts; None: it
+        does not tell."""
         self._metrics = metrics
         self._shell = shell
         self._playground = playground
@@ -182,6 +187,8 @@ class Requests:
 
     def on_message(self, link: Link, id: int, message: Message, view: View) -> None:
         """Take on a request; it is answered later, with what ``view`` lets its client see. Raises ``OVERLOADED``."""
+        if isinstance(message, PutToken | RevokeTokens | AlterQuotas):
+            message = replace(message, spared=view.spared)
         if hasattr(message, "asker"):
             message = replace(message, asker=asker_of(link, view))  # type: ignore[call-arg]
         if isinstance(message, OWNED):
@@ -191,7 +198,9 @@ class Requests:
 
     async def _serve(self, message: Message, view: View, done: Answered) -> None:
         try:
-            answer: Message | TidelogError = view.seen(await self._answer(self._once(message), view))
+            answer: Message | TidelogError = view.seen(
+                await self._answer(self._once(_with_name(message, view)), view)
+            )
         except TidelogError as error:
             answer = error
         view.tell(message, answer)
@@ -211,7 +220,7 @@ class Requests:
             case Metadata():
                 return await self._describe(message, view)
             case DescribeAccess():
-                return _access_answer(self._shell.cluster.image.access)
+                return _access_answer(self._shell.cluster.image)
             case Digest(node):
                 return await self._ask_server(node, message)
             case ReadCopy(node) | ScrubServer(node):
@@ -420,9 +429,22 @@ def asker_of(link: Link, view: View) -> str:
     return f"{name[:ASKER_LENGTH]} at {link.remote}"
 
 
-def _access_answer(access: Access) -> AccessAnswer:
+def _with_name(message: Once, view: View) -> Once:
+    """The request under the name that its client has among the controllers, where it gives itself an id. Raises
+    ``MALFORMED``."""
+    given: str = getattr(message, "client", "")
+    if not given:
+        return message
+    if len(given.encode()) > LONGEST_ID:
+        raise refuse("MALFORMED", f"the id that a client gives itself has at most {LONGEST_ID} bytes")
+    name: dict[str, Any] = {"client": name_of_client(view.principal, given)}
+    return replace(message, **name)
+
+
+def _access_answer(image: ClusterImage) -> AccessAnswer:
+    access = image.access
     tokens = tuple(TokenInfo(t.token_id, t.principal, t.created_ms, t.expires_ms) for t in access.tokens)
-    return AccessAnswer(tokens, access.acls, access.quotas)
+    return AccessAnswer(tokens, access.acls, access.quotas, heirs_at(access, image.level))
 
 
 def _topic_info(topic: TopicState) -> TopicInfo:

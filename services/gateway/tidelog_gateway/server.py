@@ -16,6 +16,7 @@ from tidelog.health import health_pages
 from tidelog.levels import service_hello
 from tidelog.link import PROTOCOL_VERSION, serve_links
 from tidelog.metrics import MetricsPage, told
+from tidelog.request_names import name_of_gateway
 from tidelog.service import Leave, Serving, serve_in_order
 from tidelog.transport import MAX_MESSAGE_BYTES, Pages, Transport
 from tidelog.wire.messages import (
@@ -98,7 +99,8 @@ async def _run(
 async def _start(
     config: GatewayConfig, transport: Transport, shell: Shell, playground: Playground | None, nursery: trio.Nursery
 ) -> tuple[Leave, str]:
-    name = f"{config.node}/{random.SystemRandom().getrandbits(64):016x}"
+    bits = random.SystemRandom().getrandbits
+    name = name_of_gateway(config.node, bits(64))
     page = metrics_page(shell) if config.metrics else None
     requests = Requests(shell, name, playground, None if page is None else partial(told, page))
 
@@ -115,7 +117,8 @@ async def _start(
     nursery.start_soon(shell.run_turns)
     while not shell.cluster.image.index:
         await shell.wait_change()
-    journal = Journal(name, config.node, config.audit_failures_s, shell.clock()) if config.audit else None
+    life = f"{config.node}/{bits(64):016x}"  # not the name of its requests: everybody who reads the audit sees it
+    journal = Journal(life, config.node, config.audit_failures_s, shell.clock()) if config.audit else None
     audit = Audit(shell, journal, wall_ms)
     leaving = Leaving(shell)
     room = config.client_max_connections, config.principal_max_connections

@@ -33,6 +33,7 @@ export const CODES = {
   NO_REASSIGNMENT: { text: "no reassignment of the partition is in progress", retriable: false, refreshMetadata: false },
   NOT_ACTIVE_CONTROLLER: { text: "this controller is not the active one", retriable: true, refreshMetadata: true },
   NO_QUORUM: { text: "the controllers have no majority", retriable: true, refreshMetadata: false },
+  REQUEST_CONFLICT: { text: "the client's request of this number was another one: this one was not done; number each request anew", retriable: false, refreshMetadata: false },
   CHANGE_IN_PROGRESS: { text: "another change of the group of controllers is not committed yet", retriable: true, refreshMetadata: false },
   QUORUM_AT_RISK: { text: "the change would leave fewer live controllers than a majority", retriable: false, refreshMetadata: false },
   UNKNOWN_CONTROLLER: { text: "no controller of that name is in the group", retriable: false, refreshMetadata: false },

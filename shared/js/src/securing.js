@@ -49,6 +49,14 @@ export class Securing extends Moving {
   }
 
   /**
+   * Nobody decides about tokens and rules any more but superusers and whom a rule allows `security`. Rejects with
+   * `UNSUPPORTED_LEVEL` below feature level 5.
+   */
+  async dropInheritedSecurity() {
+    await this.ask({ op: "alter_acls", drop_inherited: true });
+  }
+
+  /**
    * What these principals may have at each gateway: `{principal, bytesInS, bytesOutS, requestsS, connections}`; what is
    * left out, or -1, is not bounded. Rejects with `INVALID_CONFIG`.
    */
@@ -56,7 +64,7 @@ export class Securing extends Moving {
     await this.ask({ op: "alter_quotas", quotas: words.some([...quotas].map(quota)) });
   }
 
-  /** `tokens` (without what would help to use them), `acls` and `quotas`. */
+  /** `tokens` (without what would help to use them), `acls`, `quotas`, and `heirs`: who inherits `security`. */
   async access() {
     return this.ask({ op: "describe_access" }, words.accessAnswer);
   }

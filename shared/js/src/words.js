@@ -152,6 +152,7 @@ export const accessAnswer = shape({
   tokens: or([], list(tokenInfo)),
   acls: or([], list(acl)),
   quotas: or([], list(quota)),
+  heirs: or([], list(text)),
 });
 
 export const offsetAnswer = shape({

@@ -11,7 +11,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from tidelog.access import decide, fault_of
+from tidelog.access import CLUSTER, SECURITY, decide, fault_of
 from tidelog.cli.main import connect, gateway_option, json_option, print_json, run
 from tidelog.types import Acl, Quota
 
@@ -169,8 +169,9 @@ def _acl(principal: str, operation: str, resource: str, deny: bool = False) -> A
 def add(principal: str, operation: str, resource: str, deny: bool, gateways: tuple[str, ...]) -> None:
     """Allow PRINCIPAL (* for everybody) OPERATION (* for each) on RESOURCE.
 
-    RESOURCE is topic:NAME, topic:BEGINNING*, the same with group:, or cluster. OPERATION is read, write, create,
-    alter, delete or describe on a topic; group or describe on a group; cluster (administer it) or describe on it."""
+    RESOURCE is topic:NAME, topic:BEGINNING*, the same with group: or app:, or cluster. OPERATION is read, write,
+    create, alter, delete or describe on a topic; group or describe on a group; transact or describe on an
+    application; cluster (administer it), security (decide about tokens and rules) or describe on the cluster."""
     acl = _acl(principal, operation, resource, deny)
 
     async def task() -> None:
@@ -207,14 +208,36 @@ def remove(principal: str, operation: str, resource: str, deny: bool, gateways: 
 @gateway_option
 def list_acls(principal: str | None, as_json: bool, gateways: tuple[str, ...]) -> None:
     """List the rules."""
-    found = [a for a in run(lambda: _access(gateways)).acls if principal is None or a.principal in (principal, "*")]
+    access = run(lambda: _access(gateways))
+    found = [a for a in access.acls if principal is None or a.principal in (principal, "*")]
     if as_json:
         print_json([asdict(acl) for acl in found])
         return
     table = Table("rule", "principal", "operation", "resource", box=None)
     for acl in found:
         table.add_row("deny" if acl.deny else "allow", acl.principal, acl.operation, acl.resource)
+    for heir in access.heirs:
+        if principal is None or heir in (principal, "*"):
+            table.add_row("inherited", heir, SECURITY, CLUSTER)
     Console().print(table)
+
+
+@acls.command("drop-inherited")
+@gateway_option
+def drop_inherited(gateways: tuple[str, ...]) -> None:
+    """End what an upgrade left to those who may administer the cluster.
+
+    Before feature level 5 the right to administer the cluster included tokens and rules. Whoever had it keeps that
+    when the level is raised. From this command on it takes a rule: 'tidelog acls add PRINCIPAL security cluster'."""
+
+    async def task() -> tuple[str, ...]:
+        async with connect(gateways) as log:
+            before = (await log.access()).heirs
+            await log.drop_inherited_security()
+            return before
+
+    heirs = ", ".join(run(task))
+    click.echo(f"no longer decide about tokens and rules: {heirs}" if heirs else "nobody inherits security")
 
 
 @acls.command()
@@ -223,7 +246,8 @@ def list_acls(principal: str | None, as_json: bool, gateways: tuple[str, ...]) -
 def check(principal: str, operation: str, resource: str, gateways: tuple[str, ...]) -> None:
     """Say whether the rules let PRINCIPAL do OPERATION on RESOURCE; exit code 1 where they do not."""
     _acl(principal, operation, resource.rstrip("*"))
-    allowed = decide(run(lambda: _access(gateways)).acls, principal, operation, resource)
+    access = run(lambda: _access(gateways))
+    allowed = decide(access.acls, principal, operation, resource, access.heirs)
     click.echo(f"{principal} {'may' if allowed else 'may not'} {operation} {resource}")
     if not allowed:
         raise SystemExit(1)

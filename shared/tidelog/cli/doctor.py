@@ -20,6 +20,7 @@ from tidelog.cli.histories import Histories, ask_histories
 from tidelog.cli.main import NEXT_STEP, connect, gateway_option, json_option, print_json, run
 from tidelog.client.log import Log
 from tidelog.errors import TidelogError
+from tidelog.levels import SECURITY
 from tidelog.link import PROTOCOL_VERSION
 from tidelog.wire.messages import (
     DifferingCopies,
@@ -55,7 +56,8 @@ def doctor(as_json: bool, gateways: tuple[str, ...]) -> None:
     feature levels and clocks, each partition's leader and in-sync replicas, copies that differ, copies with a
     doubtful tail and records that were lost, or possibly lost, in the last seven days (both of 500 partitions at
     most), how evenly servers are loaded, how far consumer groups are behind, for which transactions readers have
-    waited for long, and what this process may open. Exit code 0: nothing but notes; 1: problems or warnings."""
+    waited for long, who inherits the right to decide about tokens and rules, and what this process may open. Exit
+    code 0: nothing but notes; 1: problems or warnings."""
     found: list[Finding] = []
     seen: dict[str, object] = {"client": _version(), "protocol": PROTOCOL_VERSION}
 
@@ -114,6 +116,7 @@ async def _look_closely(url: str, view: View, found: list[Finding]) -> View:
             histories = await _recent(log, view.metadata)
             waits = await _waits(log, told, found) if live else ()
             size = record_bytes(told.metrics)
+            heirs = await _heirs(log, features)
             growth = await look_for_growth(log, view.metadata.topics, size) if live else Growth()
     except TidelogError as error:
         found.append(Finding(PROBLEM, f"gateway {url}: {error}", NEXT_STEP.get(error.code, "See its log.")))
@@ -135,6 +138,7 @@ async def _look_closely(url: str, view: View, found: list[Finding]) -> View:
         features,
         growth,
         told.limits,
+        heirs,
     )
 
 
@@ -153,6 +157,16 @@ async def _features(log: Log) -> FeaturesAnswer | None:
         return await log.features()
     except TidelogError:  # of a release without levels, or out of reach, which other findings tell
         return None
+
+
+async def _heirs(log: Log, features: FeaturesAnswer | None) -> tuple[str, ...]:
+    """Who inherits the right to decide about tokens and rules, where that is a right of its own."""
+    if features is None or features.level < SECURITY:
+        return ()
+    try:
+        return (await log.access()).heirs
+    except TidelogError:  # not for this client to know
+        return ()
 
 
 def _counted(metadata: MetadataAnswer, quorum: QuorumAnswer | None) -> dict[str, object]:

@@ -104,6 +104,8 @@ class View:
     """How fast topics grow from which nothing is ever deleted."""
     limits: Mapping[str, float] = field(default_factory=dict)
     """Bytes a second that the gateway sends at most to a server that is slow, by server."""
+    heirs: tuple[str, ...] = ()
+    """Principals, as rules name them, that decide about tokens and rules only since they did before an upgrade."""
 
 
 def examine(view: View) -> list[Finding]:
@@ -117,6 +119,7 @@ def examine(view: View) -> list[Finding]:
         *_differing(view),
         *_processes(view),
         *_levels(view.features),
+        *_heirs(view.heirs),
         *_balance(metadata),
         *_groups(view.lags),
     ]
@@ -405,6 +408,14 @@ def _levels(features: FeaturesAnswer | None) -> Iterator[Finding]:
     elif newest > features.level:
         what = f"the cluster is at feature level {features.level}, and all its processes understand {newest}"
         yield Finding(NOTE, what, "'tidelog features raise' ends the upgrade, for good: docs/upgrade.md.")
+
+
+def _heirs(heirs: tuple[str, ...]) -> Iterator[Finding]:
+    """Rights that are older than the operation that they take now."""
+    if heirs:
+        what = f"may administer the cluster, and so inherit the right to make tokens and rules: {', '.join(heirs)}"
+        step = "For those who need it 'tidelog acls add WHO security cluster'; then 'tidelog acls drop-inherited'."
+        yield Finding(WARNING, what, step)
 
 
 def _balance(metadata: MetadataAnswer) -> Iterator[Finding]:

@@ -62,6 +62,11 @@ class Securing(ABC):
         """These rules are there from now on, and those are not. Raises ``INVALID_CONFIG``."""
         await self._ask(AlterAcls(tuple(add), tuple(remove)), Done)
 
+    async def drop_inherited_security(self) -> None:
+        """Nobody decides about tokens and rules any more but superusers and whom a rule allows ``security``. Raises
+        ``UNSUPPORTED_LEVEL`` below feature level 5."""
+        await self._ask(AlterAcls(drop_inherited=True), Done)
+
     async def alter_quotas(self, quotas: Iterable[Quota]) -> None:
         """What these principals may have. Raises ``INVALID_CONFIG``."""
         await self._ask(AlterQuotas(tuple(quotas)), Done)

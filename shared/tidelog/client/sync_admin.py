@@ -140,6 +140,10 @@ class Administering:
         """These rules are there from now on, and those are not."""
         self._portal.run(self._portal.log.alter_acls, tuple(add), tuple(remove))
 
+    def drop_inherited_security(self) -> None:
+        """Nobody decides about tokens and rules any more but superusers and whom a rule allows ``security``."""
+        self._portal.run(self._portal.log.drop_inherited_security)
+
     def alter_quotas(self, quotas: Iterable[Quota]) -> None:
         """What these principals may have."""
         self._portal.run(self._portal.log.alter_quotas, tuple(quotas))

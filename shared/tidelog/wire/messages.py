@@ -764,6 +764,8 @@ class PutToken(Message):
     grace_ms: int = 0
     client: str = ""
     sequence: int = 0
+    spared: tuple[str, ...] = ()
+    """Principals that the request must not be about: the superusers, where who asks is none. For gateways to say."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -776,11 +778,14 @@ class RevokeTokens(Message):
     principal: str = ""
     client: str = ""
     sequence: int = 0
+    spared: tuple[str, ...] = ()
+    """As in ``PutToken``."""
 
 
 @dataclass(frozen=True, slots=True)
 class AlterAcls(Message):
-    """These rules are gone, then those are there. A rule that is there or gone already is no fault."""
+    """These rules are gone, then those are there. A rule that is there or gone already is no fault. With
+    ``drop_inherited`` nobody has ``security`` any more but by a rule that says so; since feature level 5."""
 
     OP: ClassVar[str] = "alter_acls"
     ANSWER: ClassVar[type[Message]] = Done
@@ -788,6 +793,7 @@ class AlterAcls(Message):
     remove: tuple[Acl, ...] = ()
     client: str = ""
     sequence: int = 0
+    drop_inherited: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -799,6 +805,8 @@ class AlterQuotas(Message):
     quotas: tuple[Quota, ...] = ()
     client: str = ""
     sequence: int = 0
+    spared: tuple[str, ...] = ()
+    """As in ``PutToken``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -830,6 +838,8 @@ class AccessAnswer(Message):
     tokens: tuple[TokenInfo, ...] = ()
     acls: tuple[Acl, ...] = ()
     quotas: tuple[Quota, ...] = ()
+    heirs: tuple[str, ...] = ()
+    """Principals, as rules name them, whose right to administer the cluster includes ``security``."""
 
 
 @dataclass(frozen=True, slots=True)

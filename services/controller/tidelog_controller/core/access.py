@@ -6,11 +6,13 @@ another and is then done all the same: what is there takes the place of what was
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from tidelog.access import ANONYMOUS, DIGEST, PRINCIPAL, TOKEN_ID, fault_of
+from tidelog.access import ANONYMOUS, DIGEST, PRINCIPAL, TOKEN_ID, fault_of, heirs_of
 from tidelog.errors import TidelogError, refuse
-from tidelog.types import AUDIT, Quota, Token
+from tidelog.levels import SECURITY
+from tidelog.types import AUDIT, Access, Quota, Token
 from tidelog.wire.messages import (
     AlterAcls,
     AlterQuotas,
@@ -42,28 +44,42 @@ def plan_access(
     state: MetadataState, wish: AccessWish, dice: Dice, wall_ms: int
 ) -> ChangeAccess | AddTopic | TopicCreated | TidelogError:
     """The command that fulfils the wish, or the answer where it is fulfilled. Or the refusal: ``INVALID_CONFIG``,
-    ``UNKNOWN_TOKEN``."""
+    ``UNKNOWN_TOKEN``, ``FORBIDDEN``, ``UNSUPPORTED_LEVEL``."""
     match wish:
         case PrepareAudit():
             return _plan_audit(state, dice, wall_ms)
         case PutToken():
             return _plan_token(state, wish, wall_ms)
         case RevokeTokens(token_id, principal):
-            known = [t.token_id for t in state.access.tokens if t.token_id == token_id or t.principal == principal]
+            known = [t for t in state.access.tokens if t.token_id == token_id or t.principal == principal]
             if not known:
                 what = f"with the id {token_id!r}" if token_id else f"of {principal!r}"
                 return refuse("UNKNOWN_TOKEN", f"there is no token {what}")
-            return ChangeAccess(wall_ms, drop_tokens=tuple(known))
+            refusal = _why_spared(wish.spared, [token.principal for token in known])
+            return refusal or ChangeAccess(wall_ms, drop_tokens=tuple(token.token_id for token in known))
         case AlterAcls(add, remove):
+            if wish.drop_inherited and state.level < SECURITY:
+                text = f"'security' is an operation of its own from feature level {SECURITY} on"
+                step = "raise it ('tidelog features raise')"
+                return refuse("UNSUPPORTED_LEVEL", f"{text}; the cluster is at {state.level}: {step}")
             faults = [fault for fault in map(fault_of, add) if fault]
             if faults:
                 return refuse("INVALID_CONFIG", "; ".join(faults))
             new = tuple(acl for acl in dict.fromkeys(add) if acl not in state.access.acls)
             return _full(len(state.access.acls) + len(new), "rules") or ChangeAccess(
-                wall_ms, drop_acls=remove, acls=new
+                wall_ms, drop_acls=remove, acls=new, drop_heirs=wish.drop_inherited
             )
         case AlterQuotas(quotas):
-            return _plan_quotas(state, quotas, wall_ms)
+            refusal = _why_spared(wish.spared, [quota.principal for quota in quotas])
+            return refusal or _plan_quotas(state, quotas, wall_ms)
+
+
+def _why_spared(spared: Sequence[str], principals: Iterable[str]) -> TidelogError | None:
+    """Why a request that is about these principals is refused to who is no superuser."""
+    found = next((principal for principal in principals if principal in spared), None)
+    if found is None:
+        return None
+    return refuse("FORBIDDEN", f"{found} is a superuser: only superusers change its tokens and quotas")
 
 
 def _plan_token(state: MetadataState, wish: PutToken, wall_ms: int) -> ChangeAccess | TidelogError:
@@ -72,6 +88,8 @@ def _plan_token(state: MetadataState, wish: PutToken, wall_ms: int) -> ChangeAcc
     if wish.replaces and former is None:
         return refuse("UNKNOWN_TOKEN", f"there is no token with the id {wish.replaces!r}")
     principal = former.principal if former is not None else wish.principal
+    if refusal := _why_spared(wish.spared, [principal]):
+        return refusal
     faults = []
     if not PRINCIPAL.fullmatch(principal) or principal == ANONYMOUS:
         faults.append(f"{principal!r} cannot have a token: a principal is 1 to 249 of A-Z a-z 0-9 . _ @ -")
@@ -132,5 +150,12 @@ def change_access(draft: Draft, command: ChangeAccess) -> Done:
     acls |= dict.fromkeys(command.acls)
     quotas = {q.principal: q for q in before.quotas if q.principal not in command.drop_quotas}
     quotas |= {q.principal: q for q in command.quotas}
-    draft.access = replace(before, tokens=tuple(tokens.values()), acls=tuple(acls), quotas=tuple(quotas.values()))
+    holders = () if command.drop_heirs else heirs_of(acls)
+    heirs = tuple(heir for heir in before.heirs if heir in holders)
+    draft.access = Access(tuple(tokens.values()), tuple(acls), tuple(quotas.values()), heirs)
     return Done()
+
+
+def separate_security(draft: Draft) -> None:
+    """From now on it takes ``security`` to decide who may do what. Who could do so before keeps it."""
+    draft.access = replace(draft.access, heirs=heirs_of(draft.access.acls))

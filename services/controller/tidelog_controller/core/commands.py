@@ -382,6 +382,8 @@ class ChangeAccess(Command):
     acls: tuple[Acl, ...] = ()
     drop_quotas: tuple[str, ...] = ()
     quotas: tuple[Quota, ...] = ()
+    drop_heirs: bool = False
+    """Nobody inherits ``security`` any more. Feature level ``SECURITY``."""
 
 
 @dataclass(frozen=True, slots=True)

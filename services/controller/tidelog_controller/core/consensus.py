@@ -30,7 +30,7 @@ from tidelog_controller.core.features import Features
 from tidelog_controller.core.founding import Founding
 from tidelog_controller.core.groups_topic import GroupsTopicSettings
 from tidelog_controller.core.machine import Replicated, decode_state, encode_proposal, step
-from tidelog_controller.core.once import RequestId
+from tidelog_controller.core.once import RequestId, fitting
 from tidelog_controller.core.owners import OwnerSettings
 from tidelog_controller.core.placement import Dice
 from tidelog_controller.core.quorum import describe_quorum
@@ -96,6 +96,8 @@ class _Pending:
     source: int
     id: int
     deadline: float
+    asked: type[Message] | None
+    """What kind of answer, if it is no error; None: any."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,8 +236,15 @@ class Consensus(ABC):
     # --- Raft --------------------------------------------------------------------------------------------
 
     def _propose(
-        self, command: Command, now: float, source: int = 0, id: int | None = None, request: RequestId | None = None
+        self,
+        command: Command,
+        now: float,
+        source: int = 0,
+        id: int | None = None,
+        request: RequestId | None = None,
+        asked: type[Message] | None = None,
     ) -> list[ControllerEffect]:
+        """``asked``: what kind of answer whoever waits takes, besides an error."""
         if not self.state.level:
             command = replace(command, level=self.features.own.newest)
         command = with_first_key(self.state, command, self._dice)
@@ -243,12 +252,14 @@ class Consensus(ABC):
         assert index is not None, "the active controller leads Raft"
         self.counts.proposals += 1
         self._proposed[index] = now
-        self._wait_for(index, source, id, now)
+        self._wait_for(index, source, id, now, asked)
         return self._absorb(effects, now)
 
-    def _wait_for(self, index: int, source: int, id: int | None, now: float) -> None:
+    def _wait_for(
+        self, index: int, source: int, id: int | None, now: float, asked: type[Message] | None = None
+    ) -> None:
         if id is not None:
-            self._pending[index] = _Pending(source, id, now + self.settings.request_timeout_s)
+            self._pending[index] = _Pending(source, id, now + self.settings.request_timeout_s, asked)
 
     def _begin_read(
         self, source: int, id: int, request: Message, now: float, wall_ms: int, peer: str
@@ -343,7 +354,7 @@ class Consensus(ABC):
             self.counts.commits.observe(now - proposed)
         pending = self._pending.pop(entry.index, None)
         if pending is not None:
-            answer = self._with_settings(outcome.answer or Done())
+            answer = self._with_settings(fitting(outcome.answer or Done(), pending.asked))
             effects.append(Answer(pending.source, pending.id, answer))
         return effects
 

@@ -23,7 +23,8 @@ from typing import Any
 from tidelog.counting import count
 from tidelog.effects import Event, Post
 from tidelog.errors import TidelogError, refuse
-from tidelog.levels import ALL, POSSIBLE_LOSSES, RANKING, RECOVERY, Levels
+from tidelog.levels import ALL, POSSIBLE_LOSSES, RANKING, RECOVERY, REQUEST_DIGESTS, Levels
+from tidelog.request_names import LONGEST_NAME
 from tidelog.types import (
     GROUPS,
     PRODUCER_IDS_END,
@@ -95,7 +96,7 @@ from tidelog_controller.core.lagging import Lags
 from tidelog_controller.core.leadership import is_recovering, ranks_by_server
 from tidelog_controller.core.metadata import apply
 from tidelog_controller.core.moves import Move, plan_move
-from tidelog_controller.core.once import RequestId
+from tidelog_controller.core.once import RequestId, digest_of, fitting
 from tidelog_controller.core.owners import bounded_partitions, bounded_topic
 from tidelog_controller.core.placement import Dice
 from tidelog_controller.core.raft import Entry, Persist, Stored
@@ -214,18 +215,29 @@ class Controller(Consensus):
             return self._change_group(index, effects, source, id, now)
         if isinstance(message, History | ConfirmLeader):
             return [] if id is None else self._begin_read(source, id, message, now, wall_ms, peer)
-        client, sequence = getattr(message, "client", ""), getattr(message, "sequence", 0)
-        request = RequestId(client, sequence) if client and sequence else None
+        request = self._request_id(message)
+        if isinstance(request, TidelogError):
+            return request
         known = None if request is None else self.replicated.once.find(request)
         if known is not None:
-            return answer_to(source, id, known)
+            return answer_to(source, id, fitting(known, message.ANSWER))
         command = self._command(message, now, wall_ms)
         if isinstance(command, TidelogError):
             return command
         if not isinstance(command, Command):
             return answer_to(source, id, command)
         asker = getattr(message, "asker", "")
-        return self._propose(replace(command, asker=asker) if asker else command, now, source, id, request)
+        command = replace(command, asker=asker) if asker else command
+        return self._propose(command, now, source, id, request, message.ANSWER)
+
+    def _request_id(self, message: Message) -> RequestId | TidelogError | None:
+        """Under which name a request is to be done once; None: it has none. Or why it is refused."""
+        client, sequence = getattr(message, "client", ""), getattr(message, "sequence", 0)
+        if not client or not sequence:
+            return None
+        if len(client.encode()) > LONGEST_NAME:
+            return refuse("MALFORMED", f"a client's name has at most {LONGEST_NAME} bytes")
+        return RequestId(client, sequence, digest_of(message) if self.state.level >= REQUEST_DIGESTS else b"")
 
     def on_link_closed(self, source: int, now: float) -> list[ControllerEffect]:
         """Nobody watches or waits on that link any more. What was proposed may still be applied. A server that

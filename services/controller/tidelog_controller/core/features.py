@@ -14,11 +14,12 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from tidelog.errors import TidelogError, refuse
-from tidelog.levels import FORGET_SERVERS, Levels, why_unfit
+from tidelog.levels import FORGET_SERVERS, SECURITY, Levels, why_unfit
 from tidelog.types import NodeId
 from tidelog.wire.messages import DescribeFeatures, Done, FeaturesAnswer, Message, ProcessLevels, RaiseLevel
 from tidelog.wire.messages import ForgetServer as ForgetServerWish
 
+from tidelog_controller.core.access import separate_security
 from tidelog_controller.core.commands import Command, ForgetServer, SetLevel
 from tidelog_controller.core.draft import Draft
 from tidelog_controller.core.state import MetadataState
@@ -119,6 +120,8 @@ def set_level(draft: Draft, command: SetLevel) -> Done:
     if command.to > draft.level:
         evidence = {"level": str(command.to), "level_before": str(draft.level)}
         draft.tell("cluster_level_raised", "operator", evidence, None, None)
+        if draft.level < SECURITY <= command.to:
+            separate_security(draft)
         draft.level = command.to
     return Done()
 

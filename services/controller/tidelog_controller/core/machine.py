@@ -1,9 +1,10 @@
 """The replicated state machine: what every controller does with a committed entry, and its state as a document.
 
 An entry's data is a command (``commands.py``), or ``[client, sequence, command]`` where the request is to be done at
-most once (``once.py``). The state is the metadata and the table of answered requests. As a document it is one CBOR
-map; it is written in pieces, topic by topic, so that a thread that writes a large one lets others run in between. At
-feature level 1 it says nothing of the level: releases that know of none read it too."""
+most once (``once.py``), since feature level ``REQUEST_DIGESTS`` with the request's digest as a fourth. The state is
+the metadata and the table of answered requests. As a document it is one CBOR map; it is written in pieces, topic by
+topic, so that a thread that writes a large one lets others run in between. At feature level 1 it says nothing of the
+level: releases that know of none read it too."""
 
 from __future__ import annotations
 
@@ -51,15 +52,18 @@ class Outcome:
 def encode_proposal(command: Command, request: RequestId | None) -> bytes:
     """An entry's data."""
     data = encode_command(command)
-    return data if request is None else cbor2.dumps([request.client, request.sequence, data])
+    if request is None:
+        return data
+    digest = [request.digest] if request.digest else []
+    return cbor2.dumps([request.client, request.sequence, data, *digest])
 
 
 def decode_proposal(data: bytes) -> tuple[Command, RequestId | None]:
     """The command of an entry, and whose request it is. Raises ``ValueError`` for what this version does not know."""
     if data[0] & 0xE0 != _ARRAY:
         return decode_command(data), None
-    client, sequence, command = cbor2.loads(data)
-    return decode_command(command), RequestId(client, sequence)
+    client, sequence, command, *digest = cbor2.loads(data)
+    return decode_command(command), RequestId(client, sequence, *digest)
 
 
 def step(state: Replicated, entry: Entry) -> Outcome:

@@ -14,13 +14,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from tidelog.access import ANONYMOUS, decide, digest_of, id_of
+from tidelog.access import ANONYMOUS, CLUSTER, decide, digest_of, heirs_of, id_of
 from tidelog.errors import TidelogError, refuse
+from tidelog.levels import NEWEST, SECURITY
 from tidelog.tls import CLIENT, Identity
 from tidelog.types import Access, Token
 from tidelog.wire.messages import CommitOffsets, JoinGroup, Message, Metadata
 
-from tidelog_gateway.core.permissions import BESIDES, BY_ID, resource_of
+from tidelog_gateway.core.permissions import ALSO, BESIDES, BY_ID, resource_of
 
 REMEMBERED = 100_000
 """Decisions kept at most."""
@@ -52,12 +53,14 @@ class Guard:
     def __init__(self, settings: GuardSettings) -> None:
         self.settings = settings
         self.access = Access()
+        self._heirs: tuple[str, ...] = ()
         self._tokens: dict[str, Token] = {}
         self._decided: dict[tuple[str, str, str], bool] = {}
 
-    def update(self, access: Access) -> None:
-        """The metadata says something else now."""
+    def update(self, access: Access, level: int = NEWEST) -> None:
+        """The metadata says something else now. ``level``: the cluster's feature level."""
         self.access = access
+        self._heirs = heirs_at(access, level)
         self._tokens = {token.token_id: token for token in access.tokens}
         self._decided.clear()
 
@@ -106,8 +109,14 @@ class Guard:
         if known is None:
             if len(self._decided) >= REMEMBERED:
                 self._decided.clear()
-            known = self._decided[key] = decide(self.access.acls, principal, operation, resource)
+            known = self._decided[key] = decide(self.access.acls, principal, operation, resource, self._heirs)
         return known
+
+    def spared(self, principal: str) -> tuple[str, ...]:
+        """Principals whose tokens and quotas are not for this one to change: the superusers, where it is none."""
+        if not self.settings.authorization or principal in self.settings.superusers:
+            return ()
+        return self.settings.superusers
 
     def judge(self, principal: str, message: Message) -> TidelogError | None:
         """Why a request that names no topic by id is refused."""
@@ -115,7 +124,9 @@ class Guard:
             return None
         need = resource_of(message, message.OP)
         if need is not None and not self.may(principal, *need):
-            return forbidden(principal, *need)
+            also = ALSO.get(message.OP)
+            if also is None or not self.may(principal, also, CLUSTER):
+                return forbidden(principal, *need)
         if isinstance(message, CommitOffsets):
             return self.judge_app(principal, message.transaction)
         if isinstance(message, JoinGroup):
@@ -146,10 +157,20 @@ class Guard:
         return forbidden(principal, "transact", f"app:{app}")
 
 
+def heirs_at(access: Access, level: int) -> tuple[str, ...]:
+    """Whose right to administer the cluster includes ``security``: below the feature level everybody's."""
+    return access.heirs if level >= SECURITY else heirs_of(access.acls)
+
+
 def forbidden(principal: str, operation: str, resource: str) -> TidelogError:
     """The refusal that says what is missing."""
     rule = f"{principal} {operation} {resource}"
-    words = {"cluster": "administer", "group": "take part in", "transact": "begin transactions as"}
+    words = {
+        "cluster": "administer",
+        "security": "decide who may do what on",
+        "group": "take part in",
+        "transact": "begin transactions as",
+    }
     word = words.get(operation, operation)
     return refuse(
         "FORBIDDEN",

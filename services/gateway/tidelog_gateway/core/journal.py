@@ -3,9 +3,12 @@
 An *event* is one JSON object, one record; its key is the principal. Events wait here until they are in the topic. Two
 kinds are kept apart, so that nobody can hide what he did behind a flood of failures:
 
-- ``change``: an op that changes the cluster, with its outcome, whatever that is;
-- ``denied``, ``unauthenticated``: what strangers can make as many of as they like. At most ``failures_s`` a second
-  are kept, and ``MOST`` wait; what is left out is counted, and the count goes into the topic when there is room.
+- ``change``: an op that changes the cluster, and was done or may have been. All are kept, as long as fewer than
+  ``MOST`` wait, and fewer than ``MOST_OF_ONE`` of the same principal;
+- ``change`` with the code of a refusal, ``denied``, ``unauthenticated``: what clients can make as many of as they
+  like. At most ``failures_s`` a second are kept, of each principal a ``PART`` of that (all who cannot say who they
+  are count as one), and ``MOST`` wait. What is left out is counted, and the count goes into the topic when there is
+  room.
 
 An event may be in the topic twice, when its outcome was in doubt; ``id`` says so.
 """
@@ -14,7 +17,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Mapping
 from typing import Any
 
@@ -23,14 +26,19 @@ from tidelog.records import NewRecord
 from tidelog.wire.messages import Message
 
 from tidelog_gateway.core.quotas import Bucket
+from tidelog_gateway.core.shares import Shares
 
 MOST = 5000
 """Events of either kind that wait at most."""
+MOST_OF_ONE = 1000
+"""Changes of one principal that wait at most."""
+PART = 4
+"""One principal has a fourth of the failures that are kept."""
 BATCH = 200
 """Events written at once."""
 TEXT = 1024
 """Of one text in an event so much is kept."""
-LEFT_OUT = ("client", "sequence", "asker")
+LEFT_OUT = ("client", "sequence", "asker", "spared")
 """Fields of requests that say nothing of what was asked."""
 
 
@@ -41,8 +49,11 @@ class Journal:
         self._name = name
         self._gateway = gateway
         self._bucket = Bucket(failures_s, failures_s, now)
+        self._shares = Shares(max(1, failures_s // PART))
         self._changes: deque[NewRecord] = deque()
         self._failures: deque[NewRecord] = deque()
+        self._waiting: Counter[bytes | None] = Counter()
+        """Changes that wait, by principal."""
         self._left_out = 0
         self._number = 0
 
@@ -50,26 +61,44 @@ class Journal:
         return bool(self._changes or self._failures)
 
     def on_change(
-        self, who: Mapping[str, str], request: Message, answer: Message | TidelogError, time_ms: int
+        self, who: Mapping[str, str], request: Message, answer: Message | TidelogError, now: float, time_ms: int
     ) -> None:
         """A request to change the cluster was answered."""
+        refused = isinstance(answer, TidelogError) and not answer.unknown_outcome
         outcome = answer.code if isinstance(answer, TidelogError) else "done"
-        if len(self._changes) < MOST:
-            told = {"op": request.OP, "outcome": outcome, "request": _fields(request)}
-            self._changes.append(self._event("change", who, time_ms, **told))
-        else:
+        if not (self._has_room(who, now, time_ms) if refused else self._may_wait(who)):
             self._left_out += 1
+            return
+        event = self._event("change", who, time_ms, op=request.OP, outcome=outcome, request=_fields(request))
+        if refused:
+            self._failures.append(event)
+        else:
+            self._changes.append(event)
+            self._waiting[event.key] += 1
 
     def on_failure(self, event: str, who: Mapping[str, str], op: str, why: str, now: float, time_ms: int) -> bool:
         """Somebody was refused. Whether it is kept."""
-        if len(self._failures) >= MOST or self._bucket.pause_s(now):
+        if not self._has_room(who, now, time_ms):
             self._left_out += 1
+            return False
+        self._failures.append(self._event(event, who, time_ms, op=op, reason=why[:TEXT]))
+        return True
+
+    def _may_wait(self, who: Mapping[str, str]) -> bool:
+        """Whether one more change of this principal may wait."""
+        waiting = self._waiting[_key(who)]
+        return len(self._changes) < MOST and waiting < MOST_OF_ONE
+
+    def _has_room(self, who: Mapping[str, str], now: float, time_ms: int) -> bool:
+        """Whether one more failure of this principal is kept; it counts then, and what was left out is told."""
+        if len(self._failures) >= MOST or self._bucket.pause_s(now):
+            return False
+        if not self._shares.take(who.get("principal", ""), now):
             return False
         self._bucket.spend(1, now)
         if self._left_out:
             missing, self._left_out = self._left_out, 0
             self._failures.append(self._event("left_out", {}, time_ms, count=missing))
-        self._failures.append(self._event(event, who, time_ms, op=op, reason=why[:TEXT]))
         return True
 
     def take(self) -> list[NewRecord]:
@@ -78,18 +107,23 @@ class Journal:
         for queue in (self._changes, self._failures):
             while queue and len(taken) < BATCH:
                 taken.append(queue.popleft())
+        self._waiting = Counter(record.key for record in self._changes)
         return taken
 
     def put_back(self, records: list[NewRecord]) -> None:
         """It was not written: it comes first."""
         self._changes.extendleft(reversed(records))
+        self._waiting.update(record.key for record in records)
 
     def _event(self, event: str, who: Mapping[str, str], time_ms: int, **told: object) -> NewRecord:
         self._number += 1
         said = {"event": event, "id": f"{self._name}/{self._number}", "time_ms": time_ms, "gateway": self._gateway}
         text = json.dumps({**said, **who, **told}, ensure_ascii=False)
-        principal = who.get("principal", "")
-        return NewRecord(text.encode(), principal.encode() or None, time_ms)
+        return NewRecord(text.encode(), _key(who), time_ms)
+
+
+def _key(who: Mapping[str, str]) -> bytes | None:
+    return who.get("principal", "").encode() or None
 
 
 def _fields(request: Message) -> dict[str, Any]:

@@ -127,16 +127,18 @@ OF_CLUSTER = {
     Rebalance.OP: "cluster",
     AddController.OP: "cluster",
     RemoveController.OP: "cluster",
-    PutToken.OP: "cluster",
-    RevokeTokens.OP: "cluster",
-    RotateTicketKeys.OP: "cluster",
+    PutToken.OP: "security",
+    RevokeTokens.OP: "security",
+    RotateTicketKeys.OP: "security",
     ScrubServer.OP: "cluster",
     SettleTransaction.OP: "cluster",
-    AlterAcls.OP: "cluster",
+    AlterAcls.OP: "security",
     AlterQuotas.OP: "cluster",
-    DescribeAccess.OP: "cluster",
+    DescribeAccess.OP: "security",
 }
 """Ops on the cluster."""
+ALSO = {DescribeAccess.OP: "cluster"}
+"""Another operation on the cluster that is enough for an op."""
 OPEN = frozenset({Metadata.OP, InitProducer.OP, UseProducer.OP, ReleaseProducer.OP, Credit.OP, Unsubscribe.OP})
 """Need nothing: ``metadata`` tells of what one may describe, the others touch what is one's own."""
 ASKING = frozenset(
@@ -144,7 +146,7 @@ ASKING = frozenset(
 )
 ADMIN = frozenset({*BY_NAME, *OF_CLUSTER, DeleteGroup.OP} - ASKING)
 """Change the cluster."""
-EVERYTHING = ("cluster", "cluster")
+EVERYTHING = ("security", "cluster")
 """What an op needs that nobody has said anything of."""
 
 

@@ -1,0 +1,113 @@
+"""Rules that keep what administrators do apart from what clients with few rights do, broken."""
+
+from __future__ import annotations
+
+from tidelog import access
+from tidelog.access import heirs_of
+from tidelog_controller.core import access as rights
+from tidelog_controller.core import consensus, controller, features, once
+from tidelog_controller.core.once import Once
+from tidelog_gateway.core import guard, journal
+
+from mutants.rules import Patch, breaks
+
+SOURCE = "decision 34"
+ONCE, AUDIT, RIGHTS = ("test_once",), ("test_journal",), ("test_security_operation",)
+
+
+@breaks(SOURCE, "Another request of the same number does not get the answer of the first.", tests=ONCE)
+def answer_by_the_number_alone(patch: Patch) -> None:
+    """What was asked is not compared."""
+    patch.setattr(controller, "digest_of", lambda _: b"")
+
+
+@breaks(SOURCE, "Nobody gets an answer of another kind than that of the request.", tests=ONCE)
+def give_any_kind_of_answer(patch: Patch) -> None:
+    """It is not looked at."""
+    patch.setattr(controller, "fitting", lambda answer, _: answer)
+    patch.setattr(consensus, "fitting", lambda answer, _: answer)
+
+
+@breaks(SOURCE, "Nobody has the requests of other principals forgotten.", tests=ONCE)
+def forget_whoever_was_silent_longest(patch: Patch) -> None:
+    """Whose client it is counts for nothing."""
+    patch.setattr(once, "_first_to_go", lambda clients: next(iter(clients)))
+
+
+@breaks(SOURCE, "The name of a request is bounded, whoever passes it on.", tests=ONCE)
+def take_names_of_any_length(patch: Patch) -> None:
+    """It is kept as it came."""
+    patch.setattr(controller, "LONGEST_NAME", 1 << 30)
+
+
+@breaks(SOURCE, "A remembered refusal is short.", tests=ONCE)
+def remember_whole_refusals(patch: Patch) -> None:
+    """Texts of any length are kept."""
+    patch.setattr(once, "TEXT", 1 << 30)
+
+
+@breaks(SOURCE, "What was remembered without a digest is as earlier releases read it.", tests=ONCE)
+def write_digests_at_every_level(patch: Patch) -> None:
+    """The feature level is not asked."""
+    patch.setattr(controller, "REQUEST_DIGESTS", 0)
+
+
+@breaks(SOURCE, "A number that was forgotten is not done again.", tests=("test_machine",))
+def forget_which_numbers_were_forgotten(patch: Patch) -> None:
+    """A number that is not in the table is new."""
+    find = Once.find
+
+    def find_only_answers(self, request):
+        client = self.clients.get(request.client)
+        return find(self, request) if client is not None and request.sequence in client.answers else None
+
+    patch.setattr(Once, "find", find_only_answers)
+
+
+@breaks(SOURCE, "One principal leaves room for the refusals of others in the audit.", tests=AUDIT)
+def let_one_principal_fill_the_audit(patch: Patch) -> None:
+    """One may have all that is kept."""
+    patch.setattr(journal, "PART", 1)
+
+
+@breaks(SOURCE, "A principal does not hide the changes of others behind its own.", tests=AUDIT)
+def let_the_changes_of_one_take_all_room(patch: Patch) -> None:
+    """All changes share one bound."""
+    patch.setattr(journal, "MOST_OF_ONE", journal.MOST)
+
+
+@breaks(SOURCE, "It takes a right of its own to decide about tokens and rules.", tests=RIGHTS)
+def let_administrators_decide_about_rights(patch: Patch) -> None:
+    """Whoever may administer the cluster inherits that."""
+    patch.setattr(guard, "heirs_at", lambda access, _: heirs_of(access.acls))
+
+
+@breaks(SOURCE, "An upgrade takes no right from those who decide about tokens and rules.", tests=RIGHTS)
+def take_the_right_away_with_the_upgrade(patch: Patch) -> None:
+    """Nobody inherits it."""
+    patch.setattr(features, "separate_security", lambda _: None)
+
+
+@breaks(SOURCE, "Who gets the right to administer the cluster later inherits nothing.", tests=RIGHTS)
+def let_newcomers_inherit(patch: Patch) -> None:
+    """Of two that are allowed it, both do, if one does."""
+    patch.setattr(
+        access, "_is_inherited", lambda acl, heirs: bool(heirs) and acl.operation == acl.resource == "cluster"
+    )
+
+
+@breaks(SOURCE, "Tokens and quotas of superusers are for superusers.", tests=RIGHTS)
+def spare_nobody(patch: Patch) -> None:
+    """Whom they are about is not looked at."""
+    patch.setattr(rights, "_why_spared", lambda *_: None)
+
+
+@breaks(SOURCE, "What is inherited ends with the right that it came from.", tests=RIGHTS)
+def keep_heirs_for_ever(patch: Patch) -> None:
+    """Every principal counts as one that may administer the cluster."""
+
+    class Everybody(tuple):
+        def __contains__(self, _: object) -> bool:
+            return True
+
+    patch.setattr(rights, "heirs_of", lambda acls: Everybody(heirs_of(acls)))
