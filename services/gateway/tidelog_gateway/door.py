@@ -32,6 +32,7 @@ from tidelog.wire.messages import (
 from tidelog_gateway.audit import Audit
 from tidelog_gateway.core.guard import Client, Guard
 from tidelog_gateway.core.permissions import ADMIN, BY_ID
+from tidelog_gateway.core.texts import fault_of_texts
 from tidelog_gateway.leaving import Leaving
 from tidelog_gateway.metering import FREE, Metering
 from tidelog_gateway.requests import KINDS, Requests
@@ -100,6 +101,10 @@ class Door:
         if refusal is not None:
             self._log.warning("client_refused", remote=connection.remote, reason=refusal.message)
             return refusal
+        fault = fault_of_texts(hello)
+        if fault:
+            self._log.warning("client_refused", remote=connection.remote, reason=fault)
+            return refuse("MALFORMED", fault)
         client = self._guard.recognize(hello.token, shown_over(connection), self._wall_ms())
         if isinstance(client, TidelogError):
             self._log.warning("authentication_failed", remote=connection.remote, reason=client.message)
@@ -132,6 +137,12 @@ class Door:
     def on_message(self, link: Link, id: int | None, message: Message) -> None:
         """A client sent something."""
         count(self._shell.requests, message.OP)
+        fault = fault_of_texts(message)
+        if fault:
+            if id is None:
+                link.close(POLICY_VIOLATION, fault)
+                return
+            raise refuse("MALFORMED", fault)
         principal = self._clients[link].principal
         wait = self._metering.judge(link, message)
         if wait is None and not isinstance(message, FREE):

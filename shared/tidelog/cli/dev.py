@@ -11,6 +11,7 @@ import click
 import trio
 
 from tidelog.cli.main import run
+from tidelog.cli.output import say
 from tidelog.cli.readiness import wait_ready
 
 
@@ -87,11 +88,9 @@ async def serve(folder: Path, port: int, replicas: int) -> None:
                 )
             )
             await wait_ready(gateway, replicas)
-            click.echo(f"gateway  {gateway}")
-            click.echo(f"console  {gateway.replace('ws:', 'http:')}/console/")
-            click.echo(f"data     {folder}")
+            say(f"gateway  {gateway}")
+            say(f"console  {gateway.replace('ws:', 'http:')}/console/")
+            say(f"data     {folder}")
             for node, url in services.items():
-                click.echo(f"metrics  {url.replace('ws:', 'http:')}/metrics of {node}")
-            click.echo(
-                "Ctrl-C ends it. Try: tidelog topics create hello; tidelog produce hello; tidelog consume hello"
-            )
+                say(f"metrics  {url.replace('ws:', 'http:')}/metrics of {node}")
+            say("Ctrl-C ends it. Try: tidelog topics create hello; tidelog produce hello; tidelog consume hello")
