@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tidelog import disk
 from tidelog.cli import output
 from tidelog_gateway.core import texts
 
@@ -28,3 +29,9 @@ def show_cells_as_they_are(patch: Patch) -> None:
     """Only lines are escaped."""
     patch.setattr(output, "add_row", lambda table, *cells: table.add_row(*map(str, cells)))
     patch.setattr(output, "as_text", lambda cell, style="": str(cell))
+
+
+@breaks(SOURCE, "What the disk makes is for its user only.", tests=("test_private",))
+def make_files_for_the_group(patch: Patch) -> None:
+    """As before."""
+    patch.setattr(disk, "FILE_MODE", 0o640)

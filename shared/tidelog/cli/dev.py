@@ -32,7 +32,10 @@ def dev(folder: Path, port: int, replicas: int, verbose: bool) -> None:
     and is there again after a restart. In its console (/console/ at the gateway's port) single nodes can be killed,
     paused, cut off and healed; for processes of their own use 'tidelog cluster up'."""
     from tidelog import logs
+    from tidelog.private import close_to_others, own_directory
 
+    close_to_others()
+    own_directory(folder)
     logs.configure(level="info" if verbose else "error")
     run(partial(serve, folder.resolve(), port, replicas))
 
