@@ -11,7 +11,7 @@ RUN python -m venv /opt/tidelog \
 FROM python:3.12-slim-bookworm
 RUN groupadd --gid 10001 tidelog \
  && useradd --uid 10001 --gid tidelog --no-create-home --home-dir /nonexistent --shell /usr/sbin/nologin tidelog \
- && install --directory --owner tidelog --group tidelog --mode 0750 /var/lib/tidelog
+ && install --directory --owner tidelog --group tidelog --mode 0700 /var/lib/tidelog
 COPY --from=build /opt/tidelog /opt/tidelog
 ENV PATH=/opt/tidelog/bin:$PATH \
     PYTHONDONTWRITEBYTECODE=1 \

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from tidelog.errors import ConfigError
+from tidelog.private import make_file
 
 FORMAT = 1
 HEAD = "capture"
@@ -41,6 +42,7 @@ class Capture:
     def save(self, path: Path) -> None:
         """Write the file; one that is there already is replaced only when all is written."""
         temporary = path.with_name(path.name + ".new")
+        make_file(temporary)
         with zipfile.ZipFile(temporary, "w", zipfile.ZIP_DEFLATED) as archive:
             for name, part in {HEAD: {"format": FORMAT, **self.head}, **self.parts}.items():
                 archive.writestr(f"{name}.json", json.dumps(part, indent=1, ensure_ascii=False) + "\n")

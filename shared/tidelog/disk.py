@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
 
+from tidelog.private import DIRECTORY_MODE, FILE_MODE
 from tidelog.types import Buffer
 
 IOV_MAX = 1024
@@ -141,7 +142,7 @@ class RealDisk:
 
     def open(self, path: str, *, create: bool = False) -> File:
         flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
-        return _RealFile(os.open(path, flags, 0o640), self._cached_bytes)
+        return _RealFile(os.open(path, flags, FILE_MODE), self._cached_bytes)
 
     def read(self, path: str) -> bytes:
         file = _RealFile(os.open(path, os.O_RDONLY | os.O_CLOEXEC))  # a third of the price of ``Path.read_bytes``
@@ -152,7 +153,7 @@ class RealDisk:
 
     def write_atomic(self, path: str, data: bytes) -> None:
         temporary = path + ".new"
-        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o640)
+        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, FILE_MODE)
         try:
             view = memoryview(data)
             while view:
@@ -177,7 +178,7 @@ class RealDisk:
             return
         made = Path(path)
         self.mkdir(str(made.parent))
-        made.mkdir(mode=0o750, exist_ok=True)
+        made.mkdir(mode=DIRECTORY_MODE, exist_ok=True)
         self.sync_dir(str(made.parent))
 
     def rmtree(self, path: str) -> None:
@@ -196,7 +197,7 @@ class RealDisk:
         return found.f_bavail * found.f_frsize
 
     def allocate(self, path: str, size: int) -> None:
-        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o640)
+        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
         try:
             os.posix_fallocate(fd, 0, size)
         finally:

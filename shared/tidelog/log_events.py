@@ -50,6 +50,27 @@ ANY = (
         counted=False,
     ),
     LogEvent(
+        "data_dir_closed",
+        "warning",
+        "Other users of the machine could read the data directory. It is closed now: mode 0700, its files 0600.",
+        "Nothing, unless others use the machine: they may have copied it. docs/security.md says what that is worth.",
+        counted=False,
+    ),
+    LogEvent(
+        "data_dir_open",
+        "warning",
+        "Others may read the data directory, and it cannot be closed: it is another user's, or one such as /tmp.",
+        "Close it (chmod 700), or give data_dir a directory of its own.",
+        counted=False,
+    ),
+    LogEvent(
+        "secret_file_open",
+        "warning",
+        "Everybody on the machine may read a file with a secret.",
+        "chmod 600, or 640 with a group of its own.",
+        counted=False,
+    ),
+    LogEvent(
         "connection_ended",
         "debug",
         "A connection broke without a goodbye.",

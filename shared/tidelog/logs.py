@@ -7,14 +7,16 @@ must not import this module.
 
 from __future__ import annotations
 
+import json
 import logging
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, MutableMapping
 from contextlib import contextmanager
 from typing import Any
 
 from tidelog.effects import Event
 from tidelog.log_events import level_of
+from tidelog.printable import escaped
 
 
 @contextmanager
@@ -35,19 +37,21 @@ with _without("rich"):  # for tracebacks that ``format_exc_info`` writes: a fift
     import structlog
 
 
-def configure(json: bool | None = None, level: str = "info") -> None:
-    """Set up logging of this process. ``json`` None: JSON unless stderr is a terminal. ``level``: debug, info,
+def configure(as_json: bool | None = None, level: str = "info") -> None:
+    """Set up logging of this process. ``as_json`` None: JSON unless stderr is a terminal. ``level``: debug, info,
     warning or error."""
-    if json is None:
-        json = not sys.stderr.isatty()
-    render = structlog.processors.JSONRenderer() if json else structlog.dev.ConsoleRenderer()
+    if as_json is None:
+        as_json = not sys.stderr.isatty()
+    render = (
+        [structlog.processors.JSONRenderer(_json_line)] if as_json else [_escape, structlog.dev.ConsoleRenderer()]
+    )
     structlog.configure(
         processors=[
             structlog.contextvars.merge_contextvars,
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             structlog.processors.format_exc_info,
-            render,
+            *render,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelNamesMapping()[level.upper()]),
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
@@ -57,6 +61,21 @@ def configure(json: bool | None = None, level: str = "info") -> None:
     shared.handlers = [_Joining()]
     shared.propagate = False
     shared.setLevel(level.upper())
+
+
+def _json_line(value: Any, **how: Any) -> str:
+    """ASCII without control characters: JSON itself lets one pass, the last of ASCII."""
+    return json.dumps(value, **how).replace("\x7f", "\\u007f")
+
+
+def _escape(_logger: object, _method: str, line: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    """Texts that come from outside stay in their line. A traceback has lines of its own, which are indented."""
+    for name, value in line.items():
+        if name == "exception":
+            line[name] = "\n".join(f"  {escaped(one)}" for one in str(value).split("\n"))
+        elif isinstance(value, str):
+            line[name] = escaped(value)
+    return line
 
 
 class _Joining(logging.Handler):

@@ -22,12 +22,16 @@ from tidelog import logs
 from tidelog.collecting import shorten_pauses
 from tidelog.config import load, settings_of
 from tidelog.errors import ConfigError
+from tidelog.private import close_to_others, warn_of_open_secret
 from tidelog.tls import TlsFiles
 from tidelog.transport import Transport
 from tidelog.websocket import WebSocketTransport
 
 _M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_THRESHOLD = -1, -2, -3
 _KEPT_BYTES = 256 << 20
+
+SECRET_FILES = ("tls_key", "encryption_key_file", "cluster_secret_file")
+"""Settings that name files with secrets."""
 
 Leave = Callable[[], Awaitable[None]]
 """Hands over what others can take over, and returns when they have."""
@@ -50,6 +54,7 @@ Config = TypeVar("Config", bound=ServiceConfig)
 
 def main(kind: type[Config], serve: Callable[..., Awaitable[None]], description: str) -> None:
     """Run one service: ``serve(config, transport=…, task_status=…)``. Never returns."""
+    close_to_others()
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--config", metavar="FILE", help="TOML file with the settings")
     for setting in settings_of(kind):
@@ -59,6 +64,8 @@ def main(kind: type[Config], serve: Callable[..., Awaitable[None]], description:
     try:
         config = load(kind, path, flags=flags)
         logs.configure(config.log_json)
+        for name in SECRET_FILES:
+            warn_of_open_secret(name, getattr(config, name, ""))
         keep_freed_memory()
         shorten_pauses()
         trio.run(_until_signal, serve, config)

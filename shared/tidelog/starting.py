@@ -21,6 +21,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from tidelog.private import FILE_MODE, close_to_others
+
 _PR_SET_CHILD_SUBREAPER = 36
 
 
@@ -79,6 +81,7 @@ def _adopting() -> Iterator[None]:
 def main() -> None:
     """The starter."""
     orders = [Order(**each) for each in json.load(sys.stdin)]
+    close_to_others()
     told = os.dup(sys.stdout.fileno())
     _replace(os.devnull, os.O_RDONLY, sys.stdin.fileno())
     gc.disable()  # nothing of what is loaded is garbage
@@ -99,7 +102,7 @@ def main() -> None:
 
 def _replace(path: str, flags: int, descriptor: int) -> None:
     """What this descriptor leads to."""
-    opened = os.open(path, flags, 0o666)
+    opened = os.open(path, flags, FILE_MODE)
     os.dup2(opened, descriptor)
     os.close(opened)
 

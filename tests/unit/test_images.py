@@ -73,7 +73,7 @@ def test_the_image_starts_the_service_on_its_port_as_nobody_in_particular(servic
     assert made["USER"] == [f"{USER}:{USER}"] and made["STOPSIGNAL"] == ["SIGTERM"]
     if hasattr(config, "data_dir"):
         assert json.loads(made["VOLUME"][0]) == [config.data_dir]
-        assert f"--owner tidelog --group tidelog --mode 0750 {config.data_dir}" in made["RUN"][0]
+        assert f"--owner tidelog --group tidelog --mode 0700 {config.data_dir}" in made["RUN"][0]
     else:
         assert "VOLUME" not in made
 

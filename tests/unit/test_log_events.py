@@ -107,7 +107,7 @@ def lines() -> Iterator[io.StringIO]:
     shared = logging.getLogger("tidelog")
     before = shared.handlers, shared.propagate, shared.level
     with redirect_stderr(io.StringIO()) as text:
-        logs.configure(json=True)
+        logs.configure(as_json=True)
         yield text
     structlog.reset_defaults()
     shared.handlers, shared.propagate, shared.level = before

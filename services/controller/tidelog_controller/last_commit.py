@@ -19,6 +19,8 @@ import zlib
 from dataclasses import dataclass
 from pathlib import Path
 
+from tidelog.private import FILE_MODE
+
 SLOT_BYTES = 4096
 _MAGIC = b"tl-raft1"
 _SLOT = struct.Struct(">8sQI4s")
@@ -69,7 +71,7 @@ class LastCommitFile:
         self._store = _crc(store.encode())
         unfinished = self.path.with_name(self.path.name + ".new")
         unfinished.unlink(missing_ok=True)
-        descriptor = os.open(unfinished, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o644)
+        descriptor = os.open(unfinished, os.O_RDWR | os.O_CREAT | os.O_EXCL, FILE_MODE)
         self._descriptor = descriptor
         os.pwrite(descriptor, bytes(2 * SLOT_BYTES), 0)
         os.pwrite(descriptor, self._encode(NO_COMMIT), 0)

@@ -40,6 +40,7 @@ from typing import Any
 
 import cbor2
 from tidelog.errors import ConfigError
+from tidelog.private import make_file, own_directory, write_file
 from tidelog.types import NodeId
 
 from tidelog_controller.core.members import NOBODY, Members, decode_members, encode_members
@@ -84,7 +85,7 @@ class RaftStorage:
         self.path = Path(directory) / "raft.db"
         self._failed = False
         self._commits = LastCommitFile(self._beside("-commits"))
-        self.path.parent.mkdir(parents=True, exist_ok=True)
+        own_directory(self.path.parent)
         if not self.path.exists():
             if self._commits.count():
                 raise self._damaged(
@@ -109,7 +110,7 @@ class RaftStorage:
         except BaseException as error:
             self.close()
             if isinstance(error, Damaged) and found:
-                wal.write_bytes(found)  # SQLite has removed it with all that it took for a torn tail
+                write_file(wal, found)  # SQLite has removed it with all that it took for a torn tail
             raise
 
     def load(self) -> Stored:
@@ -340,6 +341,7 @@ def _create(path: Path, cluster: str, node_id: NodeId, store: str, lost: bool) -
         leftover.unlink(missing_ok=True)
         leftover.with_name(leftover.name + "-journal").unlink(missing_ok=True)
     sync_path(path.parent)  # or a crash may bring the old WAL back beside the new database
+    make_file(unfinished)  # SQLite gives its other files the same mode
     db = sqlite3.connect(unfinished, isolation_level=None)
     try:
         db.execute("PRAGMA synchronous = FULL")

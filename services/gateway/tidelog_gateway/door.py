@@ -39,6 +39,7 @@ from tidelog_gateway.core.guard import Client, Guard
 from tidelog_gateway.core.permissions import ADMIN, BY_ID
 from tidelog_gateway.core.seeing import seen
 from tidelog_gateway.core.shares import Shares
+from tidelog_gateway.core.texts import fault_of_texts
 from tidelog_gateway.leaving import Leaving
 from tidelog_gateway.metering import FREE, Metering
 from tidelog_gateway.requests import KINDS, Requests
@@ -135,6 +136,11 @@ class Door:
             if self._has_a_line("client_refused", connection.remote):
                 self._log.warning("client_refused", remote=connection.remote, reason=refusal.message)
             return refusal
+        fault = fault_of_texts(hello)
+        if fault:
+            if self._has_a_line("client_refused", connection.remote):
+                self._log.warning("client_refused", remote=connection.remote, reason=fault)
+            return refuse("MALFORMED", fault)
         client = self._guard.recognize(hello.token, shown_over(connection), self._wall_ms())
         if isinstance(client, TidelogError):
             if self._has_a_line("authentication_failed", connection.remote):
@@ -172,6 +178,12 @@ class Door:
     def on_message(self, link: Link, id: int | None, message: Message) -> None:
         """A client sent something."""
         count(self._shell.requests, message.OP)
+        fault = fault_of_texts(message)
+        if fault:
+            if id is None:
+                link.close(POLICY_VIOLATION, fault)
+                return
+            raise refuse("MALFORMED", fault)
         principal = self._clients[link].principal
         wait = self._metering.judge(link, message)
         if wait is None and not isinstance(message, FREE):

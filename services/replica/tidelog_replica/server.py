@@ -21,6 +21,7 @@ from tidelog.errors import ConfigError, TidelogError, refuse
 from tidelog.failure_detector import Patience
 from tidelog.levels import service_hello
 from tidelog.link import PROTOCOL_VERSION
+from tidelog.private import FILE_MODE, own_directory
 from tidelog.service import Leave, Serving, serve_in_order
 from tidelog.transport import MAX_MESSAGE_BYTES, Transport
 from tidelog.wire.messages import (
@@ -216,8 +217,8 @@ def use_current_key(data_dir: str, keys: Keyring) -> None:
 def lock(directory: str) -> Iterator[None]:
     """Hold the data directory for this process: two servers on one log would destroy it. Raises ``ConfigError``."""
     path = Path(directory)
-    path.mkdir(parents=True, exist_ok=True)
-    handle = os.open(path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
+    own_directory(path)
+    handle = os.open(path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
     try:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)

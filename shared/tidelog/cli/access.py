@@ -8,11 +8,11 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import click
-from rich.console import Console
 from rich.table import Table
 
 from tidelog.access import CLUSTER, SECURITY, decide, fault_of
-from tidelog.cli.main import connect, gateway_option, json_option, print_json, run
+from tidelog.cli.main import connect, gateway_option, json_option, run
+from tidelog.cli.output import add_row, print_json, say, show
 from tidelog.types import Acl, Quota
 
 if TYPE_CHECKING:
@@ -53,8 +53,8 @@ async def _access(gateways: tuple[str, ...]) -> AccessAnswer:
 
 
 def _show_token(text: str) -> None:
-    click.echo(text)
-    click.echo("It is shown this once: the cluster keeps its SHA-256 only. Use it as TIDELOG_TOKEN.", err=True)
+    say(text)
+    say("It is shown this once: the cluster keeps its SHA-256 only. Use it as TIDELOG_TOKEN.", err=True)
 
 
 @click.group()
@@ -87,8 +87,8 @@ def list_tokens(as_json: bool, gateways: tuple[str, ...]) -> None:
         return
     table = Table("id", "principal", "made", "ends", box=None)
     for token in found:
-        table.add_row(token.token_id, token.principal, _time(token.created_ms), _time(token.expires_ms) or "never")
-    Console().print(table)
+        add_row(table, token.token_id, token.principal, _time(token.created_ms), _time(token.expires_ms) or "never")
+    show(table)
 
 
 @tokens.command()
@@ -105,7 +105,7 @@ def revoke(token_id: str | None, principal: str | None, gateways: tuple[str, ...
             await (log.revoke_token(token_id) if token_id else log.revoke_tokens_of(principal or ""))
 
     run(task)
-    click.echo(f"revoked {token_id or 'all tokens of ' + str(principal)}")
+    say(f"revoked {token_id or 'all tokens of ' + str(principal)}")
 
 
 @tokens.command()
@@ -141,7 +141,7 @@ def rotate_ticket_keys(gateways: tuple[str, ...]) -> None:
             await log.rotate_ticket_keys()
 
     run(task)
-    click.echo("the cluster signs tickets of producer ids with a new key")
+    say("the cluster signs tickets of producer ids with a new key")
 
 
 @click.group()
@@ -179,7 +179,7 @@ def add(principal: str, operation: str, resource: str, deny: bool, gateways: tup
             await log.alter_acls(add=[acl])
 
     run(task)
-    click.echo(str(acl))
+    say(str(acl))
 
 
 @acls.command()
@@ -197,9 +197,9 @@ def remove(principal: str, operation: str, resource: str, deny: bool, gateways: 
             return there
 
     if not run(task):
-        click.echo(f"there is no rule: {acl}. 'tidelog acls list' shows those that there are.", err=True)
+        say(f"there is no rule: {acl}. 'tidelog acls list' shows those that there are.", err=True)
         raise SystemExit(1)
-    click.echo(f"removed: {acl}")
+    say(f"removed: {acl}")
 
 
 @acls.command("list")
@@ -215,11 +215,11 @@ def list_acls(principal: str | None, as_json: bool, gateways: tuple[str, ...]) -
         return
     table = Table("rule", "principal", "operation", "resource", box=None)
     for acl in found:
-        table.add_row("deny" if acl.deny else "allow", acl.principal, acl.operation, acl.resource)
+        add_row(table, "deny" if acl.deny else "allow", acl.principal, acl.operation, acl.resource)
     for heir in access.heirs:
         if principal is None or heir in (principal, "*"):
-            table.add_row("inherited", heir, SECURITY, CLUSTER)
-    Console().print(table)
+            add_row(table, "inherited", heir, SECURITY, CLUSTER)
+    show(table)
 
 
 @acls.command("drop-inherited")
@@ -237,7 +237,7 @@ def drop_inherited(gateways: tuple[str, ...]) -> None:
             return before
 
     heirs = ", ".join(run(task))
-    click.echo(f"no longer decide about tokens and rules: {heirs}" if heirs else "nobody inherits security")
+    say(f"no longer decide about tokens and rules: {heirs}" if heirs else "nobody inherits security")
 
 
 @acls.command()
@@ -248,7 +248,7 @@ def check(principal: str, operation: str, resource: str, gateways: tuple[str, ..
     _acl(principal, operation, resource.rstrip("*"))
     access = run(lambda: _access(gateways))
     allowed = decide(access.acls, principal, operation, resource, access.heirs)
-    click.echo(f"{principal} {'may' if allowed else 'may not'} {operation} {resource}")
+    say(f"{principal} {'may' if allowed else 'may not'} {operation} {resource}")
     if not allowed:
         raise SystemExit(1)
 
@@ -281,7 +281,7 @@ def set_quota(principal: str, gateways: tuple[str, ...], **rates: int | None) ->
 
     made = asdict(run(task))
     bounds = [f"{name} {value}" for name, value in made.items() if name != "principal" and value >= 0]
-    click.echo(f"{principal}: {', '.join(bounds) or 'no quota'}")
+    say(f"{principal}: {', '.join(bounds) or 'no quota'}")
 
 
 @quotas.command("list")
@@ -296,8 +296,8 @@ def list_quotas(as_json: bool, gateways: tuple[str, ...]) -> None:
     table = Table("principal", "bytes in/s", "bytes out/s", "requests/s", "connections", box=None)
     for quota in found:
         bounds = (quota.bytes_in_s, quota.bytes_out_s, quota.requests_s, quota.connections)
-        table.add_row(quota.principal, *("" if bound < 0 else str(bound) for bound in bounds))
-    Console().print(table)
+        add_row(table, quota.principal, *("" if bound < 0 else str(bound) for bound in bounds))
+    show(table)
 
 
 def _time(time_ms: int) -> str:

@@ -10,12 +10,12 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 import click
-from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextColumn
 from rich.table import Table
 
 from tidelog.cli.completion import topic_names
-from tidelog.cli.main import connect, gateway_option, json_option, print_json, run
+from tidelog.cli.main import connect, gateway_option, json_option, run
+from tidelog.cli.output import add_row, console, for_progress, print_json, say, show
 from tidelog.cli.topics import config_of
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ def backup(
         print_json({"added": added} | _document(saved.manifest))
         return
     manifest = saved.manifest
-    click.echo(
+    say(
         f"{name}: saved {saved.offsets:,} offsets, {_size(saved.bytes)} in {saved.segments} files,"
         f" {seconds:.1f} s; {url} has {manifest.offsets:,} offsets now, {_size(manifest.size)}"
     )
@@ -148,14 +148,14 @@ def restore(
             }
         )
     else:
-        click.echo(
+        say(
             f"{restored.topic}: {restored.offsets:,} offsets, {_size(restored.bytes)}, written and read back"
             f" in {seconds:.1f} s"
         )
         for group in restored.groups:
-            click.echo(f"group {group} goes on where it was")
+            say(f"group {group} goes on where it was")
     for group, reason in restored.groups_refused.items():
-        click.echo(f"group {group} was not set: {reason}", err=True)
+        say(f"group {group} was not set: {reason}", err=True)
     if restored.groups_refused:
         sys.exit(1)
 
@@ -182,10 +182,10 @@ def _show(url: str, checking: bool, as_json: bool) -> None:
         _print(manifest)
     else:
         for fault in faults:
-            click.echo(fault)
+            say(fault)
         files = sum(len(saved.segments) for saved in manifest.partitions)
         verdict = f"{len(faults)} of {files} files are not as they were" if faults else f"{files} files are sound"
-        click.echo(f"{manifest.topic}: {verdict}; {_size(manifest.size)}")
+        say(f"{manifest.topic}: {verdict}; {_size(manifest.size)}")
     if faults:
         sys.exit(1)
 
@@ -197,14 +197,14 @@ def _document(manifest: Manifest) -> dict[str, object]:
 
 
 def _print(manifest: Manifest) -> None:
-    click.echo(f"{manifest.topic} ({manifest.topic_id}) of cluster {manifest.cluster}, saved {manifest.saved}")
+    say(f"{manifest.topic} ({manifest.topic_id}) of cluster {manifest.cluster}, saved {manifest.saved}")
     table = Table("partition", "from", "to", "bytes", "files", box=None)
     for saved in manifest.partitions:
         size = sum(segment.bytes for segment in saved.segments)
-        table.add_row(*map(str, (saved.partition, saved.start, saved.end, size, len(saved.segments))))
-    Console().print(table)
+        add_row(table, *map(str, (saved.partition, saved.start, saved.end, size, len(saved.segments))))
+    show(table)
     for group, positions in sorted(manifest.groups.items()):
-        click.echo(f"group {group}: " + " ".join(f"{p}:{offset}" for p, offset in sorted(positions.items())))
+        say(f"group {group}: " + " ".join(f"{p}:{offset}" for p, offset in sorted(positions.items())))
 
 
 def _size(size: int) -> str:
@@ -243,10 +243,9 @@ class _Bars:
 
 @contextmanager
 def _bars(*names: str) -> Iterator[_Bars]:
-    console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), _SizeColumn())
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
-        yield _Bars(progress, {name: progress.add_task(name, total=None, size=0) for name in names})
+    with Progress(*columns, console=console(err=True), transient=True, disable=not sys.stderr.isatty()) as progress:
+        yield _Bars(progress, {name: progress.add_task(for_progress(name), total=None, size=0) for name in names})
 
 
 class _SizeColumn(TextColumn):

@@ -13,7 +13,8 @@ import trio
 
 from tidelog.captures import Capture, redact
 from tidelog.cli.findings import View, examine
-from tidelog.cli.main import connect, gateway_option, json_option, print_json, run
+from tidelog.cli.main import connect, gateway_option, json_option, run
+from tidelog.cli.output import print_json, say
 from tidelog.client.log import Log
 from tidelog.errors import ConfigError, TidelogError
 from tidelog.timeline.records import decode
@@ -69,9 +70,9 @@ def take(file: Path, configs: tuple[Path, ...], gateways: tuple[str, ...]) -> No
     run(task)
     taking.parts["configuration"] = {str(path): redact(path.read_text(errors="replace")) for path in configs}
     Capture({"taken_ms": time.time_ns() // 1_000_000, "missing": taking.missing}, taking.parts).save(file)
-    click.echo(f"{file}: {file.stat().st_size:,} bytes; 'tidelog capture show {file}' tells what is in it")
+    say(f"{file}: {file.stat().st_size:,} bytes; 'tidelog capture show {file}' tells what is in it")
     for name, why in taking.missing.items():
-        click.echo(f"missing: {name}: {why}", err=True)
+        say(f"missing: {name}: {why}", err=True)
 
 
 class _Taking:
@@ -177,7 +178,7 @@ def show(file: Path, part: str | None, as_json: bool) -> None:
         print_json({"head": found.head, "parts": sorted(found.parts)})
         return
     for line in _lines(found):
-        click.echo(line)
+        say(line)
 
 
 LAST_EVENTS = 10

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from tidelog.cli.output import say
 from tidelog.errors import ConfigError
 from tidelog.tls import CLIENT, Identity
 
@@ -60,12 +61,12 @@ def certs(folder: Path, nodes: tuple[str, ...], clients: tuple[str, ...], hosts:
     authority sign certificates with the same alternative names: the host, and URI:tidelog:ROLE/NODE."""
     wanted = [_service(text) for text in nodes] + [Identity(CLIENT, _name(text)) for text in clients]
     authority = open_authority(folder, days)
-    click.echo(f"{authority.ca}")
+    say(f"{authority.ca}")
     for identity in wanted:
         made = issue(authority, identity, () if identity.role == CLIENT else hosts or LOCAL, days)
-        click.echo(f"{made}  {identity}")
+        say(f"{made}  {identity}")
     if not wanted:
-        click.echo("Name whom certificates are for: --node replica/r1, --client billing", err=True)
+        say("Name whom certificates are for: --node replica/r1, --client billing", err=True)
 
 
 def _service(text: str) -> Identity:

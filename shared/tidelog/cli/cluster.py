@@ -8,11 +8,11 @@ from functools import partial
 from pathlib import Path
 
 import click
-from rich.console import Console
 from rich.table import Table
 
 from tidelog.cli.local_cluster import LocalCluster
-from tidelog.cli.main import json_option, print_json, run
+from tidelog.cli.main import json_option, run
+from tidelog.cli.output import add_row, print_json, say, show
 from tidelog.cli.processes import Process
 from tidelog.cli.readiness import NO_FILES
 
@@ -43,15 +43,15 @@ def _show(cluster: LocalCluster, as_json: bool) -> None:
         return
     table = Table("id", "role", "pid", "url", "log", box=None)
     for p in cluster.processes:
-        table.add_row(p.id, p.role, str(p.pid) if p.is_alive() else "down", p.url, p.log)
-    Console().print(table)
+        add_row(table, p.id, p.role, str(p.pid) if p.is_alive() else "down", p.url, p.log)
+    show(table)
     if cluster.tls == NO_FILES:
-        click.echo("metrics: curl http://HOST:PORT/metrics, of each of them")
+        say("metrics: curl http://HOST:PORT/metrics, of each of them")
         return
     shown = {"CA": cluster.tls.ca, "CERT": cluster.tls.cert, "KEY": cluster.tls.key}
-    click.echo(f"export TIDELOG_GATEWAY={cluster.gateways()[0]}")
+    say(f"export TIDELOG_GATEWAY={cluster.gateways()[0]}")
     for name, file in shown.items():
-        click.echo(f"export TIDELOG_CLIENT_{name}={file}")
+        say(f"export TIDELOG_CLIENT_{name}={file}")
 
 
 @click.group()
@@ -93,7 +93,7 @@ def up(
         _show(local, as_json)
         if detach:
             return
-        click.echo("Running; Ctrl-C ends it.", err=True)
+        say("Running; Ctrl-C ends it.", err=True)
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
     except BaseException:
         local.stop_started()
@@ -117,7 +117,7 @@ def down(folder: Path) -> None:
     local = LocalCluster.load(folder)
     running = [process.id for process in local.processes if process.is_alive()]
     local.stop()
-    click.echo(f"ended {', '.join(running)}" if running else "nothing was running")
+    say(f"ended {', '.join(running)}" if running else "nothing was running")
 
 
 def _running(local: LocalCluster, node_id: str) -> Process | None:
@@ -125,7 +125,7 @@ def _running(local: LocalCluster, node_id: str) -> Process | None:
     process = local.get(node_id)
     if process.is_alive():
         return process
-    click.echo(f"{node_id} does not run; 'tidelog cluster restart {node_id}' starts it", err=True)
+    say(f"{node_id} does not run; 'tidelog cluster restart {node_id}' starts it", err=True)
     return None
 
 
@@ -136,7 +136,7 @@ def _tell(node_id: str, folder: Path, act: Callable[[LocalCluster], None], words
     if process is None:
         raise SystemExit(1)
     act(local)
-    click.echo(f"{words} {node_id} (pid {process.pid})")
+    say(f"{words} {node_id} (pid {process.pid})")
 
 
 @cluster.command()
@@ -147,7 +147,7 @@ def kill(node_id: str, folder: Path) -> None:
     local = LocalCluster.load(folder)
     if process := _running(local, node_id):
         local.kill(node_id)
-        click.echo(f"killed {node_id} (pid {process.pid})")
+        say(f"killed {node_id} (pid {process.pid})")
 
 
 @cluster.command()
@@ -184,8 +184,8 @@ def restart(node_id: str, folder: Path, timeout_s: float) -> None:
     long; it runs on then."""
     local = LocalCluster.load(folder)
     local.restart(node_id)
-    click.echo(f"started {node_id} (pid {local.get(node_id).pid})")
+    say(f"started {node_id} (pid {local.get(node_id).pid})")
     if not run(partial(local.wait_live, node_id, timeout_s)):
-        click.echo(f"{node_id} is not live after {timeout_s:g} s: see {local.get(node_id).log}", err=True)
+        say(f"{node_id} is not live after {timeout_s:g} s: see {local.get(node_id).log}", err=True)
         raise SystemExit(1)
-    click.echo(f"{node_id} is live")
+    say(f"{node_id} is live")

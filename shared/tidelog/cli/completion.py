@@ -9,6 +9,7 @@ import trio
 from click.shell_completion import CompletionItem, get_completion_class
 
 from tidelog.cli.main import DEFAULT_GATEWAY, connect, main
+from tidelog.cli.output import say
 from tidelog.errors import TidelogError
 from tidelog.types import INTERNAL_PREFIX
 from tidelog.wire.messages import TopicInfo
@@ -29,7 +30,7 @@ def completion(shell: str) -> None:
     """
     made = get_completion_class(shell)
     assert made is not None
-    click.echo(made(main, {}, "tidelog", "_TIDELOG_COMPLETE").source())
+    say(made(main, {}, "tidelog", "_TIDELOG_COMPLETE").source())
 
 
 def topic_names(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import json
 import math
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -16,11 +15,13 @@ import trio
 
 from tidelog.cli.completion import topic_names
 from tidelog.cli.main import connect, gateway_option, run
+from tidelog.cli.output import json_text, say
 from tidelog.cli.past import parse_moment
 from tidelog.client.consuming import Reading
 from tidelog.client.options import CONSISTENCIES, ISOLATIONS, ON_UNREADABLE
 from tidelog.client.stream import RecordStream
 from tidelog.errors import TidelogError
+from tidelog.printable import escaped
 from tidelog.records import Record
 from tidelog.timeline.records import decode
 from tidelog.types import TIMELINE
@@ -58,7 +59,7 @@ def _as_json(record: Record) -> bytes:
         **_value(record),
         "headers": [{"name": name, **_text_or_b64("value", value)} for name, value in record.headers],
     }
-    return json.dumps(document, ensure_ascii=False).encode()
+    return json_text(document).encode()
 
 
 def _as_hex(record: Record) -> bytes:
@@ -69,7 +70,7 @@ def _as_hex(record: Record) -> bytes:
 
 def _as_value(record: Record) -> bytes:
     if record.topic == TIMELINE and isinstance(told := _value(record).get("value"), dict):
-        return json.dumps(told, ensure_ascii=False).encode()
+        return json_text(told).encode()
     return record.value or b""
 
 
@@ -89,14 +90,24 @@ def as_key_value(separator: bytes) -> Callable[[Record], bytes]:
     return style
 
 
+def for_terminal(style: Callable[[Record], bytes]) -> Callable[[Record], bytes]:
+    """The style, one line for each record, with escapes for what a terminal would obey or not show; tabs stay."""
+
+    def printable(record: Record) -> bytes:
+        text = style(record).decode("utf-8", "backslashreplace")
+        return "\t".join(map(escaped, text.split("\t"))).encode()
+
+    return printable
+
+
 def _as_hexdump(record: Record) -> bytes:
     """As ``hexdump -C``: 16 bytes a line, position, hexadecimal and printable, under a line that names the record."""
     at = datetime.fromtimestamp(record.timestamp_ms / 1000, UTC).isoformat(timespec="milliseconds")
-    lines = [f"{record.topic}/{record.partition} offset {record.offset} epoch {record.leader_epoch} {at}"]
+    lines = [f"{escaped(record.topic)}/{record.partition} offset {record.offset} epoch {record.leader_epoch} {at}"]
     parts = [
         ("key", record.key),
         ("value", record.value),
-        *((f"header {name}", data) for name, data in record.headers),
+        *((f"header {escaped(name)}", data) for name, data in record.headers),
     ]
     for name, data in parts:
         if data is not None:
@@ -161,7 +172,7 @@ class Output:
                 break
         if records.skipped_batches:
             skipped = f"{records.skipped_offsets} offsets in {records.skipped_batches} batches"
-            click.echo(f"tidelog: skipped {skipped} that cannot be decoded", err=True)
+            say(f"tidelog: skipped {skipped} that cannot be decoded", err=True)
 
     async def print_share(self, log: Log, member: GroupConsumer, topics: list[str], to_end: bool) -> None:
         """Those of a member of a group; what was printed is committed."""
@@ -190,7 +201,7 @@ async def tell_waits(log: Log, topics: list[str], output: Output) -> None:
                 cause = error.code, str(error.detail.get("awaited", ""))
                 if cause not in told:
                     told.add(cause)
-                    click.echo(f"tidelog: waiting: {error}", err=True)
+                    say(f"tidelog: waiting: {error}", err=True)
             if output.printed == printed and not log.waits:
                 nursery.start_soon(_ask_ends, log, topics)  # subscriptions do not tell the cause, requests do
             printed = output.printed
@@ -301,6 +312,8 @@ def consume(
     if key_separator is not None and style != "key-value":
         raise click.UsageError("--key-separator is for --format key-value")
     line = FORMATS[style] if key_separator is None else as_key_value(key_separator.encode())
+    if sys.stdout.isatty() and style in ("value", "key-value"):
+        line = for_terminal(line)
     output = Output(line, most, flush=end is None and not reverse)
 
     async def task() -> None:

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 import click
 import trio
-from rich.console import Console
 from rich.table import Table
 
 from tidelog.cli.explain import refill_in_words
-from tidelog.cli.main import connect, gateway_option, json_option, print_json, run
+from tidelog.cli.main import connect, gateway_option, json_option, run
+from tidelog.cli.output import add_row, print_json, say, show
 from tidelog.config import load
 from tidelog.errors import ConfigError
 from tidelog.wire.messages import ControllerInfo, QuorumAnswer
@@ -49,8 +49,8 @@ def list_controllers(as_json: bool, gateways: tuple[str, ...]) -> None:
     table = Table("id", "state", "behind", "url", box=None)
     for one in quorum.controllers:
         behind = "" if one.match < 0 else str(max(quorum.commit_index - one.match, 0))
-        table.add_row(one.node, state_in_words(one, quorum.active), behind, one.url)
-    Console().print(table)
+        add_row(table, one.node, state_in_words(one, quorum.active), behind, one.url)
+    show(table)
 
 
 def state_in_words(one: ControllerInfo, active: str) -> str:
@@ -82,9 +82,9 @@ def add(node: str, url: str, timeout_s: float, gateways: tuple[str, ...]) -> Non
             return False
 
     if run(task):
-        click.echo(f"{node} votes")
+        say(f"{node} votes")
     else:
-        click.echo(f"{node} is in the group and has not caught up yet: does it run at {url}?", err=True)
+        say(f"{node} is in the group and has not caught up yet: does it run at {url}?", err=True)
         raise SystemExit(1)
 
 
@@ -107,7 +107,7 @@ def remove(node: str, gateways: tuple[str, ...]) -> None:
             await log.remove_controller(node)
 
     run(task)
-    click.echo(f"{node} is out of the group")
+    say(f"{node} is out of the group")
 
 
 @controllers.command()
@@ -132,8 +132,8 @@ def rescue(path: str, yes: bool, beyond: int) -> None:
     config = load(ControllerConfig, path)
     found = examine(config)
     others = ", ".join(found.others) or "no others"
-    click.echo(f"{found.node} knows everything up to term {found.term}, index {found.index}; with it were {others}")
+    say(f"{found.node} knows everything up to term {found.term}, index {found.index}; with it were {others}")
     if not yes:
         click.confirm(f"Go on without {others}?", abort=True, err=True)
     let_it_go_on(config, time.time_ns() // 1_000_000, beyond=beyond)
-    click.echo(f"{found.node} is a group of its own: start it, then take others in, with empty disks")
+    say(f"{found.node} is a group of its own: start it, then take others in, with empty disks")

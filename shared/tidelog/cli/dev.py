@@ -11,6 +11,7 @@ import click
 import trio
 
 from tidelog.cli.main import run
+from tidelog.cli.output import say
 from tidelog.cli.readiness import wait_ready
 
 
@@ -31,7 +32,10 @@ def dev(folder: Path, port: int, replicas: int, verbose: bool) -> None:
     and is there again after a restart. In its console (/console/ at the gateway's port) single nodes can be killed,
     paused, cut off and healed; for processes of their own use 'tidelog cluster up'."""
     from tidelog import logs
+    from tidelog.private import close_to_others, own_directory
 
+    close_to_others()
+    own_directory(folder)
     logs.configure(level="info" if verbose else "error")
     run(partial(serve, folder.resolve(), port, replicas))
 
@@ -87,11 +91,9 @@ async def serve(folder: Path, port: int, replicas: int) -> None:
                 )
             )
             await wait_ready(gateway, replicas)
-            click.echo(f"gateway  {gateway}")
-            click.echo(f"console  {gateway.replace('ws:', 'http:')}/console/")
-            click.echo(f"data     {folder}")
+            say(f"gateway  {gateway}")
+            say(f"console  {gateway.replace('ws:', 'http:')}/console/")
+            say(f"data     {folder}")
             for node, url in services.items():
-                click.echo(f"metrics  {url.replace('ws:', 'http:')}/metrics of {node}")
-            click.echo(
-                "Ctrl-C ends it. Try: tidelog topics create hello; tidelog produce hello; tidelog consume hello"
-            )
+                say(f"metrics  {url.replace('ws:', 'http:')}/metrics of {node}")
+            say("Ctrl-C ends it. Try: tidelog topics create hello; tidelog produce hello; tidelog consume hello")

@@ -11,13 +11,13 @@ from importlib.metadata import PackageNotFoundError, version
 
 import click
 import trio
-from rich.console import Console
 
 from tidelog.cli.disk_growth import Growth, look_for_growth, record_bytes
 from tidelog.cli.explain import LOSSES
 from tidelog.cli.findings import FEW_FILES, NOTE, PROBLEM, WARNING, Finding, View, Waits, examine, in_order
 from tidelog.cli.histories import Histories, ask_histories
-from tidelog.cli.main import NEXT_STEP, connect, gateway_option, json_option, print_json, run
+from tidelog.cli.main import NEXT_STEP, connect, gateway_option, json_option, run
+from tidelog.cli.output import as_text, console, print_json, say
 from tidelog.client.log import Log
 from tidelog.errors import TidelogError
 from tidelog.levels import SECURITY
@@ -303,13 +303,12 @@ def _show(found: list[Finding], seen: dict[str, object], healthy: bool, as_json:
     if as_json:
         print_json({"healthy": healthy, "seen": seen, "findings": [asdict(finding) for finding in found]})
         return
-    console = Console(highlight=False, soft_wrap=True)
-    console.print(", ".join(f"{name.replace('_', ' ')} {_text(value)}" for name, value in seen.items()))
+    say(", ".join(f"{name.replace('_', ' ')} {_text(value)}" for name, value in seen.items()))
+    shown = console(wrap=False)
     for finding in found:
-        console.print(f"[{_STYLES[finding.level]}]{finding.level}[/]", end=": ")
-        console.print(finding.what, markup=False)
-        console.print(f"    {finding.next_step}", markup=False)
-    console.print("healthy" if healthy else f"{sum(f.level != NOTE for f in found)} findings")
+        shown.print(as_text(finding.level, _STYLES[finding.level]), as_text(finding.what), sep=": ")
+        say(f"    {finding.next_step}")
+    say("healthy" if healthy else f"{sum(f.level != NOTE for f in found)} findings")
 
 
 def _text(value: object) -> str:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import asdict
 
 import click
-from rich.console import Console
 from rich.table import Table
 
-from tidelog.cli.main import connect, gateway_option, json_option, print_json, run
+from tidelog.cli.main import connect, gateway_option, json_option, run
+from tidelog.cli.output import add_row, print_json, say, show
 from tidelog.errors import TidelogError
 from tidelog.levels import CHANGES, NEWEST, Levels
 from tidelog.wire.messages import FeaturesAnswer
@@ -41,17 +41,17 @@ def list_features(as_json: bool, gateways: tuple[str, ...]) -> None:
             {"level": told.level, "newest": NEWEST, "changes": changes, "processes": [*map(asdict, told.processes)]}
         )
         return
-    click.echo(f"the cluster is at feature level {told.level}")
+    say(f"the cluster is at feature level {told.level}")
     for level, text in CHANGES.items():
-        click.echo(f"  {level} {'*' if level <= told.level else ' '} {text}")
+        say(f"  {level} {'*' if level <= told.level else ' '} {text}")
     if not told.processes:
-        click.echo("the active controller or this gateway is of a release without levels: upgrade them first")
+        say("the active controller or this gateway is of a release without levels: upgrade them first")
         return
     table = Table("role", "id", "understands", box=None)
     for one in told.processes:
         levels = Levels(one.level_min, one.level_max)
-        table.add_row(one.role, one.node, str(levels) if one.level_max else "not in touch")
-    Console().print(table)
+        add_row(table, one.role, one.node, str(levels) if one.level_max else "not in touch")
+    show(table)
 
 
 @features.command("raise")
@@ -79,8 +79,8 @@ def raise_level(level: int, dry_run: bool, left_behind: tuple[str, ...], gateway
 
     before = run(task)
     if before == level:
-        click.echo(f"the cluster is at feature level {level} already")
+        say(f"the cluster is at feature level {level} already")
     elif dry_run:
-        click.echo(f"the cluster can be raised from feature level {before} to {level}")
+        say(f"the cluster can be raised from feature level {before} to {level}")
     else:
-        click.echo(f"the cluster is at feature level {level}, after {before}")
+        say(f"the cluster is at feature level {level}, after {before}")

@@ -7,11 +7,11 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import click
-from rich.console import Console
 from rich.table import Table
 
 from tidelog.cli.consume import place
-from tidelog.cli.main import connect, gateway_option, json_option, print_json, run
+from tidelog.cli.main import connect, gateway_option, json_option, run
+from tidelog.cli.output import add_row, print_json, say, show
 
 if TYPE_CHECKING:
     from tidelog.client.grouping import Progress
@@ -40,8 +40,8 @@ def list_groups(as_json: bool, gateways: tuple[str, ...]) -> None:
         return
     table = Table("group", "state", "members", "coordinator", box=None)
     for group in found:
-        table.add_row(group.group, group.state, str(group.members), group.coordinator or "none")
-    Console().print(table)
+        add_row(table, group.group, group.state, str(group.members), group.coordinator or "none")
+    show(table)
 
 
 @groups.command()
@@ -63,7 +63,7 @@ def describe(name: str, as_json: bool, gateways: tuple[str, ...]) -> None:
         told["partitions"] = [asdict(one) | {"lag": one.lag} for one in progress]
         print_json(told)
         return
-    click.echo(
+    say(
         f"{group.group}: {group.state}, generation {group.generation}, {group.assignor} assignor, "
         f"coordinated by {group.coordinator}"
     )
@@ -71,19 +71,20 @@ def describe(name: str, as_json: bool, gateways: tuple[str, ...]) -> None:
         _print_members(group)
     table = Table("topic", "partition", "position", "HW", "lag", "member", "committed", box=None)
     for one in progress:
-        table.add_row(
+        add_row(
+            table,
             one.topic or f"deleted ({one.topic_id})", str(one.partition), _known(one.offset),
             _known(one.high_watermark), _known(one.lag), one.member or "nobody", _moment(one.committed_ms),
         )  # fmt: skip
-    Console().print(table)
+    show(table)
 
 
 def _print_members(group: DescribeGroupAnswer) -> None:
     table = Table("member", "program", "has", "gives up", "generation", box=None)
     for member in group.members:
         name = f"{member.instance} (static{', away' if member.away else ''})" if member.instance else member.member
-        table.add_row(name, member.node, _words(member.assignment), _words(member.leaving), str(member.generation))
-    Console().print(table)
+        add_row(table, name, member.node, _words(member.assignment), _words(member.leaving), str(member.generation))
+    show(table)
 
 
 def _words(shares: tuple[TopicShare, ...]) -> str:
@@ -145,8 +146,8 @@ def reset(
     table = Table("topic", "partition", "before", "would be" if dry_run else "now", box=None)
     for row in rows:
         old = str(row["before"]) if row["before"] >= 0 else "nowhere"
-        table.add_row(row["topic"], str(row["partition"]), old, str(row["after"]))
-    Console().print(table)
+        add_row(table, row["topic"], str(row["partition"]), old, str(row["after"]))
+    show(table)
 
 
 @groups.command()
@@ -163,4 +164,4 @@ def delete(name: str, gateways: tuple[str, ...], yes: bool) -> None:
             await log.delete_group(name)
 
     run(task)
-    click.echo(f"deleted {name}")
+    say(f"deleted {name}")

@@ -29,6 +29,7 @@ from tidelog.cli.certs import LOCAL, issue, open_authority
 from tidelog.cli.processes import Process
 from tidelog.cli.readiness import LOOK_S, NO_FILES, live_servers, wait_ready
 from tidelog.errors import ConfigError
+from tidelog.private import DIRECTORY_MODE, make_file, own_directory, write_file
 from tidelog.starting import Order, fork_all, stat
 from tidelog.tls import CLIENT, Identity, TlsOptions
 
@@ -112,18 +113,18 @@ class LocalCluster:
             if base_port not in (None, made.base_port):
                 made._move(base_port)
             return made
-        folder.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(mode=DIRECTORY_MODE, parents=True, exist_ok=True)
         processes = []
         for role, count in counts.items():
             for i in range(DEFAULTS[role] if count is None else count):
                 node = f"{role[0]}{i + 1}"
-                (folder / node).mkdir(exist_ok=True)
                 processes.append(Process(role, node, 0, "", str(folder / node / "log")))
         if tls:
             authority = open_authority(folder / CERTS, CERT_DAYS)
             for process in processes:
                 issue(authority, Identity(process.role, process.id), LOCAL, CERT_DAYS)
             issue(authority, Identity(CLIENT, ADMIN), (), CERT_DAYS)
+            own_directory(folder / CERTS)
         made = cls(folder, f"local-{os.urandom(4).hex()}", 0, processes)
         made._move(BASE_PORT if base_port is None else base_port)
         return made
@@ -135,7 +136,8 @@ class LocalCluster:
         self.base_port = base_port
         self.processes = [replace(process, url=self.url(i)) for i, process in enumerate(self.processes)]
         for process in self.processes:
-            (self.folder / process.id / "config.toml").write_text(self._config(process))
+            own_directory(self.folder / process.id)
+            write_file(self.folder / process.id / "config.toml", self._config(process).encode())
         self.save()
 
     def url(self, index: int) -> str:
@@ -177,7 +179,7 @@ class LocalCluster:
             "processes": [asdict(process) for process in self.processes],
         }
         temporary = self.folder / "cluster.json.new"
-        temporary.write_text(json.dumps(stored, indent=2) + "\n")
+        write_file(temporary, (json.dumps(stored, indent=2) + "\n").encode())
         temporary.replace(self.folder / "cluster.json")
 
     def of_role(self, role: str) -> list[Process]:
@@ -310,6 +312,8 @@ class LocalCluster:
         ordered = sorted(processes, key=lambda process: list(MODULES).index(process.role))
         for process in ordered:
             log = Path(process.log)
+            own_directory(log.parent)
+            make_file(log)
             self._log_starts[process.id] = log.stat().st_size if log.exists() else 0
             self._put(replace(process, pid=0, started=0))
         alone = [process for process in ordered if self.command_prefix(process)]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import getpass
 import importlib
-import json
 import os
 import socket
 import sys
@@ -17,7 +16,9 @@ from typing import TYPE_CHECKING, Any
 import click
 import trio
 
+from tidelog.cli.output import say
 from tidelog.errors import ConfigError, TidelogError, UnreadableBatch
+from tidelog.printable import escaped_lines
 from tidelog.tls import TlsOptions
 
 if TYPE_CHECKING:
@@ -151,16 +152,19 @@ class _Lazy(click.Group):
             return super().invoke(ctx)
         except TidelogError as error:
             fail(error)
+        except click.ClickException as error:
+            error.message = escaped_lines(error.message)  # type: ignore[misc]
+            raise
 
 
 def fail(error: TidelogError) -> None:
     """Print an error and its next step to stderr, and exit."""
-    click.echo(f"tidelog: {error.message if isinstance(error, ConfigError) else error}", err=True)
+    say(f"tidelog: {error.message if isinstance(error, ConfigError) else error}", err=True)
     step = NEXT_STEP.get(error.code)
     if isinstance(error, UnreadableBatch):
         step = DAMAGED_STEP if error.is_damaged else UNREADABLE_STEP
     if step:
-        click.echo(step, err=True)
+        say(step, err=True)
     sys.exit(2 if isinstance(error, ConfigError) else 1)
 
 
@@ -278,8 +282,3 @@ def run(main_task: Callable[[], Awaitable[Any]]) -> Any:
         assert isinstance(error, TidelogError)
         fail(error)
     return None
-
-
-def print_json(value: Any) -> None:
-    """One JSON document on stdout."""
-    click.echo(json.dumps(value, indent=2, ensure_ascii=False))

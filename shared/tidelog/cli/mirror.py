@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 import click
 import trio
 
-from tidelog.cli.main import client_name, json_option, print_json, run, token_in
+from tidelog.cli.main import client_name, json_option, run, token_in
+from tidelog.cli.output import print_json, say
 from tidelog.cli.topics import config_of
 from tidelog.tls import TlsOptions
 
@@ -122,12 +123,12 @@ def _report(mirror: Mirror, name: str, as_json: bool, *, last: bool = False) -> 
         print_json({"topic": name, "copied": copied, "bytes": size, "lag": lag, "ends": ends})
         return
     behind = f"{lag:,} behind" if lag >= 0 else "not known how far behind"
-    click.echo(f"{name}: {copied:,} offsets copied, {size / 1e6:,.1f} MB; {behind}", err=not last)
+    say(f"{name}: {copied:,} offsets copied, {size / 1e6:,.1f} MB; {behind}", err=not last)
     for number, progress in parts.items():
         if progress.waits:
-            click.echo(f"{name}/{number} waits: {progress.waits}", err=True)
+            say(f"{name}/{number} waits: {progress.waits}", err=True)
     for group, reason in mirror.groups_refused.items():
-        click.echo(f"group {group} was not set: {reason}", err=True)
+        say(f"group {group} was not set: {reason}", err=True)
 
 
 def _connect(side: str, options: dict[str, Any]) -> AbstractAsyncContextManager[Log]:

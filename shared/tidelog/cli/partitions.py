@@ -8,7 +8,6 @@ from typing import Any
 
 import click
 import trio
-from rich.console import Console
 from rich.table import Table
 
 from tidelog.cli.completion import places, topic_names
@@ -21,7 +20,8 @@ from tidelog.cli.explain import (
     state_in_words,
 )
 from tidelog.cli.histories import Histories, ask_histories
-from tidelog.cli.main import connect, gateway_option, json_option, print_json, run
+from tidelog.cli.main import connect, gateway_option, json_option, run
+from tidelog.cli.output import add_row, print_json, say, show
 from tidelog.cli.partition_weights import UNITS, weigh_partitions
 from tidelog.client.log import Log
 from tidelog.errors import TidelogError
@@ -72,11 +72,12 @@ def list_partitions(topics: tuple[str, ...], internal: bool, as_json: bool, gate
     for topic, p, words in rows:
         remarks = [word.partition(":")[0].partition(";")[0] for word in words if not word.startswith(IN_FULL)]
         remarks += [word.partition(";")[0] for word in words if word.startswith(IN_FULL)]
-        table.add_row(
+        add_row(
+            table,
             f"{topic.name}/{p.partition}", p.leader or "none", str(p.leader_epoch), " ".join(p.isr) or "nobody",
             " ".join(p.replicas), ", ".join(remarks),
         )  # fmt: skip
-    Console().print(table)
+    show(table)
 
 
 def _remarks(topic: TopicInfo, partition: PartitionInfo, history: tuple[HistoryEntry, ...]) -> list[str]:
@@ -104,7 +105,7 @@ def transfer(where: str, server: str, gateways: tuple[str, ...]) -> None:
             return await log.transfer(name, number, server)
 
     info = run(task)
-    click.echo(f"{where}: {info.leader} leads in leader epoch {info.leader_epoch}")
+    say(f"{where}: {info.leader} leads in leader epoch {info.leader_epoch}")
 
 
 # --- replicas --------------------------------------------------------------------------------------------
@@ -133,7 +134,7 @@ def reassign(where: str, servers: str, wait: bool, gateways: tuple[str, ...]) ->
 
     info = run(task)
     state = f"on the way to {', '.join(info.target)}" if info.target else "done"
-    click.echo(f"{where}: replicas {', '.join(info.replicas)}, {state}")
+    say(f"{where}: replicas {', '.join(info.replicas)}, {state}")
 
 
 @partitions.command()
@@ -148,7 +149,7 @@ def cancel(where: str, gateways: tuple[str, ...]) -> None:
             await log.cancel_reassignment(name, number)
 
     run(task)
-    click.echo(f"{where}: the reassignment is cancelled")
+    say(f"{where}: the reassignment is cancelled")
 
 
 @partitions.command()
@@ -171,7 +172,7 @@ def reassignments(as_json: bool, gateways: tuple[str, ...]) -> None:
         print_json(found)
         return
     if not found:
-        click.echo("no reassignment is in progress")
+        say("no reassignment is in progress")
         return
     table = Table("partition", "replicas", "target", "in sync", "copies", box=None)
     for one in found:
@@ -179,11 +180,12 @@ def reassignments(as_json: bool, gateways: tuple[str, ...]) -> None:
             f"{node} {'away' if copy is None else '{copied} of {end}'.format(**copy)}"
             for node, copy in one["copies"].items()
         )
-        table.add_row(
+        add_row(
+            table,
             one["partition"], " ".join(one["replicas"]), " ".join(one["target"]), " ".join(one["isr"]),
             "waits for its turn" if one["waiting"] else copies or "all there",
         )  # fmt: skip
-    Console().print(table)
+    show(table)
 
 
 async def _progress(log: Log, topic: TopicInfo, p: PartitionInfo, live: list[str]) -> dict[str, Any]:
@@ -273,22 +275,22 @@ def rebalance(
             await log.rebalance(empty_drained=empty_drained, weights=weights, unit=UNITS[by])
 
     run(begin)
-    click.echo("begun, a few at a time; how far it is: 'tidelog partitions reassignments'", err=True)
+    say("begun, a few at a time; how far it is: 'tidelog partitions reassignments'", err=True)
 
 
 async def _cancel_rebalance(gateways: tuple[str, ...]) -> None:
     async with connect(gateways) as log:
         waiting = await log.waiting_moves()
         await log.cancel_rebalance()
-    click.echo(f"{len(waiting)} reassignments that waited for their turn are dropped")
+    say(f"{len(waiting)} reassignments that waited for their turn are dropped")
 
 
 def _show_plan(moves: tuple[PlannedMove, ...]) -> None:
     if not moves:
-        click.echo("replicas and preferred leaders are spread evenly: nothing to do")
+        say("replicas and preferred leaders are spread evenly: nothing to do")
         return
     table = Table("partition", "replicas", "become", "for the sake of", "figures", box=None)
     for move in moves:
         place = f"{move.name}/{move.partition}"
-        table.add_row(place, " ".join(move.replicas), " ".join(move.target), move.reason, move.evidence)
-    Console().print(table)
+        add_row(table, place, " ".join(move.replicas), " ".join(move.target), move.reason, move.evidence)
+    show(table)

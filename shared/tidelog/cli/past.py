@@ -10,7 +10,8 @@ import click
 
 from tidelog.cli.completion import topic_names
 from tidelog.cli.explain import partition_of
-from tidelog.cli.main import connect, gateway_option, json_option, print_json, run
+from tidelog.cli.main import connect, gateway_option, json_option, run
+from tidelog.cli.output import print_json, say
 from tidelog.cli.topics import as_json_topic, print_topic
 from tidelog.timeline.past import PastTopic
 from tidelog.timeline.reading import Moment, Reader, partition_at, topic_at
@@ -80,14 +81,12 @@ def describe(where: str, at: datetime | None, as_json: bool, gateways: tuple[str
     if as_json:
         print_json(as_json_topic(topic) | _as_json_moment(moment))
         return
-    click.echo(
-        f"as of {_clock(moment.at)}, after event {moment.past.event}, which was at {_time(moment.past.time_ms)}"
-    )
+    say(f"as of {_clock(moment.at)}, after event {moment.past.event}, which was at {_time(moment.past.time_ms)}")
     if not moment.past.complete:
-        click.echo(_incomplete(moment))
+        say(_incomplete(moment))
     print_topic(topic, {}, offsets=False)
     down = [node for node, server in sorted(moment.past.servers.items()) if server["fenced"]]
-    click.echo(f"active controller {moment.past.active or 'unknown'}; servers down: {', '.join(down) or 'none'}")
+    say(f"active controller {moment.past.active or 'unknown'}; servers down: {', '.join(down) or 'none'}")
 
 
 def _describe_now(name: str, number: int | None, as_json: bool, gateways: tuple[str, ...]) -> None:

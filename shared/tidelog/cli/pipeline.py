@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
 from pathlib import Path
 
 import click
+
+from tidelog.cli.output import print_json, say
+from tidelog.printable import escaped_lines
 
 
 @click.group()
@@ -41,14 +43,13 @@ def pipeline_run(file: Path, gateway: str, master: str, folder: Path | None, as_
         run = Run(declared, spark, (folder or file.resolve().parent).resolve(), gateway)
         outcomes = run.finish(run.start())
     except PySparkException as error:
-        raise click.ClickException(str(error).partition("JVM stacktrace:")[0].strip()) from None
+        raise click.ClickException(escaped_lines(str(error).partition("JVM stacktrace:")[0].strip())) from None
     except KeyboardInterrupt:
         raise click.exceptions.Exit(130) from None
     finally:
         spark.stop()
     for outcome in outcomes:
-        click.echo(
-            json.dumps(asdict(outcome))
-            if as_json
-            else f"{outcome.output}: {outcome.rows} rows in {outcome.batches} batches"
-        )
+        if as_json:
+            print_json(asdict(outcome), indent=None)
+        else:
+            say(f"{outcome.output}: {outcome.rows} rows in {outcome.batches} batches")

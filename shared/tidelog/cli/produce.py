@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 import time
 from collections import deque
@@ -12,12 +11,12 @@ from typing import TYPE_CHECKING, BinaryIO, Literal
 
 import click
 import trio
-from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 import tidelog
 from tidelog.cli.completion import topic_names
 from tidelog.cli.main import connect, gateway_option, run
+from tidelog.cli.output import console, print_json, say
 from tidelog.errors import ConfigError, TidelogError
 
 if TYPE_CHECKING:
@@ -98,7 +97,7 @@ def produce(
     separator = key_separator.encode() if key_separator else None
     progress = Progress(
         TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(),
-        console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty(),
+        console=console(err=True), transient=True, disable=not sys.stderr.isatty(),
     )  # fmt: skip
 
     async def task() -> None:
@@ -111,14 +110,12 @@ def produce(
         run(task)
     seconds = time.monotonic() - started
     if tally.first_error:
-        click.echo(f"tidelog: {tally.failed} records failed, the first with {tally.first_error}", err=True)
+        say(f"tidelog: {tally.failed} records failed, the first with {tally.first_error}", err=True)
     if as_json:
         counts = {name: getattr(tally, name) for name in ("sent", "acked", "failed", "bytes")}
-        click.echo(json.dumps(counts | {"seconds": round(seconds, 3)}))
+        print_json(counts | {"seconds": round(seconds, 3)}, indent=None)
     else:
-        click.echo(
-            f"{tally.acked} of {tally.sent} records acknowledged, {tally.bytes} bytes, {seconds:.2f} s", err=True
-        )
+        say(f"{tally.acked} of {tally.sent} records acknowledged, {tally.bytes} bytes, {seconds:.2f} s", err=True)
     sys.exit(0 if tally.acked == tally.sent else 1)
 
 

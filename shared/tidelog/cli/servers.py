@@ -6,10 +6,10 @@ from dataclasses import asdict
 
 import click
 import trio
-from rich.console import Console
 from rich.table import Table
 
-from tidelog.cli.main import connect, gateway_option, json_option, print_json, run
+from tidelog.cli.main import connect, gateway_option, json_option, run
+from tidelog.cli.output import add_row, print_json, say, show
 from tidelog.client.log import Log
 from tidelog.wire.messages import MetadataAnswer, ScrubStatus
 
@@ -53,8 +53,8 @@ def list_servers(as_json: bool, gateways: tuple[str, ...]) -> None:
     columns = ("id", "rack", "state", "leads", "preferred", "replicas", "learns", "url")
     table = Table(*columns, box=None)
     for row in rows:
-        table.add_row(*(str(row[column]) for column in columns))
-    Console().print(table)
+        add_row(table, *(str(row[column]) for column in columns))
+    show(table)
 
 
 def leads(status: MetadataAnswer, server: str, *, paused: bool = False) -> list[str]:
@@ -85,13 +85,13 @@ def drain(name: str, timeout_s: float, gateways: tuple[str, ...]) -> None:
 
     left, paused = run(task)
     if paused:
-        click.echo(
+        say(
             f"{name} leads {', '.join(paused)} in name: paused, and given away when 'tidelog topics resume' ends that"
         )
     if left:
-        click.echo(f"{name} is drained but for {', '.join(left)}: no other server in sync can lead it", err=True)
+        say(f"{name} is drained but for {', '.join(left)}: no other server in sync can lead it", err=True)
         raise SystemExit(1)
-    click.echo(f"{name} leads nothing any more")
+    say(f"{name} leads nothing any more")
 
 
 @servers.command()
@@ -105,7 +105,7 @@ def resume(name: str, gateways: tuple[str, ...]) -> None:
             await log.drain(name, drain=False)
 
     run(task)
-    click.echo(f"{name} takes part again")
+    say(f"{name} takes part again")
 
 
 @servers.command()
@@ -122,7 +122,7 @@ def forget(name: str, gateways: tuple[str, ...]) -> None:
             await log.forget_server(name)
 
     run(task)
-    click.echo(f"{name} is none of the cluster any more")
+    say(f"{name} is none of the cluster any more")
 
 
 @servers.command()
@@ -149,11 +149,11 @@ def scrub(names: tuple[str, ...], no_wait: bool, as_json: bool, gateways: tuple[
         return
     for node, one in found.items():
         if one.running:
-            click.echo(f"{node} has begun: {one.left} partitions")
+            say(f"{node} has begun: {one.left} partitions")
         else:
-            click.echo(f"{node} has checked {one.segments} segments, {one.bytes:,} bytes")
+            say(f"{node} has checked {one.segments} segments, {one.bytes:,} bytes")
     if not no_wait:
-        click.echo("'tidelog doctor' says what was found")
+        say("'tidelog doctor' says what was found")
 
 
 async def _scrubbed(log: Log, node: str, begun: ScrubStatus) -> ScrubStatus:

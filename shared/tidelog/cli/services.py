@@ -7,6 +7,8 @@ import sys
 
 import click
 
+from tidelog.cli.output import say
+
 _PASS = {"ignore_unknown_options": True, "help_option_names": []}
 
 
@@ -15,7 +17,7 @@ def _run(service: str, arguments: tuple[str, ...]) -> None:
     try:
         runpy.run_module(f"tidelog_{service}", run_name="__main__")
     except ModuleNotFoundError as error:
-        click.echo(f"tidelog: {error.name} is missing: pip install 'tidelog[{service}]'", err=True)
+        say(f"tidelog: {error.name} is missing: pip install 'tidelog[{service}]'", err=True)
         sys.exit(2)
 
 

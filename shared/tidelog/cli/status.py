@@ -6,12 +6,12 @@ from datetime import UTC, datetime
 from typing import Any
 
 import click
-from rich.console import Console
 from rich.table import Table
 
 from tidelog.cli.completion import places
 from tidelog.cli.explain import change_in_words, clock, event_in_words, partition_of, refill_in_words
-from tidelog.cli.main import connect, gateway_option, json_option, print_json, run
+from tidelog.cli.main import connect, gateway_option, json_option, run
+from tidelog.cli.output import add_row, print_json, say, show
 from tidelog.cli.past import at_option, entries_of, history_at
 from tidelog.wire.messages import HistoryEntry
 
@@ -57,14 +57,18 @@ def status(as_json: bool, gateways: tuple[str, ...]) -> None:
             state = f"rolled back: {refill_in_words(controller)}"
         else:
             state = "active" if controller.node == quorum.active else ""
-        table.add_row(controller.node, "controller", state, controller.url)
+        add_row(table, controller.node, "controller", state, controller.url)
     for server in servers:
         leads = sum(p.leader == server.node for _, p in partitions)
-        table.add_row(
-            server.node, "replica", "down" if server.fenced else f"leads {leads} of {len(partitions)}", server.url
+        add_row(
+            table,
+            server.node,
+            "replica",
+            "down" if server.fenced else f"leads {leads} of {len(partitions)}",
+            server.url,
         )
-    click.echo(f"cluster {metadata.cluster}, {len(metadata.topics)} topics, {len(partitions)} partitions")
-    Console().print(table)
+    say(f"cluster {metadata.cluster}, {len(metadata.topics)} topics, {len(partitions)} partitions")
+    show(table)
     for title, names in (
         ("offline", offline),
         ("under-replicated", behind),
@@ -72,9 +76,7 @@ def status(as_json: bool, gateways: tuple[str, ...]) -> None:
         ("read-only", read_only),
     ):
         if names:
-            click.echo(
-                f"{title}: {', '.join(names[:20])}" + (f" and {len(names) - 20} more" if len(names) > 20 else "")
-            )
+            say(f"{title}: {', '.join(names[:20])}" + (f" and {len(names) - 20} more" if len(names) > 20 else ""))
 
 
 @click.command()
@@ -98,7 +100,7 @@ def why(where: str, at: datetime | None, as_json: bool, gateways: tuple[str, ...
         entries: Any = entries_of(chain)
         words = [record["words"] for record in chain]
         if warning:
-            click.echo(warning, err=True)
+            say(warning, err=True)
     else:
 
         async def task() -> Any:
@@ -131,15 +133,15 @@ def _print_history(entries: list[HistoryEntry], words: list[str], as_json: bool)
         return
     for i, e in enumerate(entries):
         if e.event == "refused":
-            click.echo(f"{clock(e)}  refused: {words[i] if words else event_in_words(e)}")
+            say(f"{clock(e)}  refused: {words[i] if words else event_in_words(e)}")
             continue
         in_sync = " ".join(e.isr) or "nobody"
         eligible = f", eligible {e.evidence['elr']}" if e.evidence.get("elr") else ""
-        click.echo(
+        say(
             f"{clock(e)}  epoch {e.epoch}, leader {e.leader or 'none'} ({e.leader_epoch}), "
             f"in sync {in_sync}{eligible}"
         )
         evidence = "; ".join(f"{key} {value or '-'}" for key, value in e.evidence.items())
-        click.echo(f"              {e.event}: {e.cause}" + (f" [{evidence}]" if evidence else ""))
+        say(f"              {e.event}: {e.cause}" + (f" [{evidence}]" if evidence else ""))
         before = next((b for b in reversed(entries[:i]) if b.event != "refused"), None)
-        click.echo(f"              {words[i] if words else event_in_words(e) or change_in_words(e, before)}")
+        say(f"              {words[i] if words else event_in_words(e) or change_in_words(e, before)}")

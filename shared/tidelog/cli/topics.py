@@ -6,12 +6,12 @@ from dataclasses import asdict
 from typing import Any
 
 import click
-from rich.console import Console
 from rich.table import Table
 
 from tidelog.cli.completion import places, topic_names
 from tidelog.cli.explain import losses_in_words, partition_of, state_in_words, waits_in_words
-from tidelog.cli.main import connect, gateway_option, json_option, print_json, run
+from tidelog.cli.main import connect, gateway_option, json_option, run
+from tidelog.cli.output import add_row, print_json, say, show
 from tidelog.types import INTERNAL_PREFIX
 from tidelog.wire.messages import HistoryEntry, TopicInfo
 
@@ -76,10 +76,10 @@ def create(
     if as_json:
         print_json(as_json_topic(topic))
     else:
-        click.echo(f"created {name}: {partitions} partitions, {replication_factor} replicas each")
+        say(f"created {name}: {partitions} partitions, {replication_factor} replicas each")
         given = {setting.partition("=")[0] for setting in settings}
         if topic.config["commit_rule"] == "leader" and "min_insync_replicas" not in given:
-            click.echo(
+            say(
                 "min_insync_replicas is 1, the default with commit_rule=leader: writes with acks all go on while the"
                 " leader is the only replica in sync, and a failover may lose them"
             )
@@ -105,8 +105,8 @@ def list_topics(internal: bool, as_json: bool, gateways: tuple[str, ...]) -> Non
         replicas = max((len(p.replicas) for p in topic.partitions), default=0)
         lagging = sum(len(p.isr) < len(p.replicas) for p in topic.partitions)
         state = "all" if not lagging else f"{lagging} partitions are not"
-        table.add_row(topic.name, str(len(topic.partitions)), str(replicas), state, topic.topic_id)
-    Console().print(table)
+        add_row(table, topic.name, str(len(topic.partitions)), str(replicas), state, topic.topic_id)
+    show(table)
 
 
 @topics.command()
@@ -141,26 +141,27 @@ def describe(name: str, as_json: bool, gateways: tuple[str, ...]) -> None:
 
 def print_topic(topic: TopicInfo, histories: dict[int, tuple[HistoryEntry, ...]], *, offsets: bool = True) -> None:
     """A topic for people; without ``offsets`` nothing is said of where its logs start and end."""
-    click.echo(f"{topic.name} ({topic.topic_id})")
+    say(f"{topic.name} ({topic.topic_id})")
     for key, value in sorted(topic.config.items()):
-        click.echo(f"  {key} = {value}")
+        say(f"  {key} = {value}")
     columns = ("partition", "leader", "leader epoch", "epoch", "in sync", "replicas")
     table = Table(*columns, *(("log start", "HW", "last stable") if offsets else ()), box=None)
     for p in topic.partitions:
         stable = p.high_watermark if p.stable is None else p.stable.offset
         start, end, last = (str(offset) if offset >= 0 else "?" for offset in (p.log_start, p.high_watermark, stable))
-        table.add_row(
+        add_row(
+            table,
             str(p.partition), p.leader or "none", str(p.leader_epoch), str(p.epoch), " ".join(p.isr) or "nobody",
             " ".join(p.replicas), *((start, end, last) if offsets else ()),
         )  # fmt: skip
-    Console().print(table)
+    show(table)
     for p in topic.partitions:
         for words in (
             *state_in_words(topic, p),
             *waits_in_words(p),
             *losses_in_words(histories.get(p.partition, ())),
         ):
-            click.echo(f"{topic.name}/{p.partition}: {words}")
+            say(f"{topic.name}/{p.partition}: {words}")
 
 
 @topics.command()
@@ -179,7 +180,7 @@ def configure(name: str, settings: tuple[str, ...], gateways: tuple[str, ...]) -
             await log.configure_topic(name, config)
 
     run(task)
-    click.echo(f"{name}: {', '.join(f'{key} = {value}' for key, value in config.items())}")
+    say(f"{name}: {', '.join(f'{key} = {value}' for key, value in config.items())}")
 
 
 topics.add_command(configure, "alter")
@@ -200,7 +201,7 @@ def grow(name: str, partitions: int, gateways: tuple[str, ...]) -> None:
 
     topic = run(task)
     replicas = len(topic.partitions[-1].replicas)
-    click.echo(f"{name} has {partitions} partitions, the new ones with {replicas} replicas each")
+    say(f"{name} has {partitions} partitions, the new ones with {replicas} replicas each")
 
 
 @topics.command()
@@ -220,7 +221,7 @@ def learners(where: str, servers: str | None, nobody: bool, gateways: tuple[str,
             await log.set_learners(name, partition, wanted)
 
     run(task)
-    click.echo(f"learners of {where}: {', '.join(wanted) or 'none'}")
+    say(f"learners of {where}: {', '.join(wanted) or 'none'}")
 
 
 partitions_option = click.option(
@@ -260,7 +261,7 @@ def set_read_only(name: str, numbers: str, off: bool, gateways: tuple[str, ...])
             await log.set_read_only(name, wanted, read_only=not off)
 
     run(task)
-    click.echo(f"{_named(name, wanted)}: {'records are taken again' if off else 'read-only'}")
+    say(f"{_named(name, wanted)}: {'records are taken again' if off else 'read-only'}")
 
 
 @topics.command()
@@ -278,7 +279,7 @@ def pause(name: str, numbers: str, gateways: tuple[str, ...]) -> None:
             await log.pause(name, wanted)
 
     run(task)
-    click.echo(f"{_named(name, wanted)}: paused")
+    say(f"{_named(name, wanted)}: paused")
 
 
 @topics.command()
@@ -294,7 +295,7 @@ def resume(name: str, numbers: str, gateways: tuple[str, ...]) -> None:
             await log.resume(name, wanted)
 
     run(task)
-    click.echo(f"{_named(name, wanted)}: resumed")
+    say(f"{_named(name, wanted)}: resumed")
 
 
 @topics.command()
@@ -311,4 +312,4 @@ def delete(name: str, gateways: tuple[str, ...], yes: bool) -> None:
             await log.delete_topic(name)
 
     run(task)
-    click.echo(f"deleted {name}")
+    say(f"deleted {name}")

@@ -8,12 +8,12 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import click
-from rich.console import Console
 from rich.table import Table
 
 from tidelog.cli.completion import places
 from tidelog.cli.explain import partition_of
-from tidelog.cli.main import connect, gateway_option, json_option, print_json, run
+from tidelog.cli.main import connect, gateway_option, json_option, run
+from tidelog.cli.output import add_row, print_json, say, show
 
 if TYPE_CHECKING:
     from tidelog.wire.messages import ListTransactionsAnswer, TopicShare, TransactionInfo
@@ -76,17 +76,17 @@ def describe(app: str, as_json: bool, gateways: tuple[str, ...]) -> None:
         print_json({"app": app, "transactions": rows, "batches": told.batches})
         return
     if not told.transactions and not told.batches:
-        click.echo(f"{app} has no transactions, or none for long")
+        say(f"{app} has no transactions, or none for long")
         return
     _print(told.transactions)
     for info in told.transactions:
         if info.parts:
-            click.echo(f"{info.staged or info.app} has written to {' '.join(_named(info.parts, names))}")
+            say(f"{info.staged or info.app} has written to {' '.join(_named(info.parts, names))}")
         if info.pending:
-            click.echo(f"{info.staged or info.app} has yet to be ended in {' '.join(_named(info.pending, names))}")
+            say(f"{info.staged or info.app} has yet to be ended in {' '.join(_named(info.pending, names))}")
     if told.batches:
         newest = " ".join(map(str, told.batches[-10:]))
-        click.echo(f"committed batches: {newest}" if len(told.batches) <= 10 else f"newest batches: {newest}")
+        say(f"committed batches: {newest}" if len(told.batches) <= 10 else f"newest batches: {newest}")
 
 
 @transactions.command()
@@ -106,7 +106,7 @@ def abort(app: str, staged: tuple[str, ...], gateways: tuple[str, ...]) -> None:
             return there.issuperset(staged)
 
     if run(task):
-        click.echo(f"aborted {' '.join(staged) or f'the transaction of {app}'}")
+        say(f"aborted {' '.join(staged) or f'the transaction of {app}'}")
     else:
         raise click.ClickException(f"{app} has no such transaction" if staged else f"{app} has no open transaction")
 
@@ -131,7 +131,7 @@ def settle(where: str, producer: int, epoch: int, commit: bool, gateways: tuple[
             await log.settle_transaction(name, number, producer, epoch, commit=commit)
 
     run(task)
-    click.echo(f"{where}: the transaction of producer {producer} is {'committed' if commit else 'aborted'}")
+    say(f"{where}: the transaction of producer {producer} is {'committed' if commit else 'aborted'}")
 
 
 def _document(info: TransactionInfo) -> dict[str, object]:
@@ -146,12 +146,13 @@ def _print(found: Iterable[TransactionInfo]) -> None:
     now_ms = datetime.now(UTC).timestamp() * SECONDS
     table = Table("application", "staged as", "state", "for", "aborted in", "partitions", "producer", box=None)
     for info in found:
-        table.add_row(
+        add_row(
+            table,
             info.app, info.staged or "-", info.state, _span(now_ms - info.since_ms if info.since_ms >= 0 else -1),
             _span(info.until_ms - now_ms if info.until_ms >= 0 else -1), str(info.partitions),
             f"{info.producer_id} epoch {info.producer_epoch}",
         )  # fmt: skip
-    Console().print(table)
+    show(table)
 
 
 def _span(ms: float) -> str:

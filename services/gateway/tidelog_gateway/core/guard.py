@@ -17,6 +17,7 @@ from typing import NamedTuple
 from tidelog.access import ANONYMOUS, CLUSTER, decide, digest_of, heirs_of, id_of
 from tidelog.errors import TidelogError, refuse
 from tidelog.levels import NEWEST, SECURITY
+from tidelog.printable import MAX_NAME_BYTES, fault_of_text
 from tidelog.tls import CLIENT, Identity
 from tidelog.types import Access, Token
 from tidelog.wire.messages import CommitOffsets, JoinGroup, Message, Metadata
@@ -71,7 +72,7 @@ class Guard:
         if token:
             return self._by_token(token, wall_ms)
         for identity in identities or ():
-            if identity.role == CLIENT:
+            if identity.role == CLIENT and not fault_of_text(identity.node, "name", MAX_NAME_BYTES):
                 return Client(identity.node)
         if self.settings.authentication:
             text = "this gateway takes no strangers: connect with a token, or with a client certificate"

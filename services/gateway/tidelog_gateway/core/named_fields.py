@@ -146,18 +146,18 @@ ROWS = (
     ),
     Row(
         "principal",
-        "cluster cluster",
-        "Tokens, rules and quotas. A rule names resources, too.",
+        "security cluster",
+        "Tokens and rules, which name resources, too. Administrators of the cluster may look at them.",
         (
-            *_fields("AccessAnswer", "tokens.token_id tokens.principal quotas.principal"),
+            *_fields("AccessAnswer", "tokens.token_id tokens.principal quotas.principal heirs"),
             *_fields("AccessAnswer", "acls.principal acls.operation acls.resource"),
             *_fields("AlterAcls", "add.principal add.operation add.resource"),
             *_fields("AlterAcls", "remove.principal remove.operation remove.resource"),
-            *_fields("AlterQuotas", "quotas.principal"),
             *_fields("PutToken", "token_id digest principal replaces"),
             *_fields("RevokeTokens", "token_id principal"),
         ),
     ),
+    Row("principal", "cluster cluster", "Quotas.", _fields("AlterQuotas", "quotas.principal")),
     Row(
         "group",
         "group group",
@@ -251,12 +251,15 @@ ROWS = (
         "",
         "Set by the gateway, likewise.",
         (
+            *_fields("AlterQuotas", "spared"),
             *_fields("BeginTransaction", "principal"),
             *_fields("CommitOffsets", "principal"),
             *_fields("CommitStaged", "principal"),
             *_fields("CreateTopic", "principal"),
             *_fields("InitTaskProducer", "principal"),
             *_fields("JoinGroup", "principal"),
+            *_fields("PutToken", "spared"),
+            *_fields("RevokeTokens", "spared"),
         ),
     ),
     Row(

@@ -11,7 +11,6 @@ from dataclasses import asdict, replace
 from typing import Any
 
 import click
-from rich.console import Console
 
 from tidelog.cli.bench.load import one_by_one
 from tidelog.cli.bench.load import produce as produce_many
@@ -21,7 +20,8 @@ from tidelog.cli.bench.readers import fanout as fan_out
 from tidelog.cli.bench.report import Report
 from tidelog.cli.bench.scene import Load, Scene
 from tidelog.cli.completion import topic_names
-from tidelog.cli.main import gateway_option, json_option, print_json, run
+from tidelog.cli.main import gateway_option, json_option, run
+from tidelog.cli.output import console, print_json, say
 from tidelog.cli.topics import config_of
 from tidelog.descriptors import raise_open_files
 
@@ -116,10 +116,10 @@ def _report(kind: str, scene: Scene, load: Load, as_json: bool, measure: Callabl
     if as_json:
         print_json(report.as_json())
     else:
-        report.show(Console(highlight=False))
+        report.show(console())
     for row in report.rows:
         if row.failed:
-            click.echo(f"tidelog: {row.case}: {row.failed} failed {row.first_error}".rstrip(), err=True)
+            say(f"tidelog: {row.case}: {row.failed} failed {row.first_error}".rstrip(), err=True)
     if not report.is_whole:
         raise SystemExit(1)
 
@@ -220,7 +220,7 @@ def latency(chosen: tuple[str, ...], warm_up: int, as_json: bool, **options: Any
 
     async def measure(report: Report) -> None:
         if warm_up:
-            click.echo(f"warm-up of {warm_up} records each, not counted", err=True)
+            say(f"warm-up of {warm_up} records each, not counted", err=True)
         for acks in chosen:
             report.rows.append(await one_by_one(scene, report.topic, replace(load, acks=acks), warm_up))
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from tidelog.cli.bench.report import Row
-from tidelog.cli.bench.scene import Load, Scene, Turns, say, shown
+from tidelog.cli.bench.scene import Load, Scene, Turns, shown, tell
 from tidelog.errors import TidelogError
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ async def produce(scene: Scene, topic: str, load: Load, count: int, warm_up_s: f
     row = Row(f"{count} producer{'s' * (count > 1)}, acks {load.acks}", ACKNOWLEDGED)
     async with opened(scene, topic, load, count) as producers:
         if warm_up_s:
-            say(f"warm-up of {warm_up_s:g} s, not counted")
+            tell(f"warm-up of {warm_up_s:g} s, not counted")
             await drive(producers, load.lasting(warm_up_s), Row("", ""), "warm-up")
         await drive(producers, load, row, "produce")
     return row

@@ -11,7 +11,7 @@ import trio
 
 from tidelog.cli.bench.load import ACKNOWLEDGED, drive, opened, send_all
 from tidelog.cli.bench.report import Delays, Row
-from tidelog.cli.bench.scene import Load, Scene, Turns, say, shown
+from tidelog.cli.bench.scene import Load, Scene, Turns, shown, tell
 from tidelog.records import Record
 from tidelog.types import Position
 
@@ -25,7 +25,7 @@ OPENING = 20
 
 async def fill(scene: Scene, topic: str, load: Load) -> None:
     """Write what is to be read."""
-    say(f"writing {load.most:,.0f} records to be read, not counted; they will come from the page cache")
+    tell(f"writing {load.most:,.0f} records to be read, not counted; they will come from the page cache")
     async with opened(scene, topic, load, 1) as producers:
         await drive(producers, load, Row("", ACKNOWLEDGED), "write")
 
@@ -136,12 +136,12 @@ async def fanout(scene: Scene, topic: str, load: Load, subscribers: int, idle: i
         idle_topic = await stack.enter_async_context(scene.own_topic("idle", 1)) if idle else ""
         (producer,) = await stack.enter_async_context(opened(scene, topic, load, 1))
         nursery = await stack.enter_async_context(trio.open_nursery())
-        say(f"opening {subscribers:,} subscribers and {idle:,} idle ones")
+        tell(f"opening {subscribers:,} subscribers and {idle:,} idle ones")
         if idle:
             await Audience(idle).open(nursery, scene, idle_topic)
         await active.open(nursery, scene, topic)
         if warm_up_s:
-            say(f"warm-up of {warm_up_s:g} s, not counted")
+            tell(f"warm-up of {warm_up_s:g} s, not counted")
             warm = load.lasting(warm_up_s)
             await send_all(producer, warm.values(), Turns(warm), Row("", ""))
         turns = Turns(load)

@@ -15,6 +15,8 @@ from rich.bar import Bar
 from rich.console import Console
 from rich.table import Table
 
+from tidelog.cli.output import add_row, as_text
+
 _STEP = math.log(1.01)
 _ZERO = 1e-9
 """Delays below it, in seconds, are this."""
@@ -135,13 +137,14 @@ class Report:
             delays = [figures["latency_ms"][name] for name in (*PERCENTILES, "max")]
             speed = [f"{figures['records_per_s']:,.0f}", f"{figures['mb_per_s']:,.2f}"]
             texts = ["-" if delay is None else f"{delay:,.2f}" for delay in delays]
-            table.add_row(row.case, *speed, *texts, str(row.failed))
+            add_row(table, row.case, *speed, *texts, row.failed)
         console.print(table)
         for row in self.rows:
             for name, value in row.more.items():
-                console.print(f"{row.case}: {name.replace('_', ' ')} {_text(value)}")
+                console.print(as_text(f"{row.case}: {name.replace('_', ' ')} {_text(value)}"))
             if row.delays.count >= FEW:
-                console.print(f"\n{row.case}: {row.delay_of}, {row.delays.count:,} times")
+                console.print()
+                console.print(as_text(f"{row.case}: {row.delay_of}, {row.delays.count:,} times"))
                 console.print(_histogram(row.delays))
 
 

@@ -12,12 +12,11 @@ from itertools import cycle
 from random import Random
 from typing import TYPE_CHECKING, Literal
 
-import click
 import trio
-from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from tidelog.cli.main import connect
+from tidelog.cli.output import console, say
 from tidelog.client.options import ProducerOptions
 from tidelog.errors import TidelogError
 
@@ -134,7 +133,7 @@ class Scene:
                 async with self.connect() as log:
                     await log.delete_topic(name)
         except (TidelogError, trio.TooSlowError) as error:
-            click.echo(f"could not remove {name}: {error or 'no answer'}; 'tidelog topics delete {name}'", err=True)
+            say(f"could not remove {name}: {error or 'no answer'}; 'tidelog topics delete {name}'", err=True)
 
     @asynccontextmanager
     async def some_topic(self, kind: str) -> AsyncIterator[str]:
@@ -148,9 +147,9 @@ class Scene:
             yield name
 
 
-def say(text: str) -> None:
-    """Tell what is being done, on stderr."""
-    click.echo(text, err=True)
+def tell(text: str) -> None:
+    """Say what is being done, on stderr."""
+    say(text, err=True)
 
 
 @asynccontextmanager
@@ -158,7 +157,7 @@ async def shown(what: str, share: Callable[[], float]) -> AsyncIterator[None]:
     """Show how much is done, 0..1, on a terminal while the block runs."""
     progress = Progress(
         TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(),
-        console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty(),
+        console=console(err=True), transient=True, disable=not sys.stderr.isatty(),
     )  # fmt: skip
     task = progress.add_task(what, total=1.0)
 

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import trio
-from rich.console import Console
 
 import tidelog
 from tidelog.cli.demo import report
@@ -22,6 +21,7 @@ from tidelog.cli.demo.check import check, digest
 from tidelog.cli.demo.report import Incident, Result
 from tidelog.cli.demo.source import METRICS_PER_S, file_lines, host_metrics
 from tidelog.cli.local_cluster import LocalCluster, free_base_port
+from tidelog.cli.output import say
 from tidelog.errors import TidelogError
 
 TOPIC, SECONDS = "demo", "demo-seconds"
@@ -39,7 +39,6 @@ class Play:
         self.out = out
         self.seconds = seconds
         self.spark = spark
-        self.console = Console(highlight=False)
         self.cluster = LocalCluster.create(folder, controllers=3, replicas=3, gateways=2, base_port=free_base_port(8))
         self.records: Iterator[tuple[bytes | None, bytes]]
         self.pipeline = "metrics.toml" if source is None else "lines.toml"
@@ -58,7 +57,7 @@ class Play:
 
     def say(self, text: str) -> None:
         """One line of progress."""
-        self.console.print(text)
+        say(text)
 
     async def run(self) -> bool:
         """Play it. True when nothing was lost. Raises ``SystemExit`` after SIGTERM or Ctrl-C, when the processes of
@@ -91,7 +90,7 @@ class Play:
         lines = report.text(self.result)
         self.say("")
         for line in lines:
-            self.console.print(line, markup=False, soft_wrap=True)
+            say(line)
         (self.out / "report.html").write_text(report.page(self.result))
         self.say(f"report     {self.out / 'report.html'}")
         return self.result.verdict.ok

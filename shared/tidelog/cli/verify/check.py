@@ -9,7 +9,8 @@ from typing import Any
 
 import click
 
-from tidelog.cli.main import json_option, print_json
+from tidelog.cli.main import json_option
+from tidelog.cli.output import print_json, say
 from tidelog.errors import ConfigError
 from tidelog.verify import KINDS, Anomaly, Recording, load
 from tidelog.verify import check as judge
@@ -37,7 +38,7 @@ def check(files: tuple[str, ...], show_all: bool, as_json: bool) -> None:
         try:
             recording = load(file)
         except ConfigError as error:
-            click.echo(f"tidelog: {error.message}", err=True)
+            say(f"tidelog: {error.message}", err=True)
             unusable += 1
             continue
         anomalies = judge(recording.history)
@@ -61,22 +62,22 @@ def print_verdict(
     file: str, recording: Recording, summary: Summary, anomalies: list[Anomaly], show_all: bool = False
 ) -> None:
     """Summary and findings of one file, for people."""
-    click.echo(f"{file}: {summary.operations:,} operations in {summary.seconds:.1f} s, {_partitions(summary)}")
+    say(f"{file}: {summary.operations:,} operations in {summary.seconds:.1f} s, {_partitions(summary)}")
     for line in _lines(summary):
-        click.echo(f"  {line}")
+        say(f"  {line}")
     if not recording.complete:
-        click.echo("  the recorder did not come to its end: what needs the end of the log is not judged")
+        say("  the recorder did not come to its end: what needs the end of the log is not judged")
     for when, text in recording.notes if anomalies else ():
-        click.echo(f"  {when:.3f} s: {text}")
+        say(f"  {when:.3f} s: {text}")
     shown = anomalies if show_all else anomalies[:SHOWN]
     for anomaly in shown:
-        click.echo(f"{KINDS[anomaly.kind].letter} {anomaly.kind}: {anomaly.text}")
+        say(f"{KINDS[anomaly.kind].letter} {anomaly.kind}: {anomaly.text}")
     if len(anomalies) > len(shown):
-        click.echo(f"… and {len(anomalies) - len(shown)} more; --all prints them")
+        say(f"… and {len(anomalies) - len(shown)} more; --all prints them")
     for kind in dict.fromkeys(anomaly.kind for anomaly in anomalies):
-        click.echo(f"  {kind}: {KINDS[kind].meaning}")
+        say(f"  {kind}: {KINDS[kind].meaning}")
     many = "1 finding" if len(anomalies) == 1 else f"{len(anomalies)} findings"
-    click.echo(many if anomalies else "nothing is wrong")
+    say(many if anomalies else "nothing is wrong")
 
 
 def _partitions(summary: Summary) -> str:

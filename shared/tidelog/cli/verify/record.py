@@ -12,12 +12,12 @@ from pathlib import Path
 
 import click
 import trio
-from rich.console import Console
 from rich.progress import Progress, ProgressColumn, SpinnerColumn, Task, TimeElapsedColumn
 from rich.text import Text
 
 from tidelog.cli.completion import topic_names
 from tidelog.cli.main import connect, gateway_option, run
+from tidelog.cli.output import console, say
 from tidelog.cli.topics import config_of
 from tidelog.descriptors import raise_open_files
 from tidelog.verify import check as judge
@@ -143,19 +143,20 @@ def record(
         if keep or undone or not str(made):
             return undone
         if judge(load(file).history):
-            click.echo(f"there are findings: {made} stay, to be looked into", err=True)
+            say(f"there are findings: {made} stay, to be looked into", err=True)
             return undone
         async with connect(gateways) as log:
             stays = await remove(log, made)
-        click.echo("\n".join(stays) or f"{made} deleted; --keep would have kept them", err=True)
+        for line in stays or [f"{made} deleted; --keep would have kept them"]:
+            say(line, err=True)
         return undone
 
     if Path(file).exists():
         raise click.BadParameter(f"{file} exists; a history is never overwritten", param_hint="FILE")
     undone: list[str] = run(task)
     for text in undone:
-        click.echo(f"tidelog: {text}", err=True)
-    click.echo(f"{file}: 'tidelog verify check {file}' judges it", err=True)
+        say(f"tidelog: {text}", err=True)
+    say(f"{file}: 'tidelog verify check {file}' judges it", err=True)
     sys.exit(1 if undone else 0)
 
 
@@ -177,7 +178,7 @@ async def _begin(
         made = await log.create_topic(
             new, partitions=partitions, replication_factor=factor or max(1, min(3, live)), config=config
         )
-    click.echo(f"topic {new}; 'tidelog topics delete {new}' deletes it if it stays", err=True)
+    say(f"topic {new}; 'tidelog topics delete {new}' deletes it if it stays", err=True)
     return made, Leftovers(new, tuple(groups_of(new, mix)))
 
 
@@ -207,15 +208,14 @@ class _Doing(ProgressColumn):
 @contextmanager
 def _shown() -> Iterator[Callable[[str, Stage], None]]:
     """Show on stderr what is done, and how much of it: all the time on a terminal, else when a part begins."""
-    console = Console(stderr=True)
     doing = _Doing()
     columns = (SpinnerColumn(), doing, TimeElapsedColumn())
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+    with Progress(*columns, console=console(err=True), transient=True, disable=not sys.stderr.isatty()) as progress:
         progress.add_task("")
 
         def told(what: str, stage: Stage) -> None:
             doing.what, doing.stage = what, stage
-            if not console.is_terminal:
-                click.echo(doing.text(), err=True)
+            if not sys.stderr.isatty():
+                say(doing.text(), err=True)
 
         yield told

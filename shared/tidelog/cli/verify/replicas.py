@@ -9,12 +9,12 @@ from dataclasses import asdict
 
 import click
 import trio
-from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
 
 from tidelog.cli.completion import topic_names
 from tidelog.cli.explain import partition_of
-from tidelog.cli.main import connect, gateway_option, json_option, print_json, run
+from tidelog.cli.main import connect, gateway_option, json_option, run
+from tidelog.cli.output import console, print_json, say
 from tidelog.client.comparing import Comparison
 from tidelog.client.log import Log
 from tidelog.errors import TidelogError, refuse
@@ -142,9 +142,8 @@ async def _records_of(log: Log, chosen: list[tuple[TopicInfo, int]]) -> list[int
 
 
 def _progress(doing: str) -> Progress:
-    console = Console(stderr=True)
     columns = (TextColumn(doing), BarColumn(), TaskProgressColumn())
-    return Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
+    return Progress(*columns, console=console(err=True), transient=True, disable=not sys.stderr.isatty())
 
 
 def _as_json(topic: TopicInfo, partition: int, result: Comparison) -> dict[str, object]:
@@ -158,28 +157,28 @@ def _print(found: list[Found], quick: bool) -> None:
         name = f"{topic.name}/{partition}"
         records += result.end - result.start
         for node, reason in result.unasked.items():
-            click.echo(f"{name}: {node or 'a replica'} was not compared to the end: {reason}")
+            say(f"{name}: {node or 'a replica'} was not compared to the end: {reason}")
         info = topic.partitions[partition]
         if down := [n for n in (*info.replicas, *info.learners) if n not in {*result.compared, *result.unasked}]:
-            click.echo(f"{name}: {', '.join(down)} down, not compared")
+            say(f"{name}: {', '.join(down)} down, not compared")
         difference = result.difference
         if difference is not None:
             place = "somewhere below" if difference.below else "from"
-            click.echo(f"{name}: replicas differ {place} offset {difference.offset}")
+            say(f"{name}: replicas differ {place} offset {difference.offset}")
             for node, side in difference.sides.items():
-                click.echo(f"  {node}: {side.chain} at {side.end}")
+                say(f"  {node}: {side.chain} at {side.end}")
             if odd := result.odd_ones(info.replicas):
-                click.echo(f"  the odd copy is on {', '.join(odd)}: 'tidelog servers scrub' has it fetched again")
+                say(f"  the odd copy is on {', '.join(odd)}: 'tidelog servers scrub' has it fetched again")
     differing = sum(result.difference is not None for _, _, result in found)
     verdict = f"{differing} of {len(found)} partitions differ" if differing else "no difference"
     if partly := sum(bool(result.unasked) for _, _, result in found):
         verdict += f" in what was compared; {partly} of {len(found)} partitions not compared in full"
     else:
         verdict += f"; {len(found)} partitions"
-    click.echo(f"{verdict}, {records:,} records compared")
+    say(f"{verdict}, {records:,} records compared")
     if quick:
-        click.echo(QUICK)
+        say(QUICK)
         return
-    click.echo(f"{sum(result.bytes_read for _, _, result in found):,} bytes were read from the disks of all copies")
+    say(f"{sum(result.bytes_read for _, _, result in found):,} bytes were read from the disks of all copies")
     if thinned := sum(result.thinned for _, _, result in found):
-        click.echo(f"of {thinned:,} compacted batches only the original headers were compared")
+        say(f"of {thinned:,} compacted batches only the original headers were compared")

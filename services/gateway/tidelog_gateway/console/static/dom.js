@@ -34,6 +34,11 @@ export function render(parent, ...wanted) {
   }
 }
 
+/** With escapes for what would not be seen, or would turn the text beside it round. Newlines and tabs are spaces of HTML. */
+export function escaped(text) {
+  return text.replace(/[^\P{C}\n\t]|[\u2028\u2029]/gu, (one) => `\\u{${one.codePointAt(0).toString(16)}}`);
+}
+
 function fits(node, wanted) {
   if (!node) return false;
   if (wanted.tag === undefined) return node.nodeType === Node.TEXT_NODE;
@@ -50,7 +55,8 @@ function create(wanted, parent) {
 
 function update(node, wanted) {
   if (wanted.tag === undefined) {
-    if (node.data !== String(wanted)) node.data = String(wanted);
+    const text = escaped(String(wanted));
+    if (node.data !== text) node.data = text;
     return;
   }
   const before = node.wanted.props;

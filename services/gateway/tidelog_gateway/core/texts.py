@@ -1,0 +1,73 @@
+"""Every text that a client sends is printable and bounded (``tidelog.printable``): checked once, at the door.
+
+The classes of messages say which of their fields are texts, so a field that is added is checked as well.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import typing
+from collections.abc import Iterator
+from functools import cache
+from operator import attrgetter
+from typing import Any
+
+from tidelog.printable import MAX_NAME_BYTES, fault_of_text
+from tidelog.wire.compiled import hints, optional_of
+from tidelog.wire.messages import GroupPosition, Hello, Message
+
+FREE = frozenset({(GroupPosition, "metadata")})
+"""Texts that are only kept for clients: the coordinator of the group bounds them. They are escaped when shown."""
+
+
+def fault_of_texts(message: Message) -> str:
+    """Why a message is refused for its texts; "" for nothing."""
+    if isinstance(message, Hello) and (fault := fault_of_text(message.node, "node", MAX_NAME_BYTES)):
+        return fault
+    for name, text in _texts(message):
+        if fault := fault_of_text(text, name):
+            return fault
+    return ""
+
+
+def _texts(part: Any) -> Iterator[tuple[str, str]]:
+    """All texts of a message or part, with the names of their fields."""
+    for name, kind, get in _fields(type(part)):  # type: ignore[arg-type]
+        value = get(part)
+        if not value:
+            continue
+        if kind is str:
+            yield name, value
+        elif kind is dict:
+            for key, text in value.items():
+                yield name, key
+                yield name, text
+        elif kind is tuple:
+            for text in value:
+                yield name, text
+        else:
+            for one in value if isinstance(value, tuple) else (value,):
+                yield from _texts(one)
+
+
+@cache
+def _fields(cls: type) -> tuple[tuple[str, type, Any], ...]:
+    """The fields of a class that hold texts: ``str``, ``dict``, ``tuple`` of texts, or ``Message`` for parts."""
+    found: list[tuple[str, type, Any]] = []
+    for name, declared in hints(cls).items():
+        hint = optional_of(declared) or declared
+        inner = typing.get_args(hint)[0] if typing.get_origin(hint) is tuple else None
+        kind: type | None = None
+        if hint is str and (cls, name) not in FREE:
+            kind = str
+        elif hint == dict[str, str]:
+            kind = dict
+        elif inner is str:
+            kind = tuple
+        elif dataclasses.is_dataclass(hint) or (
+            dataclasses.is_dataclass(inner) and _fields(typing.cast(type, inner))
+        ):
+            kind = Message
+        if kind is not None:
+            found.append((name, kind, attrgetter(name)))
+    return tuple(found)

@@ -1,0 +1,75 @@
+"""Where all commands print: everything that is shown passes here, and is escaped (``tidelog.printable``).
+
+Names, reasons and errors come from the cluster, and some of them from its clients. None of them can write to the
+terminal but as text on the line that is theirs, and none is taken for markup of ``rich``.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tidelog.printable import escaped
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+
+def say(line: str = "", *, err: bool = False) -> None:
+    """Print one line on stdout or stderr."""
+    click.echo(escaped(line), err=err)
+
+
+def as_text(cell: object, style: str = "") -> Text:
+    """What ``rich`` prints as it is."""
+    from rich.text import Text
+
+    return Text(escaped(str(cell)), style=style)
+
+
+def add_row(table: Table, *cells: object) -> None:
+    """A row of texts."""
+    table.add_row(*map(as_text, cells))
+
+
+def show(table: Table) -> None:
+    """Print a table on stdout."""
+    from rich.console import Console
+
+    Console().print(table)
+
+
+def for_progress(text: str) -> str:
+    """A text as part of the description of a progress bar, which is markup."""
+    from rich.markup import escape
+
+    return escape(escaped(text))
+
+
+def console(*, err: bool = False, wrap: bool = True) -> Console:
+    """For progress bars, and for what ``as_text`` made."""
+    from rich.console import Console
+
+    return Console(stderr=err, highlight=False, markup=False, emoji=False, soft_wrap=not wrap)
+
+
+def json_text(value: Any, indent: int | None = None) -> str:
+    """A JSON document of printable characters, and newlines if it is indented."""
+    text = json.dumps(value, indent=indent, ensure_ascii=False)
+    if text.isascii() and "\x7f" not in text:
+        return text
+    return "".join(c if c.isprintable() or c == "\n" else _json_escape(c) for c in text)
+
+
+def print_json(value: Any, indent: int | None = 2) -> None:
+    """One JSON document on stdout."""
+    click.echo(json_text(value, indent))
+
+
+def _json_escape(character: str) -> str:
+    units = character.encode("utf-16-be", "surrogatepass")
+    return "".join(f"\\u{units[at : at + 2].hex()}" for at in range(0, len(units), 2))

@@ -1,0 +1,37 @@
+"""Rules against who has an account on the machine or a connection, broken."""
+
+from __future__ import annotations
+
+from tidelog import disk
+from tidelog.cli import output
+from tidelog_gateway.core import texts
+
+from mutants.rules import Patch, breaks
+
+SOURCE = "decision 38"
+
+
+@breaks(SOURCE, "Gateways take printable texts only.", tests=("test_printable",))
+def take_any_text(patch: Patch) -> None:
+    """What a client says of itself is not looked at."""
+    patch.setattr(texts, "fault_of_text", lambda *_: "")
+
+
+@breaks(SOURCE, "Texts in parts of a message are checked as well.", tests=("test_printable",))
+def check_the_texts_of_the_message_alone(patch: Patch) -> None:
+    """Parts pass unread."""
+    find = texts._texts
+    patch.setattr(texts, "_texts", lambda part: find(part) if hasattr(part, "OP") else iter(()))
+
+
+@breaks(SOURCE, "Tables show texts with escapes.", tests=("test_printable",))
+def show_cells_as_they_are(patch: Patch) -> None:
+    """Only lines are escaped."""
+    patch.setattr(output, "add_row", lambda table, *cells: table.add_row(*map(str, cells)))
+    patch.setattr(output, "as_text", lambda cell, style="": str(cell))
+
+
+@breaks(SOURCE, "What the disk makes is for its user only.", tests=("test_private",))
+def make_files_for_the_group(patch: Patch) -> None:
+    """As before."""
+    patch.setattr(disk, "FILE_MODE", 0o640)
