@@ -21,6 +21,7 @@ from tidelog.wire.messages import (
     Credit,
     Done,
     Hello,
+    LeaveGroup,
     Message,
     Produce,
     ProduceAck,
@@ -72,8 +73,11 @@ class View:
 
     def tell(self, request: Message, answer: Message | TidelogError) -> None:
         """A request of it was answered."""
+        who = {"principal": self.principal, "remote": self.remote}
         if request.OP in ADMIN:
-            self.audit.on_change({"principal": self.principal, "remote": self.remote}, request, answer)
+            self.audit.on_change(who, request, answer)
+        if isinstance(request, LeaveGroup) and not isinstance(answer, TidelogError):
+            self.audit.on_left(who, request)
         if isinstance(answer, CopyRead):
             self.charge(self.principal, answer.bytes)
 
