@@ -2,8 +2,8 @@
 
 A request of a client has the name that the gateway makes of the principal and of the id that the client gives
 itself. The principal is in it, so no principal can name a request of another, whatever id it chooses; and the name is
-the same at every gateway, so a retry through another one is recognised. What a gateway asks for by itself, or for a
-client that gives itself no id, has the gateway's own name: those of clients begin in another way."""
+the same at every gateway, so a retry through another one is recognised. What a gateway asks for by itself has the
+gateway's own name: those of clients begin in another way."""
 
 from __future__ import annotations
 

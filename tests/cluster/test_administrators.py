@@ -28,6 +28,9 @@ from tidelog.wire.messages import (
     Done,
     DrainServer,
     Hello,
+    JoinGroup,
+    JoinGroupAnswer,
+    LeaveGroup,
     Message,
     PutToken,
     RevokeTokens,
@@ -299,3 +302,17 @@ async def test_after_an_upgrade_who_decided_about_rights_still_does_until_that_i
                 await made.make("later")  # of which the strict gateways hear after it
                 assert await made.ask(olga, token_of("erin")) == "FORBIDDEN"
                 assert "drop-inherited" not in (await command("doctor", "--gateway", cluster.gateway)).stdout
+
+
+async def test_who_puts_a_member_of_another_out_of_its_group_is_seen(tmp_path: Path) -> None:
+    async with guarded(tmp_path) as cluster:
+        await cluster.log.create_topic("orders")
+        for principal in ("alice", "bob"):
+            await cluster.make(principal, Acl(principal, "group", "group:billing"), Acl(principal, "read", "topic:*"))
+        async with cluster.link_of("alice") as alice, cluster.link_of("bob", "g3") as bob:
+            joined = await cluster.ask(alice, JoinGroup("billing", "alices", ("orders",)))
+            assert isinstance(joined, JoinGroupAnswer)
+            assert await cluster.ask(bob, LeaveGroup("billing", "alices")) == Done()
+        (event,) = await cluster.audited(1)
+        assert (event["event"], event["principal"], event["gateway"]) == ("left_group", "bob", "g3")
+        assert event["request"]["member"] == "alices"

@@ -119,6 +119,12 @@ def test_a_whole_cluster_gives_nothing_to_say() -> None:
         (view(replace(WHOLE, read_only=True)), NOTE, "read-only", "set-readonly orders --off"),
         (view(replace(WHOLE, target=("r1", "r2"))), NOTE, "being reassigned", "partitions reassignments"),
         (with_levels(1, r1=2, r2=1, g1=2), NOTE, "level 1 and not 2: r2", "Finish the upgrade"),
+        (
+            replace(view(), heirs=("olga", "*")),
+            WARNING,
+            "make tokens and rules: olga, *",
+            "tidelog acls drop-inherited",
+        ),
         (with_levels(1, r1=2, r2=2, r3=0), NOTE, "at feature level 1, and all its processes understand 2", "raise"),
         (replace(view(), versions={"r1": "1.0", "r2": "1.1"}), NOTE, "versions run: r1 1.0, r2 1.1", "upgrade"),
         (replace(view(), clocks={"r1": 0.1, "r2": 0.0, "c1": -9.0}), WARNING, "c1 is 9 s behind those", "keep time"),

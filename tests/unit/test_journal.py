@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from tidelog.errors import refuse
-from tidelog.wire.messages import AlterTopic, CreateTopic, Done, PutToken, TopicCreated
+from tidelog.wire.messages import AlterTopic, CreateTopic, Done, LeaveGroup, PutToken, TopicCreated
 from tidelog_gateway.core.journal import BATCH, MOST, MOST_OF_ONE, Journal
 
 ALICE = {"principal": "alice", "remote": "10.0.0.7:4711"}
@@ -124,3 +124,22 @@ def test_a_change_whose_outcome_is_unknown_is_kept_like_one_that_was_done() -> N
     for _ in range(20):
         one.on_change(ALICE, CreateTopic("orders"), refuse("NO_QUORUM", "?", unknown_outcome=True), 0.0, 0)
     assert len(told(one)) == 20
+
+
+def test_who_puts_a_member_out_of_a_group_is_told_also_behind_a_flood_of_refusals() -> None:
+    one = journal(failures_s=20)
+    for _ in range(1000):
+        one.on_failure("denied", MALLORY, "produce", "no", 0.0, 0)
+    one.on_left(MALLORY, LeaveGroup("billing", "m1"), 0.0, 0)
+    event = told(one)[-1]
+    assert (event["event"], event["principal"]) == ("left_group", "mallory")
+    assert event["request"] == {"group": "billing", "member": "m1", "keep": False}
+
+
+def test_it_is_told_whose_events_were_left_out() -> None:
+    one = journal(failures_s=4)
+    for _ in range(50):
+        one.on_left(MALLORY, LeaveGroup("billing", "m1"), 0.0, 0)
+    one.on_failure("denied", ALICE, "produce", "no", 0.0, 0)
+    left_out = [event for event in told(one) if event["event"] == "left_out"]
+    assert [(event["count"], event["principals"]) for event in left_out] == [(49, {"mallory": 49})]

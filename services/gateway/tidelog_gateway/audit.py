@@ -13,7 +13,7 @@ import trio
 from tidelog.errors import TidelogError, from_info, refuse
 from tidelog.records import NewRecord, encode_batch
 from tidelog.types import AUDIT, Acks
-from tidelog.wire.messages import Message, PrepareAudit, Produce, Produced, ProducePart
+from tidelog.wire.messages import LeaveGroup, Message, PrepareAudit, Produce, Produced, ProducePart
 
 from tidelog_gateway.core.journal import Journal
 from tidelog_gateway.shell import Shell
@@ -47,6 +47,12 @@ class Audit:
         """Somebody was refused."""
         if self._journal is not None:
             self._journal.on_failure(event, who, op, error.message, self._shell.clock(), self._wall_ms())
+            self._news.set()
+
+    def on_left(self, who: Mapping[str, str], request: LeaveGroup) -> None:
+        """A member was put out of its group, by itself or by another client."""
+        if self._journal is not None:
+            self._journal.on_left(who, request, self._shell.clock(), self._wall_ms())
             self._news.set()
 
     def _on_acks(self, message: Message) -> None:

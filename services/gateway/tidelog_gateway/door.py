@@ -24,6 +24,7 @@ from tidelog.wire.messages import (
     Done,
     FetchOffsets,
     Hello,
+    LeaveGroup,
     Message,
     Produce,
     ProduceAck,
@@ -93,8 +94,11 @@ class View:
 
     def tell(self, request: Message, answer: Message | TidelogError) -> None:
         """A request of it was answered."""
+        who = {"principal": self.principal, "remote": self.remote}
         if request.OP in ADMIN:
-            self.audit.on_change({"principal": self.principal, "remote": self.remote}, request, answer)
+            self.audit.on_change(who, request, answer)
+        if isinstance(request, LeaveGroup) and not isinstance(answer, TidelogError):
+            self.audit.on_left(who, request)
         if isinstance(answer, CopyRead):
             self.charge(self.principal, answer.bytes)
 

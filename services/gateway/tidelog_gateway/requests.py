@@ -198,20 +198,27 @@ class Requests:
 
     async def _serve(self, message: Message, view: View, done: Answered) -> None:
         try:
-            answer: Message | TidelogError = view.seen(
-                await self._answer(self._once(_with_name(message, view)), view)
-            )
+            answer: Message | TidelogError = view.seen(await self._answer(self._once(message, view.principal), view))
         except TidelogError as error:
             answer = error
         view.tell(message, answer)
         with burst():
             done(answer)
 
-    def _once(self, message: Once) -> Once:
-        """The request with a name of its own, where it changes something and its client gave it none."""
-        if getattr(message, "client", None) != "":
+    def _once(self, message: Once, principal: str | None = None) -> Once:
+        """The request under the name that it has among the controllers, where it changes something. The name is the
+        principal's own, also where the client does not number its requests: so nobody's requests push those of
+        others out of what the controllers remember. ``principal`` None: the gateway asks for itself. Raises
+        ``MALFORMED``."""
+        given: str | None = getattr(message, "client", None)
+        if given is None:
             return message
-        name: dict[str, Any] = {"client": self._client, "sequence": next(self._sequences)}
+        if len(given.encode()) > LONGEST_ID:
+            raise refuse("MALFORMED", f"the id that a client gives itself has at most {LONGEST_ID} bytes")
+        sequence = message.sequence if given else 0  # type: ignore[attr-defined]
+        name: dict[str, Any] = {"client": self._client, "sequence": sequence or next(self._sequences)}
+        if principal is not None:
+            name["client"] = name_of_client(principal, given if sequence else self._client)
         return replace(message, **name)
 
     async def _answer(self, message: Message, view: View) -> Message:
@@ -237,7 +244,7 @@ class Requests:
             case InitProducer(count):
                 if not 1 <= count <= MAX_TASKS:
                     raise refuse("INVALID_CONFIG", f"count is {count}; it must be 1 to {MAX_TASKS}")
-                first = (await self._allocate(count, self._share_of(view))).start
+                first = (await self._allocate(count, view)).start
                 return ProducerId(first, count, self._sign(first, count, 0, view), PRODUCER_WINDOW)
             case SettleTransaction():
                 return await self._settle(message)
@@ -304,14 +311,15 @@ class Requests:
     async def _next_producer_id(self, view: View) -> int:
         share = self._share_of(view)
         async with self._allocating:
-            ids = self._ids.get(share) or await self._allocate(PRODUCER_ID_BLOCK, share)
+            ids = self._ids.get(share) or await self._allocate(PRODUCER_ID_BLOCK, view)
             self._ids[share] = ids[1:]
             return ids[0]
 
-    async def _allocate(self, count: int, share: int) -> range:
-        """So many producer ids that nobody else ever gets, all of this share: from the controllers."""
+    async def _allocate(self, count: int, view: View) -> range:
+        """So many producer ids that nobody else ever gets, all of the client's share: from the controllers."""
+        share = self._share_of(view)
         for _ in range(ALLOCATE_TRIES):
-            request = self._once(AllocateProducerIds(count, share=share))
+            request = self._once(AllocateProducerIds(count, share=share), view.principal)
             block = await self._shell.controllers.call(request, CONTROLLER_TIMEOUT_S)
             assert isinstance(block, ProducerIds)
             ids = range(block.first, block.first + block.count)
@@ -330,7 +338,7 @@ class Requests:
         assert isinstance(answer, TaskProducer)
         if answer.producer_id:
             return answer
-        ids = await self._allocate(MAX_TASKS, self._share_of(view))
+        ids = await self._allocate(MAX_TASKS, view)
         answer = await self._coordination.answer(replace(message, first_id=ids.start))
         assert isinstance(answer, TaskProducer)
         return answer
@@ -427,18 +435,6 @@ def asker_of(link: Link, view: View) -> str:
     """Who asks, as histories tell it: the principal, else the name that the client gives itself; and where it is."""
     name = link.peer.node if view.principal == ANONYMOUS else view.principal
     return f"{name[:ASKER_LENGTH]} at {link.remote}"
-
-
-def _with_name(message: Once, view: View) -> Once:
-    """The request under the name that its client has among the controllers, where it gives itself an id. Raises
-    ``MALFORMED``."""
-    given: str = getattr(message, "client", "")
-    if not given:
-        return message
-    if len(given.encode()) > LONGEST_ID:
-        raise refuse("MALFORMED", f"the id that a client gives itself has at most {LONGEST_ID} bytes")
-    name: dict[str, Any] = {"client": name_of_client(view.principal, given)}
-    return replace(message, **name)
 
 
 def _access_answer(image: ClusterImage) -> AccessAnswer:

@@ -1,14 +1,16 @@
 """What goes into the topic ``__audit``: who changed the cluster, who was refused, who could not say who he is.
 
-An *event* is one JSON object, one record; its key is the principal. Events wait here until they are in the topic. Two
-kinds are kept apart, so that nobody can hide what he did behind a flood of failures:
+An *event* is one JSON object, one record; its key is the principal. Events wait here until they are in the topic.
+Three kinds are kept apart, so that nobody can hide what he did behind a flood of failures:
 
 - ``change``: an op that changes the cluster, and was done or may have been. All are kept, as long as fewer than
   ``MOST`` wait, and fewer than ``MOST_OF_ONE`` of the same principal;
 - ``change`` with the code of a refusal, ``denied``, ``unauthenticated``: what clients can make as many of as they
   like. At most ``failures_s`` a second are kept, of each principal a ``PART`` of that (all who cannot say who they
   are count as one), and ``MOST`` wait. What is left out is counted, and the count goes into the topic when there is
-  room.
+  room;
+- ``left_group``: a member was put out of a group, by itself or by another client that may take part in the group.
+  The bounds are those of failures, with room of their own.
 
 An event may be in the topic twice, when its outcome was in doubt; ``id`` says so.
 """
@@ -23,7 +25,7 @@ from typing import Any
 
 from tidelog.errors import TidelogError
 from tidelog.records import NewRecord
-from tidelog.wire.messages import Message
+from tidelog.wire.messages import LeaveGroup, Message
 
 from tidelog_gateway.core.quotas import Bucket
 from tidelog_gateway.core.shares import Shares
@@ -32,6 +34,8 @@ MOST = 5000
 """Events of either kind that wait at most."""
 MOST_OF_ONE = 1000
 """Changes of one principal that wait at most."""
+NAMED = 10
+"""Principals of which it is told how much was left out."""
 PART = 4
 """One principal has a fourth of the failures that are kept."""
 BATCH = 200
@@ -48,13 +52,14 @@ class Journal:
     def __init__(self, name: str, gateway: str, failures_s: int, now: float) -> None:
         self._name = name
         self._gateway = gateway
-        self._bucket = Bucket(failures_s, failures_s, now)
-        self._shares = Shares(max(1, failures_s // PART))
+        self._refusals = _Room(failures_s, now)
+        self._leaves = _Room(failures_s, now)
         self._changes: deque[NewRecord] = deque()
         self._failures: deque[NewRecord] = deque()
         self._waiting: Counter[bytes | None] = Counter()
         """Changes that wait, by principal."""
-        self._left_out = 0
+        self._left_out: Counter[str] = Counter()
+        """What was not kept since that was told, by principal."""
         self._number = 0
 
     def __bool__(self) -> bool:
@@ -66,8 +71,7 @@ class Journal:
         """A request to change the cluster was answered."""
         refused = isinstance(answer, TidelogError) and not answer.unknown_outcome
         outcome = answer.code if isinstance(answer, TidelogError) else "done"
-        if not (self._has_room(who, now, time_ms) if refused else self._may_wait(who)):
-            self._left_out += 1
+        if not (self._is_kept(self._refusals, who, now, time_ms) if refused else self._may_wait(who)):
             return
         event = self._event("change", who, time_ms, op=request.OP, outcome=outcome, request=_fields(request))
         if refused:
@@ -78,28 +82,37 @@ class Journal:
 
     def on_failure(self, event: str, who: Mapping[str, str], op: str, why: str, now: float, time_ms: int) -> bool:
         """Somebody was refused. Whether it is kept."""
-        if not self._has_room(who, now, time_ms):
-            self._left_out += 1
+        if not self._is_kept(self._refusals, who, now, time_ms):
             return False
         self._failures.append(self._event(event, who, time_ms, op=op, reason=why[:TEXT]))
         return True
 
+    def on_left(self, who: Mapping[str, str], request: LeaveGroup, now: float, time_ms: int) -> None:
+        """A member is in its group no more."""
+        if self._is_kept(self._leaves, who, now, time_ms):
+            told = {"op": request.OP, "request": _fields(request)}
+            self._failures.append(self._event("left_group", who, time_ms, **told))
+
     def _may_wait(self, who: Mapping[str, str]) -> bool:
         """Whether one more change of this principal may wait."""
-        waiting = self._waiting[_key(who)]
-        return len(self._changes) < MOST and waiting < MOST_OF_ONE
+        if len(self._changes) < MOST and self._waiting[_key(who)] < MOST_OF_ONE:
+            return True
+        self._leave_out(who)
+        return False
 
-    def _has_room(self, who: Mapping[str, str], now: float, time_ms: int) -> bool:
-        """Whether one more failure of this principal is kept; it counts then, and what was left out is told."""
-        if len(self._failures) >= MOST or self._bucket.pause_s(now):
+    def _is_kept(self, room: _Room, who: Mapping[str, str], now: float, time_ms: int) -> bool:
+        """Whether one more of what this room is for is kept; it counts then, and what was left out is told."""
+        if len(self._failures) >= MOST or not room.take(who.get("principal", ""), now):
+            self._leave_out(who)
             return False
-        if not self._shares.take(who.get("principal", ""), now):
-            return False
-        self._bucket.spend(1, now)
         if self._left_out:
-            missing, self._left_out = self._left_out, 0
-            self._failures.append(self._event("left_out", {}, time_ms, count=missing))
+            missing, self._left_out = self._left_out, Counter()
+            most = dict(missing.most_common(NAMED))
+            self._failures.append(self._event("left_out", {}, time_ms, count=missing.total(), principals=most))
         return True
+
+    def _leave_out(self, who: Mapping[str, str]) -> None:
+        self._left_out[who.get("principal", "")] += 1
 
     def take(self) -> list[NewRecord]:
         """What to write next, changes first."""
@@ -120,6 +133,21 @@ class Journal:
         said = {"event": event, "id": f"{self._name}/{self._number}", "time_ms": time_ms, "gateway": self._gateway}
         text = json.dumps({**said, **who, **told}, ensure_ascii=False)
         return NewRecord(text.encode(), _key(who), time_ms)
+
+
+class _Room:
+    """So many a second, of each principal a part of that."""
+
+    def __init__(self, most_s: int, now: float) -> None:
+        self._bucket = Bucket(most_s, most_s, now)
+        self._shares = Shares(max(1, most_s // PART))
+
+    def take(self, principal: str, now: float) -> bool:
+        """Whether there is room for one more of this principal; it counts then."""
+        if self._bucket.pause_s(now) or not self._shares.take(principal, now):
+            return False
+        self._bucket.spend(1, now)
+        return True
 
 
 def _key(who: Mapping[str, str]) -> bytes | None:

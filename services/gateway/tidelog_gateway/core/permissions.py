@@ -134,10 +134,10 @@ OF_CLUSTER = {
     SettleTransaction.OP: "cluster",
     AlterAcls.OP: "security",
     AlterQuotas.OP: "cluster",
-    DescribeAccess.OP: "security",
+    DescribeAccess.OP: "cluster",
 }
 """Ops on the cluster."""
-ALSO = {DescribeAccess.OP: "cluster"}
+ALSO = {DescribeAccess.OP: "security"}
 """Another operation on the cluster that is enough for an op."""
 OPEN = frozenset({Metadata.OP, InitProducer.OP, UseProducer.OP, ReleaseProducer.OP, Credit.OP, Unsubscribe.OP})
 """Need nothing: ``metadata`` tells of what one may describe, the others touch what is one's own."""
