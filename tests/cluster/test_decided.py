@@ -100,7 +100,7 @@ async def test_positions_go_with_a_transaction_only_of_an_application_that_one_h
         token = await log.create_token("mallory")
         await log.alter_acls(
             [
-                Acl("mallory", "describe", "topic:orders"),
+                Acl("mallory", "read", "topic:orders"),
                 Acl("mallory", "group", "group:biller"),
                 Acl("mallory", "transact", "app:own"),
             ]
