@@ -32,7 +32,8 @@ class Shell:
 
 
 def view_of(principal: str, *spared: str) -> Any:
-    return SimpleNamespace(principal=principal, spared=spared, tell=lambda request, answer: None)
+    shown = {"seen": lambda answer: answer, "tell": lambda request, answer: None}
+    return SimpleNamespace(principal=principal, spared=spared, **shown)
 
 
 async def passed(*asked: tuple[Message, Any], own: str = OWN) -> tuple[list[Any], list[Message | TidelogError]]:
