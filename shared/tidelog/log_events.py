@@ -473,6 +473,20 @@ GATEWAY = (
         counted=False,
     ),
     LogEvent(
+        "issuer_keys_changed",
+        "info",
+        "The keys of the tokens' issuer (oidc.jwks) were read for the first time, or are others than before.",
+        counted=False,
+    ),
+    LogEvent(
+        "issuer_keys_not_read",
+        "warning",
+        "The keys of the tokens' issuer could not be read, or are none. The former ones stay in force for"
+        " oidc.max_age_s; without any no token of the issuer is taken.",
+        "See whether the gateway reaches oidc.jwks, and what is there.",
+        counted=False,
+    ),
+    LogEvent(
         "client_sent_away",
         "info",
         "A client's token was revoked or expired, or it may not read any more what it reads.",

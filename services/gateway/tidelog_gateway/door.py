@@ -92,6 +92,11 @@ class Door:
         self._wall_ms = wall_ms
         self._clients: dict[Link, Client] = {}
         self._metering = Metering(shell.clock, lambda link, credit: shell.on_message(link, None, credit))
+        self._coming = Client("")
+        """Who was recognized last: ``on_open`` follows in the same turn."""
+        self._next_look_ms = 0.0
+        """When ``run`` looks next who must go, by the wall clock."""
+        self._look_again = trio.Event()
         self._log = structlog.get_logger()
 
     def authenticate(self, hello: Hello, connection: Connection) -> TidelogError | None:
@@ -106,6 +111,7 @@ class Door:
             who = {"remote": connection.remote, "name": hello.node[:64]}
             self._audit.on_failure("unauthenticated", who, hello.OP, client)
             return client
+        self._coming = client
         return self._metering.why_no_connection(client.principal)
 
     def _why_no_room(self) -> TidelogError | None:
@@ -117,11 +123,12 @@ class Door:
     def on_open(self, link: Link) -> None:
         """A client came in."""
         assert isinstance(link.peer, Hello)
-        client = self._guard.recognize(link.peer.token, link.identities, self._wall_ms())
-        assert isinstance(client, Client), "nothing has happened since it was asked before"
+        client = self._coming
         self._clients[link] = client
         self._metering.on_open(link, client.principal)
         self._shell.on_open(link, client.principal)
+        if 0 <= self._guard.expiry_ms(client) < self._next_look_ms:
+            self._look_again.set()
 
     def on_close(self, link: Link) -> None:
         """A client went."""
@@ -208,9 +215,15 @@ class Door:
         """Close the links of those whose token ends, or who may not read any more what they read, until cancelled."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._metering.run)
+            nursery.start_soon(self._hear_changes)
             while True:
                 self._look()
                 await self._wait()
+
+    async def _hear_changes(self) -> None:
+        while True:
+            await self._shell.wait_change()
+            self._look_again.set()
 
     def _look(self) -> None:
         access = self._shell.cluster.image.access
@@ -238,8 +251,12 @@ class Door:
         link.close(POLICY_VIOLATION, reason)
 
     async def _wait(self) -> None:
-        """Until the metadata changes, or it is time to look at the wall clock."""
+        """Until the metadata changes, somebody comes whose token ends sooner, or it is time to look at the wall
+        clock."""
         expiry_ms = self._guard.next_expiry_ms(client for link, client in self._clients.items() if not link.closed)
-        pause_s = LOOK_S if expiry_ms is None else min(LOOK_S, max(0.0, (expiry_ms - self._wall_ms()) / 1000))
-        with trio.move_on_after(pause_s):
-            await self._shell.wait_change()
+        now_ms = self._wall_ms()
+        latest_ms = now_ms + LOOK_S * 1000
+        self._next_look_ms = latest_ms if expiry_ms is None else min(latest_ms, max(now_ms, expiry_ms))
+        with trio.move_on_after((self._next_look_ms - now_ms) / 1000):
+            await self._look_again.wait()
+        self._look_again = trio.Event()
