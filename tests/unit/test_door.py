@@ -2,23 +2,40 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import Any
 
+import pytest
 import trio
 import trio.testing
 from tidelog.access import NewToken, new_token
 from tidelog.errors import TidelogError
+from tidelog.levels import TICKETS
 from tidelog.link import PROTOCOL_VERSION
-from tidelog.types import Access, ClusterImage, Token
+from tidelog.tickets import sign
+from tidelog.types import Access, ClusterImage, Quota, TicketKey, Token
 from tidelog.websocket import WebSocketTransport
-from tidelog.wire.messages import Hello
+from tidelog.wire.messages import (
+    CommitOffsets,
+    DeleteGroup,
+    Done,
+    EndTransaction,
+    GroupPosition,
+    Hello,
+    Message,
+    UseProducer,
+)
+from tidelog_gateway import door
 from tidelog_gateway.audit import Audit
+from tidelog_gateway.core import journal
 from tidelog_gateway.core.guard import Client, Guard, GuardSettings
-from tidelog_gateway.core.settings import RouterSettings, SubscriptionSettings
-from tidelog_gateway.door import Door
+from tidelog_gateway.core.journal import Journal
+from tidelog_gateway.core.repeated import INTERVAL_S, MOST, Repeated
+from tidelog_gateway.core.settings import DoorSettings, RouterSettings, SubscriptionSettings
+from tidelog_gateway.door import Door, View
 from tidelog_gateway.leaving import Leaving
 from tidelog_gateway.shell import Shell
 from trio.testing import MockClock
@@ -42,6 +59,9 @@ class FakeLink:
     def closed(self) -> bool:
         return self.ended is not None
 
+    def answer(self, id: int, message: Message | TidelogError) -> None:
+        assert isinstance(message, Message), message
+
     def close(self, code: int, reason: str) -> None:
         assert code == 1008
         self.ended, self.reason = trio.current_time(), reason
@@ -52,9 +72,17 @@ class Stage:
 
     def __init__(self, shell: Shell, guard: Guard, **settings: Any) -> None:
         self.shell = shell
-        audit, leaving = Audit(shell, None, wall_ms), Leaving(shell)
-        bounds = {"client_max_connections": 4000} | settings
-        self.door = Door(shell, None, guard, audit, wall_ms, leaving, **bounds)  # type: ignore[arg-type]
+        self.journal = Journal("g1/ab", "g1", 10, trio.current_time())
+        audit, leaving = Audit(shell, self.journal, wall_ms), Leaving(shell)
+        self.door = Door(shell, None, guard, audit, wall_ms, leaving, DoorSettings(**settings))  # type: ignore[arg-type]
+        self.door._requests = self  # type: ignore[assignment]
+
+    def on_message(self, link: FakeLink, id: int, message: Message, view: View) -> None:
+        view.tell(message, Done())
+
+    def told(self) -> list[dict[str, Any]]:
+        """What the audit got."""
+        return [json.loads(record.value or b"") for record in self.journal.take()]
 
     def come(self, token: str = "", remote: str = "10.0.0.9:40000") -> FakeLink | TidelogError:
         hello = Hello(PROTOCOL_VERSION, "client", "app", token=token)
@@ -69,6 +97,10 @@ class Stage:
         link = self.come(token, remote)
         assert isinstance(link, FakeLink), link
         return link
+
+    def send(self, link: FakeLink, *messages: Message) -> None:
+        for message in messages:
+            self.door.on_message(link, 1, message)  # type: ignore[arg-type]
 
     def tell(self, *tokens: Token) -> None:
         """The metadata has these tokens."""
@@ -161,3 +193,153 @@ def test_a_token_of_an_issuer_that_expires_ends_its_connections_at_that_moment()
         assert last.closed
 
     played(act, Guard(GuardSettings(), Known()))
+
+
+# --- what is told of those who do not come in ----------------------------------------------------------------
+
+
+def test_failed_logins_are_a_line_for_each_address_and_interval_with_a_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = written(monkeypatch)
+
+    async def act(stage: Stage, clock: MockClock) -> None:
+        for port in range(5000):
+            stage.come("tide_0123456789abcdef_x", f"10.0.0.1:{port}")
+        stage.come("tide_0123456789abcdef_x", "10.0.0.2:1")
+        assert [(line["remote"], line["suppressed"]) for line in lines] == [("10.0.0.1:0", 0), ("10.0.0.2:1", 0)]
+        await pass_s(clock, INTERVAL_S + 1)
+        assert [(line["remote"], line["suppressed"]) for line in lines[2:]] == [("10.0.0.1", 4999)]
+        stage.come("tide_0123456789abcdef_x", "10.0.0.1:1")
+        assert len(lines) == 4 and {line["event"] for line in lines} == {"authentication_failed"}
+
+    played(act)
+
+
+def test_many_addresses_are_told_of_as_one() -> None:
+    one = Repeated()
+    assert sum(one.on_line(f"10.0.{n >> 8}.{n & 255}", 0.0) == 0 for n in range(5 * MOST)) == MOST + 1
+    assert len(one._known) == MOST + 1
+    assert one.ended(INTERVAL_S - 0.1) == []
+    assert one.ended(INTERVAL_S) == [("others", 4 * MOST - 1)] and not one._known
+
+
+def written(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+    """The warnings of doors that are made from now on."""
+    lines: list[dict[str, Any]] = []
+
+    class Log:
+        def warning(self, event: str, **told: Any) -> None:
+            lines.append({"event": event, **told})
+
+        def info(self, event: str, **told: Any) -> None: ...
+
+    monkeypatch.setattr(door, "structlog", type("structlog", (), {"get_logger": Log}))
+    return lines
+
+
+# --- shares --------------------------------------------------------------------------------------------------
+
+
+def test_one_address_leaves_room_for_others() -> None:
+    async def act(stage: Stage, clock: MockClock) -> None:
+        links = [stage.let_in(remote=f"10.0.0.1:{port}") for port in range(3)]
+        for _ in range(2):
+            refused = stage.come(remote="10.0.0.1:9")
+            assert isinstance(refused, TidelogError) and refused.code == "OVERLOADED"
+            assert "address_max_connections = 3" in refused.message
+            stage.let_in(remote="10.0.0.2:1")
+            stage.let_in(remote="fd00::1:1")
+            stage.door.on_close(links.pop())  # type: ignore[arg-type]
+            links.append(stage.let_in(remote="10.0.0.1:9"))
+        for link in list(stage.door._clients):
+            stage.door.on_close(link)
+        assert not stage.door._addresses and not stage.door._principals
+
+    played(act, address_max_connections=3)
+
+
+def test_one_principal_leaves_room_for_others_unless_its_quota_says_how_many() -> None:
+    made = new_token()
+
+    async def act(stage: Stage, clock: MockClock) -> None:
+        stage.tell(of_alice(made))
+        await pass_s(clock, 0.1)
+        for n in range(2):
+            stage.let_in(made.text, f"10.0.0.{n}:1")
+        refused = stage.come(made.text, "10.0.0.9:1")
+        assert isinstance(refused, TidelogError) and refused.retriable
+        assert "principal_max_connections = 2 of alice" in refused.message
+        stage.let_in(remote="10.0.0.9:1")
+        image = stage.shell.cluster.image
+        access = Access((of_alice(made),), (), (Quota("alice", connections=3),))
+        stage.shell.cluster.update(replace(image, index=image.index + 1, access=access))
+        stage.shell._changed()
+        await pass_s(clock, 0.1)
+        stage.let_in(made.text)
+        refused = stage.come(made.text)
+        assert isinstance(refused, TidelogError) and "its quota is 3" in refused.message
+
+    played(act, principal_max_connections=2)
+
+
+# --- what is audited -----------------------------------------------------------------------------------------
+
+
+def test_who_comes_in_is_audited_where_that_is_wanted() -> None:
+    async def act(stage: Stage, clock: MockClock) -> None:
+        stage.let_in()
+        wanted = {"event": "login", "principal": "anonymous", "remote": "10.0.0.9:40000", "name": "app"}
+        told = stage.told()
+        assert ([wanted] if stage.door._settings.audit_logins else []) == [
+            {name: event[name] for name in wanted} for event in told
+        ]
+
+    played(act, audit_logins=True)
+    played(act)
+
+
+RESET = CommitOffsets("billing", (GroupPosition("t", 0, 7),))
+END = EndTransaction("shop", 7, 0, False)
+
+
+def test_positions_set_from_outside_a_group_are_audited() -> None:
+    async def act(stage: Stage, clock: MockClock) -> None:
+        link = stage.let_in()
+        stage.send(link, RESET, replace(RESET, member="m1", generation=1), replace(RESET, transaction="shop"))
+        [told] = stage.told()
+        assert (told["event"], told["op"], told["outcome"]) == ("change", "commit_offsets", "done")
+        assert told["request"]["group"] == "billing" and told["principal"] == "anonymous"
+
+    played(act)
+
+
+def test_a_transaction_that_another_ends_is_audited_and_ones_own_is_not() -> None:
+    keys = (TicketKey(1, "ab" * 32),)
+
+    async def act(stage: Stage, clock: MockClock) -> None:
+        image = stage.shell.cluster.image
+        stage.shell.cluster.update(replace(image, level=TICKETS, ticket_keys=keys))
+        owner, other = stage.let_in(), stage.let_in()
+        ticket = sign(keys, 7, 1, 0, "anonymous")
+        stage.send(owner, UseProducer(7, 0, ticket), END, replace(END, commit=True))
+        assert stage.told() == []
+        stage.send(other, END)
+        assert [event["op"] for event in stage.told()] == ["end_transaction"]
+
+    played(act)
+
+
+def test_who_floods_the_audit_hides_nobody_elses_deeds() -> None:
+    one = Journal("g1/ab", "g1", 5, 0.0)
+    for _ in range(10_000):
+        one.on_deed({"principal": "mallory"}, RESET, Done(), 0.0, 0)
+        one.on_login({"principal": "mallory"}, 0.0, 0)
+    one.on_deed({"principal": "alice"}, RESET, Done(), 0.0, 0)
+    one.on_failure("denied", {"principal": "bob"}, "produce", "no", 0.0, 0)
+    one.on_change({"principal": "admin"}, DeleteGroup("billing"), Done(), 0)
+    told = [json.loads(record.value or b"") for record in one.take()]
+    assert [event.get("principal", event.get("count")) for event in told] == [
+        *("admin", *["mallory"] * 5, 19_995, "alice", "bob")
+    ]
+    for n in range(20_000):
+        one.on_login({"principal": f"p{n}"}, 0.0, 0)
+    assert len(one._deeds) <= journal.MOST and len(one.take()) == journal.BATCH

@@ -11,10 +11,17 @@ from tidelog.listening import Listening
 from tidelog.origins import is_loopback, is_origin
 
 from tidelog_gateway.core.guard import GuardSettings
-from tidelog_gateway.core.settings import OIDC_ALGORITHMS, OidcRules, RouterSettings, SubscriptionSettings
+from tidelog_gateway.core.settings import (
+    OIDC_ALGORITHMS,
+    DoorSettings,
+    OidcRules,
+    RouterSettings,
+    SubscriptionSettings,
+)
 
 _ROUTER = RouterSettings()
 _SUBSCRIPTIONS = SubscriptionSettings()
+_DOOR = DoorSettings()
 _OIDC = OidcRules("", ())
 LEAST_BYTES = 2 << 20
 """Room for two of the largest batches."""
@@ -90,7 +97,23 @@ class GatewayConfig(Listening):
         "Where this gateway is: who may be served by any replica is served by one with this rack, if there is one.",
     )
     client_max_connections: int = setting(
-        4000, "Clients connected at a time; more are refused and go to another gateway.", 1, 4000
+        _DOOR.client_max_connections,
+        "Clients connected at a time; more are refused and go to another gateway.",
+        1,
+        4000,
+    )
+    principal_max_connections: int = setting(
+        _DOOR.principal_max_connections,
+        "Of these so many belong to one principal at most, so that there is room for others; a quota of its own goes"
+        " before. All clients without a name are one principal.",
+        1,
+        4000,
+    )
+    address_max_connections: int = setting(
+        _DOOR.address_max_connections,
+        "And so many come from one address; raise it behind a proxy, which all clients share.",
+        1,
+        4000,
     )
     client_max_in_flight: int = setting(1024, "Batches that a client is told to have in flight at most.", 1)
     client_max_bytes: int = setting(
@@ -146,7 +169,13 @@ class GatewayConfig(Listening):
     audit: bool = setting(
         False, "Write to the topic __audit who changes the cluster, is refused, or cannot say who he is."
     )
-    audit_failures_s: int = setting(10, "Of those refused at most so many a second are written.", 1, 10_000)
+    audit_failures_s: int = setting(
+        10,
+        "Of those refused at most so many a second are written; and of what a principal may do as often as it likes.",
+        1,
+        10_000,
+    )
+    audit_logins: bool = setting(False, "Write to the topic __audit also who has connected.")
     superusers: tuple[str, ...] = setting((), "Principals that may do everything, whatever the rules say.")
     oidc: OidcConfig = OidcConfig()
     allowed_origins: tuple[str, ...] = setting(
@@ -182,6 +211,16 @@ class GatewayConfig(Listening):
     def guard(self) -> GuardSettings:
         """How strict it is."""
         return GuardSettings(self.authentication, self.authorization, self.superusers)
+
+    @property
+    def door(self) -> DoorSettings:
+        """The door's part of it."""
+        return DoorSettings(
+            self.client_max_connections,
+            self.principal_max_connections,
+            self.address_max_connections,
+            self.audit_logins,
+        )
 
     @property
     def oidc_rules(self) -> OidcRules | None:

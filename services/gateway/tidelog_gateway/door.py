@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -17,9 +18,11 @@ from tidelog.link import Link
 from tidelog.tls import shown_over
 from tidelog.transport import Connection
 from tidelog.wire.messages import (
+    CommitOffsets,
     CopyRead,
     Credit,
     Done,
+    EndTransaction,
     Hello,
     Message,
     Produce,
@@ -32,6 +35,8 @@ from tidelog.wire.messages import (
 from tidelog_gateway.audit import Audit
 from tidelog_gateway.core.guard import Client, Guard
 from tidelog_gateway.core.permissions import ADMIN, BY_ID
+from tidelog_gateway.core.repeated import INTERVAL_S, Repeated
+from tidelog_gateway.core.settings import DoorSettings
 from tidelog_gateway.leaving import Leaving
 from tidelog_gateway.metering import FREE, Metering
 from tidelog_gateway.requests import KINDS, Requests
@@ -52,6 +57,8 @@ class View:
     remote: str
     charge: Callable[[str, int], None]
     """Counts bytes as sent to a principal."""
+    is_told: bool = False
+    """The request is told to the audit although it needs few rights."""
 
     def of_topic(self, name: str) -> bool:
         """It may know of the topic."""
@@ -64,8 +71,11 @@ class View:
 
     def tell(self, request: Message, answer: Message | TidelogError) -> None:
         """A request of it was answered."""
+        who = {"principal": self.principal, "remote": self.remote}
         if request.OP in ADMIN:
-            self.audit.on_change({"principal": self.principal, "remote": self.remote}, request, answer)
+            self.audit.on_change(who, request, answer)
+        elif self.is_told:
+            self.audit.on_deed(who, request, answer)
         if isinstance(answer, CopyRead):
             self.charge(self.principal, answer.bytes)
 
@@ -81,16 +91,20 @@ class Door:
         audit: Audit,
         wall_ms: Callable[[], int],
         leaving: Leaving,
-        client_max_connections: int,
+        settings: DoorSettings,
     ) -> None:
         self._shell = shell
         self._leaving = leaving
-        self._client_max_connections = client_max_connections
+        self._settings = settings
         self._requests = requests
         self._guard = guard
         self._audit = audit
         self._wall_ms = wall_ms
         self._clients: dict[Link, Client] = {}
+        self._principals: Counter[str] = Counter()
+        self._addresses: Counter[str] = Counter()
+        """Connections of each."""
+        self._failures, self._refusals = Repeated(), Repeated()
         self._metering = Metering(shell.clock, lambda link, credit: shell.on_message(link, None, credit))
         self._coming = Client("")
         """Who was recognized last: ``on_open`` follows in the same turn."""
@@ -101,30 +115,63 @@ class Door:
 
     def authenticate(self, hello: Hello, connection: Connection) -> TidelogError | None:
         """Why somebody is not let in. The room is looked at first: it costs nothing."""
-        refusal = self._why_no_room()
+        address = _address(connection.remote)
+        refusal = self._why_no_room(address)
         if refusal is not None:
-            self._log.warning("client_refused", remote=connection.remote, reason=refusal.message)
+            self._say("client_refused", self._refusals, connection.remote, refusal)
             return refusal
         client = self._guard.recognize(hello.token, shown_over(connection), self._wall_ms())
         if isinstance(client, TidelogError):
-            self._log.warning("authentication_failed", remote=connection.remote, reason=client.message)
+            self._say("authentication_failed", self._failures, connection.remote, client)
             who = {"remote": connection.remote, "name": hello.node[:64]}
             self._audit.on_failure("unauthenticated", who, hello.OP, client)
             return client
+        refusal = self._why_no_share(client.principal)
+        if refusal is not None:
+            self._say("client_refused", self._refusals, connection.remote, refusal)
+            return refusal
         self._coming = client
-        return self._metering.why_no_connection(client.principal)
+        return None
 
-    def _why_no_room(self) -> TidelogError | None:
-        most = self._client_max_connections
+    def _say(self, event: str, repeated: Repeated, remote: str, refusal: TidelogError) -> None:
+        suppressed = repeated.on_line(_address(remote), self._shell.clock())
+        if suppressed is not None:
+            self._log.warning(event, remote=remote, reason=refusal.message, suppressed=suppressed)
+
+    async def _say_what_was_suppressed(self) -> None:
+        """Until cancelled."""
+        while True:
+            await trio.sleep(INTERVAL_S)
+            now = self._shell.clock()
+            for remote, suppressed in self._failures.ended(now):
+                self._log.warning("authentication_failed", remote=remote, suppressed=suppressed)
+            for remote, suppressed in self._refusals.ended(now):
+                self._log.warning("client_refused", remote=remote, suppressed=suppressed)
+
+    def _why_no_room(self, address: str) -> TidelogError | None:
+        most, share = self._settings.client_max_connections, self._settings.address_max_connections
         if self._shell.connections >= most:
             return refuse("OVERLOADED", f"client_max_connections = {most} are connected: use another gateway")
+        if self._addresses[address] >= share:
+            return refuse("OVERLOADED", f"address_max_connections = {share} of that address are connected")
         return self._leaving.why_not()
+
+    def _why_no_share(self, principal: str) -> TidelogError | None:
+        share = self._settings.principal_max_connections
+        if not self._metering.bounds_connections(principal) and self._principals[principal] >= share:
+            return refuse("OVERLOADED", f"principal_max_connections = {share} of {principal} are connected")
+        return self._metering.why_no_connection(principal)
 
     def on_open(self, link: Link) -> None:
         """A client came in."""
         assert isinstance(link.peer, Hello)
         client = self._coming
         self._clients[link] = client
+        self._principals[client.principal] += 1
+        self._addresses[_address(link.remote)] += 1
+        if self._settings.audit_logins:
+            who = {"principal": client.principal, "remote": link.remote, "name": link.peer.node[:64]}
+            self._audit.on_login(who)
         self._metering.on_open(link, client.principal)
         self._shell.on_open(link, client.principal)
         if 0 <= self._guard.expiry_ms(client) < self._next_look_ms:
@@ -132,7 +179,9 @@ class Door:
 
     def on_close(self, link: Link) -> None:
         """A client went."""
-        del self._clients[link]
+        client = self._clients.pop(link)
+        _take_one(self._principals, client.principal)
+        _take_one(self._addresses, _address(link.remote))
         self._metering.on_close(link)
         self._shell.on_close(link)
 
@@ -158,10 +207,19 @@ class Door:
             self._shell.router.tickets.release(link.source, message.producer_id)
             link.answer(id, Done())
         elif isinstance(message, KINDS) and id is not None:
-            view = View(self._guard, self._audit, principal, link.remote, self._metering.charge)
+            is_told = self._is_told(link, message)
+            view = View(self._guard, self._audit, principal, link.remote, self._metering.charge, is_told)
             self._requests.on_message(link, id, message, view)
         else:
             self._shell.on_message(link, id, message)
+
+    def _is_told(self, link: Link, message: Message) -> bool:
+        """It sets a group's positions from outside the group, or ends a transaction whose producer is not of this
+        connection."""
+        if isinstance(message, EndTransaction):
+            ticket = message.producer_id, message.producer_epoch
+            return self._shell.router.tickets.refuse_batch(link.source, *ticket) is not None
+        return isinstance(message, CommitOffsets) and not message.member and not message.transaction
 
     def _check(self, link: Link, principal: str, message: Message) -> None:
         """Raises why it is refused."""
@@ -216,6 +274,7 @@ class Door:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._metering.run)
             nursery.start_soon(self._hear_changes)
+            nursery.start_soon(self._say_what_was_suppressed)
             while True:
                 self._look()
                 await self._wait()
@@ -260,3 +319,14 @@ class Door:
         with trio.move_on_after((self._next_look_ms - now_ms) / 1000):
             await self._look_again.wait()
         self._look_again = trio.Event()
+
+
+def _address(remote: str) -> str:
+    """Without the port."""
+    return remote.rpartition(":")[0] or remote
+
+
+def _take_one(counts: Counter[str], name: str) -> None:
+    counts[name] -= 1
+    if not counts[name]:
+        del counts[name]

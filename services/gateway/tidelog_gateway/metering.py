@@ -60,6 +60,10 @@ class Metering:
             self._held[link] = now + pause_s, held
         self._wake.set()
 
+    def bounds_connections(self, principal: str) -> bool:
+        """Its quota says how many it may have."""
+        return self._quotas.bounds_connections(principal)
+
     def why_no_connection(self, principal: str) -> TidelogError | None:
         """Why it may not have another connection."""
         return self._quotas.why_no_connection(principal)

@@ -126,7 +126,7 @@ async def _start(
     if issuer_keys is not None:
         nursery.start_soon(issuer_keys.run)
     guard = Guard(config.guard, issuer_keys)
-    door = Door(shell, requests, guard, audit, wall_ms, leaving, config.client_max_connections)
+    door = Door(shell, requests, guard, audit, wall_ms, leaving, config.door)
     nursery.start_soon(door.run)
     nursery.start_soon(audit.run)
     url = await nursery.start(

@@ -4,8 +4,9 @@ An *event* is one JSON object, one record; its key is the principal. Events wait
 kinds are kept apart, so that nobody can hide what he did behind a flood of failures:
 
 - ``change``: an op that changes the cluster, with its outcome, whatever that is;
-- ``denied``, ``unauthenticated``: what strangers can make as many of as they like. At most ``failures_s`` a second
-  are kept, and ``MOST`` wait; what is left out is counted, and the count goes into the topic when there is room.
+- ``denied``, ``unauthenticated``, ``login``, and ``change`` where clients with few rights may do that as often as
+  they like (``on_deed``). At most ``failures_s`` a second are kept of those who were refused, as many of each principal's
+  deeds, and ``MOST`` wait; what is left out is counted, and the count goes into the topic when there is room.
 
 An event may be in the topic twice, when its outcome was in doubt; ``id`` says so.
 """
@@ -41,6 +42,9 @@ class Journal:
         self._name = name
         self._gateway = gateway
         self._bucket = Bucket(failures_s, failures_s, now)
+        self._failures_s = failures_s
+        self._deeds: dict[str, Bucket] = {}
+        """By principal."""
         self._changes: deque[NewRecord] = deque()
         self._failures: deque[NewRecord] = deque()
         self._left_out = 0
@@ -53,23 +57,41 @@ class Journal:
         self, who: Mapping[str, str], request: Message, answer: Message | TidelogError, time_ms: int
     ) -> None:
         """A request to change the cluster was answered."""
-        outcome = answer.code if isinstance(answer, TidelogError) else "done"
         if len(self._changes) < MOST:
-            told = {"op": request.OP, "outcome": outcome, "request": _fields(request)}
-            self._changes.append(self._event("change", who, time_ms, **told))
+            self._changes.append(self._event("change", who, time_ms, **_told(request, answer)))
         else:
             self._left_out += 1
 
+    def on_deed(
+        self, who: Mapping[str, str], request: Message, answer: Message | TidelogError, now: float, time_ms: int
+    ) -> None:
+        """The same of a request that needs few rights: who makes many leaves out his own."""
+        self._keep(self._bucket_of(who, now), "change", who, now, time_ms, **_told(request, answer))
+
+    def on_login(self, who: Mapping[str, str], now: float, time_ms: int) -> None:
+        """Somebody came in."""
+        self._keep(self._bucket_of(who, now), "login", who, now, time_ms)
+
+    def _bucket_of(self, who: Mapping[str, str], now: float) -> Bucket:
+        if len(self._deeds) >= MOST:
+            self._deeds.clear()
+        return self._deeds.setdefault(who["principal"], Bucket(self._failures_s, self._failures_s, now))
+
     def on_failure(self, event: str, who: Mapping[str, str], op: str, why: str, now: float, time_ms: int) -> bool:
         """Somebody was refused. Whether it is kept."""
-        if len(self._failures) >= MOST or self._bucket.pause_s(now):
+        return self._keep(self._bucket, event, who, now, time_ms, op=op, reason=why[:TEXT])
+
+    def _keep(
+        self, bucket: Bucket, event: str, who: Mapping[str, str], now: float, time_ms: int, **told: object
+    ) -> bool:
+        if len(self._failures) >= MOST or bucket.pause_s(now):
             self._left_out += 1
             return False
-        self._bucket.spend(1, now)
+        bucket.spend(1, now)
         if self._left_out:
             missing, self._left_out = self._left_out, 0
             self._failures.append(self._event("left_out", {}, time_ms, count=missing))
-        self._failures.append(self._event(event, who, time_ms, op=op, reason=why[:TEXT]))
+        self._failures.append(self._event(event, who, time_ms, **told))
         return True
 
     def take(self) -> list[NewRecord]:
@@ -90,6 +112,11 @@ class Journal:
         text = json.dumps({**said, **who, **told}, ensure_ascii=False)
         principal = who.get("principal", "")
         return NewRecord(text.encode(), principal.encode() or None, time_ms)
+
+
+def _told(request: Message, answer: Message | TidelogError) -> dict[str, Any]:
+    outcome = answer.code if isinstance(answer, TidelogError) else "done"
+    return {"op": request.OP, "outcome": outcome, "request": _fields(request)}
 
 
 def _fields(request: Message) -> dict[str, Any]:

@@ -75,6 +75,11 @@ class Quotas:
         """It has a quota."""
         return principal in self._accounts
 
+    def bounds_connections(self, principal: str) -> bool:
+        """It has a quota of connections."""
+        account = self._accounts.get(principal)
+        return account is not None and account.quota.connections >= 0
+
     def on_open(self, principal: str) -> None:
         """It has one connection more."""
         self._connections[principal] = self._connections.get(principal, 0) + 1

@@ -95,3 +95,17 @@ class OidcRules:
     """The keys are asked for so often."""
     max_age_s: float = 86_400.0
     """Keys that are older than this are not used."""
+
+
+@dataclass(frozen=True, slots=True)
+class DoorSettings:
+    """How many clients are let in, and what is told of it."""
+
+    client_max_connections: int = 4000
+    """Of all clients."""
+    principal_max_connections: int = 2000
+    """Of one principal, unless its quota says another number."""
+    address_max_connections: int = 2000
+    """From one address."""
+    audit_logins: bool = False
+    """Who came in is written to the audit topic."""
