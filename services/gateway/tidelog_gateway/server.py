@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 import structlog
 import trio
 from tidelog.descriptors import raise_open_files
-from tidelog.entrance import METRICS_PATH
 from tidelog.errors import ConfigError, TidelogError, refuse
 from tidelog.health import health_pages
 from tidelog.levels import service_hello
 from tidelog.link import PROTOCOL_VERSION, serve_links
 from tidelog.metrics import MetricsPage, told
+from tidelog.pages import METRICS_PATH
 from tidelog.service import Leave, Serving, serve_in_order
 from tidelog.transport import MAX_MESSAGE_BYTES, Pages, Transport
 from tidelog.wire.messages import (
@@ -142,6 +142,7 @@ async def _start(
             on_close=door.on_close,
             pages=_pages(config, page, shell, leaving),
             origins=config.allowed_origins,
+            hosts=config.allowed_hosts,
             until=leaving.begun,
             task_status=task_status,
         )

@@ -5,8 +5,9 @@ kinds are kept apart, so that nobody can hide what he did behind a flood of fail
 
 - ``change``: an op that changes the cluster, with its outcome, whatever that is;
 - ``denied``, ``unauthenticated``, ``login``, and ``change`` where clients with few rights may do that as often as
-  they like (``on_deed``). At most ``failures_s`` a second are kept of those who were refused, as many of each principal's
-  deeds, and ``MOST`` wait; what is left out is counted, and the count goes into the topic when there is room.
+  they like (``on_deed``). At most ``failures_s`` a second are kept of those who were refused, as many of each
+  principal's deeds, and ``MOST`` wait; what is left out is counted, and the count goes into the topic when there is
+  room.
 
 An event may be in the topic twice, when its outcome was in doubt; ``id`` says so.
 """
