@@ -461,14 +461,16 @@ GATEWAY = (
     LogEvent(
         "client_refused",
         "warning",
-        "There is no room for another client; reason says which bound.",
-        "More gateways, or a higher client_max_connections.",
+        "There is no room for another client; reason says which bound. A line for each address and minute;"
+        " suppressed: so many more were not written.",
+        "More gateways, or a higher client_max_connections; see whether one address or principal has too many.",
         counted=False,
     ),
     LogEvent(
         "authentication_failed",
         "warning",
-        "A client showed no token, or one that is not good.",
+        "A client showed no token, or one that is not good. A line for each address and minute; suppressed: so many"
+        " more were not written.",
         "Where it is one of yours: give it a token. Where not: see who it is (remote).",
         counted=False,
     ),

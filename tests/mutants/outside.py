@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from tidelog.origins import Origins
+from tidelog_gateway import door
 from tidelog_gateway.core import oidc
 from tidelog_gateway.core.guard import Guard
+from tidelog_gateway.core.journal import Journal
 from tidelog_gateway.core.oidc import Issuer
+from tidelog_gateway.core.repeated import Repeated
 from tidelog_gateway.door import Door
+from tidelog_replica.log.segment import Segment
 
 from mutants.rules import Patch, breaks
 
@@ -97,3 +102,46 @@ def forget_when_tokens_of_the_issuer_expire(patch: Patch) -> None:
     is_over, expiry_ms = Guard.is_over, Guard.expiry_ms
     patch.setattr(Guard, "is_over", lambda self, client, now: bool(client.token_id) and is_over(self, client, now))
     patch.setattr(Guard, "expiry_ms", lambda self, client: expiry_ms(self, client._replace(expires_ms=-1)))
+
+
+@breaks("security", "Failed logins are a line for each address and interval.", tests=DOOR)
+def log_every_failed_login(patch: Patch) -> None:
+    """Each is a line."""
+    patch.setattr(Repeated, "on_line", lambda self, who, now: 0)
+
+
+@breaks("security", "One address does not have all connections.", tests=DOOR)
+def count_ports_as_addresses(patch: Patch) -> None:
+    """Each port of an address has a share of its own."""
+    patch.setattr(door, "_address", lambda remote: remote)
+
+
+@breaks("security", "One principal does not have all connections.", tests=DOOR)
+def give_a_principal_all_connections(patch: Patch) -> None:
+    """Only quotas bound them."""
+    patch.setattr(Door, "_why_no_share", lambda self, principal: self._metering.why_no_connection(principal))
+
+
+@breaks("security", "Who sets a group's positions, or ends a transaction, from outside is audited.", tests=DOOR)
+def leave_deeds_of_outsiders_out_of_the_audit(patch: Patch) -> None:
+    """Only what needs the rights of administrators is."""
+    patch.setattr(Door, "_is_told", lambda self, link, message: False)
+
+
+@breaks("security", "Who floods the audit hides only his own deeds.", tests=DOOR)
+def share_one_bucket_of_deeds(patch: Patch) -> None:
+    """All principals' deeds count together."""
+    bucket_of = Journal._bucket_of
+    patch.setattr(Journal, "_bucket_of", lambda self, who, now: bucket_of(self, {"principal": ""}, now))
+
+
+@breaks("security", "A timestamp of the future makes no segment young.", tests=("test_retention",))
+def believe_timestamps_of_the_future(patch: Patch) -> None:
+    """A segment is as young as its newest record says."""
+    patch.setattr(Segment, "newest_ms", lambda self: self.max_timestamp)
+
+
+@breaks("security", "Without TLS a name that is not listed proves nothing.", tests=("test_hosts",))
+def show_metrics_under_any_name(patch: Patch) -> None:
+    """The header Host is not looked at."""
+    patch.setattr(Origins, "knows", lambda self, host: True)

@@ -12,8 +12,8 @@ import h11
 import pytest
 import trio
 from link_peers import ALLOWED, HELLO, WELCOME
+from test_hosts import REBOUND
 from tidelog.link import connect_link, serve_links
-from tidelog.origins import Origins
 from tidelog.pages import answer
 from tidelog.transport import Page, Pages
 from tidelog.websocket import WebSocketTransport
@@ -115,16 +115,6 @@ async def test_metrics_can_be_turned_off(tmp_path: Path, metrics: bool, status: 
         nursery.cancel_scope.cancel()
 
 
-REBOUND = [
-    "evil.example",
-    "evil.example:9292",
-    "localhost.evil.example",
-    "127.0.0.1.evil.example",
-    "127.0.0.1@evil.example",
-]
-REBOUND += ["", "evil.example@127.0.0.1", "127.0.0.1, evil.example", "c1", "127.0.0.1:x", "[::1", "0x7f000001"]
-
-
 @pytest.mark.parametrize("host", REBOUND)
 async def test_metrics_are_for_who_names_this_service_as_its_own(tmp_path: Path, host: str) -> None:
     """The page of a name that was made to lead here is of the same origin as the metrics, and sends no Origin."""
@@ -137,11 +127,6 @@ async def test_metrics_are_for_who_names_this_service_as_its_own(tmp_path: Path,
         assert reply.status == 403 and b"allowed_hosts" in reply.body and b"tidelog_" not in reply.body
         assert (await ask_at(url, "/healthz", host=host)).status == 200, "whoever balances load may ask by any name"
         nursery.cancel_scope.cancel()
-
-
-def test_behind_tls_the_certificate_proves_the_name() -> None:
-    assert Origins(secure=True).knows("log.example") and not Origins().knows("log.example")
-    assert Origins(("https://log.example",)).knows("log.example:9292")
 
 
 @pytest.mark.parametrize(
