@@ -182,7 +182,7 @@ def test_a_timestamp_of_the_far_future_keeps_nothing_for_ever():
     net.start()
     net.create()
     for number in range(30):
-        stamp = 1 << 60 if number in (3, 15) else 0
+        stamp = 1 << 60 if number in (0, 15) else 0
         net.send_batch("r1", encode_batch([NewRecord(b"%d" % number, None, stamp)]))
     net.wall_ms = 3_600_000
     for name in net.names:
@@ -192,7 +192,7 @@ def test_a_timestamp_of_the_far_future_keeps_nothing_for_ever():
     assert starts(net) == [0, 0, 0], "not before its time"
     net.wall_ms += 1
     net.advance(40)
-    assert 3 < starts(net)[0] <= 15, "the next one was written an hour later"
+    assert 0 < starts(net)[0] <= 15, "the next one was written an hour later"
     net.wall_ms += CONFIG.retention_ms
     net.stop("r1")
     net.lead("r2", "r2 r3")
